@@ -1,0 +1,1 @@
+"""GT: eager tensors on a shared pool of devices."""
