@@ -1,0 +1,35 @@
+"""Every exception GT raises of its own. Mistakes in arguments raise Python's ValueError, TypeError and IndexError."""
+
+from __future__ import annotations
+
+
+class GTError(RuntimeError):
+    """The root of what GT raises for reasons other than a wrong argument."""
+
+
+class ConnectionFailed(GTError):
+    """No dispatcher answered, or the one there refused."""
+
+
+class SessionLost(GTError):
+    """The dispatcher went away: nothing of this session can be read any more."""
+
+
+class WorkerLost(GTError):
+    """A worker went away with the tensor that was asked for, or with something it was made from."""
+
+
+class RemoteError(GTError):
+    """A kernel failed on a worker. The message carries the user's line and the worker's traceback."""
+
+
+class OutOfMemory(RemoteError):
+    """A worker's device had no room for a tensor."""
+
+
+class ProtocolError(GTError):
+    """A message that cannot be read or does not belong there."""
+
+
+class ConfigError(GTError, ValueError):
+    """A configuration that cannot be used: names the file, the line and the known keys."""

@@ -1,0 +1,92 @@
+"""Ops that sum products over shared axes."""
+
+from __future__ import annotations
+
+from gt.ops.rules import broadcast, promote
+from gt.ops.table import Kind, Rule, op
+from gt.spec import REPLICATE, Partial, Placement, Shard, Spec, float32
+
+
+def _matmul(a: Spec, b: Spec) -> Spec:
+    want = "want (..., m, k) and (..., k, n)"
+    if not a.shape or not b.shape:
+        raise ValueError(f"cannot matmul {a.shape} by {b.shape}: {want}; use * for a 0-d tensor")
+    if a.dtype is not b.dtype:
+        raise TypeError(f"cannot matmul {a.dtype.name} by {b.dtype.name}: want one dtype")
+    left, right = a.shape, b.shape
+    inner = right[-2] if len(right) > 1 else right[0]
+    if left[-1] != inner:
+        raise ValueError(f"cannot matmul {left} by {right}: {want}, found k = {left[-1]} and {inner}")
+    shape = broadcast(left[:-2], right[:-2])
+    return Spec(shape + (left[-2:-1] if len(left) > 1 else ()) + (right[-1:] if len(right) > 1 else ()), a.dtype)
+
+
+def _matmul_grad(g, y, a, b):
+    if a.ndim == 1 and b.ndim == 1:
+        return g * b, g * a
+    if a.ndim == 1:
+        return (g.unsqueeze(-2) @ b.mT).squeeze(-2), a.unsqueeze(-1) @ g.unsqueeze(-2)
+    if b.ndim == 1:
+        return g.unsqueeze(-1) @ b.unsqueeze(0), (a.mT @ g.unsqueeze(-1)).squeeze(-1)
+    return g @ b.mT, a.mT @ g
+
+
+def einsum_rules(terms: list[str], out: str) -> list[Rule]:
+    """Placements of a contraction: a letter cut everywhere it stands, or, where it is summed away, partial sums."""
+    rules: list[Rule] = []
+    for letter in sorted(set("".join(terms))):
+        ins: tuple[Placement, ...] = tuple(Shard(t.index(letter)) if letter in t else REPLICATE for t in terms)
+        rules.append((ins, (Shard(out.index(letter)) if letter in out else Partial(),)))
+    for i in range(len(terms)):
+        rules.append((tuple(Partial() if j == i else REPLICATE for j in range(len(terms))), (Partial(),)))
+    return rules
+
+
+def _matmul_rules(kind: Kind) -> list[Rule]:
+    a, b = (s.shape for s in kind.ins)  # type: ignore[union-attr]
+    if len(a) > 2 and len(b) > 2 and a[:-2] != b[:-2]:
+        return []
+    batch = "abcdefgh"[: max(len(a), len(b), 2) - 2]
+    left = ("" if len(a) <= 2 else batch) + ("mk" if len(a) > 1 else "k")
+    right = ("" if len(b) <= 2 else batch) + ("kn" if len(b) > 1 else "k")
+    return einsum_rules([left, right], batch + left[-2:-1] * (len(a) > 1) + right[-1:] * (len(b) > 1))
+
+
+X, W, B = Spec((4, 3), float32), Spec((5, 3), float32), Spec((5,), float32)
+
+op("matmul", shape=_matmul, shard=_matmul_rules, keep="ab", grad=_matmul_grad,
+   tries=(((X, Spec((3, 2), float32)), {}), ((Spec((2, 4, 3), float32), Spec((3, 2), float32)), {}),
+          ((Spec((3,), float32), Spec((3,), float32)), {}), ((X, Spec((3,), float32)), {})),
+   kernel=lambda xp, a, b: xp.matmul(a, b))  # fmt: skip
+
+
+def _linear(x: Spec, w: Spec, b: Spec | None = None) -> Spec:
+    if len(w.shape) != 2 or not x.shape or x.shape[-1] != w.shape[1]:
+        raise ValueError(f"cannot apply linear of weight {w.shape} to {x.shape}: want (..., {w.shape[-1]})")
+    if b is not None and b.shape != w.shape[:1]:
+        raise ValueError(f"linear of weight {w.shape} wants a bias of {w.shape[:1]}, not {b.shape}")
+    if len({s.dtype for s in (x, w, b) if s is not None}) > 1:
+        raise TypeError(f"linear wants one dtype, not {', '.join(s.dtype.name for s in (x, w, b) if s is not None)}")
+    return Spec((*x.shape[:-1], w.shape[0]), promote(x, w))
+
+
+def _linear_grad(g, y, x, w, *b):
+    flat = g.reshape(-1, g.shape[-1])  # (rows, out)
+    grads = (g @ w, flat.mT @ x.reshape(-1, x.shape[-1]))
+    return (*grads, flat.sum(axis=0)) if b else grads
+
+
+def _linear_rules(kind: Kind) -> list[Rule]:
+    """As x @ w.T + b, where the bias may not be added by each holder of a partial sum."""
+    batch = "abcdefgh"[: len(kind.outs[0].shape) - 1]
+    rules = einsum_rules([batch + "k", "nk"], batch + "n")
+    if len(kind.ins) == 2:
+        return rules
+    kept = [r for r in rules if not isinstance(r[1][0], Partial)]
+    return [((*ins, Shard(0) if ins[1] == Shard(0) else REPLICATE), out) for ins, out in kept]
+
+
+op("linear", shape=_linear, shard=_linear_rules, keep="ab", grad=_linear_grad,
+   tries=(((X, W, B), {}), ((X, W), {}), ((Spec((2, 4, 3), float32), W, B), {})),
+   lower=lambda x, w, *b: x @ w.mT + b[0] if b else x @ w.mT,
+   kernel=lambda xp, x, w, *b: xp.matmul(x, xp.swapaxes(w, 0, 1)) + (b[0] if b else 0))  # fmt: skip

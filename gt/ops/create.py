@@ -1,0 +1,33 @@
+"""Ops that make tensors of nothing. Where a value depends on its position, `whole` is the shape of the whole tensor and
+`start` where this piece begins in it, so that a piece can be made by itself."""
+
+from __future__ import annotations
+
+from gt.ops.table import Kind, Rule, op
+from gt.spec import DTYPES, REPLICATE, Shard, Spec, float32, int64
+
+
+def made(*numbers: type, shape, dtype: int, **_: object) -> Spec:
+    return Spec(shape, DTYPES[dtype])
+
+
+def any_axis(kind: Kind) -> list[Rule]:
+    """Every axis may be cut: each worker makes its own piece."""
+    return [((REPLICATE,) * len(kind.ins), (Shard(i),)) for i in range(len(kind.outs[0].shape))]
+
+
+F32, I64 = float32.code, int64.code
+
+op("full", shape=made, shard=any_axis, tries=(((float,), {"shape": (2, 3), "dtype": F32}),),
+   kernel=lambda xp, value, *, shape, dtype: xp.full(shape, value, dtype=xp.dtype(dtype)))  # fmt: skip
+op("iota", shape=made, shard=any_axis,
+   tries=(((0.5, 2.0), {"shape": (3,), "whole": (5,), "start": (1,), "dtype": F32}),),
+   kernel=lambda xp, first, step, *, shape, whole, start, dtype: xp.cast(
+       first + xp.arange(start[0], start[0] + shape[0]) * step, dtype))  # fmt: skip
+op("eye", shape=made, shard=any_axis,
+   tries=(((), {"shape": (2, 3), "whole": (4, 3), "start": (1, 0), "dtype": F32}),),
+   kernel=lambda xp, *, shape, whole, start, dtype: xp.cast(
+       xp.reshape(xp.arange(start[0], start[0] + shape[0]), (-1, 1)) == xp.arange(start[1], start[1] + shape[1]),
+       dtype))  # fmt: skip
+# The bytes of a tensor the client has: where they lie is said by numbers (segment, offset), which the worker resolves.
+op("load", shape=made, kernel=None, statics=("shape", "dtype"))

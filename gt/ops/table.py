@@ -1,0 +1,135 @@
+"""The op table: one row states all that is true of an op. Rows are added by `op(...)` in the family files."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from gt.errors import ProtocolError
+from gt.spec import DTYPES, DType, Placement, Spec, bool_, float32, int64
+
+# An operand is known by its Spec, or, where a Python number stands in a tensor's place, by the number's type.
+Operand = Spec | type
+Rule = tuple[tuple[Placement, ...], tuple[Placement, ...]]  # placements of the inputs, placements of the outputs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """All that is true of one op.
+
+    `shape(*operands, **statics)` gives the output's Spec, or a tuple of Specs. `kernel(xp, *arrays, **statics)` computes
+    over an array namespace with NumPy's names; its keyword-only arguments are the op's statics, in wire order.
+    `grad(g, y, *inputs, **statics)` gives a gradient (or None) for each input, written in tensors; `keep` names the values
+    it reads ("y" is the output, "a" the first input, "b" the second, ...), the others arrive as shape and dtype only.
+    `shard(kind)` lists placements that need no communication, for one mesh dimension. `lower(*tensors, **statics)` says the
+    same in other rows. `tries` are sample inputs: a list of (operands, statics).
+    """
+
+    name: str
+    shape: Callable[..., Any]
+    kernel: Callable[..., Any] | None
+    family: str
+    grad: Callable[..., Any] | None = None
+    keep: str = "yabcdefgh"
+    shard: Callable[[Kind], list[Rule]] | None = None
+    lower: Callable[..., Any] | None = None
+    tries: tuple = ()
+    pointwise: bool = False
+    view: bool = False  # the result may share memory with an input
+    random: bool = False
+    statics: tuple[str, ...] = ()
+    defaults: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"op {self.name}"
+
+
+TABLE: dict[str, Row] = {}
+
+
+def op(name: str, *, shape: Callable, kernel: Callable | None, **columns: Any) -> Row:
+    """Add a row. The family is the file that calls."""
+    assert name not in TABLE, f"op {name} stands twice in the table"
+    family = inspect.stack()[1].frame.f_globals["__name__"].rsplit(".", 1)[-1]
+    names: tuple[str, ...] = ()
+    if kernel is not None:
+        parameters = inspect.signature(kernel).parameters.values()
+        names = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        columns["defaults"] = {p.name: p.default for p in parameters if p.default is not p.empty}
+    if "statics" in columns:
+        names = tuple(columns.pop("statics"))
+    row = Row(name=name, shape=shape, kernel=kernel, family=family, statics=names, **columns)
+    TABLE[name] = row
+    return row
+
+
+class Kind:
+    """One way an op is used: its operands' specs, statics and signal. Interned by each side; instructions name it by number.
+
+    An instruction is `(kind, first output id, *operands)`, an operand being a tensor's id or, where `ins` has a type, a number.
+    """
+
+    __slots__ = ("row", "ins", "statics", "outs", "signal", "tensors", "settings")
+
+    def __init__(self, row: Row, ins: tuple[Operand, ...], statics: tuple, outs: tuple[Spec, ...], signal: str) -> None:
+        self.row, self.ins, self.statics, self.outs, self.signal = row, ins, statics, outs, signal
+        self.tensors = tuple(i for i, s in enumerate(ins) if type(s) is Spec)
+        self.settings = dict(zip(row.statics, statics))
+
+    def __repr__(self) -> str:
+        ins = ", ".join(f"{s.dtype.name}{list(s.shape)}" if type(s) is Spec else s.__name__ for s in self.ins)
+        return f"{self.row.name}({ins})" + "".join(f" {k}={v}" for k, v in self.settings.items())
+
+    def like(self, ins: tuple[Operand, ...], **changed: Any) -> Kind:
+        """The same op on other operands, as a shard of this one needs it."""
+        settings = {**self.settings, **changed}
+        return infer(self.row, ins, tuple(settings[n] for n in self.row.statics), self.signal)
+
+    @property
+    def key(self) -> tuple:
+        return (self.row, self.ins, self.statics, self.signal)
+
+
+def infer(row: Row, ins: tuple[Operand, ...], statics: tuple, signal: str = "") -> Kind:
+    """The kind of an op on these operands; raises what the user should read when they do not fit."""
+    outs = row.shape(*ins, **dict(zip(row.statics, statics)))
+    return Kind(row, ins, statics, outs if type(outs) is tuple else (outs,), signal)
+
+
+def row(name: str) -> Row:
+    try:
+        return TABLE[name]
+    except KeyError:
+        raise ProtocolError(f"no op {name!r} in the table") from None
+
+
+# On the wire a spec is (dtype code, *shape) and a number's type (-1,), (-2,) or (-3,).
+_NUMBERS = (bool, int, float)
+WireSpec = tuple[int, ...]
+
+
+def spec_out(s: Operand) -> WireSpec:
+    return (s.dtype.code, *s.shape) if isinstance(s, Spec) else (-1 - _NUMBERS.index(s),)
+
+
+def spec_in(w: WireSpec) -> Operand:
+    if not w or not -3 <= w[0] < len(DTYPES) or any(d < 0 for d in w[1:]):
+        raise ProtocolError(f"no spec is written {w}")
+    return Spec(tuple(w[1:]), DTYPES[w[0]]) if w[0] >= 0 else _NUMBERS[-1 - w[0]]
+
+
+def freeze(value: Any) -> Any:
+    """Lists as tuples, so that what came over the wire equals what was sent."""
+    return tuple(freeze(v) for v in value) if isinstance(value, (list, tuple)) else value
+
+
+def dtype_of_operand(s: Operand) -> DType:
+    if isinstance(s, Spec):
+        return s.dtype
+    return bool_ if s is bool else int64 if s is int else float32
+
+
+def rows(family: str | None = None) -> Iterator[Row]:
+    return (r for r in TABLE.values() if family is None or r.family == family)

@@ -1,0 +1,174 @@
+"""What every part agrees on: dtypes, the shape and dtype of a tensor, and where its pieces lie. No arrays, no ops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+Shape = tuple[int, ...]
+Scalar = bool | int | float
+
+
+class DType:
+    """A dtype, one object each, so that `is` compares. `rank` orders the kinds: bool < integer < float."""
+
+    __slots__ = ("name", "size", "rank", "code")
+    all: ClassVar[dict[str, DType]] = {}
+
+    def __init__(self, name: str, size: int, rank: int) -> None:
+        self.name, self.size, self.rank = name, size, rank
+        self.code = len(self.all)
+        self.all[name] = self
+
+    def __repr__(self) -> str:
+        return f"gt.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+    @property
+    def itemsize(self) -> int:
+        return self.size
+
+    @property
+    def is_floating_point(self) -> bool:
+        return self.rank == 2
+
+    @property
+    def is_signed(self) -> bool:
+        return self.name not in ("bool", "uint8")
+
+
+bool_ = DType("bool", 1, 0)
+uint8 = DType("uint8", 1, 1)
+int8 = DType("int8", 1, 1)
+int16 = DType("int16", 2, 1)
+int32 = DType("int32", 4, 1)
+int64 = DType("int64", 8, 1)
+float16 = DType("float16", 2, 2)
+bfloat16 = DType("bfloat16", 2, 2)
+float32 = DType("float32", 4, 2)
+float64 = DType("float64", 8, 2)
+DTYPES = tuple(DType.all.values())
+
+
+def dtype_of(name: object) -> DType:
+    """The DType for a DType, a name, a NumPy or PyTorch dtype, or Python's bool, int and float."""
+    if isinstance(name, DType):
+        return name
+    python = {bool: bool_, int: int64, float: float32}
+    if isinstance(name, type) and name in python:
+        return python[name]
+    text = getattr(name, "name", None) or getattr(name, "__name__", None) or str(name)
+    text = text.removeprefix("torch.").removeprefix("gt.").rstrip("_")
+    text = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32"}.get(text, text)
+    try:
+        return DType.all[text]
+    except KeyError:
+        raise TypeError(f"no dtype {name!r}: known are {', '.join(DType.all)}") from None
+
+
+def promote_types(a: DType, b: DType) -> DType:
+    """The dtype that holds both, as PyTorch promotes: the higher kind wins, then the wider."""
+    if a is b:
+        return a
+    if a.rank != b.rank:
+        return a if a.rank > b.rank else b
+    if a.rank == 1:
+        if uint8 in (a, b):  # an unsigned byte and a signed one only fit into 16 bits
+            other = b if a is uint8 else a
+            return int16 if other is int8 else other
+        return a if a.size >= b.size else b
+    if a.size == b.size:  # float16 and bfloat16
+        return float32
+    return a if a.size > b.size else b
+
+
+def scalar_dtype(value: Scalar) -> DType:
+    """The dtype a Python number brings to a promotion."""
+    if isinstance(value, bool):
+        return bool_
+    return int64 if isinstance(value, int) else float32
+
+
+class Spec:
+    """Shape and dtype. Specs are interned: equal ones are the same object, so they compare and hash at once."""
+
+    __slots__ = ("shape", "dtype", "numel")
+    shape: Shape
+    dtype: DType
+    numel: int
+    _known: ClassVar[dict[tuple[Shape, DType], Spec]] = {}
+
+    def __new__(cls, shape: Shape, dtype: DType = float32) -> Spec:
+        found = cls._known.get((shape, dtype))
+        if found is None:
+            found = object.__new__(cls)
+            object.__setattr__(found, "shape", shape)
+            object.__setattr__(found, "dtype", dtype)
+            n = 1
+            for d in shape:
+                n *= d
+            object.__setattr__(found, "numel", n)
+            found = cls._known.setdefault((shape, dtype), found)
+        return found
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a Spec does not change")
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * self.dtype.size
+
+    def __repr__(self) -> str:
+        return f"Spec({self.shape}, {self.dtype!r})"
+
+    def __reduce__(self) -> tuple:
+        return Spec, (self.shape, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Replicate:
+    """Every worker along this mesh dimension holds the whole."""
+
+    def __repr__(self) -> str:
+        return "Replicate()"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The workers along this mesh dimension hold consecutive pieces of `axis`; the first ones may hold one more."""
+
+    axis: int
+
+    def __repr__(self) -> str:
+        return f"Shard({self.axis})"
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """The workers along this mesh dimension hold terms; the value is their reduction."""
+
+    reduce: str = "sum"
+
+    def __repr__(self) -> str:
+        return "Partial()" if self.reduce == "sum" else f"Partial({self.reduce!r})"
+
+
+Placement = Replicate | Shard | Partial
+REPLICATE = Replicate()
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Workers in a grid, row-major: `Mesh((2, 2), (0, 1, 2, 3))`."""
+
+    shape: Shape
+    workers: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        return f"Mesh({self.shape}, {self.workers})"
