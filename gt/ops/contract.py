@@ -21,14 +21,20 @@ def _matmul(a: Spec, b: Spec) -> Spec:
     return Spec(shape + (left[-2:-1] if len(left) > 1 else ()) + (right[-1:] if len(right) > 1 else ()), a.dtype)
 
 
-def _matmul_grad(g, y, a, b):
-    if a.ndim == 1 and b.ndim == 1:
-        return g * b, g * a
+def _left_grad(g, sa, b):
+    if sa.ndim == b.ndim == 1:
+        return g * b
+    if sa.ndim == 1:
+        return (g.unsqueeze(-2) @ b.mT).squeeze(-2)
+    return g.unsqueeze(-1) @ b.unsqueeze(0) if b.ndim == 1 else g @ b.mT
+
+
+def _right_grad(g, a, sb):
+    if a.ndim == sb.ndim == 1:
+        return g * a
     if a.ndim == 1:
-        return (g.unsqueeze(-2) @ b.mT).squeeze(-2), a.unsqueeze(-1) @ g.unsqueeze(-2)
-    if b.ndim == 1:
-        return g.unsqueeze(-1) @ b.unsqueeze(0), (a.mT @ g.unsqueeze(-1)).squeeze(-1)
-    return g @ b.mT, a.mT @ g
+        return a.unsqueeze(-1) @ g.unsqueeze(-2)
+    return (a.mT @ g.unsqueeze(-1)).squeeze(-1) if sb.ndim == 1 else a.mT @ g
 
 
 def einsum_rules(terms: list[str], out: str) -> list[Rule]:
@@ -54,7 +60,7 @@ def _matmul_rules(kind: Kind) -> list[Rule]:
 
 X, W, B = Spec((4, 3), float32), Spec((5, 3), float32), Spec((5,), float32)
 
-op("matmul", shape=_matmul, shard=_matmul_rules, keep="ab", grad=_matmul_grad,
+op("matmul", shape=_matmul, shard=_matmul_rules, grad=(_left_grad, _right_grad),
    tries=(((X, Spec((3, 2), float32)), {}), ((Spec((2, 4, 3), float32), Spec((3, 2), float32)), {}),
           ((Spec((3,), float32), Spec((3,), float32)), {}), ((X, Spec((3,), float32)), {})),
    kernel=lambda xp, a, b: xp.matmul(a, b))  # fmt: skip
@@ -70,10 +76,12 @@ def _linear(x: Spec, w: Spec, b: Spec | None = None) -> Spec:
     return Spec((*x.shape[:-1], w.shape[0]), promote(x, w))
 
 
-def _linear_grad(g, y, x, w, *b):
-    flat = g.reshape(-1, g.shape[-1])  # (rows, out)
-    grads = (g @ w, flat.mT @ x.reshape(-1, x.shape[-1]))
-    return (*grads, flat.sum(axis=0)) if b else grads
+def _weight_grad(g, a):
+    return g.reshape(-1, g.shape[-1]).mT @ a.reshape(-1, a.shape[-1])  # (out, rows) @ (rows, in)
+
+
+def _bias_grad(g):
+    return g.sum(axis=tuple(range(g.ndim - 1)))
 
 
 def _linear_rules(kind: Kind) -> list[Rule]:
@@ -86,7 +94,7 @@ def _linear_rules(kind: Kind) -> list[Rule]:
     return [((*ins, Shard(0) if ins[1] == Shard(0) else REPLICATE), out) for ins, out in kept]
 
 
-op("linear", shape=_linear, shard=_linear_rules, keep="ab", grad=_linear_grad,
+op("linear", shape=_linear, shard=_linear_rules, grad=(lambda g, b: g @ b, _weight_grad, _bias_grad),
    tries=(((X, W, B), {}), ((X, W), {}), ((Spec((2, 4, 3), float32), W, B), {})),
    lower=lambda x, w, *b: x @ w.mT + b[0] if b else x @ w.mT,
    kernel=lambda xp, x, w, *b: xp.matmul(x, xp.swapaxes(w, 0, 1)) + (b[0] if b else 0))  # fmt: skip

@@ -26,64 +26,64 @@ def _arithmetic(*operands, **statics) -> Spec:
     return out
 
 
-op("add", shape=pointwise, shard=linear, tries=(TWO, TIMES, INTS), keep="",
+op("add", shape=pointwise, shard=linear, tries=(TWO, TIMES, INTS),
    kernel=lambda xp, a, b: xp.add(a, b),
-   grad=lambda g, y, a, b: (g, g))  # fmt: skip
-op("sub", shape=_arithmetic, shard=linear, tries=(TWO, TIMES, INTS), keep="",
+   grad=(lambda g: g, lambda g: g))  # fmt: skip
+op("sub", shape=_arithmetic, shard=linear, tries=(TWO, TIMES, INTS),
    kernel=lambda xp, a, b: xp.subtract(a, b),
-   grad=lambda g, y, a, b: (g, -g))  # fmt: skip
-op("mul", shape=pointwise, shard=bilinear, tries=(TWO, TIMES, INTS), keep="ab",
+   grad=(lambda g: g, lambda g: -g))  # fmt: skip
+op("mul", shape=pointwise, shard=bilinear, tries=(TWO, TIMES, INTS),
    kernel=lambda xp, a, b: xp.multiply(a, b),
-   grad=lambda g, y, a, b: (g * b, g * a))  # fmt: skip
-op("div", shape=pointwise_float, shard=by_axis, tries=(TWO, TIMES, INTS), keep="yb",
+   grad=(lambda g, b: g * b, lambda g, a: g * a))  # fmt: skip
+op("div", shape=pointwise_float, shard=by_axis, tries=(TWO, TIMES, INTS),
    kernel=lambda xp, a, b: xp.true_divide(a, b),
-   grad=lambda g, y, a, b: (g / b, -g * y / b))  # fmt: skip
-op("pow", shape=pointwise, shard=by_axis, tries=(((X, float), {}), ((X, int), {})), keep="yab",
+   grad=(lambda g, b: g / b, lambda g, y, b: -g * y / b))  # fmt: skip
+op("pow", shape=pointwise, shard=by_axis, tries=(((X, float), {}), ((X, int), {})),
    kernel=lambda xp, a, b: xp.power(a, b),
-   grad=lambda g, y, a, b: (g * b * a ** (b - 1), g * y * a.log()))  # fmt: skip
-op("neg", shape=pointwise, shard=linear, tries=(ONE,), keep="",
+   grad=(lambda g, a, b: g * b * a ** (b - 1), lambda g, y, a: g * y * a.log()))  # fmt: skip
+op("neg", shape=pointwise, shard=linear, tries=(ONE,),
    kernel=lambda xp, a: xp.negative(a),
-   grad=lambda g, y, a: (-g,))  # fmt: skip
-op("abs", shape=pointwise, shard=by_axis, tries=(ONE,), keep="a",
+   grad=(lambda g: -g,))  # fmt: skip
+op("abs", shape=pointwise, shard=by_axis, tries=(ONE,),
    kernel=lambda xp, a: xp.abs(a),
-   grad=lambda g, y, a: (g * a.sign(),))  # fmt: skip
-op("sign", shape=pointwise, shard=by_axis, tries=(ONE,), keep="",
+   grad=(lambda g, a: g * a.sign(),))  # fmt: skip
+op("sign", shape=pointwise, shard=by_axis, tries=(ONE,),
    kernel=lambda xp, a: xp.sign(a),
-   grad=lambda g, y, a: (g * 0.0,))  # fmt: skip
-op("exp", shape=pointwise_float, shard=by_axis, tries=(ONE,), keep="y",
+   grad=(lambda g: g * 0.0,))  # fmt: skip
+op("exp", shape=pointwise_float, shard=by_axis, tries=(ONE,),
    kernel=lambda xp, a: xp.exp(a),
-   grad=lambda g, y, a: (g * y,))  # fmt: skip
-op("log", shape=pointwise_float, shard=by_axis, tries=(ONE,), keep="a",
+   grad=(lambda g, y: g * y,))  # fmt: skip
+op("log", shape=pointwise_float, shard=by_axis, tries=(ONE,),
    kernel=lambda xp, a: xp.log(a),
-   grad=lambda g, y, a: (g / a,))  # fmt: skip
-op("sqrt", shape=pointwise_float, shard=by_axis, tries=(ONE,), keep="y",
+   grad=(lambda g, a: g / a,))  # fmt: skip
+op("sqrt", shape=pointwise_float, shard=by_axis, tries=(ONE,),
    kernel=lambda xp, a: xp.sqrt(a),
-   grad=lambda g, y, a: (g / (y * 2.0),))  # fmt: skip
-op("tanh", shape=pointwise_float, shard=by_axis, tries=(ONE,), keep="y",
+   grad=(lambda g, y: g / (y * 2.0),))  # fmt: skip
+op("tanh", shape=pointwise_float, shard=by_axis, tries=(ONE,),
    kernel=lambda xp, a: xp.tanh(a),
-   grad=lambda g, y, a: (g * (1.0 - y * y),))  # fmt: skip
-op("sigmoid", shape=pointwise_float, shard=by_axis, tries=(ONE,), keep="y",
+   grad=(lambda g, y: g * (1.0 - y * y),))  # fmt: skip
+op("sigmoid", shape=pointwise_float, shard=by_axis, tries=(ONE,),
    kernel=lambda xp, a: xp.where(a >= 0, 1.0, xp.exp(-xp.abs(a))) / (1.0 + xp.exp(-xp.abs(a))),
-   grad=lambda g, y, a: (g * y * (1.0 - y),))  # fmt: skip
-op("relu", shape=pointwise, shard=by_axis, tries=(ONE,), keep="y",
+   grad=(lambda g, y: g * y * (1.0 - y),))  # fmt: skip
+op("relu", shape=pointwise, shard=by_axis, tries=(ONE,),
    kernel=lambda xp, a: xp.maximum(a, 0),
-   grad=lambda g, y, a: (g.relu_grad(y),))  # fmt: skip
-op("relu_grad", shape=lambda g, y: g, shard=by_axis, tries=(((X, X), {}),), keep="b",
+   grad=(lambda g, y: g.relu_grad(y),))  # fmt: skip
+op("relu_grad", shape=lambda g, y: g, shard=by_axis, tries=(((X, X), {}),),
    kernel=lambda xp, g, y: g * (y > 0),
-   grad=lambda g, y, a, b: (g.relu_grad(b), None))  # fmt: skip
-op("add_scaled", shape=pointwise, shard=by_axis, tries=(((X, X, float), {}),), keep="",
+   grad=(lambda g, b: g.relu_grad(b), None))  # fmt: skip
+op("add_scaled", shape=pointwise, shard=by_axis, tries=(((X, X, float), {}),),
    kernel=lambda xp, a, b, scale: a + b * scale,
-   grad=lambda g, y, a, b, c: (g, g * c, None))  # fmt: skip
+   grad=(lambda g: g, lambda g, c: g * c, None))  # fmt: skip
 op("where", shape=lambda c, a, b: Spec(pointwise(c, a, b).shape, pointwise(a, b).dtype) if not _numbers(a, b)
    else Spec(c.shape, float32 if float in (a, b) else int64 if int in (a, b) else bool_),
-   shard=by_axis, tries=(((Spec((2, 3), bool_), X, ROW), {}),), keep="a",
+   shard=by_axis, tries=(((Spec((2, 3), bool_), X, ROW), {}),),
    kernel=lambda xp, c, a, b: xp.where(c, a, b),
-   grad=lambda g, y, a, b, c: (None, a.where(g, 0.0), a.where(0.0, g)))  # fmt: skip
+   grad=(None, lambda g, a: a.where(g, 0.0), lambda g, a: a.where(0.0, g)))  # fmt: skip
 
 for _name, _numpy in dict(
     eq="equal", ne="not_equal", lt="less", le="less_equal", gt="greater", ge="greater_equal"
 ).items():
-    op(_name, shape=compare, shard=by_axis, tries=(TWO, TIMES, INTS), keep="",
+    op(_name, shape=compare, shard=by_axis, tries=(TWO, TIMES, INTS),
        kernel=lambda xp, a, b, _numpy=_numpy: getattr(xp, _numpy)(a, b))  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def _cast_rules(kind: Kind):
     return linear(kind) if kind.ins[0].dtype.rank == kind.outs[0].dtype.rank == 2 else by_axis(kind)  # type: ignore
 
 
-table.op("cast", shape=lambda a, *, dtype: Spec(a.shape, DTYPES[dtype]), shard=_cast_rules, keep="",
+table.op("cast", shape=lambda a, *, dtype: Spec(a.shape, DTYPES[dtype]), shard=_cast_rules,
          tries=(((X,), {"dtype": int64.code}),), view=True,
          kernel=lambda xp, a, *, dtype: xp.cast(a, dtype),
-         grad=lambda g, y, a, *, dtype: (g.to(a.dtype),))  # fmt: skip
+         grad=(lambda g, sa: g.to(sa.dtype),))  # fmt: skip

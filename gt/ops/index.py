@@ -41,11 +41,11 @@ def kind_ins(kind: Kind, first: Placement) -> tuple[Placement, ...]:
 X = Spec((4, 5), float32)
 TAKE = ((-1, 1), (2, 2))
 
-op("slice", shape=lambda a, *starts, take: Spec(_picked(take), a.dtype), shard=_slice_rules, keep="", view=True,
+op("slice", shape=lambda a, *starts, take: Spec(_picked(take), a.dtype), shard=_slice_rules, view=True,
    tries=(((X, 2, 1), {"take": TAKE}),),
    kernel=lambda xp, a, *starts, take: xp.getitem(a, _cut(take, starts)),
-   grad=lambda g, y, a, *starts, take: (g.slice_grad(a.shape, starts, take), *[None] * len(starts)))  # fmt: skip
-op("slice_grad", shape=lambda g, *starts, shape, take: Spec(shape, g.dtype), keep="",
+   grad=lambda gs, ys, ins, take: [gs[0].slice_grad(ins[1:], ins[0].shape, take)])  # fmt: skip
+op("slice_grad", shape=lambda g, *starts, shape, take: Spec(shape, g.dtype),
    tries=(((Spec((2,), float32), 2, 1), {"shape": (4, 5), "take": TAKE}),),
    kernel=lambda xp, g, *starts, shape, take: xp.setitem(xp.zeros(shape, dtype=g.dtype), _cut(take, starts), g),
-   grad=lambda g, y, a, *starts, shape, take: (g.slice(starts, take), *[None] * len(starts)))  # fmt: skip
+   grad=lambda gs, ys, ins, shape, take: [gs[0].slice(ins[1:], take)])  # fmt: skip

@@ -68,13 +68,13 @@ def _cat(*parts: Spec, axis: int) -> Spec:
     return Spec((*first[:axis], total, *first[axis + 1 :]), promote(*parts))
 
 
-def _cat_grad(g, y, *parts, axis):
+def _cat_grad(gs, ys, parts, axis):
     grads, at = [], 0
     for p in parts:
         n = p.shape[axis]
-        grads.append(g.narrow(axis, at, n))
+        grads.append(gs[0].narrow(axis, at, n))
         at += n
-    return tuple(grads)
+    return grads
 
 
 def _cat_rules(kind: Kind) -> list[Rule]:
@@ -89,18 +89,18 @@ def _cat_rules(kind: Kind) -> list[Rule]:
 
 X = Spec((2, 3), float32)
 
-op("reshape", shape=_reshape, shard=_reshape_rules, keep="", view=True,
+op("reshape", shape=_reshape, shard=_reshape_rules, view=True,
    tries=(((X,), {"shape": (3, 2)}), ((X,), {"shape": (2, 1, 3)})),
    kernel=lambda xp, a, *, shape: xp.reshape(a, shape),
-   grad=lambda g, y, a, *, shape: (g.reshape(a.shape),))  # fmt: skip
-op("permute", shape=_permute, shard=_permute_rules, keep="", view=True,
+   grad=(lambda g, sa: g.reshape(sa.shape),))  # fmt: skip
+op("permute", shape=_permute, shard=_permute_rules, view=True,
    tries=(((Spec((2, 3, 4), float32),), {"axes": (2, 0, 1)}),),
    kernel=lambda xp, a, *, axes: xp.permute_dims(a, axes),
-   grad=lambda g, y, a, *, axes: (g.permute(_inverse(axes)),))  # fmt: skip
-op("expand", shape=_expand, shard=_expand_rules, keep="", view=True,
+   grad=(lambda g, axes: g.permute(_inverse(axes)),))  # fmt: skip
+op("expand", shape=_expand, shard=_expand_rules, view=True,
    tries=(((Spec((3, 1), float32),), {"shape": (2, 3, 4)}),),
    kernel=lambda xp, a, *, shape: xp.broadcast_to(a, shape),
-   grad=lambda g, y, a, *, shape: (g.sum_to(a.shape),))  # fmt: skip
-op("cat", shape=_cat, shard=_cat_rules, keep="", grad=_cat_grad,
+   grad=(lambda g, sa: g.sum_to(sa.shape),))  # fmt: skip
+op("cat", shape=_cat, shard=_cat_rules, grad=_cat_grad,
    tries=(((X, Spec((2, 1), float32)), {"axis": 1}),),
    kernel=lambda xp, *parts, axis: xp.concat(parts, axis=axis))  # fmt: skip

@@ -53,25 +53,25 @@ def count(shape, axis) -> int:
     return n
 
 
-def _extreme_grad(g, y, a, *, axis, keepdims):
+def _extreme_grad(g, y, a, axis, keepdims):
     """Equal largest elements share the gradient."""
     hit = (a == _spread(y, a, axis, keepdims)).to(g.dtype)
-    return (hit / hit.sum(axis=axis, keepdims=True) * _spread(g, a, axis, keepdims),)
+    return hit / hit.sum(axis=axis, keepdims=True) * _spread(g, a, axis, keepdims)
 
 
 X = Spec((3, 4), float32)
 TRIES = (((X,), {"axis": (0,), "keepdims": False}), ((X,), {"axis": (0, 1), "keepdims": True}))
 
-op("sum", shape=_sum, shard=reduction_rules("sum"), tries=TRIES, keep="",
+op("sum", shape=_sum, shard=reduction_rules("sum"), tries=TRIES,
    kernel=lambda xp, a, *, axis, keepdims: xp.sum(a, axis=axis, keepdims=keepdims),
-   grad=lambda g, y, a, *, axis, keepdims: (_spread(g, a, axis, keepdims),))  # fmt: skip
-op("mean", shape=_mean, shard=reduction_rules(), tries=TRIES, keep="",
+   grad=(lambda g, sa, axis, keepdims: _spread(g, sa, axis, keepdims),))  # fmt: skip
+op("mean", shape=_mean, shard=reduction_rules(), tries=TRIES,
    kernel=lambda xp, a, *, axis, keepdims: xp.mean(a, axis=axis, keepdims=keepdims),
    lower=lambda a, *, axis, keepdims: a.sum(axis=axis, keepdims=keepdims) * (1.0 / count(a.shape, axis)),
-   grad=lambda g, y, a, *, axis, keepdims: (_spread(g * (1.0 / max(count(a.shape, axis), 1)), a, axis, keepdims),))  # fmt: skip
-op("amax", shape=_nonempty, shard=reduction_rules("max"), tries=TRIES, keep="ya", grad=_extreme_grad,
+   grad=(lambda g, sa, axis, keepdims: _spread(g * (1.0 / max(count(sa.shape, axis), 1)), sa, axis, keepdims),))  # fmt: skip
+op("amax", shape=_nonempty, shard=reduction_rules("max"), tries=TRIES, grad=(_extreme_grad,),
    kernel=lambda xp, a, *, axis, keepdims: xp.max(a, axis=axis, keepdims=keepdims))  # fmt: skip
-op("amin", shape=_nonempty, shard=reduction_rules("min"), tries=TRIES, keep="ya", grad=_extreme_grad,
+op("amin", shape=_nonempty, shard=reduction_rules("min"), tries=TRIES, grad=(_extreme_grad,),
    kernel=lambda xp, a, *, axis, keepdims: xp.min(a, axis=axis, keepdims=keepdims))  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def _arg(a: Spec, *, axis, keepdims) -> Spec:
 
 ARG_TRIES = (((X,), {"axis": (1,), "keepdims": False}),)
 
-op("argmax", shape=_arg, shard=reduction_rules(), tries=ARG_TRIES, keep="",
+op("argmax", shape=_arg, shard=reduction_rules(), tries=ARG_TRIES,
    kernel=lambda xp, a, *, axis, keepdims: xp.argmax(a, axis=axis[0], keepdims=keepdims))  # fmt: skip
-op("argmin", shape=_arg, shard=reduction_rules(), tries=ARG_TRIES, keep="",
+op("argmin", shape=_arg, shard=reduction_rules(), tries=ARG_TRIES,
    kernel=lambda xp, a, *, axis, keepdims: xp.argmin(a, axis=axis[0], keepdims=keepdims))  # fmt: skip

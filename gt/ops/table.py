@@ -21,8 +21,12 @@ class Row:
 
     `shape(*operands, **statics)` gives the output's Spec, or a tuple of Specs. `kernel(xp, *arrays, **statics)` computes
     over an array namespace with NumPy's names; its keyword-only arguments are the op's statics, in wire order.
-    `grad(g, y, *inputs, **statics)` gives a gradient (or None) for each input, written in tensors; `keep` names the values
-    it reads ("y" is the output, "a" the first input, "b" the second, ...), the others arrive as shape and dtype only.
+    `grad` has a function for each input, written in tensors and run only where that input wants its gradient (None: it has
+    none). Its parameters are chosen by name, and naming a value is what keeps it alive: `g` the output's gradient, `y` the
+    output, `a`, `b`, `c`, ... the inputs, `sa`, `sb`, ... only their Specs, and the statics. Sums over broadcast axes and
+    casts back to the input's dtype are the tape's business. Where the number of inputs varies or outputs are several,
+    `grad` is one function `(gs, ys, inputs, **statics)` that gives a sequence of gradients, `keep` saying whether it reads
+    "inputs", "outputs", both or (default) only Specs.
     `shard(kind)` lists placements that need no communication, for one mesh dimension. `lower(*tensors, **statics)` says the
     same in other rows. `tries` are sample inputs: a list of (operands, statics).
     """
@@ -31,8 +35,8 @@ class Row:
     shape: Callable[..., Any]
     kernel: Callable[..., Any] | None
     family: str
-    grad: Callable[..., Any] | None = None
-    keep: str = "yabcdefgh"
+    grad: tuple[Callable[..., Any] | None, ...] | Callable[..., Any] | None = None
+    keep: str = ""
     shard: Callable[[Kind], list[Rule]] | None = None
     lower: Callable[..., Any] | None = None
     tries: tuple = ()
