@@ -172,3 +172,31 @@ class Mesh:
 
     def __repr__(self) -> str:
         return f"Mesh({self.shape}, {self.workers})"
+
+
+class Layout:
+    """Where the pieces of a tensor lie: a mesh of workers and, for each of its dimensions, a placement. Interned."""
+
+    __slots__ = ("mesh", "placements", "workers", "solo")
+    mesh: Mesh
+    placements: tuple[Placement, ...]
+    workers: tuple[int, ...]
+    solo: int | None  # the worker, where there is only one
+    _known: ClassVar[dict[tuple[Mesh, tuple[Placement, ...]], Layout]] = {}
+
+    def __new__(cls, mesh: Mesh, placements: tuple[Placement, ...]) -> Layout:
+        found = cls._known.get((mesh, placements))
+        if found is None:
+            found = object.__new__(cls)
+            found.mesh, found.placements, found.workers = mesh, placements, mesh.workers
+            found.solo = mesh.workers[0] if len(mesh.workers) == 1 else None
+            found = cls._known.setdefault((mesh, placements), found)
+        return found
+
+    @classmethod
+    def on(cls, worker: int) -> Layout:
+        """Whole, on one worker."""
+        return cls(Mesh((1,), (worker,)), (REPLICATE,))
+
+    def __repr__(self) -> str:
+        return f"{', '.join(map(repr, self.placements))} on {list(self.workers)}"

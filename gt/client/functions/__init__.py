@@ -1,0 +1,87 @@
+"""What users call: functions of the `gt` namespace and methods of Tensor, a module a family. Pointwise ones come from the
+op table; the rest normalise their arguments (NumPy's and PyTorch's spellings both) and apply a row."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from gt.client.apply import apply, as_operand, binary, unary
+from gt.client.autograd import Tensor
+from gt.ops.table import Row, rows
+
+FUNCTIONS: dict[str, Callable] = {}
+
+
+def function(f: Callable) -> Callable:
+    """A function of the `gt` namespace."""
+    FUNCTIONS[f.__name__.removeprefix("_")] = f
+    return f
+
+
+def method(f: Callable) -> Callable:
+    """A method of Tensor."""
+    setattr(Tensor, f.__name__, f)
+    return f
+
+
+def both(f: Callable) -> Callable:
+    """A function, and a method by the same name whose first argument is the tensor."""
+    return method(function(f))
+
+
+def alias(name: str, f: Callable) -> Callable:
+    """Another name for a function and method."""
+    FUNCTIONS[name] = f
+    setattr(Tensor, name, f)
+    return f
+
+
+def axis_spelling(axis: Any, dim: Any) -> Any:
+    """NumPy says axis, PyTorch says dim."""
+    if dim is not None and axis is not None:
+        raise TypeError("axis and dim are two words for one thing: give one")
+    return axis if dim is None else dim
+
+
+def as_tensor(x: Any) -> Tensor:
+    if isinstance(x, Tensor):
+        return x
+    from gt.client.functions.creation import tensor
+
+    return tensor(x)
+
+
+def _pointwise(row: Row) -> Callable:
+    """The function of a pointwise row."""
+    names = [p for p in list(inspect.signature(row.kernel).parameters)[1:] if not p.startswith("_")]  # type: ignore[arg-type]
+
+    if len(names) == 1:
+
+        def call(a: Any) -> Tensor:
+            return unary(row, a if isinstance(a, Tensor) else as_tensor(a))
+    elif len(names) == 2:
+
+        def call(a: Any, b: Any) -> Tensor:  # type: ignore[misc]
+            return binary(row, a if isinstance(a, Tensor) else as_tensor(a), b)
+    else:
+
+        def call(*operands: Any) -> Tensor:  # type: ignore[misc]
+            return apply(row, tuple(o if isinstance(o, Tensor) else as_operand(o) for o in operands))
+
+    call.__name__ = call.__qualname__ = row.name
+    call.__doc__ = f"`{row.name}`, element by element."
+    return call
+
+
+for _row in rows():
+    if _row.pointwise and not _row.statics:
+        _call = _pointwise(_row)
+        setattr(Tensor, _row.name, _call)
+        if not _row.name.endswith("_grad"):
+            FUNCTIONS[_row.name] = _call
+
+from gt.client.functions import creation, indexing, operators, reading, reductions, shapes  # noqa: E402
+
+__all__ = ["FUNCTIONS", "creation", "indexing", "operators", "reading", "reductions", "shapes"]

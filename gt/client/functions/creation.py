@@ -1,0 +1,183 @@
+"""Making tensors: from data, of one value, of positions, at random."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from gt.client.apply import apply
+from gt.client.autograd import Tensor
+from gt.client.functions import function
+from gt.client.session import here
+from gt.ops.table import TABLE
+from gt.spec import DType, Spec, bfloat16, dtype_of, float32, int64, scalar_dtype
+
+
+def shape_of(size: tuple, shape: Any = None) -> tuple[int, ...]:
+    """`randn(2, 3)`, `randn((2, 3))` and `randn(size=(2, 3))` mean the same."""
+    if shape is not None:
+        size = (shape,)
+    if len(size) == 1 and isinstance(size[0], (tuple, list)):
+        size = tuple(size[0])
+    try:
+        out = tuple(d.__index__() for d in size)
+    except AttributeError:
+        raise TypeError(f"a shape is whole numbers, not {size}") from None
+    if any(d < 0 for d in out):
+        raise ValueError(f"a shape has no negative sizes: {out}")
+    return out
+
+
+def _made(t: Tensor, requires_grad: bool) -> Tensor:
+    if requires_grad:
+        if t.data.spec.dtype.rank != 2:
+            raise TypeError(f"only floating-point tensors have gradients, not {t.data.spec.dtype.name}")
+        t.requires_grad = True
+    return t
+
+
+@function
+def tensor(data: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+    """A tensor holding a copy of the data: numbers, nested lists, arrays.
+
+    >>> gt.tensor([1, 2, 3, 4]) + gt.tensor([5, 6, 7, 8])
+    tensor([ 6,  8, 10, 12])
+    """
+    if isinstance(data, Tensor):
+        return _made(data.detach() if dtype is None else data.detach().to(dtype), requires_grad)  # type: ignore[attr-defined]
+    if isinstance(data, (bool, int, float)):
+        return full((), data, dtype=dtype or scalar_dtype(data), requires_grad=requires_grad)
+    array, found = _as_array(data)
+    return _made(_loaded(array, dtype_of(dtype) if dtype is not None else found), requires_grad)
+
+
+def _as_array(data: Any) -> tuple[np.ndarray, DType]:
+    """The data as an array, and the dtype it stands for."""
+    if type(data).__module__.split(".")[0] == "torch":
+        if str(data.dtype) == "torch.bfloat16":
+            return data.detach().float().numpy(), bfloat16
+        data = data.detach().cpu().numpy()
+    if isinstance(data, (list, tuple)) and any(isinstance(x, Tensor) for x in data):
+        data = [x.numpy() if isinstance(x, Tensor) else x for x in data]  # type: ignore[attr-defined]
+    python = isinstance(data, (list, tuple))
+    try:
+        array = np.asarray(data)
+    except ValueError as wrong:
+        raise ValueError(f"cannot make a tensor of this: {wrong}") from None
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"cannot make a tensor of {array.dtype} data: want numbers")
+    if python and array.dtype == np.float64:
+        return array, float32
+    name = {"uint16": "int32", "uint32": "int64", "uint64": "int64", "longdouble": "float64"}.get(array.dtype.name)
+    return array, dtype_of(name or array.dtype.name)
+
+
+def _loaded(array: np.ndarray, dtype: DType) -> Tensor:
+    scope = here()
+    spec = Spec(array.shape, dtype)
+    if dtype is bfloat16:
+        from gt.client.functions.reading import to_bfloat16_bits
+
+        array = to_bfloat16_bits(array)
+    else:
+        with np.errstate(invalid="ignore"):
+            array = array.astype(dtype.name, copy=False)
+    return Tensor(scope.session.load(array, spec, scope))
+
+
+@function
+def from_numpy(array: np.ndarray, requires_grad: bool = False) -> Tensor:
+    """A tensor holding a copy of a NumPy array, of its dtype."""
+    if not isinstance(array, (np.ndarray, np.generic)):
+        raise TypeError(f"from_numpy wants a NumPy array, not {type(array).__name__}: use gt.tensor")
+    array, dtype = _as_array(array)
+    return _made(_loaded(array, dtype), requires_grad)
+
+
+@function
+def full(size: Any, fill_value: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+    """A tensor of one value."""
+    kind = dtype_of(dtype) if dtype is not None else scalar_dtype(fill_value)
+    shape = shape_of((size,)) if not isinstance(size, int) else (size,)
+    value = fill_value.item() if hasattr(fill_value, "item") else fill_value
+    return _made(apply(TABLE["full"], (value,), (shape, kind.code)), requires_grad)
+
+
+@function
+def zeros(*size: Any, dtype: Any = None, requires_grad: bool = False, shape: Any = None, device: Any = None) -> Tensor:
+    return full(shape_of(size, shape), 0, dtype=dtype or float32, requires_grad=requires_grad)
+
+
+@function
+def ones(*size: Any, dtype: Any = None, requires_grad: bool = False, shape: Any = None, device: Any = None) -> Tensor:
+    return full(shape_of(size, shape), 1, dtype=dtype or float32, requires_grad=requires_grad)
+
+
+@function
+def arange(start: Any, end: Any = None, step: Any = 1, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+    """Numbers from start (0) to end, end excluded."""
+    if end is None:
+        start, end = 0, start
+    if step == 0 or (end - start) * step < 0:
+        raise ValueError(f"arange from {start} to {end} cannot go by steps of {step}")
+    n = math.ceil((end - start) / step)
+    kind = dtype_of(dtype) if dtype is not None else float32 if any(isinstance(x, float) for x in (start, end, step)) else int64
+    first, by = (float(start), float(step)) if kind.rank == 2 else (int(start), int(step))
+    return _made(apply(TABLE["iota"], (first, by), ((n,), (n,), (0,), kind.code)), requires_grad)
+
+
+@function
+def eye(n: int, m: int | None = None, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+    shape = (n, n if m is None else m)
+    return _made(apply(TABLE["eye"], (), (shape, shape, (0, 0), dtype_of(dtype or float32).code)), requires_grad)
+
+
+@function
+def manual_seed(seed: int) -> None:
+    """Begin the random numbers of this session anew: the same seed gives the same numbers on any number of workers."""
+    from itertools import count
+
+    session = here().session
+    session.seed, session.draws = int(seed) & (2**62 - 1), count(1)
+
+
+def draw(name: str, shape: tuple[int, ...], dtype: Any, numbers: tuple = ()) -> Tensor:
+    """A random op: the session's seed, and a number of its own."""
+    session = here().session
+    operands = (session.seed, next(session.draws), *numbers)
+    return apply(TABLE[name], operands, (shape, shape, (0,) * len(shape), dtype_of(dtype).code))
+
+
+def _float_dtype(dtype: Any) -> DType:
+    kind = dtype_of(dtype or float32)
+    if kind.rank != 2:
+        raise TypeError(f"random numbers of {kind.name} come from randint")
+    return kind
+
+
+@function
+def rand(*size: Any, dtype: Any = None, requires_grad: bool = False, shape: Any = None, device: Any = None) -> Tensor:
+    """Random numbers, even over [0, 1)."""
+    return _made(draw("uniform", shape_of(size, shape), _float_dtype(dtype)), requires_grad)
+
+
+@function
+def randn(*size: Any, dtype: Any = None, requires_grad: bool = False, shape: Any = None, device: Any = None) -> Tensor:
+    """Random numbers of the standard normal distribution."""
+    return _made(draw("normal", shape_of(size, shape), _float_dtype(dtype)), requires_grad)
+
+
+@function
+def randint(low: int, high: Any = None, size: Any = None, dtype: Any = None) -> Tensor:
+    """Random whole numbers from low (0) up to, not including, high."""
+    if size is None and isinstance(high, (tuple, list)):
+        low, high, size = 0, low, high
+    elif high is None:
+        low, high = 0, low
+    if high <= low:
+        raise ValueError(f"randint from {low} to {high}: want a low below the high")
+    return draw("integers", shape_of((size,)), dtype or int64, (int(low), int(high)))
+
+

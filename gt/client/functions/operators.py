@@ -1,0 +1,147 @@
+"""Python's operators on tensors, and the forms that change a variable in place. Values on the workers never change: an
+in-place form makes a new value and lets the variable point at it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.client.apply import NUMBERS, apply, as_operand, binary, unary
+from gt.client.autograd import Tensor
+from gt.client.functions import both, method
+from gt.client.scope import is_grad_enabled
+from gt.ops.table import TABLE
+from gt.spec import dtype_of
+
+_T = Tensor
+
+
+def _operator(name: str, row_name: str) -> None:
+    row = TABLE[row_name]
+
+    def forward(self: Tensor, other: Any) -> Tensor:
+        return binary(row, self, other)
+
+    def reflected(self: Tensor, other: Any) -> Tensor:
+        return binary(row, _like(other, self), self)
+
+    def in_place(self: Tensor, other: Any) -> Tensor:
+        return assign(self, binary(row, self, other))
+
+    for prefix, f in (("", forward), ("r", reflected), ("i", in_place)):
+        setattr(_T, f"__{prefix}{name}__", f)
+    setattr(_T, f"{row_name}_", in_place)
+
+
+def _like(number: Any, tensor: Tensor) -> Tensor:
+    """A number on the left of an operator, as a 0-d tensor that promotes as the number would."""
+    from gt.client.functions.creation import full
+
+    if not isinstance(number, NUMBERS):
+        other = as_operand(number)
+        if isinstance(other, Tensor):
+            return other
+        number = other
+    kind = dtype_of(type(number))
+    return full((), number, dtype=tensor.dtype if kind.rank <= tensor.dtype.rank else kind)
+
+
+for _name, _row in dict(add="add", sub="sub", mul="mul", truediv="div", pow="pow", matmul="matmul").items():
+    _operator(_name, _row)
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(_T, f"__{_name}__", lambda self, other, _row=TABLE[_name]: binary(_row, self, other))
+_T.__hash__ = object.__hash__  # type: ignore[method-assign]
+_T.__neg__ = lambda self: unary(TABLE["neg"], self)  # type: ignore[attr-defined]
+_T.__abs__ = lambda self: unary(TABLE["abs"], self)  # type: ignore[attr-defined]
+_T.__pos__ = lambda self: self  # type: ignore[attr-defined]
+
+_add, _mul = TABLE["add"], TABLE["mul"]
+# A number on the left of a commuting operator needs no tensor of its own.
+_T.__radd__ = lambda self, other: binary(_add, self, other)  # type: ignore[attr-defined]
+_T.__rmul__ = lambda self, other: binary(_mul, self, other)  # type: ignore[attr-defined]
+_T.__rsub__ = lambda self, other: binary(_add, unary(TABLE["neg"], self), other)  # type: ignore[attr-defined]
+
+
+@both
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """The matrix product, batched over leading axes."""
+    return binary(TABLE["matmul"], a, b)
+
+
+@both
+def where(condition: Tensor, a: Any, b: Any) -> Tensor:
+    """`a` where the condition holds, else `b`."""
+    return apply(TABLE["where"], (condition, *(o if isinstance(o, Tensor) else as_operand(o) for o in (a, b))))
+
+
+@both
+def add_scaled(a: Tensor, b: Tensor, scale: float) -> Tensor:
+    """`a + b * scale` in one pass."""
+    return apply(TABLE["add_scaled"], (a, b, scale))
+
+
+@both
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`x @ weight.T + bias`."""
+    return apply(TABLE["linear"], (x, weight) if bias is None else (x, weight, bias))
+
+
+def assign(target: Tensor, value: Tensor) -> Tensor:
+    """Let a variable point at a new value of its shape, as in-place forms do."""
+    if target.requires_grad and target.node is None and is_grad_enabled():
+        raise RuntimeError("a leaf that requires gradients cannot change in place: use gt.no_grad(), or detach() it first")
+    if value.data.spec.shape != target.data.spec.shape:
+        raise ValueError(f"cannot write {value.shape} into a tensor of {target.shape} in place")
+    if value.data.spec.dtype is not target.data.spec.dtype:
+        if value.data.spec.dtype.rank > target.data.spec.dtype.rank:
+            raise TypeError(f"cannot write {value.dtype.name} into a tensor of {target.dtype.name} in place")  # type: ignore[attr-defined]
+        value = value.to(target.data.spec.dtype)  # type: ignore[attr-defined]
+    target.data = value.data
+    if is_grad_enabled():
+        target.node, target.requires_grad = value.node, value.requires_grad or target.requires_grad
+    return target
+
+
+@method
+def zero_(self: Tensor) -> Tensor:
+    from gt.client.functions.creation import full
+
+    return assign(self, full(self.shape, 0, dtype=self.dtype))  # type: ignore[attr-defined]
+
+
+@method
+def fill_(self: Tensor, value: Any) -> Tensor:
+    from gt.client.functions.creation import full
+
+    return assign(self, full(self.shape, value, dtype=self.dtype))  # type: ignore[attr-defined]
+
+
+@method
+def copy_(self: Tensor, other: Tensor) -> Tensor:
+    return assign(self, other.to(self.dtype).expand(self.shape))  # type: ignore[attr-defined]
+
+
+def _cast_method(name: str, dtype: Any) -> None:
+    setattr(_T, name, lambda self: self.to(dtype))
+
+
+for _name in ("float", "double", "half", "long", "int", "bool"):
+    _cast_method(_name, dtype_of(_name))
+_cast_method("bfloat16", dtype_of("bfloat16"))
+
+
+@method
+def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
+    """This tensor in another dtype. Devices are the dispatcher's business, so naming one changes nothing."""
+    for a in args:
+        if isinstance(a, Tensor):
+            dtype = a.dtype  # type: ignore[attr-defined]
+        elif not (isinstance(a, str) and a.split(":")[0] in ("cpu", "cuda", "mps")) and not isinstance(a, bool):
+            dtype = a
+    if dtype is None:
+        return self
+    want = dtype_of(dtype)
+    return self if want is self.data.spec.dtype else apply(TABLE["cast"], (self,), (want.code,))
+
+
+_T.type = to  # type: ignore[attr-defined]
+_T.astype = to  # type: ignore[attr-defined]

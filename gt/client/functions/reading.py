@@ -1,0 +1,111 @@
+"""Reading values: the only places where a client waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gt.client.autograd import Tensor, backward
+from gt.client.functions import method
+
+
+def to_bfloat16_bits(array: np.ndarray) -> np.ndarray:
+    """float to bfloat16's 16 bits, ties to even."""
+    wide = np.ascontiguousarray(array, np.float32)
+    bits = wide.view(np.uint32)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(wide), np.uint16(0x7FC0), rounded).reshape(array.shape)
+
+
+@method
+def numpy(self: Tensor) -> np.ndarray:
+    """The value as a NumPy array; bfloat16, which NumPy lacks, comes as float32."""
+    return self.data.numpy()
+
+
+@method
+def item(self: Tensor) -> Any:
+    """The value of a tensor of one element, as a Python number."""
+    if self.data.spec.numel != 1:
+        raise ValueError(f"item() is for one element, not {self.data.spec.shape}: use tolist() or numpy()")
+    return self.data.numpy().reshape(()).item()
+
+
+@method
+def tolist(self: Tensor) -> Any:
+    return self.data.numpy().tolist()
+
+
+@method
+def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    return self.data.__array__(dtype)
+
+
+@method
+def __bool__(self: Tensor) -> bool:
+    if self.data.spec.numel != 1:
+        raise ValueError(f"whether a tensor of {self.data.spec.shape} is true has no single answer: use any() or all()")
+    return bool(item(self))
+
+
+@method
+def __int__(self: Tensor) -> int:
+    return int(item(self))
+
+
+@method
+def __float__(self: Tensor) -> float:
+    return float(item(self))
+
+
+@method
+def __index__(self: Tensor) -> int:
+    if self.data.spec.dtype.rank != 1 or self.data.spec.numel != 1:
+        raise TypeError("only a whole-number tensor of one element can be an index")
+    return int(item(self))
+
+
+@method
+def __dlpack__(self: Tensor, **settings: Any) -> Any:
+    return self.data.numpy().__dlpack__(**settings)
+
+
+@method
+def __dlpack_device__(self: Tensor) -> tuple[int, int]:
+    return (1, 0)  # a read value lies in the host's memory
+
+
+@method
+def __format__(self: Tensor, form: str) -> str:
+    return format(item(self), form) if form and self.data.spec.numel == 1 else repr(self)
+
+
+@method
+def __repr__(self: Tensor) -> str:
+    from gt.client.show import show
+
+    return show(self)
+
+
+Tensor.backward = None  # type: ignore[attr-defined]
+
+
+@method
+def backward_(self: Tensor, gradient: Tensor | None = None, retain_graph: bool = False, create_graph: bool = False) -> None:
+    """Gradients of this tensor into `.grad` of the leaves it was made of."""
+    if not self.requires_grad:
+        raise RuntimeError("backward() of a tensor that no gradient leads to: want requires_grad=True somewhere before it")
+    if gradient is None:
+        if self.data.spec.numel != 1:
+            raise RuntimeError(f"backward() of a tensor of {self.data.spec.shape} wants a gradient of that shape")
+        from gt.client.functions.creation import full
+
+        gradient = full(self.data.spec.shape, 1.0, dtype=self.data.spec.dtype)
+    elif gradient.data.spec.shape != self.data.spec.shape:
+        raise ValueError(f"the gradient of a tensor of {self.data.spec.shape} has its shape, not {gradient.data.spec.shape}")
+    backward([self], [gradient], retain_graph or create_graph, create_graph)
+
+
+Tensor.backward = backward_  # type: ignore[attr-defined]
+del Tensor.backward_  # type: ignore[attr-defined]

@@ -1,0 +1,194 @@
+"""The same elements in another shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gt.client.apply import apply
+from gt.client.autograd import Tensor
+from gt.client.functions import as_tensor, axis_spelling, both, function, method
+from gt.ops.rules import axis_of
+from gt.ops.table import TABLE
+
+
+@method
+def size(self: Tensor, axis: int | None = None, *, dim: int | None = None) -> Any:
+    axis = axis_spelling(axis, dim)
+    return self.data.spec.shape if axis is None else self.data.spec.shape[axis_of(axis, self.data.spec.ndim)]
+
+
+def _property(name: str, read: Any) -> None:
+    setattr(Tensor, name, property(read))
+
+
+_property("shape", lambda t: t.data.spec.shape)
+_property("dtype", lambda t: t.data.spec.dtype)
+_property("ndim", lambda t: len(t.data.spec.shape))
+_property("is_leaf", lambda t: t.node is None)
+_property("grad_fn", lambda t: t.node)
+_property("T", lambda t: permute(t, tuple(range(t.ndim))[::-1]))
+_property("mT", lambda t: transpose(t, -2, -1))
+_property("nbytes", lambda t: t.data.spec.nbytes)
+_property("itemsize", lambda t: t.data.spec.dtype.size)
+
+
+@method
+def dim(self: Tensor) -> int:
+    return self.data.spec.ndim
+
+
+@both
+def numel(self: Tensor) -> int:
+    return self.data.spec.numel
+
+
+@method
+def is_floating_point(self: Tensor) -> bool:
+    return self.data.spec.dtype.rank == 2
+
+
+def _given(args: tuple) -> tuple:
+    return tuple(args[0]) if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+
+
+@both
+def reshape(self: Tensor, *shape: Any) -> Tensor:
+    """These elements, row by row, in another shape; one size may be -1."""
+    want = tuple(d.__index__() for d in _given(shape))
+    spec = self.data.spec
+    if -1 in want:
+        rest = 1
+        for d in want:
+            rest *= d if d != -1 else 1
+        if want.count(-1) > 1 or rest == 0 or spec.numel % rest:
+            raise ValueError(f"cannot reshape {spec.shape} to {want}: {spec.numel} elements do not divide so")
+        want = tuple(spec.numel // rest if d == -1 else d for d in want)
+    return self if want == spec.shape else apply(TABLE["reshape"], (self,), (want,))
+
+
+Tensor.view = reshape  # type: ignore[attr-defined]
+
+
+@both
+def permute(self: Tensor, *axes: Any) -> Tensor:
+    """The axes in another order."""
+    order = tuple(axis_of(a, self.data.spec.ndim) for a in _given(axes))
+    return self if order == tuple(range(self.data.spec.ndim)) else apply(TABLE["permute"], (self,), (order,))
+
+
+@both
+def transpose(self: Tensor, *axes: Any) -> Tensor:
+    """Two axes exchanged; without axes, all of them reversed; with all of them, their order, as NumPy has it."""
+    n = self.data.spec.ndim
+    axes = _given(axes)
+    if not axes:
+        return permute(self, tuple(range(n))[::-1])
+    if len(axes) != 2:
+        return permute(self, axes)
+    order = list(range(n))
+    i, j = (axis_of(a, n) for a in axes)
+    order[i], order[j] = order[j], order[i]
+    return permute(self, order)
+
+
+@both
+def t(self: Tensor) -> Tensor:
+    """A matrix transposed."""
+    if self.data.spec.ndim > 2:
+        raise ValueError(f"t() is for at most 2 dimensions, not {self.data.spec.shape}: use transpose or mT")
+    return permute(self, tuple(range(self.data.spec.ndim))[::-1])
+
+
+@both
+def squeeze(self: Tensor, axis: Any = None, *, dim: Any = None) -> Tensor:
+    """Without its axes of size 1, or without those named."""
+    axis = axis_spelling(axis, dim)
+    shape = self.data.spec.shape
+    named = range(len(shape)) if axis is None else _given((axis,))
+    drop = {axis_of(a, len(shape)) for a in named}
+    return reshape(self, tuple(d for i, d in enumerate(shape) if not (i in drop and d == 1)))
+
+
+@both
+def unsqueeze(self: Tensor, axis: Any = None, *, dim: Any = None) -> Tensor:
+    """With an axis of size 1 more."""
+    at = axis_of(axis_spelling(axis, dim), self.data.spec.ndim + 1)
+    shape = self.data.spec.shape
+    return reshape(self, (*shape[:at], 1, *shape[at:]))
+
+
+@method
+def expand(self: Tensor, *shape: Any) -> Tensor:
+    """Axes of size 1 repeated, without a copy; -1 leaves a size as it is."""
+    want, have = _given(shape), self.data.spec.shape
+    lead = len(want) - len(have)
+    want = tuple(have[i - lead] if d == -1 and i >= lead else d for i, d in enumerate(want))
+    return self if want == have else apply(TABLE["expand"], (self,), (want,))
+
+
+@method
+def expand_as(self: Tensor, other: Tensor) -> Tensor:
+    return expand(self, other.data.spec.shape)
+
+
+@function
+def cat(tensors: Any, axis: Any = None, *, dim: Any = None) -> Tensor:
+    """Tensors one behind another along an axis (0)."""
+    parts = tuple(as_tensor(x) for x in tensors)
+    if not parts:
+        raise ValueError("cat wants at least one tensor")
+    axis = axis_spelling(axis, dim)
+    return apply(TABLE["cat"], parts, (axis_of(0 if axis is None else axis, parts[0].data.spec.ndim),))
+
+
+@function
+def stack(tensors: Any, axis: Any = None, *, dim: Any = None) -> Tensor:
+    """Tensors of one shape side by side along an axis of their own (0)."""
+    parts = [as_tensor(x) for x in tensors]
+    axis = axis_spelling(axis, dim)
+    axis = 0 if axis is None else axis
+    if len({p.data.spec.shape for p in parts}) > 1:
+        raise ValueError(f"cannot stack {', '.join(str(p.data.spec.shape) for p in parts)}: want one shape")
+    return cat([unsqueeze(p, axis) for p in parts], axis_of(axis, parts[0].data.spec.ndim + 1))
+
+
+@method
+def detach(self: Tensor) -> Tensor:
+    """The same value, off the tape."""
+    return Tensor(self.data)
+
+
+@both
+def clone(self: Tensor) -> Tensor:
+    """A variable of its own with the same value. Values never change, so nothing is copied."""
+    return Tensor(self.data, self.requires_grad, self.node) if self.node else self * 1 if self.requires_grad else Tensor(self.data)  # type: ignore[operator]
+
+
+@method
+def contiguous(self: Tensor) -> Tensor:
+    return self
+
+
+@method
+def requires_grad_(self: Tensor, wanted: bool = True) -> Tensor:
+    if wanted and self.data.spec.dtype.rank != 2:
+        raise TypeError(f"only floating-point tensors have gradients, not {self.data.spec.dtype.name}")
+    self.requires_grad = wanted
+    return self
+
+
+@method
+def __len__(self: Tensor) -> int:
+    if not self.data.spec.shape:
+        raise TypeError("a 0-d tensor has no length")
+    return self.data.spec.shape[0]
+
+
+@method
+def __iter__(self: Tensor) -> Iterator[Tensor]:
+    if not self.data.spec.shape:
+        raise TypeError("cannot iterate over a 0-d tensor")
+    return (self[i] for i in range(self.data.spec.shape[0]))  # type: ignore[index]
+
+

@@ -1,0 +1,81 @@
+"""What surrounds an op as it is written: the session, the signal and whether gradients are wanted. Each thread has its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gt.client.session import Session
+
+
+class Scope:
+    """An immutable surrounding. `kinds` is the session's table of op uses under this signal."""
+
+    __slots__ = ("session", "signal", "backward", "grad", "kinds")
+
+    def __init__(self, session: Session, signal: str = "", backward: str = "", grad: bool = True) -> None:
+        self.session, self.signal, self.backward, self.grad = session, signal, backward, grad
+        self.kinds = session.kinds_under(signal)
+
+    def but(self, **changed: Any) -> Scope:
+        fields = {n: getattr(self, n) for n in ("session", "signal", "backward", "grad")}
+        return Scope(**{**fields, **changed})
+
+
+class _Here(threading.local):
+    """The scope of this thread; None until its first op."""
+
+    scope: Scope | None = None
+
+
+HERE = _Here()
+
+
+class grad_mode:
+    """Whether ops go on the tape: a context manager and a decorator."""
+
+    wanted = True
+
+    def __init__(self, function: Callable | None = None, *, wanted: bool | None = None) -> None:
+        self.function = function
+        if wanted is not None:
+            self.wanted = wanted
+
+    def __new__(cls, function: Callable | None = None, **settings: Any) -> Any:
+        if callable(function):
+            return cls(**settings)(function)
+        return object.__new__(cls)
+
+    def __call__(self, function: Callable) -> Callable:
+        @wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            with type(self)(wanted=self.wanted):
+                return function(*args, **kwargs)
+
+        return inside
+
+    def __enter__(self) -> None:
+        from gt.client.session import here
+
+        self.before = here()
+        HERE.scope = self.before.but(grad=self.wanted)
+
+    def __exit__(self, *exc: object) -> None:
+        HERE.scope = self.before
+
+
+class no_grad(grad_mode):
+    """`with gt.no_grad():` or `@gt.no_grad()`: nothing inside goes on the tape."""
+
+    wanted = False
+
+
+class enable_grad(grad_mode):
+    """The opposite of `no_grad`, for use inside it."""
+
+
+def is_grad_enabled() -> bool:
+    return HERE.scope is None or HERE.scope.grad

@@ -1,0 +1,389 @@
+"""A client's stream: it names results, buffers instructions, sends them in batches and waits only for values. It knows no
+sockets; a link carries its messages."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from itertools import count
+from typing import Any, Protocol
+
+import numpy as np
+
+from gt import errors
+from gt.client.scope import HERE, Scope
+from gt.ops.table import Kind, Row, infer, spec_in, spec_out
+from gt.spec import Spec
+from gt.transport.messages import (
+    FREE, Ack, Answer, Ask, Batch, Configure, Failed, KindDef, Mail, Peers, Upload, Value, kind_out,
+)  # fmt: skip
+
+BATCH = 256  # instructions that are sent without being asked for
+WINDOW = 1 << 14  # instructions that may be under way
+KINDS = 1 << 15  # op uses remembered; past it all are forgotten and learnt again
+RING = 1 << 16  # how many of the last results still know the line that asked for them
+
+
+class Link(Protocol):
+    """How a session reaches the others."""
+
+    shares: bool  # every worker can see this process's memory files
+
+    def send(self, message: Any) -> None: ...
+    def send_to(self, worker: int, message: Any, frames: tuple = ()) -> None: ...
+    def wake(self) -> None:
+        """Have `session.flush` called soon, from elsewhere, when this thread pauses."""
+
+    def wait(self, reply: Reply, timeout: float | None) -> None: ...
+    def place(self, data: np.ndarray) -> tuple[int, int, int]:
+        """Copy the bytes to where every worker can see them."""
+
+    def view(self, pid: int, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray: ...
+    def executed(self, serial: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class Known:
+    """A kind this session has defined, and what the client's hot path wants of it."""
+
+    __slots__ = ("number", "kind", "out", "outs", "row", "differentiable", "pulls")
+
+    def __init__(self, number: int, kind: Kind) -> None:
+        self.number, self.kind, self.row, self.outs, self.out = number, kind, kind.row, kind.outs, kind.outs[0]
+        self.differentiable = kind.row.grad is not None and self.out.dtype.rank == 2
+        self.pulls: dict[Any, Any] = {}  # the tape's plans, by which inputs want gradients
+
+
+class Handle:
+    """A value on the workers. It never changes, and is freed when its last user lets go."""
+
+    __slots__ = ("id", "spec", "session")
+
+    def __init__(self, id: int, spec: Spec, session: Session) -> None:
+        self.id, self.spec, self.session = id, spec, session
+
+    def __del__(self) -> None:
+        self.session.emit((FREE, self.id))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.spec.dtype
+
+    def numpy(self) -> np.ndarray:
+        """The value, read from where it lies."""
+        return self.session.read(self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __repr__(self) -> str:
+        return f"<{self.spec.dtype.name}{list(self.spec.shape)} on the workers>"
+
+
+class Reply:
+    """What a reader waits for."""
+
+    __slots__ = ("ticket", "done", "value", "error", "pieces", "_lock")
+
+    def __init__(self, ticket: int) -> None:
+        self.ticket, self.done = ticket, False
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.pieces = 0
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def settle(self, value: Any = None, error: BaseException | None = None) -> None:
+        if not self.done:
+            self.value, self.error, self.done = value, error, True
+            self._lock.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether it came in time. Ctrl-C interrupts."""
+        if self._lock.acquire(timeout=-1 if timeout is None else timeout):
+            self._lock.release()
+        return self.done
+
+
+class Session:
+    def __init__(self, link: Link, name: str) -> None:
+        self.link, self.name = link, name
+        self.code: list[tuple] = []  # one list for good: any thread may append, `flush` takes from the front
+        self.emit = self.code.append
+        self.next_id = count(1).__next__
+        self.limit = 1  # length of `code` at which something is to be done: wake the link at first, then send
+        self.lock = threading.RLock()
+        self.numbers = count(FREE + 1)
+        self.fresh: list[KindDef] = []
+        self.kinds: dict[str, dict[tuple, Known]] = {}
+        self.serial = 0
+        self.sent = 0  # instructions sent, and how many of those are known to be executed
+        self.asked: list[tuple[int, int]] = []  # (serial, instructions sent by then) of batches that asked for an Ack
+        self.executed = 0
+        self.room = threading.Condition()
+        self.tickets = count(1)
+        self.replies: dict[int, Reply] = {}
+        self.origins: list[Any] = [None] * RING
+        self.uploads: dict[int, bytes] = {}
+        self.lost: str = ""
+        self.closed = False
+        self.workers: tuple = ()
+        self.seed, self.draws = int(np.random.SeedSequence().entropy) & (2**62 - 1), count(1)  # type: ignore[call-overload]
+
+    # Kinds
+
+    def kinds_under(self, signal: str) -> dict[tuple, Known]:
+        return self.kinds.setdefault(signal, {})
+
+    def learn(self, scope: Scope, key: tuple, row: Row, ins: tuple, statics: tuple) -> Known:
+        """Define a kind: infer its shapes (or raise the user's mistake) and give it a number."""
+        kind = infer(row, ins, statics, scope.signal)
+        with self.lock:
+            number = next(self.numbers)
+            self.fresh.append(kind_out(number, kind))
+            known = scope.kinds[key] = Known(number, kind)
+        return known
+
+    def _forget(self) -> int:
+        """Past the bound, forget every kind: what is used again is learnt again under a new number."""
+        if sum(map(len, self.kinds.values())) < KINDS:
+            return 0
+        for known in self.kinds.values():
+            known.clear()
+        return next(self.numbers)
+
+    # The stream
+
+    def due(self) -> None:
+        """`code` reached its limit: the first instruction wakes the link, a full buffer is sent from here."""
+        if self.closed:
+            raise errors.SessionLost("the session this tensor belongs to is closed")
+        if self.limit == 1:
+            self.limit = BATCH
+            self.link.wake()
+        if len(self.code) >= BATCH:
+            self.flush()
+
+    def flush(self, gets: tuple = ()) -> None:
+        """Send what is buffered; wait only where too much is under way."""
+        with self.lock:
+            n = len(self.code)
+            if not n and not gets:
+                self.limit = 1
+                return
+            batch = self.code[:n]
+            del self.code[:n]
+            self.limit = 1
+            fresh, self.fresh = tuple(self.fresh), []
+            forget = self._forget()
+            self.serial += 1
+            self.sent += n
+            ack = self.sent - (self.asked[-1][1] if self.asked else self.executed) >= WINDOW // 4
+            if ack:
+                self.asked.append((self.serial, self.sent))
+            self.link.send(Batch(self.serial, fresh, batch, gets, ack, forget))
+        if self.sent - self.executed > WINDOW:
+            self._await_room()
+
+    def _await_room(self) -> None:
+        while self.sent - self.executed > WINDOW and not self.lost and not self.closed:
+            reply = self.reply()
+            with self.room:
+                if self.sent - self.executed <= WINDOW:
+                    break
+                self.waiting = reply
+            self.link.wait(reply, None)
+
+    waiting: Reply | None = None
+
+    # Reading
+
+    def reply(self) -> Reply:
+        reply = Reply(next(self.tickets))
+        self.replies[reply.ticket] = reply
+        if self.lost or self.closed:
+            reply.settle(error=errors.SessionLost(self.lost or "the session is closed"))
+        return reply
+
+    def read(self, handle: Handle) -> np.ndarray:
+        """The value of a handle, once all before it is done."""
+        spec = handle.spec
+        reply = self.reply()
+        try:
+            if not reply.done:
+                self.flush(gets=((reply.ticket, handle.id, spec_out(spec)),))
+            self.link.wait(reply, None)
+        finally:
+            self.replies.pop(reply.ticket, None)
+        if reply.error is not None:
+            raise reply.error
+        return as_numpy(reply.value, spec)
+
+    def ask(self, about: str, argument: Any = None, timeout: float = 10.0) -> Any:
+        """A question to the dispatcher, behind all that was written before it."""
+        reply = self.reply()
+        try:
+            if not reply.done:
+                self.flush()
+                self.link.send(Ask(reply.ticket, about, argument))
+            self.link.wait(reply, timeout)
+        finally:
+            self.replies.pop(reply.ticket, None)
+        if reply.error is not None:
+            raise reply.error
+        if not reply.done:
+            raise errors.GTError(f"no answer about {about} within {timeout:g} s")
+        return reply.value
+
+    def configure(self, signals: dict[str, Any]) -> None:
+        with self.lock:
+            self.flush()
+            self.link.send(Configure(signals))
+
+    # Loading
+
+    def load(self, array: np.ndarray, spec: Spec, scope: Scope) -> Handle:
+        """A handle to a copy of this array, whose bytes go beside the stream."""
+        from gt.ops import row
+
+        statics = (spec.shape, spec.dtype.code)
+        key = ("load", spec)
+        known = scope.kinds.get(key) or self.learn(scope, key, row("load"), (int, int, int), statics)
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        id = self.next_id()
+        if self.link.shares:
+            place = self.link.place(data)
+        else:
+            self.uploads[id] = data.tobytes()
+            place = (-1, 0, 0)
+        self.emit((known.number, id, *place))
+        if len(self.code) >= self.limit or data.nbytes > 1 << 20:
+            self.due()
+        return Handle(id, spec, self)
+
+    # What comes in, from whichever thread receives
+
+    def handle(self, mail: Mail) -> None:
+        match mail.message:
+            case Value() as value:
+                self._value(value, mail)
+            case Failed(ticket, error, text, tensor):
+                reply = self.replies.get(ticket)
+                if reply is not None:
+                    reply.settle(error=self._error(error, text, tensor))
+            case Ack(serial):
+                self._executed(serial)
+            case Answer(ticket, value):
+                reply = self.replies.get(ticket)
+                if reply is not None:
+                    reply.settle(value)
+            case Peers(workers):
+                self.workers = workers
+            case Upload(_, id, spec, workers):
+                data = self.uploads.pop(id, b"")
+                for worker in workers:
+                    self.link.send_to(worker, Upload(self.name, id, spec), (data,))
+
+    def _executed(self, serial: int) -> None:
+        with self.room:
+            while self.asked and self.asked[0][0] <= serial:
+                self.executed = self.asked.pop(0)[1]
+            waiting, self.waiting = self.waiting, None
+        self.link.executed(serial)
+        if waiting is not None:
+            self.replies.pop(waiting.ticket, None)
+            waiting.settle()
+
+    def _value(self, value: Value, mail: Mail) -> None:
+        spec = spec_in(value.spec)
+        reply = self.replies.get(value.ticket)
+        assert isinstance(spec, Spec)
+        if value.place is not None:
+            data = self.link.view(value.pid, value.place, spec.nbytes, mail.peer)
+        else:
+            data = np.frombuffer(mail.frames[0] if mail.frames else b"", np.uint8)
+        if reply is None:  # the reader was interrupted
+            return
+        if value.pieces == 1:
+            reply.settle(data)
+            return
+        item = spec.dtype.size
+        if reply.value is None:
+            reply.value = np.empty((*value.whole, item), np.uint8)
+        box = tuple(slice(s, s + d) for s, d in zip(value.start, spec.shape))
+        reply.value[box] = data.reshape(*spec.shape, item)
+        reply.pieces += 1
+        if reply.pieces == value.pieces:
+            reply.settle(reply.value.reshape(-1))
+
+    def _error(self, error: str, text: str, tensor: int) -> BaseException:
+        kind = getattr(errors, error, errors.RemoteError)
+        origin = self.origins[tensor % RING] if tensor > 0 else None
+        asked = f"\n\nasked for at\n  {line_of(origin)}" if origin else ""
+        return kind(text + asked)
+
+    def lose(self, why: str) -> None:
+        """The dispatcher is gone: everyone who waits is told."""
+        self.lost = why
+        for reply in list(self.replies.values()):
+            reply.settle(error=errors.SessionLost(why))
+        with self.room:
+            waiting, self.waiting = self.waiting, None
+        if waiting is not None:
+            waiting.settle()
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed, self.limit = True, 0  # every further op comes to `due`, which raises
+            self.emit = _nothing
+            self.link.close()
+            for reply in list(self.replies.values()):
+                reply.settle(error=errors.SessionLost("the session is closed"))
+
+
+def _nothing(instruction: tuple) -> None:
+    """Where the frees of a closed session go."""
+
+
+def as_numpy(data: np.ndarray, spec: Spec) -> np.ndarray:
+    """Received bytes as an array; bfloat16, which NumPy lacks, widened to float32."""
+    if spec.dtype.name == "bfloat16":
+        wide = data.view(np.uint16).astype(np.uint32) << 16
+        return wide.view(np.float32).reshape(spec.shape)
+    if not data.flags.writeable:
+        data = data.copy()
+    return data.view(np.ndarray).view(spec.dtype.name).reshape(spec.shape)
+
+
+def line_of(origin: tuple[Any, int]) -> str:
+    """`file, line n, in function: text` for a code object and an offset in it."""
+    import linecache
+
+    code, at = origin
+    lines = [line for start, stop, line in code.co_lines() if start <= at < stop and line]
+    line = lines[0] if lines else code.co_firstlineno
+    return f'File "{code.co_filename}", line {line}, in {code.co_name}\n    {linecache.getline(code.co_filename, line).strip()}'
+
+
+def here() -> Scope:
+    """This thread's scope; the first use starts the default session."""
+    scope = HERE.scope
+    if scope is None or scope.session.closed:
+        from gt.client import default
+
+        scope = HERE.scope = Scope(default.session())
+    return scope
+
+
+def origin(depth: int) -> tuple[Any, int]:
+    """The innermost line outside this package."""
+    frame = sys._getframe(depth)
+    while frame.f_globals.get("__name__", "")[:3] == "gt." and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
+

@@ -1,0 +1,355 @@
+"""The dispatcher's decisions: `handle(mail) -> [mail]`. It reads no clock, opens no socket and touches no tensor bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any
+
+from gt.dispatcher import policy
+from gt.dispatcher.plan import choose
+from gt.dispatcher.tables import Client, Lost, Question, Tables, Use, Worker
+from gt.errors import ProtocolError
+from gt.ops.table import spec_out
+from gt.spec import Layout
+from gt.transport.messages import (
+    FREE, VERSION, Ack, Answer, Arrived, Ask, Batch, Bye, Configure, Done, Drop, Failed, Fetch, Hello, Join, KindDef, Mail,
+    Peers, Run, Upload, Welcome, kind_in,
+)  # fmt: skip
+
+Watch = Callable[[str, str, Any], None]
+
+
+class Dispatcher:
+    """`watch(event, who, what)` is called for what passes, where something wants to see it."""
+
+    def __init__(self, key: str = "", watch: Watch | None = None) -> None:
+        self.key, self.watch = key, watch
+        self.tables = Tables()
+        self.tickets = count(1)
+        self.labels = count(1)
+
+    def handle(self, mail: Mail) -> list[Mail]:
+        """All that follows from one message. What cannot be read or does not belong is dropped and counted."""
+        try:
+            return list(self._handle(mail.peer, mail.message))
+        except ProtocolError:
+            self.tables.dropped += 1
+            return []
+
+    def _handle(self, peer: str, message: Any) -> Iterable[Mail]:
+        client = self.tables.clients.get(peer)
+        worker = self.tables.by_peer.get(peer)
+        match message:
+            case Batch() if client:
+                return self._batch(client, message)
+            case Done(name, serial) if worker:
+                return self._done(worker, name, serial)
+            case Hello() if not client and not worker:
+                return self._hello(peer, message)
+            case Join() if not client and not worker:
+                return self._join(peer, message)
+            case Ask() if client:
+                return self._ask(client, message)
+            case Answer(ticket, value) if worker:
+                return self._answer(worker, ticket, value)
+            case Arrived(name, id) if worker:
+                return self._arrived(name, id)
+            case Configure(signals) if client:
+                client.signals = signals
+                return []
+            case Bye() if client or worker:
+                return self.lose(peer, "it left")
+        raise ProtocolError(f"{type(message).__name__} from {peer} does not belong")
+
+    # Who is there
+
+    def _admit(self, version: int, key: str) -> None:
+        if version != VERSION:
+            raise ProtocolError(f"version {version}, this is {VERSION}")
+        if key != self.key:
+            raise ProtocolError("a wrong key")
+
+    def _hello(self, peer: str, hello: Hello) -> Iterable[Mail]:
+        try:
+            self._admit(hello.version, hello.key)
+        except ProtocolError as refused:
+            self.tables.dropped += 1
+            yield Mail(peer, Bye(f"refused: {refused}"))
+            return
+        client = Client(peer, f"{hello.host}:{hello.pid}", hello.host)
+        self.tables.clients[peer] = client
+        client.home = policy.home(self.tables, client)
+        yield Mail(peer, Welcome(peer, len(self.tables.clients) - 1, self._peers()))
+
+    def _join(self, peer: str, join: Join) -> Iterable[Mail]:
+        try:
+            self._admit(join.version, join.key)
+        except ProtocolError as refused:
+            self.tables.dropped += 1
+            yield Mail(peer, Bye(f"refused: {refused}"))
+            return
+        taken = {w.name for w in self.tables.living()}
+        name = join.name
+        while name in taken:  # two workers of one name would write over each other's tensors
+            name = f"{join.name}-{next(self.labels)}"
+        worker = Worker(
+            peer, len(self.tables.workers), name, join.backend, join.device, join.host, join.pid, join.address
+        )
+        self.tables.workers.append(worker)
+        self.tables.by_peer[peer] = worker
+        yield Mail(peer, Welcome(name, worker.index))
+        for client in self.tables.clients.values():
+            yield Mail(client.name, Peers(self._peers()))
+            if client.home is None:
+                client.home = policy.home(self.tables, client)
+                yield from self._resume(client)
+
+    def _peers(self) -> tuple:
+        return tuple(w.as_peer() for w in self.tables.living())
+
+    def lose(self, peer: str, why: str) -> list[Mail]:
+        """A client or worker is gone: what it owned is freed, who waits for it is told."""
+        if peer in self.tables.clients:
+            return list(self._lose_client(self.tables.clients.pop(peer)))
+        worker = self.tables.by_peer.pop(peer, None)
+        return list(self._lose_worker(worker, why)) if worker else []
+
+    def _lose_client(self, client: Client) -> Iterable[Mail]:
+        for ticket in [t for t, q in self.tables.questions.items() if q.client == client.name]:
+            del self.tables.questions[ticket]
+        for worker in self.tables.living():
+            yield Mail(worker.peer, Drop(client.name))
+
+    def _lose_worker(self, worker: Worker, why: str) -> Iterable[Mail]:
+        worker.alive = False
+        gone = Lost(f"worker {worker.name} (index {worker.index}) was lost: {why}")
+        for client in self.tables.clients.values():
+            for id, layout in client.layouts.items():
+                if isinstance(layout, Layout) and worker.index in layout.workers:
+                    client.layouts[id] = gone
+            client.plans.clear()
+            client.told.clear()  # the survivors are told again, which does no harm
+            if client.home == worker.index:
+                client.home = policy.home(self.tables, client)
+            yield Mail(client.name, Peers(self._peers(), gone.why))
+            for serial, waiting in list(client.acks.items()):
+                waiting.discard(worker.index)
+                if not waiting:
+                    del client.acks[serial]
+                    yield Mail(client.name, Ack(serial))
+            if client.uploading is not None and client.layouts.get(client.uploading) is gone:
+                yield from self._arrived(client.name, client.uploading)
+        for ticket, question in list(self.tables.questions.items()):
+            question.waiting.discard(worker.index)
+            yield from self._settled(ticket, question)
+
+    # The stream
+
+    def _batch(self, client: Client, batch: Batch) -> Iterable[Mail]:
+        if client.home is None or client.uploading is not None:
+            client.held.append(batch)
+            return []
+        return self._run(client, batch)
+
+    def _resume(self, client: Client) -> Iterable[Mail]:
+        while client.held and client.home is not None and client.uploading is None:
+            yield from self._run(client, client.held.popleft())
+
+    def _run(self, client: Client, batch: Batch) -> list[Mail]:
+        for definition in batch.kinds:
+            client.uses[definition.number] = Use(definition, kind_in(definition))
+        if self.watch is not None:
+            self.watch("batch", client.label, (client, batch))
+        flow = _Flow()
+        stop = self._rewrite(client, batch.code, flow)
+        if stop is not None:
+            done = batch.code[:stop]
+            rest = Batch(batch.serial, (), batch.code[stop:], batch.gets, batch.ack, batch.forget)
+            client.held.appendleft(rest)
+            batch = Batch(batch.serial, (), done)
+        client.instructions += len(batch.code)
+        for ticket, id, spec in batch.gets:
+            self._get(client, ticket, id, spec, flow)
+        ack = batch.ack or self.watch is not None
+        if ack:
+            used = set(client.told) | set(flow.code)
+            if used:
+                client.acks[batch.serial] = used
+            else:
+                flow.mail.append(Mail(client.name, Ack(batch.serial)))
+        if batch.forget:
+            self._forget(client, batch.forget)
+        workers = self.tables.workers
+        busy = set(flow.code) | set(flow.gets) | (client.acks.get(batch.serial, set()) if ack else set())
+        runs = [
+            Mail(workers[w].peer, Run(client.name, batch.serial, tuple(flow.kinds.get(w, ())), flow.code.get(w, []),
+                                      tuple(flow.gets.get(w, ())), ack, batch.forget))
+            for w in sorted(busy)
+        ]  # fmt: skip
+        return runs + flow.mail
+
+    def _rewrite(self, client: Client, code: list, flow: _Flow) -> int | None:
+        """Each instruction to its workers. Gives the position to go on from, where an upload must arrive first."""
+        layouts, plans, uses, queues = client.layouts, client.plans, client.uses, flow.code
+        for position, ins in enumerate(code):
+            number = ins[0]
+            if number == FREE:
+                layout = layouts.pop(ins[1], None)
+                if type(layout) is Layout:
+                    for w in layout.workers:
+                        flow.queue(w).append(ins)
+                continue
+            try:
+                use = uses[number]
+                at = use.at
+                if len(at) == 2:
+                    key: tuple = (number, layouts[ins[at[0]]], layouts[ins[at[1]]])
+                elif len(at) == 1:
+                    key = (number, layouts[ins[at[0]]])
+                elif at:
+                    key = (number, *[layouts[ins[i]] for i in at])
+                else:
+                    key = (number, Layout.on(client.home))  # type: ignore[arg-type]
+                plan = plans.get(key)
+                if plan is None:
+                    plan = self._plan(client, use, key, flow)
+                    if plan is None:
+                        self._lost(client, use, ins, key)
+                        continue
+            except (KeyError, IndexError):
+                self._unknown(client, ins)
+                continue
+            queue = queues.get(plan.solo)
+            if queue is None:
+                queue = flow.queue(plan.solo)
+            queue.append(ins)
+            if use.outs == 1:
+                layouts[ins[1]] = plan.out
+            else:
+                for i, out in enumerate(plan.outs):
+                    layouts[ins[1 + i]] = out
+            if use.loads and ins[-3] == -1:
+                queue.pop()
+                self._await_upload(client, use, ins[1], plan, flow)
+                return position + 1
+        return None
+
+    def _plan(self, client: Client, use: Use, key: tuple, flow: _Flow) -> Any:
+        """A plan for operands laid out so, and the workers told of its kinds; None where an operand is lost."""
+        layouts = key[1:]
+        if any(type(x) is Lost for x in layouts):
+            return None
+        plan = client.plans[key] = choose(use.kind, layouts)
+        assert plan.solo is not None
+        told = client.told.setdefault(plan.solo, set())
+        if key[0] not in told:
+            told.add(key[0])
+            flow.kinds.setdefault(plan.solo, []).append(use.definition)
+        return plan
+
+    def _lost(self, client: Client, use: Use, ins: tuple, key: tuple) -> None:
+        """What is made of a lost tensor is lost, for the same reason."""
+        gone = next(x for x in key[1:] if type(x) is Lost)
+        for id in ins[1 : 1 + use.outs]:
+            client.layouts[id] = gone
+
+    def _unknown(self, client: Client, ins: tuple) -> None:
+        """An instruction that names what is not there: its results, as far as it has any, are lost."""
+        self.tables.dropped += 1
+        use = client.uses.get(ins[0]) if ins else None
+        for id in ins[1 : 1 + use.outs] if use else ():
+            client.layouts[id] = Lost("an instruction named a tensor that is not there", "ProtocolError")
+
+    def _forget(self, client: Client, below: int) -> None:
+        """Kinds below the last bound go; those up to this one may still be named by a thread that was about to."""
+        last, client.forget = client.forget, below
+        client.uses = {n: u for n, u in client.uses.items() if n >= last}
+        client.plans = {k: p for k, p in client.plans.items() if k[0] >= last}
+        client.told = {w: {n for n in numbers if n >= last} for w, numbers in client.told.items()}
+
+    # Bytes that a client has and workers want, where they share no memory
+
+    def _await_upload(self, client: Client, use: Use, id: int, plan: Any, flow: _Flow) -> None:
+        client.uploading = id
+        flow.mail.append(Mail(client.name, Upload(client.name, id, spec_out(use.kind.outs[0]), plan.out.workers)))
+
+    def _arrived(self, name: str, id: int) -> Iterable[Mail]:
+        client = self.tables.clients.get(name)
+        if client is None or client.uploading != id:
+            return
+        client.uploading = None
+        yield from self._resume(client)
+
+    # Reading
+
+    def _get(self, client: Client, ticket: int, id: int, spec: tuple, flow: _Flow) -> None:
+        layout = client.layouts.get(id)
+        if not isinstance(layout, Layout):
+            why, error = (layout.why, layout.error) if layout else ("no such tensor", "ProtocolError")
+            flow.mail.append(Mail(client.name, Failed(ticket, error, why, id)))
+            return
+        shape = tuple(spec[1:])
+        flow.gets.setdefault(layout.workers[0], []).append(Fetch(ticket, id, spec, (0,) * len(shape), shape))
+
+    def _done(self, worker: Worker, name: str, serial: int) -> Iterable[Mail]:
+        client = self.tables.clients.get(name)
+        waiting = client.acks.get(serial) if client else None
+        if client is None or waiting is None:
+            return
+        waiting.discard(worker.index)
+        if not waiting:
+            del client.acks[serial]
+            if self.watch is not None:
+                self.watch("done", worker.name, (client, serial))
+            yield Mail(client.name, Ack(serial))
+
+    # Questions
+
+    def _ask(self, client: Client, ask: Ask) -> Iterable[Mail]:
+        match ask.about:
+            case "stats":
+                ticket = next(self.tickets)
+                question = Question(client.name, ask.ticket, {w.index for w in self.tables.living()})
+                self.tables.questions[ticket] = question
+                for worker in self.tables.living():
+                    yield Mail(worker.peer, Ask(ticket, "stats"))
+                yield from self._settled(ticket, question)
+            case "placement":
+                layout = client.layouts.get(ask.argument)
+                yield Mail(client.name, Answer(ask.ticket, repr(layout) if isinstance(layout, Layout) else None))
+            case _:
+                yield Mail(client.name, Failed(ask.ticket, "GTError", f"nothing is known about {ask.about!r}"))
+
+    def _answer(self, worker: Worker, ticket: int, value: Any) -> Iterable[Mail]:
+        question = self.tables.questions.get(ticket)
+        if question is None:
+            return
+        question.waiting.discard(worker.index)
+        question.answers[worker.index] = value
+        yield from self._settled(ticket, question)
+
+    def _settled(self, ticket: int, question: Question) -> Iterable[Mail]:
+        if question.waiting:
+            return
+        self.tables.questions.pop(ticket, None)
+        answers = {
+            self.tables.workers[i].name: {"index": i, **a} for i, a in sorted(question.answers.items()) if isinstance(a, dict)
+        }
+        own = {"clients": len(self.tables.clients), "dropped": self.tables.dropped}
+        yield Mail(question.client, Answer(question.ticket, {"workers": answers, "dispatcher": own}))
+
+
+class _Flow:
+    """What one batch sends to whom: code, new kinds and reads for each worker, and other mail."""
+
+    __slots__ = ("code", "kinds", "gets", "mail")
+
+    def __init__(self) -> None:
+        self.code: dict[int, list] = {}
+        self.kinds: dict[int, list[KindDef]] = {}
+        self.gets: dict[int, list[Fetch]] = {}
+        self.mail: list[Mail] = []
+
+    def queue(self, worker: int) -> list:
+        return self.code.setdefault(worker, [])

@@ -1,0 +1,14 @@
+"""Where a new tensor goes when no signal says so."""
+
+from __future__ import annotations
+
+from gt.dispatcher.tables import Client, Tables
+
+
+def home(tables: Tables, client: Client) -> int | None:
+    """The worker for a client's tensors: the one that fewest others call home, the earliest of those."""
+    living = tables.living()
+    if not living:
+        return None
+    homes = [c.home for c in tables.clients.values() if c is not client]
+    return min(living, key=lambda w: (homes.count(w.index), w.index)).index

@@ -1,0 +1,104 @@
+"""What the dispatcher knows: clients with their kinds and the layouts of their tensors, workers, and what is asked of them.
+`check()` says what must always hold."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from gt.ops import Kind
+from gt.spec import Layout
+from gt.transport.messages import Batch, KindDef, Peer
+
+
+@dataclass(slots=True, eq=False)
+class Lost:
+    """What stands in a layout's place when the tensor is gone: why."""
+
+    why: str
+    error: str = "WorkerLost"
+
+
+class Use:
+    """A client's kind: its number, its meaning, and where in an instruction the tensors stand."""
+
+    __slots__ = ("definition", "kind", "outs", "at", "loads")
+
+    def __init__(self, definition: KindDef, kind: Kind) -> None:
+        self.definition, self.kind = definition, kind
+        self.outs = len(kind.outs)
+        self.loads = kind.row.kernel is None  # its bytes come from the client
+        self.at = tuple(1 + self.outs + i for i in kind.tensors)
+
+
+@dataclass(slots=True)
+class Client:
+    name: str
+    label: str
+    host: str
+    uses: dict[int, Use] = field(default_factory=dict)
+    layouts: dict[int, Layout | Lost] = field(default_factory=dict)
+    plans: dict[tuple, Any] = field(default_factory=dict)
+    told: dict[int, set[int]] = field(default_factory=dict)  # kinds each worker has been told
+    home: int | None = None  # the worker where this client's tensors are made outside any signal
+    held: deque[Batch] = field(default_factory=deque)  # batches that wait for a worker or an upload
+    uploading: int | None = None
+    acks: dict[int, set[int]] = field(default_factory=dict)  # serial -> workers still to say Done
+    forget: int = 0
+    signals: dict[str, Any] = field(default_factory=dict)
+    instructions: int = 0
+
+
+@dataclass(slots=True)
+class Worker:
+    peer: str
+    index: int
+    name: str
+    backend: str
+    device: str
+    host: str
+    pid: int
+    address: str
+    alive: bool = True
+
+    def as_peer(self) -> Peer:
+        return Peer(self.index, self.name, self.address, self.host)
+
+
+@dataclass(slots=True)
+class Question:
+    """An Ask that several workers answer."""
+
+    client: str
+    ticket: int
+    waiting: set[int]
+    answers: dict[int, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Tables:
+    clients: dict[str, Client] = field(default_factory=dict)
+    workers: list[Worker] = field(default_factory=list)  # by index, the lost ones too
+    by_peer: dict[str, Worker] = field(default_factory=dict)
+    questions: dict[int, Question] = field(default_factory=dict)
+    dropped: int = 0  # messages that could not be read or did not belong
+
+    def living(self) -> list[Worker]:
+        return [w for w in self.workers if w.alive]
+
+    def check(self) -> None:
+        """The invariants; a test's fixture calls this after each conversation."""
+        living = {w.index for w in self.living()}
+        for i, worker in enumerate(self.workers):
+            assert worker.index == i, f"worker {worker.name} stands at {i} but says {worker.index}"
+        assert {w.peer for w in self.living()} == set(self.by_peer)
+        for client in self.clients.values():
+            for id, layout in client.layouts.items():
+                assert isinstance(layout, Lost) or set(layout.workers) <= living, f"{id} lies on a worker that is gone"
+            for waiting in client.acks.values():
+                assert waiting <= living, "an Ack waits for a worker that is gone"
+            for worker, numbers in client.told.items():
+                assert worker in living and numbers <= set(client.uses), "a worker was told a kind that is not there"
+        for question in self.questions.values():
+            assert question.client in self.clients and question.waiting <= living

@@ -1,0 +1,259 @@
+"""Every message there is, and how it is written: typed structs as msgpack arrays. Tensor bytes travel beside a message, in
+frames of their own. New fields go last, with a default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gt.errors import ProtocolError
+from gt.ops.table import Kind, WireSpec, freeze, infer, row, spec_in, spec_out
+
+VERSION = 1
+FREE = 0  # the kind of the instruction (FREE, id)
+LIMIT = 64 << 20  # bytes of one message, without the frames beside it
+
+Number = int | float | bool
+# (kind, *output ids, *operands): an operand is a tensor's id, or a number where the kind has a type.
+Instruction = tuple[Number, ...]
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, tag_field="t"):
+    """The root of all messages."""
+
+
+class KindDef(msgspec.Struct, frozen=True, array_like=True):
+    """The meaning of a kind's number, sent before its first use."""
+
+    number: int
+    op: str
+    ins: tuple[WireSpec, ...]
+    statics: Any
+    signal: str = ""
+
+
+def kind_out(number: int, kind: Kind) -> KindDef:
+    return KindDef(number, kind.row.name, tuple(map(spec_out, kind.ins)), kind.statics, kind.signal)
+
+
+def kind_in(definition: KindDef) -> Kind:
+    """The kind a definition means; its shapes are inferred again, so that a false one is found here."""
+    r, statics = row(definition.op), freeze(definition.statics)
+    if len(statics) != len(r.statics):
+        raise ProtocolError(f"{r} has statics {r.statics}, not {statics}")
+    try:
+        return infer(r, tuple(map(spec_in, definition.ins)), statics, definition.signal)
+    except (TypeError, ValueError, IndexError, KeyError, AttributeError) as wrong:
+        raise ProtocolError(f"{r} cannot be used so: {wrong}") from wrong
+
+
+class Peer(msgspec.Struct, frozen=True, array_like=True):
+    """A worker, as clients know it: `address` is where its tensors can be fetched."""
+
+    index: int
+    name: str
+    address: str
+    host: str
+
+
+class Hello(Message, frozen=True, tag=1):
+    """A client's first word."""
+
+    version: int
+    key: str
+    host: str
+    pid: int
+
+
+class Welcome(Message, frozen=True, tag=2):
+    """The dispatcher's answer to a client or a worker: the name or index it goes by, and who else is there."""
+
+    name: str
+    index: int
+    workers: tuple[Peer, ...] = ()
+
+
+class Batch(Message, frozen=True, tag=3):
+    """A stretch of a client's stream. `gets` are (ticket, id, spec) to be read after it; `ack` asks for an Ack when it is done;
+    kinds below `forget` will not be named again."""
+
+    serial: int
+    kinds: tuple[KindDef, ...]
+    code: list[Instruction]
+    gets: tuple[tuple[int, int, WireSpec], ...] = ()
+    ack: bool = False
+    forget: int = 0
+
+
+class Ack(Message, frozen=True, tag=4):
+    """All of a client's stream up to this serial has been executed."""
+
+    serial: int
+
+
+class Failed(Message, frozen=True, tag=5):
+    """A read that has no value. `error` names a class of gt.errors; `tensor` is the id where it began, 0 if unknown."""
+
+    ticket: int
+    error: str
+    text: str
+    tensor: int = 0
+
+
+class Peers(Message, frozen=True, tag=6):
+    """The workers there are, whenever that changes."""
+
+    workers: tuple[Peer, ...]
+    lost: str = ""
+
+
+class Ask(Message, frozen=True, tag=7):
+    """A question about the system: "stats", "placement", ... Answered by whoever knows, under the same ticket."""
+
+    ticket: int
+    about: str
+    argument: Any = None
+
+
+class Answer(Message, frozen=True, tag=8):
+    ticket: int
+    value: Any
+
+
+class Configure(Message, frozen=True, tag=9):
+    """A client's signal configuration."""
+
+    signals: dict[str, Any]
+
+
+class Bye(Message, frozen=True, tag=10):
+    """The sender goes, of its own will."""
+
+    why: str = ""
+
+
+class Join(Message, frozen=True, tag=11):
+    """A worker's first word."""
+
+    version: int
+    key: str
+    name: str
+    backend: str
+    device: str
+    host: str
+    pid: int
+    address: str
+
+
+class Fetch(msgspec.Struct, frozen=True, array_like=True):
+    """A piece of a tensor that a worker sends to a client: where it begins in the whole, and how many pieces there are."""
+
+    ticket: int
+    id: int
+    spec: WireSpec
+    start: tuple[int, ...]
+    whole: tuple[int, ...]
+    pieces: int = 1
+
+
+class Run(Message, frozen=True, tag=12):
+    """A stretch of the stream, rewritten for one worker. Ids and kinds are the client's; below zero, the dispatcher's."""
+
+    client: str
+    serial: int
+    kinds: tuple[KindDef, ...]
+    code: list[Instruction]
+    gets: tuple[Fetch, ...] = ()
+    ack: bool = False
+    forget: int = 0
+
+
+class Done(Message, frozen=True, tag=13):
+    """A worker has executed a client's Run."""
+
+    client: str
+    serial: int
+
+
+class Drop(Message, frozen=True, tag=14):
+    """A client is gone: forget all that is its."""
+
+    client: str
+
+
+class Attach(Message, frozen=True, tag=15):
+    """A client's first word to a worker. The memory file `fd` of process `pid` begins with `token`: a worker that can read
+    it there shares memory with the client."""
+
+    client: str
+    pid: int
+    fd: int
+    token: bytes
+
+
+class Attached(Message, frozen=True, tag=16):
+    worker: int
+    shares: bool
+
+
+class Value(Message, frozen=True, tag=17):
+    """A piece of a tensor, in the frame behind, or in shared memory of process `pid` where `place` is given."""
+
+    ticket: int
+    spec: WireSpec
+    start: tuple[int, ...]
+    whole: tuple[int, ...]
+    pieces: int
+    place: tuple[int, int, int] | None = None  # descriptor, serial, offset
+    pid: int = 0
+
+
+class Release(Message, frozen=True, tag=18):
+    """A shared segment that may be written again by its owner."""
+
+    fd: int
+
+
+class Upload(Message, frozen=True, tag=19):
+    """To a client: send the bytes of tensor `id` to these workers. To a worker, from a client: here they are."""
+
+    client: str
+    id: int
+    spec: WireSpec
+    workers: tuple[int, ...] = ()
+
+
+class Arrived(Message, frozen=True, tag=20):
+    """A worker has the bytes of an upload."""
+
+    client: str
+    id: int
+
+
+Any_ = (
+    Hello | Welcome | Batch | Ack | Failed | Peers | Ask | Answer | Configure | Bye | Join | Run | Done | Drop | Attach
+    | Attached | Value | Release | Upload | Arrived
+)  # fmt: skip
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Any_)
+encode = _encoder.encode
+
+
+def decode(data: bytes | memoryview) -> Any:
+    """The message these bytes hold, or a ProtocolError."""
+    if len(data) > LIMIT:
+        raise ProtocolError(f"a message of {len(data)} bytes is over the limit of {LIMIT}")
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as wrong:
+        raise ProtocolError(str(wrong)) from wrong
+
+
+class Mail(msgspec.Struct, frozen=True):
+    """A message on its way: to whom (or from whom), and the bytes that travel beside it."""
+
+    peer: str
+    message: Any
+    frames: tuple[Any, ...] = ()

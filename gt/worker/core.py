@@ -1,0 +1,235 @@
+"""A worker's queue and ids: `handle(mail) -> [mail]`. It runs kernels on its engine, in the order of arrival, and knows no
+sockets. Each client has ids and kinds of its own."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from gt.errors import ProtocolError
+from gt.ops import Kind
+from gt.ops.table import spec_in
+from gt.spec import Spec
+from gt.transport.messages import (
+    FREE, Answer, Arrived, Ask, Done, Drop, Failed, Fetch, KindDef, Mail, Run, Upload, Value, Welcome, kind_in,
+)  # fmt: skip
+from gt.worker.engine import Engine
+
+DISPATCHER = ""  # the peer that instructions come from
+
+
+class Broken:
+    """What stands in a tensor's place when it could not be made: the first cause."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, error: str, text: str, tensor: int) -> None:
+        self.error, self.text, self.tensor = error, text, tensor
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError("this tensor could not be made")
+
+
+class Ready:
+    """A kind resolved to a kernel. `form` is how it is called: 1 or 2 tensors in and one out, or 0 for any other way."""
+
+    __slots__ = ("run", "form", "kind", "outs", "tensors", "count")
+
+    def __init__(self, kind: Kind, run: Callable) -> None:
+        self.run, self.kind, self.outs, self.count = run, kind, len(kind.outs), 0
+        self.tensors = tuple(1 + self.outs + i for i in kind.tensors)
+        plain = self.outs == 1 and len(kind.tensors) == len(kind.ins)
+        self.form = len(kind.ins) if plain and len(kind.ins) in (1, 2) else 0
+
+
+class Space:
+    """What a worker holds for one client."""
+
+    __slots__ = ("table", "kinds", "forget")
+
+    def __init__(self) -> None:
+        self.table: dict[int, Any] = {}
+        self.kinds: dict[int, Ready] = {}
+        self.forget = 0
+
+
+class Memory:
+    """Where bytes come from and go to beside the messages; the shell gives one that shares memory with clients."""
+
+    def load(self, client: str, place: tuple[int, int, int], nbytes: int) -> tuple[Any, bool]:
+        """The bytes a client placed, and whether they must be copied before this returns to the queue."""
+        raise ProtocolError("this worker shares no memory with its clients")
+
+    def lend(self, client: str, data: memoryview) -> tuple[int, int, int] | None:
+        """A place where the client can see these bytes, or None where they should travel in a frame."""
+        return None
+
+
+class Worker:
+    def __init__(self, engine: Engine, memory: Memory | None = None, pid: int = 0) -> None:
+        self.engine, self.memory, self.pid = engine, memory or Memory(), pid
+        self.spaces: dict[str, Space] = {}
+        self.index = -1
+        self.name = ""
+        self.dropped = 0
+        self.failures = 0
+        self.runs = 0
+        self.ops: dict[str, int] = {}  # counts of kinds that are gone
+
+    def handle(self, mail: Mail) -> list[Mail]:
+        try:
+            return self._handle(mail)
+        except ProtocolError:
+            self.dropped += 1
+            return []
+
+    def _handle(self, mail: Mail) -> list[Mail]:
+        match mail.message:
+            case Run() as run if mail.peer == DISPATCHER:
+                return self.run(run)
+            case Ask(ticket, about) if mail.peer == DISPATCHER:
+                return [Mail(DISPATCHER, Answer(ticket, self.stats() if about == "stats" else None))]
+            case Drop(client) if mail.peer == DISPATCHER:
+                self._retire(self.spaces.pop(client, None))
+                return []
+            case Welcome(name, index) if mail.peer == DISPATCHER:
+                self.name, self.index = name, index
+                return []
+            case Upload(client, id, spec) if mail.peer == client and mail.frames:
+                return self._upload(client, id, spec_in(spec), mail.frames[0])
+        raise ProtocolError(f"{type(mail.message).__name__} from {mail.peer!r} does not belong")
+
+    # Executing
+
+    def run(self, run: Run) -> list[Mail]:
+        space = self.spaces.get(run.client)
+        if space is None:
+            space = self.spaces[run.client] = Space()
+        for definition in run.kinds:
+            space.kinds[definition.number] = self._ready(run.client, definition)
+        self._execute(space, run.code)
+        self.runs += 1
+        out = [self._fetch(run.client, space, get) for get in run.gets]
+        if run.ack:
+            self.engine.sync()
+            out.append(Mail(DISPATCHER, Done(run.client, run.serial)))
+        if run.forget:
+            gone = [n for n in space.kinds if n < space.forget]
+            for n in gone:
+                self._count(space.kinds.pop(n))
+            space.forget = run.forget
+        return out
+
+    def _ready(self, client: str, definition: KindDef) -> Ready:
+        kind = kind_in(definition)
+        if kind.row.kernel is None:
+            return Ready(kind, lambda *place: self._load(client, kind, place))
+        return Ready(kind, self.engine.kernel(kind))
+
+    def _execute(self, space: Space, code: list) -> None:
+        table, kinds = space.table, space.kinds
+        for ins in code:
+            number = ins[0]
+            if number == FREE:
+                table.pop(ins[1], None)
+                continue
+            try:
+                ready = kinds[number]
+                ready.count += 1
+                form = ready.form
+                if form == 2:
+                    table[ins[1]] = ready.run(table[ins[2]], table[ins[3]])
+                elif form == 1:
+                    table[ins[1]] = ready.run(table[ins[2]])
+                else:
+                    self._general(table, ready, ins)
+            except Exception as error:  # a kernel may fail in any way; its tensor then carries the cause
+                self._broken(space, ins, error)
+
+    def _general(self, table: dict[int, Any], ready: Ready, ins: tuple) -> None:
+        operands = list(ins[1 + ready.outs :])
+        for i in ready.tensors:
+            operands[i - 1 - ready.outs] = table[ins[i]]
+        made = ready.run(*operands)
+        if ready.outs == 1:
+            table[ins[1]] = made
+        else:
+            for i, array in enumerate(made):
+                table[ins[1 + i]] = array
+
+    def _broken(self, space: Space, ins: tuple, error: Exception) -> None:
+        """Mark the results of a failed instruction; what is made of a broken tensor keeps the first cause."""
+        self.failures += 1
+        ready = space.kinds.get(ins[0])
+        if ready is None:
+            return
+        causes = [space.table.get(ins[i]) for i in ready.tensors if i < len(ins)]
+        cause = next((c for c in causes if isinstance(c, Broken)), None)
+        if cause is None:
+            name = "OutOfMemory" if _out_of_memory(error) else "RemoteError"
+            where = f"worker {self.name} ({self.engine.name} on {self.engine.device})"
+            trace = "".join(traceback.format_exception(error)[-6:])
+            text = f"{ready.kind} failed on {where}: {type(error).__name__}: {error}\n\nthere\n{trace}"
+            cause = Broken(name, text.rstrip(), ins[1])
+        for id in ins[1 : 1 + ready.outs]:
+            space.table[id] = cause
+
+    # Bytes
+
+    def _load(self, client: str, kind: Kind, place: tuple) -> Any:
+        spec = kind.outs[0]
+        if spec.numel == 0:
+            return self.engine.load(memoryview(b""), spec, True)
+        data, copy = self.memory.load(client, place, spec.nbytes)
+        return self.engine.load(data, spec, copy)
+
+    def _upload(self, client: str, id: int, spec: Any, frame: Any) -> list[Mail]:
+        data = memoryview(frame)
+        if not isinstance(spec, Spec) or data.nbytes != spec.nbytes:
+            raise ProtocolError(f"an upload of {data.nbytes} bytes for {spec}")
+        space = self.spaces.setdefault(client, Space())
+        space.table[id] = self.engine.load(data, spec, True)
+        return [Mail(DISPATCHER, Arrived(client, id))]
+
+    def _fetch(self, client: str, space: Space, get: Fetch) -> Mail:
+        array = space.table.get(get.id)
+        if array is None:
+            return Mail(client, Failed(get.ticket, "ProtocolError", f"no tensor {get.id} on worker {self.name}", get.id))
+        if isinstance(array, Broken):
+            return Mail(client, Failed(get.ticket, array.error, array.text, array.tensor))
+        spec = spec_in(get.spec)
+        assert isinstance(spec, Spec)
+        data = self.engine.store(array, spec)
+        place = self.memory.lend(client, data) if data.nbytes else None
+        value = Value(get.ticket, get.spec, get.start, get.whole, get.pieces, place, self.pid)
+        return Mail(client, value, () if place else (data,))
+
+    # What it did
+
+    def _retire(self, space: Space | None) -> None:
+        for ready in space.kinds.values() if space else ():
+            self._count(ready)
+
+    def _count(self, ready: Ready) -> None:
+        name = ready.kind.row.name
+        self.ops[name] = self.ops.get(name, 0) + ready.count
+
+    def stats(self) -> dict[str, Any]:
+        ops = dict(self.ops)
+        for space in self.spaces.values():
+            for ready in space.kinds.values():
+                ops[ready.kind.row.name] = ops.get(ready.kind.row.name, 0) + ready.count
+        used, total = self.engine.memory()
+        return {
+            "engine": self.engine.name, "device": self.engine.device, "ops": ops, "instructions": sum(ops.values()),
+            "tensors": sum(len(s.table) for s in self.spaces.values()), "clients": len(self.spaces), "bytes": used,
+            "bytes_total": total, "failures": self.failures, "dropped": self.dropped, "runs": self.runs,
+        }  # fmt: skip
+
+
+def _out_of_memory(error: Exception) -> bool:
+    text = str(error)
+    return isinstance(error, MemoryError) or "out of memory" in text or "not enough memory" in text
+
+
