@@ -38,8 +38,15 @@ class Link(Protocol):
     def place(self, data: np.ndarray) -> tuple[int, int, int]:
         """Copy the bytes to where every worker can see them."""
 
-    def view(self, pid: int, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray: ...
-    def executed(self, serial: int) -> None: ...
+    def sealed(self, serial: int) -> bool:
+        """A batch goes out: what was placed since the last is read by it. Whether the link wants to know when it is done."""
+
+    def executed(self, serial: int) -> None:
+        """All batches up to this one are done."""
+
+    def view(self, pid: int, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
+        """Bytes that a worker lends."""
+
     def close(self) -> None: ...
 
 
@@ -169,8 +176,8 @@ class Session:
         if len(self.code) >= BATCH:
             self.flush()
 
-    def flush(self, gets: tuple = ()) -> None:
-        """Send what is buffered; wait only where too much is under way."""
+    def flush(self, gets: tuple = (), wait: bool = True) -> None:
+        """Send what is buffered; wait only where too much is under way, and not in the thread that receives."""
         with self.lock:
             n = len(self.code)
             if not n and not gets:
@@ -184,10 +191,11 @@ class Session:
             self.serial += 1
             self.sent += n
             ack = self.sent - (self.asked[-1][1] if self.asked else self.executed) >= WINDOW // 4
-            if ack:
+            if self.link.sealed(self.serial) or ack:
+                ack = True
                 self.asked.append((self.serial, self.sent))
             self.link.send(Batch(self.serial, fresh, batch, gets, ack, forget))
-        if self.sent - self.executed > WINDOW:
+        if wait and self.sent - self.executed > WINDOW:
             self._await_room()
 
     def _await_room(self) -> None:
@@ -256,12 +264,14 @@ class Session:
         known = scope.kinds.get(key) or self.learn(scope, key, row("load"), (int, int, int), statics)
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         id = self.next_id()
-        if self.link.shares:
-            place = self.link.place(data)
-        else:
-            self.uploads[id] = data.tobytes()
-            place = (-1, 0, 0)
-        self.emit((known.number, id, *place))
+        shares = self.link.shares
+        with self.lock:  # no batch may go out between placing the bytes and naming their place
+            if shares:
+                place = self.link.place(data)
+            else:
+                self.uploads[id] = data.tobytes()
+                place = (-1, 0, 0)
+            self.emit((known.number, id, *place))
         if len(self.code) >= self.limit or data.nbytes > 1 << 20:
             self.due()
         return Handle(id, spec, self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,7 +57,7 @@ TABLE: dict[str, Row] = {}
 def op(name: str, *, shape: Callable, kernel: Callable | None, **columns: Any) -> Row:
     """Add a row. The family is the file that calls."""
     assert name not in TABLE, f"op {name} stands twice in the table"
-    family = inspect.stack()[1].frame.f_globals["__name__"].rsplit(".", 1)[-1]
+    family = sys._getframe(1).f_globals["__name__"].rsplit(".", 1)[-1]
     names: tuple[str, ...] = ()
     if kernel is not None:
         parameters = inspect.signature(kernel).parameters.values()

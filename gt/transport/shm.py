@@ -74,15 +74,26 @@ class Pool:
             while sum(s.size for s in self.idle) > KEEP or len(self.idle) > 64:
                 self.idle.pop(0)
 
-    def pack(self, data: np.ndarray) -> tuple[Place, Segment | None]:
-        """Copy a small array into the arena: its place, and the arena before, if this one would not hold it."""
-        full = None
+    def pack(self, data: np.ndarray) -> tuple[Place, list[int]]:
+        """Copy an array into a segment of its own or, a small one, into the arena. Gives its place, and which segments
+        will not be written again before they are given back."""
+        if data.nbytes > SMALL:
+            segment = self.take(data.nbytes)
+            np.copyto(segment.view(0, data.nbytes), data)
+            return (segment.fd, segment.serial, 0), [segment.fd]
+        full = []
         if self.arena is None or self.used + data.nbytes > self.arena.size:
-            full, self.arena, self.used = self.arena, self.take(ARENA), 0
+            full = [self.arena.fd] if self.arena else []
+            self.arena, self.used = self.take(ARENA), 0
         place = (self.arena.fd, self.arena.serial, self.used)
         self.arena.view(self.used, data.nbytes)[:] = data
         self.used += -(-data.nbytes // 64) * 64
         return place, full
+
+    def outstanding(self) -> int:
+        """Bytes lent."""
+        with self.lock:
+            return sum(s.size for s in self.lent.values())
 
 
 class _Loan(np.ndarray):

@@ -76,6 +76,7 @@ class Worker:
         self.failures = 0
         self.runs = 0
         self.ops: dict[str, int] = {}  # counts of kinds that are gone
+        self.more: Callable[[], dict[str, Any]] = dict  # what only the shell can tell
 
     def handle(self, mail: Mail) -> list[Mail]:
         try:
@@ -225,6 +226,7 @@ class Worker:
             "engine": self.engine.name, "device": self.engine.device, "ops": ops, "instructions": sum(ops.values()),
             "tensors": sum(len(s.table) for s in self.spaces.values()), "clients": len(self.spaces), "bytes": used,
             "bytes_total": total, "failures": self.failures, "dropped": self.dropped, "runs": self.runs,
+            **self.more(),
         }  # fmt: skip
 
 

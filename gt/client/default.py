@@ -1,0 +1,108 @@
+"""The one default session: connected to where the user said, or started together with a dispatcher and workers."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import secrets
+import threading
+import time
+
+from gt.client.scope import HERE
+from gt.client.session import Session
+from gt.errors import ConnectionFailed
+from gt.launch import Children
+from gt.transport.zmq import ZmqLink, address_of, ipc_address, listens
+
+_lock = threading.RLock()
+
+
+class _Default:
+    session: Session | None = None
+    children: Children | None = None
+    workers = 1
+
+
+_default = _Default()
+
+
+def gpu_workers(n: int) -> None:
+    """How many workers to start when GT starts by itself; call it before the first op."""
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise ValueError(f"gpu_workers wants a number of workers from 1 up, not {n!r}")
+    with _lock:
+        if _default.session is not None and n != _default.workers:
+            raise RuntimeError(f"GT is running with {_default.workers} worker(s): call gt.gpu_workers before the first op")
+        _default.workers = n
+
+
+def session() -> Session:
+    """The default session, begun if there is none."""
+    with _lock:
+        if _default.session is None or _default.session.closed:
+            _default.session = _begin()
+        return _default.session
+
+
+def connect(server: str, key: str | None = None, timeout: float = 5.0) -> Session:
+    """Use the dispatcher at `host:port` from here on."""
+    with _lock:
+        disconnect()
+        link = ZmqLink(address_of(server), os.environ.get("GT_KEY", "") if key is None else key, timeout)
+        _default.session = _over(link)
+        return _default.session
+
+
+def disconnect() -> None:
+    """End the session: its tensors are gone, and what was started for it ends."""
+    with _lock:
+        if _default.session is not None:
+            with contextlib.suppress(Exception):
+                if not _default.session.lost:
+                    _default.session.flush(wait=False)
+            _default.session.close()
+            _default.session = None
+        HERE.scope = None
+        if _default.children is not None:
+            _default.children.close()
+            _default.children = None
+
+
+def is_connected() -> bool:
+    return _default.session is not None and not _default.session.closed
+
+
+def _over(link: ZmqLink) -> Session:
+    made = Session(link, link.name)
+    made.workers = link.welcome.workers
+    link.start(made)
+    return made
+
+
+def _begin() -> Session:
+    """A dispatcher and workers of our own, at an address nobody else has."""
+    name, key = secrets.token_hex(8), secrets.token_hex(16)
+    children = Children()
+    server = children.start("gt.server", "--auto", name, key=key)
+    count = _default.workers
+    backend = os.environ.get("GT_BACKEND")
+    for rank in range(count):
+        children.auto_worker(name, key, backend, count, rank)
+    address = ipc_address(name)
+    deadline = time.monotonic() + 30
+    while not listens(address):
+        if server.poll() is not None or time.monotonic() > deadline:
+            children.close()
+            raise ConnectionFailed("the dispatcher could not be started: run `python -m gt.server` to see why")
+        time.sleep(0.002)
+    try:
+        made = _over(ZmqLink(address, key, 30))
+    except BaseException:
+        children.close()
+        raise
+    _default.children = children
+    return made
+
+
+atexit.register(disconnect)

@@ -1,0 +1,81 @@
+"""Starting GT's processes and seeing to their end: children live no longer than their parent, however it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+
+
+def follow_parent() -> None:
+    """End when the parent does: its end of the pipe that is our standard input closes, even when it is killed."""
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 1):
+                pass
+        os._exit(0)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at a prompt is the client's; the server lives on
+    threading.Thread(target=watch, daemon=True).start()
+    with contextlib.suppress(OSError, AttributeError):
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+class Children:
+    """Processes of ours that end with this object, or with this process."""
+
+    def __init__(self) -> None:
+        self.processes: list[subprocess.Popen] = []
+
+    def start(self, module: str, *args: str, key: str = "", **environment: str) -> subprocess.Popen:
+        env = {**os.environ, "GT_KEY": key, **environment}
+        where = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [where, env.get("PYTHONPATH")]))
+        command = [sys.executable, "-m", module, *args]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, env=env)
+        self.processes.append(process)
+        return process
+
+    def worker(self, server: str, key: str, backend: str | None, of: int = 1, rank: int = 0) -> subprocess.Popen:
+        """A worker of this host; `of` workers share its cores."""
+        host, _, port = server.rpartition(":")
+        return self._worker(["--host", host, "-p", port], key, backend, of, rank)
+
+    def auto_worker(self, name: str, key: str, backend: str | None, of: int = 1, rank: int = 0) -> subprocess.Popen:
+        return self._worker(["--auto", name], key, backend, of, rank)
+
+    def _worker(self, where: list[str], key: str, backend: str | None, of: int, rank: int) -> subprocess.Popen:
+        args = [*where, *(["--backend", backend] if backend else [])]
+        if "--auto" in args:
+            args += ["--id", "auto_worker" if of == 1 else f"auto_worker_{rank}"]
+        environment: dict[str, Any] = {"LOCAL_RANK": str(rank)}
+        if of > 1 and "OMP_NUM_THREADS" not in os.environ:
+            environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // of))
+        return self.start("gt.worker", *args, key=key, **environment)
+
+    def close(self) -> None:
+        for process in self.processes:
+            with contextlib.suppress(OSError):
+                if process.stdin:
+                    process.stdin.close()
+                process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(3)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.processes.clear()
+
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -1,0 +1,1 @@
+"""`python -m gt.server`: the dispatcher as a process."""

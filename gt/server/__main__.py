@@ -1,0 +1,74 @@
+"""`python -m gt.server -p PORT`: a dispatcher that clients and workers connect to."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from typing import Any
+
+from gt.dispatcher.core import Dispatcher
+from gt.dispatcher.serve import Server
+from gt.launch import Children, follow_parent
+from gt.transport.zmq import LOOPBACK, ipc_address
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog="gt-server", description="The dispatcher: clients and workers connect to it.")
+    p.add_argument("-p", "--port", type=int, default=9000, help="TCP port, and the name of the local address (9000)")
+    p.add_argument("--host", default="127.0.0.1", help="address to listen at (127.0.0.1)")
+    p.add_argument("--workers", type=int, default=0, help="also start this many workers on this host")
+    p.add_argument("--backend", help="backend of those workers")
+    p.add_argument("--key", default=os.environ.get("GT_KEY", ""), help="clients and workers must show this key")
+    p.add_argument("--insecure", action="store_true", help="listen beyond this host without a key")
+    p.add_argument("--auto", metavar="NAME", help=argparse.SUPPRESS)
+    return p
+
+
+def addresses(args: argparse.Namespace) -> list[str]:
+    if args.auto:
+        return [ipc_address(args.auto)]
+    if args.host not in LOOPBACK and not args.key and not args.insecure:
+        raise SystemExit(
+            f"gt-server: {args.host} is reachable from other hosts: give --key (or GT_KEY), or --insecure to go without"
+        )
+    return [ipc_address(str(args.port)), f"tcp://{'*' if args.host == '0.0.0.0' else args.host}:{args.port}"]
+
+
+def watcher() -> Any:
+    """What the environment asks to see of the stream."""
+    path = os.environ.get("GT_INSTRUCTION_LOG")
+    if not path and not os.environ.get("GT_DEBUG_DISPATCHER"):
+        return None
+    from gt.watch.log import InstructionLog
+
+    return InstructionLog(path or "/dev/stderr")
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    if args.auto:
+        follow_parent()
+    else:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        server = Server(addresses(args), Dispatcher(args.key, watcher()))
+    except OSError as taken:
+        raise SystemExit(f"gt-server: cannot listen on port {args.port}: {taken}") from None
+    if os.environ.get("GT_VERBOSE"):
+        print(f"gt-server: listening at {', '.join(addresses(args))}", file=sys.stderr, flush=True)
+    with Children() as children:
+        for i in range(args.workers):
+            children.worker(f"127.0.0.1:{args.port}", args.key, args.backend, of=args.workers, rank=i)
+        try:
+            server.run()
+        except (KeyboardInterrupt, SystemExit):
+            pass
+        finally:
+            server.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

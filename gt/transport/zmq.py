@@ -1,0 +1,316 @@
+"""Sockets: how they are made, addresses, and a client's link to a dispatcher and its workers. ROUTER sockets learn of a
+peer's end from the connection itself, so a killed process is noticed at once and a busy one never mistaken for dead."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket as plain
+import sys
+import threading
+from collections import deque
+from typing import Any
+
+import numpy as np
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from gt.errors import ConnectionFailed, ProtocolError
+from gt.transport import shm
+from gt.transport.messages import VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, Welcome, decode, encode
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
+
+
+def open_socket(kind: int, identity: bytes | None = None) -> zmq.Socket:
+    """A socket that never delays an exit, never drops what it has taken, and notices a silent peer."""
+    socket = zmq.Context.instance().socket(kind)
+    socket.linger = 0
+    socket.set_hwm(0)  # what is under way is bounded by the session, not by dropping
+    socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 10000)
+    if identity is not None:
+        socket.setsockopt(zmq.IDENTITY, identity)
+    if kind == zmq.ROUTER:
+        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        socket.setsockopt(zmq.ROUTER_HANDOVER, 0)
+    return socket
+
+
+def host_name() -> str:
+    return plain.gethostname()
+
+
+def ipc_address(name: str) -> str:
+    """A local address. On Linux it lies in the abstract namespace: no file is left behind."""
+    if sys.platform == "linux":
+        return f"ipc://@gt-{name}"
+    import tempfile
+
+    return f"ipc://{tempfile.gettempdir()}/gt-{name}"
+
+
+def listens(address: str) -> bool:
+    """Whether a local address has a listener."""
+    path = address.removeprefix("ipc://")
+    path = "\0" + path[1:] if path.startswith("@") else path
+    with plain.socket(plain.AF_UNIX, plain.SOCK_STREAM) as s, contextlib.suppress(OSError):
+        s.connect(path)
+        return True
+    return False
+
+
+def address_of(server: str) -> str:
+    """Where `host:port` is reached: by IPC on this host, by TCP elsewhere. A full address stays as it is."""
+    if "://" in server:
+        return server
+    host, _, port = server.rpartition(":")
+    if not port.isdigit():
+        raise ValueError(f"cannot connect to {server!r}: want host:port")
+    if host in LOOPBACK and listens(ipc_address(port)):
+        return ipc_address(port)
+    return f"tcp://{host or 'localhost'}:{port}"
+
+
+def own_address(towards: str) -> str:
+    """This host's IP address as seen from another one."""
+    host = towards.removeprefix("tcp://").rpartition(":")[0]
+    with plain.socket(plain.AF_INET, plain.SOCK_DGRAM) as s:
+        s.connect((host, 9))
+        return s.getsockname()[0]
+
+
+class Ends:
+    """Tells of connections that end, from a socket's monitor."""
+
+    def __init__(self, socket: zmq.Socket) -> None:
+        self.of = socket
+        self.socket = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+
+    def drain(self) -> list[int]:
+        """Descriptors whose connections have ended since the last call."""
+        ended = []
+        while self.socket.poll(0):
+            ended.append(int(recv_monitor_message(self.socket)["value"]))
+        return ended
+
+    def close(self) -> None:
+        self.of.disable_monitor()
+
+
+class Bell:
+    """Wakes a poll from another thread."""
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK) if hasattr(os, "eventfd") else -1
+        self.write = self.fd
+        if self.fd < 0:
+            self.fd, self.write = os.pipe()
+
+    def ring(self) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self.write, b"\1\0\0\0\0\0\0\0")
+
+    def hush(self) -> None:
+        with contextlib.suppress(OSError):
+            os.read(self.fd, 8)
+
+    def close(self) -> None:
+        for fd in {self.fd, self.write}:
+            os.close(fd)
+
+
+class ZmqLink:
+    """A session's link. Any thread sends, through a socket that only sends; one thread of its own receives, sends what was
+    left in the buffer when the user's thread pauses, and answers the workers."""
+
+    def __init__(self, address: str, key: str = "", timeout: float = 5.0) -> None:
+        self.address = address
+        self.name = secrets.token_hex(12)
+        self.inbox = open_socket(zmq.DEALER, self.name.encode())
+        self.outbox = open_socket(zmq.DEALER, self.name.encode() + b">")
+        self.bell = Bell()
+        self.session: Any = None
+        self.data: dict[str, zmq.Socket] = {}  # by worker's name
+        self.indices: dict[int, str] = {}
+        self.sharing: dict[str, bool] = {}
+        self.attached = threading.Condition()
+        self.posts: deque[tuple[str, Any, tuple]] = deque()  # for workers, sent by the receiving thread
+        self.pool, self.borrowed = shm.Pool(), shm.Borrowed()
+        self.placed: list[int] = []  # segments named by the batch that is being filled, and by those under way
+        self.lent: deque[tuple[int, list[int]]] = deque()
+        self.token = secrets.token_bytes(16)
+        self.probe = shm.Segment(4096) if shm.supported() else None
+        if self.probe:
+            self.probe.map[: len(self.token)] = self.token
+        self.closed = False
+        self.ends = Ends(self.inbox)
+        self.inbox.connect(address)
+        self.outbox.connect(address)
+        self.inbox.send(encode(Hello(VERSION, key, host_name(), os.getpid())))
+        try:
+            self.welcome = self._welcomed(timeout)
+        except BaseException:
+            self._close_sockets()
+            raise
+
+    def _welcomed(self, timeout: float) -> Welcome:
+        if not self.inbox.poll(int(timeout * 1000)):
+            raise ConnectionFailed(f"no dispatcher answered at {self.address} within {timeout:g} s: is `gt-server` running there?")
+        match decode(self.inbox.recv()):
+            case Welcome() as welcome:
+                return welcome
+            case Bye(why):
+                raise ConnectionFailed(f"the dispatcher at {self.address} {why}")
+        raise ConnectionFailed(f"what answered at {self.address} is not a dispatcher of this version")
+
+    def start(self, session: Any) -> None:
+        self.session = session
+        self._meet(self.welcome.workers)
+        self.thread = threading.Thread(target=self._receive, name="gt-link", daemon=True)
+        self.thread.start()
+
+    # Called by any thread
+
+    def send(self, message: Any) -> None:
+        """The session's lock makes senders take turns."""
+        if not self.closed:
+            self.outbox.send(encode(message))
+
+    def send_to(self, worker: int, message: Any, frames: tuple = ()) -> None:
+        self.posts.append((self.indices.get(worker, ""), message, frames))
+        self.bell.ring()
+
+    def wake(self) -> None:
+        self.bell.ring()
+
+    def wait(self, reply: Any, timeout: float | None) -> None:
+        reply.wait(timeout)
+
+    @property
+    def shares(self) -> bool:
+        """Known once a worker is there; until then this waits."""
+        if not self.sharing or len(self.sharing) < len(self.data):
+            with self.attached:
+                self.attached.wait_for(lambda: self.closed or self.session.lost or self._met(), 60)
+        return bool(self.sharing) and all(self.sharing.values())
+
+    def _met(self) -> bool:
+        return bool(self.data) and len(self.sharing) == len(self.data)
+
+    def place(self, data: np.ndarray) -> tuple[int, int, int]:
+        place, sealed = self.pool.pack(data)
+        self.placed += sealed
+        return place
+
+    def sealed(self, serial: int) -> bool:
+        if not self.placed:
+            return False
+        self.lent.append((serial, self.placed))
+        self.placed = []
+        return True
+
+    def executed(self, serial: int) -> None:
+        while self.lent and self.lent[0][0] <= serial:
+            for fd in self.lent.popleft()[1]:
+                self.pool.give(fd)
+
+    def view(self, pid: int, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
+        def release() -> None:
+            self.posts.append((worker, Release(place[0]), ()))
+            self.bell.ring()
+
+        if nbytes >= shm.LEND:
+            return self.borrowed.view(pid, place, nbytes, release)
+        copy = self.borrowed.view(pid, place, nbytes).copy()
+        release()
+        return copy
+
+    # The receiving thread
+
+    def _receive(self) -> None:
+        poller = zmq.Poller()
+        for source in (self.inbox, self.ends.socket, self.bell.fd):
+            poller.register(source, zmq.POLLIN)
+        known: set[str] = set()
+        while not self.closed:
+            for name in self.data.keys() - known:
+                poller.register(self.data[name], zmq.POLLIN)
+                known.add(name)
+            ready = dict(poller.poll())
+            if self.bell.fd in ready:
+                self.bell.hush()
+                self.session.flush(wait=False)
+                self._post()
+            for name in list(known):
+                if self.data[name] in ready:
+                    self._drain(self.data[name], name)
+            if self.inbox in ready:
+                self._drain(self.inbox, "")
+            if self.ends.socket in ready and self.ends.drain():
+                self.session.lose(f"the dispatcher at {self.address} went away")
+                poller.unregister(self.ends.socket)
+                with self.attached:
+                    self.attached.notify_all()
+        self._close_sockets()
+
+    def _drain(self, socket: zmq.Socket, name: str) -> None:
+        for _ in range(64):
+            try:
+                head, *frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            try:
+                message = decode(head.buffer)
+            except ProtocolError:
+                continue
+            match message:
+                case Attached(_, shares):
+                    with self.attached:
+                        self.sharing[name] = shares
+                        self.attached.notify_all()
+                case Peers(workers):
+                    self._meet(workers)
+                    self.session.handle(Mail(name, message))
+                case Bye(why):
+                    self.session.lose(f"the dispatcher {why}")
+                case _:
+                    self.session.handle(Mail(name, message, tuple(f.buffer for f in frames)))
+
+    def _meet(self, workers: tuple) -> None:
+        """Connect to workers that are new, and forget those that are gone."""
+        names = {w.name for w in workers}
+        for gone in set(self.sharing) - names:
+            self.sharing.pop(gone)
+        self.indices = {w.index: w.name for w in workers}
+        for worker in workers:
+            if worker.name in self.data:
+                continue
+            local, _, remote = worker.address.partition("|")
+            socket = open_socket(zmq.DEALER, self.name.encode())
+            socket.connect(local if worker.host == host_name() or not remote else remote)
+            pid, fd = (os.getpid(), self.probe.fd) if self.probe else (0, -1)
+            socket.send(encode(Attach(self.name, pid, fd, self.token)))
+            self.data[worker.name] = socket
+
+    def _post(self) -> None:
+        while self.posts:
+            name, message, frames = self.posts.popleft()
+            if name in self.data:
+                self.data[name].send_multipart([encode(message), *frames])
+
+    def close(self) -> None:
+        if not self.closed:
+            with contextlib.suppress(zmq.ZMQError):
+                self.outbox.send(encode(Bye()), zmq.NOBLOCK)
+            self.closed = True
+            self.bell.ring()
+            if threading.current_thread() is not self.thread:
+                self.thread.join(2)
+
+    def _close_sockets(self) -> None:
+        self.ends.close()
+        for socket in (self.inbox, self.outbox, *self.data.values()):
+            socket.close(100)  # long enough for a last word on one host
+        self.bell.close()

@@ -1,0 +1,70 @@
+"""`python -m gt.worker --host HOST -p PORT`: a worker for one device."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import sys
+
+from gt.errors import ConnectionFailed
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog="gt-worker", description="A worker: executes instructions on one device.")
+    p.add_argument("--host", default="localhost", help="where the dispatcher is (localhost)")
+    p.add_argument("-p", "--port", type=int, default=9000, help="its port (9000)")
+    p.add_argument("--backend", default=os.environ.get("GT_BACKEND") or None, help="pytorch (default where installed) or numpy")
+    p.add_argument("--id", default="", help="this worker's name (host-pid)")
+    p.add_argument("--key", default=os.environ.get("GT_KEY", ""), help="the dispatcher's key")
+    p.add_argument("--auto", metavar="NAME", help=argparse.SUPPRESS)
+    return p
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep freed memory instead of unmapping it: fresh pages cost more than most kernels. Only glibc
+    knows these options."""
+    m_mmap_max, m_trim_threshold, m_top_pad = -4, -1, -2
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(m_mmap_max, 0)
+    mallopt(m_trim_threshold, 2**31 - 1)
+    mallopt(m_top_pad, 64 << 20)
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    from gt.launch import follow_parent
+    from gt.transport.zmq import address_of, ipc_address
+
+    if args.auto:
+        follow_parent()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    keep_freed_memory()
+    from gt.worker.engine import make
+    from gt.worker.serve import Shell
+
+    address = ipc_address(args.auto) if args.auto else address_of(f"{args.host}:{args.port}")
+    try:
+        engine = make(args.backend)
+        shell = Shell(address, engine, args.key, args.id)
+        if os.environ.get("GT_VERBOSE") or os.environ.get("GT_DEBUG_WORKER"):
+            where = f"{engine.name} on {engine.device}"
+            print(f"gt-worker: {shell.core.name} is worker {shell.core.index}: {where}", file=sys.stderr, flush=True)
+    except (ConnectionFailed, ValueError) as failed:
+        print(f"gt-worker: {failed}", file=sys.stderr)
+        return 1
+    try:
+        shell.run()
+    except (KeyboardInterrupt, SystemExit):
+        pass
+    finally:
+        shell.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
