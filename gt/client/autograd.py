@@ -99,7 +99,9 @@ def _reader(row: Row, known: Known, name: str) -> Any:
     if name[-1] in LETTERS and name in (name[-1], "s" + name[-1]):
         at = LETTERS.index(name[-1])
         return at if len(name) == 1 else (known.kind.ins[at],)
-    raise TypeError(f"the gradient of {row} reads {name!r}: known are g, y, {LETTERS}, s{LETTERS[0]}.. and {row.statics}")
+    raise TypeError(
+        f"the gradient of {row} reads {name!r}: known are g, y, {LETTERS}, s{LETTERS[0]}.. and {row.statics}"
+    )
 
 
 def gradients(node: Node, g: Any, graph: bool) -> list[Tensor | None]:

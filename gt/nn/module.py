@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import tensor
 
@@ -129,7 +128,9 @@ class Module:
         for name in own.keys() & state.keys():
             value = state[name] if isinstance(state[name], Tensor) else tensor(state[name])
             if value.data.spec.shape != own[name].data.spec.shape:
-                raise ValueError(f"{name} has shape {own[name].data.spec.shape}, the state brings {value.data.spec.shape}")
+                raise ValueError(
+                    f"{name} has shape {own[name].data.spec.shape}, the state brings {value.data.spec.shape}"
+                )
             own[name].data = value.to(own[name].data.spec.dtype).data  # type: ignore[attr-defined]
 
     def extra_repr(self) -> str:
@@ -162,5 +163,3 @@ def _unfold(name: str, thing: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(thing, dict):
         for key, inner in thing.items():
             yield from _unfold(f"{name}.{key}", inner)
-
-

@@ -123,7 +123,13 @@ def arange(start: Any, end: Any = None, step: Any = 1, dtype: Any = None, requir
     if step == 0 or (end - start) * step < 0:
         raise ValueError(f"arange from {start} to {end} cannot go by steps of {step}")
     n = math.ceil((end - start) / step)
-    kind = dtype_of(dtype) if dtype is not None else float32 if any(isinstance(x, float) for x in (start, end, step)) else int64
+    kind = (
+        dtype_of(dtype)
+        if dtype is not None
+        else float32
+        if any(isinstance(x, float) for x in (start, end, step))
+        else int64
+    )
     first, by = (float(start), float(step)) if kind.rank == 2 else (int(start), int(step))
     return _made(apply(TABLE["iota"], (first, by), ((n,), (n,), (0,), kind.code)), requires_grad)
 
@@ -179,5 +185,3 @@ def randint(low: int, high: Any = None, size: Any = None, dtype: Any = None) -> 
     if high <= low:
         raise ValueError(f"randint from {low} to {high}: want a low below the high")
     return draw("integers", shape_of((size,)), dtype or int64, (int(low), int(high)))
-
-

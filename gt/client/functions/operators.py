@@ -88,7 +88,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def assign(target: Tensor, value: Tensor) -> Tensor:
     """Let a variable point at a new value of its shape, as in-place forms do."""
     if target.requires_grad and target.node is None and is_grad_enabled():
-        raise RuntimeError("a leaf that requires gradients cannot change in place: use gt.no_grad(), or detach() it first")
+        raise RuntimeError(
+            "a leaf that requires gradients cannot change in place: use gt.no_grad(), or detach() it first"
+        )
     if value.data.spec.shape != target.data.spec.shape:
         raise ValueError(f"cannot write {value.shape} into a tensor of {target.shape} in place")
     if value.data.spec.dtype is not target.data.spec.dtype:

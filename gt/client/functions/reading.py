@@ -92,10 +92,14 @@ Tensor.backward = None  # type: ignore[attr-defined]
 
 
 @method
-def backward_(self: Tensor, gradient: Tensor | None = None, retain_graph: bool = False, create_graph: bool = False) -> None:
+def backward_(
+    self: Tensor, gradient: Tensor | None = None, retain_graph: bool = False, create_graph: bool = False
+) -> None:
     """Gradients of this tensor into `.grad` of the leaves it was made of."""
     if not self.requires_grad:
-        raise RuntimeError("backward() of a tensor that no gradient leads to: want requires_grad=True somewhere before it")
+        raise RuntimeError(
+            "backward() of a tensor that no gradient leads to: want requires_grad=True somewhere before it"
+        )
     if gradient is None:
         if self.data.spec.numel != 1:
             raise RuntimeError(f"backward() of a tensor of {self.data.spec.shape} wants a gradient of that shape")
@@ -103,7 +107,9 @@ def backward_(self: Tensor, gradient: Tensor | None = None, retain_graph: bool =
 
         gradient = full(self.data.spec.shape, 1.0, dtype=self.data.spec.dtype)
     elif gradient.data.spec.shape != self.data.spec.shape:
-        raise ValueError(f"the gradient of a tensor of {self.data.spec.shape} has its shape, not {gradient.data.spec.shape}")
+        raise ValueError(
+            f"the gradient of a tensor of {self.data.spec.shape} has its shape, not {gradient.data.spec.shape}"
+        )
     backward([self], [gradient], retain_graph or create_graph, create_graph)
 
 

@@ -162,7 +162,13 @@ def detach(self: Tensor) -> Tensor:
 @both
 def clone(self: Tensor) -> Tensor:
     """A variable of its own with the same value. Values never change, so nothing is copied."""
-    return Tensor(self.data, self.requires_grad, self.node) if self.node else self * 1 if self.requires_grad else Tensor(self.data)  # type: ignore[operator]
+    return (
+        Tensor(self.data, self.requires_grad, self.node)
+        if self.node
+        else self * 1
+        if self.requires_grad
+        else Tensor(self.data)
+    )  # type: ignore[operator]
 
 
 @method
@@ -190,5 +196,3 @@ def __iter__(self: Tensor) -> Iterator[Tensor]:
     if not self.data.spec.shape:
         raise TypeError("cannot iterate over a 0-d tensor")
     return (self[i] for i in range(self.data.spec.shape[0]))  # type: ignore[index]
-
-
