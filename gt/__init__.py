@@ -5,12 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from gt.spec import (
-    DTYPES as _DTYPES,
-)
-from gt.spec import (
-    DType as dtype,
-)
+from gt.spec import DType as dtype
 from gt.spec import (
     bfloat16,
     float16,

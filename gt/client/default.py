@@ -33,9 +33,7 @@ def gpu_workers(n: int) -> None:
         raise ValueError(f"gpu_workers wants a number of workers from 1 up, not {n!r}")
     with _lock:
         if _default.session is not None and n != _default.workers:
-            raise RuntimeError(
-                f"GT is running with {_default.workers} worker(s): call gt.gpu_workers before the first op"
-            )
+            raise RuntimeError(f"GT is running with {_default.workers} worker(s): call gt.gpu_workers before the first op")
         _default.workers = n
 
 

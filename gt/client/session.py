@@ -152,7 +152,7 @@ class Session:
         self.lost: str = ""
         self.closed = False
         self.workers: tuple = ()
-        self.seed, self.draws = int(np.random.SeedSequence().entropy) & (2**62 - 1), count(1)  # type: ignore[call-overload]
+        self.seed, self.draws = int(np.random.SeedSequence().entropy) & (2**62 - 1), count(1)
 
     # Kinds
 

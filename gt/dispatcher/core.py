@@ -113,9 +113,7 @@ class Dispatcher:
         name = join.name
         while name in taken:  # two workers of one name would write over each other's tensors
             name = f"{join.name}-{next(self.labels)}"
-        worker = Worker(
-            peer, len(self.tables.workers), name, join.backend, join.device, join.host, join.pid, join.address
-        )
+        worker = Worker(peer, len(self.tables.workers), name, join.backend, join.device, join.host, join.pid, join.address)
         self.tables.workers.append(worker)
         self.tables.by_peer[peer] = worker
         yield Mail(peer, Welcome(name, worker.index))
@@ -212,7 +210,7 @@ class Dispatcher:
     def _rewrite(self, client: Client, code: list, flow: _Flow) -> int | None:
         """Each instruction to its workers. Gives the position to go on from, where an upload must arrive first."""
         layouts, plans, uses, queues = client.layouts, client.plans, client.uses, flow.code
-        here = Layout.on(client.home)  # type: ignore[arg-type]
+        here = Layout.on(client.home)
         for position, ins in enumerate(code):
             number = ins[0]
             if number == FREE:
@@ -359,9 +357,7 @@ class Dispatcher:
             return
         self.tables.questions.pop(ticket, None)
         answers = {
-            self.tables.workers[i].name: {"index": i, **a}
-            for i, a in sorted(question.answers.items())
-            if isinstance(a, dict)
+            self.tables.workers[i].name: {"index": i, **a} for i, a in sorted(question.answers.items()) if isinstance(a, dict)
         }
         own = {"clients": len(self.tables.clients), "dropped": self.tables.dropped}
         yield Mail(question.client, Answer(question.ticket, {"workers": answers, "dispatcher": own}))

@@ -111,7 +111,7 @@ class Module:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters and lasting buffers, by name."""
-        state = {name: p.detach() for name, p in self.named_parameters()}  # type: ignore[attr-defined]
+        state = {name: p.detach() for name, p in self.named_parameters()}
         for where, module in self.named_modules():
             for name, lasting in module.__dict__.get("_buffers", {}).items():
                 value = getattr(module, name)
@@ -128,10 +128,8 @@ class Module:
         for name in own.keys() & state.keys():
             value = state[name] if isinstance(state[name], Tensor) else tensor(state[name])
             if value.data.spec.shape != own[name].data.spec.shape:
-                raise ValueError(
-                    f"{name} has shape {own[name].data.spec.shape}, the state brings {value.data.spec.shape}"
-                )
-            own[name].data = value.to(own[name].data.spec.dtype).data  # type: ignore[attr-defined]
+                raise ValueError(f"{name} has shape {own[name].data.spec.shape}, the state brings {value.data.spec.shape}")
+            own[name].data = value.to(own[name].data.spec.dtype).data
 
     def extra_repr(self) -> str:
         return ""

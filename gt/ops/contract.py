@@ -49,7 +49,7 @@ def einsum_rules(terms: list[str], out: str) -> list[Rule]:
 
 
 def _matmul_rules(kind: Kind) -> list[Rule]:
-    a, b = (s.shape for s in kind.ins)  # type: ignore[union-attr]
+    a, b = (s.shape for s in kind.ins)
     if len(a) > 2 and len(b) > 2 and a[:-2] != b[:-2]:
         return []
     batch = "abcdefgh"[: max(len(a), len(b), 2) - 2]

@@ -80,9 +80,7 @@ op("where", shape=lambda c, a, b: Spec(pointwise(c, a, b).shape, pointwise(a, b)
    kernel=lambda xp, c, a, b: xp.where(c, a, b),
    grad=(None, lambda g, a: a.where(g, 0.0), lambda g, a: a.where(0.0, g)))  # fmt: skip
 
-for _name, _numpy in dict(
-    eq="equal", ne="not_equal", lt="less", le="less_equal", gt="greater", ge="greater_equal"
-).items():
+for _name, _numpy in dict(eq="equal", ne="not_equal", lt="less", le="less_equal", gt="greater", ge="greater_equal").items():
     op(_name, shape=compare, shard=by_axis, tries=(TWO, TIMES, INTS),
        kernel=lambda xp, a, b, _numpy=_numpy: getattr(xp, _numpy)(a, b))  # fmt: skip
 
@@ -93,7 +91,7 @@ def _numbers(*operands) -> bool:
 
 def _cast_rules(kind: Kind):
     """A sum of terms survives a cast between floats, not one that rounds to integers or booleans."""
-    return linear(kind) if kind.ins[0].dtype.rank == kind.outs[0].dtype.rank == 2 else by_axis(kind)  # type: ignore
+    return linear(kind) if kind.ins[0].dtype.rank == kind.outs[0].dtype.rank == 2 else by_axis(kind)
 
 
 table.op("cast", shape=lambda a, *, dtype: Spec(a.shape, DTYPES[dtype]), shard=_cast_rules,

@@ -28,7 +28,7 @@ def _slice_rules(kind: Kind) -> list[Rule]:
     rules: list[Rule] = [(kind_ins(kind, Partial()), (Partial(),))]
     out = 0
     for i, (size, step) in enumerate(kind.settings["take"]):
-        if step == 1 and size == kind.ins[0].shape[i]:  # type: ignore[union-attr]
+        if step == 1 and size == kind.ins[0].shape[i]:
             rules.append((kind_ins(kind, Shard(i)), (Shard(out),)))
         out += size >= 0
     return rules

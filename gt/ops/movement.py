@@ -16,7 +16,7 @@ def _reshape(a: Spec, *, shape) -> Spec:
 
 def _reshape_rules(kind: Kind) -> list[Rule]:
     """Axes before the first that differs keep their place, and the leading axis of a split or merged group may be cut."""
-    old, new = kind.ins[0].shape, kind.outs[0].shape  # type: ignore[union-attr]
+    old, new = kind.ins[0].shape, kind.outs[0].shape
     rules: list[Rule] = [((Partial(),), (Partial(),))]
     for i, (d, e) in enumerate(zip(old, new)):
         if d != e:
@@ -47,7 +47,7 @@ def _expand(a: Spec, *, shape) -> Spec:
 
 
 def _expand_rules(kind: Kind) -> list[Rule]:
-    old, new = kind.ins[0].shape, kind.outs[0].shape  # type: ignore[union-attr]
+    old, new = kind.ins[0].shape, kind.outs[0].shape
     lead = len(new) - len(old)
     rules: list[Rule] = [((Partial(),), (Partial(),))]
     for i, d in enumerate(old):
@@ -61,9 +61,7 @@ def _cat(*parts: Spec, axis: int) -> Spec:
     axis_of(axis, len(first))
     for p in parts[1:]:
         if len(p.shape) != len(first) or any(d != e for i, (d, e) in enumerate(zip(first, p.shape)) if i != axis):
-            raise ValueError(
-                f"cannot cat {', '.join(str(p.shape) for p in parts)} along axis {axis}: other axes differ"
-            )
+            raise ValueError(f"cannot cat {', '.join(str(p.shape) for p in parts)} along axis {axis}: other axes differ")
     total = sum(p.shape[axis] for p in parts)
     return Spec((*first[:axis], total, *first[axis + 1 :]), promote(*parts))
 

@@ -13,7 +13,7 @@ def reduction_rules(*kinds: str):
     def rules(kind: Kind) -> list[Rule]:
         axes, keep = kind.settings["axis"], kind.settings["keepdims"]
         found: list[Rule] = []
-        for at in range(len(kind.ins[0].shape)):  # type: ignore[union-attr]
+        for at in range(len(kind.ins[0].shape)):
             if at not in axes:
                 out = at if keep else at - sum(a < at for a in axes)
                 found.append(((Shard(at),), (Shard(out),)))

@@ -12,7 +12,7 @@ from gt.errors import ProtocolError
 from gt.spec import DTYPES, DType, Placement, Spec, bool_, float32, int64
 
 # An operand is known by its Spec, or, where a Python number stands in a tensor's place, by the number's type.
-Operand = Spec | type
+Operand = Any
 Rule = tuple[tuple[Placement, ...], tuple[Placement, ...]]  # placements of the inputs, placements of the outputs
 
 

@@ -31,4 +31,4 @@ class SGD(Optimizer):
             moved = g if before is None else (before * group["momentum"]).add_scaled(g, 1.0 - group["dampening"])
             state["momentum_buffer"] = moved
             g = g.add_scaled(moved, float(group["momentum"])) if group["nesterov"] else moved
-        return p.add_scaled(g, -float(group["lr"]))  # type: ignore[attr-defined]
+        return p.add_scaled(g, -float(group["lr"]))

@@ -12,9 +12,7 @@ from itertools import count
 
 import numpy as np
 
-LEND = (
-    16 << 20
-)  # pieces of this size are lent as they lie; smaller ones are copied out, so that few segments are in use
+LEND = 16 << 20  # pieces of this size are lent as they lie; smaller ones are copied out, so that few segments are in use
 KEEP = 1 << 30  # bytes of idle segments a pool keeps for the next transfer, their pages already there
 ARENA = 1 << 20
 SMALL = 64 << 10

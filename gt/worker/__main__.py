@@ -15,9 +15,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="gt-worker", description="A worker: executes instructions on one device.")
     p.add_argument("--host", default="localhost", help="where the dispatcher is (localhost)")
     p.add_argument("-p", "--port", type=int, default=9000, help="its port (9000)")
-    p.add_argument(
-        "--backend", default=os.environ.get("GT_BACKEND") or None, help="pytorch (default where installed) or numpy"
-    )
+    p.add_argument("--backend", default=os.environ.get("GT_BACKEND") or None, help="pytorch (default where installed) or numpy")
     p.add_argument("--id", default="", help="this worker's name (host-pid)")
     p.add_argument("--key", default=os.environ.get("GT_KEY", ""), help="the dispatcher's key")
     p.add_argument("--auto", metavar="NAME", help=argparse.SUPPRESS)

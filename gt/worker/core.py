@@ -214,9 +214,7 @@ class Worker:
     def _fetch(self, client: str, space: Space, get: Fetch) -> Mail:
         array = space.table.get(get.id)
         if array is None:
-            return Mail(
-                client, Failed(get.ticket, "ProtocolError", f"no tensor {get.id} on worker {self.name}", get.id)
-            )
+            return Mail(client, Failed(get.ticket, "ProtocolError", f"no tensor {get.id} on worker {self.name}", get.id))
         if isinstance(array, Broken):
             return Mail(client, Failed(get.ticket, array.error, array.text, array.tensor))
         spec = spec_in(get.spec)
@@ -230,7 +228,7 @@ class Worker:
 
     def _retire(self, space: Space | None) -> None:
         for number in space.kinds if space else ():
-            self._count(space, number)  # type: ignore[arg-type]
+            self._count(space, number)
 
     def _count(self, space: Space, number: int) -> None:
         name = space.kinds[number][2].kind.row.name

@@ -46,7 +46,7 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False, device: An
     tensor([ 6,  8, 10, 12])
     """
     if isinstance(data, Tensor):
-        return _made(data.detach() if dtype is None else data.detach().to(dtype), requires_grad)  # type: ignore[attr-defined]
+        return _made(data.detach() if dtype is None else data.detach().to(dtype), requires_grad)
     if isinstance(data, (bool, int, float)):
         return full((), data, dtype=dtype or scalar_dtype(data), requires_grad=requires_grad)
     array, found = _as_array(data)
@@ -60,7 +60,7 @@ def _as_array(data: Any) -> tuple[np.ndarray, DType]:
             return data.detach().float().numpy(), bfloat16
         data = data.detach().cpu().numpy()
     if isinstance(data, (list, tuple)) and any(isinstance(x, Tensor) for x in data):
-        data = [x.numpy() if isinstance(x, Tensor) else x for x in data]  # type: ignore[attr-defined]
+        data = [x.numpy() if isinstance(x, Tensor) else x for x in data]
     python = isinstance(data, (list, tuple))
     try:
         array = np.asarray(data)
@@ -123,13 +123,7 @@ def arange(start: Any, end: Any = None, step: Any = 1, dtype: Any = None, requir
     if step == 0 or (end - start) * step < 0:
         raise ValueError(f"arange from {start} to {end} cannot go by steps of {step}")
     n = math.ceil((end - start) / step)
-    kind = (
-        dtype_of(dtype)
-        if dtype is not None
-        else float32
-        if any(isinstance(x, float) for x in (start, end, step))
-        else int64
-    )
+    kind = dtype_of(dtype) if dtype is not None else float32 if any(isinstance(x, float) for x in (start, end, step)) else int64
     first, by = (float(start), float(step)) if kind.rank == 2 else (int(start), int(step))
     return _made(apply(TABLE["iota"], (first, by), ((n,), (n,), (0,), kind.code)), requires_grad)
 

@@ -88,18 +88,14 @@ def __repr__(self: Tensor) -> str:
     return show(self)
 
 
-Tensor.backward = None  # type: ignore[attr-defined]
+Tensor.backward = None
 
 
 @method
-def backward_(
-    self: Tensor, gradient: Tensor | None = None, retain_graph: bool = False, create_graph: bool = False
-) -> None:
+def backward_(self: Tensor, gradient: Tensor | None = None, retain_graph: bool = False, create_graph: bool = False) -> None:
     """Gradients of this tensor into `.grad` of the leaves it was made of."""
     if not self.requires_grad:
-        raise RuntimeError(
-            "backward() of a tensor that no gradient leads to: want requires_grad=True somewhere before it"
-        )
+        raise RuntimeError("backward() of a tensor that no gradient leads to: want requires_grad=True somewhere before it")
     if gradient is None:
         if self.data.spec.numel != 1:
             raise RuntimeError(f"backward() of a tensor of {self.data.spec.shape} wants a gradient of that shape")
@@ -107,11 +103,9 @@ def backward_(
 
         gradient = full(self.data.spec.shape, 1.0, dtype=self.data.spec.dtype)
     elif gradient.data.spec.shape != self.data.spec.shape:
-        raise ValueError(
-            f"the gradient of a tensor of {self.data.spec.shape} has its shape, not {gradient.data.spec.shape}"
-        )
+        raise ValueError(f"the gradient of a tensor of {self.data.spec.shape} has its shape, not {gradient.data.spec.shape}")
     backward([self], [gradient], retain_graph or create_graph, create_graph)
 
 
-Tensor.backward = backward_  # type: ignore[attr-defined]
-del Tensor.backward_  # type: ignore[attr-defined]
+Tensor.backward = backward_
+del Tensor.backward_
