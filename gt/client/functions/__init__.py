@@ -9,6 +9,7 @@ from typing import Any
 
 from gt.client.apply import apply, as_operand, binary, unary
 from gt.client.autograd import Tensor
+from gt.client.scope import is_grad_enabled
 from gt.ops.table import Row, rows
 
 FUNCTIONS: dict[str, Callable] = {}
@@ -75,13 +76,37 @@ def _pointwise(row: Row) -> Callable:
     return call
 
 
+def _general(row: Row) -> Callable:
+    """A row as a method, for gradients: operands in order, statics by name."""
+
+    def call(*operands: Any, **statics: Any) -> Any:
+        return apply(row, operands, tuple(statics[n] if n in statics else row.defaults[n] for n in row.statics))
+
+    call.__name__ = call.__qualname__ = row.name
+    return call
+
+
+def _lowered(row: Row, call: Callable) -> Callable:
+    """A row without a gradient of its own: where one is wanted, what it says in other rows."""
+    lower = row.lower
+    assert lower is not None
+
+    def choose(*operands: Any, **statics: Any) -> Any:
+        if is_grad_enabled() and any(isinstance(o, Tensor) and o.requires_grad for o in operands):
+            return lower(*operands, **statics)
+        return call(*operands, **statics)
+
+    choose.__name__ = choose.__qualname__ = row.name
+    return choose
+
+
 for _row in rows():
-    if _row.pointwise and not _row.statics:
-        _call = _pointwise(_row)
-        setattr(Tensor, _row.name, _call)
-        if not _row.name.endswith("_grad"):
-            FUNCTIONS[_row.name] = _call
+    _plain = _row.pointwise and not _row.statics
+    _call = _pointwise(_row) if _plain else _general(_row)
+    setattr(Tensor, _row.name, _lowered(_row, _call) if _row.grad is None and _row.lower else _call)
+    if _plain and not _row.name.endswith("_grad"):
+        FUNCTIONS[_row.name] = _call
 
-from gt.client.functions import creation, indexing, operators, reading, reductions, shapes  # noqa: E402
+from gt.client.functions import creation, hooks, indexing, operators, reading, reductions, shapes  # noqa: E402
 
-__all__ = ["FUNCTIONS", "creation", "indexing", "operators", "reading", "reductions", "shapes"]
+__all__ = ["FUNCTIONS", "creation", "hooks", "indexing", "operators", "reading", "reductions", "shapes"]

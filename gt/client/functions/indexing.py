@@ -12,20 +12,6 @@ from gt.ops.table import TABLE
 
 
 @method
-def slice_(self: Tensor, starts: Any, take: tuple) -> Tensor:
-    return apply(TABLE["slice"], (self, *starts), (take,))
-
-
-@method
-def slice_grad(self: Tensor, starts: Any, shape: tuple, take: tuple) -> Tensor:
-    return apply(TABLE["slice_grad"], (self, *starts), (shape, take))
-
-
-Tensor.slice = slice_
-del Tensor.slice_
-
-
-@method
 def __getitem__(self: Tensor, index: Any) -> Tensor:
     parts = index if isinstance(index, tuple) else (index,)
     shape = self.data.spec.shape
