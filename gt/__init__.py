@@ -30,7 +30,6 @@ _FROM = {
     "gt.client.scope": ["no_grad", "enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled"],
     "gt.amp": ["autocast"],
     "gt.files": ["load", "save"],
-    "gt.nn.exchange": ["from_torch"],
 }
 _PARTS = ["amp", "autograd", "data", "debug", "errors", "func", "nn", "optim", "testing", "utils"]
 _PLACES = {name: module for module, names in _FROM.items() for name in names}

@@ -107,6 +107,6 @@ for _row in rows():
     if _plain and not _row.name.endswith("_grad"):
         FUNCTIONS[_row.name] = _call
 
-from gt.client.functions import creation, hooks, indexing, operators, reading, reductions, shapes  # noqa: E402
+from gt.client.functions import creation, exchange, hooks, indexing, operators, reading, reductions, shapes  # noqa: E402
 
-__all__ = ["FUNCTIONS", "creation", "hooks", "indexing", "operators", "reading", "reductions", "shapes"]
+__all__ = ["FUNCTIONS", "creation", "exchange", "hooks", "indexing", "operators", "reading", "reductions", "shapes"]
