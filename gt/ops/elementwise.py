@@ -49,6 +49,10 @@ def _sub(*operands: Operand) -> Spec:
     return pointwise(*operands)
 
 
+def _larger(a: Operand, b: Operand) -> Spec:
+    return no_bools("clamp")(a, b) if bool in (a, b) else pointwise(a, b)
+
+
 def _where(c: Spec, a: Operand, b: Operand) -> Spec:
     if c.dtype is not bool_:
         raise TypeError(f"where wants a condition of booleans, not {c.dtype.name}: compare first")
@@ -76,7 +80,9 @@ def _fused(name: str):
     def rule(a: Spec, b: Spec, c: Spec, value: type) -> Spec:
         dtype = promote(a, b, c)
         if dtype is bool_ or dtype.rank == 1 and (value is float or name == "addcdiv"):
-            raise TypeError(f"{name} of {value.__name__} cannot give {dtype.name}: cast to a floating-point dtype first")
+            raise TypeError(
+                f"{name} of {value.__name__} cannot give {dtype.name}: cast to a floating-point dtype first"
+            )
         return Spec(pointwise(a, b, c).shape, dtype)
 
     return rule
@@ -149,10 +155,10 @@ op("fmod", shape=no_bools("divide"), shard=by_axis, tries=(APART, TIMES, WHOLE),
 op("atan2", shape=pointwise_float, shard=by_axis, tries=(APART, INTS),
    kernel=lambda xp, a, b: xp.atan2(a, b),
    grad=(lambda g, a, b: g * b / (a * a + b * b), lambda g, a, b: -g * a / (a * a + b * b)))  # fmt: skip
-op("maximum", shape=pointwise, shard=by_axis, tries=(TWO, TIMES, INTS),
+op("maximum", shape=_larger, shard=by_axis, tries=(TWO, TIMES, INTS),
    kernel=lambda xp, a, b: xp.maximum(a, b),
    grad=(_larger_grad, _smaller_grad))  # fmt: skip
-op("minimum", shape=pointwise, shard=by_axis, tries=(TWO, TIMES, INTS),
+op("minimum", shape=_larger, shard=by_axis, tries=(TWO, TIMES, INTS),
    kernel=lambda xp, a, b: xp.minimum(a, b),
    grad=(_smaller_grad, _larger_grad))  # fmt: skip
 op("clamp", shape=no_bools("clamp"), shard=by_axis,

@@ -173,7 +173,6 @@ def _eigh_pull(gs, ys, ins):
     return [v @ middle @ v.mT]
 
 
-
 S, B = Spec((3, 3), float32), Spec((3, 2), float32)
 STACK = Values(Spec((3, 3, 3), float32), positive=True)
 ROOT = Values(S, positive=True)
@@ -196,7 +195,7 @@ op("solve", shape=_solve, shard=_batch,
    grad=(_solve_left, lambda g, a, vector: a.mT.solve(g, vector=vector)))  # fmt: skip
 op("solve_triangular", shape=_triangular, shard=_batch,
    tries=(((ROOT, B), {"upper": False, "unit": False}), ((ROOT, B), {"upper": True, "unit": False}),
-          ((ROOT, B), {"upper": False, "unit": True})),
+          ((ROOT, B), {"upper": False, "unit": True}), ((STACK, Spec((3, 3, 2), float32)), {"upper": True, "unit": False})),
    kernel=_triangular_kernel,
    grad=(_triangular_left, lambda g, a, upper, unit: a.mT.solve_triangular(g, upper=not upper, unit=unit)))  # fmt: skip
 op("cholesky", shape=_square("cholesky"), shard=_batch, tries=(WELL, ((STACK,), {})), grad=(_cholesky_grad,),

@@ -19,7 +19,9 @@ def _check(a: Spec, target: Spec, weight: tuple[Spec, ...]) -> None:
     if target.dtype is not int64:
         raise TypeError(f"cross_entropy wants int64 class numbers or probabilities, not {target.dtype.name}")
     if not a.shape or a.shape[: _axis(a.ndim)] + a.shape[_axis(a.ndim) + 1 :] != target.shape:
-        raise ValueError(f"cross_entropy wants scores (n, classes, ...) and targets (n, ...), not {a.shape}, {target.shape}")
+        raise ValueError(
+            f"cross_entropy wants scores (n, classes, ...) and targets (n, ...), not {a.shape}, {target.shape}"
+        )
     for w in weight:
         if w.shape != (a.shape[_axis(a.ndim)],) or w.dtype is not a.dtype:
             raise ValueError(f"cross_entropy of {a} wants a weight for each class, not {w}")

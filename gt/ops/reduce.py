@@ -7,8 +7,8 @@ from gt.ops.table import Kind, Rule, op
 from gt.spec import REPLICATE, Partial, Shard, Spec, bool_, float32, int64, uint8
 
 
-def reduction_rules(*kinds: str):
-    """Cut along a kept axis, or, for a reduction that has terms, along a reduced one."""
+def reduction_rules(*kinds: str, through: bool = True):
+    """Cut along a kept axis, or, for a reduction that has terms, along a reduced one; terms may pass through."""
 
     def rules(kind: Kind) -> list[Rule]:
         axes, keep = kind.settings["axis"], kind.settings["keepdims"]
@@ -20,8 +20,7 @@ def reduction_rules(*kinds: str):
                 found.append(((Shard(at), *numbers), (Shard(out),) * outs))
             elif kinds:
                 found.append(((Shard(at),), (Partial(kinds[0]),)))
-        found += [((Partial(r),), (Partial(r),)) for r in kinds]
-        return found
+        return found + [((Partial(r),), (Partial(r),)) for r in kinds if through]
 
     return rules
 
@@ -166,9 +165,9 @@ BOOLS = (((Spec((3, 4), bool_),), {"axis": (0,), "keepdims": False}), TRIES[1])
 
 op("prod", shape=_sum, shard=reduction_rules("prod"), tries=TRIES, grad=(_prod_grad,),
    kernel=lambda xp, a, *, axis, keepdims: xp.prod(a, axis=axis, keepdims=keepdims))  # fmt: skip
-op("any", shape=_truth, shard=reduction_rules("max"), tries=BOOLS,
+op("any", shape=_truth, shard=reduction_rules("max", through=False), tries=BOOLS,
    kernel=lambda xp, a, *, axis, keepdims: xp.any(a, axis=axis, keepdims=keepdims))  # fmt: skip
-op("all", shape=_truth, shard=reduction_rules("min"), tries=BOOLS,
+op("all", shape=_truth, shard=reduction_rules("min", through=False), tries=BOOLS,
    kernel=lambda xp, a, *, axis, keepdims: xp.all(a, axis=axis, keepdims=keepdims))  # fmt: skip
 op("var", shape=_floating("var"), shard=reduction_rules(), tries=VAR_TRIES, grad=(_var_grad, None),
    kernel=_var)  # fmt: skip
