@@ -5,12 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from gt.spec import (
-    DTYPES as _DTYPES,
-)
-from gt.spec import (
-    DType as dtype,
-)
+from gt.spec import DType as dtype
 from gt.spec import (
     bfloat16,
     float16,
@@ -37,7 +32,19 @@ _FROM = {
 _PARTS = ["nn", "debug", "errors", "testing"]
 _PLACES = {name: module for module, names in _FROM.items() for name in names}
 
-__all__ = ["dtype", "promote_types", "bfloat16", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"]
+__all__ = [
+    "dtype",
+    "promote_types",
+    "bfloat16",
+    "float16",
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+]
 __all__ += ["bool", "double", "half", "long", "short", "float", "int", *_PLACES, *_PARTS]
 
 

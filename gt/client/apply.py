@@ -30,7 +30,7 @@ def unary(row: Row, a: Tensor) -> Tensor:
     session.emit((known.number, id, x.id))
     frame = _getframe(2)
     while frame.f_globals["__name__"][:3] == "gt.":
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     session.origins[id & MASK] = frame.f_code, frame.f_lasti
     if len(session.code) >= session.limit:
         session.due()
@@ -71,7 +71,7 @@ def binary(row: Row, a: Tensor, b: Any) -> Tensor:
     session.emit((known.number, id, x.id, operand))
     frame = _getframe(2)
     while frame.f_globals["__name__"][:3] == "gt.":
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     session.origins[id & MASK] = frame.f_code, frame.f_lasti
     if len(session.code) >= session.limit:
         session.due()
@@ -103,6 +103,8 @@ def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
         else:
             specs.append(type(o))
             values.append(o)
+    if wants and row.grad is None and row.lower is not None and scope.grad:
+        return row.lower(*operands, **dict(zip(row.statics, statics)))
     ins = tuple(specs)
     key = (row, ins, statics)
     known = scope.kinds.get(key)
@@ -112,7 +114,7 @@ def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
     session.emit((known.number, *ids, *values))
     frame = _getframe(2)
     while frame.f_globals["__name__"][:3] == "gt.":
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     for id in ids:
         session.origins[id & MASK] = frame.f_code, frame.f_lasti
     if len(session.code) >= session.limit:

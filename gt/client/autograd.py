@@ -7,7 +7,7 @@ import inspect
 from heapq import heappop, heappush
 from itertools import count
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gt.client.scope import HERE, Scope
 from gt.client.session import Handle, Known, here
@@ -29,6 +29,18 @@ class Tensor:
 
     def __init__(self, data: Handle, requires_grad: bool = False, node: Node | Port | None = None) -> None:
         self.data, self.requires_grad, self.node, self.grad = data, requires_grad, node, None
+
+    if TYPE_CHECKING:  # the methods that `functions` gives it
+
+        def __getattr__(self, name: str) -> Any: ...
+        def _operator(self, other: Any) -> Tensor: ...
+
+        __add__ = __sub__ = __mul__ = __truediv__ = __pow__ = __matmul__ = _operator
+        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = __lt__ = __le__ = __gt__ = __ge__ = _operator
+
+        def __neg__(self) -> Tensor: ...
+        def __getitem__(self, index: Any) -> Tensor: ...
+        def __len__(self) -> int: ...
 
 
 class Port:
@@ -76,12 +88,13 @@ class Plan:
         self.whole = not isinstance(row.grad, tuple)
         self.pulls: list[tuple[int, Any, list]] = []
         if self.whole:
-            self.keep = tuple("inputs" in row.keep and not x for x in self.numbers)
+            rest = "rest" in row.keep
+            self.keep = tuple((rest and i > 0 or "inputs" in row.keep) and not x for i, x in enumerate(self.numbers))
             self.keeps_output = "outputs" in row.keep
             return
         named: set[str] = set()
         for i, want in enumerate(wants):
-            function = row.grad[i] if i < len(row.grad) else None  # type: ignore[index,arg-type]
+            function = row.grad[i] if i < len(row.grad) else None
             if want and function is not None:
                 names = list(inspect.signature(function).parameters)
                 self.pulls.append((i, function, [_reader(row, known, name) for name in names]))
@@ -105,9 +118,7 @@ def _reader(row: Row, known: Known, name: str) -> Any:
 def gradients(node: Node, g: Any, graph: bool) -> list[Tensor | None]:
     """The gradient of each input of a node."""
     if node.inputs is None:
-        raise RuntimeError(
-            f"the tape behind {node.name} was freed by an earlier backward(): use retain_graph=True there"
-        )
+        raise RuntimeError(f"the tape behind {node.name} was freed by an earlier backward(): use retain_graph=True there")
     known = node.known
     plan: Plan = known.pulls[tuple([e is not None for e in node.edges])]
 
@@ -128,7 +139,7 @@ def gradients(node: Node, g: Any, graph: bool) -> list[Tensor | None]:
               for i, h in enumerate(outputs)]  # fmt: skip
         gs = g if isinstance(g, list) else [g]
         ins = [value(i) for i in range(len(node.inputs))]
-        found = list(known.row.grad(gs, ys, ins, **known.kind.settings))  # type: ignore[operator,misc]
+        found = list(known.row.grad(gs, ys, ins, **known.kind.settings))
         return found + [None] * (len(node.edges) - len(found))
     found = [None] * len(node.edges)
     for i, function, readers in plan.pulls:
@@ -187,7 +198,7 @@ def backward(
             node = heappop(heap)[1]
             g = arrived.pop(node)
             under = node.scope.backward or node.scope.signal
-            if HERE.scope.signal != under:  # type: ignore[union-attr]
+            if HERE.scope.signal != under:
                 HERE.scope = outer.but(grad=create_graph, signal=under, backward="")
             g = _hooked(node.hooks, g)
             found = gradients(node, _fill(node, g), create_graph)
@@ -214,11 +225,15 @@ def _source(t: Tensor) -> Any:
 
 
 def _fill(node: Node, g: Any) -> Any:
-    """Results that nobody used have a gradient of zeros."""
-    if isinstance(g, list) and any(x is None for x in g):
+    """Results that nobody used have a gradient of zeros, save those that are there for the gradient alone."""
+    main = len(node.known.outs) - node.known.row.extra
+    if isinstance(g, list) and any(x is None for x in g[:main]):
         from gt.client.functions.creation import zeros
 
-        return [zeros(s.shape, dtype=s.dtype) if x is None else x for x, s in zip(g, node.known.outs)]
+        return [
+            zeros(s.shape, dtype=s.dtype) if x is None and i < main else x
+            for i, (x, s) in enumerate(zip(g, node.known.outs))
+        ]
     return g
 
 
@@ -228,7 +243,7 @@ def _shaped(grad: Tensor, want: Spec) -> Tensor:
     if spec is want:
         return grad
     if spec.shape != want.shape:
-        grad = grad.sum_to(want.shape)  # type: ignore[attr-defined]
+        grad = grad.sum_to(want.shape)
     if spec.dtype is not want.dtype:
-        grad = grad.to(want.dtype)  # type: ignore[attr-defined]
+        grad = grad.to(want.dtype)
     return grad

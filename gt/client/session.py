@@ -15,7 +15,19 @@ from gt.client.scope import HERE, Scope
 from gt.ops.table import Kind, Row, infer, spec_in, spec_out
 from gt.spec import Spec
 from gt.transport.messages import (
-    FREE, Ack, Answer, Ask, Batch, Configure, Failed, KindDef, Mail, Peers, Upload, Value, kind_out,
+    FREE,
+    Ack,
+    Answer,
+    Ask,
+    Batch,
+    Configure,
+    Failed,
+    KindDef,
+    Mail,
+    Peers,
+    Upload,
+    Value,
+    kind_out,
 )  # fmt: skip
 
 BATCH = 256  # instructions that are sent without being asked for
@@ -140,7 +152,7 @@ class Session:
         self.lost: str = ""
         self.closed = False
         self.workers: tuple = ()
-        self.seed, self.draws = int(np.random.SeedSequence().entropy) & (2**62 - 1), count(1)  # type: ignore[call-overload]
+        self.seed, self.draws = int(np.random.SeedSequence().entropy) & (2**62 - 1), count(1)
 
     # Kinds
 
@@ -396,4 +408,3 @@ def origin(depth: int) -> tuple[Any, int]:
     while frame.f_globals.get("__name__", "")[:3] == "gt." and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code, frame.f_lasti
-

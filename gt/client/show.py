@@ -53,10 +53,10 @@ def _joined(text: str, tail: list[str]) -> str:
 def _corners(t: Tensor) -> Tensor:
     from gt.client.functions.shapes import cat
 
-    t = t.detach()  # type: ignore[attr-defined]
+    t = t.detach()
     for axis, d in enumerate(t.data.spec.shape):
         if d > 2 * EDGE:
-            t = cat([t.narrow(axis, 0, EDGE), t.narrow(axis, d - EDGE, EDGE)], axis)  # type: ignore[attr-defined]
+            t = cat([t.narrow(axis, 0, EDGE), t.narrow(axis, d - EDGE, EDGE)], axis)
     return t
 
 

@@ -13,8 +13,28 @@ from gt.errors import ProtocolError
 from gt.ops.table import spec_out
 from gt.spec import Layout
 from gt.transport.messages import (
-    FREE, VERSION, Ack, Answer, Arrived, Ask, Batch, Bye, Configure, Done, Drop, Failed, Fetch, Hello, Join, KindDef, Mail,
-    Peers, Run, Upload, Welcome, kind_in,
+    FREE,
+    VERSION,
+    Ack,
+    Answer,
+    Arrived,
+    Ask,
+    Batch,
+    Bye,
+    Configure,
+    Done,
+    Drop,
+    Failed,
+    Fetch,
+    Hello,
+    Join,
+    KindDef,
+    Mail,
+    Peers,
+    Run,
+    Upload,
+    Welcome,
+    kind_in,
 )  # fmt: skip
 
 Watch = Callable[[str, str, Any], None]
@@ -93,9 +113,7 @@ class Dispatcher:
         name = join.name
         while name in taken:  # two workers of one name would write over each other's tensors
             name = f"{join.name}-{next(self.labels)}"
-        worker = Worker(
-            peer, len(self.tables.workers), name, join.backend, join.device, join.host, join.pid, join.address
-        )
+        worker = Worker(peer, len(self.tables.workers), name, join.backend, join.device, join.host, join.pid, join.address)
         self.tables.workers.append(worker)
         self.tables.by_peer[peer] = worker
         yield Mail(peer, Welcome(name, worker.index))
@@ -192,13 +210,18 @@ class Dispatcher:
     def _rewrite(self, client: Client, code: list, flow: _Flow) -> int | None:
         """Each instruction to its workers. Gives the position to go on from, where an upload must arrive first."""
         layouts, plans, uses, queues = client.layouts, client.plans, client.uses, flow.code
+        here = Layout.on(client.home)
         for position, ins in enumerate(code):
             number = ins[0]
             if number == FREE:
                 layout = layouts.pop(ins[1], None)
                 if type(layout) is Layout:
-                    for w in layout.workers:
-                        flow.queue(w).append(ins)
+                    queue = queues.get(layout.solo)
+                    if queue is not None:
+                        queue.append(ins)
+                    else:
+                        for w in layout.workers:
+                            flow.queue(w).append(ins)
                 continue
             try:
                 use = uses[number]
@@ -210,7 +233,7 @@ class Dispatcher:
                 elif at:
                     key = (number, *[layouts[ins[i]] for i in at])
                 else:
-                    key = (number, Layout.on(client.home))  # type: ignore[arg-type]
+                    key = (number, here)
                 plan = plans.get(key)
                 if plan is None:
                     plan = self._plan(client, use, key, flow)

@@ -32,29 +32,32 @@ class Server:
         poller.register(self.router, zmq.POLLIN)
         poller.register(self.ends.socket, zmq.POLLIN)
         while not until():
-            ready = dict(poller.poll(1000))
-            self._ended()
-            if self.router in ready:
-                self._drain()
+            for socket, _ in poller.poll(1000):
+                if socket is self.router:
+                    self._drain()
+                else:
+                    self._ended()
 
     def _drain(self) -> None:
+        receive = self.router.recv
         for _ in range(32):
             try:
-                frames = self.router.recv_multipart(zmq.NOBLOCK, copy=False)
+                sender = receive(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
-            self._receive(frames)
+            data = receive() if sender.more else b""
+            while self.router.getsockopt(zmq.RCVMORE):
+                receive()  # nothing travels beside what the dispatcher reads
+            self._receive(sender, data)
 
-    def _receive(self, frames: list[Any]) -> None:
-        peer = frames[0].bytes.decode("latin1")
+    def _receive(self, sender: Any, data: bytes) -> None:
+        peer = sender.bytes.decode("latin1")
         name = peer.removesuffix(">")
         if peer not in self.fds:
             self._ended()  # a descriptor is used again; its last owner's end must be seen first
-            self.fds[peer] = frames[0].get(zmq.SRCFD)
+            self.fds[peer] = sender.get(zmq.SRCFD)
         try:
-            if len(frames) < 2:
-                raise ProtocolError("no message")
-            message = decode(frames[1].buffer)
+            message = decode(data)
         except ProtocolError:
             self.core.tables.dropped += 1
             return
@@ -63,7 +66,8 @@ class Server:
     def _send(self, mails: list[Mail]) -> None:
         for mail in mails:
             try:
-                self.router.send_multipart([mail.peer.encode("latin1"), encode(mail.message), *mail.frames], zmq.NOBLOCK)
+                self.router.send(mail.peer.encode("latin1"), zmq.SNDMORE | zmq.NOBLOCK)
+                self.router.send(encode(mail.message), zmq.NOBLOCK)
             except zmq.ZMQError:
                 self._send(self.core.lose(mail.peer, "it cannot be reached"))
 

@@ -91,9 +91,9 @@ def _lower_grad(g, q, k, v, y, lse, scale, *mask, causal):
     wide_k, wide_v = (t.repeat_interleave(times, dim=-3) if times > 1 else t for t in (k, v))
     s = q @ wide_k.mT * scale
     if causal:
-        s = s.ones_like().tril().to(bool_).where(s, float("-inf"))
+        s = s.new_ones(s.shape[-2:]).tril().to(bool_).pick(s, float("-inf"))
     elif mask:
-        s = mask[0].where(s, float("-inf")) if mask[0].dtype is bool_ else s + mask[0]
+        s = mask[0].pick(s, float("-inf")) if mask[0].dtype is bool_ else s + mask[0]
     p = s.softmax(axis=-1)
     gp = g @ wide_v.mT
     gs = p * (gp - (gp * p).sum(axis=-1, keepdims=True)) * scale
@@ -105,7 +105,7 @@ def _lower_grad(g, q, k, v, y, lse, scale, *mask, causal):
 
 def _pull(gs, ys, ins, causal):
     q, k, v, scale, *mask = ins
-    found = gs[0].attention_grad(q, k, v, ys[0], ys[1], scale, *mask, causal=causal)
+    found = gs[0].op("attention_grad", q, k, v, ys[0], ys[1], scale, *mask, causal=causal)
     return [*found, None]  # a mask that wants a gradient is the client's business: it composes
 
 

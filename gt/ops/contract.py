@@ -49,7 +49,7 @@ def einsum_rules(terms: list[str], out: str) -> list[Rule]:
 
 
 def _matmul_rules(kind: Kind) -> list[Rule]:
-    a, b = (s.shape for s in kind.ins)  # type: ignore[union-attr]
+    a, b = (s.shape for s in kind.ins)
     if len(a) > 2 and len(b) > 2 and a[:-2] != b[:-2]:
         return []
     batch = "abcdefgh"[: max(len(a), len(b), 2) - 2]
@@ -166,7 +166,7 @@ def _einsum_pull(gs, ys, ins, equation):
         known = set(out).union(*(t for t, _ in others))
         short = "".join(c for c in term if c in known)
         parts = ",".join([out, *(t for t, _ in others)])
-        g = gs[0].einsum(*(v for _, v in others), equation=f"{parts}->{short}")
+        g = gs[0].op("einsum", *(v for _, v in others), equation=f"{parts}->{short}")
         if short != term:
             g = g.reshape([d if c in known else 1 for c, d in zip(term, x.shape)]).expand(x.shape)
         found.append(g)

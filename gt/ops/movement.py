@@ -16,7 +16,7 @@ def _reshape(a: Spec, *, shape) -> Spec:
 
 def _reshape_rules(kind: Kind) -> list[Rule]:
     """Axes before the first that differs keep their place, and the leading axis of a split or merged group may be cut."""
-    old, new = kind.ins[0].shape, kind.outs[0].shape  # type: ignore[union-attr]
+    old, new = kind.ins[0].shape, kind.outs[0].shape
     rules: list[Rule] = [((Partial(),), (Partial(),))]
     for i, (d, e) in enumerate(zip(old, new)):
         if d != e:
@@ -47,7 +47,7 @@ def _expand(a: Spec, *, shape) -> Spec:
 
 
 def _expand_rules(kind: Kind) -> list[Rule]:
-    old, new = kind.ins[0].shape, kind.outs[0].shape  # type: ignore[union-attr]
+    old, new = kind.ins[0].shape, kind.outs[0].shape
     lead = len(new) - len(old)
     rules: list[Rule] = [((Partial(),), (Partial(),))]
     for i, d in enumerate(old):
@@ -61,9 +61,7 @@ def _cat(*parts: Spec, axis: int) -> Spec:
     axis_of(axis, len(first))
     for p in parts[1:]:
         if len(p.shape) != len(first) or any(d != e for i, (d, e) in enumerate(zip(first, p.shape)) if i != axis):
-            raise ValueError(
-                f"cannot cat {', '.join(str(p.shape) for p in parts)} along axis {axis}: other axes differ"
-            )
+            raise ValueError(f"cannot cat {', '.join(str(p.shape) for p in parts)} along axis {axis}: other axes differ")
     total = sum(p.shape[axis] for p in parts)
     return Spec((*first[:axis], total, *first[axis + 1 :]), promote(*parts))
 
@@ -136,7 +134,7 @@ def _pad_rules(kind: Kind) -> list[Rule]:
 
 
 def _unpad(g, sa, widths):
-    return g.slice(*(low for low, _ in widths), take=tuple((d, 1) for d in sa.shape))
+    return g.op("slice", *(low for low, _ in widths), take=tuple((d, 1) for d in sa.shape))
 
 
 def _triangle(a: Spec, diagonal: type) -> Spec:
@@ -189,10 +187,10 @@ CUBE = Spec((3, 4, 5), float32)
 
 op("flip", shape=_moved, shard=_moved_rules, tries=(((CUBE,), {"axes": (0, 2)}), ((X,), {"axes": (1,)})),
    kernel=lambda xp, a, *, axes: xp.flip(a, axes),
-   grad=(lambda g, axes: g.flip(axes=axes),))  # fmt: skip
+   grad=(lambda g, axes: g.op("flip", axes=axes),))  # fmt: skip
 op("roll", shape=_moved, shard=_moved_rules, tries=(((CUBE, 2, -1), {"axes": (0, 2)}),),
    kernel=lambda xp, a, *shifts, axes: xp.roll(a, shifts, axes),
-   grad=lambda gs, ys, ins, axes: [gs[0].roll(*(-s for s in ins[1:]), axes=axes)])  # fmt: skip
+   grad=lambda gs, ys, ins, axes: [gs[0].op("roll", *(-s for s in ins[1:]), axes=axes)])  # fmt: skip
 op("pad", shape=_pad, shard=_pad_rules, tries=(((CUBE, 1.5), {"widths": ((0, 0), (1, 0), (2, 1))}),),
    kernel=lambda xp, a, value, *, widths: xp.setitem(
        xp.full(tuple(d + low + high for d, (low, high) in zip(a.shape, widths)), value, dtype=a.dtype),
@@ -207,8 +205,8 @@ op("triu", shape=_triangle, shard=outer_rules, tries=(((CUBE, 0), {}), ((CUBE, -
 op("diagonal", shape=_diagonal, shard=_diagonal_rules, view=True,
    tries=(((CUBE,), {"offset": 1, "axes": (0, 2)}), ((CUBE,), {"offset": -2, "axes": (2, 1)})),
    kernel=lambda xp, a, *, offset, axes: xp.diagonal(a, offset, *axes),
-   grad=(lambda g, sa, offset, axes: g.diagonal_grad(shape=sa.shape, offset=offset, axes=axes),))  # fmt: skip
+   grad=(lambda g, sa, offset, axes: g.op("diagonal_grad", shape=sa.shape, offset=offset, axes=axes),))  # fmt: skip
 op("diagonal_grad", shape=lambda g, *, shape, offset, axes: Spec(shape, g.dtype), shard=_diagonal_grad_rules,
    tries=(((Spec((4, 3), float32),), {"shape": (3, 4, 5), "offset": 1, "axes": (0, 2)}),),
    kernel=_diagonal_grad,
-   grad=(lambda g, offset, axes: g.diagonal(offset=offset, axes=axes),))  # fmt: skip
+   grad=(lambda g, offset, axes: g.op("diagonal", offset=offset, axes=axes),))  # fmt: skip

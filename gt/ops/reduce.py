@@ -14,7 +14,7 @@ def reduction_rules(*kinds: str, through: bool = True):
         axes, keep = kind.settings["axis"], kind.settings["keepdims"]
         numbers, outs = (REPLICATE,) * (len(kind.ins) - 1), len(kind.outs)
         found: list[Rule] = []
-        for at in range(len(kind.ins[0].shape)):  # type: ignore[union-attr]
+        for at in range(len(kind.ins[0].shape)):
             if at not in axes:
                 out = at if keep else at - sum(a < at for a in axes)
                 found.append(((Shard(at), *numbers), (Shard(out),) * outs))
@@ -92,11 +92,11 @@ def _prod_grad(g, y, a, axis, keepdims):
     """The product of the others, found without dividing, so that zeros do no harm: from the left times from the right."""
     others = tuple(i for i in range(a.ndim) if i not in axis)
     flat = a.permute((*others, *axis)).reshape(*(a.shape[i] for i in others), -1)
-    ones = flat.narrow(-1, 0, 1).ones_like()
-    left = ones.cat(flat.narrow(-1, 0, flat.shape[-1] - 1), axis=len(others)).cumprod(axis=len(others))
-    back = flat.flip(axes=(len(others),))
-    right = ones.cat(back.narrow(-1, 0, flat.shape[-1] - 1), axis=len(others)).cumprod(axis=len(others))
-    rest = (left * right.flip(axes=(len(others),))).reshape([a.shape[i] for i in (*others, *axis)])
+    ones = flat.new_ones((*flat.shape[:-1], 1))
+    left = ones.op("cat", flat.narrow(-1, 0, flat.shape[-1] - 1), axis=len(others)).cumprod(axis=len(others))
+    back = flat.op("flip", axes=(len(others),))
+    right = ones.op("cat", back.narrow(-1, 0, flat.shape[-1] - 1), axis=len(others)).cumprod(axis=len(others))
+    rest = (left * right.op("flip", axes=(len(others),))).reshape([a.shape[i] for i in (*others, *axis)])
     order = (*others, *axis)
     return rest.permute(tuple(order.index(i) for i in range(a.ndim))) * _spread(g, a, axis, keepdims)
 
@@ -115,7 +115,7 @@ def _var_grad(g, a, b, axis, keepdims):
 
 def _std_grad(g, y, a, b, axis, keepdims):
     """As PyTorch, flat where the deviation is zero."""
-    slope = (y == 0).where(0.0, g / (y * 2.0))
+    slope = (y == 0).pick(0.0, g / (y * 2.0))
     return _var_grad(slope, a, b, axis, keepdims)
 
 
@@ -155,8 +155,8 @@ def _norm_grad(g, y, a, order, axis, keepdims):
         hit = (a.abs() == y).to(g.dtype)
         return hit / hit.sum(axis=axis, keepdims=True) * a.sign() * g
     if order == 2:
-        return g * (y == 0).where(0.0, a / y)
-    return g * (y == 0).where(0.0, a.sign() * (a.abs() / y) ** (order - 1.0))
+        return g * (y == 0).pick(0.0, a / y)
+    return g * (y == 0).pick(0.0, a.sign() * (a.abs() / y) ** (order - 1.0))
 
 
 VAR_TRIES = (((X, 1), {"axis": (0,), "keepdims": False}), ((X, 0), {"axis": (0, 1), "keepdims": True}))

@@ -21,9 +21,7 @@ def broadcast(*shapes: Shape) -> Shape:
             e = s[i] if -i <= len(s) else 1
             if e != 1:
                 if d not in (1, e):
-                    raise ValueError(
-                        f"cannot broadcast {' with '.join(map(str, shapes))}: sizes {d} and {e} at axis {n + i}"
-                    )
+                    raise ValueError(f"cannot broadcast {' with '.join(map(str, shapes))}: sizes {d} and {e} at axis {n + i}")
                 d = e
         out.append(d)
     return tuple(out)
@@ -105,7 +103,7 @@ def axes_of(axis: object, ndim: int) -> tuple[int, ...]:
         if len(set(axes)) != len(axes):
             raise ValueError(f"an axis stands twice in {tuple(axis)}")
         return axes if axes or ndim == 0 else tuple(range(ndim))
-    return (axis_of(axis, ndim),)  # type: ignore[arg-type]
+    return (axis_of(axis, ndim),)
 
 
 def without(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:

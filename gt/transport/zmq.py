@@ -4,6 +4,7 @@ peer's end from the connection itself, so a killed process is noticed at once an
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import secrets
 import socket as plain
@@ -121,6 +122,49 @@ class Bell:
             os.close(fd)
 
 
+class Alarm:
+    """Wakes a poll a moment from now, unless it is called off: the user's thread sets it with the first instruction of a
+    burst and calls it off when it sends by itself, so that the receiving thread wakes only when the user's pauses. Kept by
+    the kernel, as a wake-up through Python would take the interpreter from the user's thread each time."""
+
+    IDLE = 200_000  # nanoseconds without a read or a full buffer that count as a pause
+
+    def __init__(self) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        clock_monotonic, nonblock_cloexec = 1, 0o2004000
+        self.fd: int = libc.timerfd_create(clock_monotonic, nonblock_cloexec)
+        if self.fd < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create")
+        self._set = libc.timerfd_settime
+        self._set.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+        self._soon = (ctypes.c_long * 4)(0, 0, 0, self.IDLE)
+        self._never = (ctypes.c_long * 4)(0, 0, 0, 0)
+
+    def set(self) -> None:
+        self._set(self.fd, 0, self._soon, None)
+
+    def off(self) -> None:
+        self._set(self.fd, 0, self._never, None)
+
+    def hush(self) -> None:
+        with contextlib.suppress(OSError):
+            os.read(self.fd, 8)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class _Now:
+    """Where the kernel has no such timers: wakes at once."""
+
+    def __init__(self) -> None:
+        self.bell = Bell()
+        self.fd, self.set, self.hush, self.close = self.bell.fd, self.bell.ring, self.bell.hush, self.bell.close
+
+    def off(self) -> None:
+        pass
+
+
 class ZmqLink:
     """A session's link. Any thread sends, through a socket that only sends; one thread of its own receives, sends what was
     left in the buffer when the user's thread pauses, and answers the workers."""
@@ -131,6 +175,7 @@ class ZmqLink:
         self.inbox = open_socket(zmq.DEALER, self.name.encode())
         self.outbox = open_socket(zmq.DEALER, self.name.encode() + b">")
         self.bell = Bell()
+        self.alarm: Alarm | _Now = Alarm() if sys.platform == "linux" else _Now()
         self.session: Any = None
         self.data: dict[str, zmq.Socket] = {}  # by worker's name
         self.indices: dict[int, str] = {}
@@ -157,7 +202,9 @@ class ZmqLink:
 
     def _welcomed(self, timeout: float) -> Welcome:
         if not self.inbox.poll(int(timeout * 1000)):
-            raise ConnectionFailed(f"no dispatcher answered at {self.address} within {timeout:g} s: is `gt-server` running there?")
+            raise ConnectionFailed(
+                f"no dispatcher answered at {self.address} within {timeout:g} s: is `gt-server` running there?"
+            )
         match decode(self.inbox.recv()):
             case Welcome() as welcome:
                 return welcome
@@ -176,6 +223,7 @@ class ZmqLink:
     def send(self, message: Any) -> None:
         """The session's lock makes senders take turns."""
         if not self.closed:
+            self.alarm.off()
             self.outbox.send(encode(message))
 
     def send_to(self, worker: int, message: Any, frames: tuple = ()) -> None:
@@ -183,7 +231,7 @@ class ZmqLink:
         self.bell.ring()
 
     def wake(self) -> None:
-        self.bell.ring()
+        self.alarm.set()
 
     def wait(self, reply: Any, timeout: float | None) -> None:
         reply.wait(timeout)
@@ -231,7 +279,7 @@ class ZmqLink:
 
     def _receive(self) -> None:
         poller = zmq.Poller()
-        for source in (self.inbox, self.ends.socket, self.bell.fd):
+        for source in (self.inbox, self.ends.socket, self.bell.fd, self.alarm.fd):
             poller.register(source, zmq.POLLIN)
         known: set[str] = set()
         while not self.closed:
@@ -239,9 +287,11 @@ class ZmqLink:
                 poller.register(self.data[name], zmq.POLLIN)
                 known.add(name)
             ready = dict(poller.poll())
+            if self.alarm.fd in ready:
+                self.alarm.hush()
+                self.session.flush(wait=False)
             if self.bell.fd in ready:
                 self.bell.hush()
-                self.session.flush(wait=False)
                 self._post()
             for name in list(known):
                 if self.data[name] in ready:
@@ -314,3 +364,4 @@ class ZmqLink:
         for socket in (self.inbox, self.outbox, *self.data.values()):
             socket.close(100)  # long enough for a last word on one host
         self.bell.close()
+        self.alarm.close()

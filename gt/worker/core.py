@@ -4,7 +4,9 @@ sockets. Each client has ids and kinds of its own."""
 from __future__ import annotations
 
 import traceback
+from collections import Counter
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 from gt.errors import ProtocolError
@@ -12,10 +14,25 @@ from gt.ops import Kind
 from gt.ops.table import spec_in
 from gt.spec import Spec
 from gt.transport.messages import (
-    FREE, Answer, Arrived, Ask, Done, Drop, Failed, Fetch, KindDef, Mail, Run, Upload, Value, Welcome, kind_in,
+    FREE,
+    Answer,
+    Arrived,
+    Ask,
+    Done,
+    Drop,
+    Failed,
+    Fetch,
+    KindDef,
+    Mail,
+    Run,
+    Upload,
+    Value,
+    Welcome,
+    kind_in,
 )  # fmt: skip
 from gt.worker.engine import Engine
 
+_number = itemgetter(0)
 DISPATCHER = ""  # the peer that instructions come from
 
 
@@ -34,10 +51,10 @@ class Broken:
 class Ready:
     """A kind resolved to a kernel. `form` is how it is called: 1 or 2 tensors in and one out, or 0 for any other way."""
 
-    __slots__ = ("run", "form", "kind", "outs", "tensors", "count")
+    __slots__ = ("run", "form", "kind", "outs", "tensors")
 
     def __init__(self, kind: Kind, run: Callable) -> None:
-        self.run, self.kind, self.outs, self.count = run, kind, len(kind.outs), 0
+        self.run, self.kind, self.outs = run, kind, len(kind.outs)
         self.tensors = tuple(1 + self.outs + i for i in kind.tensors)
         plain = self.outs == 1 and len(kind.tensors) == len(kind.ins)
         self.form = len(kind.ins) if plain and len(kind.ins) in (1, 2) else 0
@@ -46,11 +63,12 @@ class Ready:
 class Space:
     """What a worker holds for one client."""
 
-    __slots__ = ("table", "kinds", "forget")
+    __slots__ = ("table", "kinds", "counts", "forget")
 
     def __init__(self) -> None:
         self.table: dict[int, Any] = {}
-        self.kinds: dict[int, Ready] = {}
+        self.kinds: dict[int, tuple[int, Callable, Ready]] = {}  # form, kernel, and all about it
+        self.counts: Counter[int] = Counter()  # how often each kind was used
         self.forget = 0
 
 
@@ -108,17 +126,19 @@ class Worker:
         if space is None:
             space = self.spaces[run.client] = Space()
         for definition in run.kinds:
-            space.kinds[definition.number] = self._ready(run.client, definition)
+            ready = self._ready(run.client, definition)
+            space.kinds[definition.number] = (ready.form, ready.run, ready)
         self._execute(space, run.code)
+        space.counts.update(map(_number, run.code))
         self.runs += 1
         out = [self._fetch(run.client, space, get) for get in run.gets]
         if run.ack:
             self.engine.sync()
             out.append(Mail(DISPATCHER, Done(run.client, run.serial)))
         if run.forget:
-            gone = [n for n in space.kinds if n < space.forget]
-            for n in gone:
-                self._count(space.kinds.pop(n))
+            for n in [n for n in space.kinds if n < space.forget]:
+                self._count(space, n)
+                del space.kinds[n]
             space.forget = run.forget
         return out
 
@@ -136,13 +156,11 @@ class Worker:
                 table.pop(ins[1], None)
                 continue
             try:
-                ready = kinds[number]
-                ready.count += 1
-                form = ready.form
+                form, kernel, ready = kinds[number]
                 if form == 2:
-                    table[ins[1]] = ready.run(table[ins[2]], table[ins[3]])
+                    table[ins[1]] = kernel(table[ins[2]], table[ins[3]])
                 elif form == 1:
-                    table[ins[1]] = ready.run(table[ins[2]])
+                    table[ins[1]] = kernel(table[ins[2]])
                 else:
                     self._general(table, ready, ins)
             except Exception as error:  # a kernel may fail in any way; its tensor then carries the cause
@@ -162,9 +180,9 @@ class Worker:
     def _broken(self, space: Space, ins: tuple, error: Exception) -> None:
         """Mark the results of a failed instruction; what is made of a broken tensor keeps the first cause."""
         self.failures += 1
-        ready = space.kinds.get(ins[0])
-        if ready is None:
+        if ins[0] not in space.kinds:
             return
+        ready = space.kinds[ins[0]][2]
         causes = [space.table.get(ins[i]) for i in ready.tensors if i < len(ins)]
         cause = next((c for c in causes if isinstance(c, Broken)), None)
         if cause is None:
@@ -209,21 +227,21 @@ class Worker:
     # What it did
 
     def _retire(self, space: Space | None) -> None:
-        for ready in space.kinds.values() if space else ():
-            self._count(ready)
+        for number in space.kinds if space else ():
+            self._count(space, number)
 
-    def _count(self, ready: Ready) -> None:
-        name = ready.kind.row.name
-        self.ops[name] = self.ops.get(name, 0) + ready.count
+    def _count(self, space: Space, number: int) -> None:
+        name = space.kinds[number][2].kind.row.name
+        self.ops[name] = self.ops.get(name, 0) + space.counts.pop(number, 0)
 
     def stats(self) -> dict[str, Any]:
-        ops = dict(self.ops)
+        ops = Counter(self.ops)
         for space in self.spaces.values():
-            for ready in space.kinds.values():
-                ops[ready.kind.row.name] = ops.get(ready.kind.row.name, 0) + ready.count
+            for number, (_, _, ready) in space.kinds.items():
+                ops[ready.kind.row.name] += space.counts.get(number, 0)
         used, total = self.engine.memory()
         return {
-            "engine": self.engine.name, "device": self.engine.device, "ops": ops, "instructions": sum(ops.values()),
+            "engine": self.engine.name, "device": self.engine.device, "ops": dict(ops), "instructions": sum(ops.values()),
             "tensors": sum(len(s.table) for s in self.spaces.values()), "clients": len(self.spaces), "bytes": used,
             "bytes_total": total, "failures": self.failures, "dropped": self.dropped, "runs": self.runs,
             **self.more(),
@@ -233,5 +251,3 @@ class Worker:
 def _out_of_memory(error: Exception) -> bool:
     text = str(error)
     return isinstance(error, MemoryError) or "out of memory" in text or "not enough memory" in text
-
-

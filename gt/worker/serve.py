@@ -69,6 +69,7 @@ class Shell:
             raise ConnectionFailed(f"the dispatcher at {address} refused this worker")
 
     def run(self) -> None:
+        self.core.engine.begin()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         poller = zmq.Poller()
@@ -91,13 +92,13 @@ class Shell:
     def _control(self) -> None:
         for _ in range(32):
             try:
-                data = self.control.recv(zmq.NOBLOCK, copy=False)
+                data = self.control.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
             message = self._read(data)
-            if isinstance(message, Bye):
+            if type(message) is Bye:
                 raise ConnectionFailed(f"the dispatcher {message.why}")
-            if isinstance(message, Drop):
+            if type(message) is Drop:
                 self._drop(message.client)
             if message is not None:
                 self._send(self.core.handle(Mail(DISPATCHER, message)))
@@ -109,7 +110,7 @@ class Shell:
             except zmq.Again:
                 return
             client = peer.bytes.decode("latin1")
-            match self._read(frames[0]) if frames else None:
+            match self._read(frames[0].buffer) if frames else None:
                 case None:
                     pass
                 case Attach(name, pid, fd, token) if name == client:
@@ -121,7 +122,7 @@ class Shell:
 
     def _read(self, frame: Any) -> Any:
         try:
-            return decode(frame.buffer)
+            return decode(frame)
         except ProtocolError:
             self.core.dropped += 1
             return None

@@ -55,7 +55,7 @@ def as_tensor(x: Any) -> Tensor:
 
 def _pointwise(row: Row) -> Callable:
     """The function of a pointwise row."""
-    names = [p for p in list(inspect.signature(row.kernel).parameters)[1:] if not p.startswith("_")]  # type: ignore[arg-type]
+    names = [p for p in list(inspect.signature(row.kernel).parameters)[1:] if not p.startswith("_")]
 
     if len(names) == 1:
 
@@ -63,11 +63,11 @@ def _pointwise(row: Row) -> Callable:
             return unary(row, a if isinstance(a, Tensor) else as_tensor(a))
     elif len(names) == 2:
 
-        def call(a: Any, b: Any) -> Tensor:  # type: ignore[misc]
+        def call(a: Any, b: Any) -> Tensor:
             return binary(row, a if isinstance(a, Tensor) else as_tensor(a), b)
     else:
 
-        def call(*operands: Any) -> Tensor:  # type: ignore[misc]
+        def call(*operands: Any) -> Tensor:
             return apply(row, tuple(o if isinstance(o, Tensor) else as_operand(o) for o in operands))
 
     call.__name__ = call.__qualname__ = row.name

@@ -46,7 +46,7 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False, device: An
     tensor([ 6,  8, 10, 12])
     """
     if isinstance(data, Tensor):
-        return _made(data.detach() if dtype is None else data.detach().to(dtype), requires_grad)  # type: ignore[attr-defined]
+        return _made(data.detach() if dtype is None else data.detach().to(dtype), requires_grad)
     if isinstance(data, (bool, int, float)):
         return full((), data, dtype=dtype or scalar_dtype(data), requires_grad=requires_grad)
     array, found = _as_array(data)
@@ -60,7 +60,7 @@ def _as_array(data: Any) -> tuple[np.ndarray, DType]:
             return data.detach().float().numpy(), bfloat16
         data = data.detach().cpu().numpy()
     if isinstance(data, (list, tuple)) and any(isinstance(x, Tensor) for x in data):
-        data = [x.numpy() if isinstance(x, Tensor) else x for x in data]  # type: ignore[attr-defined]
+        data = [x.numpy() if isinstance(x, Tensor) else x for x in data]
     python = isinstance(data, (list, tuple))
     try:
         array = np.asarray(data)
@@ -179,5 +179,3 @@ def randint(low: int, high: Any = None, size: Any = None, dtype: Any = None) -> 
     if high <= low:
         raise ValueError(f"randint from {low} to {high}: want a low below the high")
     return draw("integers", shape_of((size,)), dtype or int64, (int(low), int(high)))
-
-

@@ -21,8 +21,8 @@ def slice_grad(self: Tensor, starts: Any, shape: tuple, take: tuple) -> Tensor:
     return apply(TABLE["slice_grad"], (self, *starts), (shape, take))
 
 
-Tensor.slice = slice_  # type: ignore[attr-defined]
-del Tensor.slice_  # type: ignore[attr-defined]
+Tensor.slice = slice_
+del Tensor.slice_
 
 
 @method
@@ -53,7 +53,7 @@ def __getitem__(self: Tensor, index: Any) -> Tensor:
         axis += 1
     whole = all(t == (d, 1) for t, d in zip(take, shape))
     picked = self if whole else apply(TABLE["slice"], (self, *starts), (tuple(take),))
-    return picked.reshape(out)  # type: ignore[attr-defined]
+    return picked.reshape(out)
 
 
 def _spelled_out(parts: tuple, missing: int) -> list:
@@ -68,7 +68,7 @@ def _spelled_out(parts: tuple, missing: int) -> list:
 
 def _position(p: Any, size: int, axis: int, shape: tuple) -> int:
     if isinstance(p, Tensor) and p.data.spec.ndim == 0 and p.data.spec.dtype.rank == 1:
-        p = p.item()  # type: ignore[attr-defined]
+        p = p.item()
     if not hasattr(p, "__index__") or isinstance(p, bool):
         raise TypeError(f"cannot index by {type(p).__name__}: want ints, slices, ... and None")
     i = p.__index__()
@@ -81,4 +81,4 @@ def _position(p: Any, size: int, axis: int, shape: tuple) -> int:
 def narrow(self: Tensor, axis: int, start: int, length: int) -> Tensor:
     """`length` elements of an axis, from `start` on."""
     at = axis_of(axis, self.data.spec.ndim)
-    return self[(slice(None),) * at + (slice(start, start + length),)]  # type: ignore[index]
+    return self[(slice(None),) * at + (slice(start, start + length),)]

@@ -49,16 +49,16 @@ for _name, _row in dict(add="add", sub="sub", mul="mul", truediv="div", pow="pow
     _operator(_name, _row)
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(_T, f"__{_name}__", lambda self, other, _row=TABLE[_name]: binary(_row, self, other))
-_T.__hash__ = object.__hash__  # type: ignore[method-assign]
-_T.__neg__ = lambda self: unary(TABLE["neg"], self)  # type: ignore[attr-defined]
-_T.__abs__ = lambda self: unary(TABLE["abs"], self)  # type: ignore[attr-defined]
-_T.__pos__ = lambda self: self  # type: ignore[attr-defined]
+_T.__hash__ = object.__hash__
+_T.__neg__ = lambda self: unary(TABLE["neg"], self)
+_T.__abs__ = lambda self: unary(TABLE["abs"], self)
+_T.__pos__ = lambda self: self
 
 _add, _mul = TABLE["add"], TABLE["mul"]
 # A number on the left of a commuting operator needs no tensor of its own.
-_T.__radd__ = lambda self, other: binary(_add, self, other)  # type: ignore[attr-defined]
-_T.__rmul__ = lambda self, other: binary(_mul, self, other)  # type: ignore[attr-defined]
-_T.__rsub__ = lambda self, other: binary(_add, unary(TABLE["neg"], self), other)  # type: ignore[attr-defined]
+_T.__radd__ = lambda self, other: binary(_add, self, other)
+_T.__rmul__ = lambda self, other: binary(_mul, self, other)
+_T.__rsub__ = lambda self, other: binary(_add, unary(TABLE["neg"], self), other)
 
 
 @both
@@ -93,8 +93,8 @@ def assign(target: Tensor, value: Tensor) -> Tensor:
         raise ValueError(f"cannot write {value.shape} into a tensor of {target.shape} in place")
     if value.data.spec.dtype is not target.data.spec.dtype:
         if value.data.spec.dtype.rank > target.data.spec.dtype.rank:
-            raise TypeError(f"cannot write {value.dtype.name} into a tensor of {target.dtype.name} in place")  # type: ignore[attr-defined]
-        value = value.to(target.data.spec.dtype)  # type: ignore[attr-defined]
+            raise TypeError(f"cannot write {value.dtype.name} into a tensor of {target.dtype.name} in place")
+        value = value.to(target.data.spec.dtype)
     target.data = value.data
     if is_grad_enabled():
         target.node, target.requires_grad = value.node, value.requires_grad or target.requires_grad
@@ -105,19 +105,19 @@ def assign(target: Tensor, value: Tensor) -> Tensor:
 def zero_(self: Tensor) -> Tensor:
     from gt.client.functions.creation import full
 
-    return assign(self, full(self.shape, 0, dtype=self.dtype))  # type: ignore[attr-defined]
+    return assign(self, full(self.shape, 0, dtype=self.dtype))
 
 
 @method
 def fill_(self: Tensor, value: Any) -> Tensor:
     from gt.client.functions.creation import full
 
-    return assign(self, full(self.shape, value, dtype=self.dtype))  # type: ignore[attr-defined]
+    return assign(self, full(self.shape, value, dtype=self.dtype))
 
 
 @method
 def copy_(self: Tensor, other: Tensor) -> Tensor:
-    return assign(self, other.to(self.dtype).expand(self.shape))  # type: ignore[attr-defined]
+    return assign(self, other.to(self.dtype).expand(self.shape))
 
 
 def _cast_method(name: str, dtype: Any) -> None:
@@ -134,7 +134,7 @@ def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bo
     """This tensor in another dtype. Devices are the dispatcher's business, so naming one changes nothing."""
     for a in args:
         if isinstance(a, Tensor):
-            dtype = a.dtype  # type: ignore[attr-defined]
+            dtype = a.dtype
         elif not (isinstance(a, str) and a.split(":")[0] in ("cpu", "cuda", "mps")) and not isinstance(a, bool):
             dtype = a
     if dtype is None:
@@ -143,5 +143,5 @@ def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bo
     return self if want is self.data.spec.dtype else apply(TABLE["cast"], (self,), (want.code,))
 
 
-_T.type = to  # type: ignore[attr-defined]
-_T.astype = to  # type: ignore[attr-defined]
+_T.type = to
+_T.astype = to

@@ -88,7 +88,7 @@ def __repr__(self: Tensor) -> str:
     return show(self)
 
 
-Tensor.backward = None  # type: ignore[attr-defined]
+Tensor.backward = None
 
 
 @method
@@ -107,5 +107,5 @@ def backward_(self: Tensor, gradient: Tensor | None = None, retain_graph: bool =
     backward([self], [gradient], retain_graph or create_graph, create_graph)
 
 
-Tensor.backward = backward_  # type: ignore[attr-defined]
-del Tensor.backward_  # type: ignore[attr-defined]
+Tensor.backward = backward_
+del Tensor.backward_

@@ -17,7 +17,7 @@ def _reduction(name: str) -> Any:
     def reduce(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
                dtype: Any = None) -> Tensor:  # fmt: skip
         if dtype is not None:
-            x = x.to(dtype)  # type: ignore[attr-defined]
+            x = x.to(dtype)
         axes = axes_of(axis_spelling(axis, dim), x.data.spec.ndim)
         if x.data.spec.ndim == 0:
             axes = ()
@@ -68,7 +68,7 @@ def _arg(name: str) -> Any:
         axis = axis_spelling(axis, dim)
         keep = bool(keepdims or keepdim)
         if axis is None:
-            found = apply(row, (x.reshape(-1),), ((0,), False))  # type: ignore[attr-defined]
+            found = apply(row, (x.reshape(-1),), ((0,), False))
             return found.reshape((1,) * x.data.spec.ndim) if keep else found
         return apply(row, (x,), ((axis_of(axis, x.data.spec.ndim),), keep))
 
@@ -88,4 +88,4 @@ def sum_to(self: Tensor, shape: tuple[int, ...]) -> Tensor:
     lead = len(have) - len(shape)
     axes = tuple(range(lead)) + tuple(lead + i for i, d in enumerate(shape) if d == 1 and have[lead + i] != 1)
     out = apply(TABLE["sum"], (self,), (axes, False)) if axes else self
-    return out if out.data.spec.shape == shape else out.reshape(shape)  # type: ignore[attr-defined]
+    return out if out.data.spec.shape == shape else out.reshape(shape)

@@ -67,7 +67,7 @@ def reshape(self: Tensor, *shape: Any) -> Tensor:
     return self if want == spec.shape else apply(TABLE["reshape"], (self,), (want,))
 
 
-Tensor.view = reshape  # type: ignore[attr-defined]
+Tensor.view = reshape
 
 
 @both
@@ -162,7 +162,9 @@ def detach(self: Tensor) -> Tensor:
 @both
 def clone(self: Tensor) -> Tensor:
     """A variable of its own with the same value. Values never change, so nothing is copied."""
-    return Tensor(self.data, self.requires_grad, self.node) if self.node else self * 1 if self.requires_grad else Tensor(self.data)  # type: ignore[operator]
+    return (
+        Tensor(self.data, self.requires_grad, self.node) if self.node else self * 1 if self.requires_grad else Tensor(self.data)
+    )
 
 
 @method
@@ -189,6 +191,4 @@ def __len__(self: Tensor) -> int:
 def __iter__(self: Tensor) -> Iterator[Tensor]:
     if not self.data.spec.shape:
         raise TypeError("cannot iterate over a 0-d tensor")
-    return (self[i] for i in range(self.data.spec.shape[0]))  # type: ignore[index]
-
-
+    return (self[i] for i in range(self.data.spec.shape[0]))

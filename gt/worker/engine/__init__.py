@@ -18,6 +18,9 @@ class Engine(Protocol):
     name: str
     device: str
 
+    def begin(self) -> None:
+        """Called once in the thread that will run kernels, in a process of its own."""
+
     def kernel(self, kind: Kind) -> Callable[..., Any]:
         """A callable of the kind's operands (arrays, and numbers where the kind has a type) that gives its output,
         or a tuple where it has several."""

@@ -74,8 +74,8 @@ class NumPyEngine:
     name = "numpy"
     device = "cpu"
 
-    def __init__(self) -> None:
-        np.seterr(all="ignore")
+    def begin(self) -> None:
+        pass
 
     def kernel(self, kind: Kind) -> Callable[..., Any]:
         row = kind.row
@@ -134,11 +134,13 @@ def _wide(run: Callable, casts: list[Any], *operands: Any) -> Any:
 
 
 def _one(run: Callable, spec: Spec, *operands: Any) -> np.ndarray:
-    return _fit(run(*operands), spec)
+    with np.errstate(all="ignore"):  # infinities and nans are values, as on every other engine
+        return _fit(run(*operands), spec)
 
 
 def _several(run: Callable, specs: tuple[Spec, ...], *operands: Any) -> tuple[np.ndarray, ...]:
-    return tuple(_fit(a, s) for a, s in zip(run(*operands), specs))
+    with np.errstate(all="ignore"):
+        return tuple(_fit(a, s) for a, s in zip(run(*operands), specs))
 
 
 def _fit(a: Any, spec: Spec) -> np.ndarray:

@@ -123,10 +123,12 @@ class TorchEngine:
     name = "pytorch"
 
     def __init__(self, device: str) -> None:
-        torch.set_grad_enabled(False)
         self.at = torch.device(device)
         self.device = device if self.at.type == "cpu" else f"{device} {torch.cuda.get_device_name(self.at)}"
         self.xp = Namespace(self.at)
+
+    def begin(self) -> None:
+        torch.inference_mode().__enter__()  # for good: nothing here ever asks PyTorch for a gradient
 
     def kernel(self, kind: Kind) -> Callable[..., Any]:
         row = kind.row
