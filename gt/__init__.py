@@ -31,7 +31,7 @@ _FROM = {
     "gt.amp": ["autocast"],
     "gt.files": ["load", "save"],
 }
-_PARTS = ["amp", "autograd", "data", "debug", "errors", "func", "nn", "optim", "testing", "utils"]
+_PARTS = ["amp", "autograd", "data", "debug", "errors", "func", "linalg", "nn", "optim", "testing", "utils"]
 _PLACES = {name: module for module, names in _FROM.items() for name in names}
 
 __all__ = [

@@ -109,7 +109,7 @@ op("tanh_grad", shape=paired, tries=(PAIR,),
    grad=(lambda g, b: g.tanh_grad(b), lambda g, a, b: g * a * b * -2.0))  # fmt: skip
 op("gelu", shape=floats("gelu"), tries=(((X,), {"tanh": False}), ((X,), {"tanh": True})),
    kernel=_gelu,
-   grad=(lambda g, a, tanh: g.gelu_grad(a, tanh=tanh),))  # fmt: skip
+   grad=(lambda g, a, tanh: g.op("gelu_grad", a, tanh=tanh),))  # fmt: skip
 op("gelu_grad", shape=paired, tries=(((X, X), {"tanh": False}), ((X, X), {"tanh": True})),
    kernel=_gelu_grad,
    lower=_lower_gelu_grad)  # fmt: skip
@@ -130,13 +130,13 @@ op("elu", shape=floats("elu"), tries=(((X, 1.0), {}), ((X, 0.5), {})),
    grad=(lambda g, a, b: g.elu_grad(a, b), None))  # fmt: skip
 op("elu_grad", shape=paired, tries=(((X, X, 0.5), {}),),
    kernel=lambda xp, g, a, alpha: xp.where(a > 0, g, g * alpha * xp.exp(xp.clip(a, None, 0.0))),
-   lower=lambda g, a, alpha: (a > 0).where(g, g * alpha * a.minimum(0.0).exp()))  # fmt: skip
+   lower=lambda g, a, alpha: (a > 0).pick(g, g * alpha * a.minimum(0.0).exp()))  # fmt: skip
 op("softplus", shape=floats("softplus"), tries=(((X, 1.0, 20.0), {}), ((X, 2.0, 1.5), {})),
    kernel=_softplus,
    grad=(lambda g, a, b, c: g.softplus_grad(a, b, c), None, None))  # fmt: skip
 op("softplus_grad", shape=paired, tries=(((X, X, 2.0, 1.5), {}),),
    kernel=lambda xp, g, a, beta, threshold: xp.where(a * beta > threshold, g, g * _sigmoid(xp, a * beta)),
-   lower=lambda g, a, beta, threshold: (a * beta > threshold).where(g, g * (a * beta).sigmoid()))  # fmt: skip
+   lower=lambda g, a, beta, threshold: (a * beta > threshold).pick(g, g * (a * beta).sigmoid()))  # fmt: skip
 op("hardtanh", shape=lambda a, low, high: _signed(a), tries=(((X, -1.0, 0.5), {}),),
    kernel=lambda xp, a, low, high: xp.clip(a, low, high),
    grad=(lambda g, a, b, c: g.hardtanh_grad(a, b, c), None, None))  # fmt: skip

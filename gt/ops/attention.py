@@ -62,24 +62,23 @@ def _triangle(xp, rows, columns):
 
 
 def attend(xp, q, k, v, scale, *mask, causal):
-    """A query that may look at nothing gives zeros."""
+    """A query that may look at nothing gives zeros; the logarithm of its sum is then called 0."""
     s = _scores(xp, q, _heads(xp, q, k), scale, mask, causal)
     if s.shape[-1] == 0:
-        return xp.matmul(s, _heads(xp, q, v)), xp.sum(s, axis=(-1,)) - float("inf")
+        return xp.matmul(s, _heads(xp, q, v)), xp.sum(s, axis=(-1,))
     top = xp.max(s, axis=(-1,), keepdims=True)
     top = xp.where(top == float("-inf"), 0.0, top)
     e = xp.exp(s - top)
     total = xp.sum(e, axis=(-1,), keepdims=True)
     y = xp.matmul(e / xp.where(total == 0, 1.0 + total, total), _heads(xp, q, v))
-    lse = xp.log(total) + top
+    lse = xp.where(total == 0, 0.0, xp.log(total) + top)
     return y, xp.reshape(lse, lse.shape[:-1])
 
 
 def attend_grad(xp, g, q, k, v, y, lse, scale, *mask, causal):
     wide_k, wide_v = _heads(xp, q, k), _heads(xp, q, v)
     s = _scores(xp, q, wide_k, scale, mask, causal)
-    lse = lse[..., None]
-    p = xp.exp(s - xp.where(lse == float("-inf"), 0.0, lse))
+    p = xp.exp(s - lse[..., None])
     gv = xp.matmul(xp.swapaxes(p, -1, -2), g)
     gp = xp.matmul(g, xp.swapaxes(wide_v, -1, -2))
     gs = p * (gp - xp.sum(g * y, axis=(-1,), keepdims=True)) * scale
@@ -92,9 +91,9 @@ def _lower_grad(g, q, k, v, y, lse, scale, *mask, causal):
     wide_k, wide_v = (t.repeat_interleave(times, dim=-3) if times > 1 else t for t in (k, v))
     s = q @ wide_k.mT * scale
     if causal:
-        s = s.ones_like().tril().to(bool_).where(s, float("-inf"))
+        s = s.new_ones(s.shape[-2:]).tril().to(bool_).pick(s, float("-inf"))
     elif mask:
-        s = mask[0].where(s, float("-inf")) if mask[0].dtype is bool_ else s + mask[0]
+        s = mask[0].pick(s, float("-inf")) if mask[0].dtype is bool_ else s + mask[0]
     p = s.softmax(axis=-1)
     gp = g @ wide_v.mT
     gs = p * (gp - (gp * p).sum(axis=-1, keepdims=True)) * scale
@@ -106,7 +105,7 @@ def _lower_grad(g, q, k, v, y, lse, scale, *mask, causal):
 
 def _pull(gs, ys, ins, causal):
     q, k, v, scale, *mask = ins
-    found = gs[0].attention_grad(q, k, v, ys[0], ys[1], scale, *mask, causal=causal)
+    found = gs[0].op("attention_grad", q, k, v, ys[0], ys[1], scale, *mask, causal=causal)
     return [*found, None]  # a mask that wants a gradient is the client's business: it composes
 
 

@@ -101,7 +101,7 @@ def _grads(g: Spec, a: Spec, mean: Spec, rstd: Spec, *weight: Spec, bias: bool, 
 
 def _pull(name: str, gs, ys, ins, **statics):
     a, _, *parts = ins
-    found = getattr(gs[0], name)(a, ys[1], ys[2], *parts[:1], bias=len(parts) > 1, **statics)
+    found = gs[0].op(name, a, ys[1], ys[2], *parts[:1], bias=len(parts) > 1, **statics)
     found = found if isinstance(found, tuple) else (found,)
     return [found[0], None, *found[1:]]
 

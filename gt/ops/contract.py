@@ -166,7 +166,7 @@ def _einsum_pull(gs, ys, ins, equation):
         known = set(out).union(*(t for t, _ in others))
         short = "".join(c for c in term if c in known)
         parts = ",".join([out, *(t for t, _ in others)])
-        g = gs[0].einsum(*(v for _, v in others), equation=f"{parts}->{short}")
+        g = gs[0].op("einsum", *(v for _, v in others), equation=f"{parts}->{short}")
         if short != term:
             g = g.reshape([d if c in known else 1 for c, d in zip(term, x.shape)]).expand(x.shape)
         found.append(g)

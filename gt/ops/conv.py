@@ -25,7 +25,9 @@ def _check(name: str, a: Spec, w: Spec, bias: tuple[Spec, ...], channels: int) -
 def _conv(a: Spec, w: Spec, *bias: Spec, stride, padding, dilation, groups) -> Spec:
     _check("conv", a, w, bias, w.shape[0])
     if a.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
-        raise ValueError(f"cannot convolve {a.shape} by {w.shape} in {groups} groups: want {w.shape[1] * groups} channels")
+        raise ValueError(
+            f"cannot convolve {a.shape} by {w.shape} in {groups} groups: want {w.shape[1] * groups} channels"
+        )
     out = tuple((d + 2 * p - e * (k - 1) - 1) // s + 1
                 for d, k, s, p, e in zip(a.shape[2:], w.shape[2:], stride, padding, dilation))  # fmt: skip
     if min(out) < 1 and a.numel:
@@ -113,13 +115,13 @@ def _count(shape: Shape) -> int:
 
 def _conv_pull(gs, ys, ins, **s):
     g, (a, w, *bias) = gs[0], ins
-    found = [g.conv_transpose(w, size=a.shape[2:], **s), g.conv_weight_grad(a, size=w.shape[2:], **s)]
+    found = [g.op("conv_transpose", w, size=a.shape[2:], **s), g.op("conv_weight_grad", a, size=w.shape[2:], **s)]
     return found + [g.sum(axis=(0, *range(2, g.ndim))) for _ in bias]
 
 
 def _transpose_pull(gs, ys, ins, size, **s):
     g, (a, w, *bias) = gs[0], ins
-    found = [g.conv(w, **s), a.conv_weight_grad(g, size=w.shape[2:], **s)]
+    found = [g.op("conv", w, **s), a.op("conv_weight_grad", g, size=w.shape[2:], **s)]
     return found + [g.sum(axis=(0, *range(2, g.ndim))) for _ in bias]
 
 
@@ -166,6 +168,6 @@ op("conv_transpose", shape=_transpose, shard=_rules(1, 0), keep="inputs", grad=_
    kernel=_run_transpose)  # fmt: skip
 op("conv_weight_grad", shape=_weight, shard=_weight_rules, keep="inputs",
    tries=(((Spec((3, 4, 5), float32), X1), {"size": (3,), **PLAIN}), ((G2, X2), {"size": (3, 2), **BUSY})),
-   grad=lambda gs, ys, ins, size, **s: [ins[1].conv(gs[0], **s),
-                                        ins[0].conv_transpose(gs[0], size=ins[1].shape[2:], **s)],
+   grad=lambda gs, ys, ins, size, **s: [ins[1].op("conv", gs[0], **s),
+                                        ins[0].op("conv_transpose", gs[0], size=ins[1].shape[2:], **s)],
    kernel=_run_weight)  # fmt: skip

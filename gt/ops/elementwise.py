@@ -49,6 +49,10 @@ def _sub(*operands: Operand) -> Spec:
     return pointwise(*operands)
 
 
+def _larger(a: Operand, b: Operand) -> Spec:
+    return no_bools("clamp")(a, b) if bool in (a, b) else pointwise(a, b)
+
+
 def _where(c: Spec, a: Operand, b: Operand) -> Spec:
     if c.dtype is not bool_:
         raise TypeError(f"where wants a condition of booleans, not {c.dtype.name}: compare first")
@@ -76,7 +80,9 @@ def _fused(name: str):
     def rule(a: Spec, b: Spec, c: Spec, value: type) -> Spec:
         dtype = promote(a, b, c)
         if dtype is bool_ or dtype.rank == 1 and (value is float or name == "addcdiv"):
-            raise TypeError(f"{name} of {value.__name__} cannot give {dtype.name}: cast to a floating-point dtype first")
+            raise TypeError(
+                f"{name} of {value.__name__} cannot give {dtype.name}: cast to a floating-point dtype first"
+            )
         return Spec(pointwise(a, b, c).shape, dtype)
 
     return rule
@@ -92,14 +98,14 @@ def _scaled(a: Spec, b: Spec, scale: type) -> Spec:
 def _power_grad(g, a, b):
     if isinstance(b, (int, float)):
         return g * 0.0 if b == 0 else g * (a ** (b - 1) * b)
-    return (b == 0).where(0.0, g * (b * a ** (b - 1)))
+    return (b == 0).pick(0.0, g * (b * a ** (b - 1)))
 
 
 def _exponent_grad(g, y, a, b):
     """Zero to a power that is not negative is flat in the power."""
     if isinstance(a, (int, float)):
-        return (b >= 0).where(0.0, g * y * float("-inf")) if a == 0 else g * (y * _log(a))
-    return ((a == 0) & (b >= 0)).where(0.0, g * (y * a.log()))
+        return (b >= 0).pick(0.0, g * y * float("-inf")) if a == 0 else g * (y * _log(a))
+    return ((a == 0) & (b >= 0)).pick(0.0, g * (y * a.log()))
 
 
 def _log(x: float) -> float:
@@ -111,14 +117,14 @@ def _log(x: float) -> float:
 def _larger_grad(g, a, b):
     """Equals share the gradient; a number takes none of it."""
     if isinstance(b, (int, float)):
-        return (a >= b).where(g, 0.0)
-    return (a == b).where(g / 2.0, (a > b).where(g, 0.0))
+        return (a >= b).pick(g, 0.0)
+    return (a == b).pick(g / 2.0, (a > b).pick(g, 0.0))
 
 
 def _smaller_grad(g, a, b):
     if isinstance(b, (int, float)):
-        return (a <= b).where(g, 0.0)
-    return (a == b).where(g / 2.0, (a < b).where(g, 0.0))
+        return (a <= b).pick(g, 0.0)
+    return (a == b).pick(g / 2.0, (a < b).pick(g, 0.0))
 
 
 op("add", shape=pointwise, shard=linear, tries=(TWO, TIMES, INTS),
@@ -149,17 +155,17 @@ op("fmod", shape=no_bools("divide"), shard=by_axis, tries=(APART, TIMES, WHOLE),
 op("atan2", shape=pointwise_float, shard=by_axis, tries=(APART, INTS),
    kernel=lambda xp, a, b: xp.atan2(a, b),
    grad=(lambda g, a, b: g * b / (a * a + b * b), lambda g, a, b: -g * a / (a * a + b * b)))  # fmt: skip
-op("maximum", shape=pointwise, shard=by_axis, tries=(TWO, TIMES, INTS),
+op("maximum", shape=_larger, shard=by_axis, tries=(TWO, TIMES, INTS),
    kernel=lambda xp, a, b: xp.maximum(a, b),
    grad=(_larger_grad, _smaller_grad))  # fmt: skip
-op("minimum", shape=pointwise, shard=by_axis, tries=(TWO, TIMES, INTS),
+op("minimum", shape=_larger, shard=by_axis, tries=(TWO, TIMES, INTS),
    kernel=lambda xp, a, b: xp.minimum(a, b),
    grad=(_smaller_grad, _larger_grad))  # fmt: skip
 op("clamp", shape=no_bools("clamp"), shard=by_axis,
    tries=(((X, -0.5, 0.7), {}), ((X, Values(ROW, -2, 0), Values(ROW, 0, 2)), {}), ((Spec((3,), int64), 1, 2), {})),
    kernel=lambda xp, a, b, c: xp.minimum(xp.maximum(a, b), c),
-   grad=(lambda g, a, b, c: ((a >= b) & (a <= c)).where(g, 0.0), lambda g, a, b, c: ((a < b) & (b < c)).where(g, 0.0),
-         lambda g, a, b, c: ((a > c) | (b > c)).where(g, 0.0)))  # fmt: skip
+   grad=(lambda g, a, b, c: ((a >= b) & (a <= c)).pick(g, 0.0), lambda g, a, b, c: ((a < b) & (b < c)).pick(g, 0.0),
+         lambda g, a, b, c: ((a > c) | (b > c)).pick(g, 0.0)))  # fmt: skip
 op("lerp", shape=_floats("lerp"), shard=by_axis, tries=(((X, X, float), {}), ((X, ROW, Values(X, 0.0, 1.0)), {})),
    kernel=lambda xp, a, b, t: a + t * (b - a),
    grad=(lambda g, c: g * (1.0 - c), lambda g, c: g * c, lambda g, a, b: g * (b - a)))  # fmt: skip
@@ -176,7 +182,7 @@ op("where", shape=_where, shard=by_axis,
    tries=(((Spec((2, 3), bool_), X, ROW), {}), ((Spec((2, 3), bool_), X, float), {}),
           ((Spec((2, 3), bool_), float, X), {})),
    kernel=lambda xp, c, a, b: xp.where(c, a, b),
-   grad=(None, lambda g, a: a.where(g, 0.0), lambda g, a: a.where(0.0, g)))  # fmt: skip
+   grad=(None, lambda g, a: a.pick(g, 0.0), lambda g, a: a.pick(0.0, g)))  # fmt: skip
 
 for _name, _numpy in dict(eq="equal", ne="not_equal", lt="less", le="less_equal", gt="greater", ge="greater_equal").items():
     op(_name, shape=compare, shard=by_axis, tries=(TWO, TIMES, INTS),

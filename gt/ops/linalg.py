@@ -57,7 +57,7 @@ def _solve_kernel(xp, a, b, *, vector):
 
 
 def _solve_left(g, a, y, vector):
-    rhs = a.mT.solve(g, vector=vector)
+    rhs = a.mT.op("solve", g, vector=vector)
     return -(rhs.unsqueeze(-1) @ y.unsqueeze(-2) if vector else rhs @ y.mT)
 
 
@@ -75,7 +75,7 @@ def _triangular_kernel(xp, a, b, *, upper, unit):
 
 
 def _triangular_left(g, a, y, upper, unit):
-    outer = -(a.mT.solve_triangular(g, upper=not upper, unit=unit) @ y.mT)
+    outer = -(a.mT.op("solve_triangular", g, upper=not upper, unit=unit) @ y.mT)
     diagonal = (1 if upper else -1) if unit else 0
     return outer.triu(diagonal) if upper else outer.tril(diagonal)
 
@@ -83,12 +83,12 @@ def _triangular_left(g, a, y, upper, unit):
 def _cholesky_grad(g, y):
     """Murray (2016): the lower triangle of yT g with half its diagonal, between two triangular solves, made symmetric."""
     inner = (y.mT @ g.tril(0)).tril(0)
-    inner = inner - (inner.diagonal(offset=0, axes=(y.ndim - 2, y.ndim - 1)) * 0.5).diagonal_grad(
-        shape=y.shape, offset=0, axes=(y.ndim - 2, y.ndim - 1)
-    )
+    axes = (y.ndim - 2, y.ndim - 1)
+    half = inner.op("diagonal", offset=0, axes=axes) * 0.5
+    inner = inner - half.op("diagonal_grad", shape=y.shape, offset=0, axes=axes)
     inner = (inner + inner.mT) * 0.5
-    left = y.mT.solve_triangular(inner, upper=True, unit=False)
-    return y.mT.solve_triangular(left.mT, upper=True, unit=False).mT
+    left = y.mT.op("solve_triangular", inner, upper=True, unit=False)
+    return y.mT.op("solve_triangular", left.mT, upper=True, unit=False).mT
 
 
 def _qr(a: Spec, *, complete: bool) -> tuple[Spec, Spec]:
@@ -115,13 +115,13 @@ def _qr_pull(gs, ys, ins, complete):
     v = a.narrow(-1, m, n - m)
     gu, gv = gr.narrow(-1, 0, m), gr.narrow(-1, m, n - m)
     left = _qr_square(gq + v @ gv.mT, gu, q, r.narrow(-1, 0, m))
-    return [left.cat(q @ gv, axis=a.ndim - 1)]
+    return [left.op("cat", q @ gv, axis=a.ndim - 1)]
 
 
 def _qr_square(gq, gr, q, r):
     inner = r @ gr.mT - gq.mT @ q
     right = gq + q @ _low_half(inner)
-    return r.solve_triangular(right.mT, upper=True, unit=False).mT
+    return r.op("solve_triangular", right.mT, upper=True, unit=False).mT
 
 
 def _svd(a: Spec, *, full: bool) -> tuple[Spec, Spec, Spec]:
@@ -135,7 +135,7 @@ def _svd(a: Spec, *, full: bool) -> tuple[Spec, Spec, Spec]:
 def _gaps(s):
     """1 / (sj - si) off the diagonal, 0 on it."""
     gap = s.unsqueeze(-2) - s.unsqueeze(-1)
-    return (gap == 0).where(0.0, (gap == 0).where(1.0, gap).reciprocal())
+    return (gap == 0).pick(0.0, (gap == 0).pick(1.0, gap).reciprocal())
 
 
 def _svd_pull(gs, ys, ins, full):
@@ -148,7 +148,7 @@ def _svd_pull(gs, ys, ins, full):
     su, sv = u.mT @ gu, v.mT @ gv
     middle = f * (su - su.mT) * s.unsqueeze(-2) + s.unsqueeze(-1) * (f * (sv - sv.mT))
     axes = (s.ndim - 1, s.ndim)
-    middle = middle + gs_.diagonal_grad(shape=(*s.shape, k), offset=0, axes=axes)
+    middle = middle + gs_.op("diagonal_grad", shape=(*s.shape, k), offset=0, axes=axes)
     found = u @ middle @ vh
     inverse = s.reciprocal()
     if u.shape[-2] > k:
@@ -169,9 +169,8 @@ def _eigh_pull(gs, ys, ins):
     """Equal eigenvalues have no gradient for their vectors: here it is finite, and wrong, as in PyTorch it is infinite."""
     (gw, gv), (w, v) = gs, ys
     axes = (v.ndim - 2, v.ndim - 1)
-    middle = _gaps(w) * (v.mT @ gv) + gw.diagonal_grad(shape=v.shape, offset=0, axes=axes)
+    middle = _gaps(w) * (v.mT @ gv) + gw.op("diagonal_grad", shape=v.shape, offset=0, axes=axes)
     return [v @ middle @ v.mT]
-
 
 
 S, B = Spec((3, 3), float32), Spec((3, 2), float32)
@@ -193,12 +192,12 @@ op("solve", shape=_solve, shard=_batch,
    tries=(((ROOT, B), {"vector": False}), ((ROOT, Spec((3,), float32)), {"vector": True}),
           ((STACK, Spec((3, 3, 2), float32)), {"vector": False})),
    kernel=_solve_kernel,
-   grad=(_solve_left, lambda g, a, vector: a.mT.solve(g, vector=vector)))  # fmt: skip
+   grad=(_solve_left, lambda g, a, vector: a.mT.op("solve", g, vector=vector)))  # fmt: skip
 op("solve_triangular", shape=_triangular, shard=_batch,
    tries=(((ROOT, B), {"upper": False, "unit": False}), ((ROOT, B), {"upper": True, "unit": False}),
-          ((ROOT, B), {"upper": False, "unit": True})),
+          ((ROOT, B), {"upper": False, "unit": True}), ((STACK, Spec((3, 3, 2), float32)), {"upper": True, "unit": False})),
    kernel=_triangular_kernel,
-   grad=(_triangular_left, lambda g, a, upper, unit: a.mT.solve_triangular(g, upper=not upper, unit=unit)))  # fmt: skip
+   grad=(_triangular_left, lambda g, a, upper, unit: a.mT.op("solve_triangular", g, upper=not upper, unit=unit)))  # fmt: skip
 op("cholesky", shape=_square("cholesky"), shard=_batch, tries=(WELL, ((STACK,), {})), grad=(_cholesky_grad,),
    kernel=lambda xp, a: xp.linalg.cholesky(a))  # fmt: skip
 op("qr", shape=_qr, shard=_batch, keep="inputs outputs", grad=_qr_pull,

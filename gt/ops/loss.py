@@ -19,7 +19,9 @@ def _check(a: Spec, target: Spec, weight: tuple[Spec, ...]) -> None:
     if target.dtype is not int64:
         raise TypeError(f"cross_entropy wants int64 class numbers or probabilities, not {target.dtype.name}")
     if not a.shape or a.shape[: _axis(a.ndim)] + a.shape[_axis(a.ndim) + 1 :] != target.shape:
-        raise ValueError(f"cross_entropy wants scores (n, classes, ...) and targets (n, ...), not {a.shape}, {target.shape}")
+        raise ValueError(
+            f"cross_entropy wants scores (n, classes, ...) and targets (n, ...), not {a.shape}, {target.shape}"
+        )
     for w in weight:
         if w.shape != (a.shape[_axis(a.ndim)],) or w.dtype is not a.dtype:
             raise ValueError(f"cross_entropy of {a} wants a weight for each class, not {w}")
@@ -76,18 +78,18 @@ def _cross_entropy_grad(xp, g, logp, target, smoothing, *weight, ignore):
 def _lower_grad(g, logp, target, smoothing, *weight, ignore):
     axis = _axis(logp.ndim)
     counted = (target != ignore).unsqueeze(axis)
-    classes = target.arange_like(logp.shape[axis]).reshape((-1,) + (1,) * (logp.ndim - 1 - axis))
-    hit = (classes == target.unsqueeze(axis)) & counted
-    wanted = hit.to(logp.dtype) * (1.0 - smoothing) + counted.to(logp.dtype) * (smoothing / logp.shape[axis])
+    safe = counted.pick(target.unsqueeze(axis), 0)
+    hit = logp.new_zeros(logp.shape).op("scatter", safe, 1.0, axis=axis) * counted
+    wanted = hit * (1.0 - smoothing) + counted.to(logp.dtype) * (smoothing / logp.shape[axis])
     if weight:
         wanted = wanted * weight[0].reshape((1, -1) + (1,) * (logp.ndim - 2) if axis else (-1,))
     return (logp.exp() * wanted.sum(axis=axis, keepdims=True) - wanted) * (g.unsqueeze(axis) if g.ndim else g)
 
 
 def _pull(gs, ys, ins, ignore, reduce):
-    found = gs[0].cross_entropy_grad(ys[2], *ins[1:], ignore=ignore) if gs[0] is not None else None
+    found = gs[0].op("cross_entropy_grad", ys[2], *ins[1:], ignore=ignore) if gs[0] is not None else None
     if gs[2] is not None:  # a gradient of the gradient comes by way of the logarithms
-        through = gs[2].log_softmax_grad(ys[2], axis=_axis(ys[2].ndim))
+        through = gs[2].op("log_softmax_grad", ys[2], axis=_axis(ys[2].ndim))
         found = through if found is None else found + through
     return [found]
 

@@ -9,7 +9,7 @@ from gt.ops import table
 from gt.ops.elementwise import ABOVE, ONE, X, no_bools
 from gt.ops.rules import by_axis, linear, pointwise, pointwise_float
 from gt.ops.table import Values
-from gt.spec import Spec, int64
+from gt.spec import Spec, bool_, int64
 
 op = partial(table.op, pointwise=True)
 
@@ -39,8 +39,8 @@ op("round", shape=no_bools("round"), shard=by_axis, tries=(ONE, WHOLE),
 op("trunc", shape=no_bools("round"), shard=by_axis, tries=(ONE, WHOLE),
    kernel=lambda xp, a: xp.trunc(a),
    grad=(lambda g: g * 0.0,))  # fmt: skip
-op("square", shape=no_bools("square"), shard=by_axis, tries=(ONE, WHOLE),
-   kernel=lambda xp, a: a * a,
+op("square", shape=lambda a: a if a.dtype is not bool_ else Spec(a.shape, int64), shard=by_axis, tries=(ONE, WHOLE),
+   kernel=lambda xp, a: xp.square(a),
    grad=(lambda g, a: g * (a * 2.0),))  # fmt: skip
 op("reciprocal", shape=pointwise_float, shard=by_axis, tries=(POSITIVE, WHOLE),
    kernel=lambda xp, a: 1.0 / a,

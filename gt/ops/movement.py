@@ -134,7 +134,7 @@ def _pad_rules(kind: Kind) -> list[Rule]:
 
 
 def _unpad(g, sa, widths):
-    return g.slice(*(low for low, _ in widths), take=tuple((d, 1) for d in sa.shape))
+    return g.op("slice", *(low for low, _ in widths), take=tuple((d, 1) for d in sa.shape))
 
 
 def _triangle(a: Spec, diagonal: type) -> Spec:
@@ -187,10 +187,10 @@ CUBE = Spec((3, 4, 5), float32)
 
 op("flip", shape=_moved, shard=_moved_rules, tries=(((CUBE,), {"axes": (0, 2)}), ((X,), {"axes": (1,)})),
    kernel=lambda xp, a, *, axes: xp.flip(a, axes),
-   grad=(lambda g, axes: g.flip(axes=axes),))  # fmt: skip
+   grad=(lambda g, axes: g.op("flip", axes=axes),))  # fmt: skip
 op("roll", shape=_moved, shard=_moved_rules, tries=(((CUBE, 2, -1), {"axes": (0, 2)}),),
    kernel=lambda xp, a, *shifts, axes: xp.roll(a, shifts, axes),
-   grad=lambda gs, ys, ins, axes: [gs[0].roll(*(-s for s in ins[1:]), axes=axes)])  # fmt: skip
+   grad=lambda gs, ys, ins, axes: [gs[0].op("roll", *(-s for s in ins[1:]), axes=axes)])  # fmt: skip
 op("pad", shape=_pad, shard=_pad_rules, tries=(((CUBE, 1.5), {"widths": ((0, 0), (1, 0), (2, 1))}),),
    kernel=lambda xp, a, value, *, widths: xp.setitem(
        xp.full(tuple(d + low + high for d, (low, high) in zip(a.shape, widths)), value, dtype=a.dtype),
@@ -205,8 +205,8 @@ op("triu", shape=_triangle, shard=outer_rules, tries=(((CUBE, 0), {}), ((CUBE, -
 op("diagonal", shape=_diagonal, shard=_diagonal_rules, view=True,
    tries=(((CUBE,), {"offset": 1, "axes": (0, 2)}), ((CUBE,), {"offset": -2, "axes": (2, 1)})),
    kernel=lambda xp, a, *, offset, axes: xp.diagonal(a, offset, *axes),
-   grad=(lambda g, sa, offset, axes: g.diagonal_grad(shape=sa.shape, offset=offset, axes=axes),))  # fmt: skip
+   grad=(lambda g, sa, offset, axes: g.op("diagonal_grad", shape=sa.shape, offset=offset, axes=axes),))  # fmt: skip
 op("diagonal_grad", shape=lambda g, *, shape, offset, axes: Spec(shape, g.dtype), shard=_diagonal_grad_rules,
    tries=(((Spec((4, 3), float32),), {"shape": (3, 4, 5), "offset": 1, "axes": (0, 2)}),),
    kernel=_diagonal_grad,
-   grad=(lambda g, offset, axes: g.diagonal(offset=offset, axes=axes),))  # fmt: skip
+   grad=(lambda g, offset, axes: g.op("diagonal", offset=offset, axes=axes),))  # fmt: skip

@@ -56,14 +56,14 @@ op("softmax", shape=_along("softmax"), shard=along, tries=(((X,), {"axis": 1}), 
    kernel=_softmax,
    lower=lambda a, *, axis: (lambda e: e / e.sum(axis=axis, keepdims=True))(
        (a - a.detach().amax(axis=axis, keepdims=True)).exp()),
-   grad=(lambda g, y, axis: g.softmax_grad(y, axis=axis),))  # fmt: skip
+   grad=(lambda g, y, axis: g.op("softmax_grad", y, axis=axis),))  # fmt: skip
 op("softmax_grad", shape=_along("softmax"), shard=_softmax_terms, tries=(((X, X), {"axis": 1}),),
    kernel=lambda xp, g, y, *, axis: y * (g - _total(xp, g * y, axis)),
    lower=lambda g, y, *, axis: y * (g - (g * y).sum(axis=axis, keepdims=True)))  # fmt: skip
 op("log_softmax", shape=_along("log_softmax"), shard=along, tries=(((X,), {"axis": 1}), ((IMAGE,), {"axis": 0})),
    kernel=log_softmax,
    lower=lambda a, *, axis: a - a.logsumexp(axis=axis, keepdims=True),
-   grad=(lambda g, y, axis: g.log_softmax_grad(y, axis=axis),))  # fmt: skip
+   grad=(lambda g, y, axis: g.op("log_softmax_grad", y, axis=axis),))  # fmt: skip
 op("log_softmax_grad", shape=_along("log_softmax"), shard=_softmax_terms, tries=(((X, X), {"axis": 1}),),
    kernel=lambda xp, g, y, *, axis: g - xp.exp(y) * _total(xp, g, axis),
    lower=lambda g, y, *, axis: g - y.exp() * g.sum(axis=axis, keepdims=True))  # fmt: skip
@@ -159,7 +159,7 @@ def _lower_layer_norm_grad(g, a, mean, rstd, *weight, ndim, bias):
 
 def _layer_norm_pull(gs, ys, ins, ndim):
     a, _, *parts = ins
-    found = gs[0].layer_norm_grad(a, ys[1], ys[2], *parts[:1], ndim=ndim, bias=len(parts) > 1)
+    found = gs[0].op("layer_norm_grad", a, ys[1], ys[2], *parts[:1], ndim=ndim, bias=len(parts) > 1)
     found = found if isinstance(found, tuple) else (found,)
     return [found[0], None, *found[1:]]
 
@@ -218,7 +218,7 @@ def _lower_rms_norm_grad(g, a, rstd, *weight, ndim):
 
 def _rms_norm_pull(gs, ys, ins, ndim):
     a, _, *weight = ins
-    found = gs[0].rms_norm_grad(a, ys[1], *weight, ndim=ndim)
+    found = gs[0].op("rms_norm_grad", a, ys[1], *weight, ndim=ndim)
     return [found[0], None, found[1]] if weight else [found, None]
 
 

@@ -50,8 +50,8 @@ def _put_kernel(xp, a, value, *places, axes, accumulate):
 
 def _put_pull(gs, ys, ins, axes, accumulate):
     g, value, places = gs[0], ins[1], ins[2:]
-    first = g if accumulate else g.index_put(0.0, *places, axes=axes, accumulate=False)
-    return [first, None if isinstance(value, (int, float)) else g.index(*places, axes=axes)]
+    first = g if accumulate else g.op("index_put", 0.0, *places, axes=axes, accumulate=False)
+    return [first, None if isinstance(value, (int, float)) else g.op("index", *places, axes=axes)]
 
 
 def _kept(kind: Kind, ndim: int) -> list[tuple[int, int]]:
@@ -109,15 +109,15 @@ op("index", shape=_pick, shard=_pick_rules,
    tries=(((X, P), {"axes": (0,)}), ((X, P, Q), APART), ((X, Q), {"axes": (2,)}),
           ((X, Values(Spec((3,), int64), 0, 3), Q), {"axes": (1, 2)})),
    kernel=lambda xp, a, *places, axes: xp.getitem(a, _full(places, axes, a.ndim)),
-   keep="inputs",
-   grad=lambda gs, ys, ins, axes: [gs[0].index_grad(*ins[1:], shape=ins[0].shape, axes=axes)])  # fmt: skip
-op("index_grad", shape=lambda g, *places, shape, axes: Spec(shape, g.dtype), shard=_grad_rules, keep="inputs",
+   keep="rest",
+   grad=lambda gs, ys, ins, axes: [gs[0].op("index_grad", *ins[1:], shape=ins[0].shape, axes=axes)])  # fmt: skip
+op("index_grad", shape=lambda g, *places, shape, axes: Spec(shape, g.dtype), shard=_grad_rules, keep="rest",
    tries=(((Spec((2, 3, 3), float32), P, Q), {"shape": (4, 3, 5), **APART}),
           ((Spec((4, 3, 3), float32), Q), {"shape": (4, 3, 5), "axes": (2,)})),
    kernel=lambda xp, g, *places, shape, axes: xp.add_at(
        xp.zeros(shape, dtype=g.dtype), _full(places, axes, len(shape)), g),
-   grad=lambda gs, ys, ins, shape, axes: [gs[0].index(*ins[1:], axes=axes)])  # fmt: skip
-op("index_put", shape=_put, shard=_put_rules, keep="inputs", grad=_put_pull,
+   grad=lambda gs, ys, ins, shape, axes: [gs[0].op("index", *ins[1:], axes=axes)])  # fmt: skip
+op("index_put", shape=_put, shard=_put_rules, keep="rest", grad=_put_pull,
    tries=(((X, Spec((3,), float32), Values(Spec((1,), int64), 0, 4), Values(Spec((1,), int64), 0, 5)),
            {**APART, "accumulate": False}),
           ((X, float, P), {"axes": (0,), "accumulate": False}),
@@ -157,10 +157,10 @@ TABLE, WORDS = Spec((5, 3), float32), Values(Spec((2, 4), int64), 0, 5)
 op("embedding", shape=_embed, shard=_embed_rules,
    tries=(((TABLE, WORDS), {"padding": -1}), ((TABLE, WORDS), {"padding": 2})),
    kernel=lambda xp, w, index, *, padding: w[index],
-   grad=(lambda g, b, sa, padding: g.embedding_grad(b, shape=sa.shape, padding=padding), None))  # fmt: skip
+   grad=(lambda g, b, sa, padding: g.op("embedding_grad", b, shape=sa.shape, padding=padding), None))  # fmt: skip
 op("embedding_grad", shape=lambda g, index, *, shape, padding: Spec(shape, g.dtype), shard=_embed_grad_rules,
    tries=(((Spec((2, 4, 3), float32), WORDS), {"shape": (5, 3), "padding": -1}),
           ((Spec((2, 4, 3), float32), WORDS), {"shape": (5, 3), "padding": 2})),
    kernel=_embed_grad,
    # a row left out of the gradient is left out of the gradient's gradient
-   grad=(lambda g, b, padding: (b != padding).unsqueeze(-1).where(g.embedding(b, padding=-1), 0.0), None))  # fmt: skip
+   grad=(lambda g, b, padding: (b != padding).unsqueeze(-1).pick(g.op("embedding", b, padding=-1), 0.0), None))  # fmt: skip

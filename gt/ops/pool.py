@@ -76,7 +76,7 @@ def _max_pull(gs, ys, ins, kernel, **_):
     g, places, shape, n = gs[0], ys[1], ins[0].shape, len(kernel)
     flat = (*shape[:-n], Spec(shape[-n:]).numel)
     g, places = g.reshape(*g.shape[:-n], -1), places.reshape(*g.shape[:-n], -1)
-    return [g.gather_grad(places, shape=flat, axis=len(flat) - 1).reshape(shape)]
+    return [g.op("gather_grad", places, shape=flat, axis=len(flat) - 1).reshape(shape)]
 
 
 def _average(a: Spec, *, kernel, stride, padding, ceil, padded, divisor) -> Spec:
@@ -167,15 +167,15 @@ op("max_pool", shape=_max_shape, shard=_outer, extra=1, keep="outputs", grad=_ma
 op("avg_pool", shape=_average, shard=_outer_linear,
    tries=(((X1,), AVG1), ((X2,), AVG2), ((X2,), {**AVG2, "divisor": 5, "ceil": True})),
    kernel=_avg_pool,
-   grad=lambda gs, ys, ins, kernel, **s: [gs[0].avg_pool_grad(size=ins[0].shape[-len(kernel):], kernel=kernel, **s)])  # fmt: skip
+   grad=lambda gs, ys, ins, kernel, **s: [gs[0].op("avg_pool_grad", size=ins[0].shape[-len(kernel):], kernel=kernel, **s)])  # fmt: skip
 op("avg_pool_grad", shape=_back, shard=_outer_linear,
    tries=(((Spec((2, 3, 4), float32),), {"size": (7,), **AVG1}), ((Spec((2, 3, 3, 2), float32),), {"size": (5, 6), **AVG2})),
    kernel=_avg_pool_grad,
-   grad=lambda gs, ys, ins, size, **s: [gs[0].avg_pool(**s)])  # fmt: skip
+   grad=lambda gs, ys, ins, size, **s: [gs[0].op("avg_pool", **s)])  # fmt: skip
 op("adaptive_avg_pool", shape=_adaptive, shard=_outer_linear, tries=(((X1,), {"kernel": (3,)}), ((X2,), {"kernel": (2, 4)})),
    kernel=_adaptive_avg_pool,
-   grad=(lambda g, sa, kernel: g.adaptive_avg_pool_grad(size=sa.shape[-len(kernel):], kernel=kernel),))  # fmt: skip
+   grad=(lambda g, sa, kernel: g.op("adaptive_avg_pool_grad", size=sa.shape[-len(kernel):], kernel=kernel),))  # fmt: skip
 op("adaptive_avg_pool_grad", shape=_back, shard=_outer_linear,
    tries=(((Spec((2, 3, 3), float32),), {"size": (7,), "kernel": (3,)}),),
    kernel=_adaptive_grad,
-   grad=(lambda g, kernel: g.adaptive_avg_pool(kernel=kernel),))  # fmt: skip
+   grad=(lambda g, kernel: g.op("adaptive_avg_pool", kernel=kernel),))  # fmt: skip

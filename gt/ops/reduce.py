@@ -7,8 +7,8 @@ from gt.ops.table import Kind, Rule, op
 from gt.spec import REPLICATE, Partial, Shard, Spec, bool_, float32, int64, uint8
 
 
-def reduction_rules(*kinds: str):
-    """Cut along a kept axis, or, for a reduction that has terms, along a reduced one."""
+def reduction_rules(*kinds: str, through: bool = True):
+    """Cut along a kept axis, or, for a reduction that has terms, along a reduced one; terms may pass through."""
 
     def rules(kind: Kind) -> list[Rule]:
         axes, keep = kind.settings["axis"], kind.settings["keepdims"]
@@ -20,8 +20,7 @@ def reduction_rules(*kinds: str):
                 found.append(((Shard(at), *numbers), (Shard(out),) * outs))
             elif kinds:
                 found.append(((Shard(at),), (Partial(kinds[0]),)))
-        found += [((Partial(r),), (Partial(r),)) for r in kinds]
-        return found
+        return found + [((Partial(r),), (Partial(r),)) for r in kinds if through]
 
     return rules
 
@@ -93,11 +92,11 @@ def _prod_grad(g, y, a, axis, keepdims):
     """The product of the others, found without dividing, so that zeros do no harm: from the left times from the right."""
     others = tuple(i for i in range(a.ndim) if i not in axis)
     flat = a.permute((*others, *axis)).reshape(*(a.shape[i] for i in others), -1)
-    ones = flat.narrow(-1, 0, 1).ones_like()
-    left = ones.cat(flat.narrow(-1, 0, flat.shape[-1] - 1), axis=len(others)).cumprod(axis=len(others))
-    back = flat.flip(axes=(len(others),))
-    right = ones.cat(back.narrow(-1, 0, flat.shape[-1] - 1), axis=len(others)).cumprod(axis=len(others))
-    rest = (left * right.flip(axes=(len(others),))).reshape([a.shape[i] for i in (*others, *axis)])
+    ones = flat.new_ones((*flat.shape[:-1], 1))
+    left = ones.op("cat", flat.narrow(-1, 0, flat.shape[-1] - 1), axis=len(others)).cumprod(axis=len(others))
+    back = flat.op("flip", axes=(len(others),))
+    right = ones.op("cat", back.narrow(-1, 0, flat.shape[-1] - 1), axis=len(others)).cumprod(axis=len(others))
+    rest = (left * right.op("flip", axes=(len(others),))).reshape([a.shape[i] for i in (*others, *axis)])
     order = (*others, *axis)
     return rest.permute(tuple(order.index(i) for i in range(a.ndim))) * _spread(g, a, axis, keepdims)
 
@@ -116,7 +115,7 @@ def _var_grad(g, a, b, axis, keepdims):
 
 def _std_grad(g, y, a, b, axis, keepdims):
     """As PyTorch, flat where the deviation is zero."""
-    slope = (y == 0).where(0.0, g / (y * 2.0))
+    slope = (y == 0).pick(0.0, g / (y * 2.0))
     return _var_grad(slope, a, b, axis, keepdims)
 
 
@@ -156,8 +155,8 @@ def _norm_grad(g, y, a, order, axis, keepdims):
         hit = (a.abs() == y).to(g.dtype)
         return hit / hit.sum(axis=axis, keepdims=True) * a.sign() * g
     if order == 2:
-        return g * (y == 0).where(0.0, a / y)
-    return g * (y == 0).where(0.0, a.sign() * (a.abs() / y) ** (order - 1.0))
+        return g * (y == 0).pick(0.0, a / y)
+    return g * (y == 0).pick(0.0, a.sign() * (a.abs() / y) ** (order - 1.0))
 
 
 VAR_TRIES = (((X, 1), {"axis": (0,), "keepdims": False}), ((X, 0), {"axis": (0, 1), "keepdims": True}))
@@ -166,9 +165,9 @@ BOOLS = (((Spec((3, 4), bool_),), {"axis": (0,), "keepdims": False}), TRIES[1])
 
 op("prod", shape=_sum, shard=reduction_rules("prod"), tries=TRIES, grad=(_prod_grad,),
    kernel=lambda xp, a, *, axis, keepdims: xp.prod(a, axis=axis, keepdims=keepdims))  # fmt: skip
-op("any", shape=_truth, shard=reduction_rules("max"), tries=BOOLS,
+op("any", shape=_truth, shard=reduction_rules("max", through=False), tries=BOOLS,
    kernel=lambda xp, a, *, axis, keepdims: xp.any(a, axis=axis, keepdims=keepdims))  # fmt: skip
-op("all", shape=_truth, shard=reduction_rules("min"), tries=BOOLS,
+op("all", shape=_truth, shard=reduction_rules("min", through=False), tries=BOOLS,
    kernel=lambda xp, a, *, axis, keepdims: xp.all(a, axis=axis, keepdims=keepdims))  # fmt: skip
 op("var", shape=_floating("var"), shard=reduction_rules(), tries=VAR_TRIES, grad=(_var_grad, None),
    kernel=_var)  # fmt: skip

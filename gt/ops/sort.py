@@ -15,7 +15,7 @@ def _pull(gs, ys, ins, axis, **statics):
     g, places = gs[0], ys[1]
     if statics.get("keepdims") is False:
         g, places = g.unsqueeze(axis), places.unsqueeze(axis)
-    return [g.gather_grad(places, shape=ins[0].shape, axis=axis)]
+    return [g.op("gather_grad", places, shape=ins[0].shape, axis=axis)]
 
 
 def _sorted(a: Spec, *, axis, descending) -> tuple[Spec, Spec]:
@@ -117,13 +117,13 @@ def _cumprod_grad(g, y, a, axis):
         return g
     zeros = (a == 0).to(int64).cumsum(axis=axis)
     first = (a == 0) & (zeros == 1)
-    mended = first.where(1.0, a).cumprod(axis=axis)
-    return (zeros == 0).where(_from_here(g * y, axis) / a, first.where(_from_here(g * mended, axis), 0.0))
+    mended = first.pick(1.0, a).cumprod(axis=axis)
+    return (zeros == 0).pick(_from_here(g * y, axis) / a, first.pick(_from_here(g * mended, axis), 0.0))
 
 
 def _from_here(t, axis):
     """The sum of each element and those after it."""
-    return t.flip(axes=(axis,)).cumsum(axis=axis).flip(axes=(axis,)) if t.ndim else t
+    return t.op("flip", axes=(axis,)).cumsum(axis=axis).op("flip", axes=(axis,)) if t.ndim else t
 
 
 op("sort", shape=_sorted, shard=along, keep="outputs", grad=_pull,
@@ -156,7 +156,9 @@ op("cumprod", shape=_running, shard=along, tries=(((X,), {"axis": 1}), ((Spec((3
 
 def _searched(edges: Spec, values: Spec, *, right: bool) -> Spec:
     if edges.ndim != 1 and edges.shape[:-1] != values.shape[:-1]:
-        raise ValueError(f"searchsorted wants edges (n,) or with the axes of the values {values.shape}, not {edges.shape}")
+        raise ValueError(
+            f"searchsorted wants edges (n,) or with the axes of the values {values.shape}, not {edges.shape}"
+        )
     return Spec(values.shape, int64)
 
 

@@ -142,9 +142,7 @@ def to_torch(value: Any, spec: Any) -> Any:
 
 
 def for_numpy(sample: Sample) -> list[Any]:
-    return [
-        (strided(o) if sample.strided else o.copy()) if isinstance(o, np.ndarray) else o for o in sample.operands
-    ]
+    return [(strided(o) if sample.strided else o.copy()) if isinstance(o, np.ndarray) else o for o in sample.operands]
 
 
 def for_torch(sample: Sample) -> list[Any]:
@@ -181,7 +179,9 @@ def coarsest(kind: Kind) -> tuple[float, float]:
     return max((CLOSE[d] for d in floats), default=CLOSE[float32])
 
 
-def assert_close(found: Any, want: Any, spec: Spec, what: str = "", close: tuple[float, float] = CLOSE[float32]) -> None:
+def assert_close(
+    found: Any, want: Any, spec: Spec, what: str = "", close: tuple[float, float] = CLOSE[float32]
+) -> None:
     found, want = as_numpy(found), as_numpy(want)
     assert found.shape == want.shape == spec.shape, f"{what}: {found.shape}, {want.shape}, want {spec.shape}"
     if spec.dtype.rank < 2:

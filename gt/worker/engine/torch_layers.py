@@ -160,12 +160,16 @@ def _planes(function: Callable, a: Array, n: int) -> Any:
 def avg_pool(a: Array, *, kernel: Any, stride: Any, padding: Any, ceil: bool, padded: bool, divisor: int) -> Array:
     if len(kernel) == 1:
         kernel, stride, padding = (1, *kernel), (1, *stride), (0, *padding)
-        wide = avg_pool(a.unsqueeze(-2), kernel=kernel, stride=stride, padding=padding, ceil=ceil, padded=padded, divisor=divisor)
+        wide = avg_pool(
+            a.unsqueeze(-2), kernel=kernel, stride=stride, padding=padding, ceil=ceil, padded=padded, divisor=divisor
+        )
         return wide.squeeze(-2)
     return _planes(lambda x: aten.avg_pool2d(x, kernel, stride, padding, ceil, padded, divisor or None), a, 2)
 
 
-def avg_pool_grad(g: Array, *, size: Any, kernel: Any, stride: Any, padding: Any, ceil: bool, padded: bool, divisor: int) -> Array:
+def avg_pool_grad(
+    g: Array, *, size: Any, kernel: Any, stride: Any, padding: Any, ceil: bool, padded: bool, divisor: int
+) -> Array:
     if len(kernel) == 1:
         wide = avg_pool_grad(
             g.unsqueeze(-2), size=(1, *size), kernel=(1, *kernel), stride=(1, *stride), padding=(0, *padding),

@@ -52,7 +52,8 @@ def attention(q: Array, k: Array, v: Array, scale: float, *mask: Array, causal: 
     wide = torch.float32 if q.dtype.itemsize == 2 else q.dtype
     s = _scores(q, k, scale, mask, causal).to(wide)
     lse = torch.logsumexp(s, -1)
-    p = torch.exp(s - torch.where(torch.isinf(lse), 0.0, lse).unsqueeze(-1))
+    lse = lse.masked_fill_(lse == float("-inf"), 0.0)  # a query that may look at nothing
+    p = torch.exp(s - lse.unsqueeze(-1))
     return p.to(q.dtype) @ v, lse
 
 
@@ -67,7 +68,7 @@ def attention_grad(
         )
     else:
         s = _scores(q, wk, scale, mask, causal).to(lse.dtype)
-        p = torch.exp(s - torch.where(torch.isinf(lse), 0.0, lse).unsqueeze(-1)).to(q.dtype)
+        p = torch.exp(s - lse.unsqueeze(-1)).to(q.dtype)
         gs = p * (g @ wv.mT - (g * y).sum(-1, keepdim=True)) * scale
         gq, gk, gv = gs @ wk, gs.mT @ q, p.mT @ g
     if wk is k:
