@@ -178,7 +178,7 @@ def backward(
         walk.needed, walk.pulled = leading(roots, walk.wanted or set())
     outer = here()
     try:
-        HERE.scope = outer.but(grad=create_graph)
+        HERE.scope = outer.but(grad=create_graph, cast=None)
         for root, seed in zip(roots, seeds):
             if root.requires_grad:
                 walk.deliver(root.node or root, seed)
@@ -231,7 +231,7 @@ class Walk:
             g = arrived.pop(node)
             under = node.scope.backward or node.scope.signal
             if HERE.scope.signal != under:
-                HERE.scope = outer.but(grad=self.graph, signal=under, backward="")
+                HERE.scope = outer.but(grad=self.graph, signal=under, backward="", cast=None)
             if node.hooks is not None:
                 g = _hooked(node.hooks, g)
             if self.wanted is not None:

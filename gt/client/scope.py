@@ -9,19 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gt.client.session import Session
+    from gt.spec import DType
 
 
 class Scope:
-    """An immutable surrounding. `kinds` is the session's table of op uses under this signal."""
+    """An immutable surrounding. `kinds` is the session's table of op uses under this signal and autocast: the latter has
+    its own, and no use in it that wants a cast first, so that only ops met there for the first time ask."""
 
-    __slots__ = ("session", "signal", "backward", "grad", "kinds")
+    __slots__ = ("session", "signal", "backward", "grad", "cast", "kinds")
 
-    def __init__(self, session: Session, signal: str = "", backward: str = "", grad: bool = True) -> None:
-        self.session, self.signal, self.backward, self.grad = session, signal, backward, grad
-        self.kinds = session.kinds_under(signal)
+    def __init__(
+        self, session: Session, signal: str = "", backward: str = "", grad: bool = True, cast: DType | None = None
+    ) -> None:
+        self.session, self.signal, self.backward, self.grad, self.cast = session, signal, backward, grad, cast
+        self.kinds = session.kinds_under(signal, cast.name if cast is not None else "")
 
     def but(self, **changed: Any) -> Scope:
-        fields = {n: getattr(self, n) for n in ("session", "signal", "backward", "grad")}
+        fields = {n: getattr(self, n) for n in ("session", "signal", "backward", "grad", "cast")}
         return Scope(**{**fields, **changed})
 
 

@@ -99,7 +99,6 @@ from gt.client.functions import (  # noqa: E402
     indexing,
     info,
     layers,
-    losses,
     moving,
     operators,
     ordering,
@@ -111,5 +110,5 @@ from gt.client.functions import (  # noqa: E402
     shapes,
 )
 
-__all__ = ["FUNCTIONS", "algebra", "creation", "exchange", "hooks", "indexing", "info", "layers", "losses", "moving", "operators", "ordering"]
-__all__ += ["picking", "pointwise", "products", "reading", "reductions", "shapes"]
+__all__ = ["FUNCTIONS", "algebra", "creation", "exchange", "hooks", "indexing", "info", "layers", "moving", "operators"]
+__all__ += ["ordering", "picking", "pointwise", "products", "reading", "reductions", "shapes"]

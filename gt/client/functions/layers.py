@@ -10,7 +10,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions import axis_spelling, both, function
 from gt.client.functions.operators import assign
 from gt.client.session import here
-from gt.ops.rules import axis_of
+from gt.ops.rules import axis_of, broadcast
 from gt.ops.table import TABLE
 from gt.spec import bool_
 
@@ -28,6 +28,11 @@ def _axis(x: Tensor, axis: Any, dim: Any) -> int:
     if axis is None:
         raise TypeError("name the axis: softmax(x, dim=-1)")
     return axis_of(axis, x.ndim)
+
+
+def _written(input: Tensor, y: Tensor, inplace: bool) -> Tensor:
+    """The result, or, in place, the variable that points at it from here on."""
+    return assign(input, y) if inplace else y
 
 
 @layer
@@ -57,21 +62,21 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 @layer
 @function
-def silu(input: Tensor) -> Tensor:
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x * sigmoid(x)."""
-    return apply(TABLE["silu"], (input,))
+    return _written(input, apply(TABLE["silu"], (input,)), inplace)
 
 
 @layer
 @function
-def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
-    return apply(TABLE["leaky_relu"], (input, float(negative_slope)))
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    return _written(input, apply(TABLE["leaky_relu"], (input, float(negative_slope))), inplace)
 
 
 @layer
 @function
-def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
-    return apply(TABLE["elu"], (input, float(alpha)))
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    return _written(input, apply(TABLE["elu"], (input, float(alpha))), inplace)
 
 
 @layer
@@ -83,20 +88,20 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
 
 @layer
 @function
-def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    return apply(TABLE["hardtanh"], (input, float(min_val), float(max_val)))
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+    return _written(input, apply(TABLE["hardtanh"], (input, float(min_val), float(max_val))), inplace)
 
 
 @layer
 @function
-def relu6(input: Tensor) -> Tensor:
-    return hardtanh(input, 0.0, 6.0)
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    return _written(input, hardtanh(input, 0.0, 6.0), inplace)
 
 
 @layer
 @function
 def logsigmoid(input: Tensor) -> Tensor:
-    return -softplus(-input)
+    return -softplus(-input, 1.0, 40.0)  # straight only where float64 could not tell
 
 
 @layer
@@ -107,26 +112,26 @@ def softsign(input: Tensor) -> Tensor:
 
 @layer
 @function
-def mish(input: Tensor) -> Tensor:
-    return input * softplus(input).tanh()
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    return _written(input, input * softplus(input).tanh(), inplace)
 
 
 @layer
 @function
-def selu(input: Tensor) -> Tensor:
-    return elu(input, 1.6732632423543772) * 1.0507009873554805
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    return _written(input, elu(input, 1.6732632423543772) * 1.0507009873554805, inplace)
 
 
 @layer
 @function
-def hardsigmoid(input: Tensor) -> Tensor:
-    return hardtanh(input + 3, 0.0, 6.0) / 6
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    return _written(input, hardtanh(input + 3, 0.0, 6.0) / 6, inplace)
 
 
 @layer
 @function
-def hardswish(input: Tensor) -> Tensor:
-    return input * hardsigmoid(input)
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    return _written(input, input * hardsigmoid(input), inplace)
 
 
 @layer
@@ -206,8 +211,13 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
 
 
 @layer
-def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
+              norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:  # fmt: skip
     """The rows of a table at these places. The row of `padding_idx` gets no gradient."""
+    if max_norm is not None or scale_grad_by_freq:
+        raise NotImplementedError("embedding with max_norm or scale_grad_by_freq")
+    if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]:
+        raise ValueError(f"padding_idx {padding_idx} is none of the {weight.shape[0]} rows")
     padding = -1 if padding_idx is None else padding_idx % weight.shape[0]
     return apply(TABLE["embedding"], (weight, input), (padding,))
 
@@ -223,7 +233,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     session = here().session
     numbers = (float(p), session.seed, next(session.draws))
     y = apply(TABLE["dropout"], (input, *numbers), (input.shape, (0,) * input.ndim))
-    return assign(input, y) if inplace else y
+    return _written(input, y, inplace)
 
 
 def _each(value: Any, n: int) -> tuple[int, ...]:
@@ -281,7 +291,7 @@ def _conv_transpose(n: int) -> Callable:
 conv_transpose1d, conv_transpose2d = _conv_transpose(1), _conv_transpose(2)
 
 
-def _pools(n: int) -> None:
+def _pools(n: int) -> list[Callable]:
     def max_pool(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
                  ceil_mode: bool = False, return_indices: bool = False) -> Any:  # fmt: skip
         kernel = _each(kernel_size, n)
@@ -300,14 +310,16 @@ def _pools(n: int) -> None:
         sizes = tuple(d if s is None else int(s) for s, d in zip(sizes, input.shape[-n:]))
         return apply(TABLE["adaptive_avg_pool"], (input,), (sizes,))
 
+    made = []
     for f, what in ((max_pool, "The largest"), (avg_pool, "The mean"), (adaptive_avg_pool, "The mean, to a given size,")):
         f.__name__ = f.__qualname__ = f"{f.__name__}{n}d"
         f.__doc__ = f"{what} of each window over the last {n} axes."
-        layer(function(f))
+        made.append(layer(function(f)))
+    return made
 
 
-_pools(1)
-_pools(2)
+max_pool1d, avg_pool1d, adaptive_avg_pool1d = _pools(1)
+max_pool2d, avg_pool2d, adaptive_avg_pool2d = _pools(2)
 
 
 @layer
@@ -316,14 +328,29 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
                                  dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
                                  enable_gqa: bool = False) -> Tensor:  # fmt: skip
     """`softmax(query @ key.T * scale + mask) @ value`. With `enable_gqa`, keys may have fewer heads than queries."""
-    if not enable_gqa and query.ndim > 2 and query.shape[-3] != key.shape[-3]:
-        raise ValueError(f"{query.shape[-3]} heads of queries and {key.shape[-3]} of keys: want enable_gqa=True")
+    if is_causal and attn_mask is not None:
+        raise ValueError("scaled_dot_product_attention takes a mask or is_causal=True, not both")
+    if not enable_gqa:
+        query, key, value = _one_batch(query, key, value)
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
     wants = attn_mask is not None and attn_mask.requires_grad
     if dropout_p or wants:
         return _composed_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
     operands = (query, key, value, scale) if attn_mask is None else (query, key, value, scale, attn_mask)
     return apply(TABLE["attention"], operands, (bool(is_causal),))[0]
+
+
+def _one_batch(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Leading axes of size 1, or missing ones, repeated to those of the others."""
+    leads = [t.shape[:-2] for t in tensors]
+    if leads.count(leads[0]) == len(leads):
+        return tensors
+    try:
+        lead = broadcast(*leads)
+    except ValueError:
+        shapes = ", ".join(str(t.shape) for t in tensors)
+        raise ValueError(f"attention of {shapes}: heads that differ in number want enable_gqa=True") from None
+    return tuple(t.expand(*lead, *t.shape[-2:]) for t in tensors)
 
 
 def _composed_attention(q: Tensor, k: Tensor, v: Tensor, mask: Any, p: float, causal: bool, scale: float) -> Tensor:
