@@ -25,6 +25,9 @@ class Engine(Protocol):
         """A callable of the kind's operands (arrays, and numbers where the kind has a type) that gives its output,
         or a tuple where it has several."""
 
+    def faster(self, program: Any) -> Any:
+        """A faster form of a trace (an object with `run(table, call) -> bool`, whether it ran, and `stats()`), or None."""
+
     def load(self, buffer: memoryview, spec: Spec, copy: bool) -> Array:
         """An array over these bytes; with `copy`, one that outlives them."""
 

@@ -70,6 +70,9 @@ class NumPyEngine:
         run = partial(row.kernel, XP, **kind.settings) if kind.settings else partial(row.kernel, XP)
         return partial(_several if len(kind.outs) > 1 else _one, run, kind.outs if len(kind.outs) > 1 else kind.outs[0])
 
+    def faster(self, program: Any) -> None:
+        return None
+
     def load(self, buffer: memoryview, spec: Spec, copy: bool) -> np.ndarray:
         if spec.dtype is bfloat16:
             wide = np.frombuffer(buffer, np.uint16).astype(np.uint32) << 16

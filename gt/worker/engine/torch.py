@@ -100,6 +100,11 @@ OWN: dict[str, Callable[..., Any]] = {
 }
 
 
+def _unlent(run: Callable[..., Any], a: torch.Tensor, *operands: Any) -> Any:
+    """A view of a buffer that a graph will write again is taken of a copy."""
+    return run(a.clone() if getattr(a, "lent", False) else a, *operands)
+
+
 class TorchEngine:
     name = "pytorch"
 
@@ -112,14 +117,30 @@ class TorchEngine:
         torch.inference_mode().__enter__()  # for good: nothing here ever asks PyTorch for a gradient
 
     def kernel(self, kind: Kind) -> Callable[..., Any]:
+        run = self.plain(kind)
+        return partial(_unlent, run) if kind.row.view and self.at.type == "cuda" else run
+
+    def plain(self, kind: Kind) -> Callable[..., Any]:
+        """A kernel whose result may share memory with its operand."""
         row = kind.row
         own = OWN.get(row.name)
         if own is None and row.pointwise and hasattr(torch, row.name):
             own = getattr(torch, row.name)
         if own is None:
-            assert row.kernel is not None, f"{row} has no kernel of its own"
-            return partial(row.kernel, self.xp, **kind.settings)
+            return self.generic(kind)
         return partial(own, **kind.settings) if kind.settings else own
+
+    def generic(self, kind: Kind) -> Callable[..., Any]:
+        """The row's own kernel, which takes 0-d tensors where numbers stand."""
+        assert kind.row.kernel is not None, f"{kind.row} has no kernel of its own"
+        return partial(kind.row.kernel, self.xp, **kind.settings)
+
+    def faster(self, program: Any) -> Any:
+        if self.at.type == "cuda" and os.environ.get("GT_CUDA_GRAPHS", "1") != "0":
+            from gt.worker.engine.graph import Graph
+
+            return Graph(program, self)
+        return None
 
     def load(self, buffer: memoryview, spec: Spec, copy: bool) -> torch.Tensor:
         if spec.numel == 0:
