@@ -23,13 +23,14 @@ class Lost:
 class Use:
     """A client's kind: its number, its meaning, and where in an instruction the tensors stand."""
 
-    __slots__ = ("definition", "kind", "outs", "at", "loads")
+    __slots__ = ("definition", "kind", "outs", "at", "length", "loads")
 
     def __init__(self, definition: KindDef, kind: Kind) -> None:
         self.definition, self.kind = definition, kind
         self.outs = len(kind.outs)
         self.loads = kind.row.kernel is None  # its bytes come from the client
         self.at = tuple(1 + self.outs + i for i in kind.tensors)
+        self.length = 1 + self.outs + len(kind.ins)
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a pure test starts no thread, opens no socket and does not sleep")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    monkeypatch.setattr(socket, "socket", refuse)
+    monkeypatch.setattr(socket.socket, "__init__", refuse)
     monkeypatch.setattr(zmq.Context, "socket", refuse)
     monkeypatch.setattr(time, "sleep", refuse)
 
