@@ -224,19 +224,21 @@ class Dispatcher:
         layouts, plans, uses, queues = client.layouts, client.plans, client.uses, flow.code
         here = Layout.on(client.home)
         for position, ins in enumerate(code):
-            number = ins[0]
-            if number == FREE:
-                layout = layouts.pop(ins[1], None)
-                if type(layout) is Layout:
-                    queue = queues.get(layout.solo)
-                    if queue is not None:
-                        queue.append(ins)
-                    else:
-                        for w in layout.workers:
-                            flow.queue(w).append(ins)
-                continue
             try:
+                number = ins[0]
+                if number == FREE:
+                    layout = layouts.pop(ins[1], None)
+                    if type(layout) is Layout:
+                        queue = queues.get(layout.solo)
+                        if queue is not None:
+                            queue.append(ins)
+                        else:
+                            for w in layout.workers:
+                                flow.queue(w).append(ins)
+                    continue
                 use = uses[number]
+                if len(ins) != use.length:
+                    raise IndexError
                 at = use.at
                 if len(at) == 2:
                     key: tuple = (number, layouts[ins[at[0]]], layouts[ins[at[1]]])

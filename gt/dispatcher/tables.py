@@ -24,11 +24,12 @@ class Lost:
 class TraceUse:
     """A client's trace: where in a call its inputs stand, and which of them end with it."""
 
-    __slots__ = ("definition", "outs", "at", "loads", "dies", "kinds")
+    __slots__ = ("definition", "outs", "at", "length", "loads", "dies", "kinds")
 
     def __init__(self, definition: TraceDef, known: dict[int, Use | TraceUse]) -> None:
         self.definition, self.outs, self.loads = definition, len(definition.outs), False
         self.at = tuple(range(1 + self.outs, 1 + self.outs + definition.inputs))
+        self.length = 1 + self.outs + definition.inputs + len(definition.holes)
         self.dies = tuple(1 + self.outs + i for i in definition.dies)
         self.kinds = sorted({int(ins[0]) for ins in definition.body if ins[0] != FREE})
         if not all(isinstance(known.get(n), Use) for n in self.kinds):
@@ -38,7 +39,7 @@ class TraceUse:
 class Use:
     """A client's kind: its number, its meaning, and where in an instruction the tensors stand."""
 
-    __slots__ = ("definition", "kind", "outs", "at", "loads", "dies")
+    __slots__ = ("definition", "kind", "outs", "at", "length", "loads", "dies")
 
     def __init__(self, definition: KindDef, kind: Kind) -> None:
         self.definition, self.kind = definition, kind
@@ -46,6 +47,7 @@ class Use:
         self.dies: tuple[int, ...] = ()
         self.loads = kind.row.kernel is None  # its bytes come from the client
         self.at = tuple(1 + self.outs + i for i in kind.tensors)
+        self.length = 1 + self.outs + len(kind.ins)
 
 
 @dataclass(slots=True)

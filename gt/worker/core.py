@@ -187,13 +187,15 @@ class Worker:
         causes = [space.table.get(ins[i]) for i in ready.tensors if i < len(ins)]
         cause = next((c for c in causes if isinstance(c, Broken)), None)
         if cause is None:
-            name = "OutOfMemory" if _out_of_memory(error) else "RemoteError"
-            where = f"worker {self.name} ({self.engine.name} on {self.engine.device})"
-            trace = "".join(traceback.format_exception(error)[-6:])
-            text = f"{ready.kind} failed on {where}: {type(error).__name__}: {error}\n\nthere\n{trace}"
-            cause = Broken(name, text.rstrip(), ins[1])
+            cause = self._cause(str(ready.kind), error, ins[1])
         for id in ins[1 : 1 + ready.outs]:
             space.table[id] = cause
+
+    def _cause(self, what: str, error: Exception, id: int) -> Broken:
+        name = "OutOfMemory" if _out_of_memory(error) else "RemoteError"
+        where = f"worker {self.name} ({self.engine.name} on {self.engine.device})"
+        trace = "".join(traceback.format_exception(error)[-6:])
+        return Broken(name, f"{what} failed on {where}: {type(error).__name__}: {error}\n\nthere\n{trace}".rstrip(), id)
 
     # Bytes
 
@@ -218,12 +220,25 @@ class Worker:
             return Mail(client, Failed(get.ticket, "ProtocolError", f"no tensor {get.id} on worker {self.name}", get.id))
         if isinstance(array, Broken):
             return Mail(client, Failed(get.ticket, array.error, array.text, array.tensor))
-        spec = spec_in(get.spec)
-        assert isinstance(spec, Spec)
-        data = self.engine.store(array, spec)
+        try:
+            data = self._bytes(array, spec_in(get.spec))
+        except ProtocolError as wrong:
+            self.dropped += 1
+            return Mail(client, Failed(get.ticket, "ProtocolError", str(wrong), get.id))
+        except Exception as error:  # here a device tells of kernels that failed after they were started
+            cause = self._cause("reading it", error, get.id)
+            return Mail(client, Failed(get.ticket, cause.error, cause.text, cause.tensor))
         place = self.memory.lend(client, data) if data.nbytes else None
         value = Value(get.ticket, get.spec, get.start, get.whole, get.pieces, place, self.pid)
         return Mail(client, value, () if place else (data,))
+
+    def _bytes(self, array: Any, spec: Any) -> memoryview:
+        if not isinstance(spec, Spec) or tuple(array.shape) != spec.shape:
+            raise ProtocolError(f"a read of {spec} where {tuple(array.shape)} lies")
+        data = self.engine.store(array, spec)
+        if data.nbytes != spec.nbytes:
+            raise ProtocolError(f"a read of {spec} where {data.nbytes} bytes lie")
+        return data
 
     # What it did
 
@@ -247,7 +262,7 @@ class Worker:
                 traced.update(ready.stats())
         used, total = self.engine.memory()
         return {
-            "engine": self.engine.name, "device": self.engine.device, "ops": dict(ops), "instructions": sum(ops.values()),
+            "engine": self.engine.name, "device": self.engine.device, "ops": dict(+ops), "instructions": sum(ops.values()),
             "tensors": sum(len(s.table) for s in self.spaces.values()), "clients": len(self.spaces), "bytes": used,
             "bytes_total": total, "failures": self.failures, "dropped": self.dropped, "runs": self.runs,
             "traces": dict(traced), **self.more(),
