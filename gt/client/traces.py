@@ -4,6 +4,7 @@ they were, so replay can change the cost of a program and never its result."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from itertools import chain
@@ -27,11 +28,14 @@ _number = itemgetter(0)
 class Window:
     """Ops of the stream, and the ids freed between the first of them and the next op behind them."""
 
-    __slots__ = ("ops", "freed", "tokens")
+    __slots__ = ("ops", "freed")
 
     def __init__(self, ops: list[Instruction], freed: set[int]) -> None:
         self.ops, self.freed = ops, freed
-        self.tokens = list(map(_number, ops))
+
+    @property
+    def tokens(self) -> list[int]:
+        return list(map(_number, self.ops))  # type: ignore[arg-type]
 
 
 def _pick(positions: list[int]) -> Callable[[Any], tuple]:
@@ -203,7 +207,9 @@ class Tracer:
     def __init__(self, number: Callable[[], int], kinds: dict[int, Kind]) -> None:
         self.number, self.kinds = number, kinds
         self.ops: list[Instruction] = []  # taken, not yet decided on
-        self.frees: list[tuple[int, int]] = []  # (how many of `ops` come before it, id)
+        self.free_ids: list[int] = []  # frees among them, and how many of `ops` come before each
+        self.free_after: list[int] = []
+        self.frees_done = 0  # how many of those have been decided on
         self.marks: list[int] = []
         self.stretch: list[Instruction] = []  # sent since the last boundary, and freed since
         self.stretch_freed: set[int] = set()
@@ -218,25 +224,25 @@ class Tracer:
 
     def fold(self, batch: list[Instruction], final: bool, mark: bool) -> list[Instruction]:
         """Instructions to send for these. `final`: nothing may be held back; `mark`: their end is a boundary."""
-        ops, frees, marks = self.ops, self.frees, self.marks
+        ops, marks, after, freed = self.ops, self.marks, self.free_after, self.free_ids
         for ins in batch:
             number = ins[0]
             if number > 0:
                 ops.append(ins)
             elif number == FREE:
-                frees.append((len(ops), ins[1]))  # type: ignore[arg-type]
+                after.append(len(ops))
+                freed.append(ins[1])  # type: ignore[arg-type]
             else:
                 marks.append(len(ops))
         if mark:
             marks.append(len(ops))
         out: list[Instruction] = []
-        taken = self._advance(out, final)
-        self._shift(taken, out, final)
+        self._shift(self._advance(out, final), out)
         return out
 
     def _advance(self, out: list[Instruction], final: bool) -> int:
         """Decide on as many ops as can be decided; how many those are."""
-        at, n = 0, len(self.ops)
+        at, n, passed = 0, len(self.ops), 0
         while at < n:
             if self.fresh:
                 step = self._match(at, out, final)
@@ -247,44 +253,45 @@ class Tracer:
                     continue
                 self.fresh = False
             # A boundary counts once something stands behind it, so that the frees between belong to the stretch.
-            boundary = next((m for m in self.marks if at < m and (m < n or final)), None)
-            end = n if boundary is None else boundary
-            self._send(at, end, out, boundary is not None or final)
-            at = end
-            if boundary is not None:
+            while passed < len(self.marks) and self.marks[passed] <= at:
+                passed += 1
+            boundary = self.marks[passed] if passed < len(self.marks) else n
+            met = passed < len(self.marks) and (boundary < n or final)
+            self._send(at, boundary, out, met or final)
+            at = boundary
+            if met:
                 self._close()
             elif len(self.stretch) - self.probed >= UNROLL:
                 self._find_period()
         return at
 
-    def _shift(self, taken: int, out: list[Instruction], final: bool) -> None:
-        """Drop what was decided on; frees that stand before the next op go out with it, or belong to what is held."""
+    def _shift(self, taken: int, out: list[Instruction]) -> None:
+        """Drop what was decided on. Frees behind the last op go out too, unless they belong to what is held."""
+        done = self.frees_done
         if taken == len(self.ops):
-            out.extend((FREE, id) for k, id in self.frees)
-            self.stretch_freed.update(id for _, id in self.frees)
-            self.ops.clear()
-            self.frees.clear()
-            self.marks.clear()
-            return
-        del self.ops[:taken]
-        self.frees[:] = [(k - taken, id) for k, id in self.frees if k >= taken]
-        self.marks[:] = [m - taken for m in self.marks if m > taken]
+            rest = self.free_ids[done:]
+            out.extend((FREE, id) for id in rest)
+            self.stretch_freed.update(rest)
+            for pending in (self.ops, self.free_after, self.free_ids, self.marks):
+                pending.clear()
+        else:
+            del self.ops[:taken], self.free_ids[:done]
+            self.free_after = [k - taken for k in self.free_after[done:]]
+            self.marks = [m - taken for m in self.marks if m > taken]
+        self.frees_done = 0
 
     def _send(self, start: int, end: int, out: list[Instruction], through: bool) -> None:
         """Ops as they are, with the frees between them; with `through`, also those right behind the last."""
-        at = start
-        keep = []
-        for k, id in self.frees:
-            if k < end or (through and k == end):
-                if k > at:
-                    out.extend(self.ops[at:k])
-                    at = k
-                out.append((FREE, id))
-                self.stretch_freed.add(id)
-            else:
-                keep.append((k, id))
+        at, done = start, self.frees_done
+        stop = (bisect_right if through else bisect_left)(self.free_after, end, done)
+        for k, id in zip(self.free_after[done:stop], self.free_ids[done:stop]):
+            if k > at:
+                out.extend(self.ops[at:k])
+                at = k
+            out.append((FREE, id))
+        self.stretch_freed.update(self.free_ids[done:stop])
+        self.frees_done = stop
         out.extend(self.ops[at:end])
-        self.frees = keep
         self.stretch.extend(self.ops[start:end])
         if len(self.stretch) > LONGEST:
             self.stretch, self.stretch_freed, self.probed = [], set(), 0
@@ -304,10 +311,14 @@ class Tracer:
             n = trace.length
             if have > n or (have == n and final):
                 if tokens[:n] == trace.tokens:
-                    window = Window(ops[at : at + n], {id for k, id in self.frees if at < k <= at + n})
+                    first = bisect_right(self.free_after, at, self.frees_done)
+                    last = bisect_right(self.free_after, at + n, first)
+                    window = Window(ops[at : at + n], set(self.free_ids[first:last]))
                     call, rest, refused = trace.call(window)
                     if call is not None:
-                        return self._replay(trace, candidates, call, rest, at, n, out)
+                        out.extend((FREE, id) for id in self.free_ids[self.frees_done : first])
+                        self.frees_done = last
+                        return self._replay(trace, candidates, call, rest, out)
                     why = why or refused
                     self._revise(trace, window, refused)
                 else:
@@ -321,18 +332,17 @@ class Tracer:
         self.misses["a value was read" if wait else why or "diverged"] += 1
         return 0
 
-    def _replay(self, trace: Trace, among: list[Trace], call: Instruction, rest: set[int], at: int, n: int, out: list) -> int:
-        out.extend((FREE, id) for k, id in self.frees if k <= at)
+    def _replay(self, trace: Trace, among: list[Trace], call: Instruction, rest: set[int], out: list) -> int:
         out.append(call)
         out.extend((FREE, id) for id in rest)
-        self.frees = [(k, id) for k, id in self.frees if k > at + n]
         self.hits += 1
-        self.saved += n - 1
-        among.remove(trace)
-        among.append(trace)
+        self.saved += trace.length - 1
+        if among[-1] is not trace:
+            among.remove(trace)
+            among.append(trace)
         self.traces.move_to_end(trace.tokens[0])
         self.stretch, self.stretch_freed, self.probed = [], set(), 0
-        return n
+        return trace.length
 
     def _revise(self, trace: Trace, window: Window, why: str) -> None:
         """A trace that fits but for a number or a lifetime gets a sibling that fits this stretch too."""

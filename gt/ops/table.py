@@ -59,9 +59,7 @@ class Row:
     pointwise: bool = False
     view: bool = False  # the result may share memory with an input
     random: bool = False
-    extra: int = (
-        0  # this many last outputs are there for the gradient: one that nobody used has None for its own, not zeros
-    )
+    extra: int = 0  # this many last outputs are there for the gradient: one that nobody used has None for its own, not zeros
     statics: tuple[str, ...] = ()
     defaults: dict[str, Any] = field(default_factory=dict)
 

@@ -17,6 +17,7 @@ class Engine(Protocol):
 
     name: str
     device: str
+    clock: Callable[[], float]
 
     def begin(self) -> None:
         """Called once in the thread that will run kernels, in a process of its own."""

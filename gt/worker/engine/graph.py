@@ -4,7 +4,6 @@ not already there. A result that someone still holds when the graph is to run ag
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -58,7 +57,7 @@ class Graph:
         self.before = {id: j for j, id in enumerate(outs)}
 
     def _capture(self, arrays: list[torch.Tensor], numbers: tuple) -> None:
-        began = time.perf_counter()
+        began = self.engine.clock()
         self.captures += 1
         program = self.program
         dies = set(program.trace.dies)
@@ -79,7 +78,7 @@ class Graph:
             buffer.lent = True
         self.graph = graph
         self.lent = [None] * program.outs
-        self.seconds += time.perf_counter() - began
+        self.seconds += self.engine.clock() - began
 
     def _function(self) -> Callable[..., tuple]:
         """The trace over kernels that can be captured: where a number is a hole, it is a tensor on the device."""

@@ -73,6 +73,7 @@ XP = Namespace()
 class NumPyEngine:
     name = "numpy"
     device = "cpu"
+    clock = float
 
     def begin(self) -> None:
         pass

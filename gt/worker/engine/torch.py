@@ -131,6 +131,7 @@ class TorchEngine:
         self.at = torch.device(device)
         self.device = device if self.at.type == "cpu" else f"{device} {torch.cuda.get_device_name(self.at)}"
         self.xp = Namespace(self.at)
+        self.clock: Callable[[], float] = float  # the shell gives a real one
 
     def begin(self) -> None:
         torch.inference_mode().__enter__()  # for good: nothing here ever asks PyTorch for a gradient
