@@ -29,7 +29,7 @@ def unary(row: Row, a: Tensor) -> Tensor:
     id = session.next_id()
     session.emit((known.number, id, x.id))
     frame = _getframe(2)
-    while frame.f_globals["__name__"][:3] == "gt.":
+    while frame.f_globals.get("__name__", "")[:3] == "gt.":
         frame = frame.f_back
     session.origins[id & MASK] = frame.f_code, frame.f_lasti
     if len(session.code) >= session.limit:
@@ -70,7 +70,7 @@ def binary(row: Row, a: Tensor, b: Any) -> Tensor:
     id = session.next_id()
     session.emit((known.number, id, x.id, operand))
     frame = _getframe(2)
-    while frame.f_globals["__name__"][:3] == "gt.":
+    while frame.f_globals.get("__name__", "")[:3] == "gt.":
         frame = frame.f_back
     session.origins[id & MASK] = frame.f_code, frame.f_lasti
     if len(session.code) >= session.limit:
@@ -113,7 +113,7 @@ def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
     ids = [session.next_id() for _ in known.outs]
     session.emit((known.number, *ids, *values))
     frame = _getframe(2)
-    while frame.f_globals["__name__"][:3] == "gt.":
+    while frame.f_globals.get("__name__", "")[:3] == "gt.":
         frame = frame.f_back
     for id in ids:
         session.origins[id & MASK] = frame.f_code, frame.f_lasti

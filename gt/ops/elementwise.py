@@ -143,7 +143,8 @@ op("pow", shape=no_bools("raise to powers"), shard=by_axis,
    kernel=lambda xp, a, b: xp.power(a, b),
    grad=(_power_grad, _exponent_grad))  # fmt: skip
 op("floor_divide", shape=no_bools("divide"), shard=by_axis, tries=(APART, TIMES, WHOLE),
-   kernel=lambda xp, a, b: xp.floor_divide(a, b))  # fmt: skip
+   kernel=lambda xp, a, b: xp.floor_divide(a, b),
+   grad=(lambda g: g * 0.0, lambda g: g * 0.0))  # fmt: skip
 op("remainder", shape=no_bools("divide"), shard=by_axis, tries=(APART, TIMES, WHOLE),
    kernel=lambda xp, a, b: xp.remainder(a, b),
    grad=(lambda g: g, lambda g, a, b: -g * (a / b).floor()))  # fmt: skip
