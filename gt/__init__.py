@@ -27,9 +27,11 @@ int = int32  # noqa: A001
 _FROM = {
     "gt.client.autograd": ["Tensor"],
     "gt.client.default": ["connect", "disconnect", "gpu_workers", "is_connected"],
-    "gt.client.scope": ["no_grad", "enable_grad", "is_grad_enabled"],
+    "gt.client.scope": ["no_grad", "enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled"],
+    "gt.amp": ["autocast"],
+    "gt.files": ["load", "save"],
 }
-_PARTS = ["nn", "debug", "errors", "linalg", "testing"]
+_PARTS = ["amp", "autograd", "data", "debug", "errors", "func", "linalg", "nn", "optim", "testing", "utils"]
 _PLACES = {name: module for module, names in _FROM.items() for name in names}
 
 __all__ = [

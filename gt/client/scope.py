@@ -77,5 +77,30 @@ class enable_grad(grad_mode):
     """The opposite of `no_grad`, for use inside it."""
 
 
+class set_grad_enabled:
+    """`gt.set_grad_enabled(False)`: from here on, or, as a context, inside it."""
+
+    def __init__(self, mode: bool) -> None:
+        from gt.client.session import here
+
+        self.before = here()
+        HERE.scope = self.before.but(grad=bool(mode))
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        HERE.scope = self.before
+
+
+class inference_mode(grad_mode):
+    """As `no_grad`; `inference_mode(False)` changes nothing."""
+
+    wanted = False
+
+    def __init__(self, mode: Any = True, *, wanted: bool | None = None) -> None:
+        super().__init__(wanted=is_grad_enabled() if mode is False else wanted)
+
+
 def is_grad_enabled() -> bool:
     return HERE.scope is None or HERE.scope.grad

@@ -92,7 +92,17 @@ def test_a_wrong_version_or_key_is_refused_and_said_so(talk: Talk) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [Batch(1, (), []), Ask(1, "stats"), Done("c", 1), Configure({}), Bye(), Arrived("c", 1), Ack(1), Answer(1, None), Drop("c")],
+    [
+        Batch(1, (), []),
+        Ask(1, "stats"),
+        Done("c", 1),
+        Configure({}),
+        Bye(),
+        Arrived("c", 1),
+        Ack(1),
+        Answer(1, None),
+        Drop("c"),
+    ],
     ids=lambda m: type(m).__name__,
 )
 def test_a_stranger_s_message_is_dropped_and_counted(two: Talk, message: object) -> None:
@@ -103,7 +113,13 @@ def test_a_stranger_s_message_is_dropped_and_counted(two: Talk, message: object)
 
 def test_what_belongs_to_workers_is_not_taken_from_clients_nor_the_other_way(two: Talk) -> None:
     before = two.tables.dropped
-    assert two("c", Done("c", 1)) == two("c", Arrived("c", 1)) == two("w0", Batch(1, (), [])) == two("c", Run("c", 1, (), [])) == []
+    assert (
+        two("c", Done("c", 1))
+        == two("c", Arrived("c", 1))
+        == two("w0", Batch(1, (), []))
+        == two("c", Run("c", 1, (), []))
+        == []
+    )
     assert two("c", Hello(VERSION, "", "here", 7)) == [] and two("w0", Join(VERSION, "", "w", "", "", "", 1, "")) == []
     assert two.tables.dropped == before + 6
 

@@ -94,6 +94,8 @@ def op(self: Tensor, name: str, *operands: Any, **statics: Any) -> Any:
 from gt.client.functions import (  # noqa: E402
     algebra,
     creation,
+    exchange,
+    hooks,
     indexing,
     info,
     layers,
@@ -109,5 +111,5 @@ from gt.client.functions import (  # noqa: E402
     shapes,
 )
 
-__all__ = ["FUNCTIONS", "algebra", "creation", "indexing", "info", "layers", "losses", "moving", "operators", "ordering"]
+__all__ = ["FUNCTIONS", "algebra", "creation", "exchange", "hooks", "indexing", "info", "layers", "losses", "moving", "operators", "ordering"]
 __all__ += ["picking", "pointwise", "products", "reading", "reductions", "shapes"]

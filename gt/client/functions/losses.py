@@ -130,5 +130,3 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
     apart = (cosine - margin).clamp(min=0.0)
     loss = (target == 1).pick(1.0 - cosine, 0.0) + (target == -1).pick(apart, 0.0)
     return reduced(loss, reduction)
-
-
