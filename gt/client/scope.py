@@ -12,16 +12,19 @@ if TYPE_CHECKING:
 
 
 class Scope:
-    """An immutable surrounding. `kinds` is the session's table of op uses under this signal."""
+    """An immutable surrounding. `kinds` is the session's table of op uses under this signal; `origin` the user's line that
+    all ops stand for, where one line asks for many (a backward pass, an optimizer's step)."""
 
-    __slots__ = ("session", "signal", "backward", "grad", "kinds")
+    __slots__ = ("session", "signal", "backward", "grad", "kinds", "origin")
 
-    def __init__(self, session: Session, signal: str = "", backward: str = "", grad: bool = True) -> None:
-        self.session, self.signal, self.backward, self.grad = session, signal, backward, grad
+    def __init__(
+        self, session: Session, signal: str = "", backward: str = "", grad: bool = True, origin: Any = None
+    ) -> None:
+        self.session, self.signal, self.backward, self.grad, self.origin = session, signal, backward, grad, origin
         self.kinds = session.kinds_under(signal)
 
     def but(self, **changed: Any) -> Scope:
-        fields = {n: getattr(self, n) for n in ("session", "signal", "backward", "grad")}
+        fields = {n: getattr(self, n) for n in ("session", "signal", "backward", "grad", "origin")}
         return Scope(**{**fields, **changed})
 
 

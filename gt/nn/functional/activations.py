@@ -6,7 +6,7 @@ from typing import Any
 
 from gt.client.apply import apply, unary
 from gt.client.autograd import Tensor
-from gt.client.functions.operators import where
+from gt.client.functions.pointwise import where
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
 

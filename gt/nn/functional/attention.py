@@ -7,7 +7,7 @@ import math
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import ones
-from gt.client.functions.operators import where
+from gt.client.functions.pointwise import where
 from gt.nn.functional.activations import softmax
 from gt.nn.functional.basic import dropout
 from gt.ops.table import TABLE

@@ -7,7 +7,7 @@ from typing import Any
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import arange
-from gt.client.functions.operators import linear as linear
+from gt.client.functions.products import linear as linear
 from gt.client.session import here
 from gt.ops.table import TABLE
 

@@ -7,7 +7,7 @@ from typing import Any
 from gt.autograd.function import Function
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.operators import where
+from gt.client.functions.pointwise import where
 from gt.client.scope import HERE
 from gt.nn.functional.activations import log_softmax, logsigmoid
 from gt.ops.table import TABLE
