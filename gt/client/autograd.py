@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from gt.client.scope import HERE, Scope
-from gt.client.session import Handle, Known, here
+from gt.client.session import Handle, Known, here, origin
 from gt.ops.table import Row
 from gt.spec import Spec
 
@@ -56,19 +56,10 @@ class Node:
     input's gradient goes: a node, a port, a leaf tensor or None. `order` is the id of its first result, so that later ops
     have larger ones and the session still knows the line that asked for it. `hooks` are (which result, function)."""
 
-    __slots__ = ("known", "inputs", "edges", "output", "scope", "order", "hooks")
+    __slots__ = ("known", "plan", "inputs", "edges", "output", "scope", "order", "hooks")
 
-    def __init__(self, known: Known, operands: tuple, values: tuple, output: Any, scope: Scope) -> None:
-        wants = tuple([type(o) not in (float, int, bool) and o.requires_grad for o in operands])
-        plan = known.pulls.get(wants)
-        if plan is None:
-            plan = known.pulls[wants] = Plan(known, wants)
-        self.inputs: Any = [
-            o.data if kept else v if number else o.data.spec
-            for o, v, kept, number in zip(operands, values, plan.keep, plan.numbers)
-        ]
-        self.edges = [(o.node or o) if w else None for o, w in zip(operands, wants)]
-        self.known, self.scope = known, scope
+    def __init__(self, known: Known, plan: Plan, inputs: list, edges: Any, output: Any, scope: Scope) -> None:
+        self.known, self.plan, self.inputs, self.edges, self.scope = known, plan, inputs, edges, scope
         self.order = output[0].id if type(output) is list else output.id
         self.output = output if plan.keeps_output else None
         self.hooks: list[tuple[int | None, Callable]] | None = None
@@ -90,7 +81,7 @@ class Node:
                     f"the tape behind {self.name} was freed by an earlier backward(): use retain_graph=True there"
                 )
             self.inputs.restore()
-        plan: Plan = self.known.pulls[tuple([e is not None for e in self.edges])]
+        plan = self.plan
         if plan.whole:
             return self._pull_whole(g, graph)
         found: list[Tensor | None] = [None] * len(self.edges)
@@ -130,29 +121,55 @@ class Node:
 
 
 class Plan:
-    """How the gradients of one kind are found, for one choice of inputs that want them."""
+    """How the gradients of one kind are found, for one choice of inputs that want them (bit i of `mask`: input i). `fast`
+    gives [(input, gradient), ...] where the gradients themselves want none."""
 
-    __slots__ = ("pulls", "keep", "keeps_output", "numbers", "whole")
+    __slots__ = ("pulls", "keep", "keeps_output", "whole", "fast")
 
-    def __init__(self, known: Known, wants: tuple[bool, ...]) -> None:
-        row, n = known.row, len(wants)
-        self.numbers = tuple(type(s) is not Spec for s in known.kind.ins)
+    def __init__(self, known: Known, mask: int) -> None:
+        row, ins = known.row, known.kind.ins
+        tensor = [type(s) is Spec for s in ins]
         self.whole = not isinstance(row.grad, tuple)
         self.pulls: list[tuple[int, Any, list]] = []
+        self.fast: Callable[..., list] | None = None
         if self.whole:
             rest = "rest" in row.keep
-            self.keep = tuple((rest and i > 0 or "inputs" in row.keep) and not x for i, x in enumerate(self.numbers))
+            self.keep = tuple((rest and i > 0 or "inputs" in row.keep) and t for i, t in enumerate(tensor))
             self.keeps_output = "outputs" in row.keep
             return
         named: set[str] = set()
-        for i, want in enumerate(wants):
-            function = row.grad[i] if i < len(row.grad) else None
-            if want and function is not None:
+        for i, function in enumerate(row.grad[: len(ins)]):
+            if mask >> i & 1 and function is not None:
                 names = list(inspect.signature(function).parameters)
                 self.pulls.append((i, function, [_reader(row, known, name) for name in names]))
                 named.update(names)
-        self.keep = tuple(LETTERS[i] in named and not self.numbers[i] for i in range(n))
+        self.keep = tuple(LETTERS[i] in named and t for i, t in enumerate(tensor))
         self.keeps_output = "y" in named
+        self.fast = self._straight(tensor)
+
+    def _straight(self, tensor: list[bool]) -> Callable[..., list]:
+        """`pulls` as one function, as they run once for every op of every step."""
+        names: dict[str, Any] = {"T": Tensor}
+        calls = []
+        for i, function, readers in self.pulls:
+            args = []
+            for k, r in enumerate(readers):
+                if type(r) is int:
+                    args.append(f"T(x[{r}])" if tensor[r] else f"x[{r}]")
+                elif type(r) is tuple:
+                    names[f"c{i}_{k}"] = r[0]
+                    args.append(f"c{i}_{k}")
+                else:
+                    args.append("g" if r == "g" else "T(y)")
+            names[f"f{i}"] = function
+            calls.append(f"({i}, f{i}({', '.join(args)}))")
+        exec(f"def fast(g, x, y): return [{', '.join(calls)}]", names)
+        return names["fast"]
+
+
+def plan_for(known: Known, mask: int) -> Plan:
+    plan = known.pulls[mask] = Plan(known, mask)
+    return plan
 
 
 def _reader(row: Row, known: Known, name: str) -> Any:
@@ -178,7 +195,7 @@ def backward(
         walk.needed, walk.pulled = leading(roots, walk.wanted or set())
     outer = here()
     try:
-        HERE.scope = outer.but(grad=create_graph, cast=None)
+        HERE.scope = outer.but(grad=create_graph, cast=None, origin=outer.origin or origin(2))
         for root, seed in zip(roots, seeds):
             if root.requires_grad:
                 walk.deliver(root.node or root, seed)
@@ -206,6 +223,12 @@ class Walk:
         self.check: Callable | None = ANOMALY.check
 
     def deliver(self, edge: Any, g: Tensor) -> None:
+        if type(edge) is Node and self.wanted is None:
+            before = self.arrived.get(edge)
+            if before is None:
+                heappush(self.heap, (-edge.order, edge))
+            self.arrived[edge] = g if before is None else before + g
+            return
         if isinstance(edge, Tensor):
             if self.wanted is not None or getattr(edge, "hooks", None):
                 self.late[edge] = g if edge not in self.late else self.late[edge] + g
@@ -226,12 +249,23 @@ class Walk:
 
     def run(self, outer: Scope) -> None:
         heap, arrived, deliver = self.heap, self.arrived, self.deliver
+        plain = not self.graph and self.wanted is None and self.check is None
+        inside, last = HERE.scope, None
         while heap:
             node = heappop(heap)[1]
             g = arrived.pop(node)
-            under = node.scope.backward or node.scope.signal
-            if HERE.scope.signal != under:
-                HERE.scope = outer.but(grad=self.graph, signal=under, backward="", cast=None)
+            if node.scope is not last:
+                last = node.scope
+                under = last.backward or last.signal
+                if inside.signal != under:
+                    inside = HERE.scope = inside.but(signal=under, backward="")
+            if plain and type(node) is Node and node.plan.fast and type(node.inputs) is list and node.hooks is None:
+                ins, edges = node.known.kind.ins, node.edges
+                for i, grad in node.plan.fast(g, node.inputs, node.output):
+                    deliver(edges[i], grad if grad.data.spec is ins[i] else _shaped(grad, ins[i]))
+                if not self.retain:
+                    node.inputs = node.output = None
+                continue
             if node.hooks is not None:
                 g = _hooked(node.hooks, g)
             if self.wanted is not None:
@@ -329,8 +363,7 @@ def _fill(node: Node, g: Any) -> Any:
         from gt.client.functions.creation import zeros
 
         return [
-            zeros(s.shape, dtype=s.dtype) if x is None and i < main else x
-            for i, (x, s) in enumerate(zip(g, node.known.outs))
+            zeros(s.shape, dtype=s.dtype) if x is None and i < main else x for i, (x, s) in enumerate(zip(g, node.known.outs))
         ]
     return g
 

@@ -14,18 +14,21 @@ if TYPE_CHECKING:
 
 class Scope:
     """An immutable surrounding. `kinds` is the session's table of op uses under this signal and autocast: the latter has
-    its own, and no use in it that wants a cast first, so that only ops met there for the first time ask."""
+    its own, and no use in it that wants a cast first, so that only ops met there for the first time ask. `origin` is the
+    user's line that all ops stand for, where one line asks for many (a backward pass, an optimizer's step)."""
 
-    __slots__ = ("session", "signal", "backward", "grad", "cast", "kinds")
+    __slots__ = ("session", "signal", "backward", "grad", "origin", "cast", "kinds")
 
     def __init__(
-        self, session: Session, signal: str = "", backward: str = "", grad: bool = True, cast: DType | None = None
-    ) -> None:
-        self.session, self.signal, self.backward, self.grad, self.cast = session, signal, backward, grad, cast
+        self, session: Session, signal: str = "", backward: str = "", grad: bool = True, origin: Any = None,
+        cast: DType | None = None,
+    ) -> None:  # fmt: skip
+        self.session, self.signal, self.backward, self.grad = session, signal, backward, grad
+        self.origin, self.cast = origin, cast
         self.kinds = session.kinds_under(signal, cast.name if cast is not None else "")
 
     def but(self, **changed: Any) -> Scope:
-        fields = {n: getattr(self, n) for n in ("session", "signal", "backward", "grad", "cast")}
+        fields = {n: getattr(self, n) for n in ("session", "signal", "backward", "grad", "origin", "cast")}
         return Scope(**{**fields, **changed})
 
 

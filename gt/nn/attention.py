@@ -9,7 +9,6 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import full, ones, zeros
-from gt.client.functions.layers import dropout, scaled_dot_product_attention, softmax
 from gt.client.functions.products import linear
 from gt.client.functions.pointwise import where
 from gt.client.functions.shapes import cat
@@ -125,9 +124,9 @@ class MultiheadAttention(Module):
     ) -> tuple[Tensor, Tensor | None]:
         p = self.dropout if self.training else 0.0
         if not need_weights:
-            return scaled_dot_product_attention(q, k, v, mask, p, causal), None
+            return F.scaled_dot_product_attention(q, k, v, mask, p, causal), None
         scores = q * (1.0 / math.sqrt(self.head_dim)) @ k.mT
-        weights = dropout(softmax(scores if mask is None else scores + mask, -1), p)
+        weights = F.dropout(F.softmax(scores if mask is None else scores + mask, -1), p)
         return weights @ v, weights
 
 

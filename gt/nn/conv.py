@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions import layers
-from gt.client.functions.layers import _each
-from gt.client.functions.moving import pad
+from gt.nn import functional as F
+from gt.nn.functional.conv import spread
 from gt.nn.linear import begin, empty
 from gt.nn.module import Module
 
@@ -30,9 +29,9 @@ class _Conv(Module):
             raise ValueError(f"no padding_mode {padding_mode!r}: known are zeros, reflect, replicate, circular")
         n = self.axes
         self.in_channels, self.out_channels, self.groups, self.padding_mode = in_channels, out_channels, groups, padding_mode
-        self.kernel_size, self.stride, self.dilation = _each(kernel_size, n), _each(stride, n), _each(dilation, n)
-        self.padding = padding if isinstance(padding, str) else _each(padding, n)
-        self.output_padding = _each(output_padding, n)
+        self.kernel_size, self.stride, self.dilation = spread(kernel_size, n), spread(stride, n), spread(dilation, n)
+        self.padding = padding if isinstance(padding, str) else spread(padding, n)
+        self.output_padding = spread(output_padding, n)
         first, second = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
         self.weight = empty(first, second // groups, *self.kernel_size, dtype=dtype)
         self.bias = empty(out_channels, dtype=dtype) if bias else None
@@ -53,8 +52,8 @@ class _Conv(Module):
     def forward(self, input: Tensor) -> Tensor:
         padding = self.padding
         if self.padding_mode != "zeros":
-            input, padding = pad(input, self._edges(), mode=self.padding_mode), 0
-        convolve: Callable = getattr(layers, f"conv{self.axes}d")
+            input, padding = F.pad(input, self._edges(), mode=self.padding_mode), 0
+        convolve: Callable = getattr(F, f"conv{self.axes}d")
         return convolve(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
     def extra_repr(self) -> str:
@@ -108,7 +107,7 @@ class _Transpose(_Conv):
 
     def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
         extra = self.output_padding if output_size is None else self._extra(input, output_size)
-        convolve: Callable = getattr(layers, f"conv_transpose{self.axes}d")
+        convolve: Callable = getattr(F, f"conv_transpose{self.axes}d")
         return convolve(input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation)
 
     def _extra(self, input: Tensor, output_size: Any) -> tuple[int, ...]:
@@ -169,15 +168,15 @@ class _MaxPool(_Pool):
 
 
 class MaxPool1d(_MaxPool):
-    function = staticmethod(layers.max_pool1d)
+    function = staticmethod(F.max_pool1d)
 
 
 class MaxPool2d(_MaxPool):
-    function = staticmethod(layers.max_pool2d)
+    function = staticmethod(F.max_pool2d)
 
 
 class AvgPool1d(_Pool):
-    function = staticmethod(layers.avg_pool1d)
+    function = staticmethod(F.avg_pool1d)
     names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
 
     def __init__(
@@ -187,7 +186,7 @@ class AvgPool1d(_Pool):
 
 
 class AvgPool2d(_Pool):
-    function = staticmethod(layers.avg_pool2d)
+    function = staticmethod(F.avg_pool2d)
     names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
 
     def __init__(
@@ -205,8 +204,8 @@ class _Adaptive(_Pool):
 
 
 class AdaptiveAvgPool1d(_Adaptive):
-    function = staticmethod(layers.adaptive_avg_pool1d)
+    function = staticmethod(F.adaptive_avg_pool1d)
 
 
 class AdaptiveAvgPool2d(_Adaptive):
-    function = staticmethod(layers.adaptive_avg_pool2d)
+    function = staticmethod(F.adaptive_avg_pool2d)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.layers import embedding
 from gt.client.functions.creation import zeros
 from gt.client.scope import no_grad
+from gt.nn import functional as F
 from gt.nn import init
 from gt.nn.linear import empty
 from gt.nn.module import Module, Parameter
@@ -47,7 +47,7 @@ class Embedding(Module):
         return cls(*embeddings.shape, padding_idx=padding_idx, _weight=embeddings.detach(), _freeze=freeze)
 
     def forward(self, input: Tensor) -> Tensor:
-        return embedding(input, self.weight, self.padding_idx)
+        return F.embedding(input, self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"

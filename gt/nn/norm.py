@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions import layers
 from gt.client.functions.creation import full, ones, zeros
-from gt.nn.functional.drop import dropout1d, dropout2d
+from gt.nn import functional as F
 from gt.nn.module import Module, Parameter
 from gt.spec import int64
 
@@ -26,7 +25,7 @@ class LayerNorm(Module):
         self.bias = Parameter(zeros(*self.normalized_shape, dtype=dtype)) if elementwise_affine and bias else None
 
     def forward(self, input: Tensor) -> Tensor:
-        return layers.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
@@ -45,7 +44,7 @@ class RMSNorm(Module):
         self.weight = Parameter(ones(*self.normalized_shape, dtype=dtype)) if elementwise_affine else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return layers.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
@@ -65,7 +64,7 @@ class GroupNorm(Module):
         self.bias = Parameter(zeros(num_channels, dtype=dtype)) if affine else None
 
     def forward(self, input: Tensor) -> Tensor:
-        return layers.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
@@ -105,7 +104,7 @@ class _BatchNorm(Module):
         training = self.training or self.running_mean is None
         keep = self.training and self.track_running_stats
         mean, var = (self.running_mean, self.running_var) if keep or not training else (None, None)
-        return layers.batch_norm(input, mean, var, self.weight, self.bias, training, momentum, self.eps)
+        return F.batch_norm(input, mean, var, self.weight, self.bias, training, momentum, self.eps)
 
     def extra_repr(self) -> str:
         return (
@@ -133,7 +132,7 @@ class BatchNorm3d(_BatchNorm):
 
 
 class _Dropout(Module):
-    function: Any = staticmethod(layers.dropout)
+    function: Any = staticmethod(F.dropout)
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
@@ -155,10 +154,10 @@ class Dropout(_Dropout):
 class Dropout1d(_Dropout):
     """Whole channels of (batch, channels, length) set to zero when training."""
 
-    function = staticmethod(dropout1d)
+    function = staticmethod(F.dropout1d)
 
 
 class Dropout2d(_Dropout):
     """Whole channels of (batch, channels, height, width) set to zero when training."""
 
-    function = staticmethod(dropout2d)
+    function = staticmethod(F.dropout2d)

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from gt.errors import ProtocolError
@@ -58,9 +59,7 @@ class Row:
     pointwise: bool = False
     view: bool = False  # the result may share memory with an input
     random: bool = False
-    extra: int = (
-        0  # this many last outputs are there for the gradient: one that nobody used has None for its own, not zeros
-    )
+    extra: int = 0  # this many last outputs are there for the gradient: one that nobody used has None for its own, not zeros
     autocast: str = ""  # under autocast its floats become "low" (the dtype asked for) or "high" (float32)
     statics: tuple[str, ...] = ()
     defaults: dict[str, Any] = field(default_factory=dict)
@@ -134,6 +133,16 @@ def infer(row: Row, ins: tuple[Operand, ...], statics: tuple, signal: str = "") 
     """The kind of an op on these operands; raises what the user should read when they do not fit."""
     outs = row.shape(*ins, **dict(zip(row.statics, statics)))
     return Kind(row, ins, statics, outs if type(outs) is tuple else (outs,), signal)
+
+
+@cache
+def arity(row: Row) -> tuple[int, int | None]:
+    """How many operands an op has, at least and at most (None: any number), as its kernel says."""
+    if row.kernel is None:
+        return 0, None
+    places = list(inspect.signature(row.kernel).parameters.values())[1:]
+    named = [p for p in places if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
+    return len(named), None if any(p.kind is p.VAR_POSITIONAL for p in places) else len(named)
 
 
 def row(name: str) -> Row:

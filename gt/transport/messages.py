@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from gt.errors import ProtocolError
-from gt.ops.table import Kind, WireSpec, freeze, infer, row, spec_in, spec_out
+from gt.ops.table import Kind, WireSpec, arity, freeze, infer, row, spec_in, spec_out
+from gt.spec import Spec
 
 VERSION = 1
 FREE = 0  # the kind of the instruction (FREE, id)
@@ -40,12 +41,32 @@ def kind_out(number: int, kind: Kind) -> KindDef:
 def kind_in(definition: KindDef) -> Kind:
     """The kind a definition means; its shapes are inferred again, so that a false one is found here."""
     r, statics = row(definition.op), freeze(definition.statics)
-    if len(statics) != len(r.statics):
+    if not isinstance(statics, tuple) or len(statics) != len(r.statics):
         raise ProtocolError(f"{r} has statics {r.statics}, not {statics}")
+    least, most = arity(r)
+    if len(definition.ins) < least or (most is not None and len(definition.ins) > most):
+        raise ProtocolError(f"{r} has {least} operands, not {len(definition.ins)}")
     try:
-        return infer(r, tuple(map(spec_in, definition.ins)), statics, definition.signal)
-    except (TypeError, ValueError, IndexError, KeyError, AttributeError) as wrong:
+        kind = infer(r, tuple(map(spec_in, definition.ins)), statics, definition.signal)
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError) as wrong:
         raise ProtocolError(f"{r} cannot be used so: {wrong}") from wrong
+    for out in kind.outs:
+        if not isinstance(out, Spec) or not all(type(d) is int and d >= 0 for d in out.shape):
+            raise ProtocolError(f"{r} cannot make {out}")
+    return kind
+
+
+class TraceDef(msgspec.Struct, frozen=True, array_like=True):
+    """A stretch of instructions that is called by one: `(number, *results, *inputs, *numbers for the holes)`. The body's ids
+    are registers, the inputs' first, from 1; `outs` are the registers of the results; a hole is (index in the body, index in
+    that instruction); `dies` are the inputs that end with the call."""
+
+    number: int
+    inputs: int
+    body: list[Instruction]
+    outs: tuple[int, ...]
+    holes: tuple[tuple[int, int], ...] = ()
+    dies: tuple[int, ...] = ()
 
 
 class Peer(msgspec.Struct, frozen=True, array_like=True):
@@ -84,6 +105,8 @@ class Batch(Message, frozen=True, tag=3):
     gets: tuple[tuple[int, int, WireSpec], ...] = ()
     ack: bool = False
     forget: int = 0
+    traces: tuple[TraceDef, ...] = ()
+    drops: tuple[int, ...] = ()  # traces that will not be called again
 
 
 class Ack(Message, frozen=True, tag=4):
@@ -167,6 +190,8 @@ class Run(Message, frozen=True, tag=12):
     gets: tuple[Fetch, ...] = ()
     ack: bool = False
     forget: int = 0
+    traces: tuple[TraceDef, ...] = ()
+    drops: tuple[int, ...] = ()
 
 
 class Done(Message, frozen=True, tag=13):
@@ -247,7 +272,7 @@ def decode(data: bytes | memoryview) -> Any:
         raise ProtocolError(f"a message of {len(data)} bytes is over the limit of {LIMIT}")
     try:
         return _decoder.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as wrong:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as wrong:  # a ValueError: text that is not UTF-8
         raise ProtocolError(str(wrong)) from wrong
 
 

@@ -98,7 +98,6 @@ from gt.client.functions import (  # noqa: E402
     hooks,
     indexing,
     info,
-    layers,
     moving,
     operators,
     ordering,
@@ -108,7 +107,8 @@ from gt.client.functions import (  # noqa: E402
     reading,
     reductions,
     shapes,
+    shares,
 )
 
-__all__ = ["FUNCTIONS", "algebra", "creation", "exchange", "hooks", "indexing", "info", "layers", "moving", "operators"]
-__all__ += ["ordering", "picking", "pointwise", "products", "reading", "reductions", "shapes"]
+__all__ = ["FUNCTIONS", "algebra", "creation", "exchange", "hooks", "indexing", "info", "moving", "operators", "ordering"]
+__all__ += ["picking", "pointwise", "products", "reading", "reductions", "shapes", "shares"]

@@ -150,5 +150,11 @@ def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bo
     return self if want is self.data.spec.dtype else apply(TABLE["cast"], (self,), (want.code,))
 
 
+@method
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """This tensor in another one's dtype."""
+    return to(self, other.dtype)
+
+
 _T.type = to
 _T.astype = to

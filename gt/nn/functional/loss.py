@@ -9,7 +9,7 @@ from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.pointwise import where
 from gt.client.scope import HERE
-from gt.client.functions.layers import log_softmax, logsigmoid
+from gt.nn.functional.activations import log_softmax, logsigmoid
 from gt.ops.table import TABLE
 from gt.spec import float32
 

@@ -20,6 +20,23 @@ NUMBERS = {"add", "sub", "mul", "div", "pow", "floor_divide", "remainder", "fmod
            "lerp"}  # fmt: skip
 
 
+def _weight_grad(g: Array, x: Array) -> Array:
+    return torch.mm(g.t(), x) if g.ndim == 2 else torch.mm(g.flatten(0, -2).t(), x.flatten(0, -2))
+
+
+def _pow_grad(g: Array, a: Array, b: Any) -> Array:
+    return torch.mul(g, a).mul_(2) if b == 2 else g * a.pow(b - 1).mul_(b) if b else g * 0.0
+
+
+def _spread_out(g: Array, *scale: Any, shape: Any, axis: Any, keepdims: bool) -> Array:
+    if scale:
+        g = g * scale[0]
+    if not keepdims and g.ndim:
+        for i in axis:
+            g = g.unsqueeze(i)
+    return g.expand(shape)
+
+
 def _sum(a: Array, *, axis: Any, keepdims: bool) -> Array:
     return a.sum(dim=axis, keepdim=keepdims) if a.ndim else a.sum()
 
@@ -108,6 +125,9 @@ OWN: dict[str, Callable[..., Any]] = {
     "addcdiv": lambda a, b, c, value: torch.addcdiv(a, b, c, value=value),
     "maximum": _maximum,
     "minimum": _minimum,
+    "linear_weight_grad": _weight_grad,
+    "pow_grad": _pow_grad,
+    "spread": _spread_out,
     "relu_grad": lambda g, y: aten.threshold_backward(g, y, 0),
     "sigmoid_grad": aten.sigmoid_backward.default,
     "tanh_grad": aten.tanh_backward.default,
@@ -147,9 +167,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "median": _with_places(torch.median),
     "cumsum": lambda a, *, axis: torch.cumsum(a, axis),
     "cumprod": lambda a, *, axis: torch.cumprod(a, axis),
-    "searchsorted": lambda edges, values, *, right: torch.searchsorted(
-        edges.contiguous(), values.contiguous(), right=right
-    ),
+    "searchsorted": lambda edges, values, *, right: torch.searchsorted(edges.contiguous(), values.contiguous(), right=right),
     "gather": lambda a, index, *, axis: torch.gather(a, axis, index),
     "gather_grad": _gather_grad,
     "scatter": lambda a, index, source, *, axis: torch.scatter(a, axis, index, source),
@@ -161,9 +179,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "index_grad": _index_grad,
     "index_put": _index_put,
     "embedding": lambda w, index, *, padding: aten.embedding(w, index),
-    "embedding_grad": lambda g, index, *, shape, padding: aten.embedding_dense_backward(
-        g, index, shape[0], padding, False
-    ),
+    "embedding_grad": lambda g, index, *, shape, padding: aten.embedding_dense_backward(g, index, shape[0], padding, False),
     "softmax": lambda a, *, axis: aten._softmax(a, axis, False),
     "softmax_grad": lambda g, y, *, axis: aten._softmax_backward_data(g, y, axis, y.dtype),
     "log_softmax": lambda a, *, axis: aten._log_softmax(a, axis, False),
