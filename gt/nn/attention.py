@@ -9,8 +9,8 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import full, ones, zeros
-from gt.client.functions.products import linear
 from gt.client.functions.pointwise import where
+from gt.client.functions.products import linear
 from gt.client.functions.shapes import cat
 from gt.nn import functional as F
 from gt.nn import init

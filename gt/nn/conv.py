@@ -97,7 +97,8 @@ class _Transpose(_Conv):
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-        groups: int = 1, bias: bool = True, dilation: Any = 1, padding_mode: str = "zeros", device: Any = None, dtype: Any = None,
+        groups: int = 1, bias: bool = True, dilation: Any = 1, padding_mode: str = "zeros", device: Any = None,
+        dtype: Any = None,
     ) -> None:  # fmt: skip
         if padding_mode != "zeros":
             raise ValueError("a transposed convolution pads with zeros only")

@@ -13,7 +13,9 @@ from gt.nn.module import Module
 class _Loss(Module):
     weight: Any
 
-    def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean", weight: Tensor | None = None) -> None:
+    def __init__(
+        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean", weight: Tensor | None = None
+    ) -> None:
         super().__init__()
         self.reduction = _reduction(size_average, reduce, reduction)
         if weight is not None:

@@ -277,11 +277,9 @@ class OneCycleLR(LRScheduler):
         step, group = self.last_epoch, self.optimizer.param_groups[i]
         if step > self.total_steps:
             raise ValueError(f"step {step} of a schedule of {self.total_steps}")
-        begin = 0.0
-        for end, *names in self.phases:
-            if step <= end or end == self.phases[-1][0]:
-                break
-            begin = end
+        at = next((i for i, phase in enumerate(self.phases) if step <= phase[0]), len(self.phases) - 1)
+        begin = self.phases[at - 1][0] if at else 0.0
+        end, *names = self.phases[at]
         share = (step - begin) / (end - begin)
         if self.cycle_momentum:
             moved = self._between(group[names[2]], group[names[3]], share)
