@@ -10,15 +10,16 @@ static GT_INLINE float least(float a, float b) { return __builtin_fminf(a, b); }
 static GT_INLINE double least(double a, double b) { return __builtin_fmin(a, b); }
 #endif
 
-// exp(-a) for a above about -87 (float) or -700 (double), and not below exp(-87) or exp(-700). exp(-a) = 2^n * exp(-q) with |q| <= ln(2)/2: adding
-// 1.5 * 2^23 (2^52) rounds to the integer n and leaves it in the low bits, from where a shift puts it in the exponent.
-static GT_INLINE float exp_minus(float a) {
+// exp(-(a + rest)) for small rest and a above -88 (float) or -708 (double); what is under exp(-87) or exp(-700) is cut
+// off there. exp(-a) = 2^n * exp(-q) with |q| <= ln(2) / 2: adding 1.5 * 2^23 (2^52) rounds to the integer n and leaves
+// it in the low bits, from where a shift puts it in the exponent.
+static GT_INLINE float exp_minus(float a, float rest = 0.0f) {
     constexpr float magic = 12582912.0f;
     a = least(a, 87.0f);
     float z = magic - a * 1.44269504f;
     float n = z - magic;
     float q = a + n * 0.693147182f;
-    q = q + n * -1.90465421e-9f;
+    q = q + n * -1.90465421e-9f + rest;
     float q2 = q * q;
     float low = 1.0f - q, mid = 0.499992006f + q * -0.166671313f, high = 0.0418946114f + q * -0.0083122433f;
     float p = low + q2 * (mid + q2 * high);
@@ -58,7 +59,7 @@ struct Silu {
 // gelu's tanh form is x * sigmoid(2u): 0.5 * (1 + tanh(u)) with u = sqrt(2/pi) * (x + 0.044715 x^3).
 struct GeluTanh {
     template <class C>
-    static GT_INLINE C twice_u(C x) { return x * (C(1.5957691216057308) + C(0.07135481627159865) * (x * x)); }
+    static GT_INLINE C twice_u(C x) { return x * (C(1.5957691216057308) + C(0.07135481627260025) * (x * x)); }
     static GT_INLINE float of(float x) { return gate(x, twice_u(x), -10.02f); }
     static GT_INLINE double of(double x) { return gate(x, twice_u(x), -21.1); }
 };
@@ -81,11 +82,11 @@ struct GeluErf {
         p = p * s - 0.166030522527f;
         p = p * s - 0.0927638186159f;
         p = p * s + 1.27697838271f;
-        // The exponential would multiply the square's rounding error by the square, so its low half is kept: exact
-        // products of a's upper and lower 12 bits.
+        // The exponential would multiply the square's rounding error by the square. The square of a's upper 12 bits
+        // is exact, and what is left is added where the argument has become small.
         float upper = bits<float>(bits<uint32_t>(a) & 0xfffff000u), lower = a - upper;
-        float high = upper * upper, low = lower * (a + upper);
-        float e = exp_minus(0.5f * high) * (1.0f - 0.5f * low);
+        float high = upper * upper;
+        float e = exp_minus(0.5f * high, 0.5f * lower * (a + upper));
         float rest = unless(high > 174.0f, 0.5f * a * e * p / (1.0f + 2.0f * t));
         return unless(x < 0.0f, x) - rest;
     }
