@@ -31,7 +31,13 @@ def gelu_form(approximate: str) -> str:
     raise ValueError(f"gelu's approximate must be 'tanh' or 'none', not {approximate!r}")
 
 
+def _lies_on_gpu(backend: Backend, x: Any) -> bool:
+    return backend.name == "cuda" and bool(getattr(x, "is_cuda", False))
+
+
 def _elementwise(backend: Backend, op: str, kernel: str, x: Any, out: Any) -> Any:
+    if _lies_on_gpu(backend, x):
+        return backend.elementwise_there(op, kernel, x, out)
     source = plain(x, f"{op}'s x")
     _supported(backend, op, source.dtype)
     raw = source.raw
@@ -55,10 +61,12 @@ def _elementwise(backend: Backend, op: str, kernel: str, x: Any, out: Any) -> An
 
 
 def rms_norm(backend: Backend, x: Any, weight: Any, eps: float = 1e-6, out: Any = None) -> Any:
+    eps = _eps(eps)
+    if _lies_on_gpu(backend, x):
+        return backend.rms_norm_there(x, weight, eps, out)
     source = plain(x, "rms_norm's x")
     _supported(backend, "rms_norm", source.dtype)
     scale = _weight(weight, source)
-    eps = _eps(eps)
     raw = source.raw
     target = None if out is None else _target("rms_norm", out, source)
     flat = contiguous(raw.copy() if target is not None and _apart(raw, target.raw) else raw)
