@@ -1,4 +1,4 @@
-"""rms_norm, silu and gelu on the OpenCL backend, whatever `gt.tensor_ops` would choose. Raises where it is not available."""
+"""rms_norm, silu and gelu on the OpenCL backend, whatever `gt.tensor_ops` chooses. Calls raise where it is missing."""
 
 from typing import Any
 

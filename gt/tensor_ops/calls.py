@@ -108,7 +108,7 @@ def _weight(weight: Any, source: Plain) -> np.ndarray:
 def _eps(eps: Any) -> float:
     if isinstance(eps, bool) or not isinstance(eps, int | float | np.number):
         raise TypeError(f"rms_norm's eps must be a number, not {type(eps).__name__}")
-    if not (0 <= eps and math.isfinite(eps)):
+    if not (eps >= 0 and math.isfinite(eps)):
         raise ValueError(f"rms_norm's eps must be finite and not negative, and is {eps}")
     return float(eps)
 

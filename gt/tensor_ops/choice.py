@@ -1,4 +1,4 @@
-"""Which backend a call runs on: what was set, the environment, backend.json, what is available, and the input's size."""
+"""Which backend a call runs on: by what was set, environment, backend.json, availability and the input's size."""
 
 import importlib
 import os

@@ -13,9 +13,8 @@ import tempfile
 from pathlib import Path
 
 SOURCE = Path(__file__).parent / "kernels.cpp"
-FLAGS = (
-    "-std=c++17 -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast -shared -fPIC -pthread -fvisibility=default"
-).split()
+FLAGS = ["-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"]
+FLAGS += ["-shared", "-fPIC", "-pthread"]
 SECONDS = 120
 
 
