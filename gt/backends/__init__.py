@@ -105,7 +105,7 @@ class Registry:
     def info(self, asked: str) -> dict[str, Any]:
         row, outcome, reason = self.rows[self.name(asked)], self.outcome(asked), self.reason(asked)
         found = outcome if isinstance(outcome, Found) else None
-        test = {"passed": reason is None, "max_abs_err": None, "seconds": None}
+        test: dict[str, Any] = {"passed": reason is None, "max_abs_err": None, "seconds": None}
         if found:
             test |= {"max_abs_err": found.max_abs_err, "seconds": found.seconds}
         return {
@@ -155,7 +155,7 @@ def get_backend_info(name: str) -> dict[str, Any]:
 
 
 def list_backends(verbose: bool = False) -> list[dict[str, Any]]:
-    """Print a table of all backends, with `verbose` their devices too, and return what get_backend_info says of each."""
+    """Print a table of all backends, with `verbose` their devices too; returns get_backend_info of each."""
     from gt.backends.table import show
 
     rows = [_registry.info(name) for name in _registry.rows]

@@ -1,5 +1,6 @@
 """Outcomes of slow probes, kept between processes for as long as the library, the CPU and the probe stay the same."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -23,10 +24,8 @@ def remembered(name: str, package: str, probe: Callable[[], Outcome]) -> Outcome
     except (OSError, ValueError, TypeError, KeyError):
         pass
     outcome = probe()
-    try:
+    with contextlib.suppress(OSError):
         _write(path, json.dumps(asdict(outcome)))
-    except OSError:
-        pass
     return outcome
 
 

@@ -89,8 +89,8 @@ def opencl() -> Outcome:
 
     def facts() -> tuple[str, str, int, int, int]:
         info = backend.get_opencl_info()
-        library = f"{info['platform']}, {info['device_type']} {info['device']}"
-        return library, info["version"], info["compute_units"], info["max_memory"], info["max_shared_memory"]
+        library = f"{info['platform']} on a {info['device_type']}"
+        return library, info["driver"], info["compute_units"], info["max_memory"], info["max_shared_memory"]
 
     return _ours(backend, facts)
 

@@ -5,31 +5,35 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-_SHORT = ("backend", "available", "library", "why not / what it runs")
-_LONG = (*_SHORT, "devices", "units", "memory", "dtypes", "self-test")
 
-
-def cells(row: dict[str, Any], verbose: bool) -> list[str]:
+def cells(row: dict[str, Any]) -> list[str]:
     library = f"{row['library']} {row['library_version']}" if row["library"] else "-"
-    short = [row["name"], "yes" if row["available"] else "no", library, row["reason"] or row["executes"]]
-    if not verbose:
-        return short
+    return [row["name"], "yes" if row["available"] else "no", library, row["reason"] or row["executes"]]
+
+
+def details(row: dict[str, Any]) -> str:
+    if not row["library"]:
+        return ""
     test = row["self_test"]
-    error = "-" if test["max_abs_err"] is None else f"error {test['max_abs_err']:.1e}, {test['seconds']:.3f} s"
-    memory = f"{row['max_memory'] / 2**30:.1f} GiB" if row["max_memory"] else "-"
-    return [*short, str(row["device_count"]), str(row["compute_units"]), memory, ", ".join(row["dtypes"]) or "-", error]
+    capability = f", compute capability {row['compute_capability'] / 10}" if row["compute_capability"] else ""
+    memory = f"{row['compute_units']} units, {row['max_memory'] / 2**30:.1f} GiB"
+    return (
+        f"\n{row['device_count']} device(s), {memory}{capability}\n{', '.join(row['dtypes'])}"
+        f"\nself-test: off by {test['max_abs_err']:.1e} in {test['seconds']:.3f} s"
+    )
 
 
 def show(rows: list[dict[str, Any]], verbose: bool = False) -> None:
-    table = Table(*(_LONG if verbose else _SHORT))
+    table = Table("backend", "available", "library", "what it runs, or why not", show_lines=verbose)
     for row in rows:
-        table.add_row(*cells(row, verbose), style=None if row["available"] else "dim")
+        *head, what = cells(row)
+        table.add_row(*head, what + details(row) if verbose else what, style=None if row["available"] else "dim")
     Console().print(table)
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     lines = ["| Backend | Name | Available | Library | Runs, or why not |", "| --- | --- | --- | --- | --- |"]
     for row in rows:
-        name, available, library, what = cells(row, verbose=False)
+        name, available, library, what = cells(row)
         lines.append(f"| `{name}` | {row['display_name']} | {available} | {library} | {what} |")
     return "\n".join(lines)

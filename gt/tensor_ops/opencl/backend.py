@@ -137,6 +137,7 @@ def get_opencl_info() -> dict[str, Any]:
     return {
         "platform": on.device.platform.name.strip(),
         "version": on.device.version.strip(),
+        "driver": on.device.driver_version.strip(),
         "device": on.device.name.strip(),
         "device_type": "CPU" if on.is_cpu else "GPU" if on.device.type & on.cl.device_type.GPU else "ACCELERATOR",
         "compute_units": on.device.max_compute_units,
