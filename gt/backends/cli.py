@@ -21,7 +21,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="command")
     commands.add_parser("test-capabilities", help="what this machine has to build on").set_defaults(run=capabilities)
     build = commands.add_parser("build", help="compile kernels and test them")
-    build.add_argument("names", nargs="*", choices=["cpp", "cuda", "opencl", []], help="all where none is named")
+    build.add_argument("names", nargs="*", choices=["cpp", "cuda", "opencl"], help="all where none is named")
     build.set_defaults(run=build_kernels)
     _add_configure(commands.add_parser("configure", help="show or change backend.json"))
     measure = commands.add_parser("benchmark", help="build, test and measure every backend")

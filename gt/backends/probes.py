@@ -10,6 +10,7 @@ import platform
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,12 @@ def openmp() -> Outcome:
 def cpp() -> Outcome:
     from gt.tensor_ops.cpp import backend
 
-    return _ours(backend, lambda: ("GT's C++ kernels", "1", cpu_count(), host_memory(), 0))
+    def facts() -> tuple[str, str, int, int, int]:
+        info = backend.get_optimization_info()
+        build = Path(info["library"]).stem.removeprefix("kernels-")[:8]
+        return f"GT's kernels for {info['instruction_set']}, build", build, info["threads"], host_memory(), 0
+
+    return _ours(backend, facts)
 
 
 def opencl() -> Outcome:

@@ -46,7 +46,7 @@ static GT_INLINE double exp_minus(double a) {
 static GT_INLINE float unless(bool zero, float x) { return bits<float>(bits<int32_t>(x) & (int32_t(zero) - 1)); }
 static GT_INLINE double unless(bool zero, double x) { return bits<double>(bits<int64_t>(x) & (int64_t(zero) - 1)); }
 
-// x * sigmoid(a). Below the edge exp(-a) would overflow; the result there is under 5e-37 (float) or 1e-301 (double)
+// x * sigmoid(a). Below the edge exp(-a) would overflow; the result there is under 6e-37 (float) or 1e-301 (double)
 // and is returned as zero.
 template <class C>
 static GT_INLINE C gate(C x, C a, C edge) { return unless(x < edge, x / (C(1) + exp_minus(a))); }

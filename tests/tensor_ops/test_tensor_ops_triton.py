@@ -1,0 +1,62 @@
+"""The Triton kernels' maths on the CPU, through Triton's interpreter, in a process where it is switched on."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CODE = """
+import warnings
+warnings.simplefilter("ignore")  # NumPy under the interpreter remarks on infinities
+import numpy as np, torch, tensor_ops_oracle as oracle
+from gt.tensor_ops.cuda import kernels
+
+def check(name, got, want, dtype, limit):
+    error = oracle.ulps(got.double().numpy(), want, dtype)
+    assert error <= limit, f"{name} {dtype}: {error} ulps"
+
+special = torch.tensor([float("nan"), float("inf"), -float("inf"), -1e4, 0.0, -0.0, -88.5, 3e4])
+rights = {"silu": oracle.silu, "gelu_tanh": oracle.gelu_tanh, "gelu_erf": oracle.gelu_erf}
+limits = {"silu": 8, "gelu_tanh": 300, "gelu_erf": 16}
+for dtype in ("float32", "float64", "float16", "bfloat16"):
+    x = torch.cat([torch.linspace(-9.9, 12, 4095), special]).to(getattr(torch, dtype))
+    for op, right in rights.items():
+        y = torch.empty_like(x)
+        kernels.run_elementwise(op, x, y, dtype == "float64")
+        if dtype == "float64":
+            # float64 is held to its absolute error: the interpreter's erf and NumPy's exp bound the relative one
+            near = np.allclose(y.numpy(), right(x.numpy()), rtol=1e-13, atol=1e-15, equal_nan=True)
+            assert near, op
+        else:
+            check(op, y, right(x.double().numpy()), dtype, limits[op] if dtype == "float32" else 1)
+    for columns in (1, 17, 1000, 20000):
+        x = torch.randn(3, columns, generator=torch.Generator().manual_seed(columns)).to(getattr(torch, dtype))
+        w = torch.linspace(0.5, 1.5, columns).to(torch.float64 if dtype == "float64" else torch.float32)
+        y = torch.empty_like(x)
+        kernels.run_rms_norm(x, w, y, 1e-6, dtype == "float64")
+        check("rms_norm", y, oracle.rms_norm(x.double().numpy(), w.numpy(), 1e-6), dtype, {"float32": 8, "float64": 8}.get(dtype, 1))
+for scale in (1e30, 1e-30):
+    x, w = torch.randn(2, 300) * scale, torch.ones(300)
+    y = torch.empty_like(x)
+    kernels.run_rms_norm(x, w, y, 0.0, False)
+    check("rms_norm", y, oracle.rms_norm(x.double().numpy(), w.numpy(), 0.0), "float32", 8)
+x = torch.ones(2, 20)
+x[0, 3] = float("inf")
+y = torch.empty_like(x)
+kernels.run_rms_norm(x, torch.ones(20), y, 1e-6, False)
+assert torch.isnan(y[0, 3]) and (y[0, :3] == 0).all() and (y[1] != 0).all()
+print("right")
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_the_kernels_are_right_under_the_interpreter():
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    path = [str(Path(__file__).parent), str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(path)
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, env=environment, check=False)
+    assert done.stdout.strip() == "right", done.stderr
