@@ -12,14 +12,15 @@ static GT_INLINE double least(double a, double b) { return __builtin_fmin(a, b);
 
 // exp(-(a + rest)) for small rest and a above -88 (float) or -708 (double); what is under exp(-87) or exp(-700) is cut
 // off there. exp(-a) = 2^n * exp(-q) with |q| <= ln(2) / 2: adding 1.5 * 2^23 (2^52) rounds to the integer n and leaves
-// it in the low bits, from where a shift puts it in the exponent.
+// it in the low bits, from where a shift puts it in the exponent. ln(2) is cut where its products with n are exact,
+// since not every CPU has a fused multiply-add.
 static GT_INLINE float exp_minus(float a, float rest = 0.0f) {
     constexpr float magic = 12582912.0f;
     a = least(a, 87.0f);
     float z = magic - a * 1.44269504f;
     float n = z - magic;
-    float q = a + n * 0.693147182f;
-    q = q + n * -1.90465421e-9f + rest;
+    float q = a + n * 0.693359375f;
+    q = q + n * -2.12194440e-4f + rest;
     float q2 = q * q;
     float low = 1.0f - q, mid = 0.499992006f + q * -0.166671313f, high = 0.0418946114f + q * -0.0083122433f;
     float p = low + q2 * (mid + q2 * high);
@@ -31,8 +32,8 @@ static GT_INLINE double exp_minus(double a) {
     a = least(a, 700.0);
     double z = magic - a * 1.4426950408889634;
     double n = z - magic;
-    double q = a + n * 0.6931471805599453;
-    q = q + n * 2.3190468138462996e-17;
+    double q = a + n * 6.93147180369123816490e-01;
+    q = q + n * 1.90821492927058770002e-10;
     double q2 = q * q, q4 = q2 * q2;
     double c0 = 0.5 + q * -0.1666666666666668516, c2 = 0.041666666666666034577 + q * -0.0083333333333156951363;
     double c4 = 0.00138888888891343549 + q * -0.00019841269899744212689;
