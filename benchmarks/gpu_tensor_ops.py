@@ -33,11 +33,11 @@ def measure() -> list[dict[str, Any]]:
     if reason := choice.process.reason("cuda"):
         raise SystemExit(f"no CUDA backend: {reason}")
     cuda = choice.module("cuda")
+    functional = torch.nn.functional
     results = []
     for dtype in (torch.float32, torch.bfloat16):
         x = torch.randn(GIB // dtype.itemsize // COLUMNS, COLUMNS, device="cuda", dtype=dtype)
         weight, out = torch.ones(COLUMNS, device="cuda", dtype=dtype), torch.empty_like(x)
-        functional = torch.nn.functional
         runs: dict[str, Callable[[], Any]] = {
             "copy": lambda x=x, out=out: out.copy_(x),
             "silu": lambda x=x, out=out: calls.silu(cuda, x, out),

@@ -5,6 +5,7 @@ using Compute = std::conditional_t<std::is_same<T, double>::value, double, float
 
 constexpr size_t kLanes = 16;   // independent partial results: four NEON, two AVX2 or one AVX-512 register of floats
 constexpr size_t kBlock = 512;  // elements widened to float at a time
+constexpr size_t kStride = 256; // elements scaled between two calls for the next row
 
 template <class Op, class C>
 static GT_INLINE void block(const C* x, C* y, size_t n) {
@@ -98,8 +99,13 @@ static void rms_rows(const void* from, const void* weight, void* to, size_t begi
             continue;
         }
         C scale = C(1.0 / std::sqrt(mean));
+        // The row is in the cache by now, so memory would idle while it is scaled: the next row is called for.
+        for (size_t at = 0; at < n; at += kStride) {
+            size_t stop = n - at < kStride ? n : at + kStride;
+            for (size_t i = at; i < stop; i += 64 / sizeof(T)) __builtin_prefetch(x + n + i);
 #pragma GCC ivdep
-        for (size_t i = 0; i < n; ++i) y[i] = Narrow<T>::from(widen(x[i]) * scale * w[i]);
+            for (size_t i = at; i < stop; ++i) y[i] = Narrow<T>::from(widen(x[i]) * scale * w[i]);
+        }
     }
 }
 

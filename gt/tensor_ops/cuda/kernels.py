@@ -8,8 +8,10 @@ from typing import Any
 
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice
 
 BLOCK = 4096
+OPTIONS = {"enable_fp_fusion": True}  # said aloud, since Triton's default is about to change and warns of it
 WHOLE_ROW = 16384  # longer rows do not fit a program's registers and are read in pieces
 
 
@@ -59,7 +61,7 @@ def erf_form(x):
 
 
 @triton.jit
-def elementwise(x_ptr, y_ptr, count, op: tl.constexpr, wide: tl.constexpr, block: tl.constexpr):
+def elementwise(x_ptr, y_ptr, count, op: tl.constexpr, wide: tl.constexpr, block: tl.constexpr, on_cpu: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     inside = at < count
     x = tl.load(x_ptr + at, mask=inside)
@@ -71,7 +73,12 @@ def elementwise(x_ptr, y_ptr, count, op: tl.constexpr, wide: tl.constexpr, block
         a = x * (1.5957691216057308 + 0.07135481627260025 * (x * x))
         y = gate(x, a, -21.1 if wide else -10.02, wide)
     elif wide:
-        y = tl.where(x < -40.0, 0.0, 0.5 * x * (1.0 + tl.erf(x * 0.70710678118654752)))
+        # The interpreter has no libdevice; 1 + erf loses the tail, where erfc does not.
+        if on_cpu:
+            tail = 1.0 + tl.erf(x * 0.70710678118654752)
+        else:
+            tail = libdevice.erfc(x * -0.70710678118654752)
+        y = tl.where(x < -40.0, 0.0, 0.5 * x * tail)
     else:
         y = erf_form(x)
     tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
@@ -125,7 +132,8 @@ def rms_long_row(x_ptr, w_ptr, y_ptr, columns, root: tl.constexpr, wide: tl.cons
 
 def run_elementwise(op: str, x: Any, out: Any, wide: bool) -> None:
     """x and out are contiguous torch tensors of one dtype on one device."""
-    elementwise[(triton.cdiv(x.numel(), BLOCK),)](x, out, x.numel(), op, wide, BLOCK, num_warps=8)
+    grid = (triton.cdiv(x.numel(), BLOCK),)
+    elementwise[grid](x, out, x.numel(), op, wide, BLOCK, not x.is_cuda, num_warps=8, **OPTIONS)
 
 
 def run_rms_norm(x: Any, weight: Any, out: Any, eps: float, wide: bool) -> None:
@@ -137,4 +145,4 @@ def run_rms_norm(x: Any, weight: Any, out: Any, eps: float, wide: bool) -> None:
     kernel = rms_row if columns <= WHOLE_ROW else rms_long_row
     block = min(max(triton.next_power_of_2(columns), 16), WHOLE_ROW)
     warps = min(16, max(1, block // 512))
-    kernel[(rows,)](x, weight, out, columns, eps**0.5, wide, block, num_warps=warps)
+    kernel[(rows,)](x, weight, out, columns, eps**0.5, wide, block, num_warps=warps, **OPTIONS)
