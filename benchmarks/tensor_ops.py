@@ -106,7 +106,7 @@ def of_shape(cpp: Any, shape: tuple[int, int]) -> Iterator[dict[str, Any]]:
     x = rng.standard_normal(shape, dtype=np.float32)
     weight = rng.standard_normal(shape[1], dtype=np.float32)
     out, other = np.zeros_like(x), np.zeros_like(x)
-    rounds = 60 if x.size < 1 << 20 else 9
+    rounds = 40 if x.size < 1 << 20 else 6
     ours = gt_ops(cpp, x, weight, out)
     rivals = {"numpy": numpy_ops(x, weight, other), "torch": torch_ops(x, weight, other)}
     for op, pair in ours.items():

@@ -11,12 +11,14 @@ from gt.tensor_ops.choice import module
 
 COLUMNS = 4096
 PAUSE = 0.003
+BURST = 3
 
 
 def alternately(runs: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """The best time of each, in seconds, over rounds that run every one of them once.
+    """The best time of each, in seconds, over rounds that run every one of them a few times in a row.
 
     A pause before each lets the threads of the one before go to sleep: OpenMP's spin for a while and would take a core.
+    The first run after it wakes the threads up.
     """
     best = dict.fromkeys(runs, float("inf"))
     for run in runs.values():
@@ -24,9 +26,10 @@ def alternately(runs: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str,
     for _ in range(rounds):
         for name, run in runs.items():
             time.sleep(PAUSE)
-            began = time.perf_counter()
-            run()
-            best[name] = min(best[name], time.perf_counter() - began)
+            for _ in range(BURST):
+                began = time.perf_counter()
+                run()
+                best[name] = min(best[name], time.perf_counter() - began)
     return best
 
 

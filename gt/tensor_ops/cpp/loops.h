@@ -4,8 +4,9 @@ template <class T>
 using Compute = std::conditional_t<std::is_same<T, double>::value, double, float>;
 
 constexpr size_t kLanes = 16;   // independent partial results: four NEON, two AVX2 or one AVX-512 register of floats
+constexpr size_t kSums = 32;    // the same for sums, whose chains of additions are longer
 constexpr size_t kBlock = 512;  // elements widened to float at a time
-constexpr size_t kStride = 256; // elements scaled between two calls for the next row
+constexpr size_t kStride = 64;  // elements scaled between two calls for the next row
 
 template <class Op, class C>
 static GT_INLINE void block(const C* x, C* y, size_t n) {
@@ -43,12 +44,12 @@ template <class T>
 static GT_INLINE double sum_of_squares(const T* x, size_t n) {
     using C = Compute<T>;
     double total = 0;
-    for (size_t at = 0; at < n; at += 64 * kLanes) {
-        size_t end = n - at < 64 * kLanes ? n : at + 64 * kLanes, i = at;
-        C lane[kLanes];
-        for (size_t j = 0; j < kLanes; ++j) lane[j] = C(0);
-        for (; i + kLanes <= end; i += kLanes)
-            for (size_t j = 0; j < kLanes; ++j) {
+    for (size_t at = 0; at < n; at += 64 * kSums) {
+        size_t end = n - at < 64 * kSums ? n : at + 64 * kSums, i = at;
+        C lane[kSums];
+        for (size_t j = 0; j < kSums; ++j) lane[j] = C(0);
+        for (; i + kSums <= end; i += kSums)
+            for (size_t j = 0; j < kSums; ++j) {
                 C v = widen(x[i + j]);
                 lane[j] += v * v;
             }
@@ -56,7 +57,7 @@ static GT_INLINE double sum_of_squares(const T* x, size_t n) {
             C v = widen(x[i]);
             lane[j] += v * v;
         }
-        for (size_t width = kLanes / 2; width; width /= 2)
+        for (size_t width = kSums / 2; width; width /= 2)
             for (size_t j = 0; j < width; ++j) lane[j] += lane[j + width];
         total += double(lane[0]);
     }
