@@ -184,19 +184,23 @@ def test_idle_threads_do_not_burn_the_cpu(cpp):
 
 
 def test_silu_costs_no_more_than_a_few_copies(cpp):
-    """A slow path (scalar code, denormal stalls, one thread) is 5 to 20 times slower than this allows.
+    """A slow path (scalar code, denormal stalls) is 3 to 10 times slower than this allows. One thread on both sides,
+    since a core that another process takes slows the two unequally.
 
-    128-bit vectors need about four times as many instructions for an exponential as a copy has time for.
+    128-bit vectors need about five times as long for an exponential as a copy takes.
     """
-    x = np.random.default_rng(0).standard_normal((2048, 4096)).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal((1024, 4096)).astype(np.float32)
     masked = np.where(x > 0, x, np.float32(-1e4))
     out = np.empty_like(x)
-    wide = cpp.get_optimization_info()["avx2"]
-    limit = 4 if wide else 9
-    for _ in range(3):  # another process may take a core for a while
-        runs = {"copy": lambda: cpp.copy(x, out)}
-        runs |= {"silu": lambda: calls.silu(cpp, x, out), "masked": lambda: calls.silu(cpp, masked, out)}
-        took = alternately(runs, 7)
-        if max(took["silu"], took["masked"]) <= limit * took["copy"]:
-            return
-    pytest.fail(f"copy {took['copy'] * 1e3:.2f} ms, silu {took['silu'] * 1e3:.2f}, masked {took['masked'] * 1e3:.2f}")
+    limit = 4 if cpp.get_optimization_info()["avx2"] else 9
+    runs = {
+        "copy": lambda: cpp.copy(x, out),
+        "silu": lambda: calls.silu(cpp, x, out),
+        "masked": lambda: calls.silu(cpp, masked, out),
+    }
+    cpp.set_threads(1)
+    try:
+        took = alternately(runs, 10)
+    finally:
+        cpp.set_threads(cpp._cpus())
+    assert max(took["silu"], took["masked"]) <= limit * took["copy"], took
