@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as TF
 
 import gt
-from gt.client.functions.layers import FUNCTIONAL
+import gt.nn.functional as GF
 
 LINES = """
 x + 1; 1 + x; x - 1; 1 - x; 2 * x; x / 2; 2 / x; x ** 2; 2 ** x; (x // 0.3).detach(); x % 0.7; -x; abs(x); x @ y; n // 2; n % 3; -n; n ** 2
@@ -99,10 +99,10 @@ def values() -> dict[str, np.ndarray]:
 
 
 class _Functional:
-    """`F` for GT: layers' functions, and those of the tensor namespace."""
+    """`F` for GT; one_hot is in the namespace of tensors too."""
 
     def __getattr__(self, name: str) -> Any:
-        return FUNCTIONAL[name] if name in FUNCTIONAL else getattr(gt, name)
+        return getattr(GF, name) if hasattr(GF, name) else getattr(gt, name)
 
 
 def run(line: str, framework: str) -> tuple[Any, dict[str, Any]]:
