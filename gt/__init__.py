@@ -26,6 +26,7 @@ int = int32  # noqa: A001
 
 _FROM = {
     "gt.client.autograd": ["Tensor"],
+    "gt.client.compile": ["compile"],
     "gt.client.default": ["connect", "disconnect", "gpu_workers", "is_connected"],
     "gt.client.scope": ["no_grad", "enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled"],
     "gt.amp": ["autocast"],

@@ -228,6 +228,14 @@ class Session:
         """A natural boundary of what repeats, such as the end of an optimizer's step."""
         self.emit((MARK,))
 
+    def call(self, instruction: tuple) -> None:
+        """Emit a call of a trace; it is no part of what repeats."""
+        self.code.extend(((MARK,), instruction, (MARK,)))
+        if self.tracer:
+            self.tracer.hits += 1
+        if len(self.code) >= self.limit:
+            self.due()
+
     def _flush(self, gets: tuple, final: bool, mark: bool) -> None:
         with self.lock:
             n = len(self.code)
