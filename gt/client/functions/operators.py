@@ -142,7 +142,7 @@ def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bo
     for a in args:
         if isinstance(a, Tensor):
             dtype = a.dtype
-        elif not (isinstance(a, str) and a.split(":")[0] in ("cpu", "cuda", "mps")) and not isinstance(a, bool):
+        elif not (isinstance(a, str) and a.split(":")[0] in ("cpu", "cuda", "mps", "gt")) and not isinstance(a, bool):
             dtype = a
     if dtype is None:
         return self
