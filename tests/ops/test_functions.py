@@ -30,7 +30,7 @@ x.masked_fill(m, 0.5); n.masked_fill(n > 2, 7); t.result_type(x, n); t.promote_t
 x.sum(); x.sum(0); x.sum(dim=1, keepdim=True); x.sum((0, 1)); n.sum(); m.sum(); x.mean(); x.mean(-1); cube.mean((0, 2)); x.prod(); x.prod(1)
 x.var(); x.var(0); x.std(1, keepdim=True); x.var(unbiased=False); x.std(dim=0, correction=0); cube.var((0, 1)); t.var_mean(x, dim=0)
 m.any(); m.all(); m.any(0); x.all(1); x.amax(); x.amin(1); x.amax((0, 1), keepdim=True); x.max(); x.min(); x.max(1); x.min(dim=0, keepdim=True)
-x.argmax(); x.argmin(1); x.argmax(dim=0, keepdim=True); x.logsumexp(1); x.logsumexp((0, 1)); x.softmax(1); t.softmax(x, dim=0)
+x.argmax(); x.argmin(1); x.argmax(dim=0, keepdim=True); x.logsumexp(1); x.logsumexp((0, 1)); n.logsumexp(0); x.softmax(1); t.softmax(x, dim=0)
 x.log_softmax(-1); x.softmax(1, dtype=t.float32); x.norm(); x.norm(dim=1); x.norm(1); x.norm(p=3, dim=0, keepdim=True); x.norm(float("inf"))
 x.median(); x.median(1); x.median(dim=0, keepdim=True); x.nansum(1); x.nanmean(0); t.count_nonzero(n); n.count_nonzero(0); t.dist(x, z)
 x.cumsum(0); x.cumsum(dim=1); x.cumprod(1); n.cumsum(0); m.cumsum(0); t.diff(x); t.diff(x, dim=0); x.aminmax(); t.std_mean(x, dim=1)
@@ -83,7 +83,7 @@ F.binary_cross_entropy_with_logits(x, m.double()); F.binary_cross_entropy_with_l
 F.cosine_embedding_loss(x, z, t.tensor([1, -1, 1])); F.cosine_similarity(x, z); F.normalize(x, dim=1); F.dropout(x, 0.5, training=False)
 """
 FURTHER = """
-t.fmax(x, z); t.fmin(x, z); x.deg2rad(); x.rad2deg(); q.float_power(2); x.heaviside(z); x.isposinf(); t.ldexp(x, n); t.logaddexp2(x, z); x.byte() if 0 else n.short()
+t.fmax(x, z); t.fmin(x, z); x.deg2rad(); x.rad2deg(); q.float_power(2); x.detach().heaviside(z.detach()); x.isposinf(); t.ldexp(x.detach(), n); t.logaddexp2(x, z); x.byte() if 0 else n.short()
 x.quantile(0.3); x.quantile(t.tensor([0.2, 0.8], dtype=t.float64), dim=1); x.quantile(0.5, dim=0, keepdim=True); x.cov(); x.corrcoef(); t.unique_consecutive(n)
 t.addbmm(s[:, :3], cube[:, :3, :3], cube[:, :3, 1:]); v.diagflat(); x.hsplit(2); x.vsplit(3); cube.dsplit(2); x.split_with_sizes([1, 2]); x.narrow_copy(1, 0, 2)
 x.unfold(1, 2, 1); x.unfold(0, 2, 1); cube.unfold(2, 3, 1); x.select_scatter(v, 0, 1); x.slice_scatter(z[:2], 0, 0, 2); s.diagonal_scatter(v[:3]); x.view_as(z); x.mH; x.real
@@ -93,7 +93,9 @@ t.block_diag(x, y); t.cartesian_prod(v, v[:2]); t.tril_indices(3, 4); t.triu_ind
 CHANGES = """
 a = x * 1; a += z; a *= 2; a -= 1; a /= 3
 a = x * 1; a.add_(z, alpha=2); a.mul_(z); a.sub_(1); a.div_(q); a.pow_(2); a.neg_()
-a = x * 1; a.clamp_(-0.5, 0.5); a.exp_(); a.sqrt_(); a.sigmoid_(); a.tanh_(); a.relu_()
+a = x * 1; a.clamp_(-0.5, 0.5); a.exp_(); a.mul_(z)
+a = x * 1; a.mul_(0.5); a.tanh_()
+a = x * 1; a.relu_()
 a = x * 1; a.masked_fill_(m, 0.5); a.lerp_(z, 0.3); a.addcmul_(z, z, value=2.0); a.addcdiv_(z, q)
 a = x * 1; a[0] = 1; a[:, 1] = v[:3]; a[m] = 0; a[k] += 1; a[1:, ::2] *= 2; a[..., -1] = z[:, 0]
 a = x * 1; a[m] = z[m]; a[k, k] = v[:2]; a[[0, 2]] = 5.0; a[None] = z; a[x > 1] = 2.0
@@ -109,7 +111,7 @@ a = x.detach().clone(); a.put_(k, v[:2].detach()); a.fill_diagonal_(7.0)
 # What PyTorch refuses. (A leaf that wants gradients does not change in place.)
 REFUSED = """
 x + y; x @ x; x.reshape(5); x.view(-1, -1); x.sum(5); t.cat((x, y)); t.cat([]); t.stack((x, y)); x.expand(2, 4); y.squeeze(7)
-x.gather(1, x); x.gather(1, k); x.index_select(3, k); x.scatter(1, i, n[:, :3]); x.softmax(4); n.softmax(0); n.mean(); n.var(); n.std(); n.logsumexp(0)
+x.gather(1, x); x.gather(1, k); x.index_select(3, k); x.scatter(1, i, n[:, :3]); x.softmax(4); n.softmax(0); n.mean(); n.var(); n.std(); n.prod(5)
 m - m; -m; n.norm() if 0 else n.mean(0); x & z; n << 1.5; x.bitwise_not(); t.lerp(x, z.float(), 0.5); x.matmul(y.float()); t.mm(x, v); t.bmm(x, x); t.dot(x, x)
 t.addmm(y, x, y); t.einsum("ij,jk->ik", x, x); t.einsum("ij->k", x); t.tensordot(x, y, 2); t.where(n, x, z); x.masked_fill(n, 0.0); n.masked_fill(m, 0.5) if 0 else x.masked_fill(x, 0.0)
 x.topk(9); x.permute(0, 0); x.permute(0); x.transpose(0, 5); x.unflatten(0, (2, 2)) if 0 else x.flatten(1, 0); x.split([1, 1]); x.chunk(0); x.narrow(0, 2, 5); x.repeat(2); x.roll((1, 2), 0)

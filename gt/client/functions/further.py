@@ -251,7 +251,9 @@ def become(target: Tensor, value: Tensor) -> Tensor:
     """Let a variable point at a value, of whatever shape."""
     if target.requires_grad and target.node is None and is_grad_enabled():
         raise RuntimeError("a leaf that requires gradients cannot change in place: use gt.no_grad(), or detach() it first")
-    target.data, target.node = value.data, value.node if is_grad_enabled() else target.node
+    target.data = value.data
+    if is_grad_enabled():
+        target.node = value.node
     return target
 
 

@@ -102,9 +102,11 @@ def assign(target: Tensor, value: Tensor) -> Tensor:
         if value.data.spec.dtype.rank > target.data.spec.dtype.rank:
             raise TypeError(f"cannot write {value.dtype.name} into a tensor of {target.dtype.name} in place")
         value = value.to(target.data.spec.dtype)
-    target.data = value.data
     if is_grad_enabled():
-        target.node, target.requires_grad = value.node, value.requires_grad or target.requires_grad
+        if value.requires_grad and value.node is None:
+            value = value.clone()  # a leaf of its own would catch the gradient that is the other's
+        target.node, target.requires_grad = value.node, value.requires_grad
+    target.data = value.data
     return target
 
 
