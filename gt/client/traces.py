@@ -116,7 +116,11 @@ class Trace:
         self.live, self.dies = _pick(live), _pick(dies)
         alive = set(live)
         self.dead = _pick([i for i in range(count) if i not in alive])
-        self.calls = 0
+        self.calls = self.misses = 0
+
+    def worth(self) -> int:
+        """How much there is to gain: its length, unless it is more often begun than completed."""
+        return self.length if self.misses <= self.calls + 4 else 0
 
     def call(self, window: Window) -> tuple[Instruction | None, set[int], str]:
         """The instruction that stands for this stretch and the ids still to be freed; or None, and why not."""
@@ -306,40 +310,38 @@ class Tracer:
             return 0
         longest = max(t.length for t in candidates)
         tokens = list(map(_number, ops[at : at + longest + 1]))
-        have, wait, why = len(tokens), False, ""
-        for trace in reversed(candidates):
+        have, why = len(tokens), ""
+        for trace in sorted(candidates, key=Trace.worth, reverse=True):
             n = trace.length
-            if have > n or (have == n and final):
-                if tokens[:n] == trace.tokens:
-                    first = bisect_right(self.free_after, at, self.frees_done)
-                    last = bisect_right(self.free_after, at + n, first)
-                    window = Window(ops[at : at + n], set(self.free_ids[first:last]))
-                    call, rest, refused = trace.call(window)
-                    if call is not None:
-                        out.extend((FREE, id) for id in self.free_ids[self.frees_done : first])
-                        self.frees_done = last
-                        return self._replay(trace, candidates, call, rest, out)
-                    why = why or refused
-                    self._revise(trace, window, refused)
-                else:
+            if have < n or (have == n and not final):
+                if tokens != trace.tokens[:have]:
                     why = why or "diverged"
-            elif tokens == trace.tokens[:have]:
-                wait = True
+                elif final:
+                    why = why or "a value was read"
+                elif trace.worth() > 0:
+                    return None
+            elif tokens[:n] == trace.tokens:
+                first = bisect_right(self.free_after, at, self.frees_done)
+                last = bisect_right(self.free_after, at + n, first)
+                window = Window(ops[at : at + n], set(self.free_ids[first:last]))
+                call, rest, refused = trace.call(window)
+                if call is not None:
+                    out.extend((FREE, id) for id in self.free_ids[self.frees_done : first])
+                    self.frees_done = last
+                    return self._replay(trace, call, rest, out)
+                why = why or refused
+                self._revise(trace, window, refused)
             else:
                 why = why or "diverged"
-        if wait and not final:
-            return None
-        self.misses["a value was read" if wait else why or "diverged"] += 1
+            trace.misses += 1
+        self.misses[why] += 1
         return 0
 
-    def _replay(self, trace: Trace, among: list[Trace], call: Instruction, rest: set[int], out: list) -> int:
+    def _replay(self, trace: Trace, call: Instruction, rest: set[int], out: list) -> int:
         out.append(call)
         out.extend((FREE, id) for id in rest)
         self.hits += 1
         self.saved += trace.length - 1
-        if among[-1] is not trace:
-            among.remove(trace)
-            among.append(trace)
         self.traces.move_to_end(trace.tokens[0])
         self.stretch, self.stretch_freed, self.probed = [], set(), 0
         return trace.length
