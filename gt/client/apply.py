@@ -31,7 +31,7 @@ def unary(row: Row, a: Tensor) -> Tensor:
     asked = scope.origin
     if asked is None:
         frame: Any = _getframe(2)
-        while frame.f_globals["__name__"][:3] == "gt.":
+        while frame.f_globals.get("__name__", "")[:3] == "gt.":
             frame = frame.f_back
         asked = frame.f_code, frame.f_lasti
     session.origins[id & MASK] = asked
@@ -79,7 +79,7 @@ def binary(row: Row, a: Tensor, b: Any) -> Tensor:
     asked = scope.origin
     if asked is None:
         frame: Any = _getframe(2)
-        while frame.f_globals["__name__"][:3] == "gt.":
+        while frame.f_globals.get("__name__", "")[:3] == "gt.":
             frame = frame.f_back
         asked = frame.f_code, frame.f_lasti
     session.origins[id & MASK] = asked
@@ -133,7 +133,7 @@ def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
     asked = scope.origin
     if asked is None:
         frame: Any = _getframe(2)
-        while frame.f_globals["__name__"][:3] == "gt.":
+        while frame.f_globals.get("__name__", "")[:3] == "gt.":
             frame = frame.f_back
         asked = frame.f_code, frame.f_lasti
     if len(known.outs) > 1:

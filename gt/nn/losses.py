@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gt.client.autograd import Tensor
-from gt.client.functions.losses import mse_loss
+from gt.nn.functional.loss import mse_loss
 from gt.nn.module import Module
 
 

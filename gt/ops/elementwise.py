@@ -146,7 +146,8 @@ op("pow_grad", shape=lambda g, a, b: floats_only("a gradient")(g), shard=by_axis
    kernel=lambda xp, g, a, b: g * (xp.power(a, b - 1) * b) if b else g * 0.0,
    grad=(lambda g, b, c: g.pow_grad(b, c), lambda g, a, b, c: (g * a).pow_grad(b, c - 1) * c, None))  # fmt: skip
 op("floor_divide", shape=no_bools("divide"), shard=by_axis, tries=(APART, TIMES, WHOLE),
-   kernel=lambda xp, a, b: xp.floor_divide(a, b))  # fmt: skip
+   kernel=lambda xp, a, b: xp.floor_divide(a, b),
+   grad=(lambda g: g * 0.0, lambda g: g * 0.0))  # fmt: skip
 op("remainder", shape=no_bools("divide"), shard=by_axis, tries=(APART, TIMES, WHOLE),
    kernel=lambda xp, a, b: xp.remainder(a, b),
    grad=(lambda g: g, lambda g, a, b: -g * (a / b).floor()))  # fmt: skip

@@ -95,11 +95,10 @@ from gt.client.functions import (  # noqa: E402
     algebra,
     creation,
     exchange,
+    further,
     hooks,
     indexing,
     info,
-    layers,
-    losses,
     moving,
     operators,
     ordering,
@@ -109,7 +108,8 @@ from gt.client.functions import (  # noqa: E402
     reading,
     reductions,
     shapes,
+    shares,
 )
 
-__all__ = ["FUNCTIONS", "algebra", "creation", "exchange", "hooks", "indexing", "info", "layers", "losses", "moving", "operators", "ordering"]
-__all__ += ["picking", "pointwise", "products", "reading", "reductions", "shapes"]
+__all__ = ["FUNCTIONS", "algebra", "creation", "exchange", "further", "hooks", "indexing", "info", "moving", "operators", "ordering"]
+__all__ += ["picking", "pointwise", "products", "reading", "reductions", "shapes", "shares"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import arange
+from gt.client.functions.moving import pad as pad
 from gt.client.functions.products import linear as linear
 from gt.client.session import here
 from gt.ops.table import TABLE
@@ -58,43 +58,3 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     return _feature_dropout(input, p, training, 2, "dropout2d")
-
-
-def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
-    """Widen the last axes: `pad` is (left, right) of the last axis, then of the one before it, and so on."""
-    widths = [tuple(pad[i : i + 2]) for i in range(0, len(pad), 2)]
-    if len(pad) % 2 or len(widths) > input.ndim:
-        raise ValueError(f"cannot pad {input.shape} by {tuple(pad)}: want (before, after) for some of the last axes")
-    if mode == "constant":
-        full = [(0, 0)] * (input.ndim - len(widths)) + widths[::-1]
-        fill = 0 if value is None else value
-        kind = float if input.data.spec.dtype.rank == 2 else int
-        return apply(TABLE["pad"], (input, kind(fill)), (tuple(full),))
-    if mode not in _FOLDS:
-        raise ValueError(f"no padding {mode!r}: known are constant, {', '.join(_FOLDS)}")
-    for i, (before, after) in enumerate(widths):
-        axis = input.ndim - 1 - i
-        if before or after:
-            input = _folded(input, axis, before, after, mode)
-    return input
-
-
-def _reflected(i: Tensor, n: int) -> Tensor:
-    return (n - 1) - ((i.abs() - (n - 1)).abs())
-
-
-_FOLDS = {
-    "reflect": _reflected,
-    "replicate": lambda i, n: i.maximum(0).minimum(n - 1),
-    "circular": lambda i, n: i.remainder(n),
-}
-
-
-def _folded(input: Tensor, axis: int, before: int, after: int, mode: str) -> Tensor:
-    """One axis widened by elements of its own."""
-    n = input.shape[axis]
-    most = {"reflect": n - 1, "circular": n}.get(mode)
-    if most is not None and max(before, after) > most:
-        raise ValueError(f"{mode} padding of an axis of {n} is at most {most}, not {(before, after)}")
-    places = _FOLDS[mode](arange(-before, n + after), n)
-    return apply(TABLE["index_select"], (input, places), (axis,))

@@ -194,7 +194,8 @@ class TorchEngine:
     def store(self, array: torch.Tensor, spec: Spec) -> memoryview:
         if spec.numel == 0:
             return memoryview(b"")
-        return memoryview(array.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+        flat = array.detach().cpu().contiguous().as_strided((spec.numel,), (1,))  # sizes of 1 may have any stride
+        return memoryview(flat.view(torch.uint8).numpy())
 
     def sync(self) -> None:
         if self.at.type == "cuda":
