@@ -31,6 +31,9 @@ _FROM = {
     "gt.client.scope": ["no_grad", "enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled"],
     "gt.amp": ["autocast"],
     "gt.files": ["load", "save"],
+    "gt.nn.functional": ["adaptive_avg_pool1d", "avg_pool1d", "batch_norm", "celu", "conv1d", "conv2d", "conv3d",
+                         "conv_transpose1d", "conv_transpose2d", "cosine_similarity", "dropout", "embedding", "group_norm",
+                         "instance_norm", "layer_norm", "max_pool1d", "max_pool2d", "prelu", "rms_norm", "selu"],
 }
 _PARTS = ["amp", "autograd", "data", "debug", "errors", "func", "linalg", "nn", "optim", "testing", "utils"]
 _PLACES = {name: module for module, names in _FROM.items() for name in names}

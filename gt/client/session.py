@@ -140,7 +140,7 @@ class Session:
         self.lock = threading.RLock()
         self.numbers = count(FREE + 1)
         self.fresh: list[KindDef] = []
-        self.kinds: dict[str, dict[tuple, Known]] = {}
+        self.kinds: dict[tuple[str, str], dict[tuple, Known]] = {}  # by signal and the dtype of autocast
         self.meaning: dict[int, Kind] = {}  # by number
         self.tracer = Tracer(self.numbers.__next__, self.meaning) if tracing else None
         self.forgotten = 0
@@ -160,8 +160,8 @@ class Session:
 
     # Kinds
 
-    def kinds_under(self, signal: str) -> dict[tuple, Known]:
-        return self.kinds.setdefault(signal, {})
+    def kinds_under(self, signal: str, cast: str = "") -> dict[tuple, Known]:
+        return self.kinds.setdefault((signal, cast), {})
 
     def learn(self, scope: Scope, key: tuple, row: Row, ins: tuple, statics: tuple) -> Known:
         """Define a kind: infer its shapes (or raise the user's mistake) and give it a number."""
