@@ -29,7 +29,7 @@ _FROM = {
     "gt.client.default": ["connect", "disconnect", "gpu_workers", "is_connected"],
     "gt.client.scope": ["no_grad", "enable_grad", "is_grad_enabled"],
 }
-_PARTS = ["nn", "debug", "errors", "testing"]
+_PARTS = ["nn", "debug", "errors", "linalg", "testing"]
 _PLACES = {name: module for module, names in _FROM.items() for name in names}
 
 __all__ = [

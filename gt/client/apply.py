@@ -103,6 +103,8 @@ def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
         else:
             specs.append(type(o))
             values.append(o)
+    if wants and row.grad is None and row.lower is not None and scope.grad:
+        return row.lower(*operands, **dict(zip(row.statics, statics)))
     ins = tuple(specs)
     key = (row, ins, statics)
     known = scope.kinds.get(key)

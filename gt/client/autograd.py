@@ -88,7 +88,8 @@ class Plan:
         self.whole = not isinstance(row.grad, tuple)
         self.pulls: list[tuple[int, Any, list]] = []
         if self.whole:
-            self.keep = tuple("inputs" in row.keep and not x for x in self.numbers)
+            rest = "rest" in row.keep
+            self.keep = tuple((rest and i > 0 or "inputs" in row.keep) and not x for i, x in enumerate(self.numbers))
             self.keeps_output = "outputs" in row.keep
             return
         named: set[str] = set()
@@ -224,11 +225,14 @@ def _source(t: Tensor) -> Any:
 
 
 def _fill(node: Node, g: Any) -> Any:
-    """Results that nobody used have a gradient of zeros."""
-    if isinstance(g, list) and any(x is None for x in g):
+    """Results that nobody used have a gradient of zeros, save those that are there for the gradient alone."""
+    main = len(node.known.outs) - node.known.row.extra
+    if isinstance(g, list) and any(x is None for x in g[:main]):
         from gt.client.functions.creation import zeros
 
-        return [zeros(s.shape, dtype=s.dtype) if x is None else x for x, s in zip(g, node.known.outs)]
+        return [
+            zeros(s.shape, dtype=s.dtype) if x is None and i < main else x for i, (x, s) in enumerate(zip(g, node.known.outs))
+        ]
     return g
 
 

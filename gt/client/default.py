@@ -73,7 +73,7 @@ def is_connected() -> bool:
 
 
 def _over(link: ZmqLink) -> Session:
-    made = Session(link, link.name)
+    made = Session(link, link.name, tracing=os.environ.get("GT_TRACE", "1") != "0")
     made.workers = link.welcome.workers
     link.start(made)
     return made

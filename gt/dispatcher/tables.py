@@ -7,9 +7,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from gt.errors import ProtocolError
 from gt.ops import Kind
 from gt.spec import Layout
-from gt.transport.messages import Batch, KindDef, Peer
+from gt.transport.messages import FREE, Batch, KindDef, Peer, TraceDef
 
 
 @dataclass(slots=True, eq=False)
@@ -20,14 +21,30 @@ class Lost:
     error: str = "WorkerLost"
 
 
+class TraceUse:
+    """A client's trace: where in a call its inputs stand, and which of them end with it."""
+
+    __slots__ = ("definition", "outs", "at", "length", "loads", "dies", "kinds")
+
+    def __init__(self, definition: TraceDef, known: dict[int, Use | TraceUse]) -> None:
+        self.definition, self.outs, self.loads = definition, len(definition.outs), False
+        self.at = tuple(range(1 + self.outs, 1 + self.outs + definition.inputs))
+        self.length = 1 + self.outs + definition.inputs + len(definition.holes)
+        self.dies = tuple(1 + self.outs + i for i in definition.dies)
+        self.kinds = sorted({int(ins[0]) for ins in definition.body if ins[0] != FREE})
+        if not all(isinstance(known.get(n), Use) for n in self.kinds):
+            raise ProtocolError(f"trace {definition.number} uses a kind that is not there")
+
+
 class Use:
     """A client's kind: its number, its meaning, and where in an instruction the tensors stand."""
 
-    __slots__ = ("definition", "kind", "outs", "at", "length", "loads")
+    __slots__ = ("definition", "kind", "outs", "at", "length", "loads", "dies")
 
     def __init__(self, definition: KindDef, kind: Kind) -> None:
         self.definition, self.kind = definition, kind
         self.outs = len(kind.outs)
+        self.dies: tuple[int, ...] = ()
         self.loads = kind.row.kernel is None  # its bytes come from the client
         self.at = tuple(1 + self.outs + i for i in kind.tensors)
         self.length = 1 + self.outs + len(kind.ins)
@@ -38,7 +55,7 @@ class Client:
     name: str
     label: str
     host: str
-    uses: dict[int, Use] = field(default_factory=dict)
+    uses: dict[int, Use | TraceUse] = field(default_factory=dict)
     layouts: dict[int, Layout | Lost] = field(default_factory=dict)
     plans: dict[tuple, Any] = field(default_factory=dict)
     told: dict[int, set[int]] = field(default_factory=dict)  # kinds each worker has been told
@@ -49,6 +66,7 @@ class Client:
     forget: int = 0
     signals: dict[str, Any] = field(default_factory=dict)
     instructions: int = 0
+    temporaries: int = 0  # ids below zero that the dispatcher has used
 
 
 @dataclass(slots=True)

@@ -1,7 +1,29 @@
 """The op table, filled: import this, and every row is there."""
 
-from gt.ops import contract, create, elementwise, index, movement, random, reduce
-from gt.ops.table import TABLE, Kind, Operand, Row, infer, row, rows
+from gt.ops import (
+    activation,
+    attention,
+    bits,
+    channelnorm,
+    contract,
+    conv,
+    create,
+    elementwise,
+    index,
+    linalg,
+    loss,
+    math,
+    movement,
+    norm,
+    places,
+    pool,
+    random,
+    reduce,
+    sort,
+    update,
+)
+from gt.ops.table import TABLE, Kind, Operand, Row, Values, infer, row, rows
 
-__all__ = ["TABLE", "Kind", "Operand", "Row", "infer", "row", "rows"]
-__all__ += ["contract", "create", "elementwise", "index", "movement", "random", "reduce"]
+__all__ = ["TABLE", "Kind", "Operand", "Row", "Values", "infer", "row", "rows"]
+__all__ += ["activation", "attention", "bits", "channelnorm", "contract", "conv", "create", "elementwise", "index"]
+__all__ += ["linalg", "loss", "math", "movement", "norm", "places", "pool", "random", "reduce", "sort", "update"]

@@ -98,3 +98,82 @@ op("linear", shape=_linear, shard=_linear_rules, grad=(lambda g, b: g @ b, _weig
    tries=(((X, W, B), {}), ((X, W), {}), ((Spec((2, 4, 3), float32), W, B), {})),
    lower=lambda x, w, *b: x @ w.mT + b[0] if b else x @ w.mT,
    kernel=lambda xp, x, w, *b: xp.matmul(x, xp.swapaxes(w, 0, 1)) + (b[0] if b else 0))  # fmt: skip
+
+
+def _add_product(c: Spec, a: Spec, b: Spec, beta: type, alpha: type) -> Spec:
+    if not a.ndim == b.ndim >= 2 or len({a.dtype, b.dtype, c.dtype}) > 1:
+        raise ValueError(f"addmm wants matrices of one dtype, not {c}, {a} and {b}")
+    out = _matmul(a, b)
+    if broadcast(c.shape, out.shape) != out.shape:
+        raise ValueError(f"cannot add {c.shape} to the product {out.shape} of {a.shape} and {b.shape}")
+    return out
+
+
+def _addmm_rules(kind: Kind) -> list[Rule]:
+    """As matmul, where what is added may not be added by each holder of a partial sum."""
+    c, a, b = kind.ins[:3]
+    found = []
+    for ins, (out,) in _matmul_rules(Kind(kind.row, (a, b), (), kind.outs, "")) if a.shape[:-2] == b.shape[:-2] else []:  # type: ignore
+        if isinstance(out, Shard):
+            at = out.axis - (kind.outs[0].ndim - c.ndim)  # type: ignore[union-attr]
+            whole = at < 0 or c.shape[at] != kind.outs[0].shape[out.axis]  # type: ignore[union-attr]
+            found.append(((REPLICATE if whole else Shard(at), *ins, REPLICATE, REPLICATE), (out,)))
+    return found
+
+
+op("addmm", shape=_add_product, shard=_addmm_rules,
+   tries=(((Spec((2,), float32), X, Spec((3, 2), float32), 0.5, 2.0), {}),
+          ((Spec((2, 4, 2), float32), Spec((2, 4, 3), float32), Spec((2, 3, 2), float32), 1.0, 1.0), {})),
+   kernel=lambda xp, c, a, b, beta, alpha: (beta * c if beta else 0) + alpha * xp.matmul(a, b),
+   grad=(lambda g, d: g * d, lambda g, c, e: g @ c.mT * e, lambda g, b, e: b.mT @ g * e, None, None))  # fmt: skip
+
+
+def sides(equation: str) -> tuple[list[str], str]:
+    """The letters of each operand and of the result."""
+    left, out = equation.split("->")
+    return left.split(","), out
+
+
+def _einsum(*operands: Spec, equation: str) -> Spec:
+    terms, out = sides(equation)
+    sizes: dict[str, int] = {}
+    if len(terms) != len(operands):
+        raise ValueError(f"einsum {equation!r} wants {len(terms)} tensors, not {len(operands)}")
+    if len({s.dtype for s in operands}) > 1:
+        raise TypeError(f"einsum wants one dtype, not {', '.join(s.dtype.name for s in operands)}")
+    for term, s in zip(terms, operands):
+        if len(term) != s.ndim:
+            raise ValueError(f"einsum {equation!r}: {term!r} does not name the axes of {s.shape}")
+        for letter, d in zip(term, s.shape):
+            if sizes.setdefault(letter, d) != d:
+                raise ValueError(f"einsum {equation!r}: {letter!r} is both {sizes[letter]} and {d} long")
+    return Spec(tuple(sizes[letter] for letter in out), operands[0].dtype)
+
+
+def _einsum_rules(kind: Kind) -> list[Rule]:
+    terms, out = sides(kind.settings["equation"])
+    if any(len(set(t)) < len(t) for t in terms):
+        return []
+    return einsum_rules(terms, out)
+
+
+def _einsum_pull(gs, ys, ins, equation):
+    """For each operand: the others and the gradient, with letters that stand in this one alone spread out again."""
+    terms, out = sides(equation)
+    found = []
+    for i, (term, x) in enumerate(zip(terms, ins)):
+        others = [(t, v) for j, (t, v) in enumerate(zip(terms, ins)) if j != i]
+        known = set(out).union(*(t for t, _ in others))
+        short = "".join(c for c in term if c in known)
+        parts = ",".join([out, *(t for t, _ in others)])
+        g = gs[0].op("einsum", *(v for _, v in others), equation=f"{parts}->{short}")
+        if short != term:
+            g = g.reshape([d if c in known else 1 for c, d in zip(term, x.shape)]).expand(x.shape)
+        found.append(g)
+    return found
+
+
+op("einsum", shape=_einsum, shard=_einsum_rules, keep="inputs", grad=_einsum_pull,
+   tries=(((X, W), {"equation": "ik,jk->ji"}), ((X, Spec((4,), float32)), {"equation": "ab,a->b"}),
+          ((X,), {"equation": "ab->b"}), ((Spec((2, 4, 3), float32), Spec((2, 3, 5), float32)), {"equation": "bik,bkj->bij"})),
+   kernel=lambda xp, *operands, equation: xp.einsum(equation, *operands))  # fmt: skip

@@ -1,10 +1,10 @@
-"""Ops that move elements without changing them."""
+"""Ops that move elements without changing them, or put a constant beside them."""
 
 from __future__ import annotations
 
 from gt.ops.rules import axis_of, broadcast, promote
 from gt.ops.table import Kind, Rule, op
-from gt.spec import Partial, Placement, Shard, Spec, float32
+from gt.spec import REPLICATE, Partial, Placement, Shape, Shard, Spec, float32
 
 
 def _reshape(a: Spec, *, shape) -> Spec:
@@ -102,3 +102,111 @@ op("expand", shape=_expand, shard=_expand_rules, view=True,
 op("cat", shape=_cat, shard=_cat_rules, grad=_cat_grad,
    tries=(((X, Spec((2, 1), float32)), {"axis": 1}),),
    kernel=lambda xp, *parts, axis: xp.concat(parts, axis=axis))  # fmt: skip
+
+
+def _moved_rules(kind: Kind) -> list[Rule]:
+    """Axes that stay as they are may be cut."""
+    rest = [REPLICATE] * (len(kind.ins) - 1)
+    axes = kind.settings["axes"]
+    rules: list[Rule] = [((Shard(i), *rest), (Shard(i),)) for i in range(kind.outs[0].ndim) if i not in axes]
+    return [*rules, ((Partial(), *rest), (Partial(),))]
+
+
+def _moved(a: Spec, *shifts: type, axes) -> Spec:
+    for axis in axes:
+        axis_of(axis, a.ndim)
+    return a
+
+
+def _pad(a: Spec, value: type, *, widths) -> Spec:
+    shape = tuple(d + low + high for d, (low, high) in zip(a.shape, widths))
+    if len(widths) != a.ndim or min(shape, default=0) < 0:
+        raise ValueError(f"cannot pad {a.shape} by {widths}: want (before, after) for each axis")
+    return Spec(shape, a.dtype)
+
+
+def _inner(shape: Shape, widths) -> tuple:
+    return tuple(slice(low, low + d) for d, (low, _) in zip(shape, widths))
+
+
+def _pad_rules(kind: Kind) -> list[Rule]:
+    return [((Shard(i), REPLICATE), (Shard(i),)) for i, w in enumerate(kind.settings["widths"]) if w == (0, 0)]
+
+
+def _unpad(g, sa, widths):
+    return g.op("slice", *(low for low, _ in widths), take=tuple((d, 1) for d in sa.shape))
+
+
+def _triangle(a: Spec, diagonal: type) -> Spec:
+    if a.ndim < 2:
+        raise ValueError(f"a triangle wants a matrix, not {a.shape}")
+    return a
+
+
+def _keep(xp, a, diagonal, lower):
+    below = xp.arange(0, a.shape[-1]) - xp.reshape(xp.arange(0, a.shape[-2]), (-1, 1))  # how far right of the diagonal
+    return xp.where(below <= diagonal if lower else below >= diagonal, a, 0 * xp.where(xp.isfinite(a), a, 0 * below))
+
+
+def outer_rules(kind: Kind) -> list[Rule]:
+    """Matrices are apart from one another, and terms stay terms."""
+    rest = [REPLICATE] * (len(kind.ins) - 1)
+    rules: list[Rule] = [((Shard(i), *rest), (Shard(i),)) for i in range(kind.outs[0].ndim - 2)]
+    return [*rules, ((Partial(), *rest), (Partial(),))]
+
+
+def _diagonal(a: Spec, *, offset, axes) -> Spec:
+    i, j = axes
+    if a.ndim < 2 or i == j:
+        raise ValueError(f"a diagonal wants two different axes, not {axes} of {a.shape}")
+    rows, columns = a.shape[i], a.shape[j]
+    n = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
+    return Spec((*[d for k, d in enumerate(a.shape) if k not in axes], n), a.dtype)
+
+
+def _diagonal_rules(kind: Kind) -> list[Rule]:
+    kept = [i for i in range(kind.ins[0].ndim) if i not in kind.settings["axes"]]  # type: ignore[union-attr]
+    return [((Shard(i),), (Shard(o),)) for o, i in enumerate(kept)] + [((Partial(),), (Partial(),))]
+
+
+def _diagonal_grad_rules(kind: Kind) -> list[Rule]:
+    kept = [i for i in range(kind.outs[0].ndim) if i not in kind.settings["axes"]]
+    return [((Shard(o),), (Shard(i),)) for o, i in enumerate(kept)] + [((Partial(),), (Partial(),))]
+
+
+def _diagonal_grad(xp, g, *, shape, offset, axes):
+    i, j = axes
+    order = [k for k in range(len(shape)) if k not in axes] + [i, j]
+    out = xp.zeros(tuple(shape[k] for k in order), dtype=g.dtype)
+    along = xp.arange(0, g.shape[-1])
+    out = xp.setitem(out, (..., along + max(-offset, 0), along + max(offset, 0)), g)
+    return xp.permute_dims(out, _inverse(order))
+
+
+CUBE = Spec((3, 4, 5), float32)
+
+op("flip", shape=_moved, shard=_moved_rules, tries=(((CUBE,), {"axes": (0, 2)}), ((X,), {"axes": (1,)})),
+   kernel=lambda xp, a, *, axes: xp.flip(a, axes),
+   grad=(lambda g, axes: g.op("flip", axes=axes),))  # fmt: skip
+op("roll", shape=_moved, shard=_moved_rules, tries=(((CUBE, 2, -1), {"axes": (0, 2)}),),
+   kernel=lambda xp, a, *shifts, axes: xp.roll(a, shifts, axes),
+   grad=lambda gs, ys, ins, axes: [gs[0].op("roll", *(-s for s in ins[1:]), axes=axes)])  # fmt: skip
+op("pad", shape=_pad, shard=_pad_rules, tries=(((CUBE, 1.5), {"widths": ((0, 0), (1, 0), (2, 1))}),),
+   kernel=lambda xp, a, value, *, widths: xp.setitem(
+       xp.full(tuple(d + low + high for d, (low, high) in zip(a.shape, widths)), value, dtype=a.dtype),
+       _inner(tuple(a.shape), widths), a),
+   grad=(_unpad, None))  # fmt: skip
+op("tril", shape=_triangle, shard=outer_rules, tries=(((CUBE, 0), {}), ((CUBE, -1), {}), ((X, 1), {})),
+   kernel=lambda xp, a, diagonal: _keep(xp, a, diagonal, True),
+   grad=(lambda g, b: g.tril(b), None))  # fmt: skip
+op("triu", shape=_triangle, shard=outer_rules, tries=(((CUBE, 0), {}), ((CUBE, -1), {}), ((X, 1), {})),
+   kernel=lambda xp, a, diagonal: _keep(xp, a, diagonal, False),
+   grad=(lambda g, b: g.triu(b), None))  # fmt: skip
+op("diagonal", shape=_diagonal, shard=_diagonal_rules, view=True,
+   tries=(((CUBE,), {"offset": 1, "axes": (0, 2)}), ((CUBE,), {"offset": -2, "axes": (2, 1)})),
+   kernel=lambda xp, a, *, offset, axes: xp.diagonal(a, offset, *axes),
+   grad=(lambda g, sa, offset, axes: g.op("diagonal_grad", shape=sa.shape, offset=offset, axes=axes),))  # fmt: skip
+op("diagonal_grad", shape=lambda g, *, shape, offset, axes: Spec(shape, g.dtype), shard=_diagonal_grad_rules,
+   tries=(((Spec((4, 3), float32),), {"shape": (3, 4, 5), "offset": 1, "axes": (0, 2)}),),
+   kernel=_diagonal_grad,
+   grad=(lambda g, offset, axes: g.op("diagonal", offset=offset, axes=axes),))  # fmt: skip

@@ -7,7 +7,10 @@ from functools import partial
 from typing import Any
 
 from gt.ops import table
+from gt.ops.activation import floats
 from gt.ops.create import F32, I64, any_axis, made
+from gt.ops.table import Kind, Rule
+from gt.spec import REPLICATE, Shard, Spec, float32
 
 MASK = 0xFFFFFFFF
 BLOCK = 1 << 16  # counters a round works on at once: small enough to stay in a core's cache
@@ -79,3 +82,21 @@ PIECE = {"shape": (2, 3), "whole": (4, 3), "start": (1, 0)}
 op("uniform", kernel=_uniform, tries=(((7, 1), {**PIECE, "dtype": F32}),))
 op("normal", kernel=_normal, tries=(((7, 1), {**PIECE, "dtype": F32}),))
 op("integers", kernel=_integers, tries=(((7, 1, -2, 9), {**PIECE, "dtype": I64}),))
+
+
+def _dropout(xp, a, p, seed, number, *, whole, start):
+    """Each element is kept or not by the number that belongs to its place in the whole."""
+    words = _words(xp, seed, number, tuple(a.shape), whole, start)
+    kept = xp.reshape(words >= int(p * (1 << 32)), tuple(a.shape))
+    return xp.where(kept, a * (1.0 / (1.0 - p) if p < 1 else 0.0), xp.zeros((), dtype=a.dtype))
+
+
+def _kept_axis(kind: Kind) -> list[Rule]:
+    rest = [REPLICATE] * (len(kind.ins) - 1)
+    return [((Shard(i), *rest), (Shard(i),)) for i in range(kind.outs[0].ndim)]
+
+
+# The gradient drops what was dropped: the same numbers for the same places.
+table.op("dropout", shape=floats("dropout"), shard=_kept_axis, random=True, kernel=_dropout,
+         tries=(((Spec((2, 3), float32), 0.4, 7, 1), {"whole": (4, 3), "start": (1, 0)}),),
+         grad=(lambda g, b, c, d, whole, start: g.op("dropout", b, c, d, whole=whole, start=start), None, None, None))  # fmt: skip

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from gt.ops.rules import reduced, without
 from gt.ops.table import Kind, Rule, op
-from gt.spec import Partial, Shard, Spec, float32, int64
+from gt.spec import REPLICATE, Partial, Shard, Spec, bool_, float32, int64, uint8
 
 
-def reduction_rules(*kinds: str):
-    """Cut along a kept axis, or, for a reduction that has terms, along a reduced one."""
+def reduction_rules(*kinds: str, through: bool = True):
+    """Cut along a kept axis, or, for a reduction that has terms, along a reduced one; terms may pass through."""
 
     def rules(kind: Kind) -> list[Rule]:
         axes, keep = kind.settings["axis"], kind.settings["keepdims"]
+        numbers, outs = (REPLICATE,) * (len(kind.ins) - 1), len(kind.outs)
         found: list[Rule] = []
         for at in range(len(kind.ins[0].shape)):
             if at not in axes:
                 out = at if keep else at - sum(a < at for a in axes)
-                found.append(((Shard(at),), (Shard(out),)))
+                found.append(((Shard(at), *numbers), (Shard(out),) * outs))
             elif kinds:
                 found.append(((Shard(at),), (Partial(kinds[0]),)))
-        found += [((Partial(r),), (Partial(r),)) for r in kinds]
-        return found
+        return found + [((Partial(r),), (Partial(r),)) for r in kinds if through]
 
     return rules
 
@@ -73,6 +73,113 @@ op("amax", shape=_nonempty, shard=reduction_rules("max"), tries=TRIES, grad=(_ex
    kernel=lambda xp, a, *, axis, keepdims: xp.max(a, axis=axis, keepdims=keepdims))  # fmt: skip
 op("amin", shape=_nonempty, shard=reduction_rules("min"), tries=TRIES, grad=(_extreme_grad,),
    kernel=lambda xp, a, *, axis, keepdims: xp.min(a, axis=axis, keepdims=keepdims))  # fmt: skip
+
+
+def _truth(a: Spec, *, axis, keepdims) -> Spec:
+    return Spec(without(a.shape, axis, keepdims), uint8 if a.dtype is uint8 else bool_)
+
+
+def _floating(name: str):
+    def rule(a: Spec, *numbers: type, axis, keepdims, **_: object) -> Spec:
+        if a.dtype.rank != 2:
+            raise TypeError(f"{name} wants a floating-point tensor, not {a.dtype.name}: cast with .float() first")
+        return reduced(a, axis=axis, keepdims=keepdims)
+
+    return rule
+
+
+def _prod_grad(g, y, a, axis, keepdims):
+    """The product of the others, found without dividing, so that zeros do no harm: from the left times from the right."""
+    others = tuple(i for i in range(a.ndim) if i not in axis)
+    flat = a.permute((*others, *axis)).reshape(*(a.shape[i] for i in others), -1)
+    ones = flat.new_ones((*flat.shape[:-1], 1))
+    left = ones.op("cat", flat.narrow(-1, 0, flat.shape[-1] - 1), axis=len(others)).cumprod(axis=len(others))
+    back = flat.op("flip", axes=(len(others),))
+    right = ones.op("cat", back.narrow(-1, 0, flat.shape[-1] - 1), axis=len(others)).cumprod(axis=len(others))
+    rest = (left * right.op("flip", axes=(len(others),))).reshape([a.shape[i] for i in (*others, *axis)])
+    order = (*others, *axis)
+    return rest.permute(tuple(order.index(i) for i in range(a.ndim))) * _spread(g, a, axis, keepdims)
+
+
+def _var(xp, a, correction, *, axis, keepdims):
+    centred = a - xp.mean(a, axis=axis, keepdims=True)
+    left = count(a.shape, axis) - correction
+    return xp.sum(centred * centred, axis=axis, keepdims=keepdims) / (left if left > 0 else xp.zeros((), dtype=a.dtype))
+
+
+def _var_grad(g, a, b, axis, keepdims):
+    n = count(a.shape, axis)
+    slope = 2.0 / (n - b) if n > b else float("nan")
+    return _spread(g, a, axis, keepdims) * (a - a.mean(axis=axis, keepdims=True)) * slope
+
+
+def _std_grad(g, y, a, b, axis, keepdims):
+    """As PyTorch, flat where the deviation is zero."""
+    slope = (y == 0).pick(0.0, g / (y * 2.0))
+    return _var_grad(slope, a, b, axis, keepdims)
+
+
+def _logsumexp(xp, a, *, axis, keepdims):
+    if any(a.shape[i] == 0 for i in axis):
+        return xp.log(xp.sum(a, axis=axis, keepdims=keepdims))
+    top = xp.max(a, axis=axis, keepdims=True)
+    top = xp.where(xp.abs(top) == float("inf"), 0.0, top)
+    total = xp.log(xp.sum(xp.exp(a - top), axis=axis, keepdims=True)) + top
+    return xp.reshape(total, without(tuple(a.shape), axis, keepdims))
+
+
+def _norm(xp, a, *, order, axis, keepdims):
+    a = xp.abs(a)
+    if order == float("inf") or order == float("-inf"):
+        return (xp.max if order > 0 else xp.min)(a, axis=axis, keepdims=keepdims)
+    if order == 0:
+        return xp.sum(xp.cast(a != 0, float32.code), axis=axis, keepdims=keepdims)
+    if order == 2:
+        return xp.sqrt(xp.sum(a * a, axis=axis, keepdims=keepdims))
+    return xp.sum(a**order, axis=axis, keepdims=keepdims) ** (1.0 / order)
+
+
+def _norm_shape(a: Spec, *, order, axis, keepdims) -> Spec:
+    if abs(order) == float("inf") and any(a.shape[i] == 0 for i in axis):
+        raise ValueError(f"no norm of order {order} without elements: shape {a.shape}, axes {axis}")
+    return _floating("norm")(a, axis=axis, keepdims=keepdims)
+
+
+def _norm_grad(g, y, a, order, axis, keepdims):
+    g, y = _spread(g, a, axis, keepdims), _spread(y, a, axis, keepdims)
+    if order == 0:
+        return g * 0.0
+    if order == 1:
+        return g * a.sign()
+    if abs(order) == float("inf"):
+        hit = (a.abs() == y).to(g.dtype)
+        return hit / hit.sum(axis=axis, keepdims=True) * a.sign() * g
+    if order == 2:
+        return g * (y == 0).pick(0.0, a / y)
+    return g * (y == 0).pick(0.0, a.sign() * (a.abs() / y) ** (order - 1.0))
+
+
+VAR_TRIES = (((X, 1), {"axis": (0,), "keepdims": False}), ((X, 0), {"axis": (0, 1), "keepdims": True}))
+NORM_TRIES = tuple(((X,), {"order": o, "axis": (1,), "keepdims": False}) for o in (2.0, 1.0, 3.0, 0.0, float("inf")))
+BOOLS = (((Spec((3, 4), bool_),), {"axis": (0,), "keepdims": False}), TRIES[1])
+
+op("prod", shape=_sum, shard=reduction_rules("prod"), tries=TRIES, grad=(_prod_grad,),
+   kernel=lambda xp, a, *, axis, keepdims: xp.prod(a, axis=axis, keepdims=keepdims))  # fmt: skip
+op("any", shape=_truth, shard=reduction_rules("max", through=False), tries=BOOLS,
+   kernel=lambda xp, a, *, axis, keepdims: xp.any(a, axis=axis, keepdims=keepdims))  # fmt: skip
+op("all", shape=_truth, shard=reduction_rules("min", through=False), tries=BOOLS,
+   kernel=lambda xp, a, *, axis, keepdims: xp.all(a, axis=axis, keepdims=keepdims))  # fmt: skip
+op("var", shape=_floating("var"), shard=reduction_rules(), tries=VAR_TRIES, grad=(_var_grad, None),
+   kernel=_var)  # fmt: skip
+op("std", shape=_floating("std"), shard=reduction_rules(), tries=VAR_TRIES, grad=(_std_grad, None),
+   kernel=lambda xp, a, correction, *, axis, keepdims: xp.sqrt(
+       _var(xp, a, correction, axis=axis, keepdims=keepdims)))  # fmt: skip
+op("logsumexp", shape=_floating("logsumexp"), shard=reduction_rules(), tries=TRIES,
+   kernel=_logsumexp,
+   grad=(lambda g, y, a, axis, keepdims: _spread(g, a, axis, keepdims)
+         * (a - _spread(y, a, axis, keepdims)).exp(),))  # fmt: skip
+op("norm", shape=_norm_shape, shard=reduction_rules(), tries=NORM_TRIES, grad=(_norm_grad,),
+   kernel=_norm)  # fmt: skip
 
 
 def _arg(a: Spec, *, axis, keepdims) -> Spec:

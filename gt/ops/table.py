@@ -10,11 +10,21 @@ from functools import cache
 from typing import Any
 
 from gt.errors import ProtocolError
-from gt.spec import DTYPES, DType, Placement, Spec, bool_, float32, int64
+from gt.spec import DTYPES, DType, Placement, Shard, Spec, bool_, float32, int64
 
 # An operand is known by its Spec, or, where a Python number stands in a tensor's place, by the number's type.
 Operand = Any
 Rule = tuple[tuple[Placement, ...], tuple[Placement, ...]]  # placements of the inputs, placements of the outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A sample input whose values matter: all in [low, high), or, with `positive`, symmetric matrices that have a root."""
+
+    spec: Spec
+    low: float = -2.0
+    high: float = 2.0
+    positive: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,9 +38,12 @@ class Row:
     output, `a`, `b`, `c`, ... the inputs, `sa`, `sb`, ... only their Specs, and the statics. Sums over broadcast axes and
     casts back to the input's dtype are the tape's business. Where the number of inputs varies or outputs are several,
     `grad` is one function `(gs, ys, inputs, **statics)` that gives a sequence of gradients, `keep` saying whether it reads
-    "inputs", "outputs", both or (default) only Specs.
-    `shard(kind)` lists placements that need no communication, for one mesh dimension. `lower(*tensors, **statics)` says the
-    same in other rows. `tries` are sample inputs: a list of (operands, statics).
+    "inputs" (or the "rest" of them, after the first), "outputs", both or (default) only Specs. Gradients use what users
+    know of tensors; `t.op("name", *operands, **statics)` applies any row, and `c.pick(a, b)` is `a` where `c` holds.
+    `shard(kind)` lists placements that need no communication, for one mesh dimension; all axes a rule cuts are of one size.
+    A piece has the whole's statics, save `shape`, `start` and what `cut(kind, rule, first, size)` says. `lower(*tensors, **statics)` says the
+    same in other rows; where a row has no `grad` (those named `<op>_grad`), that is also how it is differentiated.
+    `tries` are sample inputs: a list of (operands, statics), an operand being a Spec, Values, a number or a number's type.
     """
 
     name: str
@@ -40,11 +53,13 @@ class Row:
     grad: tuple[Callable[..., Any] | None, ...] | Callable[..., Any] | None = None
     keep: str = ""
     shard: Callable[[Kind], list[Rule]] | None = None
+    cut: Callable[[Kind, Rule, int, int], dict[str, Any]] | None = None
     lower: Callable[..., Any] | None = None
     tries: tuple = ()
     pointwise: bool = False
     view: bool = False  # the result may share memory with an input
     random: bool = False
+    extra: int = 0  # this many last outputs are there for the gradient: one that nobody used has None for its own, not zeros
     statics: tuple[str, ...] = ()
     defaults: dict[str, Any] = field(default_factory=dict)
 
@@ -92,6 +107,21 @@ class Kind:
         """The same op on other operands, as a shard of this one needs it."""
         settings = {**self.settings, **changed}
         return infer(self.row, ins, tuple(settings[n] for n in self.row.statics), self.signal)
+
+    def piece(self, rule: Rule, first: int, size: int) -> Kind:
+        """This kind on elements `first` to `first + size` of every axis that the rule cuts."""
+        changed: dict[str, Any] = self.row.cut(self, rule, first, size) if self.row.cut else {}
+        for name, value in (("shape", size), ("start", first)):
+            if name in self.settings and isinstance(to := rule[1][0], Shard):
+                old = self.settings[name]
+                there = value if name == "shape" else old[to.axis] + value
+                changed[name] = (*old[: to.axis], there, *old[to.axis + 1 :])
+        ins = tuple(
+            Spec((*s.shape[: p.axis], size, *s.shape[p.axis + 1 :]), s.dtype)
+            if isinstance(s, Spec) and isinstance(p, Shard) else s
+            for s, p in zip(self.ins, rule[0])
+        )  # fmt: skip
+        return self.like(ins, **changed)
 
     @property
     def key(self) -> tuple:

@@ -56,6 +56,19 @@ def kind_in(definition: KindDef) -> Kind:
     return kind
 
 
+class TraceDef(msgspec.Struct, frozen=True, array_like=True):
+    """A stretch of instructions that is called by one: `(number, *results, *inputs, *numbers for the holes)`. The body's ids
+    are registers, the inputs' first, from 1; `outs` are the registers of the results; a hole is (index in the body, index in
+    that instruction); `dies` are the inputs that end with the call."""
+
+    number: int
+    inputs: int
+    body: list[Instruction]
+    outs: tuple[int, ...]
+    holes: tuple[tuple[int, int], ...] = ()
+    dies: tuple[int, ...] = ()
+
+
 class Peer(msgspec.Struct, frozen=True, array_like=True):
     """A worker, as clients know it: `address` is where its tensors can be fetched."""
 
@@ -92,6 +105,8 @@ class Batch(Message, frozen=True, tag=3):
     gets: tuple[tuple[int, int, WireSpec], ...] = ()
     ack: bool = False
     forget: int = 0
+    traces: tuple[TraceDef, ...] = ()
+    drops: tuple[int, ...] = ()  # traces that will not be called again
 
 
 class Ack(Message, frozen=True, tag=4):
@@ -175,6 +190,8 @@ class Run(Message, frozen=True, tag=12):
     gets: tuple[Fetch, ...] = ()
     ack: bool = False
     forget: int = 0
+    traces: tuple[TraceDef, ...] = ()
+    drops: tuple[int, ...] = ()
 
 
 class Done(Message, frozen=True, tag=13):

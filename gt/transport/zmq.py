@@ -301,7 +301,7 @@ class ZmqLink:
             ready = dict(poller.poll())
             if self.alarm.fd in ready:
                 self.alarm.hush()
-                self.session.flush(wait=False)
+                self.session.paused()
             if self.bell.fd in ready:
                 self.bell.hush()
                 self._post()

@@ -30,6 +30,7 @@ from gt.transport.messages import (
     Welcome,
     kind_in,
 )  # fmt: skip
+from gt.worker.compile import TRACE, Program, Ready, trace_kinds
 from gt.worker.engine import Engine
 
 _number = itemgetter(0)
@@ -48,18 +49,6 @@ class Broken:
         raise TypeError("this tensor could not be made")
 
 
-class Ready:
-    """A kind resolved to a kernel. `form` is how it is called: 1 or 2 tensors in and one out, or 0 for any other way."""
-
-    __slots__ = ("run", "form", "kind", "outs", "tensors")
-
-    def __init__(self, kind: Kind, run: Callable) -> None:
-        self.run, self.kind, self.outs = run, kind, len(kind.outs)
-        self.tensors = tuple(1 + self.outs + i for i in kind.tensors)
-        plain = self.outs == 1 and len(kind.tensors) == len(kind.ins)
-        self.form = len(kind.ins) if plain and len(kind.ins) in (1, 2) else 0
-
-
 class Space:
     """What a worker holds for one client."""
 
@@ -67,7 +56,7 @@ class Space:
 
     def __init__(self) -> None:
         self.table: dict[int, Any] = {}
-        self.kinds: dict[int, tuple[int, Callable, Ready]] = {}  # form, kernel, and all about it
+        self.kinds: dict[int, tuple[int, Callable, Ready | Program]] = {}  # form, kernel, and all about it
         self.counts: Counter[int] = Counter()  # how often each kind was used
         self.forget = 0
 
@@ -94,6 +83,7 @@ class Worker:
         self.failures = 0
         self.runs = 0
         self.ops: dict[str, int] = {}  # counts of kinds that are gone
+        self.traced: Counter[str] = Counter()  # what the traces that are gone did
         self.more: Callable[[], dict[str, Any]] = dict  # what only the shell can tell
 
     def handle(self, mail: Mail) -> list[Mail]:
@@ -128,6 +118,9 @@ class Worker:
         for definition in run.kinds:
             ready = self._ready(run.client, definition)
             space.kinds[definition.number] = (ready.form, ready.run, ready)
+        for trace in run.traces:
+            program = Program(trace, {n: space.kinds[n][2] for n in trace_kinds(trace)}, self.engine)
+            space.kinds[trace.number] = (TRACE, program.run, program)
         self._execute(space, run.code)
         space.counts.update(map(_number, run.code))
         self.runs += 1
@@ -140,6 +133,10 @@ class Worker:
                 self._count(space, n)
                 del space.kinds[n]
             space.forget = run.forget
+        for number in run.drops:
+            if number in space.kinds:
+                self._count(space, number)
+                del space.kinds[number]
         return out
 
     def _ready(self, client: str, definition: KindDef) -> Ready:
@@ -161,6 +158,8 @@ class Worker:
                     table[ins[1]] = kernel(table[ins[2]], table[ins[3]])
                 elif form == 1:
                     table[ins[1]] = kernel(table[ins[2]])
+                elif form == TRACE:
+                    kernel(table, ins)
                 else:
                     self._general(table, ready, ins)
             except Exception as error:  # a kernel may fail in any way; its tensor then carries the cause
@@ -183,6 +182,8 @@ class Worker:
         if ins[0] not in space.kinds:
             return
         ready = space.kinds[ins[0]][2]
+        for i in ready.dies:
+            space.table.pop(ins[i], None)
         causes = [space.table.get(ins[i]) for i in ready.tensors if i < len(ins)]
         cause = next((c for c in causes if isinstance(c, Broken)), None)
         if cause is None:
@@ -246,20 +247,25 @@ class Worker:
             self._count(space, number)
 
     def _count(self, space: Space, number: int) -> None:
-        name = space.kinds[number][2].kind.row.name
-        self.ops[name] = self.ops.get(name, 0) + space.counts.pop(number, 0)
+        ready, times = space.kinds[number][2], space.counts.pop(number, 0)
+        for name, n in ready.ops.items():
+            self.ops[name] = self.ops.get(name, 0) + n * times
+        self.traced.update(ready.stats())
 
     def stats(self) -> dict[str, Any]:
-        ops = Counter(self.ops)
+        ops, traced = Counter(self.ops), Counter(self.traced)
         for space in self.spaces.values():
             for number, (_, _, ready) in space.kinds.items():
-                ops[ready.kind.row.name] += space.counts.get(number, 0)
+                times = space.counts.get(number, 0)
+                for name, n in ready.ops.items():
+                    ops[name] += n * times
+                traced.update(ready.stats())
         used, total = self.engine.memory()
         return {
             "engine": self.engine.name, "device": self.engine.device, "ops": dict(+ops), "instructions": sum(ops.values()),
             "tensors": sum(len(s.table) for s in self.spaces.values()), "clients": len(self.spaces), "bytes": used,
             "bytes_total": total, "failures": self.failures, "dropped": self.dropped, "runs": self.runs,
-            **self.more(),
+            "traces": dict(traced), **self.more(),
         }  # fmt: skip
 
 

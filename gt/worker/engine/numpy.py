@@ -1,4 +1,5 @@
-"""The NumPy engine: the reference. bfloat16, which NumPy lacks, is held in float32 and rounded after every op."""
+"""The NumPy engine: the reference. 16-bit floats are computed in float32 and rounded after every op, as PyTorch does;
+bfloat16, which NumPy lacks, is held in float32 too."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ import numpy as np
 import psutil
 
 from gt.ops import Kind
-from gt.spec import DTYPES, DType, Spec, bfloat16
+from gt.ops.rules import promote
+from gt.spec import DTYPES, DType, Spec, bfloat16, bool_, float16, float32
+from gt.worker.engine import special
 
 
 def round_bfloat16(a: np.ndarray) -> np.ndarray:
@@ -33,6 +36,10 @@ class Namespace:
         setattr(self, name, value)
         return value
 
+    erf = staticmethod(special.erf)
+    erfc = staticmethod(special.erfc)
+    erfinv = staticmethod(special.erfinv)
+
     @staticmethod
     def dtype(code: int) -> np.dtype:
         return numpy_dtype(DTYPES[code])
@@ -53,6 +60,12 @@ class Namespace:
         a[index] = value
         return a
 
+    @staticmethod
+    def add_at(a: np.ndarray, index: tuple, value: np.ndarray) -> np.ndarray:
+        """`value` added at these places, as often as each stands there."""
+        np.add.at(a, index, value)
+        return a
+
 
 XP = Namespace()
 
@@ -60,6 +73,7 @@ XP = Namespace()
 class NumPyEngine:
     name = "numpy"
     device = "cpu"
+    clock = float
 
     def begin(self) -> None:
         pass
@@ -68,7 +82,13 @@ class NumPyEngine:
         row = kind.row
         assert row.kernel is not None, f"{row} has no kernel of its own"
         run = partial(row.kernel, XP, **kind.settings) if kind.settings else partial(row.kernel, XP)
+        casts = _widened(kind)
+        if any(casts):
+            run = partial(_wide, run, casts)
         return partial(_several if len(kind.outs) > 1 else _one, run, kind.outs if len(kind.outs) > 1 else kind.outs[0])
+
+    def faster(self, program: Any) -> None:
+        return None
 
     def load(self, buffer: memoryview, spec: Spec, copy: bool) -> np.ndarray:
         if spec.dtype is bfloat16:
@@ -87,6 +107,34 @@ class NumPyEngine:
 
     def memory(self) -> tuple[int, int]:
         return psutil.Process().memory_info().rss, psutil.virtual_memory().total
+
+
+def _widened(kind: Kind) -> list[Any]:
+    """What each operand is cast to before the kernel: 16-bit floats to 32, and, since NumPy would compute with small
+    integers in 16-bit floats and refuse numbers that do not fit, all of a pointwise op to the dtype that PyTorch computes in."""
+    row = kind.row
+    if row.view:
+        return [None] * len(kind.ins)
+    specs = [s for s in kind.ins if isinstance(s, Spec)]
+    to, logic = None, False
+    if row.pointwise and specs:
+        best = promote(*kind.ins)
+        logic = best is bool_  # among other dtypes NumPy takes booleans as they are, and a condition must stay one
+        best = kind.outs[0].dtype if best.rank < kind.outs[0].dtype.rank else best
+        to = numpy_dtype(float32 if best is float16 else best)
+    casts: list[Any] = []
+    for s in kind.ins:
+        if not isinstance(s, Spec):
+            casts.append(to.type if to is not None and to.kind in "iu" and s is int else None)
+        elif to is not None and (s.dtype is not bool_ or logic) and numpy_dtype(s.dtype) != to:
+            casts.append(to)
+        else:
+            casts.append(np.dtype("float32") if s.dtype is float16 else None)
+    return casts
+
+
+def _wide(run: Callable, casts: list[Any], *operands: Any) -> Any:
+    return run(*[o if c is None else np.asarray(o).astype(c) for o, c in zip(operands, casts)])
 
 
 def _one(run: Callable, spec: Spec, *operands: Any) -> np.ndarray:

@@ -1,5 +1,5 @@
 """The PyTorch engine, on a GPU when there is one. Pointwise rows carry PyTorch's names, so its functions are their kernels;
-`OWN` holds its faster kernels for other rows, and the rest run generically over `Namespace`."""
+torch_kernels.py holds its faster kernels for other rows, and the rest run generically over `Namespace`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,29 @@ from typing import Any
 
 import psutil
 import torch
-import torch.nn.functional as F
 
 from gt.ops import Kind
+from gt.ops.rules import promote
 from gt.spec import DTYPES, DType, Spec
+from gt.worker.engine.torch_kernels import NUMBERS, OWN
 
 TORCH: dict[DType, torch.dtype] = {d: getattr(torch, d.name) for d in DTYPES}
+
+
+def forward(index: tuple, shape: Any) -> tuple[tuple, list[int]]:
+    """An index without backward slices, which PyTorch lacks, and the axes of its result to turn round afterwards."""
+    if not any(isinstance(i, slice) and i.step is not None and i.step < 0 for i in index):
+        return index, []
+    ahead: list[Any] = []
+    back, out = [], 0
+    for i, d in zip(index, shape):
+        if isinstance(i, slice) and i.step is not None and i.step < 0:
+            places = range(*i.indices(d))
+            i = slice(places[-1], places[0] + 1, -i.step) if places else slice(0, 0)
+            back.append(out)
+        ahead.append(i)
+        out += isinstance(i, slice)
+    return tuple(ahead), back
 
 
 class Namespace:
@@ -36,11 +53,34 @@ class Namespace:
         return a.to(TORCH[DTYPES[code]])
 
     def getitem(self, a: torch.Tensor, index: tuple) -> torch.Tensor:
-        return a[index]
+        index, back = forward(index, a.shape)
+        return a[index].flip(back) if back else a[index]
 
-    def setitem(self, a: torch.Tensor, index: tuple, value: torch.Tensor) -> torch.Tensor:
+    def setitem(self, a: torch.Tensor, index: tuple, value: Any) -> torch.Tensor:
+        index, back = forward(index, a.shape)
+        if back and isinstance(value, torch.Tensor):
+            value = value.expand(a[index].shape).flip(back)
         a[index] = value
         return a
+
+    def add_at(self, a: torch.Tensor, index: tuple, value: Any) -> torch.Tensor:
+        if sum(isinstance(i, slice) for i in index) + a.ndim - len(index) == a.ndim - 1:
+            axis = next(n for n, i in enumerate(index) if not isinstance(i, slice))
+            if index[axis].ndim == 1:
+                return a.index_add_(axis, index[axis], value)
+        return a.index_put_([None if isinstance(i, slice) else i for i in index], value, accumulate=True)
+
+    def copy(self, a: torch.Tensor) -> torch.Tensor:
+        return a.clone()
+
+    def asarray(self, a: Any) -> torch.Tensor:
+        return torch.as_tensor(a, device=self.device)
+
+    def expand_dims(self, a: torch.Tensor, axis: int) -> torch.Tensor:
+        return a.unsqueeze(axis)
+
+    def take_along_axis(self, a: torch.Tensor, index: torch.Tensor, axis: int) -> torch.Tensor:
+        return torch.take_along_dim(a, index, axis)
 
     def full(self, shape: Any, value: Any, dtype: Any) -> torch.Tensor:
         return torch.full(shape, value, dtype=dtype, device=self.device)
@@ -79,25 +119,9 @@ class Namespace:
         return torch.argmin(a, dim=axis, keepdim=keepdims)
 
 
-def _add_scaled(a: torch.Tensor, b: torch.Tensor, scale: float) -> torch.Tensor:
-    return torch.add(a, b, alpha=scale)
-
-
-def _sum(a: torch.Tensor, *, axis: Any, keepdims: bool) -> torch.Tensor:
-    return a.sum(dim=axis, keepdim=keepdims) if a.ndim else a.sum()
-
-
-# A row here has a kernel of PyTorch's that is faster than the generic one. Statics arrive as keywords.
-OWN: dict[str, Callable[..., Any]] = {
-    "add_scaled": _add_scaled,
-    "relu_grad": lambda g, y: torch.ops.aten.threshold_backward(g, y, 0),
-    "matmul": torch.matmul,
-    "linear": F.linear,
-    "sum": _sum,
-    "reshape": lambda a, *, shape: a.reshape(shape),
-    "expand": lambda a, *, shape: a.expand(shape),
-    "permute": lambda a, *, axes: a.permute(axes),
-}
+def _unlent(run: Callable[..., Any], a: torch.Tensor, *operands: Any) -> Any:
+    """A view of a buffer that a graph will write again is taken of a copy."""
+    return run(a.clone() if getattr(a, "lent", False) else a, *operands)
 
 
 class TorchEngine:
@@ -107,23 +131,57 @@ class TorchEngine:
         self.at = torch.device(device)
         self.device = device if self.at.type == "cpu" else f"{device} {torch.cuda.get_device_name(self.at)}"
         self.xp = Namespace(self.at)
+        self.clock: Callable[[], float] = float  # the shell gives a real one
 
     def begin(self) -> None:
         torch.inference_mode().__enter__()  # for good: nothing here ever asks PyTorch for a gradient
 
     def kernel(self, kind: Kind) -> Callable[..., Any]:
+        run = self.plain(kind)
+        return partial(_unlent, run) if kind.row.view and self.at.type == "cuda" else run
+
+    def plain(self, kind: Kind) -> Callable[..., Any]:
+        """A kernel whose result may share memory with its operand."""
         row = kind.row
         own = OWN.get(row.name)
         if own is None and row.pointwise and hasattr(torch, row.name):
             own = getattr(torch, row.name)
+            if row.name not in NUMBERS or not isinstance(kind.ins[0], Spec):
+                own = self.tensors_only(own, kind)
         if own is None:
-            assert row.kernel is not None, f"{row} has no kernel of its own"
-            return partial(row.kernel, self.xp, **kind.settings)
+            return self.generic(kind)
         return partial(own, **kind.settings) if kind.settings else own
+
+    def generic(self, kind: Kind) -> Callable[..., Any]:
+        """The row's own kernel, which takes 0-d tensors where numbers stand."""
+        assert kind.row.kernel is not None, f"{kind.row} has no kernel of its own"
+        return partial(kind.row.kernel, self.xp, **kind.settings)
+
+    def faster(self, program: Any) -> Any:
+        if self.at.type == "cuda" and os.environ.get("GT_CUDA_GRAPHS", "1") != "0":
+            from gt.worker.engine.graph import Graph
+
+            return Graph(program, self)
+        return None
+
+    def tensors_only(self, function: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
+        """A function that takes no numbers, or none first: they become 0-d tensors of the dtype computed in."""
+        if all(isinstance(s, Spec) for s in kind.ins):
+            return function
+        dtype = TORCH[promote(*kind.ins)]
+
+        def call(*operands: Any) -> Any:
+            return function(*[
+                o if isinstance(o, torch.Tensor) else torch.full((), o, dtype=dtype, device=self.at) for o in operands
+            ])  # fmt: skip
+
+        return call
 
     def load(self, buffer: memoryview, spec: Spec, copy: bool) -> torch.Tensor:
         if spec.numel == 0:
             return torch.empty(spec.shape, dtype=TORCH[spec.dtype], device=self.at)
+        if memoryview(buffer).readonly:
+            buffer, copy = memoryview(bytearray(buffer)), False  # PyTorch knows no read-only memory
         host = torch.frombuffer(buffer, dtype=TORCH[spec.dtype], count=spec.numel).reshape(spec.shape)
         if self.at.type != "cpu":
             return host.to(self.at)

@@ -1,0 +1,171 @@
+"""Convolutions over any number of axes, (batch, channels, ...). Convolution, its transpose and the gradient of its weight
+are the three faces of one sum of products: the gradients of each are the other two. Statics are per spatial axis."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from gt.ops.activation import floats
+from gt.ops.table import Kind, Rule, op
+from gt.spec import REPLICATE, Partial, Placement, Shape, Shard, Spec, float32
+
+
+def _check(name: str, a: Spec, w: Spec, bias: tuple[Spec, ...], channels: int) -> None:
+    floats(name)(a)
+    if any(s.dtype is not a.dtype for s in (w, *bias)):
+        names = ", ".join(s.dtype.name for s in (a, w, *bias))
+        raise TypeError(f"{name} wants one dtype, not {names}")
+    if a.ndim < 3 or w.ndim != a.ndim:
+        raise ValueError(f"{name} wants (batch, channels, ...) and a weight of as many axes, not {a.shape}, {w.shape}")
+    for b in bias:
+        if b.shape != (channels,):
+            raise ValueError(f"{name} of weight {w.shape} wants a bias of {(channels,)}, not {b.shape}")
+
+
+def _conv(a: Spec, w: Spec, *bias: Spec, stride, padding, dilation, groups) -> Spec:
+    _check("conv", a, w, bias, w.shape[0])
+    if a.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
+        raise ValueError(f"cannot convolve {a.shape} by {w.shape} in {groups} groups: want {w.shape[1] * groups} channels")
+    out = tuple((d + 2 * p - e * (k - 1) - 1) // s + 1
+                for d, k, s, p, e in zip(a.shape[2:], w.shape[2:], stride, padding, dilation))  # fmt: skip
+    if min(out) < 1 and a.numel:
+        raise ValueError(f"a kernel of {w.shape[2:]} does not fit into {a.shape[2:]} with padding {padding}")
+    return Spec((a.shape[0], w.shape[0], *out), a.dtype)
+
+
+def _transpose(a: Spec, w: Spec, *bias: Spec, size, stride, padding, dilation, groups) -> Spec:
+    _check("conv_transpose", a, w, bias, w.shape[1] * groups)
+    if a.shape[1] != w.shape[0] or w.shape[0] % groups:
+        raise ValueError(f"cannot convolve {a.shape} by {w.shape} transposed: want {w.shape[0]} channels")
+    return Spec((a.shape[0], w.shape[1] * groups, *size), a.dtype)
+
+
+def _weight(g: Spec, a: Spec, *, size, stride, padding, dilation, groups) -> Spec:
+    return Spec((g.shape[1], a.shape[1] // groups, *size), a.dtype)
+
+
+def _windows(size: Shape, out: Shape, stride, dilation):
+    """For each place in the kernel, the slices of the padded input that it meets."""
+    for at in product(*map(range, size)):
+        yield at, tuple(slice(i * e, i * e + (n - 1) * s + 1, s) for i, n, s, e in zip(at, out, stride, dilation))
+
+
+def _padded(shape: Shape, padding) -> Shape:
+    return (*shape[:2], *(d + 2 * p for d, p in zip(shape[2:], padding)))
+
+
+def _inside(padding, shape: Shape) -> tuple:
+    return (slice(None), slice(None), *(slice(p, p + d) for p, d in zip(padding, shape)))
+
+
+def _bias(xp, y, bias):
+    return y + xp.reshape(bias[0], (1, -1) + (1,) * (y.ndim - 2)) if bias else y
+
+
+def _run(xp, a, w, *bias, stride, padding, dilation, groups):
+    n, size = a.shape[0], tuple(w.shape[2:])
+    out = tuple((d + 2 * p - e * (k - 1) - 1) // s + 1
+                for d, k, s, p, e in zip(a.shape[2:], size, stride, padding, dilation))  # fmt: skip
+    x = xp.setitem(xp.zeros(_padded(tuple(a.shape), padding), dtype=a.dtype), _inside(padding, tuple(a.shape[2:])), a)
+    x = xp.reshape(x, (n, groups, -1, *x.shape[2:]))
+    w = xp.reshape(w, (groups, -1, *w.shape[1:]))  # (groups, out channels, in channels, ...)
+    y = xp.zeros((n, groups, w.shape[1], _count(out)), dtype=a.dtype)
+    for at, window in _windows(size, out, stride, dilation):
+        met = xp.reshape(x[(slice(None),) * 3 + window], (n, groups, w.shape[2], _count(out)))
+        y = y + xp.matmul(w[(slice(None),) * 3 + at], met)
+    return _bias(xp, xp.reshape(y, (n, groups * w.shape[1], *out)), bias)
+
+
+def _run_transpose(xp, a, w, *bias, size, stride, padding, dilation, groups):
+    n, out = a.shape[0], tuple(a.shape[2:])
+    inner = w.shape[1]
+    y = xp.zeros(_padded((n, groups * inner, *size), padding), dtype=a.dtype)
+    y = xp.reshape(y, (n, groups, inner, *y.shape[2:]))
+    x = xp.reshape(a, (n, groups, -1, _count(out)))
+    w = xp.reshape(w, (groups, -1, *w.shape[1:]))
+    for at, window in _windows(tuple(w.shape[3:]), out, stride, dilation):
+        spread = xp.matmul(xp.swapaxes(w[(slice(None),) * 3 + at], 1, 2), x)
+        index = (slice(None),) * 3 + window
+        y = xp.setitem(y, index, y[index] + xp.reshape(spread, (n, groups, inner, *out)))
+    y = xp.reshape(y, (n, groups * inner, *y.shape[3:]))
+    return _bias(xp, y[_inside(padding, size)], bias)
+
+
+def _run_weight(xp, g, a, *, size, stride, padding, dilation, groups):
+    n, out = a.shape[0], tuple(g.shape[2:])
+    x = xp.setitem(xp.zeros(_padded(tuple(a.shape), padding), dtype=a.dtype), _inside(padding, tuple(a.shape[2:])), a)
+    x = xp.reshape(x, (n, groups, -1, *x.shape[2:]))
+    inner = x.shape[2]
+    g = xp.reshape(g, (n, groups, -1, _count(out)))
+    parts = []
+    for _, window in _windows(size, out, stride, dilation):
+        met = xp.reshape(x[(slice(None),) * 3 + window], (n, groups, inner, _count(out)))
+        parts.append(xp.sum(xp.matmul(g, xp.swapaxes(met, 2, 3)), axis=(0,)))
+    return xp.reshape(xp.stack(parts, axis=3), (groups * g.shape[2], inner, *size))
+
+
+def _count(shape: Shape) -> int:
+    n = 1
+    for d in shape:
+        n *= d
+    return n
+
+
+def _conv_pull(gs, ys, ins, **s):
+    g, (a, w, *bias) = gs[0], ins
+    found = [g.op("conv_transpose", w, size=a.shape[2:], **s), g.op("conv_weight_grad", a, size=w.shape[2:], **s)]
+    return found + [g.sum(axis=(0, *range(2, g.ndim))) for _ in bias]
+
+
+def _transpose_pull(gs, ys, ins, size, **s):
+    g, (a, w, *bias) = gs[0], ins
+    found = [g.op("conv", w, **s), a.op("conv_weight_grad", g, size=w.shape[2:], **s)]
+    return found + [g.sum(axis=(0, *range(2, g.ndim))) for _ in bias]
+
+
+def _rules(out: int, inner: int):
+    """Samples, and, where there is one group, channels, `out` and `inner` being their axes in the weight; a bias may not be
+    added by each holder of a partial sum."""
+
+    def rules(kind: Kind) -> list[Rule]:
+        bias = len(kind.ins) > 2
+        found: list[Rule] = [((Shard(0), REPLICATE, *[REPLICATE] * bias), (Shard(0),))]
+        if kind.settings["groups"] == 1:
+            found.append(((REPLICATE, Shard(out), *[Shard(0)] * bias), (Shard(1),)))
+            if not bias:
+                found.append(((Shard(1), Shard(inner)), (Partial(),)))
+        return found + ([] if bias else _terms())
+
+    return rules
+
+
+def _terms() -> list[Rule]:
+    term: Placement = Partial()
+    return [((term, REPLICATE), (term,)), ((REPLICATE, term), (term,))]
+
+
+def _weight_rules(kind: Kind) -> list[Rule]:
+    rules: list[Rule] = [((Shard(0), Shard(0)), (Partial(),)), *_terms()]
+    if kind.settings["groups"] == 1:
+        rules += [((Shard(1), REPLICATE), (Shard(0),)), ((REPLICATE, Shard(1)), (Shard(1),))]
+    return rules
+
+
+X1, W1 = Spec((3, 2, 7), float32), Spec((4, 2, 3), float32)
+X2, W2, B2 = Spec((3, 4, 5, 6), float32), Spec((4, 2, 3, 2), float32), Spec((4,), float32)
+PLAIN = {"stride": (1,), "padding": (0,), "dilation": (1,), "groups": 1}
+BUSY = {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2), "groups": 2}
+G2 = Spec((3, 4, 3, 8), float32)
+
+op("conv", shape=_conv, shard=_rules(0, 1), keep="inputs", grad=_conv_pull,
+   tries=(((X1, W1), PLAIN), ((X2, W2, B2), BUSY), ((X1, W1, B2), {**PLAIN, "padding": (1,)})),
+   kernel=_run)  # fmt: skip
+op("conv_transpose", shape=_transpose, shard=_rules(1, 0), keep="inputs", grad=_transpose_pull,
+   tries=(((Spec((3, 4, 5), float32), W1), {"size": (7,), **PLAIN}), ((G2, W2, B2), {"size": (5, 6), **BUSY}),
+          ((Spec((3, 4, 3), float32), W1, Spec((2,), float32)), {"size": (8,), **PLAIN, "stride": (2,)})),
+   kernel=_run_transpose)  # fmt: skip
+op("conv_weight_grad", shape=_weight, shard=_weight_rules, keep="inputs",
+   tries=(((Spec((3, 4, 5), float32), X1), {"size": (3,), **PLAIN}), ((G2, X2), {"size": (3, 2), **BUSY})),
+   grad=lambda gs, ys, ins, size, **s: [ins[1].op("conv", gs[0], **s),
+                                        ins[0].op("conv_transpose", gs[0], size=ins[1].shape[2:], **s)],
+   kernel=_run_weight)  # fmt: skip

@@ -1,0 +1,211 @@
+"""Linear algebra of matrices, the last two axes; the others are a batch and may be cut."""
+
+from __future__ import annotations
+
+from gt.ops.rules import broadcast
+from gt.ops.table import Kind, Rule, Values, op
+from gt.spec import Shard, Spec, float32
+
+
+def _floats(name: str, a: Spec) -> None:
+    if a.dtype.rank != 2 or a.dtype.size < 4:
+        raise TypeError(f"{name} wants float32 or float64, not {a.dtype.name}")
+    if a.ndim < 2:
+        raise ValueError(f"{name} wants a matrix, not {a.shape}")
+
+
+def _square(name: str):
+    def rule(a: Spec, **_: object) -> Spec:
+        _floats(name, a)
+        if a.shape[-1] != a.shape[-2]:
+            raise ValueError(f"{name} wants a square matrix, not {a.shape}")
+        return a
+
+    return rule
+
+
+def _batch(kind: Kind) -> list[Rule]:
+    """Matrices are apart."""
+    lead = min(s.ndim for s in kind.ins if isinstance(s, Spec)) - 2
+    n = len(kind.ins)
+    same = len({s.shape[:lead] for s in kind.ins if isinstance(s, Spec)}) == 1 and len({s.ndim for s in kind.ins}) == 1  # type: ignore
+    return [((Shard(i),) * n, (Shard(i),) * len(kind.outs)) for i in range(lead)] if same else []
+
+
+def _det(a: Spec) -> Spec:
+    return Spec(_square("det")(a).shape[:-2], a.dtype)
+
+
+def _logdet(a: Spec) -> tuple[Spec, Spec]:
+    return _det(a), _det(a)
+
+
+def _solve(a: Spec, b: Spec, *, vector: bool) -> Spec:
+    _square("solve")(a)
+    if b.dtype is not a.dtype:
+        raise TypeError(f"solve wants one dtype, not {a.dtype.name} and {b.dtype.name}")
+    n, rows = a.shape[-1], b.shape[-1:] if vector else b.shape[-2:-1]
+    if rows != (n,):
+        raise ValueError(f"cannot solve {a.shape} for {b.shape}: want {n} rows")
+    if vector:
+        return b
+    return Spec((*broadcast(a.shape[:-2], b.shape[:-2]), *b.shape[-2:]), a.dtype)
+
+
+def _solve_kernel(xp, a, b, *, vector):
+    return xp.linalg.solve(a, b[..., None])[..., 0] if vector else xp.linalg.solve(a, b)
+
+
+def _solve_left(g, a, y, vector):
+    rhs = a.mT.op("solve", g, vector=vector)
+    return -(rhs.unsqueeze(-1) @ y.unsqueeze(-2) if vector else rhs @ y.mT)
+
+
+def _triangular(a: Spec, b: Spec, *, upper: bool, unit: bool) -> Spec:
+    return _solve(a, b, vector=False)
+
+
+def _triangular_kernel(xp, a, b, *, upper, unit):
+    n = a.shape[-1]
+    t = xp.triu(a) if upper else xp.tril(a)
+    if unit:
+        on = xp.reshape(xp.arange(0, n), (-1, 1)) == xp.arange(0, n)
+        t = xp.where(on, 0.0 * t + 1.0, t)
+    return xp.linalg.solve(t, b)
+
+
+def _triangular_left(g, a, y, upper, unit):
+    outer = -(a.mT.op("solve_triangular", g, upper=not upper, unit=unit) @ y.mT)
+    diagonal = (1 if upper else -1) if unit else 0
+    return outer.triu(diagonal) if upper else outer.tril(diagonal)
+
+
+def _cholesky_grad(g, y):
+    """Murray (2016): the lower triangle of yT g with half its diagonal, between two triangular solves, made symmetric."""
+    inner = (y.mT @ g.tril(0)).tril(0)
+    axes = (y.ndim - 2, y.ndim - 1)
+    half = inner.op("diagonal", offset=0, axes=axes) * 0.5
+    inner = inner - half.op("diagonal_grad", shape=y.shape, offset=0, axes=axes)
+    inner = (inner + inner.mT) * 0.5
+    left = y.mT.op("solve_triangular", inner, upper=True, unit=False)
+    return y.mT.op("solve_triangular", left.mT, upper=True, unit=False).mT
+
+
+def _qr(a: Spec, *, complete: bool) -> tuple[Spec, Spec]:
+    _floats("qr", a)
+    *lead, m, n = a.shape
+    k = m if complete else min(m, n)
+    return Spec((*lead, m, k), a.dtype), Spec((*lead, k, n), a.dtype)
+
+
+def _low_half(t):
+    """The lower triangle, mirrored: what makes a product with an upper triangle symmetric."""
+    return t.tril(0) + t.tril(-1).mT
+
+
+def _qr_pull(gs, ys, ins, complete):
+    (gq, gr), (q, r) = gs, ys
+    m, n = ins[0].shape[-2:]
+    if complete and m > n:
+        raise ValueError('qr with mode "complete" has no gradient for more rows than columns: use mode "reduced"')
+    if m >= n:
+        return [_qr_square(gq, gr, q, r)]
+    # a wide matrix is a square one beside a rest: a = q [u v], of which v has no say in q
+    a = ins[0]
+    v = a.narrow(-1, m, n - m)
+    gu, gv = gr.narrow(-1, 0, m), gr.narrow(-1, m, n - m)
+    left = _qr_square(gq + v @ gv.mT, gu, q, r.narrow(-1, 0, m))
+    return [left.op("cat", q @ gv, axis=a.ndim - 1)]
+
+
+def _qr_square(gq, gr, q, r):
+    inner = r @ gr.mT - gq.mT @ q
+    right = gq + q @ _low_half(inner)
+    return r.op("solve_triangular", right.mT, upper=True, unit=False).mT
+
+
+def _svd(a: Spec, *, full: bool) -> tuple[Spec, Spec, Spec]:
+    _floats("svd", a)
+    *lead, m, n = a.shape
+    k = min(m, n)
+    return (Spec((*lead, m, m if full else k), a.dtype), Spec((*lead, k), a.dtype),
+            Spec((*lead, n if full else k, n), a.dtype))  # fmt: skip
+
+
+def _gaps(s):
+    """1 / (sj - si) off the diagonal, 0 on it."""
+    gap = s.unsqueeze(-2) - s.unsqueeze(-1)
+    return (gap == 0).pick(0.0, (gap == 0).pick(1.0, gap).reciprocal())
+
+
+def _svd_pull(gs, ys, ins, full):
+    if full:
+        raise ValueError("svd with full_matrices=True has no gradient: use full_matrices=False")
+    (gu, gs_, gv), (u, s, vh) = gs, ys
+    gv = gv.mT
+    v, k = vh.mT, s.shape[-1]
+    f = _gaps(s * s)
+    su, sv = u.mT @ gu, v.mT @ gv
+    middle = f * (su - su.mT) * s.unsqueeze(-2) + s.unsqueeze(-1) * (f * (sv - sv.mT))
+    axes = (s.ndim - 1, s.ndim)
+    middle = middle + gs_.op("diagonal_grad", shape=(*s.shape, k), offset=0, axes=axes)
+    found = u @ middle @ vh
+    inverse = s.reciprocal()
+    if u.shape[-2] > k:
+        outside = gu * inverse.unsqueeze(-2)
+        found = found + (outside - u @ (u.mT @ outside)) @ vh
+    if v.shape[-2] > k:
+        outside = inverse.unsqueeze(-1) * gv.mT
+        found = found + u @ (outside - outside @ v @ vh)
+    return [found]
+
+
+def _eigh(a: Spec) -> tuple[Spec, Spec]:
+    _square("eigh")(a)
+    return Spec(a.shape[:-1], a.dtype), a
+
+
+def _eigh_pull(gs, ys, ins):
+    """Equal eigenvalues have no gradient for their vectors: here it is finite, and wrong, as in PyTorch it is infinite."""
+    (gw, gv), (w, v) = gs, ys
+    axes = (v.ndim - 2, v.ndim - 1)
+    middle = _gaps(w) * (v.mT @ gv) + gw.op("diagonal_grad", shape=v.shape, offset=0, axes=axes)
+    return [v @ middle @ v.mT]
+
+
+S, B = Spec((3, 3), float32), Spec((3, 2), float32)
+STACK = Values(Spec((3, 3, 3), float32), positive=True)
+ROOT = Values(S, positive=True)
+WELL = ((ROOT,), {})
+TALL = Spec((2, 4, 3), float32)
+
+op("inverse", shape=_square("inverse"), shard=_batch, tries=(WELL, ((STACK,), {})),
+   kernel=lambda xp, a: xp.linalg.inv(a),
+   grad=(lambda g, y: -(y.mT @ g @ y.mT),))  # fmt: skip
+op("det", shape=_det, shard=_batch, tries=(WELL, ((STACK,), {})),
+   kernel=lambda xp, a: xp.linalg.det(a),
+   grad=(lambda g, y, a: (g * y).unsqueeze(-1).unsqueeze(-1) * a.inverse().mT,))  # fmt: skip
+op("slogdet", shape=_logdet, shard=_batch, tries=(WELL, ((STACK,), {})), keep="inputs",
+   kernel=lambda xp, a: tuple(xp.linalg.slogdet(a)),
+   grad=lambda gs, ys, ins: [gs[1].unsqueeze(-1).unsqueeze(-1) * ins[0].inverse().mT])  # fmt: skip
+op("solve", shape=_solve, shard=_batch,
+   tries=(((ROOT, B), {"vector": False}), ((ROOT, Spec((3,), float32)), {"vector": True}),
+          ((STACK, Spec((3, 3, 2), float32)), {"vector": False})),
+   kernel=_solve_kernel,
+   grad=(_solve_left, lambda g, a, vector: a.mT.op("solve", g, vector=vector)))  # fmt: skip
+op("solve_triangular", shape=_triangular, shard=_batch,
+   tries=(((ROOT, B), {"upper": False, "unit": False}), ((ROOT, B), {"upper": True, "unit": False}),
+          ((ROOT, B), {"upper": False, "unit": True}), ((STACK, Spec((3, 3, 2), float32)), {"upper": True, "unit": False})),
+   kernel=_triangular_kernel,
+   grad=(_triangular_left, lambda g, a, upper, unit: a.mT.op("solve_triangular", g, upper=not upper, unit=unit)))  # fmt: skip
+op("cholesky", shape=_square("cholesky"), shard=_batch, tries=(WELL, ((STACK,), {})), grad=(_cholesky_grad,),
+   kernel=lambda xp, a: xp.linalg.cholesky(a))  # fmt: skip
+op("qr", shape=_qr, shard=_batch, keep="inputs outputs", grad=_qr_pull,
+   tries=(((S,), {"complete": False}), ((TALL,), {"complete": False}), ((TALL,), {"complete": True}),
+          ((Spec((2, 4), float32),), {"complete": False})),
+   kernel=lambda xp, a, *, complete: tuple(xp.linalg.qr(a, "complete" if complete else "reduced")))  # fmt: skip
+op("svd", shape=_svd, shard=_batch, keep="outputs", grad=_svd_pull,
+   tries=(((S,), {"full": False}), ((TALL,), {"full": False}), ((Spec((2, 4), float32),), {"full": False})),
+   kernel=lambda xp, a, *, full: tuple(xp.linalg.svd(a, full_matrices=full)))  # fmt: skip
+op("eigh", shape=_eigh, shard=_batch, keep="outputs", grad=_eigh_pull, tries=(WELL, ((STACK,), {})),
+   kernel=lambda xp, a: tuple(xp.linalg.eigh(a)))  # fmt: skip

@@ -1,0 +1,181 @@
+"""Pooling over the last axes, one or two of them: (..., height, width)."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from gt.ops.activation import floats
+from gt.ops.table import Kind, Rule, op
+from gt.spec import Partial, Shape, Shard, Spec, float32, int64
+
+
+def _length(d: int, k: int, s: int, p: int, e: int, ceil: bool) -> int:
+    n = (d + 2 * p - e * (k - 1) - 1 + (s - 1 if ceil else 0)) // s + 1
+    return n - 1 if ceil and (n - 1) * s >= d + p else n  # the last window begins inside the input or its left padding
+
+
+def _out(name: str, shape: Shape, kernel, stride, padding, dilation, ceil) -> Shape:
+    n = len(kernel)
+    if len(shape) <= n:
+        raise ValueError(f"{name} of {kernel} wants at least {n + 1} axes, not {shape}")
+    if any(p * 2 > k for p, k in zip(padding, kernel)):
+        raise ValueError(f"{name} pads at most half a window: {padding} for windows of {kernel}")
+    out = tuple(map(_length, shape[-n:], kernel, stride, padding, dilation, (ceil,) * n))
+    if min(out) < 1:
+        raise ValueError(f"a window of {kernel} does not fit into {shape[-n:]} with padding {padding}")
+    return (*shape[:-n], *out)
+
+
+def _outer(kind: Kind) -> list[Rule]:
+    """The axes before those pooled may be cut."""
+    n = kind.ins[0].ndim - len(kind.settings["kernel"])  # type: ignore[union-attr]
+    return [((Shard(i),) * len(kind.ins), (Shard(i),) * len(kind.outs)) for i in range(n)]
+
+
+def _outer_linear(kind: Kind) -> list[Rule]:
+    return [*_outer(kind), ((Partial(),), (Partial(),))]
+
+
+def _max_shape(a: Spec, *, kernel, stride, padding, dilation, ceil) -> tuple[Spec, ...]:
+    floats("max_pool")(a)
+    shape = _out("max_pool", a.shape, kernel, stride, padding, dilation, ceil)
+    return Spec(shape, a.dtype), Spec(shape, int64)
+
+
+def _places(d: int, n: int, k: int, s: int, p: int, e: int) -> list[list[int]]:
+    """For each window along one axis, the elements it meets."""
+    return [[i for i in range(w * s - p, w * s - p + k * e, e) if 0 <= i < d] for w in range(n)]
+
+
+def _max_pool(xp, a, *, kernel, stride, padding, dilation, ceil):
+    """The largest of each window, the first where several are, and its place among the pooled axes; a nan wins."""
+    n = len(kernel)
+    sizes = tuple(a.shape[-n:])
+    shape = _out("max_pool", tuple(a.shape), kernel, stride, padding, dilation, ceil)
+    axes = [_places(*each) for each in zip(sizes, shape[-n:], kernel, stride, padding, dilation)]
+    flat = xp.reshape(a, (*a.shape[:-n], -1))
+    values, places = [], []
+    for window in product(*axes):
+        met = xp.asarray([_flat(at, sizes) for at in product(*window)])
+        part = flat[..., met]
+        best = xp.argmax(part, axis=-1, keepdims=True)
+        values.append(xp.take_along_axis(part, best, -1))
+        places.append(met[best])
+    return (xp.reshape(xp.concat(values, axis=-1), shape), xp.reshape(xp.concat(places, axis=-1), shape))
+
+
+def _flat(at, sizes: Shape) -> int:
+    i = 0
+    for j, d in zip(at, sizes):
+        i = i * d + j
+    return i
+
+
+def _max_pull(gs, ys, ins, kernel, **_):
+    """Each gradient goes back to the place its value came from."""
+    g, places, shape, n = gs[0], ys[1], ins[0].shape, len(kernel)
+    flat = (*shape[:-n], Spec(shape[-n:]).numel)
+    g, places = g.reshape(*g.shape[:-n], -1), places.reshape(*g.shape[:-n], -1)
+    return [g.op("gather_grad", places, shape=flat, axis=len(flat) - 1).reshape(shape)]
+
+
+def _average(a: Spec, *, kernel, stride, padding, ceil, padded, divisor) -> Spec:
+    floats("avg_pool")(a)
+    return Spec(_out("avg_pool", a.shape, kernel, stride, padding, (1,) * len(kernel), ceil), a.dtype)
+
+
+def _shares(sizes: Shape, out: Shape, kernel, stride, padding, padded, divisor):
+    """For each window: its index among the outputs, the slices it meets, and what its sum is divided by."""
+    spans = []
+    for d, n, k, s, p in zip(sizes, out, kernel, stride, padding):
+        row = []
+        for w in range(n):
+            low, high = w * s - p, min(w * s - p + k, d + p)
+            inner = slice(max(low, 0), min(high, d))
+            row.append((w, inner, high - low if padded else inner.stop - inner.start))
+        spans.append(row)
+    for window in product(*spans):
+        count = 1
+        for _, _, c in window:
+            count *= c
+        yield tuple(w for w, _, _ in window), tuple(s for _, s, _ in window), divisor or count
+
+
+def _avg_pool(xp, a, *, kernel, stride, padding, ceil, padded, divisor):
+    n = len(kernel)
+    shape = _out("avg_pool", tuple(a.shape), kernel, stride, padding, (1,) * n, ceil)
+    y, axes = xp.zeros(shape, dtype=a.dtype), tuple(range(a.ndim - n, a.ndim))
+    for at, met, count in _shares(tuple(a.shape[-n:]), shape[-n:], kernel, stride, padding, padded, divisor):
+        y = xp.setitem(y, (..., *at), xp.sum(a[(..., *met)], axis=axes) / count)
+    return y
+
+
+def _avg_pool_grad(xp, g, *, size, kernel, stride, padding, ceil, padded, divisor):
+    n = len(kernel)
+    y = xp.zeros((*g.shape[:-n], *size), dtype=g.dtype)
+    for at, met, count in _shares(size, tuple(g.shape[-n:]), kernel, stride, padding, padded, divisor):
+        y = xp.setitem(y, (..., *met), y[(..., *met)] + (g[(..., *at)] / count)[(..., *[None] * n)])
+    return y
+
+
+def _spans(d: int, n: int) -> list[slice]:
+    return [slice(i * d // n, -(-(i + 1) * d // n)) for i in range(n)]
+
+
+def _adaptive(a: Spec, *, kernel) -> Spec:
+    floats("adaptive_avg_pool")(a)
+    if a.ndim <= len(kernel):
+        raise ValueError(f"adaptive_avg_pool to {kernel} wants at least {len(kernel) + 1} axes, not {a.shape}")
+    return Spec((*a.shape[: -len(kernel)], *kernel), a.dtype)
+
+
+def _adaptive_avg_pool(xp, a, *, kernel):
+    n = len(kernel)
+    y, axes = xp.zeros((*a.shape[:-n], *kernel), dtype=a.dtype), tuple(range(a.ndim - n, a.ndim))
+    spans = [list(enumerate(_spans(d, k))) for d, k in zip(a.shape[-n:], kernel)]
+    for window in product(*spans):
+        met = a[(..., *[s for _, s in window])]
+        y = xp.setitem(y, (..., *[i for i, _ in window]), xp.mean(met, axis=axes))
+    return y
+
+
+def _adaptive_grad(xp, g, *, size, kernel):
+    n = len(kernel)
+    y = xp.zeros((*g.shape[:-n], *size), dtype=g.dtype)
+    spans = [list(enumerate(_spans(d, k))) for d, k in zip(size, kernel)]
+    for window in product(*spans):
+        met, count = (..., *[s for _, s in window]), 1
+        for _, s in window:
+            count *= s.stop - s.start
+        y = xp.setitem(y, met, y[met] + (g[(..., *[i for i, _ in window])] / count)[(..., *[None] * n)])
+    return y
+
+
+def _back(g: Spec, *, size, kernel, **_: object) -> Spec:
+    return Spec((*g.shape[: -len(kernel)], *size), g.dtype)
+
+
+X1, X2 = Spec((2, 3, 7), float32), Spec((2, 3, 5, 6), float32)
+MAX1 = {"kernel": (3,), "stride": (2,), "padding": (1,), "dilation": (1,), "ceil": True}
+MAX2 = {"kernel": (2, 2), "stride": (2, 1), "padding": (1, 0), "dilation": (1, 2), "ceil": False}
+AVG1 = {"kernel": (3,), "stride": (2,), "padding": (1,), "ceil": True, "padded": False, "divisor": 0}
+AVG2 = {"kernel": (2, 3), "stride": (2, 2), "padding": (1, 0), "ceil": False, "padded": True, "divisor": 0}
+
+op("max_pool", shape=_max_shape, shard=_outer, extra=1, keep="outputs", grad=_max_pull,
+   tries=(((X1,), MAX1), ((X2,), MAX2)),
+   kernel=_max_pool)  # fmt: skip
+op("avg_pool", shape=_average, shard=_outer_linear,
+   tries=(((X1,), AVG1), ((X2,), AVG2), ((X2,), {**AVG2, "divisor": 5, "ceil": True})),
+   kernel=_avg_pool,
+   grad=lambda gs, ys, ins, kernel, **s: [gs[0].op("avg_pool_grad", size=ins[0].shape[-len(kernel):], kernel=kernel, **s)])  # fmt: skip
+op("avg_pool_grad", shape=_back, shard=_outer_linear,
+   tries=(((Spec((2, 3, 4), float32),), {"size": (7,), **AVG1}), ((Spec((2, 3, 3, 2), float32),), {"size": (5, 6), **AVG2})),
+   kernel=_avg_pool_grad,
+   grad=lambda gs, ys, ins, size, **s: [gs[0].op("avg_pool", **s)])  # fmt: skip
+op("adaptive_avg_pool", shape=_adaptive, shard=_outer_linear, tries=(((X1,), {"kernel": (3,)}), ((X2,), {"kernel": (2, 4)})),
+   kernel=_adaptive_avg_pool,
+   grad=(lambda g, sa, kernel: g.op("adaptive_avg_pool_grad", size=sa.shape[-len(kernel):], kernel=kernel),))  # fmt: skip
+op("adaptive_avg_pool_grad", shape=_back, shard=_outer_linear,
+   tries=(((Spec((2, 3, 3), float32),), {"size": (7,), "kernel": (3,)}),),
+   kernel=_adaptive_grad,
+   grad=(lambda g, kernel: g.op("adaptive_avg_pool", kernel=kernel),))  # fmt: skip

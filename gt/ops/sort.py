@@ -1,0 +1,194 @@
+"""Ops that order elements along an axis: sort, topk, median, extremes with their places, and running sums and products."""
+
+from __future__ import annotations
+
+from gt.ops.norm import along
+from gt.ops.rules import axis_of, without
+from gt.ops.table import Kind, Rule, Values, op
+from gt.spec import DTYPES, REPLICATE, Partial, Shape, Shard, Spec, bool_, float32, int32, int64
+
+X = Spec((3, 5), float32)
+
+
+def _pull(gs, ys, ins, axis, **statics):
+    """Each value's gradient goes back to the place it came from."""
+    g, places = gs[0], ys[1]
+    if statics.get("keepdims") is False:
+        g, places = g.unsqueeze(axis), places.unsqueeze(axis)
+    return [g.op("gather_grad", places, shape=ins[0].shape, axis=axis)]
+
+
+def _sorted(a: Spec, *, axis, descending) -> tuple[Spec, Spec]:
+    axis_of(axis, a.ndim)
+    return a, Spec(a.shape, int64)
+
+
+def _sort(xp, a, *, axis, descending):
+    """Stable; a nan counts as the largest."""
+    if not a.ndim:
+        return a, xp.zeros((), dtype=xp.dtype(int64.code))
+    if descending:  # backwards through the sorted reverse: equals keep their order
+        places = xp.flip(xp.argsort(xp.flip(a, (axis,)), axis=axis, stable=True), (axis,))
+        places = a.shape[axis] - 1 - places
+    else:
+        places = xp.argsort(a, axis=axis, stable=True)
+    return xp.take_along_axis(a, places, axis), places
+
+
+def _first(a: Spec, *, k, axis, largest) -> tuple[Spec, Spec]:
+    size = a.shape[axis_of(axis, a.ndim)] if a.ndim else 1
+    if not 0 <= k <= size:
+        raise ValueError(f"cannot take the first {k} of {size} elements along axis {axis} of {a.shape}")
+    if a.dtype is bool_:
+        raise TypeError("topk does not order booleans: cast first")
+    shape: Shape = (*a.shape[:axis], k, *a.shape[axis + 1 :]) if a.ndim else ()
+    return Spec(shape, a.dtype), Spec(shape, int64)
+
+
+def _topk(xp, a, *, k, axis, largest):
+    values, places = _sort(xp, a, axis=axis, descending=largest)
+    index = (slice(None),) * axis + (slice(0, k),)
+    return (values[index], places[index]) if a.ndim else (values, places)
+
+
+def _picked(a: Spec, *, axis, keepdims) -> tuple[Spec, Spec]:
+    axis_of(axis, a.ndim)
+    if a.ndim and a.shape[axis] == 0:
+        raise ValueError(f"cannot choose one of no elements: axis {axis} of {a.shape}")
+    shape = without(a.shape, (axis,), keepdims) if a.ndim else ()
+    return Spec(shape, a.dtype), Spec(shape, int64)
+
+
+def _pick(xp, a, places, axis, keepdims):
+    values = xp.take_along_axis(a, places, axis)
+    if keepdims:
+        return values, places
+    shape = without(tuple(a.shape), (axis,), False)
+    return xp.reshape(values, shape), xp.reshape(places, shape)
+
+
+def _extreme(largest: bool):
+    def kernel(xp, a, *, axis, keepdims):
+        if not a.ndim:
+            return a, xp.zeros((), dtype=xp.dtype(int64.code))
+        return _pick(xp, a, (xp.argmax if largest else xp.argmin)(a, axis=axis, keepdims=True), axis, keepdims)
+
+    return kernel
+
+
+def _median(xp, a, *, axis, keepdims):
+    """The lower of two middle ones; a nan where there is one."""
+    if not a.ndim:
+        return a, xp.zeros((), dtype=xp.dtype(int64.code))
+    values, places = _sort(xp, a, axis=axis, descending=False)
+    n = a.shape[axis]
+    middle, last = (_at(places, i, axis) for i in ((n - 1) // 2, n - 1))
+    if values.dtype in (xp.float32, xp.float64):
+        nans = xp.isnan(values)
+        first = xp.argmax(xp.cast(nans, int32.code), axis=axis, keepdims=True)
+        middle = xp.where(xp.isnan(_at(values, n - 1, axis)), xp.take_along_axis(places, first, axis), middle)
+    return _pick(xp, a, middle, axis, keepdims)
+
+
+def _at(a, i: int, axis: int):
+    return a[(slice(None),) * axis + (slice(i, i + 1),)]
+
+
+def _running(a: Spec, *, axis) -> Spec:
+    axis_of(axis, a.ndim)
+    return a if a.dtype.rank == 2 else Spec(a.shape, int64)
+
+
+def _cumulate(name: str):
+    def kernel(xp, a, *, axis):
+        return getattr(xp, name)(a, axis=axis) if a.ndim else a
+
+    return kernel
+
+
+def _terms(kind: Kind) -> list[Rule]:
+    return [*along(kind), ((Partial(),), (Partial(),))]
+
+
+def _cumprod_grad(g, y, a, axis):
+    """Before the first zero division finds the product of the others; at it they are found with a 1 in its place; after it
+    every product is zero, whatever the element."""
+    if not g.ndim:
+        return g
+    zeros = (a == 0).to(int64).cumsum(axis=axis)
+    first = (a == 0) & (zeros == 1)
+    mended = first.pick(1.0, a).cumprod(axis=axis)
+    return (zeros == 0).pick(_from_here(g * y, axis) / a, first.pick(_from_here(g * mended, axis), 0.0))
+
+
+def _from_here(t, axis):
+    """The sum of each element and those after it."""
+    return t.op("flip", axes=(axis,)).cumsum(axis=axis).op("flip", axes=(axis,)) if t.ndim else t
+
+
+op("sort", shape=_sorted, shard=along, keep="outputs", grad=_pull,
+   tries=(((X,), {"axis": 1, "descending": False}), ((X,), {"axis": 0, "descending": True})),
+   kernel=_sort)  # fmt: skip
+op("topk", shape=_first, shard=along, keep="outputs", grad=_pull,
+   tries=(((X,), {"k": 2, "axis": 1, "largest": True}), ((X,), {"k": 3, "axis": 0, "largest": False})),
+   kernel=_topk)  # fmt: skip
+
+
+def _kept(kind: Kind) -> list[Rule]:
+    """Every axis but the one that goes may be cut."""
+    axis, keep = kind.settings["axis"], kind.settings["keepdims"]
+    return [((Shard(i),), (Shard(i if keep or i < axis else i - 1),) * 2)
+            for i in range(kind.ins[0].ndim) if i != axis]  # type: ignore[union-attr] # fmt: skip
+
+
+PICK = (((X,), {"axis": 1, "keepdims": False}), ((X,), {"axis": 0, "keepdims": True}))
+
+op("max_at", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=PICK, kernel=_extreme(True))
+op("min_at", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=PICK, kernel=_extreme(False))
+op("median", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=(*PICK, ((X,), {"axis": 0, "keepdims": False})),
+   kernel=_median)  # fmt: skip
+op("cumsum", shape=_running, shard=_terms, tries=(((X,), {"axis": 1}), ((Spec((3, 2), int64),), {"axis": 0})),
+   kernel=_cumulate("cumsum"),
+   grad=(lambda g, axis: _from_here(g, axis),))  # fmt: skip
+op("cumprod", shape=_running, shard=along, tries=(((X,), {"axis": 1}), ((Spec((3, 2), int64),), {"axis": 0})),
+   kernel=_cumulate("cumprod"), grad=(_cumprod_grad,))  # fmt: skip
+
+
+def _searched(edges: Spec, values: Spec, *, right: bool) -> Spec:
+    if edges.ndim != 1 and edges.shape[:-1] != values.shape[:-1]:
+        raise ValueError(f"searchsorted wants edges (n,) or with the axes of the values {values.shape}, not {edges.shape}")
+    return Spec(values.shape, int64)
+
+
+def _search(xp, edges, values, *, right):
+    side = "right" if right else "left"
+    if edges.ndim == 1:
+        return xp.searchsorted(edges, values, side=side)
+    flat = xp.reshape(edges, (-1, edges.shape[-1])), xp.reshape(values, (-1, values.shape[-1]))
+    return xp.reshape(xp.stack([xp.searchsorted(e, v, side=side) for e, v in zip(*flat)]), values.shape)
+
+
+def _search_rules(kind: Kind) -> list[Rule]:
+    edges, values = kind.ins
+    shared = values.ndim if edges.ndim == 1 else values.ndim - 1  # type: ignore[union-attr]
+    return [((REPLICATE if edges.ndim == 1 else Shard(i), Shard(i)), (Shard(i),))  # type: ignore[union-attr]
+            for i in range(shared)]  # fmt: skip
+
+
+def _counted(a: Spec, *weight: Spec, size: int) -> Spec:
+    if a.ndim != 1 or a.dtype.rank != 1:
+        raise ValueError(f"bincount wants one axis of integers, not {a}")
+    if not weight:
+        return Spec((size,), int64)
+    return Spec((size,), weight[0].dtype if weight[0].dtype in (float32, DTYPES[-1]) else DTYPES[-1])
+
+
+ORDERED = Values(Spec((4,), float32), 0.0, 0.0)  # equal edges are in order, and tell left from right
+
+op("searchsorted", shape=_searched, shard=_search_rules,
+   tries=(((ORDERED, X), {"right": False}), ((ORDERED, Values(X, 0.0, 0.0)), {"right": True})),
+   kernel=_search)  # fmt: skip
+op("bincount", shape=_counted, shard=lambda kind: [((Shard(0),) * len(kind.ins), (Partial(),))],
+   tries=(((Values(Spec((6,), int64), 0, 4),), {"size": 5}),
+          ((Values(Spec((6,), int64), 0, 4), Spec((6,), float32)), {"size": 4})),
+   kernel=lambda xp, a, *weight, size: xp.bincount(a, *weight, minlength=size))  # fmt: skip

@@ -1,0 +1,189 @@
+"""PyTorch's own kernels for rows whose generic one is slower or is not to be had. Statics arrive as keywords."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from gt.worker.engine import torch_layers as layers
+from gt.worker.engine import torch_steps as steps
+
+aten = torch.ops.aten
+Array = torch.Tensor
+
+# Pointwise functions of PyTorch that take a Python number after the first operand.
+NUMBERS = {"add", "sub", "mul", "div", "pow", "floor_divide", "remainder", "fmod", "eq", "ne", "lt", "le", "gt", "ge",
+           "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "where", "clamp",
+           "lerp"}  # fmt: skip
+
+
+def _sum(a: Array, *, axis: Any, keepdims: bool) -> Array:
+    return a.sum(dim=axis, keepdim=keepdims) if a.ndim else a.sum()
+
+
+def _prod(a: Array, *, axis: Any, keepdims: bool) -> Array:
+    if len(axis) == a.ndim:
+        return a.prod().reshape((1,) * a.ndim if keepdims else ())
+    for i in sorted(axis, reverse=True):
+        a = a.prod(dim=i, keepdim=keepdims)
+    return a
+
+
+def _truth(function: Callable) -> Callable:
+    def run(a: Array, *, axis: Any, keepdims: bool) -> Array:
+        return function(a, dim=axis, keepdim=keepdims) if a.ndim else function(a)
+
+    return run
+
+
+def _spread(function: Callable) -> Callable:
+    def run(a: Array, correction: float, *, axis: Any, keepdims: bool) -> Array:
+        return function(a, dim=axis, correction=correction, keepdim=keepdims)
+
+    return run
+
+
+def _norm(a: Array, *, order: float, axis: Any, keepdims: bool) -> Array:
+    return torch.linalg.vector_norm(a, order, dim=axis, keepdim=keepdims)
+
+
+def _maximum(a: Array, b: Any) -> Array:
+    return torch.maximum(a, b) if isinstance(b, Array) else torch.clamp_min(a, b)
+
+
+def _minimum(a: Array, b: Any) -> Array:
+    return torch.minimum(a, b) if isinstance(b, Array) else torch.clamp_max(a, b)
+
+
+def _addmm(c: Array, a: Array, b: Array, beta: float, alpha: float) -> Array:
+    if a.ndim == 2:
+        return torch.addmm(c, a, b, beta=beta, alpha=alpha)
+    if a.ndim == 3 and a.shape[0] == b.shape[0]:
+        return torch.baddbmm(c, a, b, beta=beta, alpha=alpha)
+    return c * beta + (a @ b) * alpha
+
+
+def _full_index(places: tuple, axes: Any, ndim: int) -> list:
+    where = dict(zip(axes, places))
+    return [where.get(i) for i in range(ndim)]
+
+
+def _index_grad(g: Array, *places: Array, shape: Any, axes: Any) -> Array:
+    zeros = torch.zeros(shape, dtype=g.dtype, device=g.device)
+    return aten.index_put_(zeros, _full_index(places, axes, len(shape)), g, True)
+
+
+def _index_put(a: Array, value: Any, *places: Array, axes: Any, accumulate: bool) -> Array:
+    if not isinstance(value, Array):
+        value = torch.full((), value, dtype=a.dtype, device=a.device)
+    return aten.index_put(a, _full_index(places, axes, a.ndim), value, accumulate)
+
+
+def _gather_grad(g: Array, index: Array, *, shape: Any, axis: int) -> Array:
+    return torch.zeros(shape, dtype=g.dtype, device=g.device).scatter_add_(axis, index, g)
+
+
+def _select_grad(g: Array, index: Array, *, shape: Any, axis: int) -> Array:
+    return torch.zeros(shape, dtype=g.dtype, device=g.device).index_add_(axis, index, g)
+
+
+def _with_places(function: Callable) -> Callable:
+    return lambda a, *, axis, keepdims: tuple(function(a, axis, keepdims))
+
+
+def _logsumexp(a: Array, *, axis: Any, keepdims: bool) -> Array:
+    return torch.logsumexp(a, axis, keepdims) if a.ndim else a.clone()
+
+
+def _tanh(tanh: bool) -> str:
+    return "tanh" if tanh else "none"
+
+
+OWN: dict[str, Callable[..., Any]] = {
+    "add_scaled": lambda a, b, scale: torch.add(a, b, alpha=scale),
+    "addcmul": lambda a, b, c, value: torch.addcmul(a, b, c, value=value),
+    "addcdiv": lambda a, b, c, value: torch.addcdiv(a, b, c, value=value),
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "relu_grad": lambda g, y: aten.threshold_backward(g, y, 0),
+    "sigmoid_grad": aten.sigmoid_backward.default,
+    "tanh_grad": aten.tanh_backward.default,
+    "gelu": lambda a, *, tanh: F.gelu(a, approximate=_tanh(tanh)),
+    "gelu_grad": lambda g, a, *, tanh: aten.gelu_backward(g, a, approximate=_tanh(tanh)),
+    "silu": F.silu,
+    "silu_grad": aten.silu_backward.default,
+    "leaky_relu": F.leaky_relu,
+    "leaky_relu_grad": lambda g, a, slope: aten.leaky_relu_backward(g, a, slope, False),
+    "elu": F.elu,
+    "elu_grad": lambda g, a, alpha: aten.elu_backward(g, alpha, 1.0, 1.0, False, a),
+    "softplus": F.softplus,
+    "softplus_grad": aten.softplus_backward.default,
+    "hardtanh": F.hardtanh,
+    "hardtanh_grad": aten.hardtanh_backward.default,
+    "matmul": torch.matmul,
+    "linear": F.linear,
+    "addmm": _addmm,
+    "einsum": lambda *operands, equation: torch.einsum(equation, *operands),
+    "sum": _sum,
+    "prod": _prod,
+    "any": _truth(torch.any),
+    "all": _truth(torch.all),
+    "var": _spread(torch.var),
+    "std": _spread(torch.std),
+    "norm": _norm,
+    "logsumexp": _logsumexp,
+    "reshape": lambda a, *, shape: a.reshape(shape),
+    "expand": lambda a, *, shape: a.expand(shape),
+    "permute": lambda a, *, axes: a.permute(axes),
+    "tril": torch.tril,
+    "triu": torch.triu,
+    "sort": lambda a, *, axis, descending: tuple(torch.sort(a, dim=axis, descending=descending, stable=True)),
+    "topk": lambda a, *, k, axis, largest: tuple(torch.topk(a, k, axis, largest, True)),
+    "max_at": _with_places(torch.max),
+    "min_at": _with_places(torch.min),
+    "median": _with_places(torch.median),
+    "cumsum": lambda a, *, axis: torch.cumsum(a, axis),
+    "cumprod": lambda a, *, axis: torch.cumprod(a, axis),
+    "searchsorted": lambda edges, values, *, right: torch.searchsorted(edges.contiguous(), values.contiguous(), right=right),
+    "gather": lambda a, index, *, axis: torch.gather(a, axis, index),
+    "gather_grad": _gather_grad,
+    "scatter": lambda a, index, source, *, axis: torch.scatter(a, axis, index, source),
+    "scatter_add": lambda a, index, source, *, axis: torch.scatter_add(a, axis, index, source),
+    "index_select": lambda a, index, *, axis: torch.index_select(a, axis, index),
+    "index_select_grad": _select_grad,
+    "index_add": lambda a, index, source, alpha, *, axis: torch.index_add(a, axis, index, source, alpha=alpha),
+    "index": lambda a, *places, axes: aten.index(a, _full_index(places, axes, a.ndim)),
+    "index_grad": _index_grad,
+    "index_put": _index_put,
+    "embedding": lambda w, index, *, padding: aten.embedding(w, index),
+    "embedding_grad": lambda g, index, *, shape, padding: aten.embedding_dense_backward(g, index, shape[0], padding, False),
+    "softmax": lambda a, *, axis: aten._softmax(a, axis, False),
+    "softmax_grad": lambda g, y, *, axis: aten._softmax_backward_data(g, y, axis, y.dtype),
+    "log_softmax": lambda a, *, axis: aten._log_softmax(a, axis, False),
+    "log_softmax_grad": lambda g, y, *, axis: aten._log_softmax_backward_data(g, y, axis, y.dtype),
+    "layer_norm": layers.layer_norm,
+    "layer_norm_grad": layers.layer_norm_grad,
+    "rms_norm": layers.rms_norm,
+    "rms_norm_grad": layers.rms_norm_grad,
+    "group_norm": layers.group_norm,
+    "group_norm_grad": layers.group_norm_grad,
+    "batch_norm_train": layers.batch_norm_train,
+    "batch_norm_grad": layers.batch_norm_grad,
+    "batch_norm": layers.batch_norm,
+    "conv": layers.conv,
+    "conv_transpose": layers.conv_transpose,
+    "conv_weight_grad": layers.conv_weight_grad,
+    "max_pool": layers.max_pool,
+    "avg_pool": layers.avg_pool,
+    "avg_pool_grad": layers.avg_pool_grad,
+    "adaptive_avg_pool": layers.adaptive,
+    "adaptive_avg_pool_grad": layers.adaptive_grad,
+    "attention": steps.attention,
+    "attention_grad": steps.attention_grad,
+    "cross_entropy": steps.cross_entropy,
+    "cross_entropy_grad": steps.cross_entropy_grad,
+    "adam": steps.adam,
+}

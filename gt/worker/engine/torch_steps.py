@@ -1,0 +1,121 @@
+"""PyTorch's kernels for what a training step is made of: attention, cross-entropy, updates."""
+
+from __future__ import annotations
+
+import torch
+
+aten = torch.ops.aten
+Array = torch.Tensor
+
+
+def _repeated(q: Array, k: Array) -> Array:
+    """Keys or values for each head of the queries."""
+    return k if q.ndim < 3 or q.shape[-3] == k.shape[-3] else k.repeat_interleave(q.shape[-3] // k.shape[-3], -3)
+
+
+def _bias(q: Array, k: Array, mask: tuple[Array, ...]) -> Array | None:
+    """The mask as something to add, with four axes."""
+    if not mask:
+        return None
+    m = mask[0]
+    if m.dtype is torch.bool:
+        m = torch.zeros(m.shape, dtype=q.dtype, device=q.device).masked_fill_(~m, float("-inf"))
+    return _packed(m).expand(*q.shape[:-1], k.shape[-2])
+
+
+def _packed(a: Array) -> Array:
+    """The kernel reads the last axis as if it were packed."""
+    return a if a.stride(-1) == 1 else a.contiguous()
+
+
+def _fused(q: Array, k: Array, v: Array) -> bool:
+    """Whether PyTorch has a kernel that does not write the scores down."""
+    return q.device.type == "cpu" and q.ndim == 4 and q.shape[-1] == v.shape[-1] and q.numel() > 0 and k.numel() > 0
+
+
+def _scores(q: Array, k: Array, scale: float, mask: tuple[Array, ...], causal: bool) -> Array:
+    s = q @ k.mT * scale
+    if causal:
+        mask = (torch.ones(s.shape[-2:], dtype=torch.bool, device=q.device).tril(),)
+    if not mask:
+        return s
+    return s.masked_fill(~mask[0], float("-inf")) if mask[0].dtype is torch.bool else s + mask[0]
+
+
+def attention(q: Array, k: Array, v: Array, scale: float, *mask: Array, causal: bool) -> tuple[Array, Array]:
+    k, v = _repeated(q, k), _repeated(q, v)
+    if _fused(q, k, v):
+        q, k, v = map(_packed, (q, k, v))
+        return aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, attn_mask=_bias(q, k, mask), scale=scale)
+    wide = torch.float32 if q.dtype.itemsize == 2 else q.dtype
+    s = _scores(q, k, scale, mask, causal).to(wide)
+    lse = torch.logsumexp(s, -1)
+    lse = lse.masked_fill_(lse == float("-inf"), 0.0)  # a query that may look at nothing
+    p = torch.exp(s - lse.unsqueeze(-1))
+    return p.to(q.dtype) @ v, lse
+
+
+def attention_grad(
+    g: Array, q: Array, k: Array, v: Array, y: Array, lse: Array, scale: float, *mask: Array, causal: bool
+) -> tuple[Array, Array, Array]:
+    wk, wv = _repeated(q, k), _repeated(q, v)
+    if _fused(q, k, v):
+        g, q, wk, wv, y = map(_packed, (g, q, wk, wv, y))
+        gq, gk, gv = aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            g, q, wk, wv, y, lse.contiguous(), 0.0, causal, attn_mask=_bias(q, k, mask), scale=scale
+        )
+    else:
+        s = _scores(q, wk, scale, mask, causal).to(lse.dtype)
+        p = torch.exp(s - lse.unsqueeze(-1)).to(q.dtype)
+        gs = p * (g @ wv.mT - (g * y).sum(-1, keepdim=True)) * scale
+        gq, gk, gv = gs @ wk, gs.mT @ q, p.mT @ g
+    if wk is k:
+        return gq, gk, gv
+    times = q.shape[-3] // k.shape[-3]
+    return gq, *(t.reshape(*k.shape[:-2], times, *t.shape[-2:]).sum(-3) for t in (gk, gv))
+
+
+def cross_entropy(
+    a: Array, target: Array, smoothing: float, *weight: Array, ignore: int, reduce: bool
+) -> tuple[Array, Array, Array]:
+    axis = 1 if a.ndim > 1 else 0
+    logp = aten._log_softmax(a, axis, False)
+    w = weight[0] if weight else None
+    if a.ndim == 2 and not smoothing and reduce:
+        return *aten.nll_loss_forward(logp, target, w, 2, ignore), logp
+    counted = target != ignore
+    safe = torch.where(counted, target, 0)
+    count = counted.to(a.dtype) if w is None else w[safe] * counted
+    loss = logp.gather(axis, safe.unsqueeze(axis)).squeeze(axis).neg_() * count
+    loss = torch.where(count == 0, 0.0, loss)
+    if smoothing:
+        shared = logp.sum(axis) if w is None else torch.tensordot(logp.movedim(axis, -1), w, 1)
+        loss = loss * (1.0 - smoothing) - shared * counted * (smoothing / a.shape[axis])
+    return (loss.sum(), count.sum(), logp) if reduce else (loss, count, logp)
+
+
+def cross_entropy_grad(g: Array, logp: Array, target: Array, smoothing: float, *weight: Array, ignore: int) -> Array:
+    axis = 1 if logp.ndim > 1 else 0
+    classes = logp.shape[axis]
+    counted = (target != ignore).unsqueeze(axis)
+    safe = torch.where(counted, target.unsqueeze(axis), 0)
+    scale = (g.unsqueeze(axis) if g.ndim else g) * counted
+    hit = weight[0][safe] * (1.0 - smoothing) if weight else 1.0 - smoothing
+    rest = smoothing / classes
+    found = logp.exp().mul_(scale * (hit + rest * (weight[0].sum() if weight else classes)))
+    if smoothing:
+        found -= scale * rest * (weight[0].reshape(-1, *[1] * (logp.ndim - 1 - axis)) if weight else 1.0)
+    return found.scatter_add_(axis, safe, scale * -hit)
+
+
+def adam(
+    p: Array, g: Array, m: Array, v: Array, lr: float, b1: float, b2: float, eps: float, decay: float, step: int,
+    *top: Array, decoupled: bool, maximize: bool,
+) -> tuple[Array, ...]:  # fmt: skip
+    """PyTorch's fused step, which writes in place: into copies."""
+    state = [t.clone(memory_format=torch.contiguous_format) for t in (p, m, v, *top)]
+    run = torch._fused_adamw_ if decoupled else torch._fused_adam_
+    steps = torch.full((), float(step), device=p.device)
+    run([state[0]], [g.contiguous()], [state[1]], [state[2]], state[3:], [steps], lr=lr, beta1=b1, beta2=b2,
+        weight_decay=decay, eps=eps, amsgrad=bool(top), maximize=maximize)  # fmt: skip
+    return tuple(state)

@@ -1,0 +1,264 @@
+"""PyTorch's public spelling of each row, where it is not simply the row's name: inputs and statics as the row has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from gt.ops import Row
+from gt.spec import DTYPES
+from gt.worker.engine.torch import TORCH
+
+
+def _cut(take: Any, starts: Any) -> Any:
+    return [range(s, s + n * step, step) if n >= 0 else s for (n, step), s in zip(take, starts)]
+
+
+def _slice(a: Any, *starts: int, take: Any) -> Any:
+    for axis, places in reversed(list(enumerate(_cut(take, starts)))):
+        if isinstance(places, int):
+            a = a.select(axis, places)
+        else:
+            a = a.index_select(axis, torch.tensor(list(places), dtype=torch.int64))
+    return a
+
+
+def _slice_put(a: Any, value: Any, *starts: int, take: Any) -> Any:
+    """Through a tensor of positions, so that no slice of PyTorch's is needed."""
+    where = _slice(torch.arange(a.numel()).reshape(a.shape), *starts, take=take)
+    value = torch.as_tensor(value, dtype=a.dtype).expand(where.shape)
+    return a.reshape(-1).index_put((where.reshape(-1),), value.reshape(-1)).reshape(a.shape)
+
+
+def _norm_parts(parts: Any) -> Any:
+    return (*parts, None, None)[:2]
+
+
+def _layer_norm(a: Any, eps: float, *parts: Any, ndim: int) -> Any:
+    return F.layer_norm(a, a.shape[-ndim:], *_norm_parts(parts), eps)
+
+
+def _batch_norm_train(a: Any, eps: float, *parts: Any) -> Any:
+    return F.batch_norm(a, None, None, *_norm_parts(parts), True, 0.1, eps)
+
+
+def _attention(q: Any, k: Any, v: Any, scale: float, *mask: Any, causal: bool) -> Any:
+    gqa = q.ndim > 2 and q.shape[-3] != k.shape[-3]
+    mask = mask[0] if mask else None
+    return F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=gqa)
+
+
+def _cross_entropy(a: Any, t: Any, smoothing: float, *weight: Any, ignore: int, reduce: bool) -> Any:
+    reduction = "sum" if reduce else "none"
+    return F.cross_entropy(
+        a, t, weight[0] if weight else None, ignore_index=ignore, reduction=reduction, label_smoothing=smoothing
+    )
+
+
+def _conv(a: Any, w: Any, *bias: Any, **s: Any) -> Any:
+    return (F.conv1d if a.ndim == 3 else F.conv2d)(a, w, *bias, **s)
+
+
+def _conv_transpose(
+    a: Any, w: Any, *bias: Any, size: Any, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Any:
+    least = [(n - 1) * s - 2 * p + e * (k - 1) + 1
+             for n, s, p, e, k in zip(a.shape[2:], stride, padding, dilation, w.shape[2:])]  # fmt: skip
+    extra = [d - m for d, m in zip(size, least)]
+    function = F.conv_transpose1d if a.ndim == 3 else F.conv_transpose2d
+    return function(a, w, bias[0] if bias else None, stride, padding, extra, groups, dilation)
+
+
+def _max_pool(a: Any, *, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
+    function = F.max_pool1d if len(kernel) == 1 else F.max_pool2d
+    return function(a, kernel, stride, padding, dilation, ceil, True)
+
+
+def _avg_pool(a: Any, *, kernel: Any, stride: Any, padding: Any, ceil: bool, padded: bool, divisor: int) -> Any:
+    if len(kernel) == 1:
+        return F.avg_pool1d(a, kernel, stride, padding, ceil, padded)
+    return F.avg_pool2d(a, kernel, stride, padding, ceil, padded, divisor or None)
+
+
+def _adaptive(a: Any, *, kernel: Any) -> Any:
+    return (F.adaptive_avg_pool1d if len(kernel) == 1 else F.adaptive_avg_pool2d)(a, kernel)
+
+
+def _prod(a: Any, *, axis: Any, keepdims: bool) -> Any:
+    for i in sorted(axis, reverse=True):
+        a = a.prod(i, keepdims)
+    return a
+
+
+def _index(places: Any, axes: Any, ndim: int) -> Any:
+    where = dict(zip(axes, places))
+    return tuple(where.get(i, slice(None)) for i in range(ndim))
+
+
+def _index_put(a: Any, value: Any, *places: Any, axes: Any, accumulate: bool) -> Any:
+    a = a.clone()
+    index = _index(places, axes, a.ndim)
+    if accumulate:
+        flat = torch.arange(a.numel()).reshape(a.shape)[index]
+        return a.reshape(-1).index_add(0, flat.reshape(-1), value.expand(flat.shape).reshape(-1)).reshape(a.shape)
+    a[index] = value
+    return a
+
+
+def _pad(a: Any, value: float, *, widths: Any) -> Any:
+    return F.pad(a, [w for pair in reversed(widths) for w in pair], value=value)
+
+
+def _step(optimizer: Any, p: Any, g: Any, state: dict) -> dict:
+    p.grad = g
+    optimizer.state[p].update(state)
+    optimizer.step()
+    return optimizer.state[p]
+
+
+def _adam(p: Any, g: Any, m: Any, v: Any, lr: float, b1: float, b2: float, eps: float, decay: float, step: int,
+          *top: Any, decoupled: bool, maximize: bool) -> Any:  # fmt: skip
+    p = p.clone().requires_grad_()
+    cls = torch.optim.AdamW if decoupled else torch.optim.Adam
+    o = cls([p], lr, (b1, b2), eps, decay, bool(top), maximize=maximize, foreach=False)
+    state = {"step": torch.tensor(step - 1.0), "exp_avg": m.clone(), "exp_avg_sq": v.clone()}
+    state |= {"max_exp_avg_sq": t.clone() for t in top}
+    s = _step(o, p, g, state)
+    return p.detach(), s["exp_avg"], s["exp_avg_sq"], *([s["max_exp_avg_sq"]] if top else [])
+
+
+def _sgd(p: Any, g: Any, lr: float, decay: float, *, maximize: bool) -> Any:
+    p = p.clone().requires_grad_()
+    _step(torch.optim.SGD([p], lr, weight_decay=decay, maximize=maximize, foreach=False), p, g, {})
+    return p.detach()
+
+
+def _sgd_momentum(p: Any, g: Any, b: Any, lr: float, decay: float, momentum: float, dampening: float, *, nesterov: bool,
+                  maximize: bool) -> Any:  # fmt: skip
+    p = p.clone().requires_grad_()
+    o = torch.optim.SGD([p], lr, momentum, dampening, decay, nesterov, maximize=maximize, foreach=False)
+    s = _step(o, p, g, {"momentum_buffer": b.clone()})
+    return p.detach(), s["momentum_buffer"]
+
+
+def _rmsprop(p: Any, g: Any, sq: Any, lr: float, alpha: float, eps: float, decay: float, momentum: float, *more: Any,
+             centered: bool, maximize: bool) -> Any:  # fmt: skip
+    p = p.clone().requires_grad_()
+    o = torch.optim.RMSprop([p], lr, alpha, eps, decay, momentum, centered, maximize=maximize, foreach=False)
+    names = ["grad_avg"] * centered + ["momentum_buffer"] * (momentum > 0)
+    state = {"step": torch.tensor(2.0), "square_avg": sq.clone(), **{n: t.clone() for n, t in zip(names, more)}}
+    s = _step(o, p, g, state)
+    return p.detach(), s["square_avg"], *(s[n] for n in names)
+
+
+def _adagrad(p: Any, g: Any, total: Any, lr: float, rate_decay: float, decay: float, eps: float, step: int, *,
+             maximize: bool) -> Any:  # fmt: skip
+    p = p.clone().requires_grad_()
+    o = torch.optim.Adagrad([p], lr, rate_decay, decay, eps=eps, maximize=maximize, foreach=False)
+    s = _step(o, p, g, {"step": torch.tensor(step - 1.0), "sum": total.clone()})
+    return p.detach(), s["sum"]
+
+
+def _bincount(a: Any, *weight: Any, size: int) -> Any:
+    return torch.bincount(a, *weight, minlength=size)
+
+
+ORACLE: dict[str, Callable[..., Any]] = {
+    "add_scaled": lambda a, b, s: torch.add(a, b, alpha=s),
+    "addcmul": lambda a, b, c, v: torch.addcmul(a, b, c, value=v),
+    "addcdiv": lambda a, b, c, v: torch.addcdiv(a, b, c, value=v),
+    "cast": lambda a, *, dtype: a.to(TORCH[DTYPES[dtype]]),
+    "maximum": lambda a, b: torch.maximum(a, b) if isinstance(b, torch.Tensor) else a.clamp(min=b),
+    "minimum": lambda a, b: torch.minimum(a, b) if isinstance(b, torch.Tensor) else a.clamp(max=b),
+    "gelu": lambda a, *, tanh: F.gelu(a, approximate="tanh" if tanh else "none"),
+    **{n: getattr(F, n) for n in ("silu", "leaky_relu", "elu", "softplus", "hardtanh", "linear")},
+    "addmm": lambda c, a, b, beta, alpha: (torch.addmm if a.ndim == 2 else torch.baddbmm)(
+        c, a, b, beta=beta, alpha=alpha
+    ),
+    "matmul": torch.matmul,
+    "einsum": lambda *x, equation: torch.einsum(equation, *x),
+    "sum": lambda a, *, axis, keepdims: a.sum(axis, keepdims),
+    "mean": lambda a, *, axis, keepdims: a.mean(axis, keepdims),
+    "amax": lambda a, *, axis, keepdims: a.amax(axis, keepdims),
+    "amin": lambda a, *, axis, keepdims: a.amin(axis, keepdims),
+    "any": lambda a, *, axis, keepdims: torch.any(a, axis, keepdims),
+    "all": lambda a, *, axis, keepdims: torch.all(a, axis, keepdims),
+    "prod": _prod,
+    "var": lambda a, c, *, axis, keepdims: a.var(axis, correction=c, keepdim=keepdims),
+    "std": lambda a, c, *, axis, keepdims: a.std(axis, correction=c, keepdim=keepdims),
+    "norm": lambda a, *, order, axis, keepdims: torch.linalg.vector_norm(a, order, axis, keepdims),
+    "logsumexp": lambda a, *, axis, keepdims: torch.logsumexp(a, axis, keepdims),
+    "argmax": lambda a, *, axis, keepdims: torch.argmax(a, axis[0], keepdims),
+    "argmin": lambda a, *, axis, keepdims: torch.argmin(a, axis[0], keepdims),
+    "sort": lambda a, *, axis, descending: torch.sort(a, axis, descending),
+    "topk": lambda a, *, k, axis, largest: torch.topk(a, k, axis, largest),
+    "max_at": lambda a, *, axis, keepdims: torch.max(a, axis, keepdims),
+    "min_at": lambda a, *, axis, keepdims: torch.min(a, axis, keepdims),
+    "median": lambda a, *, axis, keepdims: torch.median(a, axis, keepdims),
+    "cumsum": lambda a, *, axis: torch.cumsum(a, axis),
+    "cumprod": lambda a, *, axis: torch.cumprod(a, axis),
+    "searchsorted": lambda e, v, *, right: torch.searchsorted(e, v, right=right),
+    "bincount": _bincount,
+    "reshape": lambda a, *, shape: a.reshape(shape),
+    "permute": lambda a, *, axes: a.permute(axes),
+    "expand": lambda a, *, shape: a.expand(shape),
+    "cat": lambda *parts, axis: torch.cat(parts, axis),
+    "flip": lambda a, *, axes: a.flip(axes),
+    "roll": lambda a, *shifts, axes: a.roll(shifts, axes),
+    "pad": _pad,
+    "tril": torch.tril,
+    "triu": torch.triu,
+    "diagonal": lambda a, *, offset, axes: torch.diagonal(a, offset, *axes),
+    "slice": _slice,
+    "slice_put": _slice_put,
+    "gather": lambda a, i, *, axis: torch.gather(a, axis, i),
+    "scatter": lambda a, i, s, *, axis: torch.scatter(a, axis, i, s),
+    "scatter_add": lambda a, i, s, *, axis: torch.scatter_add(a, axis, i, s),
+    "index_select": lambda a, i, *, axis: torch.index_select(a, axis, i),
+    "index_add": lambda a, i, s, alpha, *, axis: torch.index_add(a, axis, i, s, alpha=alpha),
+    "index": lambda a, *places, axes: a[_index(places, axes, a.ndim)],
+    "index_put": _index_put,
+    "embedding": lambda w, i, *, padding: F.embedding(i, w, padding if padding >= 0 else None),
+    "softmax": lambda a, *, axis: F.softmax(a, axis),
+    "log_softmax": lambda a, *, axis: F.log_softmax(a, axis),
+    "layer_norm": _layer_norm,
+    "rms_norm": lambda a, eps, *w, ndim: F.rms_norm(a, a.shape[-ndim:], *w, eps=eps),
+    "group_norm": lambda a, eps, *parts, groups: F.group_norm(a, groups, *_norm_parts(parts), eps),
+    "batch_norm_train": _batch_norm_train,
+    "batch_norm": lambda a, m, v, eps, *parts: F.batch_norm(a, m, v, *_norm_parts(parts), False, 0.1, eps),
+    "attention": _attention,
+    "cross_entropy": _cross_entropy,
+    "conv": _conv,
+    "conv_transpose": _conv_transpose,
+    "max_pool": _max_pool,
+    "avg_pool": _avg_pool,
+    "adaptive_avg_pool": _adaptive,
+    "inverse": torch.linalg.inv,
+    "det": torch.linalg.det,
+    "slogdet": torch.linalg.slogdet,
+    "solve": lambda a, b, *, vector: torch.linalg.solve(a, b),
+    "solve_triangular": lambda a, b, *, upper, unit: torch.linalg.solve_triangular(
+        a.triu() if upper else a.tril(), b, upper=upper, unitriangular=unit
+    ),
+    "cholesky": torch.linalg.cholesky,
+    "qr": lambda a, *, complete: torch.linalg.qr(a, "complete" if complete else "reduced"),
+    "svd": lambda a, *, full: torch.linalg.svd(a, full),
+    "eigh": torch.linalg.eigh,
+    "adam": _adam,
+    "sgd": _sgd,
+    "sgd_momentum": _sgd_momentum,
+    "rmsprop": _rmsprop,
+    "adagrad": _adagrad,
+}
+# PyTorch has no such function: what makes tensors of nothing, and GT's own random numbers; Lion is checked by hand.
+ALONE = {"full", "iota", "eye", "uniform", "normal", "integers", "dropout", "lion"}
+
+
+def oracle(row: Row) -> Callable[..., Any] | None:
+    found = ORACLE.get(row.name)
+    if found is None and row.pointwise:
+        found = getattr(torch, row.name, None)
+    return found

@@ -1,0 +1,62 @@
+"""Every row's kernels: they give what the shape rule says, on both engines, and both engines give the same numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gt.ops import Row
+from gt.worker.engine import make as engine_for
+from gt.worker.engine.numpy import numpy_dtype
+from gt.worker.engine.torch import TORCH
+from tests.ops import samples
+from tests.ops.samples import ROWS, Sample, assert_close, several
+
+NUMPY, TORCH_ENGINE = engine_for("numpy"), engine_for("pytorch")
+
+# Only up to the sign of each vector.
+SIGNED = {"qr", "svd", "eigh"}
+
+
+def run_numpy(sample: Sample) -> tuple:
+    return several(NUMPY.kernel(sample.kind)(*samples.for_numpy(sample)))
+
+
+def run_torch(sample: Sample) -> tuple:
+    return several(TORCH_ENGINE.kernel(sample.kind)(*samples.for_torch(sample)))
+
+
+def check(sample: Sample) -> None:
+    kind = sample.kind
+    first, second = run_numpy(sample), run_torch(sample)
+    assert len(first) == len(second) == len(kind.outs), sample.id
+    for a, b, spec in zip(first, second, kind.outs):
+        assert isinstance(a, np.ndarray) and (a.shape, a.dtype) == (spec.shape, numpy_dtype(spec.dtype)), sample.id
+        assert isinstance(b, torch.Tensor) and (tuple(b.shape), b.dtype) == (spec.shape, TORCH[spec.dtype]), sample.id
+        if kind.row.name in SIGNED:
+            a, b = np.abs(a), b.abs()
+        assert_close(a, b, spec, sample.id, samples.coarsest(kind))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
+def test_both_engines_give_what_the_shape_rule_says_and_the_same(row: Row):
+    assert row.tries, f"{row} has no sample inputs"
+    for sample in samples.plain(row):
+        check(sample)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
+def test_other_dtypes_shapes_and_strides_do_too(row: Row):
+    for sample in samples.varied(row):
+        check(sample)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
+def test_kernels_leave_their_inputs_alone(row: Row):
+    for sample in samples.plain(row):
+        for engine, given in ((NUMPY, samples.for_numpy(sample)), (TORCH_ENGINE, samples.for_torch(sample))):
+            before = [samples.as_numpy(o).copy() for o in given]
+            engine.kernel(sample.kind)(*given)
+            for old, new in zip(before, given):
+                np.testing.assert_array_equal(old, samples.as_numpy(new), err_msg=sample.id)
