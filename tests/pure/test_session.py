@@ -201,7 +201,9 @@ def test_a_failed_read_raises_with_the_line_that_asked(wire: Wire) -> None:
         wire.session.handle(Mail("", Failed(reply.ticket, "OutOfMemory", "no room", y.data.id)))
 
     wire.answer = answer
-    with pytest.raises(errors.OutOfMemory, match=r"no room\n\nasked for at\n.*test_session.py.*\n    y = x.exp\(\)  # the line"):
+    with pytest.raises(
+        errors.OutOfMemory, match=r"no room\n\nasked for at\n.*test_session.py.*\n    y = x.exp\(\)  # the line"
+    ):
         (y + 1).numpy()
 
 
