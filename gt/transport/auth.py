@@ -27,7 +27,10 @@ def listen(socket: zmq.Socket, address: str, key: str = "") -> str:
     if guarded(address, key):
         socket.curve_publickey, socket.curve_secretkey = pair(key, "server")
     socket.setsockopt(zmq.CURVE_SERVER, int(guarded(address, key)))
-    socket.bind(address)
+    try:
+        socket.bind(address)
+    except zmq.ZMQError as taken:
+        raise OSError(taken.errno, f"{taken.strerror}", address) from None
     return socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
 
 

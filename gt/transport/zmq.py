@@ -126,6 +126,7 @@ class Ends:
 
     def close(self) -> None:
         self.of.disable_monitor()
+        self.socket.close(0)
 
 
 def first_word(socket: zmq.Socket, ends: Ends, address: str, timeout: float) -> bytes:

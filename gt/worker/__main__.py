@@ -18,6 +18,7 @@ def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     p.add_argument("--backend", default=os.environ.get("GT_BACKEND") or None, help="pytorch (default where installed) or numpy")
     p.add_argument("--id", default="", help="this worker's name (host-pid)")
     p.add_argument("--key", default=os.environ.get("GT_KEY", ""), help="the dispatcher's key (GT_KEY)")
+    p.add_argument("--timeout", type=float, default=10.0, help="seconds to wait for the dispatcher (10)")
     p.add_argument("--auto", metavar="NAME", help=argparse.SUPPRESS)
     p.set_defaults(run=work)
     return p
@@ -56,7 +57,7 @@ def work(args: argparse.Namespace) -> int:
     address = ipc_address(args.auto) if args.auto else address_of(f"{args.host}:{args.port}")
     try:
         engine = make(args.backend)
-        shell = Shell(address, engine, args.key, args.id, see=trace("gt-worker", "GT_DEBUG_WORKER"))
+        shell = Shell(address, engine, args.key, args.id, args.timeout, trace("gt-worker", "GT_DEBUG_WORKER"))
         if os.environ.get("GT_VERBOSE"):
             where = f"{engine.name} on {engine.device}"
             print(f"gt-worker: {shell.core.name} is worker {shell.core.index}: {where}", file=sys.stderr, flush=True)
