@@ -37,9 +37,7 @@ def _torch_product(torch: Any, device: str) -> tuple[float, float]:
 
 
 def _host(library: str, version: str, executes: str, tried: tuple[float, float], dtypes: Any = FLOATS) -> Found:
-    return Found(
-        library, version, executes, *tried, compute_units=cpu_count(), max_memory=host_memory(), dtypes=tuple(dtypes)
-    )
+    return Found(library, version, executes, *tried, compute_units=cpu_count(), max_memory=host_memory(), dtypes=tuple(dtypes))
 
 
 def numpy() -> Outcome:

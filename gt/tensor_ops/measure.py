@@ -51,10 +51,7 @@ def all_backends(names: list[str], rows: int = 1024, rounds: int = 10) -> dict[s
     def bound(op: Callable[[Any], Any], backend: Any) -> Callable[[], Any]:
         return lambda: op(backend)
 
-    return {
-        name: alternately({b: bound(op, backend) for b, backend in backends.items()}, rounds)
-        for name, op in ops.items()
-    }
+    return {name: alternately({b: bound(op, backend) for b, backend in backends.items()}, rounds) for name, op in ops.items()}
 
 
 def show(results: dict[str, dict[str, float]]) -> None:

@@ -97,9 +97,7 @@ def rms_norm_there(x: Any, weight: Any, eps: float, out: Any) -> Any:
         raise ValueError("rms_norm needs x with at least one axis, and was given a single number")
     kind = _checked("rms_norm", "weight", weight)
     if tuple(weight.shape) != tuple(x.shape[-1:]):
-        raise ValueError(
-            f"rms_norm of x {tuple(x.shape)} wants a weight {tuple(x.shape[-1:])}, not {tuple(weight.shape)}"
-        )
+        raise ValueError(f"rms_norm of x {tuple(x.shape)} wants a weight {tuple(x.shape[-1:])}, not {tuple(weight.shape)}")
     if kind != dtype and not (kind == "float32" and dtype in ("float16", "bfloat16")):
         raise TypeError(f"rms_norm's weight is {kind} and x is {dtype}: they must be alike")
     result = torch.empty_like(x, memory_format=torch.contiguous_format) if out is None else _target("rms_norm", out, x)
