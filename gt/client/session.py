@@ -145,7 +145,8 @@ class Session:
         self.tracer = Tracer(self.numbers.__next__, self.meaning) if tracing else None
         self.forgotten = 0
         self.serial = 0
-        self.sent = 0  # instructions sent, and how many of those are known to be executed
+        self.written = 0  # instructions taken from the buffer, by the last batch, and known to be executed
+        self.sent = 0
         self.asked: list[tuple[int, int]] = []  # (serial, instructions sent by then) of batches that asked for an Ack
         self.executed = 0
         self.room = threading.Condition()
@@ -228,10 +229,19 @@ class Session:
         """A natural boundary of what repeats, such as the end of an optimizer's step."""
         self.emit((MARK,))
 
+    def call(self, instruction: tuple) -> None:
+        """Emit a call of a trace; it is no part of what repeats."""
+        self.code.extend(((MARK,), instruction, (MARK,)))
+        if self.tracer:
+            self.tracer.hits += 1
+        if len(self.code) >= self.limit:
+            self.due()
+
     def _flush(self, gets: tuple, final: bool, mark: bool) -> None:
         with self.lock:
             n = len(self.code)
             self.limit = 1
+            self.written += n
             batch = self.code[:n]
             del self.code[:n]
             traces: tuple = ()
@@ -246,7 +256,7 @@ class Session:
             fresh, self.fresh = tuple(self.fresh), []
             forget = self._forget() if final else 0
             self.serial += 1
-            self.sent += len(batch)
+            self.sent = self.written  # a call counts for all that it stands for
             ack = self.sent - (self.asked[-1][1] if self.asked else self.executed) >= WINDOW // 4
             if self.link.sealed(self.serial) or ack:
                 ack = True

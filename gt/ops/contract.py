@@ -153,6 +153,8 @@ def _einsum(*operands: Spec, equation: str) -> Spec:
         for letter, d in zip(term, s.shape):
             if sizes.setdefault(letter, d) != d:
                 raise ValueError(f"einsum {equation!r}: {letter!r} is both {sizes[letter]} and {d} long")
+    if not set(out) <= set(sizes) or len(set(out)) < len(out):
+        raise ValueError(f"einsum {equation!r}: the result wants letters of the operands, each once")
     return Spec(tuple(sizes[letter] for letter in out), operands[0].dtype)
 
 

@@ -138,6 +138,10 @@ def _std_grad(g, y, a, b, axis, keepdims):
     return _var_grad(slope, a, b, axis, keepdims)
 
 
+def _logsumexp_shape(a: Spec, *, axis, keepdims) -> Spec:
+    return Spec(without(a.shape, axis, keepdims), a.dtype if a.dtype.rank == 2 else float32)
+
+
 def _logsumexp(xp, a, *, axis, keepdims):
     if any(a.shape[i] == 0 for i in axis):
         return xp.log(xp.sum(a, axis=axis, keepdims=keepdims))
@@ -193,7 +197,7 @@ op("var", shape=_floating("var"), shard=reduction_rules(), tries=VAR_TRIES, grad
 op("std", shape=_floating("std"), shard=reduction_rules(), tries=VAR_TRIES, grad=(_std_grad, None),
    kernel=lambda xp, a, correction, *, axis, keepdims: xp.sqrt(
        _var(xp, a, correction, axis=axis, keepdims=keepdims)))  # fmt: skip
-op("logsumexp", shape=_floating("logsumexp"), shard=reduction_rules(), tries=TRIES,
+op("logsumexp", shape=_logsumexp_shape, shard=reduction_rules(), tries=TRIES,
    kernel=_logsumexp,
    grad=(lambda g, y, a, axis, keepdims: _spread(g, a, axis, keepdims)
          * (a - _spread(y, a, axis, keepdims)).exp(),))  # fmt: skip

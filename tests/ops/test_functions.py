@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as TF
 
 import gt
-from gt.client.functions.layers import FUNCTIONAL
+import gt.nn.functional as GF
 
 LINES = """
 x + 1; 1 + x; x - 1; 1 - x; 2 * x; x / 2; 2 / x; x ** 2; 2 ** x; (x // 0.3).detach(); x % 0.7; -x; abs(x); x @ y; n // 2; n % 3; -n; n ** 2
@@ -30,7 +30,7 @@ x.masked_fill(m, 0.5); n.masked_fill(n > 2, 7); t.result_type(x, n); t.promote_t
 x.sum(); x.sum(0); x.sum(dim=1, keepdim=True); x.sum((0, 1)); n.sum(); m.sum(); x.mean(); x.mean(-1); cube.mean((0, 2)); x.prod(); x.prod(1)
 x.var(); x.var(0); x.std(1, keepdim=True); x.var(unbiased=False); x.std(dim=0, correction=0); cube.var((0, 1)); t.var_mean(x, dim=0)
 m.any(); m.all(); m.any(0); x.all(1); x.amax(); x.amin(1); x.amax((0, 1), keepdim=True); x.max(); x.min(); x.max(1); x.min(dim=0, keepdim=True)
-x.argmax(); x.argmin(1); x.argmax(dim=0, keepdim=True); x.logsumexp(1); x.logsumexp((0, 1)); x.softmax(1); t.softmax(x, dim=0)
+x.argmax(); x.argmin(1); x.argmax(dim=0, keepdim=True); x.logsumexp(1); x.logsumexp((0, 1)); n.logsumexp(0); x.softmax(1); t.softmax(x, dim=0)
 x.log_softmax(-1); x.softmax(1, dtype=t.float32); x.norm(); x.norm(dim=1); x.norm(1); x.norm(p=3, dim=0, keepdim=True); x.norm(float("inf"))
 x.median(); x.median(1); x.median(dim=0, keepdim=True); x.nansum(1); x.nanmean(0); t.count_nonzero(n); n.count_nonzero(0); t.dist(x, z)
 x.cumsum(0); x.cumsum(dim=1); x.cumprod(1); n.cumsum(0); m.cumsum(0); t.diff(x); t.diff(x, dim=0); x.aminmax(); t.std_mean(x, dim=1)
@@ -82,7 +82,47 @@ F.smooth_l1_loss(x, z); F.smooth_l1_loss(x, z, beta=0.3); F.huber_loss(x, z, del
 F.binary_cross_entropy_with_logits(x, m.double()); F.binary_cross_entropy_with_logits(x, m.double(), pos_weight=q[0].detach()); F.kl_div(x, z, log_target=True, reduction="batchmean")
 F.cosine_embedding_loss(x, z, t.tensor([1, -1, 1])); F.cosine_similarity(x, z); F.normalize(x, dim=1); F.dropout(x, 0.5, training=False)
 """
-CALLS = [line.strip() for line in LINES.replace("\n", ";").split(";") if line.strip()]
+FURTHER = """
+t.fmax(x, z); t.fmin(x, z); x.deg2rad(); x.rad2deg(); q.float_power(2); x.detach().heaviside(z.detach()); x.isposinf(); t.ldexp(x.detach(), n); t.logaddexp2(x, z); x.byte() if 0 else n.short()
+x.quantile(0.3); x.quantile(t.tensor([0.2, 0.8], dtype=t.float64), dim=1); x.quantile(0.5, dim=0, keepdim=True); x.cov(); x.corrcoef(); t.unique_consecutive(n)
+t.addbmm(s[:, :3], cube[:, :3, :3], cube[:, :3, 1:]); v.diagflat(); x.hsplit(2); x.vsplit(3); cube.dsplit(2); x.split_with_sizes([1, 2]); x.narrow_copy(1, 0, 2)
+x.unfold(1, 2, 1); x.unfold(0, 2, 1); cube.unfold(2, 3, 1); x.select_scatter(v, 0, 1); x.slice_scatter(z[:2], 0, 0, 2); s.diagonal_scatter(v[:3]); x.view_as(z); x.mH; x.real
+t.block_diag(x, y); t.cartesian_prod(v, v[:2]); t.tril_indices(3, 4); t.triu_indices(3, 4, 1); x.is_signed(); x.element_size(); x.nelement(); x.is_contiguous(); x.is_same_size(z)
+"""
+# After each line, what `a` is.
+CHANGES = """
+a = x * 1; a += z; a *= 2; a -= 1; a /= 3
+a = x * 1; a.add_(z, alpha=2); a.mul_(z); a.sub_(1); a.div_(q); a.pow_(2); a.neg_()
+a = x * 1; a.clamp_(-0.5, 0.5); a.exp_(); a.mul_(z)
+a = x * 1; a.mul_(0.5); a.tanh_()
+a = x * 1; a.relu_()
+a = x * 1; a.masked_fill_(m, 0.5); a.lerp_(z, 0.3); a.addcmul_(z, z, value=2.0); a.addcdiv_(z, q)
+a = x * 1; a[0] = 1; a[:, 1] = v[:3]; a[m] = 0; a[k] += 1; a[1:, ::2] *= 2; a[..., -1] = z[:, 0]
+a = x * 1; a[m] = z[m]; a[k, k] = v[:2]; a[[0, 2]] = 5.0; a[None] = z; a[x > 1] = 2.0
+a = x * 1; a.scatter_(1, i[:, :1], 2.0); a.scatter_add_(1, i, z[:, :3]); a.index_add_(0, k, z[:2]); a.index_fill_(1, k, 0.0)
+a = x * 1; a.copy_(z); a.fill_(2.0); a.zero_()
+a = x * 1; a.unsqueeze_(0); a.squeeze_(0); a.t_(); a.transpose_(0, 1); a.tril_(); a.cumsum_(0)
+a = x * 1; a.index_put_((k, k), v[:2], accumulate=True); a.index_copy_(0, k, z[:2]); a.round_(); a.abs_()
+a = n * 1; a += 1; a //= 2; a %= 3; a &= 1; a |= 6; a <<= 1; a ^= 3
+a = n * 1; a[0] = 2.9; a.clamp_(0, 3); a.bitwise_and_(1); a.fill_(4)
+a = m.clone(); a &= m; a |= ~m; a.logical_not_()
+a = x.detach().clone(); a.put_(k, v[:2].detach()); a.fill_diagonal_(7.0)
+"""
+# What PyTorch refuses. (A leaf that wants gradients does not change in place.)
+REFUSED = """
+x + y; x @ x; x.reshape(5); x.view(-1, -1); x.sum(5); t.cat((x, y)); t.cat([]); t.stack((x, y)); x.expand(2, 4); y.squeeze(7)
+x.gather(1, x); x.gather(1, k); x.index_select(3, k); x.scatter(1, i, n[:, :3]); x.softmax(4); n.softmax(0); n.mean(); n.var(); n.std(); n.prod(5)
+m - m; -m; n.norm() if 0 else n.mean(0); x & z; n << 1.5; x.bitwise_not(); t.lerp(x, z.float(), 0.5); x.matmul(y.float()); t.mm(x, v); t.bmm(x, x); t.dot(x, x)
+t.addmm(y, x, y); t.einsum("ij,jk->ik", x, x); t.einsum("ij->k", x); t.tensordot(x, y, 2); t.where(n, x, z); x.masked_fill(n, 0.0); n.masked_fill(m, 0.5) if 0 else x.masked_fill(x, 0.0)
+x.topk(9); x.permute(0, 0); x.permute(0); x.transpose(0, 5); x.unflatten(0, (2, 2)) if 0 else x.flatten(1, 0); x.split([1, 1]); x.chunk(0); x.narrow(0, 2, 5); x.repeat(2); x.roll((1, 2), 0)
+t.inverse(x); t.det(x); t.linalg.cholesky(x); t.linalg.solve(s, y); n.gelu() if 0 else t.linalg.inv(n[:, :3]); t.diagonal(x, 0, 0, 0); t.diag(cube); t.trace(cube); v.tril()
+x.fill_(1.0); x.add_(1); x.zero_(); x[0] == x[0][5]; x.clamp(); x.float().half().int().div_(2); n.add_(0.5); n.mul_(1.5); x.mul_(cube); t.full((-1,), 2.0); t.arange(0, 5, -1); t.zeros(2, -1)
+x.amax((0, 0)); t.zeros(0).max(); t.zeros(0, 3).amax(0); t.zeros(3, 0).argmax(1); t.randint(5, 5, (2,)); t.multinomial(cube, 1); t.multinomial(q[0], 9)
+F.layer_norm(x, (3,)); F.layer_norm(x, (4,), y[0]); F.group_norm(img, 3); F.batch_norm(x[:1], None, None, training=True); F.conv2d(img, ker1); F.conv2d(img, ker2[:, :2]); F.max_pool2d(img, 9)
+F.cross_entropy(x, c[:2]); F.cross_entropy(x, c.int()); F.scaled_dot_product_attention(x, y, y); F.linear(x, y); F.embedding(x, x); F.gelu(n); F.silu(n); F.max_pool2d(img, 2, padding=2); F.avg_pool2d(v, 2)
+x.backward(); (x * 2).backward(); n.float().sum().backward() if 0 else n.requires_grad_(); float(x); bool(x); int(v); len(x.sum()); iter(x.sum()); x.item(); x[0.5]; x.to("nope")
+"""
+CALLS = [line.strip() for line in (LINES + FURTHER).replace("\n", ";").split(";") if line.strip()]
 
 
 def values() -> dict[str, np.ndarray]:
@@ -99,10 +139,10 @@ def values() -> dict[str, np.ndarray]:
 
 
 class _Functional:
-    """`F` for GT: layers' functions, and those of the tensor namespace."""
+    """`F` for GT; one_hot is in the namespace of tensors too."""
 
     def __getattr__(self, name: str) -> Any:
-        return FUNCTIONAL[name] if name in FUNCTIONAL else getattr(gt, name)
+        return getattr(GF, name) if hasattr(GF, name) else getattr(gt, name)
 
 
 def run(line: str, framework: str) -> tuple[Any, dict[str, Any]]:
@@ -167,3 +207,35 @@ def test_a_line_of_pytorch_gives_the_same_in_gt(line: str):
             np.testing.assert_allclose(as_array(ours[name].grad), as_array(b.grad), rtol=1e-4, atol=1e-6, err_msg=name)
         else:
             assert ours[name].grad is None or not np.abs(as_array(ours[name].grad)).sum() > 0, f"a gradient for {name}"
+
+
+@pytest.mark.parametrize("line", [c for c in CHANGES.strip().split("\n") if c])
+def test_changes_in_place_and_their_gradients_are_pytorchs(line: str):
+    results = {}
+    for framework in ("torch", "gt"):
+        _, names = run("0", framework)
+        space = {**names, "t": torch if framework == "torch" else gt}
+        seen = []
+        with torch.enable_grad():
+            for step in line.split(";"):
+                exec(step.strip(), space)
+                seen.append((str(space["a"].dtype).split(".")[1], tuple(space["a"].shape), as_array(space["a"]).copy()))
+            if space["a"].requires_grad:
+                (space["a"] * space["a"]).sum().backward()
+        grads = {n: as_array(v.grad) for n, v in names.items() if v.grad is not None}
+        results[framework] = seen, {n: g for n, g in grads.items() if np.abs(g).sum() > 0}
+    for (dtype, shape, found), (wdtype, wshape, want) in zip(results["gt"][0], results["torch"][0]):
+        assert (dtype, shape) == (wdtype, wshape)
+        np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-9)
+    assert results["gt"][1].keys() == results["torch"][1].keys()
+    for name, want in results["torch"][1].items():
+        np.testing.assert_allclose(results["gt"][1][name], want, rtol=1e-6, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("line", [c.strip() for c in REFUSED.replace("\n", ";").split(";") if c.strip()])
+def test_what_pytorch_refuses_gt_refuses_before_anything_is_sent(line: str):
+    with torch.enable_grad(), pytest.raises((RuntimeError, TypeError, ValueError, IndexError)):
+        run(line, "torch")
+    with pytest.raises((RuntimeError, TypeError, ValueError, IndexError)) as refusal:
+        run(line, "gt")
+    assert not isinstance(refusal.value, gt.errors.GTError), "found out by a worker only"

@@ -158,6 +158,10 @@ class TorchEngine:
         return partial(kind.row.kernel, self.xp, **kind.settings)
 
     def faster(self, program: Any) -> Any:
+        if os.environ.get("GT_AUTO_COMPILE", "0") not in ("", "0"):
+            from gt.worker.engine.inductor import Inductor
+
+            return Inductor(program, self)
         if self.at.type == "cuda" and os.environ.get("GT_CUDA_GRAPHS", "1") != "0":
             from gt.worker.engine.graph import Graph
 
