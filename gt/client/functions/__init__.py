@@ -111,5 +111,17 @@ from gt.client.functions import (  # noqa: E402
     shares,
 )
 
-__all__ = ["FUNCTIONS", "algebra", "creation", "exchange", "further", "hooks", "indexing", "info", "moving", "operators", "ordering"]
+__all__ = [
+    "FUNCTIONS",
+    "algebra",
+    "creation",
+    "exchange",
+    "further",
+    "hooks",
+    "indexing",
+    "info",
+    "moving",
+    "operators",
+    "ordering",
+]
 __all__ += ["picking", "pointwise", "products", "reading", "reductions", "shapes", "shares"]

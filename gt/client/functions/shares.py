@@ -10,6 +10,7 @@ from gt.client.functions import axis_spelling, both
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
 
+
 def _axis(x: Tensor, axis: Any, dim: Any) -> int:
     axis = axis_spelling(axis, dim)
     if axis is None:

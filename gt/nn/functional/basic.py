@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.moving import pad as pad

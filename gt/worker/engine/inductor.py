@@ -70,7 +70,9 @@ class Inductor:
                 compiled = torch.compile(fx, fullgraph=True, dynamic=False)
                 compiled(*samples)
         except Exception as refused:  # a compiler may fail in any way; the straight-line function serves on
-            self.failure = f"torch.compile: {type(refused).__name__}: {str(refused).splitlines()[0][:120] if str(refused) else ''}"
+            self.failure = (
+                f"torch.compile: {type(refused).__name__}: {str(refused).splitlines()[0][:120] if str(refused) else ''}"
+            )
             return
         self.seconds = self.engine.clock() - began
         self.compiled = compiled
