@@ -25,7 +25,9 @@ def _check(node: Node, gradients: list[Tensor | None]) -> None:
         with no_grad():
             wrong = bool((g != g).sum().item())
         if wrong:
-            raise RuntimeError(f"the gradient of {node.name} for its input {i} has nan values. Its forward was\n{forward_line(node)}")
+            raise RuntimeError(
+                f"the gradient of {node.name} for its input {i} has nan values. Its forward was\n{forward_line(node)}"
+            )
 
 
 class set_detect_anomaly:

@@ -41,8 +41,7 @@ def _rows(y: Tensor, xs: list[Tensor], graph: bool, strict: bool) -> list[Tensor
                 raise RuntimeError("an output does not depend on one of the inputs, and strict=True asks that it does")
             part.append(zeros(x.shape, dtype=x.dtype) if g is None else g)
     return [
-        stack(p).reshape(*spec.shape, *x.shape) if p else zeros(*spec.shape, *x.shape, dtype=x.dtype)
-        for p, x in zip(parts, xs)
+        stack(p).reshape(*spec.shape, *x.shape) if p else zeros(*spec.shape, *x.shape, dtype=x.dtype) for p, x in zip(parts, xs)
     ]
 
 

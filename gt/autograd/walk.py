@@ -27,7 +27,9 @@ def seeds(outputs: list[Tensor], given: Any) -> list[Tensor]:
         spec = output.data.spec
         if seed is None:
             if spec.numel != 1:
-                raise RuntimeError(f"the gradient of an output of {spec.shape} must be given: only a single number has a default")
+                raise RuntimeError(
+                    f"the gradient of an output of {spec.shape} must be given: only a single number has a default"
+                )
             seed = full(spec.shape, 1.0, dtype=spec.dtype)
         elif seed.data.spec.shape != spec.shape:
             raise ValueError(f"the gradient of an output of {spec.shape} has its shape, not {seed.data.spec.shape}")

@@ -10,7 +10,9 @@ from gt.client.autograd import Node, Port, Tensor, plan_for
 from gt.client.scope import HERE
 from gt.client.session import RING, Handle, here
 from gt.ops.table import Row
+from gt.spec import DType, bfloat16, float16, float32
 
+CASTS = (bfloat16, float16, float32)  # dtypes that autocast changes
 MASK = RING - 1
 NUMBERS = (float, int, bool)
 new = Tensor.__new__
@@ -25,6 +27,8 @@ def unary(row: Row, a: Tensor) -> Tensor:
         scope = _belongs(x)
     known = scope.kinds.get((row, x.spec))
     if known is None:
+        if scope.cast is not None and (changed := recast(scope.cast, row, (a,))):
+            return unary(row, *changed)
         known = session.learn(scope, (row, x.spec), row, (x.spec,), ())
     id = session.next_id()
     session.emit((known.number, id, x.id))
@@ -73,6 +77,8 @@ def binary(row: Row, a: Tensor, b: Any) -> Tensor:
     key = (row, x.spec, second)
     known = scope.kinds.get(key)
     if known is None:
+        if scope.cast is not None and (changed := recast(scope.cast, row, (a, b))):
+            return binary(row, *changed)
         known = session.learn(scope, key, row, (x.spec, second), ())
     id = session.next_id()
     session.emit((known.number, id, x.id, operand))
@@ -125,6 +131,8 @@ def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
     key = (row, *specs, statics)
     known = scope.kinds.get(key)
     if known is None:
+        if scope.cast is not None and (changed := recast(scope.cast, row, operands)):
+            return apply(row, changed, statics)
         if mask and row.grad is None and row.lower is not None and scope.grad:
             return row.lower(*operands, **dict(zip(row.statics, statics)))
         known = session.learn(scope, key, row, tuple(specs), statics)
@@ -148,6 +156,15 @@ def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
         y.requires_grad = True
         y.node = _node(known, operands, values, mask, y.data, scope)
     return y
+
+
+def recast(low: DType, row: Row, operands: tuple) -> tuple | None:
+    """The operands in the dtype that autocast wants for this row, or None where they are in it."""
+    if not row.autocast:
+        return None
+    want = low if row.autocast == "low" else float32
+    wrong = [isinstance(o, Tensor) and o.data.spec.dtype in CASTS and o.data.spec.dtype is not want for o in operands]
+    return tuple([o.to(want) if w else o for o, w in zip(operands, wrong)]) if any(wrong) else None
 
 
 def _several(known: Any, operands: tuple, values: list, mask: int, scope: Any, asked: Any) -> tuple:

@@ -195,7 +195,7 @@ def backward(
         walk.needed, walk.pulled = leading(roots, walk.wanted or set())
     outer = here()
     try:
-        HERE.scope = outer.but(grad=create_graph, origin=outer.origin or origin(2))
+        HERE.scope = outer.but(grad=create_graph, cast=None, origin=outer.origin or origin(2))
         for root, seed in zip(roots, seeds):
             if root.requires_grad:
                 walk.deliver(root.node or root, seed)

@@ -134,7 +134,7 @@ class _Use:
             return
         holders: dict[int, list[Tensor]] = {}
         for thing in gc.get_objects():
-            if isinstance(thing, Tensor):
+            if issubclass(type(thing), Tensor):  # asking an object for its class may run its code
                 holders.setdefault(thing.data.id, []).append(thing)
         self.calls.append(_Call(window, holders, result))
         if len(self.calls) == 2:

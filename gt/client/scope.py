@@ -9,22 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gt.client.session import Session
+    from gt.spec import DType
 
 
 class Scope:
-    """An immutable surrounding. `kinds` is the session's table of op uses under this signal; `origin` the user's line that
-    all ops stand for, where one line asks for many (a backward pass, an optimizer's step)."""
+    """An immutable surrounding. `kinds` is the session's table of op uses under this signal and autocast: the latter has
+    its own, and no use in it that wants a cast first, so that only ops met there for the first time ask. `origin` is the
+    user's line that all ops stand for, where one line asks for many (a backward pass, an optimizer's step)."""
 
-    __slots__ = ("session", "signal", "backward", "grad", "kinds", "origin")
+    __slots__ = ("session", "signal", "backward", "grad", "origin", "cast", "kinds")
 
     def __init__(
-        self, session: Session, signal: str = "", backward: str = "", grad: bool = True, origin: Any = None
-    ) -> None:
-        self.session, self.signal, self.backward, self.grad, self.origin = session, signal, backward, grad, origin
-        self.kinds = session.kinds_under(signal)
+        self, session: Session, signal: str = "", backward: str = "", grad: bool = True, origin: Any = None,
+        cast: DType | None = None,
+    ) -> None:  # fmt: skip
+        self.session, self.signal, self.backward, self.grad = session, signal, backward, grad
+        self.origin, self.cast = origin, cast
+        self.kinds = session.kinds_under(signal, cast.name if cast is not None else "")
 
     def but(self, **changed: Any) -> Scope:
-        fields = {n: getattr(self, n) for n in ("session", "signal", "backward", "grad", "origin")}
+        fields = {n: getattr(self, n) for n in ("session", "signal", "backward", "grad", "origin", "cast")}
         return Scope(**{**fields, **changed})
 
 

@@ -140,12 +140,13 @@ class Session:
         self.lock = threading.RLock()
         self.numbers = count(FREE + 1)
         self.fresh: list[KindDef] = []
-        self.kinds: dict[str, dict[tuple, Known]] = {}
+        self.kinds: dict[tuple[str, str], dict[tuple, Known]] = {}  # by signal and the dtype of autocast
         self.meaning: dict[int, Kind] = {}  # by number
         self.tracer = Tracer(self.numbers.__next__, self.meaning) if tracing else None
         self.forgotten = 0
         self.serial = 0
-        self.sent = 0  # instructions sent, and how many of those are known to be executed
+        self.written = 0  # instructions taken from the buffer, by the last batch, and known to be executed
+        self.sent = 0
         self.asked: list[tuple[int, int]] = []  # (serial, instructions sent by then) of batches that asked for an Ack
         self.executed = 0
         self.room = threading.Condition()
@@ -160,8 +161,8 @@ class Session:
 
     # Kinds
 
-    def kinds_under(self, signal: str) -> dict[tuple, Known]:
-        return self.kinds.setdefault(signal, {})
+    def kinds_under(self, signal: str, cast: str = "") -> dict[tuple, Known]:
+        return self.kinds.setdefault((signal, cast), {})
 
     def learn(self, scope: Scope, key: tuple, row: Row, ins: tuple, statics: tuple) -> Known:
         """Define a kind: infer its shapes (or raise the user's mistake) and give it a number."""
@@ -240,6 +241,7 @@ class Session:
         with self.lock:
             n = len(self.code)
             self.limit = 1
+            self.written += n
             batch = self.code[:n]
             del self.code[:n]
             traces: tuple = ()
@@ -254,7 +256,7 @@ class Session:
             fresh, self.fresh = tuple(self.fresh), []
             forget = self._forget() if final else 0
             self.serial += 1
-            self.sent += len(batch)
+            self.sent = self.written  # a call counts for all that it stands for
             ack = self.sent - (self.asked[-1][1] if self.asked else self.executed) >= WINDOW // 4
             if self.link.sealed(self.serial) or ack:
                 ack = True

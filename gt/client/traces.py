@@ -219,7 +219,7 @@ class Tracer:
         self.stretch_freed: set[int] = set()
         self.fresh = True  # at a boundary, where a known trace may begin
         self.traces: OrderedDict[int, list[Trace]] = OrderedDict()  # by first token, the last used at the end
-        self.seen: OrderedDict[tuple, Window] = OrderedDict()
+        self.seen: OrderedDict[tuple, list[Window]] = OrderedDict()
         self.defined: list[TraceDef] = []
         self.dropped: list[int] = []
         self.misses: Counter[str] = Counter()
@@ -350,9 +350,9 @@ class Tracer:
         """A trace that fits but for a number or a lifetime gets a sibling that fits this stretch too."""
         if why == "another topology" or trace.calls > 1 << 20:
             return
-        before = self.seen.get(tuple(trace.tokens))
-        if before is not None:
-            self._learn(before, window, set(trace.hole_positions))
+        for before in reversed(self.seen.get(tuple(trace.tokens), [])):
+            if self._learn(before, window, set(trace.hole_positions)):
+                return
 
     # Finding
 
@@ -361,25 +361,25 @@ class Tracer:
         window = Window(self.stretch, self.stretch_freed)
         self.stretch, self.stretch_freed, self.probed = [], set(), 0
         self.fresh = True
-        if not SHORTEST <= len(window.ops) <= LONGEST:
-            return
+        if not SHORTEST <= len(window.ops) <= LONGEST or not all(t in self.kinds for t in window.tokens):
+            return  # too little, too much, or with calls of traces in it
         key = tuple(window.tokens)
-        before = self.seen.pop(key, None)
-        if before is not None:
-            self._learn(before, window)
-        self.seen[key] = window
+        alike = self.seen.pop(key, [])
+        for before in reversed(alike):  # the same kinds may come in several topologies
+            if self._learn(before, window):
+                break
+        self.seen[key] = [*alike[-3:], window]
         while len(self.seen) > SEEN:
             self.seen.popitem(last=False)
 
-    def _learn(self, before: Window, now: Window, holes: set[int] = frozenset()) -> None:  # type: ignore[assignment]
-        if any(self.kinds[t].row.kernel is None for t in set(now.tokens)):
-            return  # bytes from the client come into it
+    def _learn(self, before: Window, now: Window, holes: set[int] = frozenset()) -> bool:  # type: ignore[assignment]
+        """Make a trace of two stretches; whether they are calls of one."""
         trace = define(self.number(), self.kinds, before, now, holes)
         if trace is None:
-            return
+            return False
         same = self.traces.setdefault(trace.tokens[0], [])
         if any(_equal(trace, t) for t in same):
-            return
+            return True
         self.defined.append(definition(trace, now, self.kinds))
         same.append(trace)
         self.found += 1
@@ -388,6 +388,7 @@ class Tracer:
         while sum(map(len, self.traces.values())) > KNOWN:
             _, oldest = self.traces.popitem(last=False)
             self.dropped += [t.number for t in oldest]
+        return True
 
     def _find_period(self) -> None:
         """A stretch without boundaries that repeats itself, such as a loop of plain arithmetic."""

@@ -43,10 +43,12 @@ Watch = Callable[[str, str, Any], None]
 
 
 class Dispatcher:
-    """`watch(event, who, what)` is called for what passes, where something wants to see it."""
+    """`watch(event, who, what)` is called for what passes, where something wants to see it: "batch" (client, batch) comes in,
+    "run" (client, run) goes to a worker, "done" (client, serial, broken) comes back from it, "ack" (client, serial) goes to
+    the client, "gone" (client). `tell(line)` is called when someone comes or goes."""
 
-    def __init__(self, key: str = "", watch: Watch | None = None) -> None:
-        self.key, self.watch = key, watch
+    def __init__(self, key: str = "", watch: Watch | None = None, tell: Callable[[str], None] | None = None) -> None:
+        self.key, self.watch, self.tell = key, watch, tell or (lambda line: None)
         self.tables = Tables()
         self.tickets = count(1)
         self.labels = count(1)
@@ -65,8 +67,8 @@ class Dispatcher:
         match message:
             case Batch() if client:
                 return self._batch(client, message)
-            case Done(name, serial) if worker:
-                return self._done(worker, name, serial)
+            case Done(name, serial, broken) if worker:
+                return self._done(worker, name, serial, broken)
             case Hello() if not client and not worker:
                 return self._hello(peer, message)
             case Join() if not client and not worker:
@@ -97,11 +99,13 @@ class Dispatcher:
             self._admit(hello.version, hello.key)
         except ProtocolError as refused:
             self.tables.dropped += 1
+            self.tell(f"someone was refused: {refused}")
             yield Mail(peer, Bye(f"refused: {refused}"))
             return
         client = Client(peer, f"{hello.host}:{hello.pid}", hello.host)
         self.tables.clients[peer] = client
         client.home = policy.home(self.tables, client)
+        self.tell(f"client {client.label} came")
         yield Mail(peer, Welcome(peer, len(self.tables.clients) - 1, self._peers()))
 
     def _join(self, peer: str, join: Join) -> Iterable[Mail]:
@@ -109,6 +113,7 @@ class Dispatcher:
             self._admit(join.version, join.key)
         except ProtocolError as refused:
             self.tables.dropped += 1
+            self.tell(f"someone was refused: {refused}")
             yield Mail(peer, Bye(f"refused: {refused}"))
             return
         taken = {w.name for w in self.tables.living()}
@@ -118,6 +123,7 @@ class Dispatcher:
         worker = Worker(peer, len(self.tables.workers), name, join.backend, join.device, join.host, join.pid, join.address)
         self.tables.workers.append(worker)
         self.tables.by_peer[peer] = worker
+        self.tell(f"worker {name} came, with index {worker.index}: {join.backend} on {join.device}, {join.host}")
         yield Mail(peer, Welcome(name, worker.index))
         for client in self.tables.clients.values():
             yield Mail(client.name, Peers(self._peers()))
@@ -136,6 +142,9 @@ class Dispatcher:
         return list(self._lose_worker(worker, why)) if worker else []
 
     def _lose_client(self, client: Client) -> Iterable[Mail]:
+        self.tell(f"client {client.label} left")
+        if self.watch is not None:
+            self.watch("gone", client.label, client)
         for ticket in [t for t, q in self.tables.questions.items() if q.client == client.name]:
             del self.tables.questions[ticket]
         for worker in self.tables.living():
@@ -144,6 +153,7 @@ class Dispatcher:
     def _lose_worker(self, worker: Worker, why: str) -> Iterable[Mail]:
         worker.alive = False
         gone = Lost(f"worker {worker.name} (index {worker.index}) was lost: {why}")
+        self.tell(gone.why)
         for client in self.tables.clients.values():
             for id, layout in client.layouts.items():
                 if isinstance(layout, Layout) and worker.index in layout.workers:
@@ -178,9 +188,9 @@ class Dispatcher:
 
     def _run(self, client: Client, batch: Batch) -> list[Mail]:
         for definition in batch.kinds:
-            client.uses[definition.number] = Use(definition, kind_in(definition))
+            client.uses[self._unused(client, definition.number)] = Use(definition, kind_in(definition))
         for trace in batch.traces:
-            client.uses[trace.number] = TraceUse(trace, client.uses)
+            client.uses[self._unused(client, trace.number)] = TraceUse(trace, client.uses)
         if self.watch is not None:
             self.watch("batch", client.label, (client, batch))
         flow = _Flow()
@@ -217,7 +227,16 @@ class Dispatcher:
                                       tuple(flow.traces.get(w, ())), batch.drops))
             for w in sorted(busy)
         ]  # fmt: skip
+        if self.watch is not None:
+            for w, mail in zip(sorted(busy), runs):
+                self.watch("run", workers[w].name, (client, mail.message))
         return runs + flow.mail
+
+    def _unused(self, client: Client, number: int) -> int:
+        """A kind's number has one meaning for good: workers are told it once."""
+        if number <= FREE or number in client.uses:
+            raise ProtocolError(f"{number} cannot be the number of another kind")
+        return number
 
     def _rewrite(self, client: Client, code: list, flow: _Flow) -> int | None:
         """Each instruction to its workers. Gives the position to go on from, where an upload must arrive first."""
@@ -346,16 +365,18 @@ class Dispatcher:
         shape = tuple(spec[1:])
         flow.gets.setdefault(layout.workers[0], []).append(Fetch(ticket, id, spec, (0,) * len(shape), shape))
 
-    def _done(self, worker: Worker, name: str, serial: int) -> Iterable[Mail]:
+    def _done(self, worker: Worker, name: str, serial: int, broken: tuple[int, ...]) -> Iterable[Mail]:
         client = self.tables.clients.get(name)
         waiting = client.acks.get(serial) if client else None
         if client is None or waiting is None:
             return
+        if self.watch is not None:
+            self.watch("done", worker.name, (client, serial, broken))
         waiting.discard(worker.index)
         if not waiting:
             del client.acks[serial]
             if self.watch is not None:
-                self.watch("done", worker.name, (client, serial))
+                self.watch("ack", client.label, (client, serial))
             yield Mail(client.name, Ack(serial))
 
     # Questions

@@ -10,6 +10,7 @@ import zmq
 
 from gt.dispatcher.core import Dispatcher
 from gt.errors import ProtocolError
+from gt.transport.auth import listen
 from gt.transport.messages import Mail, decode, encode
 from gt.transport.zmq import Ends, open_socket
 
@@ -17,12 +18,12 @@ from gt.transport.zmq import Ends, open_socket
 class Server:
     """A ROUTER that all connect to. Clients send from `NAME>` and listen at `NAME`."""
 
-    def __init__(self, addresses: list[str], core: Dispatcher) -> None:
+    def __init__(self, addresses: list[str], core: Dispatcher, key: str = "") -> None:
         self.core = core
         self.router = open_socket(zmq.ROUTER)
         self.ends = Ends(self.router)
         for address in addresses:
-            self.router.bind(address)
+            listen(self.router, address, key)
         self.fds: dict[str, int] = {}  # each peer's connection, by its first message
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:

@@ -82,7 +82,7 @@ def _weight_grad_rules(kind: Kind) -> list[Rule]:
 
 
 def _bias_grad(g):
-    return g.op("sum", axis=tuple(range(g.ndim - 1)), keepdims=False)
+    return g.op("sum", axis=tuple(range(g.ndim - 1)), keepdims=False) if g.ndim > 1 else g
 
 
 def _linear_rules(kind: Kind) -> list[Rule]:
@@ -97,7 +97,7 @@ def _linear_rules(kind: Kind) -> list[Rule]:
 
 op("linear", shape=_linear, shard=_linear_rules, 
    grad=(lambda g, b: g @ b, lambda g, a: g.op("linear_weight_grad", a), _bias_grad),
-   tries=(((X, W, B), {}), ((X, W), {}), ((Spec((2, 4, 3), float32), W, B), {})),
+   tries=(((X, W, B), {}), ((X, W), {}), ((Spec((2, 4, 3), float32), W, B), {}), ((Spec((3,), float32), W, B), {})),
    lower=lambda x, w, *b: x @ w.mT + b[0] if b else x @ w.mT,
    kernel=lambda xp, x, w, *b: xp.matmul(x, xp.swapaxes(w, 0, 1)) + (b[0] if b else 0))  # fmt: skip
 op("linear_weight_grad", shape=lambda g, x: Spec((g.shape[-1], x.shape[-1]), g.dtype), shard=_weight_grad_rules,

@@ -195,10 +195,11 @@ class Run(Message, frozen=True, tag=12):
 
 
 class Done(Message, frozen=True, tag=13):
-    """A worker has executed a client's Run."""
+    """A worker has executed a client's Run; these of its results could not be made."""
 
     client: str
     serial: int
+    broken: tuple[int, ...] = ()
 
 
 class Drop(Message, frozen=True, tag=14):

@@ -81,6 +81,7 @@ class Worker:
         self.name = ""
         self.dropped = 0
         self.failures = 0
+        self.broken: list[int] = []  # results of the last Run that could not be made
         self.runs = 0
         self.ops: dict[str, int] = {}  # counts of kinds that are gone
         self.traced: Counter[str] = Counter()  # what the traces that are gone did
@@ -121,13 +122,14 @@ class Worker:
         for trace in run.traces:
             program = Program(trace, {n: space.kinds[n][2] for n in trace_kinds(trace)}, self.engine)
             space.kinds[trace.number] = (TRACE, program.run, program)
+        self.broken.clear()
         self._execute(space, run.code)
         space.counts.update(map(_number, run.code))
         self.runs += 1
         out = [self._fetch(run.client, space, get) for get in run.gets]
         if run.ack:
             self.engine.sync()
-            out.append(Mail(DISPATCHER, Done(run.client, run.serial)))
+            out.append(Mail(DISPATCHER, Done(run.client, run.serial, tuple(self.broken))))
         if run.forget:
             for n in [n for n in space.kinds if n < space.forget]:
                 self._count(space, n)
@@ -190,6 +192,7 @@ class Worker:
             cause = self._cause(str(ready.kind), error, ins[1])
         for id in ins[1 : 1 + ready.outs]:
             space.table[id] = cause
+            self.broken.append(id)
 
     def _cause(self, what: str, error: Exception, id: int) -> Broken:
         name = "OutOfMemory" if _out_of_memory(error) else "RemoteError"

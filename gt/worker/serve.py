@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import secrets
@@ -13,8 +14,10 @@ import zmq
 
 from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport import shm
-from gt.transport.messages import VERSION, Attach, Attached, Bye, Drop, Join, Mail, Release, decode, encode
-from gt.transport.zmq import Ends, host_name, ipc_address, open_socket, own_address
+from gt.transport.auth import listen, reach
+from gt.transport.messages import VERSION, Attach, Attached, Bye, Drop, Join, Mail, Release, Run, decode, encode
+from gt.transport.trace import See
+from gt.transport.zmq import Ends, first_word, host_name, ipc_address, open_socket, own_address
 from gt.worker.core import DISPATCHER, Memory, Worker
 from gt.worker.engine import Engine
 
@@ -43,7 +46,10 @@ class SharedMemory(Memory):
 class Shell:
     """Joins a dispatcher and serves until it goes away."""
 
-    def __init__(self, address: str, engine: Engine, key: str = "", name: str = "", timeout: float = 10.0) -> None:
+    def __init__(
+        self, address: str, engine: Engine, key: str = "", name: str = "", timeout: float = 10.0, see: See | None = None
+    ) -> None:
+        self.see = see
         self.memory = SharedMemory()
         self.core = Worker(engine, self.memory, os.getpid())
         self.core.more = self._times
@@ -53,18 +59,16 @@ class Shell:
         self.waiting: dict[str, list[Mail]] = {}  # mail for clients that have not attached yet
         self.attached: set[str] = set()
         self.idle = self.busy = 0.0
+        self.queue = 0  # instructions that came with the message at hand and were to be executed before it
         local = ipc_address(f"w-{secrets.token_hex(8)}")
-        self.data.bind(local)
+        listen(self.data, local)
         if address.startswith("tcp://"):
-            port = self.data.bind_to_random_port("tcp://*")
-            local += f"|tcp://{own_address(address)}:{port}"
-        self.control.connect(address)
+            local += "|" + listen(self.data, f"tcp://{own_address(address)}:*", key)
+        reach(self.control, address, key)
         name = name or f"{host_name()}-{os.getpid()}"
         join = Join(VERSION, key, name, engine.name, engine.device, host_name(), os.getpid(), local)
         self.control.send(encode(join))
-        if not self.control.poll(int(timeout * 1000)):
-            raise ConnectionFailed(f"no dispatcher answered at {address} within {timeout:g} s")
-        self._control()
+        self._take(self._read(first_word(self.control, self.ends, address, timeout)))
         if self.core.index < 0:
             raise ConnectionFailed(f"the dispatcher at {address} refused this worker")
 
@@ -91,18 +95,22 @@ class Shell:
             self.busy += clock() - after
 
     def _control(self) -> None:
-        for _ in range(32):
-            try:
-                data = self.control.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            message = self._read(data)
-            if type(message) is Bye:
-                raise ConnectionFailed(f"the dispatcher {message.why}")
-            if type(message) is Drop:
-                self._drop(message.client)
-            if message is not None:
-                self._send(self.core.handle(Mail(DISPATCHER, message)))
+        arrived = []
+        with contextlib.suppress(zmq.Again):
+            while len(arrived) < 32:
+                arrived.append(self._read(self.control.recv(zmq.NOBLOCK)))
+        waiting = 0
+        for message in arrived:
+            self.queue, waiting = waiting, waiting + (len(message.code) if type(message) is Run else 0)
+            self._take(message)
+
+    def _take(self, message: Any) -> None:
+        if type(message) is Bye:
+            raise ConnectionFailed(f"the dispatcher {message.why}")
+        if type(message) is Drop:
+            self._drop(message.client)
+        if message is not None:
+            self._send(self.core.handle(Mail(DISPATCHER, message)))
 
     def _data(self) -> None:
         for _ in range(32):
@@ -123,10 +131,13 @@ class Shell:
 
     def _read(self, frame: Any) -> Any:
         try:
-            return decode(frame)
+            message = decode(frame)
         except ProtocolError:
             self.core.dropped += 1
             return None
+        if self.see is not None:
+            self.see("<-", message)
+        return message
 
     def _attach(self, client: str, pid: int, fd: int, token: bytes) -> None:
         shares = fd >= 0 and shm.can_read(pid, fd, token)
@@ -139,8 +150,7 @@ class Shell:
 
     def _times(self) -> dict[str, Any]:
         total = self.idle + self.busy
-        queue = 32 if self.control.poll(0) else 0
-        return {"idle": self.idle / total if total else 1.0, "busy_seconds": self.busy, "queue": queue}
+        return {"idle": self.idle / total if total else 1.0, "busy_seconds": self.busy, "queue": self.queue}
 
     def _drop(self, client: str) -> None:
         self.attached.discard(client)
@@ -149,6 +159,8 @@ class Shell:
 
     def _send(self, mails: list[Mail]) -> None:
         for mail in mails:
+            if self.see is not None:
+                self.see("->", mail.message)
             if mail.peer == DISPATCHER:
                 self.control.send(encode(mail.message))
             elif mail.peer in self.attached:

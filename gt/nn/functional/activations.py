@@ -6,13 +6,19 @@ from typing import Any
 
 from gt.client.apply import apply, unary
 from gt.client.autograd import Tensor
+from gt.client.functions.operators import assign
 from gt.client.functions.pointwise import where
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
 
 
+def _written(input: Tensor, y: Tensor, inplace: bool) -> Tensor:
+    """The result, or, in place, the variable that points at it from here on."""
+    return assign(input, y) if inplace else y
+
+
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    return unary(TABLE["relu"], input)
+    return _written(input, unary(TABLE["relu"], input), inplace)
 
 
 def sigmoid(input: Tensor) -> Tensor:
@@ -24,7 +30,7 @@ def tanh(input: Tensor) -> Tensor:
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
-    return unary(TABLE["silu"], input)
+    return _written(input, unary(TABLE["silu"], input), inplace)
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
@@ -35,19 +41,19 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    return apply(TABLE["leaky_relu"], (input, float(negative_slope)))
+    return _written(input, apply(TABLE["leaky_relu"], (input, float(negative_slope))), inplace)
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    return apply(TABLE["elu"], (input, float(alpha)))
+    return _written(input, apply(TABLE["elu"], (input, float(alpha))), inplace)
 
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
-    return elu(input, 1.6732632423543772848170429916717) * 1.0507009873554804934193349852946
+    return _written(input, elu(input, 1.6732632423543772848170429916717) * 1.0507009873554804934193349852946, inplace)
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    return elu(input / alpha) * alpha
+    return _written(input, elu(input / alpha) * alpha, inplace)
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
@@ -60,23 +66,23 @@ def logsigmoid(input: Tensor) -> Tensor:
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    return apply(TABLE["hardtanh"], (input, float(min_val), float(max_val)))
+    return _written(input, apply(TABLE["hardtanh"], (input, float(min_val), float(max_val))), inplace)
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    return hardtanh(input, 0.0, 6.0)
+    return _written(input, hardtanh(input, 0.0, 6.0), inplace)
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    return relu6(input + 3.0) / 6.0
+    return _written(input, relu6(input + 3.0) / 6.0, inplace)
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
-    return input * relu6(input + 3.0) / 6.0
+    return _written(input, input * relu6(input + 3.0) / 6.0, inplace)
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    return input * tanh(softplus(input))
+    return _written(input, input * tanh(softplus(input)), inplace)
 
 
 def softsign(input: Tensor) -> Tensor:

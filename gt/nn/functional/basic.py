@@ -1,11 +1,11 @@
-"""Linear maps, embeddings, dropout and padding."""
+"""Embeddings and dropout."""
 
 from __future__ import annotations
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.moving import pad as pad
-from gt.client.functions.products import linear as linear
+from gt.client.functions.creation import ones
+from gt.client.functions.operators import assign
 from gt.client.session import here
 from gt.ops.table import TABLE
 
@@ -34,7 +34,8 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         return input
     session = here().session
     shape = input.data.spec.shape
-    return apply(TABLE["dropout"], (input, float(p), session.seed, next(session.draws)), (shape, (0,) * len(shape)))
+    y = apply(TABLE["dropout"], (input, float(p), session.seed, next(session.draws)), (shape, (0,) * len(shape)))
+    return assign(input, y) if inplace else y
 
 
 def _feature_dropout(input: Tensor, p: float, training: bool, axes: int, name: str) -> Tensor:
@@ -44,9 +45,7 @@ def _feature_dropout(input: Tensor, p: float, training: bool, axes: int, name: s
     if not training or p == 0:
         return input
     lead = input.shape[: input.ndim - axes]
-    from gt.client.functions.creation import ones
-
-    mask = dropout(ones(lead, dtype=input.dtype), p)
+    mask = dropout(ones(*lead, dtype=input.dtype), p)
     return input * mask.reshape(*lead, *[1] * axes)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.nn.functional.basic import pad
+from gt.client.functions.moving import pad
 from gt.ops.table import TABLE
 
 
@@ -50,19 +50,37 @@ def _conv(n: int, input: Tensor, weight: Tensor, bias: Any, stride: Any, padding
 
 
 def conv1d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Tensor:
     return _conv(1, input, weight, bias, stride, padding, dilation, groups)
 
 
 def conv2d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Tensor:
     return _conv(2, input, weight, bias, stride, padding, dilation, groups)
 
 
 def conv3d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Tensor:
     return _conv(3, input, weight, bias, stride, padding, dilation, groups)
 
@@ -80,7 +98,9 @@ def _transpose(
         (d - 1) * s - 2 * p + e * (k - 1) + o + 1
         for d, s, p, e, k, o in zip(x.shape[2:], stride, padding, dilation, weight.shape[2:], extra)
     )
-    y = apply(TABLE["conv_transpose"], (x, weight) if bias is None else (x, weight, bias), (size, stride, padding, dilation, groups))
+    y = apply(
+        TABLE["conv_transpose"], (x, weight) if bias is None else (x, weight, bias), (size, stride, padding, dilation, groups)
+    )
     return y.squeeze(0) if single else y
 
 
@@ -126,7 +146,9 @@ def max_pool2d(
     return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-def _avg_pool(n: int, input: Tensor, size: Any, stride: Any, padding: Any, ceil: bool, padded: bool, divisor: int | None) -> Tensor:
+def _avg_pool(
+    n: int, input: Tensor, size: Any, stride: Any, padding: Any, ceil: bool, padded: bool, divisor: int | None
+) -> Tensor:
     _ranked(input, n, f"avg_pool{n}d")
     if divisor == 0:
         raise ValueError("divisor_override is not 0")
@@ -136,14 +158,19 @@ def _avg_pool(n: int, input: Tensor, size: Any, stride: Any, padding: Any, ceil:
 
 
 def avg_pool1d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
 ) -> Tensor:
     return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
 def avg_pool2d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
-    divisor_override: int | None = None,
+    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
     return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 

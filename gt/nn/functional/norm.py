@@ -35,9 +35,7 @@ def layer_norm(
     return apply(TABLE["layer_norm"], (input, float(eps), *_parts(weight, bias, shape, input)), (len(shape),))[0]
 
 
-def rms_norm(
-    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
-) -> Tensor:
+def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """Divided by the root of the mean square; without `eps`, the dtype's own."""
     shape = _inner(input, normalized_shape, "rms_norm")
     small = EPS[input.dtype] if eps is None else float(eps)
@@ -69,9 +67,6 @@ def batch_norm(
     return y
 
 
-def instance_norm(
-    input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-) -> Tensor:
+def instance_norm(input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
     """Each channel of each sample by its own mean and variance."""
     return group_norm(input, input.shape[1], weight, bias, eps)
-

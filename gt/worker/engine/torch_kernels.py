@@ -21,6 +21,8 @@ NUMBERS = {"add", "sub", "mul", "div", "pow", "floor_divide", "remainder", "fmod
 
 
 def _weight_grad(g: Array, x: Array) -> Array:
+    if g.ndim == 1:
+        return torch.outer(g, x)
     return torch.mm(g.t(), x) if g.ndim == 2 else torch.mm(g.flatten(0, -2).t(), x.flatten(0, -2))
 
 
