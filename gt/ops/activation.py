@@ -8,12 +8,12 @@ from functools import partial
 from gt.ops import table
 from gt.ops.elementwise import ONE, X, no_bools
 from gt.ops.rules import by_axis, pointwise_float
-from gt.ops.table import Operand
+from gt.ops.table import Operand, Try
 from gt.spec import Spec
 
 op = partial(table.op, pointwise=True, shard=by_axis)
 
-PAIR = ((X, X), {})
+PAIR: Try = ((X, X), {})
 ROOT_HALF = math.sqrt(0.5)
 ROOT_TWO_BY_PI = math.sqrt(2.0 / math.pi)
 

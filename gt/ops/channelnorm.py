@@ -113,7 +113,7 @@ def _by_batch(kind: Kind) -> list[Rule]:
 
 def _by_batch_grad(kind: Kind) -> list[Rule]:
     """Each holder of samples has a term of the gradients of weight and bias."""
-    ins: list[Placement] = [Shard(0)] * 4 + [REPLICATE] * (len(kind.ins) - 4)
+    ins: list[Placement] = [*[Shard(0)] * 4, *[REPLICATE] * (len(kind.ins) - 4)]
     return [(tuple(ins), (Shard(0), *[Partial()] * (len(kind.outs) - 1)))]
 
 
@@ -138,7 +138,7 @@ def _trained(a: Spec, eps: type, *parts: Spec) -> tuple[Spec, ...]:
 
 
 def _batch_norm_train(xp, a, eps, *parts):
-    axes, n = _others(a), a.ndim
+    axes = _others(a)
     mean = xp.mean(a, axis=axes, keepdims=True)
     x = a - mean
     var = xp.mean(x * x, axis=axes, keepdims=True)

@@ -118,11 +118,11 @@ def _add_product(c: Spec, a: Spec, b: Spec, beta: type, alpha: type) -> Spec:
 def _addmm_rules(kind: Kind) -> list[Rule]:
     """As matmul, where what is added may not be added by each holder of a partial sum."""
     c, a, b = kind.ins[:3]
-    found = []
-    for ins, (out,) in _matmul_rules(Kind(kind.row, (a, b), (), kind.outs, "")) if a.shape[:-2] == b.shape[:-2] else []:  # type: ignore
+    found: list[Rule] = []
+    for ins, (out,) in _matmul_rules(Kind(kind.row, (a, b), (), kind.outs, "")) if a.shape[:-2] == b.shape[:-2] else []:
         if isinstance(out, Shard):
-            at = out.axis - (kind.outs[0].ndim - c.ndim)  # type: ignore[union-attr]
-            whole = at < 0 or c.shape[at] != kind.outs[0].shape[out.axis]  # type: ignore[union-attr]
+            at = out.axis - (kind.outs[0].ndim - c.ndim)
+            whole = at < 0 or c.shape[at] != kind.outs[0].shape[out.axis]
             found.append(((REPLICATE if whole else Shard(at), *ins, REPLICATE, REPLICATE), (out,)))
     return found
 

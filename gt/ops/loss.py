@@ -97,7 +97,7 @@ def _grad_shape(g: Spec, logp: Spec, target: Spec, smoothing: type, *weight: Spe
 
 def _rules(kind: Kind) -> list[Rule]:
     """Samples are apart; a sum over them has terms."""
-    if kind.ins[0].ndim < 2:  # type: ignore[union-attr]
+    if kind.ins[0].ndim < 2:
         return []
     out = Partial() if kind.settings["reduce"] else Shard(0)
     return [((Shard(0), Shard(0), *[REPLICATE] * (len(kind.ins) - 2)), (out, out, Shard(0)))]
@@ -105,9 +105,9 @@ def _rules(kind: Kind) -> list[Rule]:
 
 def _grad_rules(kind: Kind) -> list[Rule]:
     g, logp = kind.ins[0], kind.ins[1]
-    if logp.ndim < 2:  # type: ignore[union-attr]
+    if logp.ndim < 2:
         return []
-    first = Shard(0) if g.ndim else REPLICATE  # type: ignore[union-attr]
+    first = Shard(0) if g.ndim else REPLICATE
     return [((first, Shard(0), Shard(0), *[REPLICATE] * (len(kind.ins) - 3)), (Shard(0),))]
 
 

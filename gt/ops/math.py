@@ -8,14 +8,14 @@ from functools import partial
 from gt.ops import table
 from gt.ops.elementwise import ABOVE, ONE, X, no_bools
 from gt.ops.rules import by_axis, linear, pointwise, pointwise_float
-from gt.ops.table import Values
+from gt.ops.table import Try, Values
 from gt.spec import Spec, bool_, int64
 
 op = partial(table.op, pointwise=True)
 
-POSITIVE = ((ABOVE,), {})
-INSIDE = ((Values(X, -0.9, 0.9),), {})
-WHOLE = ((Spec((3,), int64),), {})
+POSITIVE: Try = ((ABOVE,), {})
+INSIDE: Try = ((Values(X, -0.9, 0.9),), {})
+WHOLE: Try = ((Spec((3,), int64),), {})
 TWO_BY_ROOT_PI = 2.0 / math.sqrt(math.pi)
 
 op("neg", shape=no_bools("negate", "use ~ or logical_not"), shard=linear, tries=(ONE, WHOLE),

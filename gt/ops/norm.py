@@ -102,10 +102,10 @@ def _outer(kind: Kind) -> list[Rule]:
 def _outer_grad(kind: Kind) -> list[Rule]:
     """Cut before the normalised axes, each holder has a term of the gradients of weight and bias."""
     outs: tuple[Placement, ...] = (Partial(),) * (len(kind.outs) - 1)
-    whole = kind.ins[0].ndim  # type: ignore[union-attr]
+    whole = kind.ins[0].ndim
     rules: list[Rule] = []
     for i in range(whole - kind.settings["ndim"]):
-        cut = tuple(Shard(i) if s.ndim == whole else REPLICATE for s in kind.ins)  # type: ignore[union-attr]
+        cut = tuple(Shard(i) if s.ndim == whole else REPLICATE for s in kind.ins)
         rules.append((cut, (Shard(i), *outs)))
     return rules
 

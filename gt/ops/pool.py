@@ -28,7 +28,7 @@ def _out(name: str, shape: Shape, kernel, stride, padding, dilation, ceil) -> Sh
 
 def _outer(kind: Kind) -> list[Rule]:
     """The axes before those pooled may be cut."""
-    n = kind.ins[0].ndim - len(kind.settings["kernel"])  # type: ignore[union-attr]
+    n = kind.ins[0].ndim - len(kind.settings["kernel"])
     return [((Shard(i),) * len(kind.ins), (Shard(i),) * len(kind.outs)) for i in range(n)]
 
 
@@ -167,7 +167,8 @@ op("max_pool", shape=_max_shape, shard=_outer, extra=1, keep="outputs", grad=_ma
 op("avg_pool", shape=_average, shard=_outer_linear,
    tries=(((X1,), AVG1), ((X2,), AVG2), ((X2,), {**AVG2, "divisor": 5, "ceil": True})),
    kernel=_avg_pool,
-   grad=lambda gs, ys, ins, kernel, **s: [gs[0].op("avg_pool_grad", size=ins[0].shape[-len(kernel):], kernel=kernel, **s)])  # fmt: skip
+   grad=lambda gs, ys, ins, kernel, **s: [
+       gs[0].op("avg_pool_grad", size=ins[0].shape[-len(kernel):], kernel=kernel, **s)])  # fmt: skip
 op("avg_pool_grad", shape=_back, shard=_outer_linear,
    tries=(((Spec((2, 3, 4), float32),), {"size": (7,), **AVG1}), ((Spec((2, 3, 3, 2), float32),), {"size": (5, 6), **AVG2})),
    kernel=_avg_pool_grad,

@@ -99,4 +99,5 @@ def _kept_axis(kind: Kind) -> list[Rule]:
 # The gradient drops what was dropped: the same numbers for the same places.
 table.op("dropout", shape=floats("dropout"), shard=_kept_axis, random=True, kernel=_dropout,
          tries=(((Spec((2, 3), float32), 0.4, 7, 1), {"whole": (4, 3), "start": (1, 0)}),),
-         grad=(lambda g, b, c, d, whole, start: g.op("dropout", b, c, d, whole=whole, start=start), None, None, None))  # fmt: skip
+         grad=(lambda g, b, c, d, whole, start: g.op("dropout", b, c, d, whole=whole, start=start),
+               None, None, None))  # fmt: skip

@@ -138,7 +138,7 @@ def _kept(kind: Kind) -> list[Rule]:
     """Every axis but the one that goes may be cut."""
     axis, keep = kind.settings["axis"], kind.settings["keepdims"]
     return [((Shard(i),), (Shard(i if keep or i < axis else i - 1),) * 2)
-            for i in range(kind.ins[0].ndim) if i != axis]  # type: ignore[union-attr] # fmt: skip
+            for i in range(kind.ins[0].ndim) if i != axis]  # fmt: skip
 
 
 PICK = (((X,), {"axis": 1, "keepdims": False}), ((X,), {"axis": 0, "keepdims": True}))
@@ -170,8 +170,8 @@ def _search(xp, edges, values, *, right):
 
 def _search_rules(kind: Kind) -> list[Rule]:
     edges, values = kind.ins
-    shared = values.ndim if edges.ndim == 1 else values.ndim - 1  # type: ignore[union-attr]
-    return [((REPLICATE if edges.ndim == 1 else Shard(i), Shard(i)), (Shard(i),))  # type: ignore[union-attr]
+    shared = values.ndim if edges.ndim == 1 else values.ndim - 1
+    return [((REPLICATE if edges.ndim == 1 else Shard(i), Shard(i)), (Shard(i),))
             for i in range(shared)]  # fmt: skip
 
 

@@ -47,8 +47,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
         return as_tensor(input) // other
     if rounding_mode != "trunc":
         raise ValueError(f"no rounding_mode {rounding_mode!r}: known are None, 'trunc', 'floor'")
-    found = trunc_divide(as_tensor(input), operand(other))
-    return found
+    return trunc_divide(as_tensor(input), operand(other))
 
 
 def trunc_divide(a: Tensor, b: Any) -> Tensor:

@@ -111,7 +111,8 @@ class NumPyEngine:
 
 def _widened(kind: Kind) -> list[Any]:
     """What each operand is cast to before the kernel: 16-bit floats to 32, and, since NumPy would compute with small
-    integers in 16-bit floats and refuse numbers that do not fit, all of a pointwise op to the dtype that PyTorch computes in."""
+    integers in 16-bit floats and refuse numbers that do not fit, all of a pointwise op to the dtype that PyTorch
+    computes in."""
     row = kind.row
     if row.view:
         return [None] * len(kind.ins)
