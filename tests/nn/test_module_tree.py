@@ -34,10 +34,11 @@ def _net(m):
             self.tied = self.blocks[0]
             self.own = m.nn.Parameter(m.ones(1))
 
-        def forward(self, x):
+        def forward(self, given):
+            x = given
             for block, scale in zip(self.blocks, self.scales):
                 x = block(x).tanh() * scale + self.named["shift"]
-            return self.heads["a"](self.tied(x)) * self.own, self.heads["b"](x)
+            return self.heads["a"](self.tied(x)) * self.own, self.heads["b"](given)
 
     return Net()
 
