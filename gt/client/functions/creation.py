@@ -313,3 +313,9 @@ _draw_into("bernoulli_", lambda x, p=0.5: (rand(x.shape) < p).to(x.dtype))
 _draw_into("exponential_", lambda x, lambd=1.0: -(1.0 - rand(x.shape, dtype=x.dtype)).log() / lambd)
 Tensor.bernoulli = bernoulli
 Tensor.multinomial = multinomial
+
+
+def loaded(data: np.ndarray, shape: tuple[int, ...], dtype: DType) -> Tensor:
+    """A tensor of these bytes, as they stand."""
+    scope = here()
+    return Tensor(scope.session.load(np.ascontiguousarray(data), Spec(shape, dtype), scope))
