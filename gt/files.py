@@ -91,7 +91,9 @@ def _described(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
         return {"value": value} if math.isfinite(value) else {"float": str(value)}
     if isinstance(value, DType):
         return {"dtype": value.name}
-    raise TypeError(f"cannot save {type(value).__name__} at {path or 'the top'}: want tensors, numbers, strings, dicts and lists")
+    raise TypeError(
+        f"cannot save {type(value).__name__} at {path or 'the top'}: want tensors, numbers, strings, dicts and lists"
+    )
 
 
 def _key(key: Any) -> Any:
@@ -160,5 +162,7 @@ def _tensors(header: dict[str, Any], body: np.ndarray) -> Iterator[tuple[str, Te
         except (KeyError, TypeError, ValueError):
             raise ValueError(f"cannot read {name!r}: its entry is {about}") from None
         if not 0 <= start <= end <= len(body) or end - start != size or any(d < 0 for d in shape):
-            raise ValueError(f"cannot read {name!r}: {shape} of {dtype.name} is {size} bytes, not {start} to {end} of {len(body)}")
+            raise ValueError(
+                f"cannot read {name!r}: {shape} of {dtype.name} is {size} bytes, not {start} to {end} of {len(body)}"
+            )
         yield name, loaded(body[start:end], shape, dtype)

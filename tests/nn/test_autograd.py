@@ -35,7 +35,9 @@ def test_grad_is_of_chosen_inputs_and_leaves_the_others_alone() -> None:
 def test_grad_of_results_in_the_middle() -> None:
     x, tx = _pair(X)
     h, th = x * 2, tx * 2
-    close(gt.autograd.grad((h * h).sum(), h, retain_graph=True)[0], torch.autograd.grad((th * th).sum(), th, retain_graph=True)[0])
+    close(
+        gt.autograd.grad((h * h).sum(), h, retain_graph=True)[0], torch.autograd.grad((th * th).sum(), th, retain_graph=True)[0]
+    )
     parts, tparts = h.split(2, 1), th.split(2, 1)
     out, tout = (parts[0] * parts[1]).sum(), (tparts[0] * tparts[1]).sum()
     for a, b in zip(gt.autograd.grad(out, [*parts, x]), torch.autograd.grad(tout, [*tparts, tx])):

@@ -45,11 +45,19 @@ def test_what_the_safetensors_library_saved_is_loaded(tmp_path: Path) -> None:
     found = gt.load(tmp_path / "a.safetensors")
     assert found.keys() == states.keys()
     for name, value in states.items():
-        assert found[name].dtype.name == str(value.dtype).removeprefix("torch.") and torch.equal(found[name].torch(), value), name
+        assert found[name].dtype.name == str(value.dtype).removeprefix("torch.") and torch.equal(found[name].torch(), value), (
+            name
+        )
 
 
 def test_a_tensor_lists_and_numbers_come_back_as_they_were() -> None:
-    things = {"a": [gt.ones(2), (1, 2.5, None)], 3: {"x": gt.zeros(1, dtype=gt.bfloat16)}, "inf": math.inf, "t": True, "d": gt.int8}
+    things = {
+        "a": [gt.ones(2), (1, 2.5, None)],
+        3: {"x": gt.zeros(1, dtype=gt.bfloat16)},
+        "inf": math.inf,
+        "t": True,
+        "d": gt.int8,
+    }
     file = io.BytesIO()
     gt.save(things, file)
     file.seek(0)

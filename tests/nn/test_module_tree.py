@@ -197,7 +197,14 @@ def test_orthogonal_and_dirac_beginnings() -> None:
 
 
 def test_gains_are_pytorchs() -> None:
-    for name, param in (("linear", None), ("tanh", None), ("relu", None), ("selu", None), ("leaky_relu", 0.2), ("sigmoid", None)):
+    for name, param in (
+        ("linear", None),
+        ("tanh", None),
+        ("relu", None),
+        ("selu", None),
+        ("leaky_relu", 0.2),
+        ("sigmoid", None),
+    ):
         assert gt.nn.init.calculate_gain(name, param) == torch.nn.init.calculate_gain(name, param)
     with pytest.raises(ValueError, match="known are"):
         gt.nn.init.calculate_gain("rleu")
@@ -229,7 +236,10 @@ def test_the_padding_row_begins_at_zero() -> None:
 @pytest.mark.parametrize("most", [0.5, 100.0])
 def test_clipping_by_norm_is_pytorchs(order: float, most: float) -> None:
     grads = [numbers(3, 4), numbers(5, seed=3)]
-    own, theirs = [gt.zeros(*g.shape, requires_grad=True) for g in grads], [torch.zeros(g.shape, requires_grad=True) for g in grads]
+    own, theirs = (
+        [gt.zeros(*g.shape, requires_grad=True) for g in grads],
+        [torch.zeros(g.shape, requires_grad=True) for g in grads],
+    )
     for p, q, g in zip(own, theirs, grads):
         p.grad, q.grad = gt.tensor(g), torch.tensor(g)
     total = gt.nn.utils.clip_grad_norm_((p for p in own), most, order)
