@@ -152,7 +152,10 @@ class Session:
         self.room = threading.Condition()
         self.tickets = count(1)
         self.replies: dict[int, Reply] = {}
-        self.origins: list[Any] = [None] * RING
+        # The line that asked for each of the last results. Two lists that are only written over: a pair made for every op
+        # would be one more object for the garbage collector to go through.
+        self.asked_code: list[Any] = [None] * RING
+        self.asked_at: list[int] = [0] * RING
         self.uploads: dict[int, bytes] = {}
         self.lost: str = ""
         self.closed = False
@@ -398,9 +401,14 @@ class Session:
         if reply.pieces == value.pieces:
             reply.settle(reply.value.reshape(-1))
 
+    def asked_for(self, id: int) -> tuple[Any, int] | None:
+        """The code and the place in it that asked for a result, if it is among the last."""
+        code = self.asked_code[id % RING]
+        return (code, self.asked_at[id % RING]) if code is not None else None
+
     def _error(self, error: str, text: str, tensor: int) -> BaseException:
         kind = getattr(errors, error, errors.RemoteError)
-        origin = self.origins[tensor % RING] if tensor > 0 else None
+        origin = self.asked_for(tensor) if tensor > 0 else None
         asked = f"\n\nasked for at\n  {line_of(origin)}" if origin else ""
         return kind(text + asked)
 
