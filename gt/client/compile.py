@@ -13,7 +13,8 @@ from weakref import ref
 
 from gt.client.autograd import Tensor
 from gt.client.session import Handle, Session, here
-from gt.client.traces import SHORTEST, Trace, Window, define, definition
+from gt.client.tracer import SHORTEST
+from gt.client.traces import Trace, Window, define, definition
 from gt.transport.messages import FREE
 
 

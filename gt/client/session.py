@@ -12,7 +12,7 @@ import numpy as np
 
 from gt import errors
 from gt.client.scope import HERE, Scope
-from gt.client.traces import MARK, Tracer
+from gt.client.tracer import MARK, Tracer
 from gt.ops.table import Kind, Row, infer, spec_in, spec_out
 from gt.spec import Spec
 from gt.transport.messages import (
@@ -220,7 +220,7 @@ class Session:
         if self.tracer and self.tracer.held() != self.held:
             self.held = self.tracer.held()
             self._flush((), False, False)
-            if self.tracer.ops:
+            if self.tracer.held():
                 self.link.wake()
             return
         self.held = 0
@@ -252,7 +252,7 @@ class Session:
             if self.tracer:
                 batch = self.tracer.fold(batch, final, mark)
                 traces, drops = self.tracer.take()
-                if self.tracer.ops:
+                if self.tracer.held():
                     self.limit = BATCH  # what is held wakes the link once, not with every instruction
             if not batch and not gets and not traces:
                 return
