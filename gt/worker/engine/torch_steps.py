@@ -79,9 +79,10 @@ def _scores(q: Array, k: Array, scale: float, mask: tuple[Array, ...], causal: b
 
 def attention(q: Array, k: Array, v: Array, scale: float, *mask: Array, causal: bool) -> tuple[Array, Array]:
     k, v = _repeated(q, k), _repeated(q, v)
-    if _fused(q, k, v):
+    fused = _fused(q, k, v, mask, causal)
+    if fused:
         q, k, v = map(_packed, (q, k, v))
-        return aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, attn_mask=_bias(q, k, mask), scale=scale)
+        return _run_fused(fused, q, k, v, _bias(q, k, mask), causal, scale)
     wide = torch.float32 if q.dtype.itemsize == 2 else q.dtype
     s = _scores(q, k, scale, mask, causal).to(wide)
     lse = torch.logsumexp(s, -1)
