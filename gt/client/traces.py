@@ -100,16 +100,21 @@ class Shape:
 
 
 class Trace:
-    """A stretch that is known to come again: its topology, which numbers stay and which are given with each call (`holes`),
-    which results are wanted afterwards (`live`) and which inputs end in it (`dies`)."""
+    """A stretch that is known to come again: its topology, which numbers stay and which are given with each call (`holes`, the
+    positions of numbers that change together in one), which results are wanted afterwards (`live`) and which inputs end in it (`dies`)."""
 
-    def __init__(self, number: int, window: Window, shape: Shape, holes: list[int], live: list[int], dies: list[int]) -> None:
+    def __init__(
+        self, number: int, window: Window, shape: Shape, holes: list[list[int]], live: list[int], dies: list[int]
+    ) -> None:
         self.number, self.tokens, self.shape = number, window.tokens, shape
         self.length = len(self.tokens)
         flat = list(chain.from_iterable(window.ops))
         self.hole_positions = holes
-        fixed = [p for p in shape.number_positions if p not in set(holes)]
-        self.fixed, self.holes = _pick(fixed), _pick(holes)
+        open_ = {p for places in holes for p in places}
+        fixed = [p for p in shape.number_positions if p not in open_]
+        self.fixed, self.holes = _pick(fixed), _pick([places[0] for places in holes])
+        self.same = _pick([p for places in holes for p in places[1:]])
+        self.same_of = _pick([i for i, places in enumerate(holes) for _ in places[1:]])
         self.values = self.fixed(flat)
         count = len(shape.outs(flat))
         self.live_results, self.dies_inputs = live, dies
@@ -128,7 +133,8 @@ class Trace:
         bound = self.shape.bind(flat)
         if bound is None:
             return None, set(), "another topology"
-        if self.fixed(flat) != self.values:
+        numbers = self.holes(flat)
+        if self.fixed(flat) != self.values or self.same(flat) != self.same_of(numbers):
             return None, set(), "a number changed"
         outs, inputs = bound
         dead, dies = self.dead(outs), self.dies(inputs)
@@ -138,7 +144,7 @@ class Trace:
             return None, set(), "an input was kept alive"
         self.calls += 1
         rest = window.freed.difference(dead, dies)
-        return (self.number, *self.live(outs), *inputs, *self.holes(flat)), rest, ""
+        return (self.number, *self.live(outs), *inputs, *numbers), rest, ""
 
 
 def define(number: int, kinds: dict[int, Kind], before: Window, now: Window, holes: set[int] = frozenset()) -> Trace | None:  # type: ignore[assignment]
@@ -148,11 +154,14 @@ def define(number: int, kinds: dict[int, Kind], before: Window, now: Window, hol
     bound, bound_before = shape.bind(new), shape.bind(old)
     if bound is None or bound_before is None:
         return None
-    differing = {p for p in shape.number_positions if old[p] != new[p]} | holes
+    differing: dict[tuple, list[int]] = {}
+    for p in shape.number_positions:
+        if p in holes or old[p] != new[p]:
+            differing.setdefault((type(new[p]), old[p], new[p]), []).append(p)
     dead = [all(o in w.freed for o, w in ((a, now), (b, before))) for a, b in zip(bound[0], bound_before[0])]
     dies = [i for i, (a, b) in enumerate(zip(bound[1], bound_before[1])) if a in now.freed and b in before.freed]
     live = [i for i, gone in enumerate(dead) if not gone]
-    return Trace(number, now, shape, sorted(differing), live, dies)
+    return Trace(number, now, shape, list(differing.values()), live, dies)
 
 
 def definition(trace: Trace, window: Window, kinds: dict[int, Kind]) -> TraceDef:
@@ -164,7 +173,8 @@ def definition(trace: Trace, window: Window, kinds: dict[int, Kind]) -> TraceDef
     alive |= {register[id] for i, id in enumerate(inputs) if i not in set(trace.dies_inputs)}
     body: list[Instruction] = []
     last: dict[int, int] = {}  # register -> index in body of its last mention
-    holes, hole_at = [], set(trace.hole_positions)
+    hole_of = {p: i for i, places in enumerate(trace.hole_positions) for p in places}
+    holes: list[list[tuple[int, int]]] = [[] for _ in trace.hole_positions]
     at = 0
     for ins in window.ops:
         kind = kinds[ins[0]]  # type: ignore[index]
@@ -173,8 +183,8 @@ def definition(trace: Trace, window: Window, kinds: dict[int, Kind]) -> TraceDef
         for i, spec in enumerate(kind.ins):
             value = ins[1 + n + i]
             row.append(register[value] if type(spec) is Spec else value)  # type: ignore[index]
-            if at + 1 + n + i in hole_at:
-                holes.append((len(body), 1 + n + i))
+            if at + 1 + n + i in hole_of:
+                holes[hole_of[at + 1 + n + i]].append((len(body), 1 + n + i))
         for r in (*row[1 : 1 + n], *(row[1 + n + i] for i in kind.tensors)):
             last[r] = len(body)
         body.append(tuple(row))
@@ -184,7 +194,7 @@ def definition(trace: Trace, window: Window, kinds: dict[int, Kind]) -> TraceDef
         len(inputs),
         _with_frees(body, last, alive, holes),
         tuple(register[outs[i]] for i in trace.live_results),
-        tuple(holes),
+        tuple(map(tuple, holes)),
         tuple(trace.dies_inputs),
     )
 
@@ -201,7 +211,7 @@ def _with_frees(body: list, last: dict[int, int], alive: set[int], holes: list) 
         moved[i] = len(out)
         out.append(row)
         out.extend((FREE, r) for r in ends.get(i, ()))
-    holes[:] = [(moved[i], p) for i, p in holes]
+    holes[:] = [[(moved[i], p) for i, p in places] for places in holes]
     return out
 
 
@@ -351,7 +361,7 @@ class Tracer:
         if why == "another topology" or trace.calls > 1 << 20:
             return
         for before in reversed(self.seen.get(tuple(trace.tokens), [])):
-            if self._learn(before, window, set(trace.hole_positions)):
+            if self._learn(before, window, {p for places in trace.hole_positions for p in places}):
                 return
 
     # Finding

@@ -149,8 +149,30 @@ def adam(
 ) -> tuple[Array, ...]:  # fmt: skip
     """PyTorch's fused step, which writes in place: into copies."""
     state = [t.clone(memory_format=torch.contiguous_format) for t in (p, m, v, *top)]
+    call = (state[0], g, state[1], state[2], lr, b1, b2, eps, decay, step, *state[3:])
+    return adam_in_place([call], decoupled=decoupled, maximize=maximize)[0]
+
+
+def adam_in_place(calls: list[tuple], *, decoupled: bool, maximize: bool) -> list[tuple[Array, ...]]:
+    """Many steps at once, written where the parameters and their state lie. Numbers may be 0-d tensors."""
+    groups: dict[tuple, list[tuple]] = {}
+    for call in calls:
+        groups.setdefault((*map(_identity, call[4:10]), len(call), call[0].dtype), []).append(call)
     run = torch._fused_adamw_ if decoupled else torch._fused_adam_
-    steps = torch.full((), float(step), device=p.device)
-    run([state[0]], [g.contiguous()], [state[1]], [state[2]], state[3:], [steps], lr=lr, beta1=b1, beta2=b2,
-        weight_decay=decay, eps=eps, amsgrad=bool(top), maximize=maximize)  # fmt: skip
-    return tuple(state)
+    for same in groups.values():
+        lr, b1, b2, eps, decay, step = same[0][4:10]
+        p, g, m, v, *top = (list(x) for x in zip(*[(*c[:4], *c[10:]) for c in same]))
+        at = p[0].device
+        count = step.to(torch.float32) if isinstance(step, Array) else torch.full((), float(step), device=at)
+        run(p, [x.contiguous() for x in g], m, v, top[0] if top else [], [count] * len(p),
+            lr=lr.to(torch.float32) if isinstance(lr, Array) else lr, beta1=b1, beta2=b2, weight_decay=decay, eps=eps,
+            amsgrad=bool(top), maximize=maximize)  # fmt: skip
+    return [(c[0], c[2], c[3], *c[10:]) for c in calls]
+
+
+def _identity(number: object) -> object:
+    """Numbers are alike by value, tensors that hold numbers by being the same."""
+    return id(number) if isinstance(number, Array) else number
+
+
+adam.takes_tensors = True  # type: ignore[attr-defined]
