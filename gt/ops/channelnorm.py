@@ -56,6 +56,37 @@ def _group_norm(xp, a, eps, *parts, groups):
     return y, xp.reshape(mean, (a.shape[0], groups)), xp.reshape(rstd, (a.shape[0], groups))
 
 
+def _lower_affine(y, parts):
+    shape = (1, -1) + (1,) * (y.ndim - 2)
+    y = y * parts[0].reshape(shape) if parts else y
+    return y + parts[1].reshape(shape) if len(parts) > 1 else y
+
+
+def _lower_group_norm(a, eps, *parts, groups):
+    x = a.to(wide(a)).reshape(a.shape[0], groups, -1)
+    mean = x.mean(axis=2, keepdims=True)
+    x = x - mean
+    rstd = ((x * x).mean(axis=2, keepdims=True) + eps).rsqrt()
+    return _lower_affine((x * rstd).reshape(a.shape), parts).to(a.dtype), mean.squeeze(2), rstd.squeeze(2)
+
+
+def _lower_batch_norm_train(a, eps, *parts):
+    axes, x = _others(a), a.to(wide(a))
+    mean = x.mean(axis=axes, keepdims=True)
+    x = x - mean
+    var = (x * x).mean(axis=axes, keepdims=True)
+    rstd = (var + eps).rsqrt()
+    count = a.numel() // a.shape[1]
+    flat = (t.reshape(-1) for t in (mean, rstd, var * (count / (count - 1))))
+    return _lower_affine(x * rstd, parts).to(a.dtype), *flat
+
+
+def _lower_batch_norm(a, mean, var, eps, *parts):
+    shape = (1, -1) + (1,) * (a.ndim - 2)
+    y = (a - mean.reshape(shape)) * (var.reshape(shape) + eps).rsqrt()
+    return _lower_affine(y, parts).to(a.dtype)
+
+
 def _others(a) -> tuple[int, ...]:
     """Every axis but that of the channels."""
     return (0, *range(2, a.ndim))
@@ -122,7 +153,7 @@ PAIRS, DEVIATIONS = Spec((3, 2), float32), Values(Spec((3, 2), float32), 0.5, 2.
 op("group_norm", shape=_group_shape, shard=_by_batch, extra=2, keep="inputs outputs",
    grad=lambda gs, ys, ins, groups: _pull("group_norm_grad", gs, ys, ins, groups=groups),
    tries=(((IMAGES, 1e-5, C, C), {"groups": 2}), ((IMAGES, 1e-5), {"groups": 4})),
-   kernel=_group_norm)  # fmt: skip
+   kernel=_group_norm, lower=_lower_group_norm)  # fmt: skip
 op("group_norm_grad", shape=_grads, shard=_by_batch_grad,
    tries=(((IMAGES, IMAGES, PAIRS, DEVIATIONS, C), {"groups": 2, "bias": True}),
           ((IMAGES, IMAGES, PAIRS, DEVIATIONS), {"groups": 2, "bias": False})),
@@ -207,10 +238,10 @@ def _batch_norm_pull(gs, ys, ins):
 op("batch_norm_train", shape=_trained, shard=_by_channel, extra=3, keep="inputs outputs",
    grad=lambda gs, ys, ins: _pull("batch_norm_grad", gs, ys, ins),
    tries=(((IMAGES, 1e-5, C, C), {}), ((Spec((3, 4), float32), 1e-5), {})),
-   kernel=_batch_norm_train)  # fmt: skip
+   kernel=_batch_norm_train, lower=_lower_batch_norm_train)  # fmt: skip
 op("batch_norm_grad", shape=_grads, shard=_by_channel,
    tries=(((IMAGES, IMAGES, C, SPREAD, C), {"bias": True}), ((IMAGES, IMAGES, C, SPREAD), {"bias": False})),
    kernel=_batch_norm_grad, lower=_lower_batch_norm_grad)  # fmt: skip
 op("batch_norm", shape=_known, shard=_by_channel_or_sample, keep="inputs", grad=_batch_norm_pull,
    tries=(((IMAGES, C, SPREAD, 1e-5, C, C), {}), ((IMAGES, C, SPREAD, 1e-5), {})),
-   kernel=_batch_norm)  # fmt: skip
+   kernel=_batch_norm, lower=_lower_batch_norm)  # fmt: skip

@@ -195,7 +195,7 @@ class TorchEngine:
         if spec.numel == 0:
             return memoryview(b"")
         flat = array.detach().cpu().contiguous().as_strided((spec.numel,), (1,))  # sizes of 1 may have any stride
-        return memoryview(flat.view(torch.uint8).numpy())
+        return flat.view(torch.uint8).numpy().data
 
     def sync(self) -> None:
         if self.at.type == "cuda":
