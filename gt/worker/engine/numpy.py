@@ -36,6 +36,7 @@ class Namespace:
         setattr(self, name, value)
         return value
 
+    block = 1 << 14  # elements to work on at once where many passes are made: they should stay in a core's cache
     erf = staticmethod(special.erf)
     erfc = staticmethod(special.erfc)
     erfinv = staticmethod(special.erfinv)

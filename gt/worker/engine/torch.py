@@ -40,6 +40,7 @@ class Namespace:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        self.block = 1 << 14 if device.type == "cpu" else 1 << 24  # a CPU's passes should stay in cache, a GPU's be few
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(torch, name)
