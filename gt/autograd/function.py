@@ -60,7 +60,7 @@ class FunctionNode(Node):
         self.function, self.ctx, self.scope = function, ctx, scope
         self.inputs, self.output, self.hooks = [], None, None
         self.order = session.next_id()
-        session.origins[self.order % RING] = origin(3)
+        session.asked_code[self.order % RING], session.asked_at[self.order % RING] = origin(3)
 
     def pull(self, g: Any, graph: bool) -> list[Tensor | None]:
         if self.inputs is None:

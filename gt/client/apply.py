@@ -8,7 +8,7 @@ from typing import Any
 
 from gt.client.autograd import Node, Port, Tensor, plan_for
 from gt.client.scope import HERE
-from gt.client.session import RING, Handle, here
+from gt.client.session import RING, Handle, here, origin
 from gt.ops.table import Row
 from gt.spec import DType, bfloat16, float16, float32
 
@@ -32,13 +32,14 @@ def unary(row: Row, a: Tensor) -> Tensor:
         known = session.learn(scope, (row, x.spec), row, (x.spec,), ())
     id = session.next_id()
     session.emit((known.number, id, x.id))
-    asked = scope.origin
-    if asked is None:
+    if scope.origin is None:
         frame: Any = _getframe(2)
         while frame.f_globals.get("__name__", "")[:3] == "gt.":
             frame = frame.f_back
-        asked = frame.f_code, frame.f_lasti
-    session.origins[id & MASK] = asked
+        session.asked_code[id & MASK] = frame.f_code
+        session.asked_at[id & MASK] = frame.f_lasti
+    else:
+        session.asked_code[id & MASK], session.asked_at[id & MASK] = scope.origin
     if len(session.code) >= session.limit:
         session.due()
     y = new(Tensor)
@@ -82,13 +83,14 @@ def binary(row: Row, a: Tensor, b: Any) -> Tensor:
         known = session.learn(scope, key, row, (x.spec, second), ())
     id = session.next_id()
     session.emit((known.number, id, x.id, operand))
-    asked = scope.origin
-    if asked is None:
+    if scope.origin is None:
         frame: Any = _getframe(2)
         while frame.f_globals.get("__name__", "")[:3] == "gt.":
             frame = frame.f_back
-        asked = frame.f_code, frame.f_lasti
-    session.origins[id & MASK] = asked
+        session.asked_code[id & MASK] = frame.f_code
+        session.asked_at[id & MASK] = frame.f_lasti
+    else:
+        session.asked_code[id & MASK], session.asked_at[id & MASK] = scope.origin
     if len(session.code) >= session.limit:
         session.due()
     y = new(Tensor)
@@ -138,17 +140,18 @@ def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
         known = session.learn(scope, key, row, tuple(specs), statics)
     elif mask and scope.grad and not known.differentiable and row.lower is not None and row.grad is None:
         return row.lower(*operands, **dict(zip(row.statics, statics)))
-    asked = scope.origin
-    if asked is None:
+    if len(known.outs) > 1:
+        return _several(known, operands, values, mask, scope)
+    id = session.next_id()
+    session.emit((known.number, id, *values))
+    if scope.origin is None:
         frame: Any = _getframe(2)
         while frame.f_globals.get("__name__", "")[:3] == "gt.":
             frame = frame.f_back
-        asked = frame.f_code, frame.f_lasti
-    if len(known.outs) > 1:
-        return _several(known, operands, values, mask, scope, asked)
-    id = session.next_id()
-    session.emit((known.number, id, *values))
-    session.origins[id & MASK] = asked
+        session.asked_code[id & MASK] = frame.f_code
+        session.asked_at[id & MASK] = frame.f_lasti
+    else:
+        session.asked_code[id & MASK], session.asked_at[id & MASK] = scope.origin
     if len(session.code) >= session.limit:
         session.due()
     y = Tensor(Handle(id, known.out, session))
@@ -167,13 +170,14 @@ def recast(low: DType, row: Row, operands: tuple) -> tuple | None:
     return tuple([o.to(want) if w else o for o, w in zip(operands, wrong)]) if any(wrong) else None
 
 
-def _several(known: Any, operands: tuple, values: list, mask: int, scope: Any, asked: Any) -> tuple:
+def _several(known: Any, operands: tuple, values: list, mask: int, scope: Any) -> tuple:
     """An op of several results."""
     session = scope.session
     ids = [session.next_id() for _ in known.outs]
     session.emit((known.number, *ids, *values))
+    asked = scope.origin or origin(3)
     for id in ids:
-        session.origins[id & MASK] = asked
+        session.asked_code[id & MASK], session.asked_at[id & MASK] = asked
     if len(session.code) >= session.limit:
         session.due()
     results = tuple(Tensor(Handle(id, spec, session)) for id, spec in zip(ids, known.outs))

@@ -13,7 +13,8 @@ from weakref import ref
 
 from gt.client.autograd import Tensor
 from gt.client.session import Handle, Session, here
-from gt.client.traces import SHORTEST, Trace, Window, define, definition
+from gt.client.tracer import SHORTEST
+from gt.client.traces import Trace, Window, define, definition
 from gt.transport.messages import FREE
 
 
@@ -162,7 +163,7 @@ class _Use:
         """Where inputs come from and results go to: arguments, what the call returns, and tensors that live on."""
         outs_before, _ = trace.shape.bind(_flat(first.window)) or ((), ())
         outs, inputs = trace.shape.bind(_flat(last.window)) or ((), ())
-        made_before = {id: j for j, id in enumerate(outs_before)}
+        made_before = {made: j for j, made in enumerate(outs_before)}
         self.trace = trace
         self.specs = [s for ins in last.window.ops for s in self.session.meaning[int(ins[0])].outs]
         returned = {id(t) for t in _tensors(last.result)}
@@ -204,7 +205,7 @@ class _Use:
         self.tensors = []
         made = [Handle(session.next_id(), spec, session) for spec in self.live_specs]
         for handle in made:
-            session.origins[handle.id % len(session.origins)] = None
+            session.asked_code[handle.id % len(session.asked_code)] = None
         session.call((self.trace.number, *(h.id for h in made), *inputs))
         for handle, sinks in zip(made, self.sinks):
             for sink in sinks:

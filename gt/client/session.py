@@ -12,7 +12,7 @@ import numpy as np
 
 from gt import errors
 from gt.client.scope import HERE, Scope
-from gt.client.traces import MARK, Tracer
+from gt.client.tracer import MARK, Tracer
 from gt.ops.table import Kind, Row, infer, spec_in, spec_out
 from gt.spec import Spec
 from gt.transport.messages import (
@@ -152,7 +152,10 @@ class Session:
         self.room = threading.Condition()
         self.tickets = count(1)
         self.replies: dict[int, Reply] = {}
-        self.origins: list[Any] = [None] * RING
+        # The line that asked for each of the last results. Two lists that are only written over: a pair made for every op
+        # would be one more object for the garbage collector to go through.
+        self.asked_code: list[Any] = [None] * RING
+        self.asked_at: list[int] = [0] * RING
         self.uploads: dict[int, bytes] = {}
         self.lost: str = ""
         self.closed = False
@@ -217,7 +220,7 @@ class Session:
         if self.tracer and self.tracer.held() != self.held:
             self.held = self.tracer.held()
             self._flush((), False, False)
-            if self.tracer.ops:
+            if self.tracer.held():
                 self.link.wake()
             return
         self.held = 0
@@ -249,7 +252,7 @@ class Session:
             if self.tracer:
                 batch = self.tracer.fold(batch, final, mark)
                 traces, drops = self.tracer.take()
-                if self.tracer.ops:
+                if self.tracer.held():
                     self.limit = BATCH  # what is held wakes the link once, not with every instruction
             if not batch and not gets and not traces:
                 return
@@ -398,9 +401,14 @@ class Session:
         if reply.pieces == value.pieces:
             reply.settle(reply.value.reshape(-1))
 
+    def asked_for(self, id: int) -> tuple[Any, int] | None:
+        """The code and the place in it that asked for a result, if it is among the last."""
+        code = self.asked_code[id % RING]
+        return (code, self.asked_at[id % RING]) if code is not None else None
+
     def _error(self, error: str, text: str, tensor: int) -> BaseException:
         kind = getattr(errors, error, errors.RemoteError)
-        origin = self.origins[tensor % RING] if tensor > 0 else None
+        origin = self.asked_for(tensor) if tensor > 0 else None
         asked = f"\n\nasked for at\n  {line_of(origin)}" if origin else ""
         return kind(text + asked)
 

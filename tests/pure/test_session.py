@@ -284,8 +284,8 @@ def test_a_question_nobody_answers_says_so(wire: Wire) -> None:
 
 
 def test_the_line_of_an_op_costs_no_memory_that_grows(wire: Wire) -> None:
-    size = len(wire.session.origins)
+    size = len(wire.session.asked_code)
     x = gt.ones(2)
     for _ in range(1000):
         x = x + 1
-    assert len(wire.session.origins) == size
+    assert len(wire.session.asked_code) == size
