@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,8 @@ class Node:
     def __init__(self, known: Known, plan: Plan, inputs: list, edges: Any, output: Any, scope: Scope) -> None:
         self.known, self.plan, self.inputs, self.edges, self.scope = known, plan, inputs, edges, scope
         self.order = output[0].id if type(output) is list else output.id
-        self.output = output if plan.keeps_output else None
+        keep = plan.keeps_output
+        self.output = output if keep is True else None if keep is False else keep(output)
         self.hooks: list[tuple[int | None, Callable]] | None = None
 
     @property
@@ -136,11 +138,12 @@ class Plan:
         tensor = [type(s) is Spec for s in ins]
         self.whole = not isinstance(row.grad, tuple)
         self.pulls: list[tuple[int, Any, list]] = []
+        self.keeps_output: Any  # whether the output is kept, or a function that says what of it
         self.fast: Callable[..., list] | None = None
         if self.whole:
             rest = "rest" in row.keep
             self.keep = tuple((rest and i > 0 or "inputs" in row.keep) and t for i, t in enumerate(tensor))
-            self.keeps_output = "outputs" in row.keep
+            self.keeps_output = partial(_last, row.extra) if "extra" in row.keep else "outputs" in row.keep
             return
         named: set[str] = set()
         for i, function in enumerate(row.grad[: len(ins)]):
@@ -170,6 +173,11 @@ class Plan:
             calls.append(f"({i}, f{i}({', '.join(args)}))")
         exec(f"def fast(g, x, y): return [{', '.join(calls)}]", names)
         return names["fast"]
+
+
+def _last(n: int, outputs: list) -> list:
+    """Only the last `n` outputs: those that are there for the gradient."""
+    return [None] * (len(outputs) - n) + outputs[len(outputs) - n :]
 
 
 def plan_for(known: Known, mask: int) -> Plan:

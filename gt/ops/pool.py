@@ -161,7 +161,7 @@ MAX2 = {"kernel": (2, 2), "stride": (2, 1), "padding": (1, 0), "dilation": (1, 2
 AVG1 = {"kernel": (3,), "stride": (2,), "padding": (1,), "ceil": True, "padded": False, "divisor": 0}
 AVG2 = {"kernel": (2, 3), "stride": (2, 2), "padding": (1, 0), "ceil": False, "padded": True, "divisor": 0}
 
-op("max_pool", shape=_max_shape, shard=_outer, extra=1, keep="outputs", grad=_max_pull,
+op("max_pool", shape=_max_shape, shard=_outer, extra=1, keep="extra", grad=_max_pull,
    tries=(((X1,), MAX1), ((X2,), MAX2)),
    kernel=_max_pool)  # fmt: skip
 op("avg_pool", shape=_average, shard=_outer_linear,

@@ -9,11 +9,12 @@ import torch
 import gt
 
 LINES = """
-gt.rand(3, 5); gt.randn(4, 3); gt.randint(-3, 9, (4, 4)); gt.randperm(20); gt.normal(1.0, 2.0, (3, 3)); gt.bernoulli(gt.full((5, 5), 0.3))
-gt.multinomial(gt.tensor([0.1, 0.0, 0.5, 0.4]), 3); gt.multinomial(gt.tensor([[0.1, 0.9], [0.5, 0.5]]), 7, replacement=True)
-gt.nn.functional.dropout(gt.ones(6, 7), 0.4); gt.rand_like(gt.ones(3)); gt.randn_like(gt.ones(2, 2, dtype=gt.float64)); gt.zeros(4).uniform_(1, 2)
-gt.zeros(4).normal_(1, 2); gt.zeros(9).bernoulli_(0.3); gt.zeros(5).exponential_(); gt.zeros(4).cauchy_(); gt.zeros(4).geometric_(0.5)
-gt.zeros(4).log_normal_(); gt.zeros(4).random_(5); gt.randint_like(gt.zeros(3), 2, 9)
+gt.rand(3, 5); gt.randn(4, 3); gt.randint(-3, 9, (4, 4)); gt.randperm(20); gt.normal(1.0, 2.0, (3, 3))
+gt.bernoulli(gt.full((5, 5), 0.3)); gt.multinomial(gt.tensor([0.1, 0.0, 0.5, 0.4]), 3)
+gt.multinomial(gt.tensor([[0.1, 0.9], [0.5, 0.5]]), 7, replacement=True); gt.nn.functional.dropout(gt.ones(6, 7), 0.4)
+gt.rand_like(gt.ones(3)); gt.randn_like(gt.ones(2, 2, dtype=gt.float64)); gt.zeros(4).uniform_(1, 2)
+gt.zeros(4).normal_(1, 2); gt.zeros(9).bernoulli_(0.3); gt.zeros(5).exponential_(); gt.zeros(4).cauchy_()
+gt.zeros(4).geometric_(0.5); gt.zeros(4).log_normal_(); gt.zeros(4).random_(5); gt.randint_like(gt.zeros(3), 2, 9)
 """
 CALLS = [c.strip() for c in LINES.replace("\n", ";").split(";") if c.strip()]
 
