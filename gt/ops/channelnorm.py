@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from gt.ops.activation import floats, paired
 from gt.ops.norm import wide
+from gt.ops.reduce import count
 from gt.ops.table import Kind, Rule, Values, op
 from gt.spec import REPLICATE, Partial, Placement, Shard, Spec, float32
 
@@ -26,7 +27,7 @@ def _check(name: str, a: Spec, parts: tuple[Spec, ...]) -> None:
 
 def _spread(xp, part, ndim):
     """A value for each channel, to broadcast against (batch, channels, ...)."""
-    return xp.reshape(part, (1, -1) + (1,) * (ndim - 2))
+    return xp.reshape(part, (1, part.shape[0]) + (1,) * (ndim - 2))
 
 
 def _affine(xp, y, parts):
@@ -44,7 +45,7 @@ def _group_shape(a: Spec, eps: type, *parts: Spec, groups: int) -> tuple[Spec, .
 
 
 def _grouped(xp, a, groups):
-    return xp.reshape(a, (a.shape[0], groups, -1))
+    return xp.reshape(a, (a.shape[0], groups, count(a.shape[1:], range(a.ndim - 1)) // groups))
 
 
 def _group_norm(xp, a, eps, *parts, groups):
@@ -76,8 +77,8 @@ def _lower_batch_norm_train(a, eps, *parts):
     x = x - mean
     var = (x * x).mean(axis=axes, keepdims=True)
     rstd = (var + eps).rsqrt()
-    count = a.numel() // a.shape[1]
-    flat = (t.reshape(-1) for t in (mean, rstd, var * (count / (count - 1))))
+    n = count(a.shape, axes)
+    flat = (t.reshape(-1) for t in (mean, rstd, var * (n / (n - 1))))
     return _lower_affine(x * rstd, parts).to(a.dtype), *flat
 
 
@@ -162,7 +163,7 @@ op("group_norm_grad", shape=_grads, shard=_by_batch_grad,
 
 def _trained(a: Spec, eps: type, *parts: Spec) -> tuple[Spec, ...]:
     _check("batch_norm", a, parts)
-    if a.numel // max(a.shape[1], 1) < 2:
+    if count(a.shape, _others(a)) < 2:
         raise ValueError(f"batch_norm learns from more than one value for each channel, not from {a.shape}")
     one = Spec(a.shape[1:2], wide(a))
     return a, one, one, one
@@ -174,8 +175,8 @@ def _batch_norm_train(xp, a, eps, *parts):
     x = a - mean
     var = xp.mean(x * x, axis=axes, keepdims=True)
     rstd = 1.0 / xp.sqrt(var + eps)
-    count = x.size // x.shape[1] if isinstance(x.size, int) else x.numel() // x.shape[1]
-    flat = (xp.reshape(mean, (-1,)), xp.reshape(rstd, (-1,)), xp.reshape(var, (-1,)) * (count / (count - 1)))
+    n = count(tuple(a.shape), axes)
+    flat = (xp.reshape(mean, (-1,)), xp.reshape(rstd, (-1,)), xp.reshape(var, (-1,)) * (n / (n - 1)))
     return _affine(xp, x * rstd, parts), *flat
 
 

@@ -53,7 +53,7 @@ def _max_pool(xp, a, *, kernel, stride, padding, dilation, ceil):
     sizes = tuple(a.shape[-n:])
     shape = _out("max_pool", tuple(a.shape), kernel, stride, padding, dilation, ceil)
     axes = [_places(*each) for each in zip(sizes, shape[-n:], kernel, stride, padding, dilation)]
-    flat = xp.reshape(a, (*a.shape[:-n], -1))
+    flat = xp.reshape(a, (*a.shape[:-n], Spec(sizes).numel))
     values, places = [], []
     for window in product(*axes):
         met = xp.asarray([_flat(at, sizes) for at in product(*window)])
