@@ -183,7 +183,9 @@ def _node(known: Any, operands: tuple, values: list, mask: int, output: Any, ord
     plan = known.pulls.get(mask) or plan_for(known, mask)
     inputs = [o.data if kept else v if type(o) in NUMBERS else o.data.spec for o, v, kept in zip(operands, values, plan.keep)]
     edges = [(o.node or o) if mask >> i & 1 else None for i, o in enumerate(operands)]
-    return Node(known, plan, inputs, edges, output if plan.keeps_output else None, scope, order)
+    keep = plan.keeps_output
+    kept = output if keep is True else None if keep is False else keep(output)
+    return Node(known, plan, inputs, edges, kept, scope, order)
 
 
 def _belongs(handle: Handle) -> Any:

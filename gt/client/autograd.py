@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,11 @@ class Tensor(msgspec.Struct, eq=False, weakref=True):
         __add__ = __sub__ = __mul__ = __truediv__ = __pow__ = __matmul__ = _operator
         __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = __lt__ = __le__ = __gt__ = __ge__ = _operator
 
+        __floordiv__ = __mod__ = __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = _operator
+
+        def __eq__(self, other: object) -> Tensor: ...  # type: ignore[override]
+        def __ne__(self, other: object) -> Tensor: ...  # type: ignore[override]
+        def __invert__(self) -> Tensor: ...
         def __neg__(self) -> Tensor: ...
         def __getitem__(self, index: Any) -> Tensor: ...
         def __len__(self) -> int: ...
@@ -131,11 +137,12 @@ class Plan:
         tensor = [type(s) is Spec for s in ins]
         self.whole = not isinstance(row.grad, tuple)
         self.pulls: list[tuple[int, Any, list]] = []
+        self.keeps_output: Any  # whether the output is kept, or a function that says what of it
         self.fast: Callable[..., list] | None = None
         if self.whole:
             rest = "rest" in row.keep
             self.keep = tuple((rest and i > 0 or "inputs" in row.keep) and t for i, t in enumerate(tensor))
-            self.keeps_output = "outputs" in row.keep
+            self.keeps_output = partial(_last, row.extra) if "extra" in row.keep else "outputs" in row.keep
             return
         named: set[str] = set()
         for i, function in enumerate(row.grad[: len(ins)]):
@@ -165,6 +172,11 @@ class Plan:
             calls.append(f"({i}, f{i}({', '.join(args)}))")
         exec(f"def fast(g, x, y): return [{', '.join(calls)}]", names)
         return names["fast"]
+
+
+def _last(n: int, outputs: list) -> list:
+    """Only the last `n` outputs: those that are there for the gradient."""
+    return [None] * (len(outputs) - n) + outputs[len(outputs) - n :]
 
 
 def plan_for(known: Known, mask: int) -> Plan:

@@ -64,6 +64,12 @@ def _gelu_grad(xp, g, a, *, tanh):
     return g * (0.5 * (1.0 + xp.erf(a * ROOT_HALF)) + a * bell)
 
 
+def _lower_gelu(a, *, tanh):
+    if tanh:
+        return a * 0.5 * (((a + a * a * a * 0.044715) * ROOT_TWO_BY_PI).tanh() + 1.0)
+    return a * 0.5 * ((a * ROOT_HALF).erf() + 1.0)
+
+
 def _lower_gelu_grad(g, a, *, tanh):
     if tanh:
         t = ((a + a * a * a * 0.044715) * ROOT_TWO_BY_PI).tanh()
@@ -108,13 +114,14 @@ op("tanh_grad", shape=paired, tries=(PAIR,),
    kernel=lambda xp, g, y: g * (1.0 - y * y),
    grad=(lambda g, b: g.tanh_grad(b), lambda g, a, b: g * a * b * -2.0))  # fmt: skip
 op("gelu", shape=floats("gelu"), tries=(((X,), {"tanh": False}), ((X,), {"tanh": True})),
-   kernel=_gelu,
+   kernel=_gelu, lower=_lower_gelu,
    grad=(lambda g, a, tanh: g.op("gelu_grad", a, tanh=tanh),))  # fmt: skip
 op("gelu_grad", shape=paired, tries=(((X, X), {"tanh": False}), ((X, X), {"tanh": True})),
    kernel=_gelu_grad,
    lower=_lower_gelu_grad)  # fmt: skip
 op("silu", shape=floats("silu"), tries=(ONE,),
    kernel=lambda xp, a: a * _sigmoid(xp, a),
+   lower=lambda a: a * a.sigmoid(),
    grad=(lambda g, a: g.silu_grad(a),))  # fmt: skip
 op("silu_grad", shape=paired, tries=(PAIR,),
    kernel=_silu_grad,

@@ -95,6 +95,10 @@ def _linear_rules(kind: Kind) -> list[Rule]:
     return [((*ins, Shard(0) if ins[1] == Shard(0) else REPLICATE), out) for ins, out in kept]
 
 
+def _rows(xp, a):
+    return xp.reshape(a, (Spec(tuple(a.shape[:-1])).numel, a.shape[-1]))
+
+
 op("linear", autocast="low", shape=_linear, shard=_linear_rules, 
    grad=(lambda g, b: g @ b, lambda g, a: g.op("linear_weight_grad", a), _bias_grad),
    tries=(((X, W, B), {}), ((X, W), {}), ((Spec((2, 4, 3), float32), W, B), {}), ((Spec((3,), float32), W, B), {})),
@@ -102,7 +106,7 @@ op("linear", autocast="low", shape=_linear, shard=_linear_rules,
    kernel=lambda xp, x, w, *b: xp.matmul(x, xp.swapaxes(w, 0, 1)) + (b[0] if b else 0))  # fmt: skip
 op("linear_weight_grad", shape=lambda g, x: Spec((g.shape[-1], x.shape[-1]), g.dtype), shard=_weight_grad_rules,
    tries=(((Spec((4, 5), float32), X), {}), ((Spec((2, 4, 5), float32), Spec((2, 4, 3), float32)), {})),
-   kernel=lambda xp, g, x: xp.matmul(xp.swapaxes(xp.reshape(g, (-1, g.shape[-1])), 0, 1), xp.reshape(x, (-1, x.shape[-1]))),
+   kernel=lambda xp, g, x: xp.matmul(xp.swapaxes(_rows(xp, g), 0, 1), _rows(xp, x)),
    grad=(lambda g, b: b @ g.mT, lambda g, a: a @ g))  # fmt: skip
 
 

@@ -141,7 +141,7 @@ def _embed_rules(kind: Kind) -> list[Rule]:
 
 def _embed_grad(xp, g, index, *, shape, padding):
     kept = xp.expand_dims(index != padding, -1)
-    g = xp.reshape(xp.where(kept, g, 0.0 * g), (-1, shape[1]))
+    g = xp.reshape(xp.where(kept, g, 0.0 * g), (Spec(tuple(index.shape)).numel, shape[1]))
     return xp.add_at(xp.zeros(shape, dtype=g.dtype), (xp.reshape(index, (-1,)),), g)
 
 

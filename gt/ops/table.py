@@ -39,9 +39,11 @@ class Row:
     output, `a`, `b`, `c`, ... the inputs, `sa`, `sb`, ... only their Specs, and the statics. Sums over broadcast axes and
     casts back to the input's dtype are the tape's business. Where the number of inputs varies or outputs are several,
     `grad` is one function `(gs, ys, inputs, **statics)` that gives a sequence of gradients, `keep` saying whether it reads
-    "inputs" (or the "rest" of them, after the first), "outputs", both or (default) only Specs. Gradients use what users
-    know of tensors; `t.op("name", *operands, **statics)` applies any row, and `c.pick(a, b)` is `a` where `c` holds.
-    `shard(kind)` lists placements that need no communication, for one mesh dimension; all axes a rule cuts are of one size.
+    "inputs" (or the "rest" of them, after the first), "outputs" (or of them only the "extra" ones) or only Specs. Gradients
+    use what users know of tensors; `t.op("name", *operands, **statics)` applies any row, and `c.pick(a, b)` is `a` where `c`
+    holds.
+    `shard(kind)` lists placements that need no communication, for one mesh dimension; all axes a rule cuts are of one size,
+    and a piece may be empty unless a result is then a term of a max or min.
     A piece has the whole's statics, save `shape`, `start` and what `cut(kind, rule, first, size)` says.
     `lower(*tensors, **statics)` says the same in other rows; where a row has no `grad` (those named `<op>_grad`), that is
     also how it is differentiated.

@@ -131,8 +131,9 @@ def where_(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     return condition.pick(self, other)
 
 
-Tensor.where = where_
-del Tensor.where_
+_T: Any = Tensor
+_T.where = where_
+del _T.where_
 
 
 @both

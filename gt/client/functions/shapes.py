@@ -67,7 +67,8 @@ def reshape(self: Tensor, *shape: Any) -> Tensor:
     return self if want == spec.shape else apply(TABLE["reshape"], (self,), (want,))
 
 
-Tensor.view = reshape
+_T: Any = Tensor
+_T.view = reshape
 
 
 @both
