@@ -108,10 +108,11 @@ class Handle:
 class Reply:
     """What a reader waits for."""
 
-    __slots__ = ("ticket", "done", "value", "error", "pieces", "_lock")
+    __slots__ = ("ticket", "wanted", "done", "value", "error", "pieces", "_lock")
 
     def __init__(self, ticket: int) -> None:
         self.ticket, self.done = ticket, False
+        self.wanted: tuple | None = None  # the id and spec of a tensor that is read
         self.value: Any = None
         self.error: BaseException | None = None
         self.pieces = 0
@@ -279,9 +280,10 @@ class Session:
         """The value of a handle, once all before it is done."""
         spec = handle.spec
         reply = self.reply()
+        reply.wanted = (handle.id, spec_out(spec))
         try:
             if not reply.done:
-                self.flush(gets=((reply.ticket, handle.id, spec_out(spec)),))
+                self.flush(gets=((reply.ticket, *reply.wanted),))
             self.link.wait(reply, None)
         finally:
             self.replies.pop(reply.ticket, None)
@@ -351,12 +353,27 @@ class Session:
                 reply = self.replies.get(ticket)
                 if reply is not None:
                     reply.settle(value)
-            case Peers(workers):
+            case Peers(workers, lost):
                 self.workers = workers
+                if lost:
+                    self._ask_again()
             case Upload(_, id, spec, workers):
                 data = self.uploads.pop(id, b"")
                 for worker in workers:
                     self.link.send_to(worker, Upload(self.name, id, spec), (data,))
+
+    def _ask_again(self) -> None:
+        """A worker was lost, perhaps with reads that it was to answer: they are asked under new tickets, so that the
+        dispatcher says which tensors are lost and what of the others is still to come counts once."""
+        gets = []
+        for reply in list(self.replies.values()):
+            if reply.wanted is not None and not reply.done:
+                self.replies.pop(reply.ticket, None)
+                reply.ticket, reply.value, reply.pieces = next(self.tickets), None, 0
+                self.replies[reply.ticket] = reply
+                gets.append((reply.ticket, *reply.wanted))
+        if gets:
+            self.flush(tuple(gets), wait=False)
 
     def _executed(self, serial: int) -> None:
         with self.room:

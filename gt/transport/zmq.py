@@ -321,11 +321,15 @@ class ZmqLink:
         poller = zmq.Poller()
         for source in (self.inbox, self.ends.socket, self.bell.fd, self.alarm.fd):
             poller.register(source, zmq.POLLIN)
-        known: set[str] = set()
+        known: dict[str, zmq.Socket] = {}
         while not self.closed:
-            for name in self.data.keys() - known:
-                poller.register(self.data[name], zmq.POLLIN)
-                known.add(name)
+            if known != self.data:
+                for name, socket in known.items() - self.data.items():
+                    poller.unregister(socket)
+                    socket.close(0)
+                for name, socket in self.data.items() - known.items():
+                    poller.register(socket, zmq.POLLIN)
+                known = dict(self.data)
             ready = dict(poller.poll())
             if self.alarm.fd in ready:
                 self.alarm.hush()
@@ -333,9 +337,9 @@ class ZmqLink:
             if self.bell.fd in ready:
                 self.bell.hush()
                 self._post()
-            for name in list(known):
-                if self.data[name] in ready:
-                    self._drain(self.data[name], name)
+            for name, socket in known.items():
+                if socket in ready:
+                    self._drain(socket, name)
             if self.inbox in ready:
                 self._drain(self.inbox, "")
             if self.ends.socket in ready and self.ends.drain():
@@ -373,8 +377,9 @@ class ZmqLink:
     def _meet(self, workers: tuple) -> None:
         """Connect to workers that are new, and forget those that are gone."""
         names = {w.name for w in workers}
-        for gone in set(self.sharing) - names:
-            self.sharing.pop(gone)
+        for gone in self.data.keys() - names:
+            self.sharing.pop(gone, None)
+            self.data.pop(gone)  # the receiving thread closes it
         self.indices = {w.index: w.name for w in workers}
         for worker in workers:
             if worker.name in self.data:

@@ -329,6 +329,21 @@ def test_what_is_made_of_a_lost_tensor_is_lost_for_the_same_reason(two: Talk) ->
     assert mail.message.error == "WorkerLost" and "w0" in mail.message.text
 
 
+def test_a_read_of_a_lost_tensor_is_answered_while_there_is_no_worker(two: Talk) -> None:
+    two.gone("w0")
+    [mail] = two("c", Batch(2, (), [(2, 2, 1, 1)], (read(8, 1), read(9, 2))))[:1]
+    assert mail.message.error == "WorkerLost" and "w0" in mail.message.text
+
+
+def test_what_needs_a_worker_waits_and_what_is_lost_does_not(two: Talk) -> None:
+    two.gone("w0")
+    assert two("c", Batch(2, (), [(1, 5, 0.5)], (read(7, 5),))) == []
+    [mail] = two("c", Batch(3, (), [], (read(8, 1),)))
+    assert mail.message.error == "WorkerLost" and mail.message.ticket == 8
+    runs = [m.message for m in two.worker("w1") if isinstance(m.message, Run)]
+    assert [(r.code, r.gets) for r in runs] == [([(1, 5, 0.5)], (fetch(7, 5),))]
+
+
 def test_a_replacement_takes_new_work(two: Talk) -> None:
     two.gone("w0")
     two.worker("w1")
