@@ -222,6 +222,7 @@ class ZmqLink:
         self.data: dict[str, zmq.Socket] = {}  # by worker's name
         self.indices: dict[int, str] = {}
         self.sharing: dict[str, bool] = {}
+        self.lenders: dict[str, int] = {}  # pids of workers that lent memory
         self.attached = threading.Condition()
         self.posts: deque[tuple[str, Any, tuple]] = deque()  # for workers, sent by the receiving thread
         self.pool, self.borrowed = shm.Pool(), shm.Borrowed()
@@ -292,6 +293,9 @@ class ZmqLink:
         self.placed += sealed
         return place
 
+    def outstanding(self) -> int:
+        return self.pool.outstanding()
+
     def sealed(self, serial: int) -> bool:
         if not self.placed:
             return False
@@ -309,6 +313,7 @@ class ZmqLink:
             self.posts.append((worker, Release(place[0]), ()))
             self.bell.ring()
 
+        self.lenders[worker] = pid
         if nbytes >= shm.LEND:
             return self.borrowed.view(pid, place, nbytes, release)
         copy = self.borrowed.view(pid, place, nbytes).copy()
@@ -379,6 +384,7 @@ class ZmqLink:
         names = {w.name for w in workers}
         for gone in self.data.keys() - names:
             self.sharing.pop(gone, None)
+            self.borrowed.forget(self.lenders.pop(gone, -1))
             self.data.pop(gone)  # the receiving thread closes it
         self.indices = {w.index: w.name for w in workers}
         for worker in workers:
@@ -412,3 +418,6 @@ class ZmqLink:
             socket.close(100)  # long enough for a last word on one host
         self.bell.close()
         self.alarm.close()
+        self.pool.close()
+        self.borrowed.maps.clear()
+        self.probe = None
