@@ -26,10 +26,60 @@ int = int32  # noqa: A001
 
 _FROM = {
     "gt.client.autograd": ["Tensor"],
+    "gt.client.compile": ["compile"],
     "gt.client.default": ["connect", "disconnect", "gpu_workers", "is_connected"],
-    "gt.client.scope": ["no_grad", "enable_grad", "is_grad_enabled"],
+    "gt.client.scope": ["no_grad", "enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled"],
+    "gt.amp": ["autocast"],
+    "gt.files": ["load", "save"],
+    "gt.backends": [
+        "get_available_backends",
+        "is_backend_available",
+        "get_default_backend",
+        "set_default_backend",
+        "get_backend_info",
+        "list_backends",
+    ],
+    "gt.nn.functional": [
+        "adaptive_avg_pool1d",
+        "avg_pool1d",
+        "batch_norm",
+        "celu",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv_transpose1d",
+        "conv_transpose2d",
+        "cosine_similarity",
+        "dropout",
+        "embedding",
+        "group_norm",
+        "instance_norm",
+        "layer_norm",
+        "max_pool1d",
+        "max_pool2d",
+        "prelu",
+        "rms_norm",
+        "selu",
+    ],
 }
-_PARTS = ["nn", "debug", "errors", "linalg", "testing"]
+_PARTS = [
+    "amp",
+    "autograd",
+    "backends",
+    "data",
+    "debug",
+    "errors",
+    "func",
+    "linalg",
+    "nn",
+    "optim",
+    "tensor_ops",
+    "tensor_ops_cpp",
+    "tensor_ops_cuda",
+    "tensor_ops_opencl",
+    "testing",
+    "utils",
+]
 _PLACES = {name: module for module, names in _FROM.items() for name in names}
 
 __all__ = [

@@ -9,7 +9,7 @@ import sys
 from gt import __version__
 from gt.errors import GTError
 
-COMMANDS = ["gt.server.__main__", "gt.worker.__main__", "gt.watch.stats"]
+COMMANDS = ["gt.server.__main__", "gt.worker.__main__", "gt.watch.stats", "gt.backends.cli"]
 
 
 def parser() -> argparse.ArgumentParser:

@@ -146,7 +146,7 @@ class Session:
         self.lock = threading.RLock()
         self.numbers = count(FREE + 1)
         self.fresh: list[KindDef] = []
-        self.kinds: dict[str, dict[tuple, Known]] = {}
+        self.kinds: dict[tuple[str, str], dict[tuple, Known]] = {}  # by signal and the dtype of autocast
         self.meaning: dict[int, Kind] = {}  # by number
         self.tracer = Tracer(self.numbers.__next__, self.meaning) if tracing else None
         self.forgotten = 0
@@ -167,8 +167,8 @@ class Session:
 
     # Kinds
 
-    def kinds_under(self, signal: str) -> dict[tuple, Known]:
-        return self.kinds.setdefault(signal, {})
+    def kinds_under(self, signal: str, cast: str = "") -> dict[tuple, Known]:
+        return self.kinds.setdefault((signal, cast), {})
 
     def learn(self, scope: Scope, key: tuple, row: Row, ins: tuple, statics: tuple) -> Known:
         """Define a kind: infer its shapes (or raise the user's mistake) and give it a number."""
@@ -234,6 +234,14 @@ class Session:
     def mark(self) -> None:
         """A natural boundary of what repeats, such as the end of an optimizer's step."""
         self.emit((MARK,))
+
+    def call(self, instruction: tuple) -> None:
+        """Emit a call of a trace; it is no part of what repeats."""
+        self.code.extend(((MARK,), instruction, (MARK,)))
+        if self.tracer:
+            self.tracer.hits += 1
+        if len(self.code) >= self.limit:
+            self.due()
 
     def _flush(self, gets: tuple, final: bool, mark: bool) -> None:
         with self.lock:

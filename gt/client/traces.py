@@ -100,23 +100,32 @@ class Shape:
 
 
 class Trace:
-    """A stretch that is known to come again: its topology, which numbers stay and which are given with each call (`holes`),
-    which results are wanted afterwards (`live`) and which inputs end in it (`dies`)."""
+    """A stretch that is known to come again: its topology, which numbers stay and which are given with each call (`holes`, the
+    positions of numbers that change together in one), which results are wanted afterwards (`live`) and which inputs end in it (`dies`)."""
 
-    def __init__(self, number: int, window: Window, shape: Shape, holes: list[int], live: list[int], dies: list[int]) -> None:
+    def __init__(
+        self, number: int, window: Window, shape: Shape, holes: list[list[int]], live: list[int], dies: list[int]
+    ) -> None:
         self.number, self.tokens, self.shape = number, window.tokens, shape
         self.length = len(self.tokens)
         flat = list(chain.from_iterable(window.ops))
         self.hole_positions = holes
-        fixed = [p for p in shape.number_positions if p not in set(holes)]
-        self.fixed, self.holes = _pick(fixed), _pick(holes)
+        open_ = {p for places in holes for p in places}
+        fixed = [p for p in shape.number_positions if p not in open_]
+        self.fixed, self.holes = _pick(fixed), _pick([places[0] for places in holes])
+        self.same = _pick([p for places in holes for p in places[1:]])
+        self.same_of = _pick([i for i, places in enumerate(holes) for _ in places[1:]])
         self.values = self.fixed(flat)
         count = len(shape.outs(flat))
         self.live_results, self.dies_inputs = live, dies
         self.live, self.dies = _pick(live), _pick(dies)
         alive = set(live)
         self.dead = _pick([i for i in range(count) if i not in alive])
-        self.calls = 0
+        self.calls = self.misses = 0
+
+    def worth(self) -> int:
+        """How much there is to gain: its length, unless it is more often begun than completed."""
+        return self.length if self.misses <= self.calls + 4 else 0
 
     def call(self, window: Window) -> tuple[Instruction | None, set[int], str]:
         """The instruction that stands for this stretch and the ids still to be freed; or None, and why not."""
@@ -124,7 +133,8 @@ class Trace:
         bound = self.shape.bind(flat)
         if bound is None:
             return None, set(), "another topology"
-        if self.fixed(flat) != self.values:
+        numbers = self.holes(flat)
+        if self.fixed(flat) != self.values or self.same(flat) != self.same_of(numbers):
             return None, set(), "a number changed"
         outs, inputs = bound
         dead, dies = self.dead(outs), self.dies(inputs)
@@ -134,7 +144,7 @@ class Trace:
             return None, set(), "an input was kept alive"
         self.calls += 1
         rest = window.freed.difference(dead, dies)
-        return (self.number, *self.live(outs), *inputs, *self.holes(flat)), rest, ""
+        return (self.number, *self.live(outs), *inputs, *numbers), rest, ""
 
 
 def define(number: int, kinds: dict[int, Kind], before: Window, now: Window, holes: set[int] = frozenset()) -> Trace | None:  # type: ignore[assignment]
@@ -144,11 +154,14 @@ def define(number: int, kinds: dict[int, Kind], before: Window, now: Window, hol
     bound, bound_before = shape.bind(new), shape.bind(old)
     if bound is None or bound_before is None:
         return None
-    differing = {p for p in shape.number_positions if old[p] != new[p]} | holes
+    differing: dict[tuple, list[int]] = {}
+    for p in shape.number_positions:
+        if p in holes or old[p] != new[p]:
+            differing.setdefault((type(new[p]), old[p], new[p]), []).append(p)
     dead = [all(o in w.freed for o, w in ((a, now), (b, before))) for a, b in zip(bound[0], bound_before[0])]
     dies = [i for i, (a, b) in enumerate(zip(bound[1], bound_before[1])) if a in now.freed and b in before.freed]
     live = [i for i, gone in enumerate(dead) if not gone]
-    return Trace(number, now, shape, sorted(differing), live, dies)
+    return Trace(number, now, shape, list(differing.values()), live, dies)
 
 
 def definition(trace: Trace, window: Window, kinds: dict[int, Kind]) -> TraceDef:
@@ -160,7 +173,8 @@ def definition(trace: Trace, window: Window, kinds: dict[int, Kind]) -> TraceDef
     alive |= {register[id] for i, id in enumerate(inputs) if i not in set(trace.dies_inputs)}
     body: list[Instruction] = []
     last: dict[int, int] = {}  # register -> index in body of its last mention
-    holes, hole_at = [], set(trace.hole_positions)
+    hole_of = {p: i for i, places in enumerate(trace.hole_positions) for p in places}
+    holes: list[list[tuple[int, int]]] = [[] for _ in trace.hole_positions]
     at = 0
     for ins in window.ops:
         kind = kinds[ins[0]]  # type: ignore[index]
@@ -169,8 +183,8 @@ def definition(trace: Trace, window: Window, kinds: dict[int, Kind]) -> TraceDef
         for i, spec in enumerate(kind.ins):
             value = ins[1 + n + i]
             row.append(register[value] if type(spec) is Spec else value)  # type: ignore[index]
-            if at + 1 + n + i in hole_at:
-                holes.append((len(body), 1 + n + i))
+            if at + 1 + n + i in hole_of:
+                holes[hole_of[at + 1 + n + i]].append((len(body), 1 + n + i))
         for r in (*row[1 : 1 + n], *(row[1 + n + i] for i in kind.tensors)):
             last[r] = len(body)
         body.append(tuple(row))
@@ -180,7 +194,7 @@ def definition(trace: Trace, window: Window, kinds: dict[int, Kind]) -> TraceDef
         len(inputs),
         _with_frees(body, last, alive, holes),
         tuple(register[outs[i]] for i in trace.live_results),
-        tuple(holes),
+        tuple(map(tuple, holes)),
         tuple(trace.dies_inputs),
     )
 
@@ -197,7 +211,7 @@ def _with_frees(body: list, last: dict[int, int], alive: set[int], holes: list) 
         moved[i] = len(out)
         out.append(row)
         out.extend((FREE, r) for r in ends.get(i, ()))
-    holes[:] = [(moved[i], p) for i, p in holes]
+    holes[:] = [[(moved[i], p) for i, p in places] for places in holes]
     return out
 
 
@@ -215,7 +229,7 @@ class Tracer:
         self.stretch_freed: set[int] = set()
         self.fresh = True  # at a boundary, where a known trace may begin
         self.traces: OrderedDict[int, list[Trace]] = OrderedDict()  # by first token, the last used at the end
-        self.seen: OrderedDict[tuple, Window] = OrderedDict()
+        self.seen: OrderedDict[tuple, list[Window]] = OrderedDict()
         self.defined: list[TraceDef] = []
         self.dropped: list[int] = []
         self.misses: Counter[str] = Counter()
@@ -306,40 +320,38 @@ class Tracer:
             return 0
         longest = max(t.length for t in candidates)
         tokens = list(map(_number, ops[at : at + longest + 1]))
-        have, wait, why = len(tokens), False, ""
-        for trace in reversed(candidates):
+        have, why = len(tokens), ""
+        for trace in sorted(candidates, key=Trace.worth, reverse=True):
             n = trace.length
-            if have > n or (have == n and final):
-                if tokens[:n] == trace.tokens:
-                    first = bisect_right(self.free_after, at, self.frees_done)
-                    last = bisect_right(self.free_after, at + n, first)
-                    window = Window(ops[at : at + n], set(self.free_ids[first:last]))
-                    call, rest, refused = trace.call(window)
-                    if call is not None:
-                        out.extend((FREE, id) for id in self.free_ids[self.frees_done : first])
-                        self.frees_done = last
-                        return self._replay(trace, candidates, call, rest, out)
-                    why = why or refused
-                    self._revise(trace, window, refused)
-                else:
+            if have < n or (have == n and not final):
+                if tokens != trace.tokens[:have]:
                     why = why or "diverged"
-            elif tokens == trace.tokens[:have]:
-                wait = True
+                elif final:
+                    why = why or "a value was read"
+                elif trace.worth() > 0:
+                    return None
+            elif tokens[:n] == trace.tokens:
+                first = bisect_right(self.free_after, at, self.frees_done)
+                last = bisect_right(self.free_after, at + n, first)
+                window = Window(ops[at : at + n], set(self.free_ids[first:last]))
+                call, rest, refused = trace.call(window)
+                if call is not None:
+                    out.extend((FREE, id) for id in self.free_ids[self.frees_done : first])
+                    self.frees_done = last
+                    return self._replay(trace, call, rest, out)
+                why = why or refused
+                self._revise(trace, window, refused)
             else:
                 why = why or "diverged"
-        if wait and not final:
-            return None
-        self.misses["a value was read" if wait else why or "diverged"] += 1
+            trace.misses += 1
+        self.misses[why] += 1
         return 0
 
-    def _replay(self, trace: Trace, among: list[Trace], call: Instruction, rest: set[int], out: list) -> int:
+    def _replay(self, trace: Trace, call: Instruction, rest: set[int], out: list) -> int:
         out.append(call)
         out.extend((FREE, id) for id in rest)
         self.hits += 1
         self.saved += trace.length - 1
-        if among[-1] is not trace:
-            among.remove(trace)
-            among.append(trace)
         self.traces.move_to_end(trace.tokens[0])
         self.stretch, self.stretch_freed, self.probed = [], set(), 0
         return trace.length
@@ -348,9 +360,9 @@ class Tracer:
         """A trace that fits but for a number or a lifetime gets a sibling that fits this stretch too."""
         if why == "another topology" or trace.calls > 1 << 20:
             return
-        before = self.seen.get(tuple(trace.tokens))
-        if before is not None:
-            self._learn(before, window, set(trace.hole_positions))
+        for before in reversed(self.seen.get(tuple(trace.tokens), [])):
+            if self._learn(before, window, {p for places in trace.hole_positions for p in places}):
+                return
 
     # Finding
 
@@ -359,25 +371,25 @@ class Tracer:
         window = Window(self.stretch, self.stretch_freed)
         self.stretch, self.stretch_freed, self.probed = [], set(), 0
         self.fresh = True
-        if not SHORTEST <= len(window.ops) <= LONGEST:
-            return
+        if not SHORTEST <= len(window.ops) <= LONGEST or not all(t in self.kinds for t in window.tokens):
+            return  # too little, too much, or with calls of traces in it
         key = tuple(window.tokens)
-        before = self.seen.pop(key, None)
-        if before is not None:
-            self._learn(before, window)
-        self.seen[key] = window
+        alike = self.seen.pop(key, [])
+        for before in reversed(alike):  # the same kinds may come in several topologies
+            if self._learn(before, window):
+                break
+        self.seen[key] = [*alike[-3:], window]
         while len(self.seen) > SEEN:
             self.seen.popitem(last=False)
 
-    def _learn(self, before: Window, now: Window, holes: set[int] = frozenset()) -> None:  # type: ignore[assignment]
-        if any(self.kinds[t].row.kernel is None for t in set(now.tokens)):
-            return  # bytes from the client come into it
+    def _learn(self, before: Window, now: Window, holes: set[int] = frozenset()) -> bool:  # type: ignore[assignment]
+        """Make a trace of two stretches; whether they are calls of one."""
         trace = define(self.number(), self.kinds, before, now, holes)
         if trace is None:
-            return
+            return False
         same = self.traces.setdefault(trace.tokens[0], [])
         if any(_equal(trace, t) for t in same):
-            return
+            return True
         self.defined.append(definition(trace, now, self.kinds))
         same.append(trace)
         self.found += 1
@@ -386,6 +398,7 @@ class Tracer:
         while sum(map(len, self.traces.values())) > KNOWN:
             _, oldest = self.traces.popitem(last=False)
             self.dropped += [t.number for t in oldest]
+        return True
 
     def _find_period(self) -> None:
         """A stretch without boundaries that repeats itself, such as a loop of plain arithmetic."""

@@ -60,6 +60,7 @@ class Row:
     view: bool = False  # the result may share memory with an input
     random: bool = False
     extra: int = 0  # this many last outputs are there for the gradient: one that nobody used has None for its own, not zeros
+    autocast: str = ""  # under autocast its floats become "low" (the dtype asked for) or "high" (float32)
     statics: tuple[str, ...] = ()
     defaults: dict[str, Any] = field(default_factory=dict)
 

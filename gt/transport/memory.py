@@ -41,6 +41,7 @@ class MemoryLink:
     def __init__(self, hub: Hub, name: str, dispatcher: str, workers: list[str], shares: bool = True) -> None:
         self.hub, self.name, self.dispatcher, self.workers, self.shares = hub, name, dispatcher, workers, shares
         self.segments: dict[int, np.ndarray] = {}
+        self.placed = 0
         self.session: Any = None
 
     def send(self, message: Any) -> None:
@@ -58,8 +59,9 @@ class MemoryLink:
             raise RuntimeError("nothing more will come, and this read has no answer")
 
     def place(self, data: np.ndarray) -> tuple[int, int, int]:
-        self.segments[len(self.segments) + 1] = data.copy()
-        return (len(self.segments), 0, 0)
+        self.placed += 1  # not the number of segments there are: those loaded are gone
+        self.segments[self.placed] = data.copy()
+        return (self.placed, 0, 0)
 
     def view(self, pid: int, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
         raise RuntimeError("no worker lends memory here")

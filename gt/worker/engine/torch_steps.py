@@ -33,6 +33,12 @@ def _fused(q: Array, k: Array, v: Array) -> bool:
     return q.device.type == "cpu" and q.ndim == 4 and q.shape[-1] == v.shape[-1] and q.numel() > 0 and k.numel() > 0
 
 
+def _efficient(q: Array, k: Array, v: Array) -> bool:
+    """Whether the GPU's kernel that does not write the scores down takes these."""
+    heads = q.shape[-1] == v.shape[-1] and q.shape[-1] % 8 == 0
+    return q.device.type == "cuda" and q.ndim == 4 and heads and q.dtype != torch.float64 and q.numel() > 0 and k.numel() > 0
+
+
 def _scores(q: Array, k: Array, scale: float, mask: tuple[Array, ...], causal: bool) -> Array:
     s = q @ k.mT * scale
     if causal:
@@ -47,6 +53,9 @@ def attention(q: Array, k: Array, v: Array, scale: float, *mask: Array, causal: 
     if _fused(q, k, v):
         q, k, v = map(_packed, (q, k, v))
         return aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, attn_mask=_bias(q, k, mask), scale=scale)
+    if _efficient(q, k, v):
+        y, lse, _, _ = aten._scaled_dot_product_efficient_attention(q, k, v, _bias(q, k, mask), True, 0.0, causal, scale=scale)
+        return y, lse[..., : q.shape[-2]]  # it comes in whole blocks of 32
     wide = torch.float32 if q.dtype.itemsize == 2 else q.dtype
     s = _scores(q, k, scale, mask, causal).to(wide)
     lse = torch.logsumexp(s, -1)
@@ -63,6 +72,12 @@ def attention_grad(
         g, q, wk, wv, y = map(_packed, (g, q, wk, wv, y))
         gq, gk, gv = aten._scaled_dot_product_flash_attention_for_cpu_backward(
             g, q, wk, wv, y, lse.contiguous(), 0.0, causal, attn_mask=_bias(q, k, mask), scale=scale
+        )
+    elif _efficient(q, k, v):
+        lse = torch.nn.functional.pad(lse, (0, -lse.shape[-1] % 32))
+        none = torch.zeros((), dtype=torch.int64, device=q.device)  # the place of the random numbers for dropout
+        gq, gk, gv, _ = aten._scaled_dot_product_efficient_attention_backward(
+            g, q, wk, wv, _bias(q, k, mask), y, lse, none, none, 0.0, [True, True, True, False], causal, scale=scale
         )
     else:
         s = _scores(q, wk, scale, mask, causal).to(lse.dtype)
@@ -114,8 +129,30 @@ def adam(
 ) -> tuple[Array, ...]:  # fmt: skip
     """PyTorch's fused step, which writes in place: into copies."""
     state = [t.clone(memory_format=torch.contiguous_format) for t in (p, m, v, *top)]
+    call = (state[0], g, state[1], state[2], lr, b1, b2, eps, decay, step, *state[3:])
+    return adam_in_place([call], decoupled=decoupled, maximize=maximize)[0]
+
+
+def adam_in_place(calls: list[tuple], *, decoupled: bool, maximize: bool) -> list[tuple[Array, ...]]:
+    """Many steps at once, written where the parameters and their state lie. Numbers may be 0-d tensors."""
+    groups: dict[tuple, list[tuple]] = {}
+    for call in calls:
+        groups.setdefault((*map(_identity, call[4:10]), len(call), call[0].dtype), []).append(call)
     run = torch._fused_adamw_ if decoupled else torch._fused_adam_
-    steps = torch.full((), float(step), device=p.device)
-    run([state[0]], [g.contiguous()], [state[1]], [state[2]], state[3:], [steps], lr=lr, beta1=b1, beta2=b2,
-        weight_decay=decay, eps=eps, amsgrad=bool(top), maximize=maximize)  # fmt: skip
-    return tuple(state)
+    for same in groups.values():
+        lr, b1, b2, eps, decay, step = same[0][4:10]
+        p, g, m, v, *top = (list(x) for x in zip(*[(*c[:4], *c[10:]) for c in same]))
+        at = p[0].device
+        count = step.to(torch.float32) if isinstance(step, Array) else torch.full((), float(step), device=at)
+        run(p, [x.contiguous() for x in g], m, v, top[0] if top else [], [count] * len(p),
+            lr=lr.to(torch.float32) if isinstance(lr, Array) else lr, beta1=b1, beta2=b2, weight_decay=decay, eps=eps,
+            amsgrad=bool(top), maximize=maximize)  # fmt: skip
+    return [(c[0], c[2], c[3], *c[10:]) for c in calls]
+
+
+def _identity(number: object) -> object:
+    """Numbers are alike by value, tensors that hold numbers by being the same."""
+    return id(number) if isinstance(number, Array) else number
+
+
+adam.takes_tensors = True  # type: ignore[attr-defined]
