@@ -113,6 +113,8 @@ class Dispatcher:
     def _join(self, peer: str, join: Join) -> Iterable[Mail]:
         try:
             self._admit(join.version, join.key)
+            if not all(part.startswith(("ipc://", "tcp://")) for part in join.address.split("|")):
+                raise ProtocolError(f"no worker can be reached at {join.address!r}")
         except ProtocolError as refused:
             self.tables.dropped += 1
             self.tell(f"someone was refused: {refused}")

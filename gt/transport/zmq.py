@@ -392,7 +392,11 @@ class ZmqLink:
                 continue
             local, _, remote = worker.address.partition("|")
             socket = open_socket(zmq.DEALER, self.name.encode())
-            reach(socket, local if worker.host == host_name() or not remote else remote, self.key)
+            try:
+                reach(socket, local if worker.host == host_name() or not remote else remote, self.key)
+            except zmq.ZMQError:  # no address of this host's kind; what lies there cannot be read from here
+                socket.close(0)
+                continue
             pid, fd = (os.getpid(), self.probe.fd) if self.probe else (0, -1)
             socket.send(encode(Attach(self.name, pid, fd, self.token)))
             self.data[worker.name] = socket

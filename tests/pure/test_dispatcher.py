@@ -40,7 +40,7 @@ PAIR = (F, 2, 2)
 FULL = KindDef(1, "full", ((-3,),), ((2, 2), F))
 ADD = KindDef(2, "add", (PAIR, PAIR), ())
 LOAD = KindDef(3, "load", ((-2,), (-2,), (-2,)), ((2, 2), F))
-W0, W1 = Peer(0, "w0", "at-w0", "here"), Peer(1, "w1", "at-w1", "here")
+W0, W1 = Peer(0, "w0", "ipc://w0", "here"), Peer(1, "w1", "ipc://w1", "here")
 
 
 def read(ticket: int, id: int) -> tuple:
@@ -85,7 +85,7 @@ def test_a_wrong_version_or_key_is_refused_and_said_so(talk: Talk) -> None:
     locked = Talk(key="secret")
     [mail] = locked("c", Hello(VERSION, "guess", "here", 7))
     assert isinstance(mail.message, Bye) and "key" in mail.message.why
-    [mail] = locked("w", Join(VERSION, "guess", "w", "numpy", "cpu", "here", 8, "at"))
+    [mail] = locked("w", Join(VERSION, "guess", "w", "numpy", "cpu", "here", 8, "ipc://at"))
     assert isinstance(mail.message, Bye)
     assert not locked.tables.clients and not locked.tables.workers and locked.tables.dropped == 2
     assert isinstance(locked("c", Hello(VERSION, "secret", "here", 7))[0].message, Welcome)
@@ -427,7 +427,7 @@ def test_an_unknown_question_says_so(two: Talk) -> None:
 def test_who_watches_sees_batches_and_their_end() -> None:
     seen: list[tuple[str, str]] = []
     d = Dispatcher(watch=lambda event, who, what: seen.append((event, who)))
-    d.handle(Mail("w0", Join(VERSION, "", "w0", "numpy", "cpu", "here", 8, "at")))
+    d.handle(Mail("w0", Join(VERSION, "", "w0", "numpy", "cpu", "here", 8, "ipc://at")))
     d.handle(Mail("c", Hello(VERSION, "", "here", 7)))
     d.handle(Mail("c", Batch(1, (FULL,), [(1, 1, 0.5)])))
     d.handle(Mail("w0", Done("c", 1)))
@@ -438,7 +438,7 @@ def test_who_watches_sees_batches_and_their_end() -> None:
 def test_comings_and_goings_are_told_in_words() -> None:
     lines: list[str] = []
     d = Dispatcher("key", tell=lines.append)
-    d.handle(Mail("w0", Join(VERSION, "key", "w0", "numpy", "cpu", "there", 8, "at")))
+    d.handle(Mail("w0", Join(VERSION, "key", "w0", "numpy", "cpu", "there", 8, "ipc://at")))
     d.handle(Mail("c", Hello(VERSION, "key", "here", 7)))
     d.handle(Mail("x", Hello(VERSION, "guess", "here", 9)))
     d.lose("w0", "its connection ended")
