@@ -320,6 +320,12 @@ class ZmqLink:
         release()
         return copy
 
+    def give_up(self, why: str) -> None:
+        """Nothing more will come: everyone who waits is told."""
+        self.session.lose(why)
+        with self.attached:
+            self.attached.notify_all()
+
     # The receiving thread
 
     def _receive(self) -> None:
@@ -348,10 +354,8 @@ class ZmqLink:
             if self.inbox in ready:
                 self._drain(self.inbox, "")
             if self.ends.socket in ready and self.ends.drain():
-                self.session.lose(f"the dispatcher at {self.address} went away")
+                self.give_up(f"the dispatcher at {self.address} went away")
                 poller.unregister(self.ends.socket)
-                with self.attached:
-                    self.attached.notify_all()
         self._close_sockets()
 
     def _drain(self, socket: zmq.Socket, name: str) -> None:

@@ -148,6 +148,29 @@ def test_an_auto_started_dispatcher_that_dies_is_an_error_and_leaves_nothing(pro
     until(lambda: not processes.running(), 5, "nothing is left")
 
 
+def test_an_auto_started_worker_that_dies_is_an_error_for_old_and_new_work(processes: Processes) -> None:
+    script = processes.script(
+        """
+        import gt
+        from gt.client import default
+        x = gt.ones(2); x.numpy()
+        default._default.children.workers[0].kill()
+        def until_error(read):
+            try:
+                while True: read()
+            except gt.errors.GTError as lost:
+                print(type(lost).__name__, 'worker' in str(lost))
+        until_error(lambda: x.numpy())
+        until_error(lambda: gt.zeros(3).numpy())
+        until_error(lambda: gt.tensor([1.0]).numpy())
+        gt.disconnect()
+        print(gt.ones(2).tolist())
+        """
+    )
+    assert script.ended() == 0, script.err
+    assert script.out.count("True") == 3 and script.out.endswith("[1.0, 1.0]\n"), script.out
+
+
 HOLDER = """
 import sys, gt
 gt.connect(sys.argv[1])
