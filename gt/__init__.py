@@ -27,9 +27,11 @@ int = int32  # noqa: A001
 _FROM = {
     "gt.client.autograd": ["Tensor"],
     "gt.client.default": ["connect", "disconnect", "gpu_workers", "is_connected"],
+    "gt.client.signals": ["load_config", "register_config", "get_config"],
+    "gt.config": ["ShardConfig", "SignalConfig"],
     "gt.client.scope": ["no_grad", "enable_grad", "is_grad_enabled"],
 }
-_PARTS = ["nn", "debug", "errors", "testing"]
+_PARTS = ["nn", "debug", "errors", "signal", "testing"]
 _PLACES = {name: module for module, names in _FROM.items() for name in names}
 
 __all__ = [

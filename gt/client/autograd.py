@@ -231,8 +231,7 @@ def _fill(node: Node, g: Any) -> Any:
         from gt.client.functions.creation import zeros
 
         return [
-            zeros(s.shape, dtype=s.dtype) if x is None and i < main else x
-            for i, (x, s) in enumerate(zip(g, node.known.outs))
+            zeros(s.shape, dtype=s.dtype) if x is None and i < main else x for i, (x, s) in enumerate(zip(g, node.known.outs))
         ]
     return g
 

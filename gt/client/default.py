@@ -11,6 +11,7 @@ import time
 
 from gt.client.scope import HERE
 from gt.client.session import Session
+from gt.config import Config, read
 from gt.errors import ConnectionFailed
 from gt.launch import Children
 from gt.transport.zmq import ZmqLink, address_of, ipc_address, listens
@@ -22,6 +23,7 @@ class _Default:
     session: Session | None = None
     children: Children | None = None
     workers = 1
+    config: Config | None = None  # what the sessions begun here know of signals
 
 
 _default = _Default()
@@ -43,6 +45,23 @@ def session() -> Session:
         if _default.session is None or _default.session.closed:
             _default.session = _begin()
         return _default.session
+
+
+class _ToCome:
+    """What stands for the default session before it is begun."""
+
+    @property
+    def config(self) -> Config:
+        if _default.config is None:
+            path = os.environ.get("GT_CONFIG")
+            _default.config = Config(read(path) if path else None)
+        return _default.config
+
+
+def current() -> Session | _ToCome:
+    """The default session if it is begun, without beginning it."""
+    with _lock:
+        return _default.session if _default.session is not None and not _default.session.closed else _ToCome()
 
 
 def connect(server: str, key: str | None = None, timeout: float = 5.0) -> Session:
@@ -76,7 +95,10 @@ def is_connected() -> bool:
 def _over(link: ZmqLink) -> Session:
     made = Session(link, link.name)
     made.workers = link.welcome.workers
+    made.config = _ToCome().config
     link.start(made)
+    if made.config:
+        made.configure(made.config.wire())
     return made
 
 

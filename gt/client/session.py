@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
+from collections import deque
 from itertools import count
 from typing import Any, Protocol
 
@@ -12,6 +14,7 @@ import numpy as np
 
 from gt import errors
 from gt.client.scope import HERE, Scope
+from gt.config import Config
 from gt.ops.table import Kind, Row, infer, spec_in, spec_out
 from gt.spec import Spec
 from gt.transport.messages import (
@@ -24,6 +27,7 @@ from gt.transport.messages import (
     Failed,
     KindDef,
     Mail,
+    Note,
     Peers,
     Upload,
     Value,
@@ -152,6 +156,9 @@ class Session:
         self.lost: str = ""
         self.closed = False
         self.workers: tuple = ()
+        self.config = Config()
+        self.warned: set[str] = set()  # signals that the user was warned of
+        self.notes: deque[str] = deque()  # what the user is to be warned of, from whichever thread waits next
         self.seed, self.draws = int(np.random.SeedSequence().entropy) & (2**62 - 1), count(1)
 
     # Kinds
@@ -240,6 +247,7 @@ class Session:
             self.link.wait(reply, None)
         finally:
             self.replies.pop(reply.ticket, None)
+            self.tell()
         if reply.error is not None:
             raise reply.error
         return as_numpy(reply.value, spec)
@@ -259,6 +267,11 @@ class Session:
         if not reply.done:
             raise errors.GTError(f"no answer about {about} within {timeout:g} s")
         return reply.value
+
+    def tell(self) -> None:
+        """Warn the user of what the others had to say."""
+        while self.notes:
+            warn(self.notes.popleft())
 
     def configure(self, signals: dict[str, Any]) -> None:
         with self.lock:
@@ -306,6 +319,9 @@ class Session:
                     reply.settle(value)
             case Peers(workers):
                 self.workers = workers
+            case Note(text, tensor):
+                origin = self.origins[tensor % RING] if tensor > 0 else None
+                self.notes.append(f"{text}\n  asked for at {line_of(origin)}" if origin else text)
             case Upload(_, id, spec, workers):
                 data = self.uploads.pop(id, b"")
                 for worker in workers:
@@ -400,6 +416,14 @@ def here() -> Scope:
 
         scope = HERE.scope = Scope(default.session())
     return scope
+
+
+def warn(text: str) -> None:
+    """A warning that points at the user's line."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_globals.get("__name__", "").startswith("gt.") and frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)
 
 
 def origin(depth: int) -> tuple[Any, int]:

@@ -58,9 +58,9 @@ class Row:
     pointwise: bool = False
     view: bool = False  # the result may share memory with an input
     random: bool = False
-    extra: int = (
-        0  # this many last outputs are there for the gradient: one that nobody used has None for its own, not zeros
-    )
+    places: bool = False  # its result lies as its signal says, whatever that moves; others only lean that way
+    talks: bool = False  # workers exchange bytes in it; only the dispatcher writes such instructions
+    extra: int = 0  # this many last outputs are there for the gradient: one that nobody used has None for its own, not zeros
     statics: tuple[str, ...] = ()
     defaults: dict[str, Any] = field(default_factory=dict)
 

@@ -231,9 +231,17 @@ class Arrived(Message, frozen=True, tag=20):
     id: int
 
 
+class Note(Message, frozen=True, tag=21):
+    """Something the user of a client should know, about one of its tensors if `tensor` is given."""
+
+    text: str
+    tensor: int = 0
+    client: str = ""  # from a worker: whom it concerns
+
+
 Any_ = (
     Hello | Welcome | Batch | Ack | Failed | Peers | Ask | Answer | Configure | Bye | Join | Run | Done | Drop | Attach
-    | Attached | Value | Release | Upload | Arrived
+    | Attached | Value | Release | Upload | Arrived | Note
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()
