@@ -31,7 +31,7 @@ _FROM = {
     "gt.config": ["ShardConfig", "SignalConfig"],
     "gt.client.scope": ["no_grad", "enable_grad", "is_grad_enabled"],
 }
-_PARTS = ["nn", "debug", "errors", "signal", "testing"]
+_PARTS = ["nn", "debug", "errors", "linalg", "signal", "testing"]
 _PLACES = {name: module for module, names in _FROM.items() for name in names}
 
 __all__ = [

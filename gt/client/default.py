@@ -7,14 +7,13 @@ import contextlib
 import os
 import secrets
 import threading
-import time
 
 from gt.client.scope import HERE
 from gt.client.session import Session
 from gt.config import Config, read
 from gt.errors import ConnectionFailed
 from gt.launch import Children
-from gt.transport.zmq import ZmqLink, address_of, ipc_address, listens
+from gt.transport.zmq import ZmqLink, address_of, await_listener, ipc_address
 
 _lock = threading.RLock()
 
@@ -93,7 +92,7 @@ def is_connected() -> bool:
 
 
 def _over(link: ZmqLink) -> Session:
-    made = Session(link, link.name)
+    made = Session(link, link.name, tracing=os.environ.get("GT_TRACE", "1") != "0")
     made.workers = link.welcome.workers
     made.config = _ToCome().config
     link.start(made)
@@ -112,13 +111,9 @@ def _begin() -> Session:
     for rank in range(count):
         children.auto_worker(name, key, backend, count, rank)
     address = ipc_address(name)
-    deadline = time.monotonic() + 30
-    while not listens(address):
-        if server.poll() is not None or time.monotonic() > deadline:
-            children.close()
-            raise ConnectionFailed("the dispatcher could not be started: run `python -m gt.server` to see why")
-        time.sleep(0.002)
     try:
+        if not await_listener(address, lambda: server.poll() is None, 30):
+            raise ConnectionFailed("the dispatcher could not be started: run `python -m gt.server` to see why")
         made = _over(ZmqLink(address, key, 30))
     except BaseException:
         children.close()

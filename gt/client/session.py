@@ -14,6 +14,7 @@ import numpy as np
 
 from gt import errors
 from gt.client.scope import HERE, Scope
+from gt.client.traces import MARK, Tracer
 from gt.config import Config
 from gt.ops.table import Kind, Row, infer, spec_in, spec_out
 from gt.spec import Spec
@@ -48,7 +49,7 @@ class Link(Protocol):
     def send(self, message: Any) -> None: ...
     def send_to(self, worker: int, message: Any, frames: tuple = ()) -> None: ...
     def wake(self) -> None:
-        """Have `session.flush` called soon, from elsewhere, when this thread pauses."""
+        """Have `session.paused` called soon, from elsewhere, when this thread pauses."""
 
     def wait(self, reply: Reply, timeout: float | None) -> None: ...
     def place(self, data: np.ndarray) -> tuple[int, int, int]:
@@ -134,7 +135,7 @@ class Reply:
 
 
 class Session:
-    def __init__(self, link: Link, name: str) -> None:
+    def __init__(self, link: Link, name: str, tracing: bool = True) -> None:
         self.link, self.name = link, name
         self.code: list[tuple] = []  # one list for good: any thread may append, `flush` takes from the front
         self.emit = self.code.append
@@ -144,6 +145,9 @@ class Session:
         self.numbers = count(FREE + 1)
         self.fresh: list[KindDef] = []
         self.kinds: dict[str, dict[tuple, Known]] = {}
+        self.meaning: dict[int, Kind] = {}  # by number
+        self.tracer = Tracer(self.numbers.__next__, self.meaning) if tracing else None
+        self.forgotten = 0
         self.serial = 0
         self.sent = 0  # instructions sent, and how many of those are known to be executed
         self.asked: list[tuple[int, int]] = []  # (serial, instructions sent by then) of batches that asked for an Ack
@@ -171,6 +175,7 @@ class Session:
         kind = infer(row, ins, statics, scope.signal)
         with self.lock:
             number = next(self.numbers)
+            self.meaning[number] = kind
             self.fresh.append(kind_out(number, kind))
             known = scope.kinds[key] = Known(number, kind)
         return known
@@ -181,7 +186,13 @@ class Session:
             return 0
         for known in self.kinds.values():
             known.clear()
-        return next(self.numbers)
+        below = next(self.numbers)
+        for number in [n for n in self.meaning if n < self.forgotten]:
+            del self.meaning[number]
+        self.forgotten = below
+        if self.tracer:
+            self.tracer.reset()
+        return below
 
     # The stream
 
@@ -193,29 +204,61 @@ class Session:
             self.limit = BATCH
             self.link.wake()
         if len(self.code) >= BATCH:
-            self.flush()
+            self.full()
 
     def flush(self, gets: tuple = (), wait: bool = True) -> None:
         """Send what is buffered; wait only where too much is under way, and not in the thread that receives."""
+        self._flush(gets, True, bool(gets))
+        if wait and self.sent - self.executed > WINDOW:
+            self._await_room()
+
+    def full(self) -> None:
+        """Send what is buffered, as far as no trace is under way."""
+        self._flush((), False, False)
+        if self.sent - self.executed > WINDOW:
+            self._await_room()
+
+    def paused(self) -> None:
+        """The user's thread pauses: what it wrote goes out. A trace under way is held for one pause, as it may go on."""
+        if self.tracer and self.tracer.held() != self.held:
+            self.held = self.tracer.held()
+            self._flush((), False, False)
+            if self.tracer.ops:
+                self.link.wake()
+            return
+        self.held = 0
+        self._flush((), True, False)
+
+    held = 0
+
+    def mark(self) -> None:
+        """A natural boundary of what repeats, such as the end of an optimizer's step."""
+        self.emit((MARK,))
+
+    def _flush(self, gets: tuple, final: bool, mark: bool) -> None:
         with self.lock:
             n = len(self.code)
-            if not n and not gets:
-                self.limit = 1
-                return
+            self.limit = 1
             batch = self.code[:n]
             del self.code[:n]
-            self.limit = 1
+            traces: tuple = ()
+            drops: tuple = ()
+            if self.tracer:
+                batch = self.tracer.fold(batch, final, mark)
+                traces, drops = self.tracer.take()
+                if self.tracer.ops:
+                    self.limit = BATCH  # what is held wakes the link once, not with every instruction
+            if not batch and not gets and not traces:
+                return
             fresh, self.fresh = tuple(self.fresh), []
-            forget = self._forget()
+            forget = self._forget() if final else 0
             self.serial += 1
-            self.sent += n
+            self.sent += len(batch)
             ack = self.sent - (self.asked[-1][1] if self.asked else self.executed) >= WINDOW // 4
             if self.link.sealed(self.serial) or ack:
                 ack = True
                 self.asked.append((self.serial, self.sent))
-            self.link.send(Batch(self.serial, fresh, batch, gets, ack, forget))
-        if wait and self.sent - self.executed > WINDOW:
-            self._await_room()
+            self.link.send(Batch(self.serial, fresh, batch, gets, ack, forget, traces, drops))
 
     def _await_room(self) -> None:
         while self.sent - self.executed > WINDOW and not self.lost and not self.closed:
@@ -296,7 +339,9 @@ class Session:
             else:
                 self.uploads[id] = data.tobytes()
                 place = (-1, 0, 0)
+            self.mark()  # bytes from here are no part of what repeats
             self.emit((known.number, id, *place))
+            self.mark()
         if len(self.code) >= self.limit or data.nbytes > 1 << 20:
             self.due()
         return Handle(id, spec, self)

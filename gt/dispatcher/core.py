@@ -8,7 +8,8 @@ from typing import Any
 
 from gt.dispatcher import policy
 from gt.dispatcher.plan import choose
-from gt.dispatcher.tables import Client, Lost, Question, Tables, Use, Worker
+from gt.dispatcher.tables import Client, Lost, Question, Tables, TraceUse, Use, Worker
+from gt.dispatcher.traces import choose_trace, expand
 from gt.errors import ProtocolError
 from gt.ops.table import spec_out
 from gt.spec import Layout
@@ -32,6 +33,7 @@ from gt.transport.messages import (
     Mail,
     Peers,
     Run,
+    TraceDef,
     Upload,
     Welcome,
     kind_in,
@@ -177,6 +179,8 @@ class Dispatcher:
     def _run(self, client: Client, batch: Batch) -> list[Mail]:
         for definition in batch.kinds:
             client.uses[definition.number] = Use(definition, kind_in(definition))
+        for trace in batch.traces:
+            client.uses[trace.number] = TraceUse(trace, client.uses)
         if self.watch is not None:
             self.watch("batch", client.label, (client, batch))
         flow = _Flow()
@@ -198,11 +202,19 @@ class Dispatcher:
                 flow.mail.append(Mail(client.name, Ack(batch.serial)))
         if batch.forget:
             self._forget(client, batch.forget)
+        for number in batch.drops:
+            client.uses.pop(number, None)
+            for told in client.told.values():
+                told.discard(number)
+        if batch.drops:
+            gone = set(batch.drops)
+            client.plans = {k: p for k, p in client.plans.items() if k[0] not in gone}
         workers = self.tables.workers
         busy = set(flow.code) | set(flow.gets) | (client.acks.get(batch.serial, set()) if ack else set())
         runs = [
             Mail(workers[w].peer, Run(client.name, batch.serial, tuple(flow.kinds.get(w, ())), flow.code.get(w, []),
-                                      tuple(flow.gets.get(w, ())), ack, batch.forget))
+                                      tuple(flow.gets.get(w, ())), ack, batch.forget,
+                                      tuple(flow.traces.get(w, ())), batch.drops))
             for w in sorted(busy)
         ]  # fmt: skip
         return runs + flow.mail
@@ -212,19 +224,21 @@ class Dispatcher:
         layouts, plans, uses, queues = client.layouts, client.plans, client.uses, flow.code
         here = Layout.on(client.home)
         for position, ins in enumerate(code):
-            number = ins[0]
-            if number == FREE:
-                layout = layouts.pop(ins[1], None)
-                if type(layout) is Layout:
-                    queue = queues.get(layout.solo)
-                    if queue is not None:
-                        queue.append(ins)
-                    else:
-                        for w in layout.workers:
-                            flow.queue(w).append(ins)
-                continue
             try:
+                number = ins[0]
+                if number == FREE:
+                    layout = layouts.pop(ins[1], None)
+                    if type(layout) is Layout:
+                        queue = queues.get(layout.solo)
+                        if queue is not None:
+                            queue.append(ins)
+                        else:
+                            for w in layout.workers:
+                                flow.queue(w).append(ins)
+                    continue
                 use = uses[number]
+                if len(ins) != use.length:
+                    raise IndexError
                 at = use.at
                 if len(at) == 2:
                     key: tuple = (number, layouts[ins[at[0]]], layouts[ins[at[1]]])
@@ -240,6 +254,9 @@ class Dispatcher:
                     if plan is None:
                         self._lost(client, use, ins, key)
                         continue
+                if plan.solo is None:
+                    self._rewrite(client, expand(client, use, ins), flow)
+                    continue
             except (KeyError, IndexError):
                 self._unknown(client, ins)
                 continue
@@ -252,26 +269,40 @@ class Dispatcher:
             else:
                 for i, out in enumerate(plan.outs):
                     layouts[ins[1 + i]] = out
+            for i in use.dies:
+                layouts.pop(ins[i], None)
             if use.loads and ins[-3] == -1:
                 queue.pop()
                 self._await_upload(client, use, ins[1], plan, flow)
                 return position + 1
         return None
 
-    def _plan(self, client: Client, use: Use, key: tuple, flow: _Flow) -> Any:
+    def _plan(self, client: Client, use: Use | TraceUse, key: tuple, flow: _Flow) -> Any:
         """A plan for operands laid out so, and the workers told of its kinds; None where an operand is lost."""
         layouts = key[1:]
         if any(type(x) is Lost for x in layouts):
             return None
-        plan = client.plans[key] = choose(use.kind, layouts)
-        assert plan.solo is not None
-        told = client.told.setdefault(plan.solo, set())
-        if key[0] not in told:
-            told.add(key[0])
-            flow.kinds.setdefault(plan.solo, []).append(use.definition)
+        plan = choose_trace(use, layouts) if isinstance(use, TraceUse) else choose(use.kind, layouts)
+        client.plans[key] = plan
+        if plan.solo is not None:
+            self._tell(client, plan.solo, use, flow)
         return plan
 
-    def _lost(self, client: Client, use: Use, ins: tuple, key: tuple) -> None:
+    def _tell(self, client: Client, worker: int, use: Use | TraceUse, flow: _Flow) -> None:
+        """Make sure a worker knows a kind or trace, and the kinds that one is made of."""
+        told = client.told.setdefault(worker, set())
+        number = use.definition.number
+        if number in told:
+            return
+        told.add(number)
+        if isinstance(use, TraceUse):
+            for n in use.kinds:
+                self._tell(client, worker, client.uses[n], flow)
+            flow.traces.setdefault(worker, []).append(use.definition)
+        else:
+            flow.kinds.setdefault(worker, []).append(use.definition)
+
+    def _lost(self, client: Client, use: Use | TraceUse, ins: tuple, key: tuple) -> None:
         """What is made of a lost tensor is lost, for the same reason."""
         gone = next(x for x in key[1:] if type(x) is Lost)
         for id in ins[1 : 1 + use.outs]:
@@ -366,11 +397,12 @@ class Dispatcher:
 class _Flow:
     """What one batch sends to whom: code, new kinds and reads for each worker, and other mail."""
 
-    __slots__ = ("code", "kinds", "gets", "mail")
+    __slots__ = ("code", "kinds", "traces", "gets", "mail")
 
     def __init__(self) -> None:
         self.code: dict[int, list] = {}
         self.kinds: dict[int, list[KindDef]] = {}
+        self.traces: dict[int, list[TraceDef]] = {}
         self.gets: dict[int, list[Fetch]] = {}
         self.mail: list[Mail] = []
 

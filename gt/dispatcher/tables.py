@@ -7,9 +7,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from gt.errors import ProtocolError
 from gt.ops import Kind
 from gt.spec import Layout
-from gt.transport.messages import Batch, KindDef, Peer
+from gt.transport.messages import FREE, Batch, KindDef, Peer, TraceDef
 
 
 @dataclass(slots=True, eq=False)
@@ -20,16 +21,33 @@ class Lost:
     error: str = "WorkerLost"
 
 
+class TraceUse:
+    """A client's trace: where in a call its inputs stand, and which of them end with it."""
+
+    __slots__ = ("definition", "outs", "at", "length", "loads", "dies", "kinds")
+
+    def __init__(self, definition: TraceDef, known: dict[int, Use | TraceUse]) -> None:
+        self.definition, self.outs, self.loads = definition, len(definition.outs), False
+        self.at = tuple(range(1 + self.outs, 1 + self.outs + definition.inputs))
+        self.length = 1 + self.outs + definition.inputs + len(definition.holes)
+        self.dies = tuple(1 + self.outs + i for i in definition.dies)
+        self.kinds = sorted({int(ins[0]) for ins in definition.body if ins[0] != FREE})
+        if not all(isinstance(known.get(n), Use) for n in self.kinds):
+            raise ProtocolError(f"trace {definition.number} uses a kind that is not there")
+
+
 class Use:
     """A client's kind: its number, its meaning, and where in an instruction the tensors stand."""
 
-    __slots__ = ("definition", "kind", "outs", "at", "loads")
+    __slots__ = ("definition", "kind", "outs", "at", "length", "loads", "dies")
 
     def __init__(self, definition: KindDef, kind: Kind) -> None:
         self.definition, self.kind = definition, kind
         self.outs = len(kind.outs)
+        self.dies: tuple[int, ...] = ()
         self.loads = kind.row.kernel is None  # its bytes come from the client
         self.at = tuple(1 + self.outs + i for i in kind.tensors)
+        self.length = 1 + self.outs + len(kind.ins)
 
 
 @dataclass(slots=True)
@@ -37,17 +55,23 @@ class Client:
     name: str
     label: str
     host: str
-    uses: dict[int, Use] = field(default_factory=dict)
+    uses: dict[int, Use | TraceUse] = field(default_factory=dict)
     layouts: dict[int, Layout | Lost] = field(default_factory=dict)
     plans: dict[tuple, Any] = field(default_factory=dict)
     told: dict[int, set[int]] = field(default_factory=dict)  # kinds each worker has been told
     home: int | None = None  # the worker where this client's tensors are made outside any signal
     held: deque[Batch] = field(default_factory=deque)  # batches that wait for a worker or an upload
     uploading: int | None = None
+    arriving: set[int] = field(default_factory=set)  # workers that do not have their piece of the upload yet
     acks: dict[int, set[int]] = field(default_factory=dict)  # serial -> workers still to say Done
     forget: int = 0
     signals: dict[str, Any] = field(default_factory=dict)
+    targets: dict[str, Any] = field(default_factory=dict)  # what its signals mean with the workers there are
+    noted: set[str] = field(default_factory=set)  # signals whose missing workers it was told of
+    locals: dict[tuple, int] = field(default_factory=dict)  # kinds of the dispatcher's own making, numbered below zero
+    last_local: int = 0
     instructions: int = 0
+    temporaries: int = 0  # ids below zero that the dispatcher has used
 
 
 @dataclass(slots=True)
@@ -99,6 +123,7 @@ class Tables:
             for waiting in client.acks.values():
                 assert waiting <= living, "an Ack waits for a worker that is gone"
             for worker, numbers in client.told.items():
-                assert worker in living and numbers <= set(client.uses), "a worker was told a kind that is not there"
+                known = {*client.uses, *client.locals.values()}
+                assert worker in living and numbers <= known, "a worker was told a kind that is not there"
         for question in self.questions.values():
             assert question.client in self.clients and question.waiting <= living

@@ -6,7 +6,7 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import rand
-from gt.client.functions.operators import linear
+from gt.client.functions.products import linear
 from gt.nn.module import Module, Parameter
 
 

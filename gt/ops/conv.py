@@ -25,9 +25,7 @@ def _check(name: str, a: Spec, w: Spec, bias: tuple[Spec, ...], channels: int) -
 def _conv(a: Spec, w: Spec, *bias: Spec, stride, padding, dilation, groups) -> Spec:
     _check("conv", a, w, bias, w.shape[0])
     if a.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
-        raise ValueError(
-            f"cannot convolve {a.shape} by {w.shape} in {groups} groups: want {w.shape[1] * groups} channels"
-        )
+        raise ValueError(f"cannot convolve {a.shape} by {w.shape} in {groups} groups: want {w.shape[1] * groups} channels")
     out = tuple((d + 2 * p - e * (k - 1) - 1) // s + 1
                 for d, k, s, p, e in zip(a.shape[2:], w.shape[2:], stride, padding, dilation))  # fmt: skip
     if min(out) < 1 and a.numel:

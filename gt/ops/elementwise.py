@@ -80,9 +80,7 @@ def _fused(name: str):
     def rule(a: Spec, b: Spec, c: Spec, value: type) -> Spec:
         dtype = promote(a, b, c)
         if dtype is bool_ or dtype.rank == 1 and (value is float or name == "addcdiv"):
-            raise TypeError(
-                f"{name} of {value.__name__} cannot give {dtype.name}: cast to a floating-point dtype first"
-            )
+            raise TypeError(f"{name} of {value.__name__} cannot give {dtype.name}: cast to a floating-point dtype first")
         return Spec(pointwise(a, b, c).shape, dtype)
 
     return rule

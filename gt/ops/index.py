@@ -142,9 +142,7 @@ def _gather_rules(kind: Kind) -> list[Rule]:
     """Also: any axis of the places, where the tensor is whole and no axis but the one looked along is told apart."""
     rules = [*_along_rules(kind), (first(kind, Partial()), (Partial(),))]
     return (
-        [*rules, ((REPLICATE, Shard(kind.settings["axis"])), (Shard(kind.settings["axis"]),))]
-        if kind.outs[0].ndim
-        else rules
+        [*rules, ((REPLICATE, Shard(kind.settings["axis"])), (Shard(kind.settings["axis"]),))] if kind.outs[0].ndim else rules
     )
 
 

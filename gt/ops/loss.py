@@ -19,9 +19,7 @@ def _check(a: Spec, target: Spec, weight: tuple[Spec, ...]) -> None:
     if target.dtype is not int64:
         raise TypeError(f"cross_entropy wants int64 class numbers or probabilities, not {target.dtype.name}")
     if not a.shape or a.shape[: _axis(a.ndim)] + a.shape[_axis(a.ndim) + 1 :] != target.shape:
-        raise ValueError(
-            f"cross_entropy wants scores (n, classes, ...) and targets (n, ...), not {a.shape}, {target.shape}"
-        )
+        raise ValueError(f"cross_entropy wants scores (n, classes, ...) and targets (n, ...), not {a.shape}, {target.shape}")
     for w in weight:
         if w.shape != (a.shape[_axis(a.ndim)],) or w.dtype is not a.dtype:
             raise ValueError(f"cross_entropy of {a} wants a weight for each class, not {w}")
@@ -70,9 +68,7 @@ def _cross_entropy_grad(xp, g, logp, target, smoothing, *weight, ignore):
     wanted = xp.where(hit, 1.0 - smoothing, 0.0) + xp.where(counted, smoothing / logp.shape[axis], 0.0)
     if weight:
         wanted = wanted * _classes(xp, weight[0], logp.ndim)
-    return (xp.exp(logp) * xp.sum(wanted, axis=(axis,), keepdims=True) - wanted) * (
-        xp.expand_dims(g, axis) if g.ndim else g
-    )
+    return (xp.exp(logp) * xp.sum(wanted, axis=(axis,), keepdims=True) - wanted) * (xp.expand_dims(g, axis) if g.ndim else g)
 
 
 def _lower_grad(g, logp, target, smoothing, *weight, ignore):

@@ -156,9 +156,7 @@ op("cumprod", shape=_running, shard=along, tries=(((X,), {"axis": 1}), ((Spec((3
 
 def _searched(edges: Spec, values: Spec, *, right: bool) -> Spec:
     if edges.ndim != 1 and edges.shape[:-1] != values.shape[:-1]:
-        raise ValueError(
-            f"searchsorted wants edges (n,) or with the axes of the values {values.shape}, not {edges.shape}"
-        )
+        raise ValueError(f"searchsorted wants edges (n,) or with the axes of the values {values.shape}, not {edges.shape}")
     return Spec(values.shape, int64)
 
 

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from gt.errors import ProtocolError
@@ -133,6 +134,16 @@ def infer(row: Row, ins: tuple[Operand, ...], statics: tuple, signal: str = "") 
     """The kind of an op on these operands; raises what the user should read when they do not fit."""
     outs = row.shape(*ins, **dict(zip(row.statics, statics)))
     return Kind(row, ins, statics, outs if type(outs) is tuple else (outs,), signal)
+
+
+@cache
+def arity(row: Row) -> tuple[int, int | None]:
+    """How many operands an op has, at least and at most (None: any number), as its kernel says."""
+    if row.kernel is None:
+        return 0, None
+    places = list(inspect.signature(row.kernel).parameters.values())[1:]
+    named = [p for p in places if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
+    return len(named), None if any(p.kind is p.VAR_POSITIONAL for p in places) else len(named)
 
 
 def row(name: str) -> Row:

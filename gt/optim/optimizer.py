@@ -7,6 +7,7 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.scope import no_grad
+from gt.client.session import here
 
 
 class Optimizer:
@@ -40,6 +41,7 @@ class Optimizer:
                 for p in group["params"]:
                     if p.grad is not None:
                         p.data = self.update(p, p.grad, self.state.setdefault(p, {}), group).data
+            here().session.mark()
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from gt.errors import ProtocolError
-from gt.ops.table import Kind, WireSpec, freeze, infer, row, spec_in, spec_out
+from gt.ops.table import Kind, WireSpec, arity, freeze, infer, row, spec_in, spec_out
+from gt.spec import Spec
 
 VERSION = 1
 FREE = 0  # the kind of the instruction (FREE, id)
@@ -40,21 +41,45 @@ def kind_out(number: int, kind: Kind) -> KindDef:
 def kind_in(definition: KindDef) -> Kind:
     """The kind a definition means; its shapes are inferred again, so that a false one is found here."""
     r, statics = row(definition.op), freeze(definition.statics)
-    if len(statics) != len(r.statics):
+    if not isinstance(statics, tuple) or len(statics) != len(r.statics):
         raise ProtocolError(f"{r} has statics {r.statics}, not {statics}")
+    least, most = arity(r)
+    if len(definition.ins) < least or (most is not None and len(definition.ins) > most):
+        raise ProtocolError(f"{r} has {least} operands, not {len(definition.ins)}")
     try:
-        return infer(r, tuple(map(spec_in, definition.ins)), statics, definition.signal)
-    except (TypeError, ValueError, IndexError, KeyError, AttributeError) as wrong:
+        kind = infer(r, tuple(map(spec_in, definition.ins)), statics, definition.signal)
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError) as wrong:
         raise ProtocolError(f"{r} cannot be used so: {wrong}") from wrong
+    for out in kind.outs:
+        if not isinstance(out, Spec) or not all(type(d) is int and d >= 0 for d in out.shape):
+            raise ProtocolError(f"{r} cannot make {out}")
+    return kind
+
+
+class TraceDef(msgspec.Struct, frozen=True, array_like=True):
+    """A stretch of instructions that is called by one: `(number, *results, *inputs, *numbers for the holes)`. The body's ids
+    are registers, the inputs' first, from 1; `outs` are the registers of the results; a hole is (index in the body, index in
+    that instruction); `dies` are the inputs that end with the call."""
+
+    number: int
+    inputs: int
+    body: list[Instruction]
+    outs: tuple[int, ...]
+    holes: tuple[tuple[int, int], ...] = ()
+    dies: tuple[int, ...] = ()
 
 
 class Peer(msgspec.Struct, frozen=True, array_like=True):
-    """A worker, as clients know it: `address` is where its tensors can be fetched."""
+    """A worker, as others know it: `address` is where its tensors can be fetched. Workers also know one another's `token`,
+    by which they tell a worker from a client, and the address of the `store` that one keeps for its groups."""
 
     index: int
     name: str
     address: str
     host: str
+    device: str = ""
+    token: str = ""
+    store: str = ""
 
 
 class Hello(Message, frozen=True, tag=1):
@@ -84,6 +109,8 @@ class Batch(Message, frozen=True, tag=3):
     gets: tuple[tuple[int, int, WireSpec], ...] = ()
     ack: bool = False
     forget: int = 0
+    traces: tuple[TraceDef, ...] = ()
+    drops: tuple[int, ...] = ()  # traces that will not be called again
 
 
 class Ack(Message, frozen=True, tag=4):
@@ -167,6 +194,8 @@ class Run(Message, frozen=True, tag=12):
     gets: tuple[Fetch, ...] = ()
     ack: bool = False
     forget: int = 0
+    traces: tuple[TraceDef, ...] = ()
+    drops: tuple[int, ...] = ()
 
 
 class Done(Message, frozen=True, tag=13):
@@ -216,12 +245,14 @@ class Release(Message, frozen=True, tag=18):
 
 
 class Upload(Message, frozen=True, tag=19):
-    """To a client: send the bytes of tensor `id` to these workers. To a worker, from a client: here they are."""
+    """To a client: send the bytes of tensor `id` to these workers, to each its piece (where it begins, its shape). To a
+    worker, from a client: here they are."""
 
     client: str
     id: int
     spec: WireSpec
     workers: tuple[int, ...] = ()
+    boxes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
 
 
 class Arrived(Message, frozen=True, tag=20):
@@ -239,9 +270,18 @@ class Note(Message, frozen=True, tag=21):
     client: str = ""  # from a worker: whom it concerns
 
 
+class Piece(Message, frozen=True, tag=22):
+    """From worker to worker, in the frame behind: what a collective of a client's has for it. `tag` is the id of the result
+    it is for."""
+
+    sender: int
+    client: str
+    tag: int
+
+
 Any_ = (
     Hello | Welcome | Batch | Ack | Failed | Peers | Ask | Answer | Configure | Bye | Join | Run | Done | Drop | Attach
-    | Attached | Value | Release | Upload | Arrived | Note
+    | Attached | Value | Release | Upload | Arrived | Note | Piece
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()
@@ -255,7 +295,7 @@ def decode(data: bytes | memoryview) -> Any:
         raise ProtocolError(f"a message of {len(data)} bytes is over the limit of {LIMIT}")
     try:
         return _decoder.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as wrong:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as wrong:  # a ValueError: text that is not UTF-8
         raise ProtocolError(str(wrong)) from wrong
 
 

@@ -10,7 +10,9 @@ import secrets
 import socket as plain
 import sys
 import threading
+import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -60,6 +62,16 @@ def listens(address: str) -> bool:
         s.connect(path)
         return True
     return False
+
+
+def await_listener(address: str, starting: Callable[[], bool], timeout: float) -> bool:
+    """Whether a local address gets a listener in time, while whoever is to listen there is still `starting`."""
+    deadline = time.monotonic() + timeout
+    while not listens(address):
+        if not starting() or time.monotonic() > deadline:
+            return False
+        time.sleep(0.002)
+    return True
 
 
 def address_of(server: str) -> str:
@@ -289,7 +301,7 @@ class ZmqLink:
             ready = dict(poller.poll())
             if self.alarm.fd in ready:
                 self.alarm.hush()
-                self.session.flush(wait=False)
+                self.session.paused()
             if self.bell.fd in ready:
                 self.bell.hush()
                 self._post()

@@ -30,6 +30,7 @@ from gt.transport.messages import (
     Welcome,
     kind_in,
 )  # fmt: skip
+from gt.worker.compile import TRACE, Program, Ready, trace_kinds
 from gt.worker.engine import Engine
 
 _number = itemgetter(0)
@@ -48,18 +49,6 @@ class Broken:
         raise TypeError("this tensor could not be made")
 
 
-class Ready:
-    """A kind resolved to a kernel. `form` is how it is called: 1 or 2 tensors in and one out, or 0 for any other way."""
-
-    __slots__ = ("run", "form", "kind", "outs", "tensors")
-
-    def __init__(self, kind: Kind, run: Callable) -> None:
-        self.run, self.kind, self.outs = run, kind, len(kind.outs)
-        self.tensors = tuple(1 + self.outs + i for i in kind.tensors)
-        plain = self.outs == 1 and len(kind.tensors) == len(kind.ins)
-        self.form = len(kind.ins) if plain and len(kind.ins) in (1, 2) else 0
-
-
 class Space:
     """What a worker holds for one client."""
 
@@ -67,7 +56,7 @@ class Space:
 
     def __init__(self) -> None:
         self.table: dict[int, Any] = {}
-        self.kinds: dict[int, tuple[int, Callable, Ready]] = {}  # form, kernel, and all about it
+        self.kinds: dict[int, tuple[int, Callable, Ready | Program]] = {}  # form, kernel, and all about it
         self.counts: Counter[int] = Counter()  # how often each kind was used
         self.forget = 0
 
@@ -94,6 +83,7 @@ class Worker:
         self.failures = 0
         self.runs = 0
         self.ops: dict[str, int] = {}  # counts of kinds that are gone
+        self.traced: Counter[str] = Counter()  # what the traces that are gone did
         self.more: Callable[[], dict[str, Any]] = dict  # what only the shell can tell
 
     def handle(self, mail: Mail) -> list[Mail]:
@@ -128,6 +118,9 @@ class Worker:
         for definition in run.kinds:
             ready = self._ready(run.client, definition)
             space.kinds[definition.number] = (ready.form, ready.run, ready)
+        for trace in run.traces:
+            program = Program(trace, {n: space.kinds[n][2] for n in trace_kinds(trace)}, self.engine)
+            space.kinds[trace.number] = (TRACE, program.run, program)
         self._execute(space, run.code)
         space.counts.update(map(_number, run.code))
         self.runs += 1
@@ -140,6 +133,10 @@ class Worker:
                 self._count(space, n)
                 del space.kinds[n]
             space.forget = run.forget
+        for number in run.drops:
+            if number in space.kinds:
+                self._count(space, number)
+                del space.kinds[number]
         return out
 
     def _ready(self, client: str, definition: KindDef) -> Ready:
@@ -161,6 +158,8 @@ class Worker:
                     table[ins[1]] = kernel(table[ins[2]], table[ins[3]])
                 elif form == 1:
                     table[ins[1]] = kernel(table[ins[2]])
+                elif form == TRACE:
+                    kernel(table, ins)
                 else:
                     self._general(table, ready, ins)
             except Exception as error:  # a kernel may fail in any way; its tensor then carries the cause
@@ -183,16 +182,20 @@ class Worker:
         if ins[0] not in space.kinds:
             return
         ready = space.kinds[ins[0]][2]
+        for i in ready.dies:
+            space.table.pop(ins[i], None)
         causes = [space.table.get(ins[i]) for i in ready.tensors if i < len(ins)]
         cause = next((c for c in causes if isinstance(c, Broken)), None)
         if cause is None:
-            name = "OutOfMemory" if _out_of_memory(error) else "RemoteError"
-            where = f"worker {self.name} ({self.engine.name} on {self.engine.device})"
-            trace = "".join(traceback.format_exception(error)[-6:])
-            text = f"{ready.kind} failed on {where}: {type(error).__name__}: {error}\n\nthere\n{trace}"
-            cause = Broken(name, text.rstrip(), ins[1])
+            cause = self._cause(str(ready.kind), error, ins[1])
         for id in ins[1 : 1 + ready.outs]:
             space.table[id] = cause
+
+    def _cause(self, what: str, error: Exception, id: int) -> Broken:
+        name = "OutOfMemory" if _out_of_memory(error) else "RemoteError"
+        where = f"worker {self.name} ({self.engine.name} on {self.engine.device})"
+        trace = "".join(traceback.format_exception(error)[-6:])
+        return Broken(name, f"{what} failed on {where}: {type(error).__name__}: {error}\n\nthere\n{trace}".rstrip(), id)
 
     # Bytes
 
@@ -217,12 +220,25 @@ class Worker:
             return Mail(client, Failed(get.ticket, "ProtocolError", f"no tensor {get.id} on worker {self.name}", get.id))
         if isinstance(array, Broken):
             return Mail(client, Failed(get.ticket, array.error, array.text, array.tensor))
-        spec = spec_in(get.spec)
-        assert isinstance(spec, Spec)
-        data = self.engine.store(array, spec)
+        try:
+            data = self._bytes(array, spec_in(get.spec))
+        except ProtocolError as wrong:
+            self.dropped += 1
+            return Mail(client, Failed(get.ticket, "ProtocolError", str(wrong), get.id))
+        except Exception as error:  # here a device tells of kernels that failed after they were started
+            cause = self._cause("reading it", error, get.id)
+            return Mail(client, Failed(get.ticket, cause.error, cause.text, cause.tensor))
         place = self.memory.lend(client, data) if data.nbytes else None
         value = Value(get.ticket, get.spec, get.start, get.whole, get.pieces, place, self.pid)
         return Mail(client, value, () if place else (data,))
+
+    def _bytes(self, array: Any, spec: Any) -> memoryview:
+        if not isinstance(spec, Spec) or tuple(array.shape) != spec.shape:
+            raise ProtocolError(f"a read of {spec} where {tuple(array.shape)} lies")
+        data = self.engine.store(array, spec)
+        if data.nbytes != spec.nbytes:
+            raise ProtocolError(f"a read of {spec} where {data.nbytes} bytes lie")
+        return data
 
     # What it did
 
@@ -231,20 +247,25 @@ class Worker:
             self._count(space, number)
 
     def _count(self, space: Space, number: int) -> None:
-        name = space.kinds[number][2].kind.row.name
-        self.ops[name] = self.ops.get(name, 0) + space.counts.pop(number, 0)
+        ready, times = space.kinds[number][2], space.counts.pop(number, 0)
+        for name, n in ready.ops.items():
+            self.ops[name] = self.ops.get(name, 0) + n * times
+        self.traced.update(ready.stats())
 
     def stats(self) -> dict[str, Any]:
-        ops = Counter(self.ops)
+        ops, traced = Counter(self.ops), Counter(self.traced)
         for space in self.spaces.values():
             for number, (_, _, ready) in space.kinds.items():
-                ops[ready.kind.row.name] += space.counts.get(number, 0)
+                times = space.counts.get(number, 0)
+                for name, n in ready.ops.items():
+                    ops[name] += n * times
+                traced.update(ready.stats())
         used, total = self.engine.memory()
         return {
-            "engine": self.engine.name, "device": self.engine.device, "ops": dict(ops), "instructions": sum(ops.values()),
+            "engine": self.engine.name, "device": self.engine.device, "ops": dict(+ops), "instructions": sum(ops.values()),
             "tensors": sum(len(s.table) for s in self.spaces.values()), "clients": len(self.spaces), "bytes": used,
             "bytes_total": total, "failures": self.failures, "dropped": self.dropped, "runs": self.runs,
-            **self.more(),
+            "traces": dict(traced), **self.more(),
         }  # fmt: skip
 
 

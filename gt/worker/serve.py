@@ -69,6 +69,7 @@ class Shell:
             raise ConnectionFailed(f"the dispatcher at {address} refused this worker")
 
     def run(self) -> None:
+        self.core.engine.clock = time.perf_counter
         self.core.engine.begin()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)

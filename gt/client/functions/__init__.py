@@ -9,7 +9,7 @@ from typing import Any
 
 from gt.client.apply import apply, as_operand, binary, unary
 from gt.client.autograd import Tensor
-from gt.ops.table import Row, rows
+from gt.ops.table import TABLE, Row, rows
 
 FUNCTIONS: dict[str, Callable] = {}
 
@@ -57,18 +57,19 @@ def _pointwise(row: Row) -> Callable:
     """The function of a pointwise row."""
     names = [p for p in list(inspect.signature(row.kernel).parameters)[1:] if not p.startswith("_")]
 
-    if len(names) == 1:
+    if row.grad is None or len(names) > 2:
+
+        def call(*operands: Any) -> Tensor:
+            first, *rest = operands
+            return apply(row, (as_tensor(first), *(o if isinstance(o, Tensor) else as_operand(o) for o in rest)))
+    elif len(names) == 1:
 
         def call(a: Any) -> Tensor:
             return unary(row, a if isinstance(a, Tensor) else as_tensor(a))
-    elif len(names) == 2:
+    else:
 
         def call(a: Any, b: Any) -> Tensor:
             return binary(row, a if isinstance(a, Tensor) else as_tensor(a), b)
-    else:
-
-        def call(*operands: Any) -> Tensor:
-            return apply(row, tuple(o if isinstance(o, Tensor) else as_operand(o) for o in operands))
 
     call.__name__ = call.__qualname__ = row.name
     call.__doc__ = f"`{row.name}`, element by element."
@@ -82,6 +83,31 @@ for _row in rows():
         if not _row.name.endswith("_grad"):
             FUNCTIONS[_row.name] = _call
 
-from gt.client.functions import creation, indexing, operators, reading, reductions, shapes  # noqa: E402
 
-__all__ = ["FUNCTIONS", "creation", "indexing", "operators", "reading", "reductions", "shapes"]
+@method
+def op(self: Tensor, name: str, *operands: Any, **statics: Any) -> Any:
+    """Apply a row of the op table with this tensor as its first operand."""
+    row = TABLE[name]
+    return apply(row, (self, *operands), tuple([statics[n] for n in row.statics]))
+
+
+from gt.client.functions import (  # noqa: E402
+    algebra,
+    creation,
+    indexing,
+    info,
+    layers,
+    losses,
+    moving,
+    operators,
+    ordering,
+    picking,
+    pointwise,
+    products,
+    reading,
+    reductions,
+    shapes,
+)
+
+__all__ = ["FUNCTIONS", "algebra", "creation", "indexing", "info", "layers", "losses", "moving", "operators", "ordering"]
+__all__ += ["picking", "pointwise", "products", "reading", "reductions", "shapes"]

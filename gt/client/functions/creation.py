@@ -9,7 +9,7 @@ import numpy as np
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions import function
+from gt.client.functions import FUNCTIONS, function, method
 from gt.client.session import here
 from gt.ops.table import TABLE
 from gt.spec import DType, Spec, bfloat16, dtype_of, float32, int64, scalar_dtype
@@ -179,3 +179,133 @@ def randint(low: int, high: Any = None, size: Any = None, dtype: Any = None) -> 
     if high <= low:
         raise ValueError(f"randint from {low} to {high}: want a low below the high")
     return draw("integers", shape_of((size,)), dtype or int64, (int(low), int(high)))
+
+
+@function
+def empty(*size: Any, dtype: Any = None, requires_grad: bool = False, shape: Any = None, device: Any = None) -> Tensor:
+    """A tensor to be filled: zeros, since nothing is gained by leaving it undefined."""
+    return zeros(*size, dtype=dtype, requires_grad=requires_grad, shape=shape)
+
+
+@function
+def linspace(start: float, end: float, steps: int, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+    """So many numbers from start to end, both included, at equal distances."""
+    by = (end - start) / (steps - 1) if steps > 1 else 0.0
+    kind = dtype_of(dtype or float32)
+    found = apply(TABLE["iota"], (float(start), float(by)), ((steps,), (steps,), (0,), kind.code))
+    return _made(found, requires_grad)
+
+
+@function
+def logspace(start: float, end: float, steps: int, base: float = 10.0, dtype: Any = None) -> Tensor:
+    """The base to the power of equally distant numbers."""
+    return (float(base) ** linspace(start, end, steps)).to(dtype or float32)
+
+
+def _like(name: str) -> None:
+    make = FUNCTIONS[name]
+
+    def like(input: Tensor, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+        return make(input.shape, dtype=dtype or input.dtype, requires_grad=requires_grad)
+
+    like.__name__ = like.__qualname__ = f"{name}_like"
+    like.__doc__ = f"`{name}`, of another tensor's shape and dtype."
+    function(like)
+
+    def new(self: Tensor, *size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+        return make(*size, dtype=dtype or self.dtype, requires_grad=requires_grad)
+
+    if name not in ("rand", "randn"):
+        new.__name__ = new.__qualname__ = f"new_{name}"
+        new.__doc__ = f"`{name}`, of this tensor's dtype."
+        method(new)
+
+
+for _name in ("zeros", "ones", "empty", "rand", "randn"):
+    _like(_name)
+
+
+@function
+def full_like(input: Tensor, fill_value: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+    return full(input.shape, fill_value, dtype=dtype or input.dtype, requires_grad=requires_grad)
+
+
+@method
+def new_full(self: Tensor, size: Any, fill_value: Any, dtype: Any = None) -> Tensor:
+    return full(size, fill_value, dtype=dtype or self.dtype)
+
+
+@method
+def new_tensor(self: Tensor, data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+    return tensor(data, dtype=dtype or self.dtype, requires_grad=requires_grad)
+
+
+@function
+def randint_like(input: Tensor, low: int, high: Any = None, dtype: Any = None) -> Tensor:
+    return randint(low, high, input.shape, dtype or input.dtype) if high is not None else randint(0, low, input.shape, dtype or input.dtype)
+
+
+@function
+def randperm(n: int, dtype: Any = None) -> Tensor:
+    """The numbers from 0 to n - 1 in a random order."""
+    return draw("integers", (n,), int64, (0, 1 << 32)).argsort().to(dtype or int64)
+
+
+@function
+def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, dtype: Any = None) -> Tensor:
+    """Normal random numbers, with one mean and deviation or those of tensors."""
+    if size is None:
+        from gt.ops.rules import broadcast
+
+        size = broadcast(*[x.shape for x in (mean, std) if isinstance(x, Tensor)])
+        dtype = dtype or next(x for x in (mean, std) if isinstance(x, Tensor)).dtype
+    return randn(size, dtype=dtype) * std + mean
+
+
+@function
+def bernoulli(input: Tensor, p: float | None = None) -> Tensor:
+    """1 with the chance that stands there, else 0."""
+    return (rand(input.shape, dtype=input.dtype) < (input if p is None else p)).to(input.dtype)
+
+
+@function
+def multinomial(input: Tensor, num_samples: int, replacement: bool = False) -> Tensor:
+    """Places drawn by their weights along the last axis."""
+    if input.ndim not in (1, 2):
+        raise ValueError(f"multinomial wants one or two axes of weights, not {input.shape}")
+    if replacement:
+        edges = input.cumsum(axis=-1)
+        draws = rand((*input.shape[:-1], num_samples), dtype=input.dtype) * edges.narrow(-1, input.shape[-1] - 1, 1)
+        return FUNCTIONS["searchsorted"](edges, draws, right=True).clamp(0, input.shape[-1] - 1)
+    if num_samples > input.shape[-1]:
+        raise ValueError(f"cannot draw {num_samples} different places of {input.shape[-1]}")
+    # the first to arrive, of clocks that run at the speed of their weight
+    clocks = -(1.0 - rand(input.shape, dtype=input.dtype)).log() / input
+    return clocks.topk(num_samples, -1, largest=False).indices
+
+
+@function
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """The data as a tensor; a tensor stays what it is."""
+    if isinstance(data, Tensor):
+        return data if dtype is None else data.to(dtype)
+    return tensor(data, dtype=dtype)
+
+
+def _draw_into(name: str, numbers: Any) -> None:
+    def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
+        from gt.client.functions.operators import assign
+
+        return assign(self, numbers(self, *args, **settings))
+
+    change.__name__ = change.__qualname__ = name
+    change.__doc__ = "Random numbers, into this variable."
+    method(change)
+
+
+_draw_into("uniform_", lambda x, a=0.0, b=1.0: rand(x.shape, dtype=x.dtype) * (b - a) + a)
+_draw_into("normal_", lambda x, mean=0.0, std=1.0: randn(x.shape, dtype=x.dtype) * std + mean)
+_draw_into("bernoulli_", lambda x, p=0.5: (rand(x.shape) < p).to(x.dtype))
+_draw_into("exponential_", lambda x, lambd=1.0: -(1.0 - rand(x.shape, dtype=x.dtype)).log() / lambd)
+Tensor.bernoulli = bernoulli
+Tensor.multinomial = multinomial

@@ -1,62 +1,113 @@
-"""Picking elements: ints, slices, `...` and None become one `slice` op and a reshape."""
+"""`x[...]` and `x[...] = v`. Ints, slices, `...` and None become one `slice` op and a reshape; arrays of places come after
+them, as in PyTorch, and booleans are read first, since they decide how many elements there are."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gt.client.apply import apply
+import numpy as np
+
+from gt.client.apply import apply, as_operand
 from gt.client.autograd import Tensor
-from gt.client.functions import both, method
+from gt.client.functions import as_tensor, both, method
+from gt.client.functions.operators import assign
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
+from gt.spec import bool_, int64
 
 
-@method
-def slice_(self: Tensor, starts: Any, take: tuple) -> Tensor:
-    return apply(TABLE["slice"], (self, *starts), (take,))
+class Picture:
+    """An index taken apart: the slices, the shape they give (None's axes included), and the places that pick of that."""
 
+    __slots__ = ("starts", "take", "shape", "places", "axes", "whole")
 
-@method
-def slice_grad(self: Tensor, starts: Any, shape: tuple, take: tuple) -> Tensor:
-    return apply(TABLE["slice_grad"], (self, *starts), (shape, take))
+    def __init__(self, shape: tuple[int, ...], index: Any) -> None:
+        parts = list(index) if isinstance(index, tuple) else [index]
+        if isinstance(index, list) and any(isinstance(p, (slice, type(None), type(Ellipsis), Tensor)) for p in index):
+            parts = list(index)
+        parts = [_array(p) for p in parts]
+        used = sum(_axes(p) for p in parts)
+        if used > len(shape):
+            raise IndexError(f"too many indices for a tensor of {len(shape)} dimensions: {used}")
+        self.starts: list[int] = []
+        self.take: list[tuple[int, int]] = []
+        self.places: list[Tensor] = []
+        self.axes: list[int] = []
+        out: list[int] = []
+        axis = 0
+        for p in _spelled_out(parts, len(shape) - used):
+            if p is None:
+                out.append(1)
+                continue
+            if isinstance(p, Tensor) and p.dtype is bool_:
+                self._mask(p, shape, axis, out)
+                axis += p.ndim
+                continue
+            size = shape[axis]
+            if isinstance(p, slice):
+                start, stop, step = p.indices(size)
+                n = len(range(start, stop, step))
+                self._keep(start if n else 0, n, step, out)
+            elif isinstance(p, Tensor):
+                self._place(p.to(int64), size, out)
+            else:
+                self.starts.append(_position(p, size, axis, shape))
+                self.take.append((-1, 1))
+            axis += 1
+        self.shape = tuple(out)
+        self.whole = all(t == (d, 1) for t, d in zip(self.take, shape))
 
+    def _keep(self, start: int, n: int, step: int, out: list[int]) -> None:
+        self.starts.append(start)
+        self.take.append((n, step))
+        out.append(n)
 
-Tensor.slice = slice_
-del Tensor.slice_
+    def _place(self, places: Tensor, size: int, out: list[int]) -> None:
+        """An axis that places pick from: whole as yet."""
+        self.places.append(places)
+        self.axes.append(len(out))
+        self._keep(0, size, 1, out)
 
-
-@method
-def __getitem__(self: Tensor, index: Any) -> Tensor:
-    parts = index if isinstance(index, tuple) else (index,)
-    shape = self.data.spec.shape
-    used = sum(p is not None and p is not Ellipsis for p in parts)
-    if used > len(shape):
-        raise IndexError(f"too many indices for a tensor of {len(shape)} dimensions: {used}")
-    starts: list[int] = []
-    take: list[tuple[int, int]] = []
-    out: list[int] = []  # the result's shape, with the axes that None adds
-    axis = 0
-    for p in _spelled_out(parts, len(shape) - used):
-        if p is None:
+    def _mask(self, mask: Tensor, shape: tuple[int, ...], axis: int, out: list[int]) -> None:
+        """The places where a mask holds, for each of its axes. One of no axes adds one: of one element, or of none."""
+        if mask.shape != shape[axis : axis + mask.ndim]:
+            raise IndexError(f"a mask of {mask.shape} does not fit {shape} at axis {axis}")
+        if not mask.ndim:
+            self.places.append(as_tensor(np.zeros(int(mask.item()), np.int64)))
+            self.axes.append(len(out))
             out.append(1)
-            continue
-        size = shape[axis]
-        if isinstance(p, slice):
-            start, stop, step = p.indices(size)
-            n = len(range(start, stop, step))
-            starts.append(start if n else 0)
-            take.append((n, step))
-            out.append(n)
-        else:
-            starts.append(_position(p, size, axis, shape))
-            take.append((-1, 1))
-        axis += 1
-    whole = all(t == (d, 1) for t, d in zip(take, shape))
-    picked = self if whole else apply(TABLE["slice"], (self, *starts), (tuple(take),))
-    return picked.reshape(out)
+            return
+        for places, size in zip(np.nonzero(mask.numpy()), mask.shape):
+            self._place(as_tensor(places.astype(np.int64)), size, out)
+
+    def sliced(self, x: Tensor) -> Tensor:
+        picked = x if self.whole else apply(TABLE["slice"], (x, *self.starts), (tuple(self.take),))
+        return picked.reshape(self.shape)
 
 
-def _spelled_out(parts: tuple, missing: int) -> list:
+def _array(p: Any) -> Any:
+    """An index part with lists and arrays as tensors and 0-d whole numbers as ints."""
+    if isinstance(p, (bool, np.bool_)):
+        return as_tensor(bool(p))
+    if isinstance(p, (list, range)):
+        return as_tensor(np.asarray(list(p), None if len(p) else np.int64))
+    if isinstance(p, tuple):
+        return as_tensor(np.asarray(p))
+    if isinstance(p, np.ndarray) and p.ndim:
+        p = as_tensor(p)
+    if isinstance(p, Tensor) and p.dtype.rank == 2:
+        raise IndexError(f"an index holds integers or booleans, not {p.dtype.name}")
+    return p
+
+
+def _axes(p: Any) -> int:
+    """How many axes a part of an index speaks of."""
+    if p is None or p is Ellipsis:
+        return 0
+    return p.ndim if isinstance(p, Tensor) and p.dtype is bool_ else 1
+
+
+def _spelled_out(parts: list, missing: int) -> list:
     """The index with `...`, or its absence at the end, written as whole slices."""
     if sum(p is Ellipsis for p in parts) > 1:
         raise IndexError("an index has at most one ...")
@@ -67,18 +118,83 @@ def _spelled_out(parts: tuple, missing: int) -> list:
 
 
 def _position(p: Any, size: int, axis: int, shape: tuple) -> int:
-    if isinstance(p, Tensor) and p.data.spec.ndim == 0 and p.data.spec.dtype.rank == 1:
-        p = p.item()
-    if not hasattr(p, "__index__") or isinstance(p, bool):
-        raise TypeError(f"cannot index by {type(p).__name__}: want ints, slices, ... and None")
+    if not hasattr(p, "__index__"):
+        raise TypeError(f"cannot index by {type(p).__name__}: want ints, slices, arrays of ints or booleans, ... and None")
     i = p.__index__()
     if not -size <= i < size:
         raise IndexError(f"index {i} is out of range for axis {axis} of {shape}: want {-size} to {size - 1}")
     return i % size
 
 
+@method
+def __getitem__(self: Tensor, index: Any) -> Tensor:
+    picture = Picture(self.data.spec.shape, index)
+    picked = picture.sliced(self)
+    if not picture.places:
+        return picked
+    return apply(TABLE["index"], (picked, *picture.places), (tuple(picture.axes),))
+
+
+def _value(value: Any, like: Tensor) -> Any:
+    """What is to be written: a tensor of the right dtype, or a number."""
+    value = value if isinstance(value, Tensor) else as_operand(value)
+    if isinstance(value, Tensor):
+        return value.to(like.dtype)
+    if isinstance(value, float) and like.dtype.rank < 2:
+        return int(value)  # as PyTorch: cut off
+    return value
+
+
+def _without_ones(value: Any, ndim: int) -> Any:
+    """PyTorch lets a value have leading axes of size 1 that its place has not."""
+    while isinstance(value, Tensor) and value.ndim > ndim and value.shape[0] == 1:
+        value = value.reshape(value.shape[1:])
+    return value
+
+
+def put(x: Tensor, index: Any, value: Any, accumulate: bool = False) -> Tensor:
+    """`x` with `value` at `index`."""
+    value = _value(value, x)
+    mask = index[0] if isinstance(index, tuple) and len(index) == 1 else index
+    if isinstance(mask, (np.ndarray, list)):
+        mask = _array(mask)
+    if isinstance(mask, Tensor) and mask.dtype is bool_ and mask.shape == x.shape and not accumulate:
+        if not isinstance(value, Tensor) or value.ndim == 0:
+            return mask.pick(value, x)  # nothing need be read
+    picture = Picture(x.data.spec.shape, index)
+    if not picture.places:
+        value = _without_ones(value, len(picture.shape))
+        kept = tuple(n for n, _ in picture.take if n >= 0)
+        if isinstance(value, Tensor):
+            value = value.expand(picture.shape).reshape(kept) if picture.shape != kept else value
+        return apply(TABLE["slice_put"], (x, value, *picture.starts), (tuple(picture.take),))
+    picked = picture.sliced(x)
+    if isinstance(value, Tensor):
+        value = _without_ones(value, _ndim(picture, picked))
+    elif accumulate:
+        value = x.new_full((), value)
+    changed = apply(TABLE["index_put"], (picked, value, *picture.places), (tuple(picture.axes), accumulate))
+    if picture.whole:
+        return changed.reshape(x.shape)
+    kept = tuple(n for n, _ in picture.take if n >= 0)
+    return apply(TABLE["slice_put"], (x, changed.reshape(kept), *picture.starts), (tuple(picture.take),))
+
+
+def _ndim(picture: Picture, picked: Tensor) -> int:
+    return picked.ndim - len(picture.places) + max(p.ndim for p in picture.places)
+
+
+@method
+def __setitem__(self: Tensor, index: Any, value: Any) -> None:
+    assign(self, put(self, index, value))
+
+
 @both
-def narrow(self: Tensor, axis: int, start: int, length: int) -> Tensor:
+def narrow(self: Tensor, dim: int, start: Any, length: int) -> Tensor:
     """`length` elements of an axis, from `start` on."""
-    at = axis_of(axis, self.data.spec.ndim)
+    at = axis_of(dim, self.data.spec.ndim)
+    size = self.data.spec.shape[at]
+    start = int(start) + size if int(start) < 0 else int(start)
+    if not 0 <= start <= start + length <= size:
+        raise IndexError(f"no {length} elements from {start} on along axis {at} of {self.data.spec.shape}")
     return self[(slice(None),) * at + (slice(start, start + length),)]

@@ -9,7 +9,7 @@ from gt.client.apply import NUMBERS, apply, as_operand, binary, unary
 from gt.client.autograd import Tensor
 from gt.client.functions import both, method
 from gt.client.scope import is_grad_enabled
-from gt.ops.table import TABLE
+from gt.ops.table import TABLE, Row
 from gt.spec import dtype_of
 
 _T = Tensor
@@ -18,18 +18,25 @@ _T = Tensor
 def _operator(name: str, row_name: str) -> None:
     row = TABLE[row_name]
 
+    call = binary if row.grad is not None else _untaped
+
     def forward(self: Tensor, other: Any) -> Tensor:
-        return binary(row, self, other)
+        return call(row, self, other)
 
     def reflected(self: Tensor, other: Any) -> Tensor:
-        return binary(row, _like(other, self), self)
+        return call(row, _like(other, self), self)
 
     def in_place(self: Tensor, other: Any) -> Tensor:
-        return assign(self, binary(row, self, other))
+        return assign(self, call(row, self, other))
 
     for prefix, f in (("", forward), ("r", reflected), ("i", in_place)):
         setattr(_T, f"__{prefix}{name}__", f)
     setattr(_T, f"{row_name}_", in_place)
+
+
+def _untaped(row: Row, a: Tensor, b: Any) -> Tensor:
+    """An op of two that has no gradient: its result ends the tape."""
+    return apply(row, (a, b if isinstance(b, Tensor) else as_operand(b)))
 
 
 def _like(number: Any, tensor: Tensor) -> Tensor:
@@ -45,7 +52,12 @@ def _like(number: Any, tensor: Tensor) -> Tensor:
     return full((), number, dtype=tensor.dtype if kind.rank <= tensor.dtype.rank else kind)
 
 
-for _name, _row in dict(add="add", sub="sub", mul="mul", truediv="div", pow="pow", matmul="matmul").items():
+_OPERATORS = {
+    "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "pow", "matmul": "matmul",
+    "floordiv": "floor_divide", "mod": "remainder", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
+}  # fmt: skip
+for _name, _row in _OPERATORS.items():
     _operator(_name, _row)
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(_T, f"__{_name}__", lambda self, other, _row=TABLE[_name]: binary(_row, self, other))
@@ -53,6 +65,7 @@ _T.__hash__ = object.__hash__
 _T.__neg__ = lambda self: unary(TABLE["neg"], self)
 _T.__abs__ = lambda self: unary(TABLE["abs"], self)
 _T.__pos__ = lambda self: self
+_T.__invert__ = lambda self: apply(TABLE["bitwise_not"], (self,))
 
 _add, _mul = TABLE["add"], TABLE["mul"]
 # A number on the left of a commuting operator needs no tensor of its own.
@@ -67,9 +80,9 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     return binary(TABLE["matmul"], a, b)
 
 
-@both
-def where(condition: Tensor, a: Any, b: Any) -> Tensor:
-    """`a` where the condition holds, else `b`."""
+@method
+def pick(condition: Tensor, a: Any, b: Any) -> Tensor:
+    """`a` where this condition holds, else `b`."""
     return apply(TABLE["where"], (condition, *(o if isinstance(o, Tensor) else as_operand(o) for o in (a, b))))
 
 
@@ -77,12 +90,6 @@ def where(condition: Tensor, a: Any, b: Any) -> Tensor:
 def add_scaled(a: Tensor, b: Tensor, scale: float) -> Tensor:
     """`a + b * scale` in one pass."""
     return apply(TABLE["add_scaled"], (a, b, scale))
-
-
-@both
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`x @ weight.T + bias`."""
-    return apply(TABLE["linear"], (x, weight) if bias is None else (x, weight, bias))
 
 
 def assign(target: Tensor, value: Tensor) -> Tensor:

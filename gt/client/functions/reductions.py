@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gt.client.apply import apply
+from gt.client.apply import apply, unary
 from gt.client.autograd import Tensor
 from gt.client.functions import axis_spelling, both, method
 from gt.ops.rules import axes_of, axis_of
 from gt.ops.table import TABLE
+
+
+def axes_for(x: Tensor, axis: Any, dim: Any) -> tuple[int, ...]:
+    """The axes to reduce: all where none is named. A 0-d tensor has none, whatever is named."""
+    axes = axes_of(axis_spelling(axis, dim), x.data.spec.ndim)
+    return axes if x.data.spec.ndim else ()
 
 
 def _reduction(name: str) -> Any:
@@ -18,10 +24,7 @@ def _reduction(name: str) -> Any:
                dtype: Any = None) -> Tensor:  # fmt: skip
         if dtype is not None:
             x = x.to(dtype)
-        axes = axes_of(axis_spelling(axis, dim), x.data.spec.ndim)
-        if x.data.spec.ndim == 0:
-            axes = ()
-        return apply(row, (x,), (axes, bool(keepdims or keepdim)))
+        return apply(row, (x,), (axes_for(x, axis, dim), bool(keepdims or keepdim)))
 
     reduce.__name__ = reduce.__qualname__ = name
     reduce.__doc__ = f"`{name}` over all elements, or along an axis or several."
@@ -32,33 +35,83 @@ sum = _reduction("sum")
 mean = _reduction("mean")
 amax = _reduction("amax")
 amin = _reduction("amin")
+prod = _reduction("prod")
+any = _reduction("any")
+all = _reduction("all")
+logsumexp = _reduction("logsumexp")
+
+
+def _spread(name: str) -> Any:
+    row = TABLE[name]
+
+    def reduce(x: Tensor, axis: Any = None, unbiased: bool = True, keepdims: bool = False, *, dim: Any = None,
+               correction: Any = None, keepdim: bool = False, ddof: Any = None) -> Tensor:  # fmt: skip
+        if isinstance(axis, bool):  # PyTorch's var(unbiased)
+            axis, unbiased = None, axis
+        correction = ddof if ddof is not None else correction
+        by = int(unbiased) if correction is None else correction
+        return apply(row, (x, by), (axes_for(x, axis, dim), bool(keepdims or keepdim)))
+
+    reduce.__name__ = reduce.__qualname__ = name
+    reduce.__doc__ = f"`{name}` over all elements, or along an axis or several; divided by n - 1 unless told otherwise."
+    return both(reduce)
+
+
+var = _spread("var")
+std = _spread("std")
+
+
+@both
+def var_mean(x: Tensor, axis: Any = None, *, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Any:
+    axis = axis_spelling(axis, dim)
+    return var(x, axis, correction=correction, keepdim=keepdim), mean(x, axis, keepdim)
+
+
+@both
+def std_mean(x: Tensor, axis: Any = None, *, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Any:
+    axis = axis_spelling(axis, dim)
+    return std(x, axis, correction=correction, keepdim=keepdim), mean(x, axis, keepdim)
 
 
 class Extreme(NamedTuple):
-    """The largest or smallest values along an axis, and where they stand."""
+    """Values along an axis, and where they stand."""
 
     values: Tensor
     indices: Tensor
 
 
-def _extreme(name: str, values: Any, row: Any) -> Any:
+def _extreme(name: str, values: Any) -> Any:
+    row = TABLE[f"{name}_at"]
+
     def pick(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
         axis = axis_spelling(axis, dim)
         if isinstance(axis, Tensor):
             return getattr(x, f"{name}imum")(axis)
         if axis is None:
             return values(x)
-        keep = bool(keepdims or keepdim)
-        at = apply(row, (x,), ((axis_of(axis, x.data.spec.ndim),), keep))
-        return Extreme(values(x, axis, keep), at)
+        return Extreme(*apply(row, (x,), (axis_of(axis, x.data.spec.ndim), bool(keepdims or keepdim))))
 
     pick.__name__ = pick.__qualname__ = name
     pick.__doc__ = f"The {name}imum of all elements, or along an axis with the indices, as PyTorch has it."
     return both(pick)
 
 
-max = _extreme("max", amax, TABLE["argmax"])
-min = _extreme("min", amin, TABLE["argmin"])
+max = _extreme("max", amax)
+min = _extreme("min", amin)
+
+
+@both
+def median(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
+    """The middle one of all elements, the lower where there are two, or along an axis with the indices."""
+    axis = axis_spelling(axis, dim)
+    if axis is None:
+        return apply(TABLE["median"], (x.reshape(-1),), (0, False))[0]
+    return Extreme(*apply(TABLE["median"], (x,), (axis_of(axis, x.data.spec.ndim), bool(keepdims or keepdim))))
+
+
+@both
+def aminmax(x: Tensor, *, dim: Any = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    return amin(x, dim, keepdim), amax(x, dim, keepdim)
 
 
 def _arg(name: str) -> Any:
@@ -67,7 +120,7 @@ def _arg(name: str) -> Any:
     def pick(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Tensor:
         axis = axis_spelling(axis, dim)
         keep = bool(keepdims or keepdim)
-        if axis is None:
+        if axis is None or not x.data.spec.ndim:
             found = apply(row, (x.reshape(-1),), ((0,), False))
             return found.reshape((1,) * x.data.spec.ndim) if keep else found
         return apply(row, (x,), ((axis_of(axis, x.data.spec.ndim),), keep))
@@ -81,6 +134,41 @@ argmax = _arg("argmax")
 argmin = _arg("argmin")
 
 
+@both
+def count_nonzero(x: Tensor, axis: Any = None, *, dim: Any = None) -> Tensor:
+    return sum(x != 0, axis_spelling(axis, dim))
+
+
+@both
+def nansum(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Tensor:
+    return sum(unary(TABLE["isnan"], x).pick(0.0, x), axis_spelling(axis, dim), keepdims or keepdim)
+
+
+@both
+def nanmean(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Tensor:
+    axis, keep = axis_spelling(axis, dim), keepdims or keepdim
+    return nansum(x, axis, keep) / sum(x == x, axis, keep).to(x.dtype)
+
+
+_ORDERS = {None: 2.0, "fro": 2.0, "inf": float("inf"), "-inf": float("-inf")}
+
+
+@both
+def norm(x: Tensor, p: Any = "fro", axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
+         dtype: Any = None) -> Tensor:  # fmt: skip
+    """The length of all elements as one vector, or along an axis or several, of the order `p` (2)."""
+    if isinstance(p, str) and p not in _ORDERS:
+        raise ValueError(f"no norm {p!r}: known are fro, inf, -inf and numbers")
+    order = _ORDERS[p] if p is None or isinstance(p, str) else float(p)
+    x = x if dtype is None else x.to(dtype)
+    return apply(TABLE["norm"], (x,), (order, axes_for(x, axis, dim), bool(keepdims or keepdim)))
+
+
+@both
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    return norm(input - other, p)
+
+
 @method
 def sum_to(self: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The sum over the axes along which `shape` would be broadcast to this tensor."""
@@ -89,3 +177,6 @@ def sum_to(self: Tensor, shape: tuple[int, ...]) -> Tensor:
     axes = tuple(range(lead)) + tuple(lead + i for i, d in enumerate(shape) if d == 1 and have[lead + i] != 1)
     out = apply(TABLE["sum"], (self,), (axes, False)) if axes else self
     return out if out.data.spec.shape == shape else out.reshape(shape)
+
+
+Tensor.sum_to_size = lambda self, *size: sum_to(self, tuple(size[0]) if isinstance(size[0], (tuple, list)) else size)

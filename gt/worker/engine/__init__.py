@@ -17,6 +17,7 @@ class Engine(Protocol):
 
     name: str
     device: str
+    clock: Callable[[], float]
 
     def begin(self) -> None:
         """Called once in the thread that will run kernels, in a process of its own."""
@@ -24,6 +25,9 @@ class Engine(Protocol):
     def kernel(self, kind: Kind) -> Callable[..., Any]:
         """A callable of the kind's operands (arrays, and numbers where the kind has a type) that gives its output,
         or a tuple where it has several."""
+
+    def faster(self, program: Any) -> Any:
+        """A faster form of a trace (an object with `run(table, call) -> bool`, whether it ran, and `stats()`), or None."""
 
     def load(self, buffer: memoryview, spec: Spec, copy: bool) -> Array:
         """An array over these bytes; with `copy`, one that outlives them."""

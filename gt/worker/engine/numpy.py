@@ -73,6 +73,7 @@ XP = Namespace()
 class NumPyEngine:
     name = "numpy"
     device = "cpu"
+    clock = float
 
     def begin(self) -> None:
         pass
@@ -85,6 +86,9 @@ class NumPyEngine:
         if any(casts):
             run = partial(_wide, run, casts)
         return partial(_several if len(kind.outs) > 1 else _one, run, kind.outs if len(kind.outs) > 1 else kind.outs[0])
+
+    def faster(self, program: Any) -> None:
+        return None
 
     def load(self, buffer: memoryview, spec: Spec, copy: bool) -> np.ndarray:
         if spec.dtype is bfloat16:

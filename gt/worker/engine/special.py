@@ -57,9 +57,7 @@ def _split(a: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def erf(a: Any) -> np.ndarray:
     x, y, inner = _split(a)
-    return np.where(y <= 0.46875, inner, np.sign(x) * (1.0 - _tail(np.maximum(y, 0.46875)))) + np.where(
-        np.isnan(x), x, 0.0
-    )
+    return np.where(y <= 0.46875, inner, np.sign(x) * (1.0 - _tail(np.maximum(y, 0.46875)))) + np.where(np.isnan(x), x, 0.0)
 
 
 def erfc(a: Any) -> np.ndarray:

@@ -119,6 +119,11 @@ class Namespace:
         return torch.argmin(a, dim=axis, keepdim=keepdims)
 
 
+def _unlent(run: Callable[..., Any], a: torch.Tensor, *operands: Any) -> Any:
+    """A view of a buffer that a graph will write again is taken of a copy."""
+    return run(a.clone() if getattr(a, "lent", False) else a, *operands)
+
+
 class TorchEngine:
     name = "pytorch"
 
@@ -126,11 +131,17 @@ class TorchEngine:
         self.at = torch.device(device)
         self.device = device if self.at.type == "cpu" else f"{device} {torch.cuda.get_device_name(self.at)}"
         self.xp = Namespace(self.at)
+        self.clock: Callable[[], float] = float  # the shell gives a real one
 
     def begin(self) -> None:
         torch.inference_mode().__enter__()  # for good: nothing here ever asks PyTorch for a gradient
 
     def kernel(self, kind: Kind) -> Callable[..., Any]:
+        run = self.plain(kind)
+        return partial(_unlent, run) if kind.row.view and self.at.type == "cuda" else run
+
+    def plain(self, kind: Kind) -> Callable[..., Any]:
+        """A kernel whose result may share memory with its operand."""
         row = kind.row
         own = OWN.get(row.name)
         if own is None and row.pointwise and hasattr(torch, row.name):
@@ -138,9 +149,20 @@ class TorchEngine:
             if row.name not in NUMBERS or not isinstance(kind.ins[0], Spec):
                 own = self.tensors_only(own, kind)
         if own is None:
-            assert row.kernel is not None, f"{row} has no kernel of its own"
-            return partial(row.kernel, self.xp, **kind.settings)
+            return self.generic(kind)
         return partial(own, **kind.settings) if kind.settings else own
+
+    def generic(self, kind: Kind) -> Callable[..., Any]:
+        """The row's own kernel, which takes 0-d tensors where numbers stand."""
+        assert kind.row.kernel is not None, f"{kind.row} has no kernel of its own"
+        return partial(kind.row.kernel, self.xp, **kind.settings)
+
+    def faster(self, program: Any) -> Any:
+        if self.at.type == "cuda" and os.environ.get("GT_CUDA_GRAPHS", "1") != "0":
+            from gt.worker.engine.graph import Graph
+
+            return Graph(program, self)
+        return None
 
     def tensors_only(self, function: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
         """A function that takes no numbers, or none first: they become 0-d tensors of the dtype computed in."""
@@ -158,6 +180,8 @@ class TorchEngine:
     def load(self, buffer: memoryview, spec: Spec, copy: bool) -> torch.Tensor:
         if spec.numel == 0:
             return torch.empty(spec.shape, dtype=TORCH[spec.dtype], device=self.at)
+        if memoryview(buffer).readonly:
+            buffer, copy = memoryview(bytearray(buffer)), False  # PyTorch knows no read-only memory
         host = torch.frombuffer(buffer, dtype=TORCH[spec.dtype], count=spec.numel).reshape(spec.shape)
         if self.at.type != "cpu":
             return host.to(self.at)

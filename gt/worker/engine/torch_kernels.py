@@ -147,9 +147,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "median": _with_places(torch.median),
     "cumsum": lambda a, *, axis: torch.cumsum(a, axis),
     "cumprod": lambda a, *, axis: torch.cumprod(a, axis),
-    "searchsorted": lambda edges, values, *, right: torch.searchsorted(
-        edges.contiguous(), values.contiguous(), right=right
-    ),
+    "searchsorted": lambda edges, values, *, right: torch.searchsorted(edges.contiguous(), values.contiguous(), right=right),
     "gather": lambda a, index, *, axis: torch.gather(a, axis, index),
     "gather_grad": _gather_grad,
     "scatter": lambda a, index, source, *, axis: torch.scatter(a, axis, index, source),
@@ -161,9 +159,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "index_grad": _index_grad,
     "index_put": _index_put,
     "embedding": lambda w, index, *, padding: aten.embedding(w, index),
-    "embedding_grad": lambda g, index, *, shape, padding: aten.embedding_dense_backward(
-        g, index, shape[0], padding, False
-    ),
+    "embedding_grad": lambda g, index, *, shape, padding: aten.embedding_dense_backward(g, index, shape[0], padding, False),
     "softmax": lambda a, *, axis: aten._softmax(a, axis, False),
     "softmax_grad": lambda g, y, *, axis: aten._softmax_backward_data(g, y, axis, y.dtype),
     "log_softmax": lambda a, *, axis: aten._log_softmax(a, axis, False),

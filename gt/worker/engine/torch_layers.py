@@ -110,9 +110,7 @@ def conv(a: Array, w: Array, *bias: Array, stride: Any, padding: Any, dilation: 
     return aten.convolution(a, w, bias[0] if bias else None, stride, padding, dilation, False, zero, groups)
 
 
-def conv_transpose(
-    a: Array, w: Array, *bias: Array, size: Any, stride: Any, padding: Any, dilation: Any, groups: int
-) -> Array:
+def conv_transpose(a: Array, w: Array, *bias: Array, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
     zero = [0] * len(stride)
     like = torch.empty((), dtype=a.dtype, device=a.device).expand(a.shape[0], w.shape[1] * groups, *size)
     fits = all(
@@ -125,18 +123,14 @@ def conv_transpose(
             for d, k, s, p, e, n in zip(size, w.shape[2:], stride, padding, dilation, a.shape[2:])
         ]
         return aten.convolution(a, w, bias[0] if bias else None, stride, padding, dilation, True, extra, groups)
-    y = aten.convolution_backward(
-        a, like, w, None, stride, padding, dilation, False, zero, groups, [True, False, False]
-    )[0]
+    y = aten.convolution_backward(a, like, w, None, stride, padding, dilation, False, zero, groups, [True, False, False])[0]
     return y + bias[0].reshape(1, -1, *[1] * len(stride)) if bias else y
 
 
 def conv_weight_grad(g: Array, a: Array, *, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
     zero = [0] * len(stride)
     like = torch.empty((), dtype=a.dtype, device=a.device).expand(g.shape[1], a.shape[1] // groups, *size)
-    return aten.convolution_backward(
-        g, a, like, None, stride, padding, dilation, False, zero, groups, [False, True, False]
-    )[1]
+    return aten.convolution_backward(g, a, like, None, stride, padding, dilation, False, zero, groups, [False, True, False])[1]
 
 
 def max_pool(a: Array, *, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> tuple[Array, Array]:

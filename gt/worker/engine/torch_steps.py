@@ -46,9 +46,7 @@ def attention(q: Array, k: Array, v: Array, scale: float, *mask: Array, causal: 
     k, v = _repeated(q, k), _repeated(q, v)
     if _fused(q, k, v):
         q, k, v = map(_packed, (q, k, v))
-        return aten._scaled_dot_product_flash_attention_for_cpu(
-            q, k, v, 0.0, causal, attn_mask=_bias(q, k, mask), scale=scale
-        )
+        return aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, attn_mask=_bias(q, k, mask), scale=scale)
     wide = torch.float32 if q.dtype.itemsize == 2 else q.dtype
     s = _scores(q, k, scale, mask, causal).to(wide)
     lse = torch.logsumexp(s, -1)

@@ -1,0 +1,97 @@
+"""What the dtypes are like, and what they become together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gt.client.autograd import Tensor
+from gt.client.functions import FUNCTIONS, function
+from gt.ops.rules import promote
+from gt.spec import DType, bfloat16, dtype_of, float16, float32, float64
+
+
+@dataclass(frozen=True, slots=True)
+class FInfo:
+    """The ends and the precision of a floating-point dtype."""
+
+    dtype: DType
+    bits: int
+    max: float
+    eps: float
+    tiny: float
+
+    @property
+    def min(self) -> float:
+        return -self.max
+
+    @property
+    def smallest_normal(self) -> float:
+        return self.tiny
+
+    @property
+    def resolution(self) -> float:
+        return {float16: 1e-3, bfloat16: 1e-2, float32: 1e-6, float64: 1e-15}[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class IInfo:
+    """The ends of a whole-number dtype."""
+
+    dtype: DType
+    bits: int
+    min: int
+    max: int
+
+
+_EXPONENTS = {float16: (16, 10), bfloat16: (128, 7), float32: (128, 23), float64: (1024, 52)}  # and bits of the fraction
+
+
+@function
+def finfo(dtype: Any = float32) -> FInfo:
+    """The ends and precision of a floating-point dtype.
+
+    >>> gt.finfo(gt.float16).max
+    65504.0
+    """
+    kind = dtype_of(dtype)
+    if kind.rank != 2:
+        raise TypeError(f"finfo is for floating-point dtypes, not {kind.name}: use iinfo")
+    top, fraction = _EXPONENTS[kind]
+    largest = (2.0 - 2.0**-fraction) * 2.0 ** (top - 1)
+    return FInfo(kind, kind.size * 8, largest, 2.0**-fraction, 2.0 ** (2 - top))
+
+
+@function
+def iinfo(dtype: Any) -> IInfo:
+    """The ends of a whole-number dtype."""
+    kind = dtype_of(dtype)
+    if kind.rank != 1:
+        raise TypeError(f"iinfo is for whole-number dtypes, not {kind.name}: use finfo")
+    bits = kind.size * 8
+    return IInfo(kind, bits, -(2 ** (bits - 1)) if kind.is_signed else 0, 2 ** (bits - kind.is_signed) - 1)
+
+
+@function
+def result_type(a: Any, b: Any) -> DType:
+    """The dtype of an op on these two."""
+    return promote(*(x.data.spec if isinstance(x, Tensor) else type(x) for x in (a, b)))
+
+
+@function
+def can_cast(from_: Any, to: Any) -> bool:
+    """Whether a value may be written into this dtype: not into a lower kind."""
+    return dtype_of(from_).rank <= dtype_of(to).rank
+
+
+@function
+def is_tensor(x: Any) -> bool:
+    return isinstance(x, Tensor)
+
+
+@function
+def is_floating_point(x: Tensor) -> bool:
+    return x.data.spec.dtype.rank == 2
+
+
+FUNCTIONS["get_default_dtype"] = lambda: float32

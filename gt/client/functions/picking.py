@@ -1,0 +1,155 @@
+"""Elements by their places: gather, scatter and their kin. Where a number of elements depends on values (nonzero,
+masked_select), the values are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gt.client.apply import apply
+from gt.client.autograd import Tensor
+from gt.client.functions import as_tensor, both, function, method
+from gt.client.functions.operators import assign
+from gt.client.functions.pointwise import operand
+from gt.ops.rules import axis_of, broadcast
+from gt.ops.table import TABLE
+from gt.spec import bool_, int64
+
+
+@both
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    """Along an axis, the elements at these places: `out[i][j] = input[i][index[i][j]]` for dim 1."""
+    return apply(TABLE["gather"], (input, index), (axis_of(dim, input.ndim),))
+
+
+@both
+def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, value: Any = None, *, reduce: str | None = None) -> Tensor:
+    """With these values at these places along an axis."""
+    source = operand(src if value is None else value)
+    if reduce == "add":
+        source = source if isinstance(source, Tensor) else input.new_full(index.shape, source)
+        return scatter_add(input, dim, index, source)
+    if reduce is not None:
+        raise ValueError(f"scatter has no reduce {reduce!r}: known are None, 'add'")
+    return apply(TABLE["scatter"], (input, index, source), (axis_of(dim, input.ndim),))
+
+
+@both
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """With these values added at these places along an axis."""
+    return apply(TABLE["scatter_add"], (input, index, src), (axis_of(dim, input.ndim),))
+
+
+@both
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """`gather`, with the other axes broadcast."""
+    if dim is None:
+        return gather(input.reshape(-1), 0, indices.reshape(-1))
+    at = axis_of(dim, input.ndim)
+    rest = broadcast(_but(input.shape, at), _but(indices.shape, at))
+    lead, tail = rest[:at], rest[at:]
+    have, want = (*lead, input.shape[at], *tail), (*lead, indices.shape[at], *tail)
+    return gather(input.expand(have), at, indices.expand(want))
+
+
+def _but(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return shape[:axis] + shape[axis + 1 :]
+
+
+@both
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The slices along an axis at these places."""
+    return apply(TABLE["index_select"], (input, index), (axis_of(dim, input.ndim),))
+
+
+@both
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+    """With these slices added at these places along an axis."""
+    return apply(TABLE["index_add"], (input, index, source, alpha), (axis_of(dim, input.ndim),))
+
+
+@both
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """With these slices at these places along an axis."""
+    at = axis_of(dim, input.ndim)
+    return apply(TABLE["index_put"], (input, source, index.to(int64)), ((at,), False))
+
+
+@both
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """With one value in the slices at these places along an axis."""
+    at = axis_of(dim, input.ndim)
+    value = value.to(input.dtype) if isinstance(value, Tensor) else operand(value)
+    return apply(TABLE["index_put"], (input, value, index.to(int64)), ((at,), False))
+
+
+@both
+def index_put(input: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """With these values at the places that arrays, one for each of the first axes, name together."""
+    from gt.client.functions.indexing import put
+
+    return put(input, tuple(indices), values, accumulate)
+
+
+@both
+def take(input: Tensor, index: Tensor) -> Tensor:
+    """The elements at these places among all, row by row."""
+    return apply(TABLE["index"], (input.reshape(-1), index), ((0,),))
+
+
+@both
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+    """The elements where the mask holds, in a row. The mask is read, since it decides how many there are."""
+    if mask.dtype is not bool_:
+        raise TypeError(f"masked_select wants a mask of booleans, not {mask.dtype.name}")
+    shape = broadcast(input.shape, mask.shape)
+    return input.expand(shape)[mask.expand(shape)]
+
+
+@both
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """With the first elements of `source`, in a row, where the mask holds. The mask is read."""
+    mask = mask.expand(input.shape)
+    places = np.flatnonzero(mask.numpy())
+    flat = apply(TABLE["index_put"], (input.reshape(-1), source.reshape(-1)[: len(places)], as_tensor(places)), ((0,), False))
+    return flat.reshape(input.shape)
+
+
+@both
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+    """The places of elements that are not zero. They are read, since they decide how many there are."""
+    places = np.nonzero(np.atleast_1d(input.numpy()))
+    if as_tuple:
+        return tuple(as_tensor(p.astype(np.int64)) for p in places)
+    found = np.stack(places, axis=1).astype(np.int64) if input.ndim else np.zeros((len(places[0]), 0), np.int64)
+    return as_tensor(found)
+
+
+@both
+def argwhere(input: Tensor) -> Tensor:
+    return nonzero(input)
+
+
+@function
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """1 at each number's place, 0 elsewhere, along an axis more. Without a number of classes the largest is read."""
+    if tensor.dtype is not int64:
+        raise TypeError(f"one_hot wants int64 class numbers, not {tensor.dtype.name}")
+    from gt.client.functions.creation import arange
+
+    n = int(tensor.amax().item()) + 1 if num_classes == -1 else num_classes
+    return (tensor.unsqueeze(-1) == arange(n)).to(int64)
+
+
+def _in_place(name: str, f: Any) -> None:
+    def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
+        return assign(self, f(self, *args, **settings))
+
+    change.__name__ = change.__qualname__ = f"{name}_"
+    change.__doc__ = f"`{name}`, into this variable."
+    method(change)
+
+
+for _f in (scatter, scatter_add, index_add, index_copy, index_fill, index_put, masked_scatter):
+    _in_place(_f.__name__, _f)

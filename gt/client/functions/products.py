@@ -1,0 +1,198 @@
+"""Sums of products: matrices, vectors, einsum."""
+
+from __future__ import annotations
+
+from string import ascii_letters
+from typing import Any
+
+from gt.client.apply import apply
+from gt.client.autograd import Tensor
+from gt.client.functions import alias, both, function
+from gt.ops.rules import axis_of, broadcast
+from gt.ops.table import TABLE
+
+
+def _ranks(name: str, a: Tensor, b: Tensor, m: int, n: int) -> None:
+    if a.ndim != m or b.ndim != n:
+        raise ValueError(f"{name} wants {m} and {n} dimensions, not {a.shape} and {b.shape}")
+
+
+@both
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
+    """The product of two matrices."""
+    _ranks("mm", input, mat2, 2, 2)
+    return input @ mat2
+
+
+@both
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """The products of two batches of matrices."""
+    _ranks("bmm", input, mat2, 3, 3)
+    if input.shape[0] != mat2.shape[0]:
+        raise ValueError(f"bmm wants batches of one size, not {input.shape} and {mat2.shape}")
+    return input @ mat2
+
+
+@both
+def mv(input: Tensor, vec: Tensor) -> Tensor:
+    """A matrix by a vector."""
+    _ranks("mv", input, vec, 2, 1)
+    return input @ vec
+
+
+@both
+def dot(input: Tensor, other: Tensor) -> Tensor:
+    """The product of two vectors."""
+    _ranks("dot", input, other, 1, 1)
+    return input @ other
+
+
+alias("vdot", dot)
+
+
+@both
+def inner(input: Tensor, other: Tensor) -> Tensor:
+    """Products summed over the last axis of both."""
+    return input * other if not input.ndim or not other.ndim else tensordot(input, other, ([-1], [-1]))
+
+
+@both
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
+    """Every element of one vector by every one of another."""
+    _ranks("outer", input, vec2, 1, 1)
+    return input.unsqueeze(-1) * vec2
+
+
+alias("ger", outer)
+
+
+@both
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """`beta * input + alpha * (mat1 @ mat2)`."""
+    _ranks("addmm", mat1, mat2, 2, 2)
+    return apply(TABLE["addmm"], (input, mat1, mat2, beta, alpha))
+
+
+@both
+def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """`beta * input + alpha * (batch1 @ batch2)`."""
+    _ranks("baddbmm", batch1, batch2, 3, 3)
+    return apply(TABLE["addmm"], (input, batch1, batch2, beta, alpha))
+
+
+@both
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    return mv(mat, vec) * alpha + input * beta
+
+
+@both
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    return outer(vec1, vec2) * alpha + input * beta
+
+
+@both
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`x @ weight.T + bias`."""
+    return apply(TABLE["linear"], (x, weight) if bias is None else (x, weight, bias))
+
+
+@function
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+    """Products summed over the last axes of `a` and the first of `b`, or over the axes listed for each."""
+    if isinstance(dims, int):
+        left, right = list(range(a.ndim - dims, a.ndim)), list(range(dims))
+    else:
+        left, right = ([d] if isinstance(d, int) else list(d) for d in dims)
+        left, right = [axis_of(i, a.ndim) for i in left], [axis_of(i, b.ndim) for i in right]
+    if [a.shape[i] for i in left] != [b.shape[j] for j in right]:
+        raise ValueError(f"cannot sum over axes {left} of {a.shape} with {right} of {b.shape}: sizes differ")
+    keep_a, keep_b = ([i for i in range(t.ndim) if i not in axes] for t, axes in ((a, left), (b, right)))
+    n = 1
+    for i in left:
+        n *= a.shape[i]
+    rows = a.permute((*keep_a, *left)).reshape((-1, n) if n else (_count(a, keep_a), 0))
+    columns = b.permute((*right, *keep_b)).reshape((n, -1) if n else (0, _count(b, keep_b)))
+    return (rows @ columns).reshape(tuple(a.shape[i] for i in keep_a) + tuple(b.shape[i] for i in keep_b))
+
+
+def _count(t: Tensor, axes: list[int]) -> int:
+    n = 1
+    for i in axes:
+        n *= t.shape[i]
+    return n
+
+
+@both
+def kron(input: Tensor, other: Tensor) -> Tensor:
+    """Every element of one by the whole of the other."""
+    n = max(input.ndim, other.ndim)
+    a = input.reshape((1,) * (n - input.ndim) + input.shape)
+    b = other.reshape((1,) * (n - other.ndim) + other.shape)
+    wide = a.reshape([d for e in a.shape for d in (e, 1)]) * b.reshape([d for e in b.shape for d in (1, e)])
+    return wide.reshape([d * e for d, e in zip(a.shape, b.shape)])
+
+
+@function
+def einsum(equation: str, *operands: Any) -> Tensor:
+    """Products summed as letters say: `gt.einsum("ij,jk->ik", a, b)`."""
+    tensors = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else list(operands)
+    text = equation.replace(" ", "")
+    left, arrow, out = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(tensors):
+        raise ValueError(f"einsum {equation!r} wants {len(terms)} tensors, not {len(tensors)}")
+    terms, out, tensors = _without_dots(terms, out if arrow else None, tensors)
+    for i, term in enumerate(terms):
+        while len(set(term)) < len(term):  # a letter twice in one term is its diagonal
+            letter = next(c for c in term if term.count(c) > 1)
+            first = term.index(letter)
+            second = term.index(letter, first + 1)
+            tensors[i] = tensors[i].diagonal(0, first, second)
+            term = term[:first] + term[first + 1 : second] + term[second + 1 :] + letter
+        terms[i] = term
+    return apply(TABLE["einsum"], tuple(tensors), (",".join(terms) + "->" + out,))
+
+
+def _without_dots(terms: list[str], out: str | None, tensors: list[Tensor]) -> tuple[list[str], str, list[Tensor]]:
+    """Letters for `...`, aligned at the end and broadcast, and the result's letters where none are given."""
+    used = set("".join(terms)) | set(out or "")
+    spare = [c for c in ascii_letters if c not in used]
+    shapes = []
+    for term, t in zip(terms, tensors):
+        if "..." in term:
+            at, n = term.index("..."), t.ndim - len(term) + 3
+            shapes.append(t.shape[at : at + n])
+    whole = broadcast(*shapes) if shapes else ()
+    dots = "".join(spare[: len(whole)])
+    fresh = []
+    for i, (term, t) in enumerate(zip(terms, tensors)):
+        if "..." in term:
+            at, n = term.index("..."), t.ndim - len(term) + 3
+            shape = (*t.shape[:at], *whole[len(whole) - n :], *t.shape[at + n :])
+            tensors[i] = t.expand(shape)
+            term = term.replace("...", dots[len(dots) - n :])
+        fresh.append(term)
+    if out is None:
+        letters = "".join(fresh)
+        out = dots + "".join(sorted(c for c in set(letters) if letters.count(c) == 1 and c not in dots))
+    return fresh, out.replace("...", dots), tensors
+
+
+@both
+def cross(input: Tensor, other: Tensor, dim: int = -1) -> Tensor:
+    """The vector at right angles to both, along an axis of three."""
+    a = [input.select(dim, i) for i in range(3)]
+    b = [other.select(dim, i) for i in range(3)]
+    from gt.client.functions.shapes import stack
+
+    return stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]], dim)
+
+
+@function
+def chain_matmul(*matrices: Tensor) -> Tensor:
+    found = matrices[0]
+    for m in matrices[1:]:
+        found = found @ m
+    return found
+
+

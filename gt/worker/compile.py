@@ -1,0 +1,107 @@
+"""From a kind or a trace to a callable. A trace becomes one Python function of resolved kernels over local variables; an
+engine may give a faster form of it, which then takes its place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from gt.ops import Kind
+from gt.transport.messages import FREE, TraceDef
+from gt.worker.engine import Engine
+
+TRACE = 3  # the form of a trace
+
+
+class Ready:
+    """A kind resolved to a kernel. `form` is how it is called: 1 or 2 tensors in and one out, or 0 for any other way."""
+
+    __slots__ = ("run", "form", "kind", "outs", "tensors", "ops", "dies")
+
+    def __init__(self, kind: Kind, run: Callable) -> None:
+        self.run, self.kind, self.outs, self.dies = run, kind, len(kind.outs), ()
+        self.tensors = tuple(1 + self.outs + i for i in kind.tensors)
+        plain = self.outs == 1 and len(kind.tensors) == len(kind.ins)
+        self.form = len(kind.ins) if plain and len(kind.ins) in (1, 2) else 0
+        self.ops = {kind.row.name: 1}
+
+    def stats(self) -> dict[str, float]:
+        return {}
+
+
+def trace_kinds(trace: TraceDef) -> set[int]:
+    return {int(ins[0]) for ins in trace.body if ins[0] != FREE}
+
+
+class Program:
+    """A trace on this worker: its straight-line function, and, once it is hot, whatever faster form the engine has."""
+
+    def __init__(self, trace: TraceDef, kinds: dict[int, Ready], engine: Engine) -> None:
+        self.trace, self.kinds, self.engine = trace, kinds, engine
+        self.outs, self.inputs = len(trace.outs), trace.inputs
+        self.tensors = tuple(range(1 + self.outs, 1 + self.outs + self.inputs))
+        self.dies = tuple(1 + self.outs + i for i in trace.dies)
+        self.ops = Counter(kinds[int(ins[0])].kind.row.name for ins in trace.body if ins[0] != FREE)
+        self.length = sum(self.ops.values())
+        self.kind = f"a trace of {self.length} ops"
+        self.function = straight_line(trace, {n: r.run for n, r in kinds.items()}, kinds)
+        self.calls = 0
+        self.faster: Any = engine.faster(self)
+        self.failed: str = ""  # why there is no faster form, where one was tried
+
+    def run(self, table: dict[int, Any], ins: tuple) -> None:
+        """A call: inputs from the table, results into it."""
+        self.calls += 1
+        if self.faster is not None and self.faster.run(table, ins):
+            return
+        outs = self.outs
+        split = 1 + outs + self.inputs
+        arrays = [table[i] for i in ins[1 + outs : split]]
+        for i in self.dies:
+            del table[ins[i]]
+        made = self.function(arrays, *ins[split:])
+        for i, array in enumerate(made):
+            table[ins[1 + i]] = array
+
+    def give_up(self, why: str) -> None:
+        """There will be no faster form; the reason is shown with the statistics."""
+        self.faster, self.failed = None, why
+
+    def stats(self) -> dict[str, float]:
+        own = {"traces": 1, "calls": self.calls, "launches_saved": self.calls * (self.length - 1)}
+        if self.failed:
+            own["fallbacks"] = 1
+            own[f"fallback: {self.failed}"] = 1
+        return {**own, **(self.faster.stats() if self.faster is not None else {})}
+
+
+def straight_line(trace: TraceDef, kernels: dict[int, Callable], kinds: dict[int, Ready]) -> Callable[..., tuple]:
+    """`f(inputs, *numbers) -> results`: a line for each instruction, kernels and numbers bound as globals."""
+    holes = {at: f"h{i}" for i, at in enumerate(trace.holes)}
+    names: dict[str, Any] = {}
+    lines = [f"def program(inputs{''.join(', ' + h for h in holes.values())}):"]
+    if trace.inputs:
+        lines.append(f"    {''.join(f'r{i + 1}, ' for i in range(trace.inputs))}= inputs")
+        lines.append("    del inputs[:]")
+    for index, ins in enumerate(trace.body):
+        if ins[0] == FREE:
+            lines.append(f"    del r{ins[1]}")
+            continue
+        ready = kinds[int(ins[0])]
+        kernel = f"k{ins[0]}"
+        names[kernel] = kernels[int(ins[0])]
+        operands = []
+        for i in range(1 + ready.outs, len(ins)):
+            if i in ready.tensors:
+                operands.append(f"r{ins[i]}")
+            elif (index, i) in holes:
+                operands.append(holes[index, i])
+            else:
+                names[f"c{index}_{i}"] = ins[i]
+                operands.append(f"c{index}_{i}")
+        results = ", ".join(f"r{r}" for r in ins[1 : 1 + ready.outs])
+        lines.append(f"    {results} = {kernel}({', '.join(operands)})")
+    lines.append(f"    return ({''.join(f'r{r}, ' for r in trace.outs)})")
+    exec(compile("\n".join(lines), f"<trace {trace.number}>", "exec"), names)
+    return names["program"]

@@ -1,0 +1,186 @@
+"""Traces as CUDA graphs. A graph has buffers for its inputs and results. An input that ends with the call and comes back as a
+result of the one before (a parameter, an optimizer's state) is updated where it lies; others are copied in only when they are
+not already there. A result that someone still holds when the graph is to run again is copied away first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gt.spec import Spec
+
+HOT = 3  # calls watched before a trace is captured
+TRIES = 3  # captures anew, where inputs turn out to vary
+
+
+class Graph:
+    def __init__(self, program: Any, engine: Any) -> None:
+        self.program, self.engine = program, engine
+        self.calls = self.captures = self.runs = 0
+        self.seconds = 0.0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.seen: list[Any] = []  # the arrays of the call before
+        self.fixed = [True] * program.inputs  # inputs that were the same array each time
+        self.links: dict[int, int] = {}  # input <- result of the call before
+        self.before: dict[int, int] = {}  # id -> result, of the call before
+        self.function: Callable[..., tuple] | None = None
+        self.numbers: tuple = ()
+        self.lent: list[int | None] = [None] * program.outs
+
+    def run(self, table: dict[int, Any], ins: tuple) -> bool:
+        """Whether the graph ran; else the call is the straight-line function's."""
+        program, outs = self.program, self.program.outs
+        split = 1 + outs + program.inputs
+        ids, numbers = ins[1 + outs : split], ins[split:]
+        if self.graph is None:
+            self._watch(table, ids, ins[1 : 1 + outs])
+            self.calls += 1
+            if self.calls <= HOT:
+                return False
+            try:
+                self._capture([table[i] for i in ids], numbers)
+            except RuntimeError as refused:  # CUDA's way of saying that an op cannot be captured
+                program.give_up(f"not captured: {str(refused).splitlines()[0][:120]}")
+                return False
+        self._replay(table, ins, ids, numbers)
+        return True
+
+    def _watch(self, table: dict[int, Any], ids: tuple, outs: tuple) -> None:
+        """Which inputs stay the same array, and which are results of the call before."""
+        arrays = [table[i] for i in ids]
+        if self.seen:
+            self.fixed = [f and a is b for f, a, b in zip(self.fixed, arrays, self.seen)]
+            self.links = {i: self.before[id] for i, id in enumerate(ids) if id in self.before}
+        self.seen = arrays if self.calls < HOT else []
+        self.before = {id: j for j, id in enumerate(outs)}
+
+    def _capture(self, arrays: list[torch.Tensor], numbers: tuple) -> None:
+        began = self.engine.clock()
+        self.captures += 1
+        program = self.program
+        dies = set(program.trace.dies)
+        self.fixed = [f and i not in dies for i, f in enumerate(self.fixed)]
+        self.statics = [a if f else _buffer(a) for a, f in zip(arrays, self.fixed)]
+        self._give_numbers(numbers)
+        function = self._function()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            function(list(self.statics), *self.holes)  # libraries set themselves up outside the capture
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+            made = list(function(list(self.statics), *self.holes))
+            self.results = self._settle(made)
+        for buffer in self.results:
+            buffer.lent = True
+        self.graph = graph
+        self.lent = [None] * program.outs
+        self.seconds += self.engine.clock() - began
+
+    def _function(self) -> Callable[..., tuple]:
+        """The trace over kernels that can be captured: where a number is a hole, it is a tensor on the device."""
+        from gt.worker.compile import straight_line
+
+        program, engine = self.program, self.engine
+        open_kinds = {int(program.trace.body[index][0]) for index, _ in program.trace.holes}
+        kernels = {n: _cast(engine.generic(r.kind), r.kind.outs) if n in open_kinds else engine.plain(r.kind)
+                   for n, r in program.kinds.items()}  # fmt: skip
+        return straight_line(program.trace, kernels, program.kinds)
+
+    def _settle(self, made: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Where each result is to lie: in the buffer of the input it comes back as, or where it was made."""
+        owned = {s.untyped_storage().data_ptr() for s in self.statics}
+        made = [m.clone() if m.untyped_storage().data_ptr() in owned or not m.is_contiguous() else m for m in made]
+        sources, targets = [], []
+        for i, j in self.links.items():
+            buffer = self.statics[i]
+            if not self.fixed[i] and buffer.shape == made[j].shape and buffer.dtype == made[j].dtype:
+                sources.append(made[j])
+                targets.append(buffer)
+                made[j] = buffer
+        if targets:
+            torch._foreach_copy_(targets, sources)
+        return made
+
+    def _give_numbers(self, numbers: tuple) -> None:
+        """The holes' numbers, into tensors that the graph reads."""
+        if not self.numbers:
+            at = self.engine.at
+            self.holes = [
+                torch.tensor(n, dtype=torch.float64 if isinstance(n, float) else torch.int64, device=at) for n in numbers
+            ]
+        else:
+            for hole, new, old in zip(self.holes, numbers, self.numbers):
+                if new != old:
+                    hole.fill_(new)
+        self.numbers = numbers
+
+    def _replay(self, table: dict[int, Any], ins: tuple, ids: tuple, numbers: tuple) -> None:
+        program, statics = self.program, self.statics
+        arrays = [table[i] for i in ids]
+        for i, (a, buffer) in enumerate(zip(arrays, statics)):
+            if a is not buffer and self.fixed[i]:
+                self._vary(i, arrays, table, numbers)
+                statics = self.statics
+                break
+        for i in program.dies:
+            del table[ins[i]]
+        for j, id in enumerate(self.lent):
+            if id is not None and table.get(id) is self.results[j]:
+                kept = self.results[j].clone()
+                table[id] = kept
+                arrays = [kept if x == id else a for x, a in zip(ids, arrays)]
+        sources, targets = [], []
+        for a, buffer in zip(arrays, statics):
+            if a is not buffer:
+                sources.append(a)
+                targets.append(buffer)
+        if targets:
+            torch._foreach_copy_(targets, sources)
+        if numbers != self.numbers:
+            self._give_numbers(numbers)
+        assert self.graph is not None
+        self.graph.replay()
+        self.runs += 1
+        for j, result in enumerate(self.results):
+            id = ins[1 + j]
+            table[id] = result
+            self.lent[j] = id
+
+    def _vary(self, input: int, arrays: list[torch.Tensor], table: dict[int, Any], numbers: tuple) -> None:
+        """An input that was always the same is another one: capture anew, with a buffer of its own."""
+        for j, id in enumerate(self.lent):
+            if id is not None and table.get(id) is self.results[j]:
+                table[id] = kept = self.results[j].clone()
+                arrays[:] = [kept if a is self.results[j] else a for a in arrays]
+        self.fixed[input] = False
+        if self.captures >= TRIES:
+            self.fixed = [False] * len(self.fixed)
+        self.numbers = ()
+        self._capture(arrays, numbers)
+
+    def stats(self) -> dict[str, float]:
+        return {"graph_captures": self.captures, "compiled_calls": self.runs, "compile_seconds": self.seconds}
+
+
+def _buffer(a: torch.Tensor) -> torch.Tensor:
+    """A buffer holding this value, densely."""
+    copy = a.clone(memory_format=torch.contiguous_format)
+    copy.lent = True  # type: ignore[attr-defined]
+    return copy
+
+
+def _cast(run: Callable[..., Any], outs: tuple[Spec, ...]) -> Callable[..., Any]:
+    """A kernel whose numbers are tensors, its results in the dtypes the numbers would have given."""
+    from gt.worker.engine.torch import TORCH
+
+    def kernel(*operands: Any) -> Any:
+        made = run(*operands)
+        if len(outs) == 1:
+            return made.to(TORCH[outs[0].dtype])
+        return tuple(m.to(TORCH[s.dtype]) for m, s in zip(made, outs))
+
+    return kernel

@@ -1,0 +1,341 @@
+"""The dispatcher's decisions, as conversations. Its invariants are checked after every message."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Talk
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gt.dispatcher.core import Dispatcher
+from gt.spec import float32
+from gt.transport.messages import (
+    FREE,
+    VERSION,
+    Ack,
+    Answer,
+    Arrived,
+    Ask,
+    Batch,
+    Bye,
+    Configure,
+    Done,
+    Drop,
+    Failed,
+    Fetch,
+    Hello,
+    Join,
+    KindDef,
+    Mail,
+    Peer,
+    Peers,
+    Run,
+    Upload,
+    Welcome,
+)  # fmt: skip
+
+F = float32.code
+PAIR = (F, 2, 2)
+FULL = KindDef(1, "full", ((-3,),), ((2, 2), F))
+ADD = KindDef(2, "add", (PAIR, PAIR), ())
+LOAD = KindDef(3, "load", ((-2,), (-2,), (-2,)), ((2, 2), F))
+W0, W1 = Peer(0, "w0", "at-w0", "here"), Peer(1, "w1", "at-w1", "here")
+
+
+def read(ticket: int, id: int) -> tuple:
+    return (ticket, id, PAIR)
+
+
+def fetch(ticket: int, id: int) -> Fetch:
+    return Fetch(ticket, id, PAIR, (0, 0), (2, 2))
+
+
+@pytest.fixture
+def two(talk: Talk) -> Talk:
+    """A worker, a client that has made tensor 1."""
+    talk.worker()
+    talk.client()
+    talk("c", Batch(1, (FULL, ADD), [(1, 1, 0.5)]))
+    return talk
+
+
+# Who is there
+
+
+def test_a_client_is_welcomed_with_the_workers_there_are(talk: Talk) -> None:
+    assert talk.worker() == [Mail("w0", Welcome("w0", 0))]
+    assert talk.client() == [Mail("c", Welcome("c", 0, (W0,)))]
+
+
+def test_a_worker_that_comes_later_is_made_known_to_clients(talk: Talk) -> None:
+    talk.client()
+    assert talk.worker() == [Mail("w0", Welcome("w0", 0)), Mail("c", Peers((W0,)))]
+
+
+def test_two_workers_of_one_name_get_different_names(talk: Talk) -> None:
+    talk.worker("p0", "same")
+    welcome = talk.worker("p1", "same")[0].message
+    assert welcome.index == 1 and welcome.name != "same"
+
+
+def test_a_wrong_version_or_key_is_refused_and_said_so(talk: Talk) -> None:
+    [mail] = talk("c", Hello(VERSION + 1, "", "here", 7))
+    assert isinstance(mail.message, Bye) and "version" in mail.message.why
+    locked = Talk(key="secret")
+    [mail] = locked("c", Hello(VERSION, "guess", "here", 7))
+    assert isinstance(mail.message, Bye) and "key" in mail.message.why
+    [mail] = locked("w", Join(VERSION, "guess", "w", "numpy", "cpu", "here", 8, "at"))
+    assert isinstance(mail.message, Bye)
+    assert not locked.tables.clients and not locked.tables.workers and locked.tables.dropped == 2
+    assert isinstance(locked("c", Hello(VERSION, "secret", "here", 7))[0].message, Welcome)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [Batch(1, (), []), Ask(1, "stats"), Done("c", 1), Configure({}), Bye(), Arrived("c", 1), Ack(1), Answer(1, None), Drop("c")],
+    ids=lambda m: type(m).__name__,
+)
+def test_a_stranger_s_message_is_dropped_and_counted(two: Talk, message: object) -> None:
+    before = two.tables.dropped
+    assert two("stranger", message) == []
+    assert two.tables.dropped == before + 1
+
+
+def test_what_belongs_to_workers_is_not_taken_from_clients_nor_the_other_way(two: Talk) -> None:
+    before = two.tables.dropped
+    assert two("c", Done("c", 1)) == two("c", Arrived("c", 1)) == two("w0", Batch(1, (), [])) == two("c", Run("c", 1, (), [])) == []
+    assert two("c", Hello(VERSION, "", "here", 7)) == [] and two("w0", Join(VERSION, "", "w", "", "", "", 1, "")) == []
+    assert two.tables.dropped == before + 6
+
+
+# The stream
+
+
+def test_an_instruction_goes_to_the_client_s_worker_with_the_kinds_it_names(talk: Talk) -> None:
+    talk.worker()
+    talk.client()
+    got = talk("c", Batch(1, (FULL, ADD), [(1, 1, 0.5), (2, 2, 1, 1)]))
+    assert got == [Mail("w0", Run("c", 1, (FULL, ADD), [(1, 1, 0.5), (2, 2, 1, 1)]))]
+
+
+def test_a_worker_is_told_of_a_kind_once(two: Talk) -> None:
+    two("c", Batch(2, (), [(2, 2, 1, 1)]))
+    assert two("c", Batch(3, (), [(2, 3, 1, 1)])) == [Mail("w0", Run("c", 3, (), [(2, 3, 1, 1)]))]
+
+
+def test_frees_ride_along_and_are_forgotten(two: Talk) -> None:
+    assert two("c", Batch(2, (), [(FREE, 1)])) == [Mail("w0", Run("c", 2, (), [(FREE, 1)]))]
+    assert not two.tables.clients["c"].layouts
+
+
+def test_freeing_what_is_not_there_is_harmless(two: Talk) -> None:
+    assert two("c", Batch(2, (), [(FREE, 99)])) == []
+
+
+def test_nothing_is_acknowledged_unless_asked(two: Talk) -> None:
+    [mail] = two("c", Batch(2, (), [(2, 2, 1, 1)]))
+    assert mail.message.ack is False and two("w0", Done("c", 2)) == []
+
+
+def test_an_acknowledgement_comes_when_the_worker_is_done(two: Talk) -> None:
+    [mail] = two("c", Batch(2, (), [(2, 2, 1, 1)], (), True))
+    assert mail.message.ack is True
+    assert two("w0", Done("c", 2)) == [Mail("c", Ack(2))]
+    assert two("w0", Done("c", 2)) == []
+
+
+def test_a_read_is_sent_to_the_worker_that_holds_the_tensor(two: Talk) -> None:
+    assert two("c", Batch(2, (), [], (read(9, 1),))) == [Mail("w0", Run("c", 2, (), [], (fetch(9, 1),)))]
+
+
+def test_a_read_of_what_is_not_there_fails_at_once(two: Talk) -> None:
+    [mail] = two("c", Batch(2, (), [], (read(9, 77),)))
+    assert mail.peer == "c" and isinstance(mail.message, Failed) and mail.message.ticket == 9
+
+
+def test_clients_do_not_see_each_other_s_tensors(two: Talk) -> None:
+    two.client("other")
+    [mail] = two("other", Batch(1, (), [], (read(9, 1),)))
+    assert mail.peer == "other" and isinstance(mail.message, Failed)
+    two("other", Batch(2, (FULL,), [(1, 1, 2.0)]))
+    two("other", Batch(3, (), [(FREE, 1)]))
+    assert 1 in two.tables.clients["c"].layouts
+
+
+def test_one_client_s_acknowledgement_never_goes_to_another(two: Talk) -> None:
+    two.client("other")
+    two("c", Batch(5, (), [(2, 2, 1, 1)], (), True))
+    two("other", Batch(5, (FULL,), [(1, 1, 2.0)], (), True))
+    assert two("w0", Done("other", 5)) == [Mail("other", Ack(5))]
+    assert two("w0", Done("c", 5)) == [Mail("c", Ack(5))]
+
+
+def test_clients_are_spread_over_workers(talk: Talk) -> None:
+    talk.worker("w0")
+    talk.worker("w1")
+    talk.client("a")
+    talk.client("b")
+    [first] = talk("a", Batch(1, (FULL,), [(1, 1, 0.5)]))
+    [second] = talk("b", Batch(1, (FULL,), [(1, 1, 0.5)]))
+    assert {first.peer, second.peer} == {"w0", "w1"}
+
+
+def test_work_waits_for_the_first_worker(talk: Talk) -> None:
+    talk.client()
+    assert talk("c", Batch(1, (FULL,), [(1, 1, 0.5)])) == []
+    assert talk("c", Batch(2, (), [], (read(9, 1),))) == []
+    assert talk.worker()[2:] == [
+        Mail("w0", Run("c", 1, (FULL,), [(1, 1, 0.5)])),
+        Mail("w0", Run("c", 2, (), [], (fetch(9, 1),))),
+    ]
+
+
+def test_kinds_are_forgotten_one_bound_late(two: Talk) -> None:
+    """A thread may still be about to name a kind when the client forgets it, so the dispatcher keeps it one round more."""
+    two("c", Batch(2, (), [(2, 2, 1, 1)], forget=3))
+    assert set(two.tables.clients["c"].uses) == {1, 2}
+    two("c", Batch(3, (KindDef(5, "add", (PAIR, PAIR), ()),), [(5, 3, 1, 1)], forget=6))
+    assert set(two.tables.clients["c"].uses) == {5}
+
+
+# Uploads
+
+
+def test_an_upload_holds_the_stream_until_its_bytes_arrive(talk: Talk) -> None:
+    talk.worker()
+    talk.client()
+    code = [(3, 1, -1, 0, 0), (2, 2, 1, 1)]
+    assert Mail("c", Upload("c", 1, PAIR, (0,))) in talk("c", Batch(1, (LOAD, ADD), code))
+    assert talk.tables.clients["c"].uploading == 1
+    assert talk("c", Batch(2, (), [(FREE, 1)])) == []
+    runs = [m.message for m in talk("w0", Arrived("c", 1))]
+    assert [ins for run in runs for ins in run.code] == [(2, 2, 1, 1), (FREE, 1)]
+
+
+def test_a_worker_lost_during_an_upload_lets_the_stream_go_on(talk: Talk) -> None:
+    talk.worker("w0")
+    talk.client()
+    talk("c", Batch(1, (LOAD, ADD), [(3, 1, -1, 0, 0), (2, 2, 1, 1)]))
+    talk.worker("w1")
+    talk("c", Batch(2, (FULL,), [(1, 3, 0.5)], (read(9, 2),)))
+    mails = talk.gone("w0")
+    assert any(m.peer == "c" and isinstance(m.message, Failed) and m.message.error == "WorkerLost" for m in mails)
+    assert any(m.peer == "w1" for m in mails)
+
+
+# Bad days
+
+
+def test_a_client_that_goes_has_all_it_owned_freed(two: Talk) -> None:
+    two.client("other")
+    assert two.gone("c") == [Mail("w0", Drop("c"))]
+    assert set(two.tables.clients) == {"other"}
+    assert two("c", Bye()) == []
+
+
+def test_a_client_that_says_goodbye_is_freed_at_once(two: Talk) -> None:
+    assert two("c", Bye()) == [Mail("w0", Drop("c"))]
+
+
+def test_a_lost_worker_is_named_to_who_reads_from_it(two: Talk) -> None:
+    [mail] = two.gone("w0")
+    assert mail == Mail("c", Peers((), mail.message.lost)) and "w0" in mail.message.lost
+    two.worker("w1")
+    [mail] = two("c", Batch(3, (), [], (read(9, 1),)))
+    assert mail.message.error == "WorkerLost" and "w0" in mail.message.text
+
+
+def test_what_is_made_of_a_lost_tensor_is_lost_for_the_same_reason(two: Talk) -> None:
+    two.gone("w0")
+    two.worker("w1")
+    [mail] = two("c", Batch(3, (), [(2, 2, 1, 1)], (read(9, 2),)))
+    assert mail.message.error == "WorkerLost" and "w0" in mail.message.text
+
+
+def test_a_replacement_takes_new_work(two: Talk) -> None:
+    two.gone("w0")
+    two.worker("w1")
+    assert two("c", Batch(3, (), [(1, 5, 0.5)], (read(9, 5),))) == [
+        Mail("w1", Run("c", 3, (FULL,), [(1, 5, 0.5)], (fetch(9, 5),)))
+    ]
+
+
+def test_acknowledgements_do_not_wait_for_a_lost_worker(two: Talk) -> None:
+    two("c", Batch(2, (), [(2, 2, 1, 1)], (), True))
+    assert Mail("c", Ack(2)) in two.gone("w0")
+
+
+def test_an_instruction_that_names_what_is_not_there_spoils_only_its_own_results(two: Talk) -> None:
+    before = two.tables.dropped
+    got = two("c", Batch(2, (), [(2, 5, 1, 77), (42, 6, 1), (2, 7, 1, 1)], (read(8, 5), read(9, 7))))
+    assert two.tables.dropped == before + 2
+    assert any(isinstance(m.message, Failed) and m.message.ticket == 8 for m in got)
+    assert any(isinstance(m.message, Run) and m.message.gets == (fetch(9, 7),) for m in got)
+
+
+def test_a_false_kind_is_dropped_and_the_client_goes_on(two: Talk) -> None:
+    before = two.tables.dropped
+    two("c", Batch(2, (KindDef(9, "no such op", (), ()),), [(9, 9)]))
+    assert two.tables.dropped > before
+    assert two("c", Batch(3, (), [], (read(9, 1),))) == [Mail("w0", Run("c", 3, (), [], (fetch(9, 1),)))]
+
+
+numbers = st.integers(-3, 80) | st.booleans() | st.floats(allow_nan=False, width=16)
+instructions = st.lists(numbers, max_size=6).map(tuple)
+wires = st.lists(st.integers(-5, 12), max_size=4).map(tuple)
+gets = st.tuples(st.integers(-3, 80), st.integers(-3, 80), wires)
+
+
+@given(st.lists(st.tuples(st.lists(instructions, max_size=4), st.lists(gets, max_size=2)), max_size=4))
+def test_no_instruction_whatever_can_hurt_the_dispatcher_or_another_client(batches: list) -> None:
+    talk = Talk()
+    talk.worker()
+    talk.client("bad")
+    talk.client("good")
+    talk("good", Batch(1, (FULL, ADD), [(1, 1, 0.5)]))
+    for serial, (code, reads) in enumerate(batches, 1):
+        for mail in talk("bad", Batch(serial, (FULL, ADD, LOAD), code, tuple(reads))):
+            assert mail.peer in ("bad", "w0")
+    assert talk("good", Batch(2, (), [], (read(9, 1),))) == [Mail("w0", Run("good", 2, (), [], (fetch(9, 1),)))]
+
+
+# Questions
+
+
+def test_a_question_about_stats_is_answered_by_every_worker(two: Talk) -> None:
+    two.worker("w1")
+    asked = two("c", Ask(3, "stats"))
+    assert [m.peer for m in asked] == ["w0", "w1"]
+    ticket = asked[0].message.ticket
+    assert two("w0", Answer(ticket, {"ops": {"add": 1}})) == []
+    [mail] = two("w1", Answer(ticket, {"ops": {}}))
+    assert mail.peer == "c" and mail.message.ticket == 3
+    assert mail.message.value["workers"]["w0"]["ops"] == {"add": 1} and mail.message.value["workers"]["w1"]["index"] == 1
+
+
+def test_a_question_does_not_wait_for_a_lost_worker(two: Talk) -> None:
+    two.worker("w1")
+    ticket = two("c", Ask(3, "stats"))[0].message.ticket
+    two("w0", Answer(ticket, {}))
+    assert any(isinstance(m.message, Answer) and m.message.ticket == 3 for m in two.gone("w1"))
+
+
+def test_a_question_about_stats_without_workers_is_answered_at_once(talk: Talk) -> None:
+    talk.client()
+    [mail] = talk("c", Ask(3, "stats"))
+    assert mail.message.value["workers"] == {}
+
+
+def test_an_unknown_question_says_so(two: Talk) -> None:
+    [mail] = two("c", Ask(3, "the weather"))
+    assert isinstance(mail.message, Failed) and "the weather" in mail.message.text
+
+
+def test_who_watches_sees_batches_and_their_end() -> None:
+    seen: list[tuple[str, str]] = []
+    d = Dispatcher(watch=lambda event, who, what: seen.append((event, who)))
+    d.handle(Mail("w0", Join(VERSION, "", "w0", "numpy", "cpu", "here", 8, "at")))
+    d.handle(Mail("c", Hello(VERSION, "", "here", 7)))
+    d.handle(Mail("c", Batch(1, (FULL,), [(1, 1, 0.5)])))
+    d.handle(Mail("w0", Done("c", 1)))
+    assert seen == [("batch", "here:7"), ("done", "w0")]

@@ -1,0 +1,167 @@
+"""A worker's queue and ids, on the NumPy engine, without a socket."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gt.errors import ProtocolError
+from gt.spec import bfloat16, float32
+from gt.transport.messages import (
+    FREE,
+    Answer,
+    Arrived,
+    Ask,
+    Batch,
+    Done,
+    Drop,
+    Failed,
+    Fetch,
+    KindDef,
+    Mail,
+    Run,
+    Upload,
+    Value,
+    Welcome,
+)  # fmt: skip
+from gt.worker.core import DISPATCHER, Memory, Worker
+from gt.worker.engine import make
+
+F = float32.code
+PAIR = (F, 2, 2)
+FULL = KindDef(1, "full", ((-3,),), ((2, 2), F))
+ADD = KindDef(2, "add", (PAIR, PAIR), ())
+EXP = KindDef(3, "exp", (PAIR,), ())
+MUL = KindDef(4, "mul", (PAIR, (-3,)), ())
+LOAD = KindDef(5, "load", ((-2,), (-2,), (-2,)), ((2, 2), F))
+SUM = KindDef(6, "sum", (PAIR,), ((7,), False))  # no such axis
+KINDS = (FULL, ADD, EXP, MUL, LOAD)
+
+
+class Shelf(Memory):
+    """Bytes by the number of their segment."""
+
+    def __init__(self, **segments: bytes) -> None:
+        self.segments = {int(k[1:]): v for k, v in segments.items()}
+
+    def load(self, client: str, place: tuple[int, int, int], nbytes: int) -> tuple[Any, bool]:
+        if place[0] not in self.segments:
+            raise ProtocolError("no such segment")
+        return memoryview(self.segments[place[0]])[:nbytes], True
+
+
+@pytest.fixture
+def worker() -> Worker:
+    made = Worker(make("numpy"), Shelf(s9=np.arange(4, dtype="f4").tobytes()))
+    made.handle(Mail(DISPATCHER, Welcome("w0", 0)))
+    return made
+
+
+def run(worker: Worker, code: list, *reads: int, client: str = "c", kinds: tuple = KINDS, ack: bool = False) -> list[Mail]:
+    gets = tuple(Fetch(100 + id, id, PAIR, (0, 0), (2, 2)) for id in reads)
+    return worker.handle(Mail(DISPATCHER, Run(client, 1, kinds, code, gets, ack)))
+
+
+def value(mail: Mail) -> np.ndarray:
+    assert isinstance(mail.message, Value)
+    return np.frombuffer(mail.frames[0], "f4").reshape(2, 2)
+
+
+def test_instructions_run_in_order_and_values_go_to_who_asked(worker: Worker) -> None:
+    [mail] = run(worker, [(1, 1, 1.0), (2, 2, 1, 1), (3, 3, 2), (4, 4, 3, 2.0)], 4)
+    assert mail.peer == "c" and mail.message.ticket == 104
+    np.testing.assert_allclose(value(mail), 2 * np.exp(2.0) * np.ones((2, 2)), rtol=1e-6)
+
+
+def test_each_client_has_ids_and_kinds_of_its_own(worker: Worker) -> None:
+    run(worker, [(1, 1, 1.0)], client="a")
+    run(worker, [(2, 1, 5.0)], client="b", kinds=(KindDef(2, "full", ((-3,),), ((2, 2), F)),))
+    assert value(run(worker, [], 1, client="a", kinds=())[0])[0, 0] == 1
+    assert value(run(worker, [], 1, client="b", kinds=())[0])[0, 0] == 5
+
+
+def test_nothing_is_acknowledged_unless_asked(worker: Worker) -> None:
+    assert run(worker, [(1, 1, 1.0)]) == []
+    assert run(worker, [(1, 2, 1.0)], ack=True) == [Mail(DISPATCHER, Done("c", 1))]
+
+
+def test_a_free_forgets_a_tensor(worker: Worker) -> None:
+    run(worker, [(1, 1, 1.0), (FREE, 1), (FREE, 77)])
+    assert not worker.spaces["c"].table
+
+
+def test_a_dropped_client_leaves_nothing(worker: Worker) -> None:
+    run(worker, [(1, 1, 1.0)], client="a")
+    run(worker, [(1, 1, 1.0)], client="b")
+    assert worker.handle(Mail(DISPATCHER, Drop("a"))) == []
+    assert set(worker.spaces) == {"b"}
+    assert worker.stats()["ops"] == {"full": 2}
+
+
+def test_bytes_of_a_client_are_loaded_from_where_it_placed_them(worker: Worker) -> None:
+    [mail] = run(worker, [(5, 1, 9, 0, 0)], 1)
+    assert value(mail).tolist() == [[0, 1], [2, 3]]
+
+
+def test_an_upload_is_kept_and_said_to_have_arrived(worker: Worker) -> None:
+    data = np.full((2, 2), 7, "f4").tobytes()
+    assert worker.handle(Mail("c", Upload("c", 1, PAIR), (data,))) == [Mail(DISPATCHER, Arrived("c", 1))]
+    assert value(run(worker, [], 1)[0]).tolist() == [[7, 7], [7, 7]]
+
+
+@pytest.mark.parametrize("size", [0, 15, 17])
+def test_an_upload_of_the_wrong_size_is_dropped_and_counted(worker: Worker, size: int) -> None:
+    assert worker.handle(Mail("c", Upload("c", 1, PAIR), (bytes(size),))) == []
+    assert worker.dropped == 1 and not worker.stats()["tensors"]
+
+
+def test_an_upload_in_another_client_s_name_is_dropped(worker: Worker) -> None:
+    assert worker.handle(Mail("thief", Upload("c", 1, PAIR), (bytes(16),))) == []
+    assert worker.dropped == 1
+
+
+def test_a_failed_kernel_marks_its_tensor_and_all_that_is_made_of_it(worker: Worker) -> None:
+    code = [(1, 1, 1.0), (6, 2, 1), (3, 3, 2), (2, 4, 3, 1), (2, 5, 1, 1)]
+    mails = run(worker, code, 4, 5, kinds=(*KINDS, SUM))
+    assert isinstance(mails[0].message, Failed) and mails[0].message.tensor == 2
+    assert mails[0].message.error == "RemoteError" and "sum(float32[2, 2])" in mails[0].message.text
+    assert "w0" in mails[0].message.text and "axis 7" in mails[0].message.text
+    assert value(mails[1])[0, 0] == 2
+
+
+def test_no_room_is_an_error_of_that_tensor_only(worker: Worker) -> None:
+    huge = KindDef(7, "full", ((-3,),), ((1 << 24, 1 << 24), F))
+    mails = run(worker, [(7, 1, 1.0), (1, 2, 1.0)], 1, 2, kinds=(*KINDS, huge))
+    assert mails[0].message.error == "OutOfMemory"
+    assert value(mails[1])[0, 0] == 1
+
+
+def test_a_read_of_what_is_not_there_fails(worker: Worker) -> None:
+    [mail] = run(worker, [], 1)
+    assert isinstance(mail.message, Failed) and mail.message.ticket == 101
+
+
+def test_what_comes_from_clients_is_not_taken_for_the_dispatcher_s(worker: Worker) -> None:
+    for message in (Run("c", 1, (), []), Drop("c"), Ask(1, "stats"), Welcome("w9", 9), Batch(1, (), []), Done("c", 1)):
+        assert worker.handle(Mail("c", message)) == []
+    assert worker.dropped == 6 and worker.name == "w0"
+
+
+def test_stats_count_ops_by_name_over_all_clients(worker: Worker) -> None:
+    run(worker, [(1, 1, 1.0), (2, 2, 1, 1), (2, 3, 1, 1), (FREE, 3)], client="a")
+    run(worker, [(1, 1, 1.0)], client="b")
+    [mail] = worker.handle(Mail(DISPATCHER, Ask(4, "stats")))
+    assert mail == Mail(DISPATCHER, Answer(4, mail.message.value))
+    stats = mail.message.value
+    assert stats["ops"] == {"full": 2, "add": 2} and stats["instructions"] == 4
+    assert (stats["engine"], stats["device"], stats["clients"], stats["tensors"]) == ("numpy", "cpu", 2, 3)
+
+
+def test_bfloat16_bytes_come_and_go_as_16_bits(worker: Worker) -> None:
+    spec = (bfloat16.code, 3)
+    bits = np.array([0x3F80, 0xC000, 0x7F80], np.uint16)  # 1, -2, infinity
+    worker.handle(Mail("c", Upload("c", 1, spec), (bits.tobytes(),)))
+    [mail] = worker.handle(Mail(DISPATCHER, Run("c", 1, (), [], (Fetch(1, 1, spec, (0,), (3,)),))))
+    assert np.frombuffer(mail.frames[0], np.uint16).tolist() == bits.tolist()
