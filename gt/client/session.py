@@ -327,7 +327,7 @@ class Session:
         """A handle to a copy of this array, whose bytes go beside the stream."""
         from gt.ops import row
 
-        statics = (spec.shape, spec.dtype.code)
+        statics = (spec.shape, spec.shape, (0,) * len(spec.shape), spec.dtype.code)
         key = ("load", spec)
         known = scope.kinds.get(key) or self.learn(scope, key, row("load"), (int, int, int), statics)
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -367,10 +367,14 @@ class Session:
             case Note(text, tensor):
                 origin = self.origins[tensor % RING] if tensor > 0 else None
                 self.notes.append(f"{text}\n  asked for at {line_of(origin)}" if origin else text)
-            case Upload(_, id, spec, workers):
-                data = self.uploads.pop(id, b"")
-                for worker in workers:
-                    self.link.send_to(worker, Upload(self.name, id, spec), (data,))
+            case Upload(_, id, wire, workers, boxes):
+                spec = spec_in(wire)
+                assert isinstance(spec, Spec)
+                data = np.frombuffer(self.uploads.pop(id, b""), np.uint8).reshape(*spec.shape, spec.dtype.size)
+                for worker, (start, shape) in zip(workers, boxes):
+                    part = data[tuple(slice(s, s + d) for s, d in zip(start, shape))]
+                    frame = np.ascontiguousarray(part).reshape(-1).data
+                    self.link.send_to(worker, Upload(self.name, id, (wire[0], *shape)), (frame,))
 
     def _executed(self, serial: int) -> None:
         with self.room:

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
-from gt.dispatcher import policy
-from gt.dispatcher.plan import choose
+from gt.dispatcher import policy, spread, targets
+from gt.dispatcher.plan import Plan, choose
 from gt.dispatcher.tables import Client, Lost, Question, Tables, TraceUse, Use, Worker
 from gt.dispatcher.traces import choose_trace, expand
 from gt.errors import ProtocolError
-from gt.ops.table import spec_out
 from gt.spec import Layout
 from gt.transport.messages import (
     FREE,
@@ -31,6 +30,7 @@ from gt.transport.messages import (
     Join,
     KindDef,
     Mail,
+    Note,
     Peers,
     Run,
     TraceDef,
@@ -76,10 +76,13 @@ class Dispatcher:
             case Answer(ticket, value) if worker:
                 return self._answer(worker, ticket, value)
             case Arrived(name, id) if worker:
-                return self._arrived(name, id)
+                return self._arrived(worker, name, id)
             case Configure(signals) if client:
-                client.signals = signals
+                client.signals = targets.check(signals)
+                self._replan(client)
                 return []
+            case Note() if worker and message.client in self.tables.clients:
+                return [Mail(message.client, message)]
             case Bye() if client or worker:
                 return self.lose(peer, "it left")
         raise ProtocolError(f"{type(message).__name__} from {peer} does not belong")
@@ -119,7 +122,9 @@ class Dispatcher:
         self.tables.workers.append(worker)
         self.tables.by_peer[peer] = worker
         yield Mail(peer, Welcome(name, worker.index))
+        yield from self._mates()
         for client in self.tables.clients.values():
+            self._replan(client)
             yield Mail(client.name, Peers(self._peers()))
             if client.home is None:
                 client.home = policy.home(self.tables, client)
@@ -127,6 +132,19 @@ class Dispatcher:
 
     def _peers(self) -> tuple:
         return tuple(w.as_peer() for w in self.tables.living())
+
+    def _mates(self, lost: str = "") -> Iterable[Mail]:
+        """Workers know one another, so that they can talk; a lone one has nobody to."""
+        living = self.tables.living()
+        if len(living) > 1 or lost:
+            mates = tuple(w.as_mate() for w in living)
+            for worker in living:
+                yield Mail(worker.peer, Peers(mates, lost))
+
+    def _replan(self, client: Client) -> None:
+        """What signals mean has changed."""
+        client.targets.clear()
+        client.plans.clear()
 
     def lose(self, peer: str, why: str) -> list[Mail]:
         """A client or worker is gone: what it owned is freed, who waits for it is told."""
@@ -144,11 +162,12 @@ class Dispatcher:
     def _lose_worker(self, worker: Worker, why: str) -> Iterable[Mail]:
         worker.alive = False
         gone = Lost(f"worker {worker.name} (index {worker.index}) was lost: {why}")
+        yield from self._mates(gone.why)
         for client in self.tables.clients.values():
             for id, layout in client.layouts.items():
                 if isinstance(layout, Layout) and worker.index in layout.workers:
                     client.layouts[id] = gone
-            client.plans.clear()
+            self._replan(client)
             client.told.clear()  # the survivors are told again, which does no harm
             if client.home == worker.index:
                 client.home = policy.home(self.tables, client)
@@ -159,7 +178,8 @@ class Dispatcher:
                     del client.acks[serial]
                     yield Mail(client.name, Ack(serial))
             if client.uploading is not None and client.layouts.get(client.uploading) is gone:
-                yield from self._arrived(client.name, client.uploading)
+                client.arriving.clear()
+                yield from self._arrived(worker, client.name, client.uploading)
         for ticket, question in list(self.tables.questions.items()):
             question.waiting.discard(worker.index)
             yield from self._settled(ticket, question)
@@ -178,7 +198,10 @@ class Dispatcher:
 
     def _run(self, client: Client, batch: Batch) -> list[Mail]:
         for definition in batch.kinds:
-            client.uses[definition.number] = Use(definition, kind_in(definition))
+            kind = kind_in(definition)
+            if kind.row.talks or definition.number <= FREE:
+                raise ProtocolError(f"{kind.row} under the number {definition.number} is not a client's to define")
+            client.uses[definition.number] = Use(definition, kind)
         for trace in batch.traces:
             client.uses[trace.number] = TraceUse(trace, client.uses)
         if self.watch is not None:
@@ -255,7 +278,8 @@ class Dispatcher:
                         self._lost(client, use, ins, key)
                         continue
                 if plan.solo is None:
-                    self._rewrite(client, expand(client, use, ins), flow)
+                    if self._spread(client, use, ins, key, plan, flow):
+                        return position + 1
                     continue
             except (KeyError, IndexError):
                 self._unknown(client, ins)
@@ -273,17 +297,45 @@ class Dispatcher:
                 layouts.pop(ins[i], None)
             if use.loads and ins[-3] == -1:
                 queue.pop()
-                self._await_upload(client, use, ins[1], plan, flow)
+                flow.mail.append(spread.upload(client, ins[1], use.kind.outs[0], plan.out))
                 return position + 1
         return None
 
-    def _plan(self, client: Client, use: Use | TraceUse, key: tuple, flow: _Flow) -> Any:
+    def _spread(self, client: Client, use: Any, ins: tuple, key: tuple, plan: Any, flow: _Flow) -> bool:
+        """An instruction for several workers. Whether an upload must arrive before the next."""
+        if isinstance(use, TraceUse):
+            self._rewrite(client, expand(client, use, ins), flow)
+            return False
+        if len(use.at) > 1:
+            same = spread.alias(ins, use.at)
+            if same != tuple(range(len(use.at))):
+                plan = client.plans.get((*key, same)) or self._plan(client, use, key, flow, same)
+        for id, out in zip(ins[1:], plan.outs):
+            client.layouts[id] = out
+        if use.loads and ins[-3] == -1:
+            flow.mail.append(spread.upload(client, ins[1], use.kind.outs[0], plan.out))
+            return True
+        plan.write(ins, flow.code)
+        for slot, layout in plan.relaid:
+            client.layouts[ins[slot]] = layout
+        return False
+
+    def _plan(self, client: Client, use: Use | TraceUse, key: tuple, flow: _Flow, same: tuple = ()) -> Any:
         """A plan for operands laid out so, and the workers told of its kinds; None where an operand is lost."""
         layouts = key[1:]
         if any(type(x) is Lost for x in layouts):
             return None
-        plan = choose_trace(use, layouts) if isinstance(use, TraceUse) else choose(use.kind, layouts)
-        client.plans[key] = plan
+        plan: Any
+        if isinstance(use, TraceUse):
+            plan = Plan(None, ()) if spread.signalled(client, use) else choose_trace(use, layouts)
+        else:
+            where = None
+            if use.kind.signal:
+                where = spread.target(client, use.kind.signal, [w.index for w in self.tables.living()], flow)
+            plan = choose(use.kind, layouts, where, same)
+            if plan.solo is None:
+                plan = spread.bind(client, use, plan, flow)
+        client.plans[(*key, same) if same else key] = plan
         if plan.solo is not None:
             self._tell(client, plan.solo, use, flow)
         return plan
@@ -320,17 +372,18 @@ class Dispatcher:
         last, client.forget = client.forget, below
         client.uses = {n: u for n, u in client.uses.items() if n >= last}
         client.plans = {k: p for k, p in client.plans.items() if k[0] >= last}
-        client.told = {w: {n for n in numbers if n >= last} for w, numbers in client.told.items()}
+        client.plans = {k: p for k, p in client.plans.items() if p.solo is not None}
+        client.locals.clear()  # a worker that forgets drops all kinds below zero
+        client.told = {w: {n for n in numbers if n >= max(last, 1)} for w, numbers in client.told.items()}
 
     # Bytes that a client has and workers want, where they share no memory
 
-    def _await_upload(self, client: Client, use: Use, id: int, plan: Any, flow: _Flow) -> None:
-        client.uploading = id
-        flow.mail.append(Mail(client.name, Upload(client.name, id, spec_out(use.kind.outs[0]), plan.out.workers)))
-
-    def _arrived(self, name: str, id: int) -> Iterable[Mail]:
+    def _arrived(self, worker: Worker, name: str, id: int) -> Iterable[Mail]:
         client = self.tables.clients.get(name)
         if client is None or client.uploading != id:
+            return
+        client.arriving.discard(worker.index)
+        if client.arriving:
             return
         client.uploading = None
         yield from self._resume(client)
@@ -343,8 +396,17 @@ class Dispatcher:
             why, error = (layout.why, layout.error) if layout else ("no such tensor", "ProtocolError")
             flow.mail.append(Mail(client.name, Failed(ticket, error, why, id)))
             return
-        shape = tuple(spec[1:])
-        flow.gets.setdefault(layout.workers[0], []).append(Fetch(ticket, id, spec, (0,) * len(shape), shape))
+        if layout.solo is not None:
+            shape = tuple(spec[1:])
+            flow.gets.setdefault(layout.solo, []).append(Fetch(ticket, id, spec, (0,) * len(shape), shape))
+            return
+        read = spread.spec_of(spec, layout)
+        if read is None:
+            flow.mail.append(Mail(client.name, Failed(ticket, "ProtocolError", f"a read of {spec} from {layout}", id)))
+            return
+        if layout.partial:
+            layout = spread.reduced(client, id, layout, read, flow)
+        spread.fetch(ticket, id, read, layout, flow)
 
     def _done(self, worker: Worker, name: str, serial: int) -> Iterable[Mail]:
         client = self.tables.clients.get(name)

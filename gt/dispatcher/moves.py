@@ -24,9 +24,7 @@ def _common(a: Box, b: Box) -> Box | None:
 
 
 def _inside(inner: Box, outer: Box) -> bool:
-    return not _numel(inner[1]) or all(
-        t <= s and s + d <= t + e for s, d, t, e in zip(inner[0], inner[1], outer[0], outer[1])
-    )
+    return not _numel(inner[1]) or all(t <= s and s + d <= t + e for s, d, t, e in zip(inner[0], inner[1], outer[0], outer[1]))
 
 
 def _innermost(layout: Layout, dim: int, axis: int) -> bool:

@@ -57,6 +57,11 @@ def whole(spec: Spec, layout: Layout) -> Plan:
     return draft.plan((target,))
 
 
+def rules_of(kind: Kind) -> list[Rule]:
+    """What needs no communication, for one dimension of a mesh, beside whole copies everywhere."""
+    return kind.row.shard(kind) if kind.row.shard else []
+
+
 Rules = tuple[Rule, ...]  # one for each dimension of a mesh
 
 
@@ -67,9 +72,11 @@ class _Choice:
         self.kind, self.layouts, self.goal, self.alias = kind, layouts, goal, alias
         self.specs: list[Spec] = [kind.ins[i] for i in kind.tensors]  # type: ignore[misc]
         whole = ((REPLICATE,) * len(kind.ins), (REPLICATE,) * len(kind.outs))
-        self.rules: list[Rule] = [whole, *(kind.row.shard(kind) if kind.row.shard else ())]
+        self.rules: list[Rule] = [whole, *rules_of(kind)]
         self.costs: dict[tuple, int] = {}
-        self.firm = kind.row.places or not kind.tensors  # the goal is where it must lie, not where it should
+        self.firm = goal is not None and (
+            kind.row.places or not kind.tensors
+        )  # the goal is where it must lie, not where it should
 
     def plan(self) -> Plan:
         found = []
@@ -107,10 +114,12 @@ class _Choice:
             return (float("inf"), 0, 0, 0)
         total = sum(self._cost(i, x) for i, x in enumerate(wanted))
         out = _out(mesh, rules, 0)
-        lean, off = 0, out.partial
-        if self.goal is not None:
-            off = out is not self.goal
-            lean = 0 if out.partial and not self.firm else cost(self.kind.outs[0], out, self.goal)
+        off = out.partial if self.goal is None else out is not self.goal
+        lean = 0
+        if self.goal is not None and (self.firm or not out.partial):
+            lean = cost(self.kind.outs[0], out, self.goal)
+        elif out.partial and total:  # terms that come free are taken; others also cost what it takes to add them up
+            lean = cost(self.kind.outs[0], out, Layout(mesh, (REPLICATE,) * len(mesh.shape)))
         changed = sum(a is not b for a, b in zip(wanted, self.layouts))
         return (total + lean, off, changed, out.partial)
 

@@ -14,6 +14,7 @@ from gt.transport.messages import FREE
 
 Slot = int
 OWN = 0  # the slot of the instruction's own kind
+RESERVED = 1 << 12  # ids from -1 down to this many below zero are those of programs' temporaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,7 @@ class Bound:
 
     def __init__(self, plan: Plan, number: Callable[[Kind], int]) -> None:
         self.solo, self.out, self.outs, self.relaid = None, plan.out, plan.outs, plan.relaid
-        self.tail = tuple(
-            number(e) if isinstance(e, Kind) else e.id if isinstance(e, Temporary) else e for e in plan.extra
-        )
+        self.tail = tuple(number(e) if isinstance(e, Kind) else e.id if isinstance(e, Temporary) else e for e in plan.extra)
         self.programs = [(worker, [itemgetter(*step) for step in steps]) for worker, steps in plan.steps]
 
     def write(self, instruction: tuple, queues: dict[int, list]) -> None:

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from gt.dispatcher.program import RESERVED
 from gt.errors import ProtocolError
 from gt.ops import Kind
 from gt.spec import Layout
@@ -71,7 +72,7 @@ class Client:
     locals: dict[tuple, int] = field(default_factory=dict)  # kinds of the dispatcher's own making, numbered below zero
     last_local: int = 0
     instructions: int = 0
-    temporaries: int = 0  # ids below zero that the dispatcher has used
+    temporaries: int = RESERVED  # ids below zero that the dispatcher has used
 
 
 @dataclass(slots=True)
@@ -86,8 +87,16 @@ class Worker:
     address: str
     alive: bool = True
 
+    store: str = ""  # where it keeps what its groups are made with
+    bytes: int = 0  # of tensors that lie on it
+
     def as_peer(self) -> Peer:
+        """As clients know it."""
         return Peer(self.index, self.name, self.address, self.host)
+
+    def as_mate(self) -> Peer:
+        """As other workers know it."""
+        return Peer(self.index, self.name, self.address, self.host, self.device, self.peer, self.store)
 
 
 @dataclass(slots=True)

@@ -30,4 +30,4 @@ op("eye", shape=made, shard=any_axis,
        xp.reshape(xp.arange(start[0], start[0] + shape[0]), (-1, 1)) == xp.arange(start[1], start[1] + shape[1]),
        dtype))  # fmt: skip
 # The bytes of a tensor the client has: where they lie is said by numbers (segment, offset), which the worker resolves.
-op("load", shape=made, kernel=None, statics=("shape", "dtype"))
+op("load", shape=made, kernel=None, shard=any_axis, statics=("shape", "whole", "start", "dtype"))

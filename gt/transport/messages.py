@@ -272,11 +272,12 @@ class Note(Message, frozen=True, tag=21):
 
 class Piece(Message, frozen=True, tag=22):
     """From worker to worker, in the frame behind: what a collective of a client's has for it. `tag` is the id of the result
-    it is for."""
+    it is for; `why` says why there are no bytes, where they could not be made."""
 
     sender: int
     client: str
     tag: int
+    why: str = ""
 
 
 Any_ = (
