@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -13,19 +13,22 @@ from typing import Any
 
 
 def follow_parent() -> None:
-    """End when the parent does: its end of the pipe that is our standard input closes, even when it is killed."""
+    """End when the parent does, even when it is killed: its end of the pipe that is our standard input closes, or, where a
+    fork of it still holds that, the kernel tells of its end. (The signal that a parent's death can be made to send comes when
+    the thread that started us ends, which may be long before.)"""
 
     def watch() -> None:
+        ends = select.poll()
+        ends.register(0, select.POLLIN | select.POLLHUP)
+        with contextlib.suppress(OSError, AttributeError):
+            ends.register(os.pidfd_open(os.getppid()), select.POLLIN)
         with contextlib.suppress(OSError):
-            while os.read(0, 1):
+            while all(fd == 0 and os.read(0, 1) for fd, _ in ends.poll()):
                 pass
         os._exit(0)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at a prompt is the client's; the server lives on
     threading.Thread(target=watch, daemon=True).start()
-    with contextlib.suppress(OSError, AttributeError):
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 class Children:

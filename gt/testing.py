@@ -92,7 +92,7 @@ class Cluster:
                 said = {id for id, layout in client.layouts.items() if i in getattr(layout, "workers", ())}
                 assert held == said, f"worker {i} holds {held - said} too many and lacks {said - held}"
         for i, worker in enumerate(self.workers):
-            assert worker.parked is None, f"worker {i} waits in {worker.parked[0].wait.kind}"
+            assert worker.parked is None, f"worker {i} waits"
 
 
 @contextmanager

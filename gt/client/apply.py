@@ -6,13 +6,15 @@ from __future__ import annotations
 from sys import _getframe
 from typing import Any
 
-from gt.client.autograd import Node, Port, Tensor
+from gt.client.autograd import Node, Port, Tensor, plan_for
 from gt.client.scope import HERE
 from gt.client.session import RING, Handle, here
 from gt.ops.table import Row
+from gt.spec import DType, bfloat16, float16, float32
 
+CASTS = (bfloat16, float16, float32)  # dtypes that autocast changes
 MASK = RING - 1
-NUMBERS = (bool, int, float)
+NUMBERS = (float, int, bool)
 new = Tensor.__new__
 
 
@@ -25,21 +27,27 @@ def unary(row: Row, a: Tensor) -> Tensor:
         scope = _belongs(x)
     known = scope.kinds.get((row, x.spec))
     if known is None:
+        if scope.cast is not None and (changed := recast(scope.cast, row, (a,))):
+            return unary(row, *changed)
         known = session.learn(scope, (row, x.spec), row, (x.spec,), ())
     id = session.next_id()
     session.emit((known.number, id, x.id))
-    frame = _getframe(2)
-    while frame.f_globals["__name__"][:3] == "gt.":
-        frame = frame.f_back
-    session.origins[id & MASK] = frame.f_code, frame.f_lasti
+    asked = scope.origin
+    if asked is None:
+        frame: Any = _getframe(2)
+        while frame.f_globals.get("__name__", "")[:3] == "gt.":
+            frame = frame.f_back
+        asked = frame.f_code, frame.f_lasti
+    session.origins[id & MASK] = asked
     if len(session.code) >= session.limit:
         session.due()
     y = new(Tensor)
-    y.data = Handle(id, known.out, session)
+    y.data = out = Handle(id, known.out, session)
     y.grad = y.node = None
     if a.requires_grad and scope.grad and known.differentiable:
+        plan = known.pulls.get(1) or plan_for(known, 1)
         y.requires_grad = True
-        y.node = Node(known, (a,), (x.id,), y.data, scope)
+        y.node = Node(known, plan, [x if plan.keep[0] else x.spec], (a.node or a,), out, scope)
     else:
         y.requires_grad = False
     return y
@@ -52,35 +60,47 @@ def binary(row: Row, a: Tensor, b: Any) -> Tensor:
     session = x.session
     if scope.session is not session:
         scope = _belongs(x)
-    wants = a.requires_grad
-    if type(b) is Tensor or isinstance(b, Tensor):
+    mask = 1 if a.requires_grad else 0
+    kind = type(b)
+    if kind in NUMBERS:
+        second: Any = kind
+        operand = b
+    elif isinstance(b, Tensor):
         z = b.data
         if z.session is not session:
             _belongs(z)
         second, operand = z.spec, z.id
-        wants = wants or b.requires_grad
+        if b.requires_grad:
+            mask += 2
     else:
-        second, operand = type(b), b
-        if second not in NUMBERS:
-            return binary(row, a, as_operand(b, a))
+        return binary(row, a, as_operand(b, a))
     key = (row, x.spec, second)
     known = scope.kinds.get(key)
     if known is None:
+        if scope.cast is not None and (changed := recast(scope.cast, row, (a, b))):
+            return binary(row, *changed)
         known = session.learn(scope, key, row, (x.spec, second), ())
     id = session.next_id()
     session.emit((known.number, id, x.id, operand))
-    frame = _getframe(2)
-    while frame.f_globals["__name__"][:3] == "gt.":
-        frame = frame.f_back
-    session.origins[id & MASK] = frame.f_code, frame.f_lasti
+    asked = scope.origin
+    if asked is None:
+        frame: Any = _getframe(2)
+        while frame.f_globals.get("__name__", "")[:3] == "gt.":
+            frame = frame.f_back
+        asked = frame.f_code, frame.f_lasti
+    session.origins[id & MASK] = asked
     if len(session.code) >= session.limit:
         session.due()
     y = new(Tensor)
-    y.data = Handle(id, known.out, session)
+    y.data = out = Handle(id, known.out, session)
     y.grad = y.node = None
-    if wants and scope.grad and known.differentiable:
+    if mask and scope.grad and known.differentiable:
+        plan = known.pulls.get(mask) or plan_for(known, mask)
+        keep = plan.keep
+        second = b if second is kind else z if keep[1] else second
+        edges = (a.node or a if mask & 1 else None, b.node or b if mask & 2 else None)
         y.requires_grad = True
-        y.node = Node(known, (a, b), (x.id, operand), y.data, scope)
+        y.node = Node(known, plan, [x if keep[0] else x.spec, second], edges, out, scope)
     else:
         y.requires_grad = False
     return y
@@ -90,48 +110,86 @@ def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
     """Any op: tensors and numbers in, a tensor out, or a tuple where the op has several results."""
     scope = HERE.scope or here()
     session = scope.session
-    specs, values, wants = [], [], False
+    specs: list[Any] = []
+    values: list[Any] = []
+    mask, bit = 0, 1
     for o in operands:
-        if isinstance(o, Tensor):
+        kind = type(o)
+        if kind in NUMBERS:
+            specs.append(kind)
+            values.append(o)
+        else:
             data = o.data
             if data.session is not session:
                 scope = _belongs(data)
                 session = data.session
             specs.append(data.spec)
             values.append(data.id)
-            wants = wants or o.requires_grad
-        else:
-            specs.append(type(o))
-            values.append(o)
-    if wants and row.grad is None and row.lower is not None and scope.grad:
-        return row.lower(*operands, **dict(zip(row.statics, statics)))
-    ins = tuple(specs)
-    key = (row, ins, statics)
+            if o.requires_grad:
+                mask += bit
+        bit += bit
+    key = (row, *specs, statics)
     known = scope.kinds.get(key)
     if known is None:
-        known = session.learn(scope, key, row, ins, statics)
-    ids = [session.next_id() for _ in known.outs]
-    session.emit((known.number, *ids, *values))
-    frame = _getframe(2)
-    while frame.f_globals["__name__"][:3] == "gt.":
-        frame = frame.f_back
-    for id in ids:
-        session.origins[id & MASK] = frame.f_code, frame.f_lasti
+        if scope.cast is not None and (changed := recast(scope.cast, row, operands)):
+            return apply(row, changed, statics)
+        if mask and row.grad is None and row.lower is not None and scope.grad:
+            return row.lower(*operands, **dict(zip(row.statics, statics)))
+        known = session.learn(scope, key, row, tuple(specs), statics)
+    elif mask and scope.grad and not known.differentiable and row.lower is not None and row.grad is None:
+        return row.lower(*operands, **dict(zip(row.statics, statics)))
+    asked = scope.origin
+    if asked is None:
+        frame: Any = _getframe(2)
+        while frame.f_globals.get("__name__", "")[:3] == "gt.":
+            frame = frame.f_back
+        asked = frame.f_code, frame.f_lasti
+    if len(known.outs) > 1:
+        return _several(known, operands, values, mask, scope, asked)
+    id = session.next_id()
+    session.emit((known.number, id, *values))
+    session.origins[id & MASK] = asked
     if len(session.code) >= session.limit:
         session.due()
-    results = [Tensor(Handle(id, spec, session)) for id, spec in zip(ids, known.outs)]
-    if wants and scope.grad and row.grad is not None:
-        _record(known, operands, tuple(values), results, scope)
-    return results[0] if len(results) == 1 else tuple(results)
+    y = Tensor(Handle(id, known.out, session))
+    if mask and scope.grad and known.differentiable:
+        y.requires_grad = True
+        y.node = _node(known, operands, values, mask, y.data, scope)
+    return y
 
 
-def _record(known: Any, operands: tuple, values: tuple, results: list[Tensor], scope: Any) -> None:
-    handles = [r.data for r in results]
-    node = Node(known, operands, values, handles[0] if len(handles) == 1 else handles, scope)
-    for i, result in enumerate(results):
-        if result.data.spec.dtype.rank == 2:
-            result.requires_grad = True
-            result.node = node if len(results) == 1 else Port(node, i)
+def recast(low: DType, row: Row, operands: tuple) -> tuple | None:
+    """The operands in the dtype that autocast wants for this row, or None where they are in it."""
+    if not row.autocast:
+        return None
+    want = low if row.autocast == "low" else float32
+    wrong = [isinstance(o, Tensor) and o.data.spec.dtype in CASTS and o.data.spec.dtype is not want for o in operands]
+    return tuple([o.to(want) if w else o for o, w in zip(operands, wrong)]) if any(wrong) else None
+
+
+def _several(known: Any, operands: tuple, values: list, mask: int, scope: Any, asked: Any) -> tuple:
+    """An op of several results."""
+    session = scope.session
+    ids = [session.next_id() for _ in known.outs]
+    session.emit((known.number, *ids, *values))
+    for id in ids:
+        session.origins[id & MASK] = asked
+    if len(session.code) >= session.limit:
+        session.due()
+    results = tuple(Tensor(Handle(id, spec, session)) for id, spec in zip(ids, known.outs))
+    if mask and scope.grad and known.row.grad is not None:
+        node = _node(known, operands, values, mask, [r.data for r in results], scope)
+        for i, result in enumerate(results):
+            if result.data.spec.dtype.rank == 2:
+                result.requires_grad, result.node = True, Port(node, i)
+    return results
+
+
+def _node(known: Any, operands: tuple, values: list, mask: int, output: Any, scope: Any) -> Node:
+    plan = known.pulls.get(mask) or plan_for(known, mask)
+    inputs = [o.data if kept else v if type(o) in NUMBERS else o.data.spec for o, v, kept in zip(operands, values, plan.keep)]
+    edges = [(o.node or o) if mask >> i & 1 else None for i, o in enumerate(operands)]
+    return Node(known, plan, inputs, edges, output, scope)
 
 
 def _belongs(handle: Handle) -> Any:

@@ -4,18 +4,17 @@ its gradient reads, and both go when the tensors do. Gradients are ops like any 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
-from itertools import count
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from gt.client.scope import HERE, Scope
-from gt.client.session import Handle, Known, here
+from gt.client.session import Handle, Known, here, origin
 from gt.ops.table import Row
 from gt.spec import Spec
 
-_order = count(1).__next__
 LETTERS = "abcdefgh"
+AFTER = -1  # the place of a leaf's hooks that are called once `.grad` is there
 
 
 class Tensor:
@@ -54,53 +53,123 @@ class Port:
 
 class Node:
     """An op on the tape. `inputs` holds what its gradient reads: handles, numbers, and Specs for the rest; `edges` where each
-    input's gradient goes: a node, a port, a leaf tensor or None."""
+    input's gradient goes: a node, a port, a leaf tensor or None. `order` is the id of its first result, so that later ops
+    have larger ones and the session still knows the line that asked for it. `hooks` are (which result, function)."""
 
-    __slots__ = ("known", "inputs", "edges", "output", "scope", "order", "thread", "hooks")
+    __slots__ = ("known", "plan", "inputs", "edges", "output", "scope", "order", "hooks")
 
-    def __init__(self, known: Known, operands: tuple, values: tuple, output: Any, scope: Scope) -> None:
-        wants = tuple([type(o) not in (float, int, bool) and o.requires_grad for o in operands])
-        plan = known.pulls.get(wants)
-        if plan is None:
-            plan = known.pulls[wants] = Plan(known, wants)
-        self.inputs: Any = [
-            o.data if kept else v if number else o.data.spec
-            for o, v, kept, number in zip(operands, values, plan.keep, plan.numbers)
-        ]
-        self.edges = [(o.node or o) if w else None for o, w in zip(operands, wants)]
-        self.known, self.scope, self.order, self.thread = known, scope, _order(), get_ident()
+    def __init__(self, known: Known, plan: Plan, inputs: list, edges: Any, output: Any, scope: Scope) -> None:
+        self.known, self.plan, self.inputs, self.edges, self.scope = known, plan, inputs, edges, scope
+        self.order = output[0].id if type(output) is list else output.id
         self.output = output if plan.keeps_output else None
-        self.hooks: list | None = None
+        self.hooks: list[tuple[int | None, Callable]] | None = None
 
     @property
     def name(self) -> str:
         return self.known.row.name
 
+    @property
+    def next_functions(self) -> tuple:
+        """What stands before this op on the tape, as PyTorch shows it."""
+        return tuple((e.node, e.index) if isinstance(e, Port) else (e, 0) for e in self.edges if e is not None)
+
+    def pull(self, g: Any, graph: bool) -> list[Tensor | None]:
+        """The gradient of each input, given that of the output (a list of them where there are several)."""
+        if type(self.inputs) is not list:
+            if self.inputs is None:
+                raise RuntimeError(
+                    f"the tape behind {self.name} was freed by an earlier backward(): use retain_graph=True there"
+                )
+            self.inputs.restore()
+        plan = self.plan
+        if plan.whole:
+            return self._pull_whole(g, graph)
+        found: list[Tensor | None] = [None] * len(self.edges)
+        for i, function, readers in plan.pulls:
+            args = []
+            for r in readers:
+                if r == "g":
+                    args.append(g)
+                elif r == "y":
+                    args.append(Tensor(self.output, graph, self if graph else None))
+                elif type(r) is int:
+                    args.append(self._value(r, graph))
+                else:
+                    args.append(r[0])
+            found[i] = function(*args)
+        return found
+
+    def _pull_whole(self, g: Any, graph: bool) -> list[Tensor | None]:
+        outputs = self.output if isinstance(self.output, list) else [self.output]
+        ys = [Tensor(h, graph, (self if len(outputs) == 1 else Port(self, i)) if graph else None) if h else None
+              for i, h in enumerate(outputs)]  # fmt: skip
+        gs = g if isinstance(g, list) else [g]
+        ins = [self._value(i, graph) for i in range(len(self.inputs))]
+        found = list(self.known.row.grad(gs, ys, ins, **self.known.kind.settings))
+        return found + [None] * (len(self.edges) - len(found))
+
+    def _value(self, i: int, graph: bool) -> Any:
+        held = self.inputs[i]
+        if type(held) is not Handle:
+            return held
+        edge = self.edges[i] if graph else None
+        if edge is None:
+            return Tensor(held)
+        if isinstance(edge, Tensor) and edge.data is held:
+            return edge
+        return Tensor(held, True, None if isinstance(edge, Tensor) else edge)
+
 
 class Plan:
-    """How the gradients of one kind are found, for one choice of inputs that want them."""
+    """How the gradients of one kind are found, for one choice of inputs that want them (bit i of `mask`: input i). `fast`
+    gives [(input, gradient), ...] where the gradients themselves want none."""
 
-    __slots__ = ("pulls", "keep", "keeps_output", "numbers", "whole")
+    __slots__ = ("pulls", "keep", "keeps_output", "whole", "fast")
 
-    def __init__(self, known: Known, wants: tuple[bool, ...]) -> None:
-        row, n = known.row, len(wants)
-        self.numbers = tuple(type(s) is not Spec for s in known.kind.ins)
+    def __init__(self, known: Known, mask: int) -> None:
+        row, ins = known.row, known.kind.ins
+        tensor = [type(s) is Spec for s in ins]
         self.whole = not isinstance(row.grad, tuple)
         self.pulls: list[tuple[int, Any, list]] = []
+        self.fast: Callable[..., list] | None = None
         if self.whole:
             rest = "rest" in row.keep
-            self.keep = tuple((rest and i > 0 or "inputs" in row.keep) and not x for i, x in enumerate(self.numbers))
+            self.keep = tuple((rest and i > 0 or "inputs" in row.keep) and t for i, t in enumerate(tensor))
             self.keeps_output = "outputs" in row.keep
             return
         named: set[str] = set()
-        for i, want in enumerate(wants):
-            function = row.grad[i] if i < len(row.grad) else None
-            if want and function is not None:
+        for i, function in enumerate(row.grad[: len(ins)]):
+            if mask >> i & 1 and function is not None:
                 names = list(inspect.signature(function).parameters)
                 self.pulls.append((i, function, [_reader(row, known, name) for name in names]))
                 named.update(names)
-        self.keep = tuple(LETTERS[i] in named and not self.numbers[i] for i in range(n))
+        self.keep = tuple(LETTERS[i] in named and t for i, t in enumerate(tensor))
         self.keeps_output = "y" in named
+        self.fast = self._straight(tensor)
+
+    def _straight(self, tensor: list[bool]) -> Callable[..., list]:
+        """`pulls` as one function, as they run once for every op of every step."""
+        names: dict[str, Any] = {"T": Tensor}
+        calls = []
+        for i, function, readers in self.pulls:
+            args = []
+            for k, r in enumerate(readers):
+                if type(r) is int:
+                    args.append(f"T(x[{r}])" if tensor[r] else f"x[{r}]")
+                elif type(r) is tuple:
+                    names[f"c{i}_{k}"] = r[0]
+                    args.append(f"c{i}_{k}")
+                else:
+                    args.append("g" if r == "g" else "T(y)")
+            names[f"f{i}"] = function
+            calls.append(f"({i}, f{i}({', '.join(args)}))")
+        exec(f"def fast(g, x, y): return [{', '.join(calls)}]", names)
+        return names["fast"]
+
+
+def plan_for(known: Known, mask: int) -> Plan:
+    plan = known.pulls[mask] = Plan(known, mask)
+    return plan
 
 
 def _reader(row: Row, known: Known, name: str) -> Any:
@@ -115,113 +184,176 @@ def _reader(row: Row, known: Known, name: str) -> Any:
     raise TypeError(f"the gradient of {row} reads {name!r}: known are g, y, {LETTERS}, s{LETTERS[0]}.. and {row.statics}")
 
 
-def gradients(node: Node, g: Any, graph: bool) -> list[Tensor | None]:
-    """The gradient of each input of a node."""
-    if node.inputs is None:
-        raise RuntimeError(f"the tape behind {node.name} was freed by an earlier backward(): use retain_graph=True there")
-    known = node.known
-    plan: Plan = known.pulls[tuple([e is not None for e in node.edges])]
-
-    def value(i: int) -> Any:
-        held = node.inputs[i]
-        if type(held) is not Handle:
-            return held
-        edge = node.edges[i] if graph else None
-        if edge is None:
-            return Tensor(held)
-        if isinstance(edge, Tensor) and edge.data is held:
-            return edge
-        return Tensor(held, True, None if isinstance(edge, Tensor) else edge)
-
-    if plan.whole:
-        outputs = node.output if isinstance(node.output, list) else [node.output]
-        ys = [Tensor(h, graph, (node if len(outputs) == 1 else Port(node, i)) if graph else None) if h else None
-              for i, h in enumerate(outputs)]  # fmt: skip
-        gs = g if isinstance(g, list) else [g]
-        ins = [value(i) for i in range(len(node.inputs))]
-        found = list(known.row.grad(gs, ys, ins, **known.kind.settings))
-        return found + [None] * (len(node.edges) - len(found))
-    found = [None] * len(node.edges)
-    for i, function, readers in plan.pulls:
-        args = []
-        for r in readers:
-            if r == "g":
-                args.append(g)
-            elif r == "y":
-                args.append(Tensor(node.output, graph, node if graph else None))
-            elif type(r) is int:
-                args.append(value(r))
-            else:
-                args.append(r[0])
-        found[i] = function(*args)
-    return found
-
-
 def backward(
     roots: list[Tensor], seeds: list[Tensor], retain_graph: bool = False, create_graph: bool = False,
     inputs: list[Tensor] | None = None,
 ) -> list[Tensor | None]:  # fmt: skip
     """Walk the tape from the roots, latest op first. Gradients go into `.grad` of the leaves, or, where `inputs` are named,
     are returned for those."""
+    walk = Walk(retain_graph, create_graph, inputs)
+    if inputs is not None:
+        walk.needed, walk.pulled = leading(roots, walk.wanted or set())
     outer = here()
-    arrived: dict[Node, Any] = {}
-    heap: list[tuple[int, Node]] = []
-    wanted = {_source(t): t for t in inputs} if inputs is not None else None
-    caught: dict[Any, Tensor] = {}
-
-    def deliver(edge: Any, g: Tensor) -> None:
-        if isinstance(edge, Tensor):
-            g = _hooked(getattr(edge, "hooks", None), g)
-            if wanted is None:
-                edge.grad = g if edge.grad is None else edge.grad + g
-                return
-        if wanted is not None and edge in wanted:
-            caught[edge] = g if edge not in caught else caught[edge] + g
-        if isinstance(edge, Tensor):
-            return
-        node, index = (edge.node, edge.index) if isinstance(edge, Port) else (edge, None)
-        if node not in arrived:
-            heappush(heap, (-node.order, node))
-            arrived[node] = None if index is None else [None] * len(node.known.outs)
-        if index is None:
-            arrived[node] = g if arrived[node] is None else arrived[node] + g
-        else:
-            slot = arrived[node]
-            slot[index] = g if slot[index] is None else slot[index] + g
-
     try:
-        HERE.scope = outer.but(grad=create_graph)
+        HERE.scope = outer.but(grad=create_graph, cast=None, origin=outer.origin or origin(2))
         for root, seed in zip(roots, seeds):
             if root.requires_grad:
-                deliver(root.node or root, seed)
+                walk.deliver(root.node or root, seed)
+        walk.run(outer)
+        walk.settle()
+    finally:
+        HERE.scope = outer
+    return [walk.caught.get(place(t)) for t in inputs] if inputs is not None else []
+
+
+class Walk:
+    """One walk over the tape: gradients on their way, and where they are to end."""
+
+    __slots__ = ("retain", "graph", "wanted", "needed", "pulled", "arrived", "heap", "late", "caught", "check")
+
+    def __init__(self, retain: bool, graph: bool, inputs: list[Tensor] | None) -> None:
+        self.retain, self.graph = retain, graph
+        self.wanted = None if inputs is None else {place(t) for t in inputs}
+        self.needed: set[Node] = set()  # nodes whose gradient is asked for or leads on, and those of them it leads on from
+        self.pulled: set[Node] = set()
+        self.arrived: dict[Node, Any] = {}
+        self.heap: list[tuple[int, Node]] = []
+        self.late: dict[Tensor, Tensor] = {}  # gradients of leaves whose hooks are to see the sum
+        self.caught: dict[Any, Tensor] = {}
+        self.check: Callable | None = ANOMALY.check
+
+    def deliver(self, edge: Any, g: Tensor) -> None:
+        if type(edge) is Node and self.wanted is None:
+            before = self.arrived.get(edge)
+            if before is None:
+                heappush(self.heap, (-edge.order, edge))
+            self.arrived[edge] = g if before is None else before + g
+            return
+        if isinstance(edge, Tensor):
+            if self.wanted is not None or getattr(edge, "hooks", None):
+                self.late[edge] = g if edge not in self.late else self.late[edge] + g
+            else:
+                edge.grad = g if edge.grad is None else edge.grad + g
+            return
+        node, index = (edge.node, edge.index) if isinstance(edge, Port) else (edge, None)
+        if self.wanted is not None and node not in self.needed:
+            return
+        if node not in self.arrived:
+            heappush(self.heap, (-node.order, node))
+            self.arrived[node] = None if index is None else [None] * len(node.known.outs)
+        if index is None:
+            self.arrived[node] = g if self.arrived[node] is None else self.arrived[node] + g
+        else:
+            slot = self.arrived[node]
+            slot[index] = g if slot[index] is None else slot[index] + g
+
+    def run(self, outer: Scope) -> None:
+        heap, arrived, deliver = self.heap, self.arrived, self.deliver
+        plain = not self.graph and self.wanted is None and self.check is None
+        inside, last = HERE.scope, None
         while heap:
             node = heappop(heap)[1]
             g = arrived.pop(node)
-            under = node.scope.backward or node.scope.signal
-            if HERE.scope.signal != under:
-                HERE.scope = outer.but(grad=create_graph, signal=under, backward="")
-            g = _hooked(node.hooks, g)
-            found = gradients(node, _fill(node, g), create_graph)
+            if node.scope is not last:
+                last = node.scope
+                under = last.backward or last.signal
+                if inside.signal != under:
+                    inside = HERE.scope = inside.but(signal=under, backward="")
+            if plain and type(node) is Node and node.plan.fast and type(node.inputs) is list and node.hooks is None:
+                ins, edges = node.known.kind.ins, node.edges
+                for i, grad in node.plan.fast(g, node.inputs, node.output):
+                    deliver(edges[i], grad if grad.data.spec is ins[i] else _shaped(grad, ins[i]))
+                if not self.retain:
+                    node.inputs = node.output = None
+                continue
+            if node.hooks is not None:
+                g = _hooked(node.hooks, g)
+            if self.wanted is not None:
+                self._catch(node, g)
+                if node not in self.pulled:
+                    continue
+            found = node.pull(_fill(node, g), self.graph)
+            if self.check is not None:
+                self.check(node, found)
             for edge, held, grad in zip(node.edges, node.known.kind.ins, found):
                 if edge is not None and grad is not None:
                     deliver(edge, _shaped(grad, held))
-            if not retain_graph:
+            if not self.retain:
                 node.inputs = node.output = None
-    finally:
-        HERE.scope = outer
-    return [caught.get(_source(t)) for t in inputs] if inputs is not None else []
+
+    def _catch(self, node: Node, g: Any) -> None:
+        for at, part in enumerate(g) if isinstance(g, list) else ((None, g),):
+            if (node, at) in self.wanted and part is not None:
+                self.caught[node, at] = part
+
+    def settle(self) -> None:
+        """Give the leaves that waited for the whole of their gradient what is theirs."""
+        for leaf, g in self.late.items():
+            g = _hooked(getattr(leaf, "hooks", None), g)
+            if self.wanted is None:
+                leaf.grad = g if leaf.grad is None else leaf.grad + g
+                for _, hook in [h for h in getattr(leaf, "hooks", None) or () if h[0] == AFTER]:
+                    hook(leaf)
+            elif leaf in self.wanted:
+                self.caught[leaf] = g
 
 
 def _hooked(hooks: Any, g: Any) -> Any:
     """The gradient after each hook has seen it and, where it gave another, replaced it."""
-    for hook in hooks or ():
-        other = hook(g)
-        g = g if other is None else other
+    for at, hook in [h for h in hooks or () if h[0] != AFTER]:
+        part = g if at is None else g[at]
+        other = hook(part) if part is not None else None
+        if other is not None and at is None:
+            g = other
+        elif other is not None:
+            g = [other if i == at else x for i, x in enumerate(g)]
     return g
 
 
-def _source(t: Tensor) -> Any:
-    return t.node or t
+def place(t: Tensor) -> Any:
+    """Where a gradient for this tensor arrives: a leaf itself, or a node and which of its results."""
+    return t if t.node is None else (t.node.node, t.node.index) if isinstance(t.node, Port) else (t.node, None)
+
+
+def behind(node: Node) -> Iterator[Node]:
+    """The nodes that a node's gradients go to."""
+    for edge in node.edges:
+        if edge is not None and not isinstance(edge, Tensor):
+            yield edge.node if isinstance(edge, Port) else edge
+
+
+def nodes_of(roots: list[Tensor], since: int = 0) -> list[Node]:
+    """Every node the roots were made by, latest first; with `since`, those of that order or later."""
+    stack = [place(t)[0] for t in roots if t.node is not None]
+    seen: set[Node] = set()
+    while stack:
+        node = stack.pop()
+        if node not in seen and node.order >= since:
+            seen.add(node)
+            stack.extend(behind(node))
+    return sorted(seen, key=lambda n: -n.order)
+
+
+def leading(roots: list[Tensor], wanted: set) -> tuple[set[Node], set[Node]]:
+    """The nodes by way of which, from the roots, a gradient comes to what is wanted; and those it passes through."""
+    sources = {w[0] for w in wanted if isinstance(w, tuple)}
+    needed: set[Node] = set()
+    passed: set[Node] = set()
+    for node in reversed(nodes_of(roots)):
+        if any(isinstance(e, Tensor) and e in wanted for e in node.edges) or any(n in needed for n in behind(node)):
+            passed.add(node)
+        if node in passed or node in sources:
+            needed.add(node)
+    return needed, passed
+
+
+class _Anomaly:
+    """Whether walks look at each gradient, and how: `check(node, gradients)`."""
+
+    check: Callable | None = None
+
+
+ANOMALY = _Anomaly()
 
 
 def _fill(node: Node, g: Any) -> Any:

@@ -13,6 +13,7 @@ from gt.client.session import Session
 from gt.config import Config, read
 from gt.errors import ConnectionFailed
 from gt.launch import Children
+from gt.transport.trace import See, trace
 from gt.transport.zmq import ZmqLink, address_of, await_listener, ipc_address
 
 _lock = threading.RLock()
@@ -67,8 +68,8 @@ def connect(server: str, key: str | None = None, timeout: float = 5.0) -> Sessio
     """Use the dispatcher at `host:port` from here on."""
     with _lock:
         disconnect()
-        link = ZmqLink(address_of(server), os.environ.get("GT_KEY", "") if key is None else key, timeout)
-        _default.session = _over(link)
+        shown = os.environ.get("GT_KEY", "") if key is None else key
+        _default.session = _over(ZmqLink(address_of(server), shown, timeout, _see()))
         return _default.session
 
 
@@ -91,6 +92,10 @@ def is_connected() -> bool:
     return _default.session is not None and not _default.session.closed
 
 
+def _see() -> See | None:
+    return trace("gt", "GT_DEBUG_CLIENT")
+
+
 def _over(link: ZmqLink) -> Session:
     made = Session(link, link.name, tracing=os.environ.get("GT_TRACE", "1") != "0")
     made.workers = link.welcome.workers
@@ -105,7 +110,7 @@ def _begin() -> Session:
     """A dispatcher and workers of our own, at an address nobody else has."""
     name, key = secrets.token_hex(8), secrets.token_hex(16)
     children = Children()
-    server = children.start("gt.server", "--auto", name, key=key)
+    server = children.start("gt.server", "--auto", name, "--expect", str(_default.workers), key=key)
     count = _default.workers
     backend = os.environ.get("GT_BACKEND")
     for rank in range(count):
@@ -114,7 +119,7 @@ def _begin() -> Session:
     try:
         if not await_listener(address, lambda: server.poll() is None, 30):
             raise ConnectionFailed("the dispatcher could not be started: run `python -m gt.server` to see why")
-        made = _over(ZmqLink(address, key, 30))
+        made = _over(ZmqLink(address, key, 30, _see()))
     except BaseException:
         children.close()
         raise

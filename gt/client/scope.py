@@ -9,19 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gt.client.session import Session
+    from gt.spec import DType
 
 
 class Scope:
-    """An immutable surrounding. `kinds` is the session's table of op uses under this signal."""
+    """An immutable surrounding. `kinds` is the session's table of op uses under this signal and autocast: the latter has
+    its own, and no use in it that wants a cast first, so that only ops met there for the first time ask. `origin` is the
+    user's line that all ops stand for, where one line asks for many (a backward pass, an optimizer's step)."""
 
-    __slots__ = ("session", "signal", "backward", "grad", "kinds")
+    __slots__ = ("session", "signal", "backward", "grad", "origin", "cast", "kinds")
 
-    def __init__(self, session: Session, signal: str = "", backward: str = "", grad: bool = True) -> None:
+    def __init__(
+        self, session: Session, signal: str = "", backward: str = "", grad: bool = True, origin: Any = None,
+        cast: DType | None = None,
+    ) -> None:  # fmt: skip
         self.session, self.signal, self.backward, self.grad = session, signal, backward, grad
-        self.kinds = session.kinds_under(signal)
+        self.origin, self.cast = origin, cast
+        self.kinds = session.kinds_under(signal, cast.name if cast is not None else "")
 
     def but(self, **changed: Any) -> Scope:
-        fields = {n: getattr(self, n) for n in ("session", "signal", "backward", "grad")}
+        fields = {n: getattr(self, n) for n in ("session", "signal", "backward", "grad", "origin", "cast")}
         return Scope(**{**fields, **changed})
 
 
@@ -75,6 +82,31 @@ class no_grad(grad_mode):
 
 class enable_grad(grad_mode):
     """The opposite of `no_grad`, for use inside it."""
+
+
+class set_grad_enabled:
+    """`gt.set_grad_enabled(False)`: from here on, or, as a context, inside it."""
+
+    def __init__(self, mode: bool) -> None:
+        from gt.client.session import here
+
+        self.before = here()
+        HERE.scope = self.before.but(grad=bool(mode))
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        HERE.scope = self.before
+
+
+class inference_mode(grad_mode):
+    """As `no_grad`; `inference_mode(False)` changes nothing."""
+
+    wanted = False
+
+    def __init__(self, mode: Any = True, *, wanted: bool | None = None) -> None:
+        super().__init__(wanted=is_grad_enabled() if mode is False else wanted)
 
 
 def is_grad_enabled() -> bool:

@@ -144,12 +144,13 @@ class Session:
         self.lock = threading.RLock()
         self.numbers = count(FREE + 1)
         self.fresh: list[KindDef] = []
-        self.kinds: dict[str, dict[tuple, Known]] = {}
+        self.kinds: dict[tuple[str, str], dict[tuple, Known]] = {}  # by signal and the dtype of autocast
         self.meaning: dict[int, Kind] = {}  # by number
         self.tracer = Tracer(self.numbers.__next__, self.meaning) if tracing else None
         self.forgotten = 0
         self.serial = 0
-        self.sent = 0  # instructions sent, and how many of those are known to be executed
+        self.written = 0  # instructions taken from the buffer, by the last batch, and known to be executed
+        self.sent = 0
         self.asked: list[tuple[int, int]] = []  # (serial, instructions sent by then) of batches that asked for an Ack
         self.executed = 0
         self.room = threading.Condition()
@@ -167,8 +168,8 @@ class Session:
 
     # Kinds
 
-    def kinds_under(self, signal: str) -> dict[tuple, Known]:
-        return self.kinds.setdefault(signal, {})
+    def kinds_under(self, signal: str, cast: str = "") -> dict[tuple, Known]:
+        return self.kinds.setdefault((signal, cast), {})
 
     def learn(self, scope: Scope, key: tuple, row: Row, ins: tuple, statics: tuple) -> Known:
         """Define a kind: infer its shapes (or raise the user's mistake) and give it a number."""
@@ -235,10 +236,19 @@ class Session:
         """A natural boundary of what repeats, such as the end of an optimizer's step."""
         self.emit((MARK,))
 
+    def call(self, instruction: tuple) -> None:
+        """Emit a call of a trace; it is no part of what repeats."""
+        self.code.extend(((MARK,), instruction, (MARK,)))
+        if self.tracer:
+            self.tracer.hits += 1
+        if len(self.code) >= self.limit:
+            self.due()
+
     def _flush(self, gets: tuple, final: bool, mark: bool) -> None:
         with self.lock:
             n = len(self.code)
             self.limit = 1
+            self.written += n
             batch = self.code[:n]
             del self.code[:n]
             traces: tuple = ()
@@ -253,7 +263,7 @@ class Session:
             fresh, self.fresh = tuple(self.fresh), []
             forget = self._forget() if final else 0
             self.serial += 1
-            self.sent += len(batch)
+            self.sent = self.written  # a call counts for all that it stands for
             ack = self.sent - (self.asked[-1][1] if self.asked else self.executed) >= WINDOW // 4
             if self.link.sealed(self.serial) or ack:
                 ack = True
@@ -371,7 +381,7 @@ class Session:
                 spec = spec_in(wire)
                 assert isinstance(spec, Spec)
                 data = np.frombuffer(self.uploads.pop(id, b""), np.uint8).reshape(*spec.shape, spec.dtype.size)
-                for worker, (start, shape) in zip(workers, boxes):
+                for worker, (start, shape) in zip(workers, boxes or [((0,) * spec.ndim, spec.shape)] * len(workers)):
                     part = data[tuple(slice(s, s + d) for s, d in zip(start, shape))]
                     frame = np.ascontiguousarray(part).reshape(-1).data
                     self.link.send_to(worker, Upload(self.name, id, (wire[0], *shape)), (frame,))

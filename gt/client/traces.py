@@ -116,7 +116,11 @@ class Trace:
         self.live, self.dies = _pick(live), _pick(dies)
         alive = set(live)
         self.dead = _pick([i for i in range(count) if i not in alive])
-        self.calls = 0
+        self.calls = self.misses = 0
+
+    def worth(self) -> int:
+        """How much there is to gain: its length, unless it is more often begun than completed."""
+        return self.length if self.misses <= self.calls + 4 else 0
 
     def call(self, window: Window) -> tuple[Instruction | None, set[int], str]:
         """The instruction that stands for this stretch and the ids still to be freed; or None, and why not."""
@@ -215,7 +219,7 @@ class Tracer:
         self.stretch_freed: set[int] = set()
         self.fresh = True  # at a boundary, where a known trace may begin
         self.traces: OrderedDict[int, list[Trace]] = OrderedDict()  # by first token, the last used at the end
-        self.seen: OrderedDict[tuple, Window] = OrderedDict()
+        self.seen: OrderedDict[tuple, list[Window]] = OrderedDict()
         self.defined: list[TraceDef] = []
         self.dropped: list[int] = []
         self.misses: Counter[str] = Counter()
@@ -306,40 +310,38 @@ class Tracer:
             return 0
         longest = max(t.length for t in candidates)
         tokens = list(map(_number, ops[at : at + longest + 1]))
-        have, wait, why = len(tokens), False, ""
-        for trace in reversed(candidates):
+        have, why = len(tokens), ""
+        for trace in sorted(candidates, key=Trace.worth, reverse=True):
             n = trace.length
-            if have > n or (have == n and final):
-                if tokens[:n] == trace.tokens:
-                    first = bisect_right(self.free_after, at, self.frees_done)
-                    last = bisect_right(self.free_after, at + n, first)
-                    window = Window(ops[at : at + n], set(self.free_ids[first:last]))
-                    call, rest, refused = trace.call(window)
-                    if call is not None:
-                        out.extend((FREE, id) for id in self.free_ids[self.frees_done : first])
-                        self.frees_done = last
-                        return self._replay(trace, candidates, call, rest, out)
-                    why = why or refused
-                    self._revise(trace, window, refused)
-                else:
+            if have < n or (have == n and not final):
+                if tokens != trace.tokens[:have]:
                     why = why or "diverged"
-            elif tokens == trace.tokens[:have]:
-                wait = True
+                elif final:
+                    why = why or "a value was read"
+                elif trace.worth() > 0:
+                    return None
+            elif tokens[:n] == trace.tokens:
+                first = bisect_right(self.free_after, at, self.frees_done)
+                last = bisect_right(self.free_after, at + n, first)
+                window = Window(ops[at : at + n], set(self.free_ids[first:last]))
+                call, rest, refused = trace.call(window)
+                if call is not None:
+                    out.extend((FREE, id) for id in self.free_ids[self.frees_done : first])
+                    self.frees_done = last
+                    return self._replay(trace, call, rest, out)
+                why = why or refused
+                self._revise(trace, window, refused)
             else:
                 why = why or "diverged"
-        if wait and not final:
-            return None
-        self.misses["a value was read" if wait else why or "diverged"] += 1
+            trace.misses += 1
+        self.misses[why] += 1
         return 0
 
-    def _replay(self, trace: Trace, among: list[Trace], call: Instruction, rest: set[int], out: list) -> int:
+    def _replay(self, trace: Trace, call: Instruction, rest: set[int], out: list) -> int:
         out.append(call)
         out.extend((FREE, id) for id in rest)
         self.hits += 1
         self.saved += trace.length - 1
-        if among[-1] is not trace:
-            among.remove(trace)
-            among.append(trace)
         self.traces.move_to_end(trace.tokens[0])
         self.stretch, self.stretch_freed, self.probed = [], set(), 0
         return trace.length
@@ -348,9 +350,9 @@ class Tracer:
         """A trace that fits but for a number or a lifetime gets a sibling that fits this stretch too."""
         if why == "another topology" or trace.calls > 1 << 20:
             return
-        before = self.seen.get(tuple(trace.tokens))
-        if before is not None:
-            self._learn(before, window, set(trace.hole_positions))
+        for before in reversed(self.seen.get(tuple(trace.tokens), [])):
+            if self._learn(before, window, set(trace.hole_positions)):
+                return
 
     # Finding
 
@@ -359,25 +361,25 @@ class Tracer:
         window = Window(self.stretch, self.stretch_freed)
         self.stretch, self.stretch_freed, self.probed = [], set(), 0
         self.fresh = True
-        if not SHORTEST <= len(window.ops) <= LONGEST:
-            return
+        if not SHORTEST <= len(window.ops) <= LONGEST or not all(t in self.kinds for t in window.tokens):
+            return  # too little, too much, or with calls of traces in it
         key = tuple(window.tokens)
-        before = self.seen.pop(key, None)
-        if before is not None:
-            self._learn(before, window)
-        self.seen[key] = window
+        alike = self.seen.pop(key, [])
+        for before in reversed(alike):  # the same kinds may come in several topologies
+            if self._learn(before, window):
+                break
+        self.seen[key] = [*alike[-3:], window]
         while len(self.seen) > SEEN:
             self.seen.popitem(last=False)
 
-    def _learn(self, before: Window, now: Window, holes: set[int] = frozenset()) -> None:  # type: ignore[assignment]
-        if any(self.kinds[t].row.kernel is None for t in set(now.tokens)):
-            return  # bytes from the client come into it
+    def _learn(self, before: Window, now: Window, holes: set[int] = frozenset()) -> bool:  # type: ignore[assignment]
+        """Make a trace of two stretches; whether they are calls of one."""
         trace = define(self.number(), self.kinds, before, now, holes)
         if trace is None:
-            return
+            return False
         same = self.traces.setdefault(trace.tokens[0], [])
         if any(_equal(trace, t) for t in same):
-            return
+            return True
         self.defined.append(definition(trace, now, self.kinds))
         same.append(trace)
         self.found += 1
@@ -386,6 +388,7 @@ class Tracer:
         while sum(map(len, self.traces.values())) > KNOWN:
             _, oldest = self.traces.popitem(last=False)
             self.dropped += [t.number for t in oldest]
+        return True
 
     def _find_period(self) -> None:
         """A stretch without boundaries that repeats itself, such as a loop of plain arithmetic."""

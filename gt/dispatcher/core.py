@@ -33,8 +33,9 @@ from gt.transport.messages import (
     Note,
     Peers,
     Run,
+    Spoiled,
+    Store,
     TraceDef,
-    Upload,
     Welcome,
     kind_in,
 )  # fmt: skip
@@ -43,10 +44,12 @@ Watch = Callable[[str, str, Any], None]
 
 
 class Dispatcher:
-    """`watch(event, who, what)` is called for what passes, where something wants to see it."""
+    """`watch(event, who, what)` is called for what passes, where something wants to see it: "batch" (client, batch) comes in,
+    "run" (client, run) goes to a worker, "done" (client, serial, broken) comes back from it, "ack" (client, serial) goes to
+    the client, "gone" (client). `tell(line)` is called when someone comes or goes."""
 
-    def __init__(self, key: str = "", watch: Watch | None = None) -> None:
-        self.key, self.watch = key, watch
+    def __init__(self, key: str = "", watch: Watch | None = None, tell: Callable[[str], None] | None = None) -> None:
+        self.key, self.watch, self.tell = key, watch, tell or (lambda line: None)
         self.tables = Tables()
         self.tickets = count(1)
         self.labels = count(1)
@@ -65,8 +68,8 @@ class Dispatcher:
         match message:
             case Batch() if client:
                 return self._batch(client, message)
-            case Done(name, serial) if worker:
-                return self._done(worker, name, serial)
+            case Done(name, serial, broken) if worker:
+                return self._done(worker, name, serial, broken)
             case Hello() if not client and not worker:
                 return self._hello(peer, message)
             case Join() if not client and not worker:
@@ -81,6 +84,11 @@ class Dispatcher:
                 client.signals = targets.check(signals)
                 self._replan(client)
                 return []
+            case Store(address) if worker:
+                worker.store = address
+                return self._mates()
+            case Spoiled(name, id, error, text) if worker and name in self.tables.clients:
+                return self._spoiled(self.tables.clients[name], id, Lost(text, error))
             case Note() if worker and message.client in self.tables.clients:
                 return [Mail(message.client, message)]
             case Bye() if client or worker:
@@ -100,11 +108,13 @@ class Dispatcher:
             self._admit(hello.version, hello.key)
         except ProtocolError as refused:
             self.tables.dropped += 1
+            self.tell(f"someone was refused: {refused}")
             yield Mail(peer, Bye(f"refused: {refused}"))
             return
         client = Client(peer, f"{hello.host}:{hello.pid}", hello.host)
         self.tables.clients[peer] = client
         client.home = policy.home(self.tables, client)
+        self.tell(f"client {client.label} came")
         yield Mail(peer, Welcome(peer, len(self.tables.clients) - 1, self._peers()))
 
     def _join(self, peer: str, join: Join) -> Iterable[Mail]:
@@ -112,6 +122,7 @@ class Dispatcher:
             self._admit(join.version, join.key)
         except ProtocolError as refused:
             self.tables.dropped += 1
+            self.tell(f"someone was refused: {refused}")
             yield Mail(peer, Bye(f"refused: {refused}"))
             return
         taken = {w.name for w in self.tables.living()}
@@ -121,17 +132,27 @@ class Dispatcher:
         worker = Worker(peer, len(self.tables.workers), name, join.backend, join.device, join.host, join.pid, join.address)
         self.tables.workers.append(worker)
         self.tables.by_peer[peer] = worker
+        self.tell(f"worker {name} came, with index {worker.index}: {join.backend} on {join.device}, {join.host}")
         yield Mail(peer, Welcome(name, worker.index))
         yield from self._mates()
         for client in self.tables.clients.values():
             self._replan(client)
             yield Mail(client.name, Peers(self._peers()))
-            if client.home is None:
-                client.home = policy.home(self.tables, client)
-                yield from self._resume(client)
+        yield from self._settle_in()
 
     def _peers(self) -> tuple:
         return tuple(w.as_peer() for w in self.tables.living())
+
+    def expect(self, workers: int) -> list[Mail]:
+        """So many workers are to come; with fewer than were said before, those who waited go on."""
+        self.tables.expected = workers
+        return list(self._settle_in())
+
+    def _settle_in(self) -> Iterable[Mail]:
+        for client in self.tables.clients.values():
+            if client.home is None:
+                client.home = policy.home(self.tables, client)
+                yield from self._resume(client)
 
     def _mates(self, lost: str = "") -> Iterable[Mail]:
         """Workers know one another, so that they can talk; a lone one has nobody to."""
@@ -154,6 +175,9 @@ class Dispatcher:
         return list(self._lose_worker(worker, why)) if worker else []
 
     def _lose_client(self, client: Client) -> Iterable[Mail]:
+        self.tell(f"client {client.label} left")
+        if self.watch is not None:
+            self.watch("gone", client.label, client)
         for ticket in [t for t, q in self.tables.questions.items() if q.client == client.name]:
             del self.tables.questions[ticket]
         for worker in self.tables.living():
@@ -162,11 +186,10 @@ class Dispatcher:
     def _lose_worker(self, worker: Worker, why: str) -> Iterable[Mail]:
         worker.alive = False
         gone = Lost(f"worker {worker.name} (index {worker.index}) was lost: {why}")
+        self.tell(gone.why)
         yield from self._mates(gone.why)
         for client in self.tables.clients.values():
-            for id, layout in client.layouts.items():
-                if isinstance(layout, Layout) and worker.index in layout.workers:
-                    client.layouts[id] = gone
+            yield from self._forsake(client, worker.index, gone)
             self._replan(client)
             client.told.clear()  # the survivors are told again, which does no harm
             if client.home == worker.index:
@@ -184,6 +207,26 @@ class Dispatcher:
             question.waiting.discard(worker.index)
             yield from self._settled(ticket, question)
 
+    def _forsake(self, client: Client, index: int, gone: Lost) -> Iterable[Mail]:
+        """What lay on a lost worker is lost; pieces of it that others have are freed."""
+        frees: dict[int, list] = {}
+        for id, layout in client.layouts.items():
+            if isinstance(layout, Layout) and index in layout.workers:
+                client.layouts[id] = gone
+                for other in layout.workers:
+                    frees.setdefault(other, []).append((FREE, id))
+        for other, code in frees.items():
+            if other != index and self.tables.workers[other].alive:
+                yield Mail(self.tables.workers[other].peer, Run(client.name, 0, (), code))
+
+    def _spoiled(self, client: Client, id: int, why: Lost) -> Iterable[Mail]:
+        """A worker could not give its part of a tensor: nobody is to read what the others made of it."""
+        layout = client.layouts.get(id)
+        if isinstance(layout, Layout):
+            client.layouts[id] = why
+            for w in layout.workers:
+                yield Mail(self.tables.workers[w].peer, Run(client.name, 0, (), [(FREE, id)]))
+
     # The stream
 
     def _batch(self, client: Client, batch: Batch) -> Iterable[Mail]:
@@ -199,11 +242,11 @@ class Dispatcher:
     def _run(self, client: Client, batch: Batch) -> list[Mail]:
         for definition in batch.kinds:
             kind = kind_in(definition)
-            if kind.row.talks or definition.number <= FREE:
-                raise ProtocolError(f"{kind.row} under the number {definition.number} is not a client's to define")
-            client.uses[definition.number] = Use(definition, kind)
+            if kind.row.talks:
+                raise ProtocolError(f"{kind.row} is not a client's to define")
+            client.uses[self._unused(client, definition.number)] = Use(definition, kind)
         for trace in batch.traces:
-            client.uses[trace.number] = TraceUse(trace, client.uses)
+            client.uses[self._unused(client, trace.number)] = TraceUse(trace, client.uses)
         if self.watch is not None:
             self.watch("batch", client.label, (client, batch))
         flow = _Flow()
@@ -240,7 +283,16 @@ class Dispatcher:
                                       tuple(flow.traces.get(w, ())), batch.drops))
             for w in sorted(busy)
         ]  # fmt: skip
+        if self.watch is not None:
+            for w, mail in zip(sorted(busy), runs):
+                self.watch("run", workers[w].name, (client, mail.message))
         return runs + flow.mail
+
+    def _unused(self, client: Client, number: int) -> int:
+        """A kind's number has one meaning for good: workers are told it once."""
+        if number <= FREE or number in client.uses:
+            raise ProtocolError(f"{number} cannot be the number of another kind")
+        return number
 
     def _rewrite(self, client: Client, code: list, flow: _Flow) -> int | None:
         """Each instruction to its workers. Gives the position to go on from, where an upload must arrive first."""
@@ -408,16 +460,18 @@ class Dispatcher:
             layout = spread.reduced(client, id, layout, read, flow)
         spread.fetch(ticket, id, read, layout, flow)
 
-    def _done(self, worker: Worker, name: str, serial: int) -> Iterable[Mail]:
+    def _done(self, worker: Worker, name: str, serial: int, broken: tuple[int, ...]) -> Iterable[Mail]:
         client = self.tables.clients.get(name)
         waiting = client.acks.get(serial) if client else None
         if client is None or waiting is None:
             return
+        if self.watch is not None:
+            self.watch("done", worker.name, (client, serial, broken))
         waiting.discard(worker.index)
         if not waiting:
             del client.acks[serial]
             if self.watch is not None:
-                self.watch("done", worker.name, (client, serial))
+                self.watch("ack", client.label, (client, serial))
             yield Mail(client.name, Ack(serial))
 
     # Questions

@@ -86,7 +86,7 @@ class Bringing:
 
     def __init__(self, draft: Draft, spec: Spec, layout: Layout, slot: Slot, tag: Slot) -> None:
         self.draft, self.spec, self.layout, self.slot, self.tag = draft, spec, layout, slot, tag
-        self.slots = {w: slot for w in layout.workers}
+        self.slots = dict.fromkeys(layout.workers, slot)
 
     def to(self, target: Layout) -> dict[int, Slot]:
         if self.layout is not target:
@@ -131,7 +131,7 @@ class Bringing:
                 for worker, at in zip(group, line):
                     settings = {"group": group, "axis": now.axis, "size": wholes[at][1][now.axis]}
                     self._talk(worker, "all_gather", Spec(boxes[at][1], self.spec.dtype), out, settings)
-            self.slots = {w: out for w in goal.workers}
+            self.slots = dict.fromkeys(goal.workers, out)
             self.layout = after
 
     def _talk(self, worker: int, name: str, mine: Spec | None, out: Slot | None, settings: dict) -> None:

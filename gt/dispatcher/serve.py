@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import zmq
 
 from gt.dispatcher.core import Dispatcher
 from gt.errors import ProtocolError
+from gt.transport.auth import listen
 from gt.transport.messages import Mail, decode, encode
 from gt.transport.zmq import Ends, open_socket
 
@@ -17,13 +19,14 @@ from gt.transport.zmq import Ends, open_socket
 class Server:
     """A ROUTER that all connect to. Clients send from `NAME>` and listen at `NAME`."""
 
-    def __init__(self, addresses: list[str], core: Dispatcher) -> None:
+    def __init__(self, addresses: list[str], core: Dispatcher, key: str = "") -> None:
         self.core = core
         self.router = open_socket(zmq.ROUTER)
         self.ends = Ends(self.router)
         for address in addresses:
-            self.router.bind(address)
+            listen(self.router, address, key)
         self.fds: dict[str, int] = {}  # each peer's connection, by its first message
+        self.until = float("inf")  # when to go on without workers that have not come
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         gc.freeze()
@@ -32,11 +35,19 @@ class Server:
         poller.register(self.router, zmq.POLLIN)
         poller.register(self.ends.socket, zmq.POLLIN)
         while not until():
+            if time.monotonic() > self.until:
+                self.until = float("inf")
+                self._send(self.core.expect(0))
             for socket, _ in poller.poll(1000):
                 if socket is self.router:
                     self._drain()
                 else:
                     self._ended()
+
+    def expect(self, workers: int, timeout: float = 60.0) -> None:
+        """Place nothing before so many workers have come, or that time is over."""
+        self.until = time.monotonic() + timeout
+        self._send(self.core.expect(workers))
 
     def _drain(self) -> None:
         receive = self.router.recv

@@ -28,13 +28,46 @@ class TraceUse:
     __slots__ = ("definition", "outs", "at", "length", "loads", "dies", "kinds")
 
     def __init__(self, definition: TraceDef, known: dict[int, Use | TraceUse]) -> None:
+        if (wrong := _fault(definition, known)) is not None:
+            raise ProtocolError(f"trace {definition.number} cannot be: {wrong}")
         self.definition, self.outs, self.loads = definition, len(definition.outs), False
         self.at = tuple(range(1 + self.outs, 1 + self.outs + definition.inputs))
         self.length = 1 + self.outs + definition.inputs + len(definition.holes)
         self.dies = tuple(1 + self.outs + i for i in definition.dies)
         self.kinds = sorted({int(ins[0]) for ins in definition.body if ins[0] != FREE})
-        if not all(isinstance(known.get(n), Use) for n in self.kinds):
-            raise ProtocolError(f"trace {definition.number} uses a kind that is not there")
+
+
+def _fault(trace: TraceDef, known: dict[int, Use | TraceUse]) -> str | None:
+    """What is wrong with a trace, if anything is: workers make code of it and trust that it was looked at here."""
+    if not 0 <= trace.inputs <= sum(map(len, trace.body)):
+        return f"{trace.inputs} inputs"
+    live = set(range(1, trace.inputs + 1))  # registers that hold something
+    used = trace.inputs
+    numbers: set[tuple[int, int]] = set()  # where plain numbers stand
+    for index, ins in enumerate(trace.body):
+        if ins and ins[0] == FREE:
+            if len(ins) != 2 or type(ins[1]) is not int or ins[1] not in live:
+                return f"{ins} frees what is not there"
+            live.remove(ins[1])
+            continue
+        use = known.get(ins[0]) if ins and type(ins[0]) is int else None
+        if not isinstance(use, Use) or use.loads or len(ins) != use.length:
+            return f"{ins} is of no kind"
+        if not all(type(ins[i]) is int and ins[i] in live for i in use.at):
+            return f"{ins} names what is not there"
+        for register in ins[1 : 1 + use.outs]:
+            if type(register) is not int or register <= used:
+                return f"{ins} names its results out of order"
+            live.add(register)
+            used = register
+        numbers.update((index, i) for i in range(1 + use.outs, len(ins)) if i not in use.at)
+    if not live.issuperset(trace.outs) or len(set(trace.outs)) != len(trace.outs):
+        return f"results {trace.outs}"
+    if not numbers.issuperset(trace.holes) or len(set(trace.holes)) != len(trace.holes):
+        return f"holes {trace.holes}"
+    if not all(0 <= i < trace.inputs for i in trace.dies) or len(set(trace.dies)) != len(trace.dies):
+        return f"ends of inputs {trace.dies}"
+    return None
 
 
 class Use:
@@ -115,6 +148,7 @@ class Tables:
     workers: list[Worker] = field(default_factory=list)  # by index, the lost ones too
     by_peer: dict[str, Worker] = field(default_factory=dict)
     questions: dict[int, Question] = field(default_factory=dict)
+    expected: int = 0  # workers that were started with this dispatcher: nothing is placed before they are there
     dropped: int = 0  # messages that could not be read or did not belong
 
     def living(self) -> list[Worker]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import tensor
+from gt.client.functions.hooks import Hook
+from gt.spec import DType, dtype_of
 
 
 class Parameter(Tensor):
@@ -17,6 +19,13 @@ class Parameter(Tensor):
     def __init__(self, data: Any, requires_grad: bool = True) -> None:
         source = data if isinstance(data, Tensor) else tensor(data)
         super().__init__(source.data, requires_grad)
+
+
+class Keys(NamedTuple):
+    """What `load_state_dict` could not match."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
 
 
 class Module:
@@ -38,17 +47,51 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no forward()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.forward(*args, **kwargs)
+        hooks = self.__dict__.get("_hooks")
+        if not hooks:
+            return self.forward(*args, **kwargs)
+        for hook in [h for before, h in hooks if before]:
+            changed = hook(self, args)
+            if changed is not None:
+                args = changed if isinstance(changed, tuple) else (changed,)
+        result = self.forward(*args, **kwargs)
+        for hook in [h for before, h in hooks if not before]:
+            changed = hook(self, args, result)
+            result = result if changed is None else changed
+        return result
+
+    def _hook(self, before: bool, hook: Callable) -> Hook:
+        hooks = self.__dict__.setdefault("_hooks", [])
+        hooks.append((before, hook))
+        return Hook(hooks, hooks[-1])
+
+    def register_forward_pre_hook(self, hook: Callable) -> Hook:
+        """Call `hook(module, args)` before each forward; what it returns, if anything, are the arguments instead."""
+        return self._hook(True, hook)
+
+    def register_forward_hook(self, hook: Callable) -> Hook:
+        """Call `hook(module, args, result)` after each forward; what it returns, if anything, is the result instead."""
+        return self._hook(False, hook)
+
+    # What is inside
 
     def register_buffer(self, name: str, value: Tensor | None, persistent: bool = True) -> None:
         """A tensor that belongs to the module's state but is not learnt."""
         setattr(self, name, value)
         self.__dict__.setdefault("_buffers", {})[name] = persistent
 
+    def register_parameter(self, name: str, value: Tensor | None) -> None:
+        setattr(self, name, value)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        setattr(self, name, module)
+
+    register_module = add_module
+
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """Modules directly inside, each once."""
         seen: set[int] = set()
-        for name, thing in _inside(self.__dict__):
+        for name, thing in self._members():
             if isinstance(thing, Module) and id(thing) not in seen:
                 seen.add(id(thing))
                 yield name, thing
@@ -56,36 +99,75 @@ class Module:
     def children(self) -> Iterator[Module]:
         return (m for _, m in self.named_children())
 
-    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+    def named_modules(
+        self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """This module and all inside, each once, by the path to it."""
+        memo = set() if memo is None else memo
+        if id(self) in memo:
+            return
+        if remove_duplicate:
+            memo.add(id(self))
         yield prefix, self
-        for name, child in self.named_children():
-            yield from child.named_modules(f"{prefix}.{name}" if prefix else name)
+        for name, thing in self._members():
+            if isinstance(thing, Module):
+                yield from thing.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
     def modules(self) -> Iterator[Module]:
         return (m for _, m in self.named_modules())
 
-    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    def _members(self) -> Iterator[tuple[str, Any]]:
+        """Tensors and modules kept as attributes, by name."""
+        return _inside(self.__dict__)
+
+    def _own_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        buffers = self.__dict__.get("_buffers", {})
+        return ((n, t) for n, t in self._members() if _is_parameter(t) and n not in buffers)
+
+    def _own_buffers(self) -> Iterator[tuple[str, Tensor, bool]]:
+        for name, lasting in self.__dict__.get("_buffers", {}).items():
+            value = getattr(self, name)
+            if value is not None:
+                yield name, value, lasting
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
         """Every parameter once, by the path to it."""
         seen: set[int] = set()
-        for where, module in self.named_modules(prefix):
-            buffers = module.__dict__.get("_buffers", {})
-            for name, thing in _inside(module.__dict__):
-                if _is_parameter(thing) and name not in buffers and id(thing) not in seen:
-                    seen.add(id(thing))
-                    yield (f"{where}.{name}" if where else name), thing
+        modules = self.named_modules(None, prefix, remove_duplicate) if recurse else iter([(prefix, self)])
+        for where, module in modules:
+            for name, p in module._own_parameters():
+                if id(p) not in seen:
+                    if remove_duplicate:
+                        seen.add(id(p))
+                    yield (f"{where}.{name}" if where else name), p
 
-    def parameters(self) -> Iterator[Tensor]:
-        return (p for _, p in self.named_parameters())
+    def parameters(self, recurse: bool = True) -> Iterator[Tensor]:
+        return (p for _, p in self.named_parameters(recurse=recurse))
 
-    def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-        for where, module in self.named_modules(prefix):
-            for name in module.__dict__.get("_buffers", {}):
-                value = getattr(module, name)
-                if value is not None:
-                    yield (f"{where}.{name}" if where else name), value
+    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+        for where, module in self.named_modules(None, prefix) if recurse else iter([(prefix, self)]):
+            for name, value, _ in module._own_buffers():
+                yield (f"{where}.{name}" if where else name), value
 
-    def buffers(self) -> Iterator[Tensor]:
-        return (b for _, b in self.named_buffers())
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        return (b for _, b in self.named_buffers(recurse=recurse))
+
+    def get_submodule(self, target: str) -> Module:
+        """The module at a path such as `layers.0.attn`."""
+        known = dict(self.named_modules())
+        if target not in known:
+            raise AttributeError(f"no module {target!r} in {type(self).__name__}: there are {', '.join(filter(None, known))}")
+        return known[target]
+
+    def get_parameter(self, target: str) -> Tensor:
+        known = dict(self.named_parameters(remove_duplicate=False))
+        if target not in known:
+            raise AttributeError(f"no parameter {target!r} in {type(self).__name__}: there are {', '.join(known)}")
+        return known[target]
+
+    # What changes all of it
 
     def train(self, mode: bool = True) -> Module:
         for module in self.modules():
@@ -99,37 +181,80 @@ class Module:
         for p in self.parameters():
             p.grad = None
 
-    def requires_grad_(self, wanted: bool = True) -> Module:
+    def requires_grad_(self, requires_grad: bool = True) -> Module:
         for p in self.parameters():
-            p.requires_grad = wanted
+            p.requires_grad = requires_grad
         return self
 
-    def apply(self, function: Any) -> Module:
-        for module in self.modules():
-            function(module)
+    def apply(self, function: Callable[[Module], Any]) -> Module:
+        """Call a function with every module inside, then with this one."""
+        for module in self.children():
+            module.apply(function)
+        function(self)
         return self
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Parameters and lasting buffers, by name."""
-        state = {name: p.detach() for name, p in self.named_parameters()}
-        for where, module in self.named_modules():
-            for name, lasting in module.__dict__.get("_buffers", {}).items():
-                value = getattr(module, name)
-                if lasting and value is not None:
-                    state[f"{where}.{name}" if where else name] = value.detach()
+    def to(self, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False) -> Module:
+        """Floating-point parameters and buffers in another dtype. Devices are the dispatcher's business."""
+        for a in args:
+            dtype = a.dtype if isinstance(a, Tensor) else a if isinstance(a, DType) else dtype
+        if dtype is not None:
+            want = dtype_of(dtype)
+            for t in [*self.parameters(), *self.buffers()]:
+                if t.data.spec.dtype.rank == 2:
+                    t.data = t.detach().to(want).data
+                    t.grad = None if t.grad is None else t.grad.to(want)
+        return self
+
+    def float(self) -> Module:
+        return self.to(dtype="float32")
+
+    def double(self) -> Module:
+        return self.to(dtype="float64")
+
+    def half(self) -> Module:
+        return self.to(dtype="float16")
+
+    def bfloat16(self) -> Module:
+        return self.to(dtype="bfloat16")
+
+    def cpu(self) -> Module:
+        return self
+
+    def cuda(self, device: Any = None) -> Module:
+        return self
+
+    # State
+
+    def state_dict(self, prefix: str = "") -> dict[str, Tensor]:
+        """Parameters and lasting buffers, by PyTorch's names and in its order."""
+        state: dict[str, Tensor] = {}
+        for where, module in self.named_modules(None, prefix.rstrip("."), remove_duplicate=False):
+            own = [*module._own_parameters(), *((n, b) for n, b, lasting in module._own_buffers() if lasting)]
+            state.update({f"{where}.{name}" if where else name: t.detach() for name, t in own})
         return state
 
-    def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
+    def _state(self) -> dict[str, Tensor]:
+        """The variables that a state dict is loaded into."""
+        found: dict[str, Tensor] = {}
+        for where, module in self.named_modules(remove_duplicate=False):
+            own = [*module._own_parameters(), *((n, b) for n, b, lasting in module._own_buffers() if lasting)]
+            found.update({f"{where}.{name}" if where else name: t for name, t in own})
+        return found
+
+    def load_state_dict(self, state: dict[str, Any], strict: bool = True, assign: bool = False) -> Keys:
         """Take values by name: tensors of GT, PyTorch or NumPy."""
-        own: dict[str, Tensor] = {**dict(self.named_parameters()), **dict(self.named_buffers())}
-        missing, extra = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
-        if strict and (missing or extra):
-            raise ValueError(f"this state does not fit {type(self).__name__}: missing {missing}, unexpected {extra}")
-        for name in own.keys() & state.keys():
-            value = state[name] if isinstance(state[name], Tensor) else tensor(state[name])
-            if value.data.spec.shape != own[name].data.spec.shape:
-                raise ValueError(f"{name} has shape {own[name].data.spec.shape}, the state brings {value.data.spec.shape}")
-            own[name].data = value.to(own[name].data.spec.dtype).data
+        own = self._state()
+        keys = Keys([n for n in own if n not in state], [n for n in state if n not in own])
+        if strict and (keys.missing_keys or keys.unexpected_keys):
+            name = type(self).__name__
+            raise ValueError(f"this state does not fit {name}: missing {keys.missing_keys}, unexpected {keys.unexpected_keys}")
+        for name, variable in own.items():
+            if name in state:
+                value = state[name] if isinstance(state[name], Tensor) else tensor(state[name])
+                if value.data.spec.shape != variable.data.spec.shape:
+                    raise ValueError(f"{name} has shape {variable.data.spec.shape}, the state brings {value.data.spec.shape}")
+                variable.data = (value if assign else value.detach().to(variable.data.spec.dtype)).data
+        return keys
 
     def extra_repr(self) -> str:
         return ""
@@ -146,7 +271,7 @@ def _is_parameter(thing: Any) -> bool:
 
 def _inside(things: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Tensors and modules among attributes, and in lists, tuples and dicts of them."""
-    for name, thing in things.items():
+    for name, thing in list(things.items()):
         if name.startswith("_") and not isinstance(thing, (Tensor, Module)):
             continue
         yield from _unfold(name, thing)

@@ -76,12 +76,13 @@ def _linear(x: Spec, w: Spec, b: Spec | None = None) -> Spec:
     return Spec((*x.shape[:-1], w.shape[0]), promote(x, w))
 
 
-def _weight_grad(g, a):
-    return g.reshape(-1, g.shape[-1]).mT @ a.reshape(-1, a.shape[-1])  # (out, rows) @ (rows, in)
+def _weight_grad_rules(kind: Kind) -> list[Rule]:
+    batch = "abcdefgh"[: len(kind.ins[0].shape) - 1]
+    return einsum_rules([batch + "n", batch + "k"], "nk")
 
 
 def _bias_grad(g):
-    return g.sum(axis=tuple(range(g.ndim - 1)))
+    return g.op("sum", axis=tuple(range(g.ndim - 1)), keepdims=False) if g.ndim > 1 else g
 
 
 def _linear_rules(kind: Kind) -> list[Rule]:
@@ -94,10 +95,15 @@ def _linear_rules(kind: Kind) -> list[Rule]:
     return [((*ins, Shard(0) if ins[1] == Shard(0) else REPLICATE), out) for ins, out in kept]
 
 
-op("linear", shape=_linear, shard=_linear_rules, grad=(lambda g, b: g @ b, _weight_grad, _bias_grad),
-   tries=(((X, W, B), {}), ((X, W), {}), ((Spec((2, 4, 3), float32), W, B), {})),
+op("linear", shape=_linear, shard=_linear_rules, 
+   grad=(lambda g, b: g @ b, lambda g, a: g.op("linear_weight_grad", a), _bias_grad),
+   tries=(((X, W, B), {}), ((X, W), {}), ((Spec((2, 4, 3), float32), W, B), {}), ((Spec((3,), float32), W, B), {})),
    lower=lambda x, w, *b: x @ w.mT + b[0] if b else x @ w.mT,
    kernel=lambda xp, x, w, *b: xp.matmul(x, xp.swapaxes(w, 0, 1)) + (b[0] if b else 0))  # fmt: skip
+op("linear_weight_grad", shape=lambda g, x: Spec((g.shape[-1], x.shape[-1]), g.dtype), shard=_weight_grad_rules,
+   tries=(((Spec((4, 5), float32), X), {}), ((Spec((2, 4, 5), float32), Spec((2, 4, 3), float32)), {})),
+   kernel=lambda xp, g, x: xp.matmul(xp.swapaxes(xp.reshape(g, (-1, g.shape[-1])), 0, 1), xp.reshape(x, (-1, x.shape[-1]))),
+   grad=(lambda g, b: b @ g.mT, lambda g, a: a @ g))  # fmt: skip
 
 
 def _add_product(c: Spec, a: Spec, b: Spec, beta: type, alpha: type) -> Spec:
@@ -147,6 +153,8 @@ def _einsum(*operands: Spec, equation: str) -> Spec:
         for letter, d in zip(term, s.shape):
             if sizes.setdefault(letter, d) != d:
                 raise ValueError(f"einsum {equation!r}: {letter!r} is both {sizes[letter]} and {d} long")
+    if not set(out) <= set(sizes) or len(set(out)) < len(out):
+        raise ValueError(f"einsum {equation!r}: the result wants letters of the operands, each once")
     return Spec(tuple(sizes[letter] for letter in out), operands[0].dtype)
 
 

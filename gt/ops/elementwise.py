@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import partial
 
 from gt.ops import table
-from gt.ops.rules import bilinear, by_axis, compare, linear, pointwise, pointwise_float, promote
+from gt.ops.rules import bilinear, by_axis, compare, floats_only, linear, pointwise, pointwise_float, promote
 from gt.ops.table import Kind, Operand, Values
 from gt.spec import DTYPES, Spec, bool_, float32, int64
 
@@ -95,7 +95,7 @@ def _scaled(a: Spec, b: Spec, scale: type) -> Spec:
 
 def _power_grad(g, a, b):
     if isinstance(b, (int, float)):
-        return g * 0.0 if b == 0 else g * (a ** (b - 1) * b)
+        return g.pow_grad(a, b)
     return (b == 0).pick(0.0, g * (b * a ** (b - 1)))
 
 
@@ -142,8 +142,12 @@ op("pow", shape=no_bools("raise to powers"), shard=by_axis,
           ((Spec((3,), int64), Values(Spec((2, 1), int64), 0, 4)), {})),
    kernel=lambda xp, a, b: xp.power(a, b),
    grad=(_power_grad, _exponent_grad))  # fmt: skip
+op("pow_grad", shape=lambda g, a, b: floats_only("a gradient")(g), shard=by_axis, tries=(((X, ABOVE, 2.5), {}), ((X, X, 2), {}), ((X, X, 0), {})),
+   kernel=lambda xp, g, a, b: g * (xp.power(a, b - 1) * b) if b else g * 0.0,
+   grad=(lambda g, b, c: g.pow_grad(b, c), lambda g, a, b, c: (g * a).pow_grad(b, c - 1) * c, None))  # fmt: skip
 op("floor_divide", shape=no_bools("divide"), shard=by_axis, tries=(APART, TIMES, WHOLE),
-   kernel=lambda xp, a, b: xp.floor_divide(a, b))  # fmt: skip
+   kernel=lambda xp, a, b: xp.floor_divide(a, b),
+   grad=(lambda g: g * 0.0, lambda g: g * 0.0))  # fmt: skip
 op("remainder", shape=no_bools("divide"), shard=by_axis, tries=(APART, TIMES, WHOLE),
    kernel=lambda xp, a, b: xp.remainder(a, b),
    grad=(lambda g: g, lambda g, a, b: -g * (a / b).floor()))  # fmt: skip

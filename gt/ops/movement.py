@@ -120,8 +120,8 @@ def _moved(a: Spec, *shifts: type, axes) -> Spec:
 
 def _pad(a: Spec, value: type, *, widths) -> Spec:
     shape = tuple(d + low + high for d, (low, high) in zip(a.shape, widths))
-    if len(widths) != a.ndim or min(shape, default=0) < 0:
-        raise ValueError(f"cannot pad {a.shape} by {widths}: want (before, after) for each axis")
+    if len(widths) != a.ndim or any(w < 0 for pair in widths for w in pair):
+        raise ValueError(f"cannot pad {a.shape} by {widths}: want (before, after) for each axis, none negative")
     return Spec(shape, a.dtype)
 
 

@@ -43,7 +43,17 @@ def _nonempty(a: Spec, *, axis, keepdims) -> Spec:
 
 def _spread(g, a, axis, keepdims):
     """A gradient of a reduction, back in the input's shape."""
-    return (g if keepdims else g.reshape(without(a.shape, axis, True))).expand(a.shape)
+    return g.op("spread", shape=a.shape, axis=axis, keepdims=keepdims)
+
+
+def _spread_rules(kind: Kind) -> list[Rule]:
+    axes, keep = kind.settings["axis"], kind.settings["keepdims"]
+    numbers = (REPLICATE,) * (len(kind.ins) - 1)
+    found: list[Rule] = [((Partial(), *numbers), (Partial(),))]
+    for at in range(len(kind.outs[0].shape)):
+        source = at if keep else at - sum(a < at for a in axes)
+        found.append(((REPLICATE if at in axes else Shard(source), *numbers), (Shard(at),)))
+    return found
 
 
 def count(shape, axis) -> int:
@@ -68,7 +78,16 @@ op("sum", shape=_sum, shard=reduction_rules("sum"), tries=TRIES,
 op("mean", shape=_mean, shard=reduction_rules(), tries=TRIES,
    kernel=lambda xp, a, *, axis, keepdims: xp.mean(a, axis=axis, keepdims=keepdims),
    lower=lambda a, *, axis, keepdims: a.sum(axis=axis, keepdims=keepdims) * (1.0 / count(a.shape, axis)),
-   grad=(lambda g, sa, axis, keepdims: _spread(g * (1.0 / max(count(sa.shape, axis), 1)), sa, axis, keepdims),))  # fmt: skip
+   grad=(lambda g, sa, axis, keepdims: g.op("spread", 1.0 / max(count(sa.shape, axis), 1), shape=sa.shape, axis=axis,
+                                            keepdims=keepdims),))  # fmt: skip
+# What a reduction took together, apart again: each element where it came from, times a number where one is given.
+op("spread", shape=lambda g, *scale, shape, axis, keepdims: Spec(shape, g.dtype), shard=_spread_rules, view=True,
+   tries=(((Spec((4,), float32),), {"shape": (3, 4), "axis": (0,), "keepdims": False}),
+          ((Spec((1, 4), float32), 0.5), {"shape": (3, 4), "axis": (0,), "keepdims": True})),
+   kernel=lambda xp, g, *scale, shape, axis, keepdims: xp.broadcast_to(
+       xp.reshape(g * scale[0] if scale else g, without(shape, axis, True)), shape),
+   grad=lambda gs, ys, ins, shape, axis, keepdims: [
+       gs[0].sum(axis=axis, keepdims=keepdims) * (ins[1] if len(ins) > 1 else 1.0)])  # fmt: skip
 op("amax", shape=_nonempty, shard=reduction_rules("max"), tries=TRIES, grad=(_extreme_grad,),
    kernel=lambda xp, a, *, axis, keepdims: xp.max(a, axis=axis, keepdims=keepdims))  # fmt: skip
 op("amin", shape=_nonempty, shard=reduction_rules("min"), tries=TRIES, grad=(_extreme_grad,),
@@ -117,6 +136,10 @@ def _std_grad(g, y, a, b, axis, keepdims):
     """As PyTorch, flat where the deviation is zero."""
     slope = (y == 0).pick(0.0, g / (y * 2.0))
     return _var_grad(slope, a, b, axis, keepdims)
+
+
+def _logsumexp_shape(a: Spec, *, axis, keepdims) -> Spec:
+    return Spec(without(a.shape, axis, keepdims), a.dtype if a.dtype.rank == 2 else float32)
 
 
 def _logsumexp(xp, a, *, axis, keepdims):
@@ -174,7 +197,7 @@ op("var", shape=_floating("var"), shard=reduction_rules(), tries=VAR_TRIES, grad
 op("std", shape=_floating("std"), shard=reduction_rules(), tries=VAR_TRIES, grad=(_std_grad, None),
    kernel=lambda xp, a, correction, *, axis, keepdims: xp.sqrt(
        _var(xp, a, correction, axis=axis, keepdims=keepdims)))  # fmt: skip
-op("logsumexp", shape=_floating("logsumexp"), shard=reduction_rules(), tries=TRIES,
+op("logsumexp", shape=_logsumexp_shape, shard=reduction_rules(), tries=TRIES,
    kernel=_logsumexp,
    grad=(lambda g, y, a, axis, keepdims: _spread(g, a, axis, keepdims)
          * (a - _spread(y, a, axis, keepdims)).exp(),))  # fmt: skip

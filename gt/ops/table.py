@@ -62,6 +62,7 @@ class Row:
     places: bool = False  # its result lies as its signal says, whatever that moves; others only lean that way
     talks: bool = False  # workers exchange bytes in it; only the dispatcher writes such instructions
     extra: int = 0  # this many last outputs are there for the gradient: one that nobody used has None for its own, not zeros
+    autocast: str = ""  # under autocast its floats become "low" (the dtype asked for) or "high" (float32)
     statics: tuple[str, ...] = ()
     defaults: dict[str, Any] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""What optimizers share: parameter groups, state, and updates that do not go on the tape."""
+"""What optimizers share: parameter groups, state that can be saved, and updates that do not go on the tape."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.scope import no_grad
+from gt.client.functions.creation import full, tensor
+from gt.client.scope import enable_grad, no_grad
 from gt.client.session import here
 
 
@@ -14,9 +15,13 @@ class Optimizer:
     """`step()` gives each parameter that has a gradient to `update`, which returns the parameter's new value."""
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
+        if isinstance(params, Tensor):
+            raise TypeError("an optimizer wants a list of parameters, not a tensor: write [p]")
         given = list(params)
         if not given:
             raise ValueError("an optimizer wants at least one parameter")
+        if isinstance(given[0], tuple):  # named_parameters()
+            given = [p for _, p in given]
         groups = given if isinstance(given[0], dict) else [{"params": given}]
         self.defaults = defaults
         self.param_groups: list[dict[str, Any]] = []
@@ -24,18 +29,28 @@ class Optimizer:
         for group in groups:
             self.add_param_group(group)
 
-    def add_param_group(self, group: dict[str, Any]) -> None:
-        params = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        given = param_group["params"]
+        params = [given] if isinstance(given, Tensor) else list(given)
+        known = {id(p) for group in self.param_groups for p in group["params"]}
         for p in params:
             if not isinstance(p, Tensor):
                 raise TypeError(f"an optimizer wants tensors, not {type(p).__name__}")
-        self.param_groups.append({**self.defaults, **group, "params": params})
+            if p.node is not None:
+                raise ValueError("an optimizer changes leaves: this tensor was computed from others")
+            if id(p) in known:
+                raise ValueError("a parameter stands in more than one group")
+        self.param_groups.append({**self.defaults, **param_group, "params": params})
 
     def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
         raise NotImplementedError
 
     def step(self, closure: Any = None) -> Any:
-        loss = closure() if closure is not None else None
+        """Change every parameter by its gradient. A closure, if given, computes the loss and its gradients first."""
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
         with no_grad():
             for group in self.param_groups:
                 for p in group["params"]:
@@ -47,4 +62,54 @@ class Optimizer:
     def zero_grad(self, set_to_none: bool = True) -> None:
         for group in self.param_groups:
             for p in group["params"]:
-                p.grad = None
+                p.grad = None if set_to_none or p.grad is None else full(p.shape, 0.0, dtype=p.dtype)
+
+    # State, in PyTorch's form: parameters are numbers, in the order of the groups
+
+    def state_dict(self) -> dict[str, Any]:
+        numbers = {p: i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
+        groups = [{**group, "params": [numbers[p] for p in group["params"]]} for group in self.param_groups]
+        return {"state": {numbers[p]: dict(s) for p, s in self.state.items() if p in numbers}, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the state that `state_dict` gave, PyTorch's too."""
+        groups = state_dict["param_groups"]
+        sizes = [len(g["params"]) for g in groups], [len(g["params"]) for g in self.param_groups]
+        if sizes[0] != sizes[1]:
+            raise ValueError(f"this state is of groups of {sizes[0]} parameters, the optimizer has {sizes[1]}")
+        named: dict[Any, Tensor] = {}
+        for own, saved in zip(self.param_groups, groups):
+            named.update(zip(saved["params"], own["params"]))
+            own.update({k: _plain(v) for k, v in saved.items() if k != "params" and k in own})
+        self.state = {
+            named[n]: {k: _restored(k, v, named[n]) for k, v in state.items()}
+            for n, state in state_dict["state"].items()
+            if n in named
+        }
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for i, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {i}")
+            lines += [f"    {k}: {v}" for k, v in sorted(group.items()) if k != "params"]
+        return "\n".join([*lines, ")"])
+
+
+def _plain(value: Any) -> Any:
+    """A setting as a number: PyTorch keeps some rates in tensors."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _restored(name: str, value: Any, like: Tensor) -> Any:
+    if name == "step":
+        return int(_plain(value))
+    if isinstance(value, (bool, int, float)) or value is None:
+        return value
+    found = value if isinstance(value, Tensor) else tensor(value)
+    return found.detach().to(like.dtype)
+
+
+def rate(name: str, value: Any, low: float = 0.0, below: float = float("inf")) -> None:
+    """Raise unless a setting lies where it must."""
+    if not low <= value < below:
+        raise ValueError(f"{name} is {value}: want {low:g} or more" + (f", less than {below:g}" if below < 1e9 else ""))

@@ -8,22 +8,28 @@ import signal
 import sys
 from typing import Any
 
-from gt.dispatcher.core import Dispatcher
+from gt.dispatcher.core import Dispatcher, Watch
 from gt.dispatcher.serve import Server
 from gt.launch import Children, follow_parent
 from gt.transport.zmq import LOOPBACK, ipc_address
 
 
-def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog="gt-server", description="The dispatcher: clients and workers connect to it.")
+def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     p.add_argument("-p", "--port", type=int, default=9000, help="TCP port, and the name of the local address (9000)")
     p.add_argument("--host", default="127.0.0.1", help="address to listen at (127.0.0.1)")
     p.add_argument("--workers", type=int, default=0, help="also start this many workers on this host")
     p.add_argument("--backend", help="backend of those workers")
-    p.add_argument("--key", default=os.environ.get("GT_KEY", ""), help="clients and workers must show this key")
+    p.add_argument("--key", default=os.environ.get("GT_KEY", ""), help="clients and workers must have this key (GT_KEY)")
     p.add_argument("--insecure", action="store_true", help="listen beyond this host without a key")
     p.add_argument("--auto", metavar="NAME", help=argparse.SUPPRESS)
+    p.add_argument("--expect", type=int, default=0, help="place nothing before this many workers have come (--workers)")
+    p.set_defaults(run=serve)
     return p
+
+
+def add_parser(commands: Any) -> None:
+    """`gt server`."""
+    arguments(commands.add_parser("server", help="run a dispatcher that clients and workers connect to"))
 
 
 def addresses(args: argparse.Namespace) -> list[str]:
@@ -36,28 +42,43 @@ def addresses(args: argparse.Namespace) -> list[str]:
     return [ipc_address(str(args.port)), f"tcp://{'*' if args.host == '0.0.0.0' else args.host}:{args.port}"]
 
 
-def watcher() -> Any:
+def watcher() -> Watch | None:
     """What the environment asks to see of the stream."""
     path = os.environ.get("GT_INSTRUCTION_LOG")
-    if not path and not os.environ.get("GT_DEBUG_DISPATCHER"):
-        return None
-    from gt.watch.log import InstructionLog
+    logs: list[Watch] = []
+    if path or os.environ.get("GT_DEBUG_DISPATCHER"):
+        from gt.watch.log import InstructionLog
 
-    return InstructionLog(path or "/dev/stderr")
+        try:
+            logs += [InstructionLog(path)] if path else []
+        except OSError as wrong:
+            raise SystemExit(f"gt-server: cannot write the instruction log {path}: {wrong.strerror}") from None
+        logs += [InstructionLog(sys.stderr)] if os.environ.get("GT_DEBUG_DISPATCHER") else []
+
+    def all_see(event: str, who: str, what: Any) -> None:
+        for log in logs:
+            log(event, who, what)
+
+    return all_see if logs else None
 
 
-def main(argv: list[str] | None = None) -> int:
-    args = parser().parse_args(argv)
+def say(line: str) -> None:
+    print(f"gt-server: {line}", file=sys.stderr, flush=True)
+
+
+def serve(args: argparse.Namespace) -> int:
+    tell = say if os.environ.get("GT_VERBOSE") else None
     if args.auto:
         follow_parent()
     else:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        server = Server(addresses(args), Dispatcher(args.key, watcher()))
+        server = Server(addresses(args), Dispatcher(args.key, watcher(), tell), args.key)
     except OSError as taken:
         raise SystemExit(f"gt-server: cannot listen on port {args.port}: {taken}") from None
-    if os.environ.get("GT_VERBOSE"):
-        print(f"gt-server: listening at {', '.join(addresses(args))}", file=sys.stderr, flush=True)
+    if tell:
+        tell(f"listening at {', '.join(addresses(args))}")
+    server.expect(args.expect or args.workers)
     with Children() as children:
         for i in range(args.workers):
             children.worker(f"127.0.0.1:{args.port}", args.key, args.backend, of=args.workers, rank=i)
@@ -68,6 +89,11 @@ def main(argv: list[str] | None = None) -> int:
         finally:
             server.close()
     return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    p = argparse.ArgumentParser(prog="gt-server", description="The dispatcher: clients and workers connect to it.")
+    return serve(arguments(p).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -199,10 +199,11 @@ class Run(Message, frozen=True, tag=12):
 
 
 class Done(Message, frozen=True, tag=13):
-    """A worker has executed a client's Run."""
+    """A worker has executed a client's Run; these of its results could not be made."""
 
     client: str
     serial: int
+    broken: tuple[int, ...] = ()
 
 
 class Drop(Message, frozen=True, tag=14):
@@ -280,9 +281,25 @@ class Piece(Message, frozen=True, tag=22):
     why: str = ""
 
 
+class Store(Message, frozen=True, tag=23):
+    """A worker keeps a store for groups at this address, with its GPU's name behind a bar; or it has none to offer."""
+
+    address: str
+
+
+class Spoiled(Message, frozen=True, tag=24):
+    """A worker could not give its part of a tensor that others make together."""
+
+    client: str
+    tensor: int
+    error: str
+    text: str
+
+
 Any_ = (
     Hello | Welcome | Batch | Ack | Failed | Peers | Ask | Answer | Configure | Bye | Join | Run | Done | Drop | Attach
     | Attached | Value | Release | Upload | Arrived | Note | Piece
+    | Store | Spoiled
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -3,6 +3,7 @@ is no name to leave behind, no size limit of a mounted filesystem, and they end 
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import threading
@@ -96,10 +97,6 @@ class Pool:
             return sum(s.size for s in self.lent.values())
 
 
-class _Loan(np.ndarray):
-    """A view of a peer's segment that says when its last user is gone; it can be referred to weakly."""
-
-
 class Borrowed:
     """Segments of other processes, mapped once each."""
 
@@ -115,11 +112,12 @@ class Borrowed:
             self.maps[pid, serial] = mapped
             if len(self.maps) > 128:  # an evicted map stays valid for the arrays that still look at it
                 self.maps.pop(next(iter(self.maps)))
-        view = np.frombuffer(mapped, np.uint8, nbytes, offset)
-        if release is not None:
-            view = view.view(_Loan)
-            weakref.finalize(view, release)
-        return view
+        if release is None:
+            return np.frombuffer(mapped, np.uint8, nbytes, offset)
+        # What is watched must not be an array: NumPy lets a view of a view refer to the first owner, past those between.
+        loan = (ctypes.c_ubyte * nbytes).from_buffer(mapped, offset)
+        weakref.finalize(loan, release).atexit = False
+        return np.frombuffer(loan, np.uint8)
 
 
 def open_segment(pid: int, fd: int) -> mmap.mmap:

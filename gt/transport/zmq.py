@@ -21,7 +21,9 @@ from zmq.utils.monitor import recv_monitor_message
 
 from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport import shm
+from gt.transport.auth import reach
 from gt.transport.messages import VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, Welcome, decode, encode
+from gt.transport.trace import See
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
 
@@ -94,22 +96,50 @@ def own_address(towards: str) -> str:
         return s.getsockname()[0]
 
 
+REFUSED = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)  # fmt: skip
+
+
 class Ends:
     """Tells of connections that end, from a socket's monitor."""
 
     def __init__(self, socket: zmq.Socket) -> None:
         self.of = socket
-        self.socket = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self.socket = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | REFUSED)
 
     def drain(self) -> list[int]:
         """Descriptors whose connections have ended since the last call."""
         ended = []
         while self.socket.poll(0):
-            ended.append(int(recv_monitor_message(self.socket)["value"]))
+            event = recv_monitor_message(self.socket)
+            if event["event"] == zmq.EVENT_DISCONNECTED:
+                ended.append(int(event["value"]))
         return ended
+
+    def refused(self) -> bool:
+        """Whether whoever is there broke off before a word was exchanged."""
+        seen = 0
+        while self.socket.poll(0):
+            seen |= recv_monitor_message(self.socket)["event"]
+        return bool(seen)
 
     def close(self) -> None:
         self.of.disable_monitor()
+        self.socket.close(0)
+
+
+def first_word(socket: zmq.Socket, ends: Ends, address: str, timeout: float) -> bytes:
+    """What the dispatcher answers to a greeting, or a ConnectionFailed that says what may be wrong."""
+    poller = zmq.Poller()
+    poller.register(socket, zmq.POLLIN)
+    poller.register(ends.socket, zmq.POLLIN)
+    ready = dict(poller.poll(int(timeout * 1000)))
+    if socket in ready:
+        return socket.recv()
+    if ends.socket in ready and ends.refused():
+        raise ConnectionFailed(f"what listens at {address} broke off: is it a gt-server, and is the key (GT_KEY) its own?")
+    raise ConnectionFailed(f"no dispatcher answered at {address} within {timeout:g} s: is `gt-server` running there?")
 
 
 class Bell:
@@ -181,8 +211,8 @@ class ZmqLink:
     """A session's link. Any thread sends, through a socket that only sends; one thread of its own receives, sends what was
     left in the buffer when the user's thread pauses, and answers the workers."""
 
-    def __init__(self, address: str, key: str = "", timeout: float = 5.0) -> None:
-        self.address = address
+    def __init__(self, address: str, key: str = "", timeout: float = 5.0, see: See | None = None) -> None:
+        self.address, self.key, self.see = address, key, see
         self.name = secrets.token_hex(12)
         self.inbox = open_socket(zmq.DEALER, self.name.encode())
         self.outbox = open_socket(zmq.DEALER, self.name.encode() + b">")
@@ -203,8 +233,8 @@ class ZmqLink:
             self.probe.map[: len(self.token)] = self.token
         self.closed = False
         self.ends = Ends(self.inbox)
-        self.inbox.connect(address)
-        self.outbox.connect(address)
+        reach(self.inbox, address, key)
+        reach(self.outbox, address, key)
         self.inbox.send(encode(Hello(VERSION, key, host_name(), os.getpid())))
         try:
             self.welcome = self._welcomed(timeout)
@@ -213,11 +243,7 @@ class ZmqLink:
             raise
 
     def _welcomed(self, timeout: float) -> Welcome:
-        if not self.inbox.poll(int(timeout * 1000)):
-            raise ConnectionFailed(
-                f"no dispatcher answered at {self.address} within {timeout:g} s: is `gt-server` running there?"
-            )
-        match decode(self.inbox.recv()):
+        match decode(first_word(self.inbox, self.ends, self.address, timeout)):
             case Welcome() as welcome:
                 return welcome
             case Bye(why):
@@ -236,6 +262,8 @@ class ZmqLink:
         """The session's lock makes senders take turns."""
         if not self.closed:
             self.alarm.off()
+            if self.see is not None:
+                self.see("->", message)
             self.outbox.send(encode(message))
 
     def send_to(self, worker: int, message: Any, frames: tuple = ()) -> None:
@@ -327,6 +355,8 @@ class ZmqLink:
                 message = decode(head.buffer)
             except ProtocolError:
                 continue
+            if self.see is not None:
+                self.see("<-", message)
             match message:
                 case Attached(_, shares):
                     with self.attached:
@@ -351,7 +381,7 @@ class ZmqLink:
                 continue
             local, _, remote = worker.address.partition("|")
             socket = open_socket(zmq.DEALER, self.name.encode())
-            socket.connect(local if worker.host == host_name() or not remote else remote)
+            reach(socket, local if worker.host == host_name() or not remote else remote, self.key)
             pid, fd = (os.getpid(), self.probe.fd) if self.probe else (0, -1)
             socket.send(encode(Attach(self.name, pid, fd, self.token)))
             self.data[worker.name] = socket

@@ -7,19 +7,26 @@ import ctypes
 import os
 import signal
 import sys
+from typing import Any
 
 from gt.errors import ConnectionFailed
 
 
-def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog="gt-worker", description="A worker: executes instructions on one device.")
+def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     p.add_argument("--host", default="localhost", help="where the dispatcher is (localhost)")
     p.add_argument("-p", "--port", type=int, default=9000, help="its port (9000)")
     p.add_argument("--backend", default=os.environ.get("GT_BACKEND") or None, help="pytorch (default where installed) or numpy")
     p.add_argument("--id", default="", help="this worker's name (host-pid)")
-    p.add_argument("--key", default=os.environ.get("GT_KEY", ""), help="the dispatcher's key")
+    p.add_argument("--key", default=os.environ.get("GT_KEY", ""), help="the dispatcher's key (GT_KEY)")
+    p.add_argument("--timeout", type=float, default=10.0, help="seconds to wait for the dispatcher (10)")
     p.add_argument("--auto", metavar="NAME", help=argparse.SUPPRESS)
+    p.set_defaults(run=work)
     return p
+
+
+def add_parser(commands: Any) -> None:
+    """`gt worker`."""
+    arguments(commands.add_parser("worker", help="run a worker for one device"))
 
 
 def keep_freed_memory() -> None:
@@ -35,9 +42,9 @@ def keep_freed_memory() -> None:
     mallopt(m_top_pad, 64 << 20)
 
 
-def main(argv: list[str] | None = None) -> int:
-    args = parser().parse_args(argv)
+def work(args: argparse.Namespace) -> int:
     from gt.launch import follow_parent
+    from gt.transport.trace import trace
     from gt.transport.zmq import address_of, ipc_address
 
     if args.auto:
@@ -50,8 +57,8 @@ def main(argv: list[str] | None = None) -> int:
     address = ipc_address(args.auto) if args.auto else address_of(f"{args.host}:{args.port}")
     try:
         engine = make(args.backend)
-        shell = Shell(address, engine, args.key, args.id)
-        if os.environ.get("GT_VERBOSE") or os.environ.get("GT_DEBUG_WORKER"):
+        shell = Shell(address, engine, args.key, args.id, args.timeout, trace("gt-worker", "GT_DEBUG_WORKER"))
+        if os.environ.get("GT_VERBOSE"):
             where = f"{engine.name} on {engine.device}"
             print(f"gt-worker: {shell.core.name} is worker {shell.core.index}: {where}", file=sys.stderr, flush=True)
     except (ConnectionFailed, ValueError) as failed:
@@ -64,6 +71,11 @@ def main(argv: list[str] | None = None) -> int:
     finally:
         shell.close()
     return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    p = argparse.ArgumentParser(prog="gt-worker", description="A worker: executes instructions on one device.")
+    return work(arguments(p).parse_args(argv))
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ import numpy as np
 from gt.errors import ProtocolError, RemoteError, WorkerLost
 from gt.ops import TABLE, Kind, infer
 from gt.spec import Shape, Spec, bool_, split
-from gt.transport.messages import Mail, Peer, Piece
+from gt.transport.messages import Mail, Peer, Piece, Store
 from gt.worker.engine import Engine
 
+NO_STORE = "none"  # what a worker without PyTorch offers to groups
 REDUCE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
 
 
@@ -34,6 +35,10 @@ class Talk(Protocol):
 
     index: int
 
+    @property
+    def mates(self) -> dict[int, Peer]:
+        """The workers there are, this one among them."""
+
     def begin(self, client: str, kind: Kind, operands: list[Any], tag: int) -> Wait: ...
     def meet(self, workers: tuple[Peer, ...], lost: str) -> None:
         """Who else is there; whoever is not any more will send nothing."""
@@ -51,6 +56,10 @@ def worker_peer(index: int) -> str:
     return f"#{index}"
 
 
+def from_mates(peer: str, sender: int) -> bool:
+    return peer == worker_peer(sender)
+
+
 def elements(data: Any, spec: Spec) -> np.ndarray:
     """Bytes as an array of elements that are only moved, never computed with."""
     return np.frombuffer(data, f"V{spec.dtype.size}", spec.numel).reshape(spec.shape)
@@ -63,18 +72,25 @@ def cut(array: np.ndarray, start: Shape, shape: Shape) -> np.ndarray:
 class Mailed:
     """Collectives by mail. Everyone begins them in the dispatcher's order, so what comes from a worker comes in order too."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine, self.index = engine, -1
+    def __init__(self, engine: Engine, announces: bool = False) -> None:
+        self.engine, self.index, self.announces = engine, -1, announces
         self.posts: list[Mail] = []
         self.came: dict[int, deque[tuple[Piece, Any]]] = {}
-        self.mates: dict[int, Peer] = {}
+        self.known: dict[int, Peer] = {}
         self.lost = ""
 
+    @property
+    def mates(self) -> dict[int, Peer]:
+        return self.known
+
     def meet(self, workers: tuple[Peer, ...], lost: str) -> None:
-        self.mates, self.lost = {w.index: w for w in workers}, lost or self.lost
+        self.known, self.lost = {w.index: w for w in workers}, lost or self.lost
+        if self.announces and len(workers) > 1:
+            self.announces = False
+            self.posts.append(Mail("", Store(NO_STORE)))
 
     def from_mate(self, peer: str, sender: int) -> bool:
-        return peer == worker_peer(sender)
+        return from_mates(peer, sender)
 
     def receive(self, piece: Piece, frame: Any) -> None:
         self.came.setdefault(piece.sender, deque()).append((piece, frame))

@@ -77,13 +77,17 @@ class Program:
         return {**own, **(self.faster.stats() if self.faster is not None else {})}
 
 
-def straight_line(trace: TraceDef, kernels: dict[int, Callable], kinds: dict[int, Ready]) -> Callable[..., tuple]:
-    """`f(inputs, *numbers) -> results`: a line for each instruction, kernels and numbers bound as globals."""
+def straight_line(
+    trace: TraceDef, kernels: dict[int, Callable], kinds: dict[int, Ready], flat: bool = False
+) -> Callable[..., tuple]:
+    """`f(inputs, *numbers) -> results`, or with `flat` `f(*inputs, *numbers)`: a line for each instruction, kernels and
+    numbers bound as globals. The list of inputs is emptied, so that each array ends with its last use."""
     holes = {at: f"h{i}" for i, at in enumerate(trace.holes)}
     names: dict[str, Any] = {}
-    lines = [f"def program(inputs{''.join(', ' + h for h in holes.values())}):"]
-    if trace.inputs:
-        lines.append(f"    {''.join(f'r{i + 1}, ' for i in range(trace.inputs))}= inputs")
+    registers = [f"r{i + 1}" for i in range(trace.inputs)]
+    lines = [f"def program({', '.join([*(registers if flat else ['inputs']), *holes.values()])}):"]
+    if registers and not flat:
+        lines.append(f"    {', '.join(registers)}, = inputs")
         lines.append("    del inputs[:]")
     for index, ins in enumerate(trace.body):
         if ins[0] == FREE:

@@ -81,9 +81,28 @@ class Memory:
         """The bytes a client placed, and whether they must be copied before this returns to the queue."""
         raise ProtocolError("this worker shares no memory with its clients")
 
+    def attached(self, client: str) -> bool:
+        """Whether the client is connected to this worker yet, which its bytes need."""
+        return True
+
     def lend(self, client: str, data: memoryview) -> tuple[int, int, int] | None:
         """A place where the client can see these bytes, or None where they should travel in a frame."""
         return None
+
+
+class _Attaching:
+    """Waiting for a client that has not connected to this worker yet."""
+
+    kind, tag = None, 0
+
+    def __init__(self, memory: Memory, client: str) -> None:
+        self.memory, self.client = memory, client
+
+    def ready(self) -> bool:
+        return self.memory.attached(self.client)
+
+    def result(self) -> list[Any]:
+        return []
 
 
 class Worker:
@@ -94,6 +113,7 @@ class Worker:
         self.name = ""
         self.dropped = 0
         self.failures = 0
+        self.broken: list[int] = []  # results of the last Run that could not be made
         self.runs = 0
         self.ops: dict[str, int] = {}  # counts of kinds that are gone
         self.traced: Counter[str] = Counter()  # what the traces that are gone did
@@ -123,7 +143,7 @@ class Worker:
                 return []
             case Peers(workers, lost) if mail.peer == DISPATCHER:
                 self.talk.meet(workers, lost)
-                return self.resume()
+                return self.resume() + self.talk.outgoing()
             case Piece() as piece if self.talk.from_mate(mail.peer, piece.sender) and len(mail.frames) == 1:
                 self.talk.receive(piece, mail.frames[0])
                 return self.resume()
@@ -150,7 +170,11 @@ class Worker:
         for trace in run.traces:
             program = Program(trace, {n: space.kinds[n][2] for n in trace_kinds(trace)}, self.engine)
             space.kinds[trace.number] = (TRACE, program.run, program)
+        self.broken.clear()
         space.counts.update(map(_number, run.code))
+        if not self.memory.attached(run.client):
+            self.parked = (Parked((), _Attaching(self.memory, run.client)), space, run, iter(run.code))
+            return []
         return self._proceed(space, run, iter(run.code))
 
     def _proceed(self, space: Space, run: Run, rest: Iterator[tuple]) -> list[Mail]:
@@ -165,7 +189,7 @@ class Worker:
         out += [self._fetch(run.client, space, get) for get in run.gets]
         if run.ack:
             self.engine.sync()
-            out.append(Mail(DISPATCHER, Done(run.client, run.serial)))
+            out.append(Mail(DISPATCHER, Done(run.client, run.serial, tuple(self.broken))))
         if run.forget:
             for n in [n for n in space.kinds if n < space.forget]:
                 self._count(space, n)
@@ -266,6 +290,7 @@ class Worker:
             cause = self._cause(str(ready.kind), error, ins[1])
         for id in ins[1 : 1 + ready.outs]:
             space.table[id] = cause
+            self.broken.append(id)
 
     def _cause(self, what: str, error: Exception, id: int) -> Broken:
         name = "OutOfMemory" if _out_of_memory(error) else "RemoteError"

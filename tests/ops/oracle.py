@@ -62,9 +62,7 @@ def _conv(a: Any, w: Any, *bias: Any, **s: Any) -> Any:
     return (F.conv1d if a.ndim == 3 else F.conv2d)(a, w, *bias, **s)
 
 
-def _conv_transpose(
-    a: Any, w: Any, *bias: Any, size: Any, stride: Any, padding: Any, dilation: Any, groups: int
-) -> Any:
+def _conv_transpose(a: Any, w: Any, *bias: Any, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
     least = [(n - 1) * s - 2 * p + e * (k - 1) + 1
              for n, s, p, e, k in zip(a.shape[2:], stride, padding, dilation, w.shape[2:])]  # fmt: skip
     extra = [d - m for d, m in zip(size, least)]
@@ -166,7 +164,15 @@ def _bincount(a: Any, *weight: Any, size: int) -> Any:
     return torch.bincount(a, *weight, minlength=size)
 
 
+def _spread(g, *scale, shape, axis, keepdims):
+    """As PyTorch differentiates a sum of this, weighted."""
+    a = torch.zeros(shape, dtype=g.dtype, requires_grad=True)
+    (a.sum(dim=axis, keepdim=keepdims) if shape else a.sum()).mul(scale[0] if scale else 1.0).backward(g)
+    return a.grad
+
+
 ORACLE: dict[str, Callable[..., Any]] = {
+    "spread": _spread,
     "add_scaled": lambda a, b, s: torch.add(a, b, alpha=s),
     "addcmul": lambda a, b, c, v: torch.addcmul(a, b, c, value=v),
     "addcdiv": lambda a, b, c, v: torch.addcdiv(a, b, c, value=v),
@@ -175,9 +181,7 @@ ORACLE: dict[str, Callable[..., Any]] = {
     "minimum": lambda a, b: torch.minimum(a, b) if isinstance(b, torch.Tensor) else a.clamp(max=b),
     "gelu": lambda a, *, tanh: F.gelu(a, approximate="tanh" if tanh else "none"),
     **{n: getattr(F, n) for n in ("silu", "leaky_relu", "elu", "softplus", "hardtanh", "linear")},
-    "addmm": lambda c, a, b, beta, alpha: (torch.addmm if a.ndim == 2 else torch.baddbmm)(
-        c, a, b, beta=beta, alpha=alpha
-    ),
+    "addmm": lambda c, a, b, beta, alpha: (torch.addmm if a.ndim == 2 else torch.baddbmm)(c, a, b, beta=beta, alpha=alpha),
     "matmul": torch.matmul,
     "einsum": lambda *x, equation: torch.einsum(equation, *x),
     "sum": lambda a, *, axis, keepdims: a.sum(axis, keepdims),

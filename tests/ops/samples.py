@@ -179,9 +179,7 @@ def coarsest(kind: Kind) -> tuple[float, float]:
     return max((CLOSE[d] for d in floats), default=CLOSE[float32])
 
 
-def assert_close(
-    found: Any, want: Any, spec: Spec, what: str = "", close: tuple[float, float] = CLOSE[float32]
-) -> None:
+def assert_close(found: Any, want: Any, spec: Spec, what: str = "", close: tuple[float, float] = CLOSE[float32]) -> None:
     found, want = as_numpy(found), as_numpy(want)
     assert found.shape == want.shape == spec.shape, f"{what}: {found.shape}, {want.shape}, want {spec.shape}"
     if spec.dtype.rank < 2:

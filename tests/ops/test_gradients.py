@@ -23,8 +23,8 @@ NUMPY = engine_for("numpy")
 # Where a float input has no gradient, in PyTorch either: class weights; and a mask, which the client composes with when it
 # wants one. A padding row of an embedding is left out of the gradient by intent, and a complete QR has none.
 FLAT = {("cross_entropy", 3), ("attention", 4)}
-# Gradients GT has and PyTorch has not: of known statistics, and of values of which only a corner is scattered.
-BEYOND = {("batch_norm", 1), ("batch_norm", 2)}
+# Gradients GT has and PyTorch has not: of known statistics, of what is flat, and of values of which only a corner is scattered.
+BEYOND = {("batch_norm", 1), ("batch_norm", 2), ("floor_divide", 0), ("floor_divide", 1)}
 CORNERS = {"scatter", "scatter_add"}
 
 

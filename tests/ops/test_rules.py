@@ -97,9 +97,7 @@ def prove(engine: Any, sample: Sample, rule: Rule, rng: np.random.Generator) -> 
                 joined = outs[0]
                 for other in outs[1:]:
                     assert_close(other, joined, spec, f"{kind} {rule}: replicas differ")
-        assert_close(
-            joined, wanted[i], spec, f"{kind} {rule} on {engine.name}", max((1e-4, 1e-4), samples.coarsest(kind))
-        )
+        assert_close(joined, wanted[i], spec, f"{kind} {rule} on {engine.name}", max((1e-4, 1e-4), samples.coarsest(kind)))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 import zmq
-
-from gt.dispatcher.core import Dispatcher
-from gt.transport.messages import VERSION, Hello, Join, Mail, Message
+from talk import Talk
 
 
 @pytest.fixture(autouse=True)
@@ -25,30 +23,6 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "__init__", refuse)
     monkeypatch.setattr(zmq.Context, "socket", refuse)
     monkeypatch.setattr(time, "sleep", refuse)
-
-
-class Talk:
-    """A conversation with a dispatcher: who says what, and what follows."""
-
-    def __init__(self, key: str = "") -> None:
-        self.dispatcher = Dispatcher(key)
-        self.tables = self.dispatcher.tables
-
-    def __call__(self, peer: str, message: Message) -> list[Mail]:
-        return self.told(self.dispatcher.handle(Mail(peer, message)))
-
-    def gone(self, peer: str) -> list[Mail]:
-        return self.told(self.dispatcher.lose(peer, "its connection ended"))
-
-    def told(self, mails: list[Mail]) -> list[Mail]:
-        self.tables.check()
-        return mails
-
-    def client(self, name: str = "c") -> list[Mail]:
-        return self(name, Hello(VERSION, "", "here", 7))
-
-    def worker(self, name: str = "w0", label: str = "") -> list[Mail]:
-        return self(name, Join(VERSION, "", label or name, "numpy", "cpu", "here", 8, f"at-{name}"))
 
 
 @pytest.fixture

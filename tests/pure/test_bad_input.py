@@ -7,14 +7,14 @@ from collections import deque
 import msgspec
 import numpy as np
 import pytest
-from conftest import Talk
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from talk import Talk
 
 from gt.errors import ProtocolError
 from gt.ops import TABLE
 from gt.spec import float32
-from gt.transport.messages import Batch, Failed, KindDef, Mail, Message, Upload, Value, decode, encode
+from gt.transport.messages import Batch, Failed, KindDef, Mail, Message, TraceDef, Upload, Value, decode, encode
 from gt.worker.core import DISPATCHER, Worker
 from gt.worker.engine import make
 
@@ -92,6 +92,28 @@ def test_no_instruction_whatever_does_harm(code: list, reads: list, ack: bool, f
 def test_no_definition_of_a_kind_does_harm(definitions: list, code: list) -> None:
     pool = Pool()
     for mail in pool.say("bad", Batch(1, tuple(definitions), [(1, 1, 0.5), *code])):
+        assert mail.peer == "bad"
+    pool.unharmed()
+
+
+traces = st.builds(
+    TraceDef, st.integers(7, 9), st.integers(-1, 4), st.lists(instructions | likely, max_size=5),
+    st.lists(st.integers(0, 5), max_size=2).map(tuple), st.lists(st.tuples(st.integers(-1, 4), st.integers(-1, 4)), max_size=2).map(tuple),
+    st.lists(st.integers(-1, 3), max_size=2).map(tuple),
+)  # fmt: skip
+calls = st.tuples(st.integers(7, 9), st.integers(1, 9), st.integers(1, 9))
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(traces, max_size=3), st.lists(likely | calls | instructions, max_size=6), st.lists(st.integers(0, 9), max_size=2)
+)
+def test_no_trace_does_harm(definitions: list, code: list, drops: list) -> None:
+    pool = Pool()
+    pool.say("bad", Batch(1, KINDS, [(1, 1, 0.5), (1, 2, 1.5)]))
+    for trace in definitions:
+        pool.say("bad", Batch(2, (), [(1, 3, 0.5)], traces=(trace,)))
+    for mail in pool.say("bad", Batch(3, (), code, drops=tuple(drops))):
         assert mail.peer == "bad"
     pool.unharmed()
 

@@ -40,6 +40,8 @@ EACH = [
     m.Arrived("c", 2),
     m.Note("text", 2, "c"),
     m.Piece(0, "c", 2, "why"),
+    m.Store("127.0.0.1:80|gpu"),
+    m.Spoiled("c", 2, "RemoteError", "why"),
 ]
 
 

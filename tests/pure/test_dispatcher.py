@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Talk
 from hypothesis import given
 from hypothesis import strategies as st
+from talk import Talk
 
 from gt.dispatcher.core import Dispatcher
 from gt.spec import float32
@@ -30,6 +30,7 @@ from gt.transport.messages import (
     Peer,
     Peers,
     Run,
+    TraceDef,
     Upload,
     Welcome,
 )  # fmt: skip
@@ -92,7 +93,17 @@ def test_a_wrong_version_or_key_is_refused_and_said_so(talk: Talk) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [Batch(1, (), []), Ask(1, "stats"), Done("c", 1), Configure({}), Bye(), Arrived("c", 1), Ack(1), Answer(1, None), Drop("c")],
+    [
+        Batch(1, (), []),
+        Ask(1, "stats"),
+        Done("c", 1),
+        Configure({}),
+        Bye(),
+        Arrived("c", 1),
+        Ack(1),
+        Answer(1, None),
+        Drop("c"),
+    ],
     ids=lambda m: type(m).__name__,
 )
 def test_a_stranger_s_message_is_dropped_and_counted(two: Talk, message: object) -> None:
@@ -103,7 +114,13 @@ def test_a_stranger_s_message_is_dropped_and_counted(two: Talk, message: object)
 
 def test_what_belongs_to_workers_is_not_taken_from_clients_nor_the_other_way(two: Talk) -> None:
     before = two.tables.dropped
-    assert two("c", Done("c", 1)) == two("c", Arrived("c", 1)) == two("w0", Batch(1, (), [])) == two("c", Run("c", 1, (), [])) == []
+    assert (
+        two("c", Done("c", 1))
+        == two("c", Arrived("c", 1))
+        == two("w0", Batch(1, (), []))
+        == two("c", Run("c", 1, (), []))
+        == []
+    )
     assert two("c", Hello(VERSION, "", "here", 7)) == [] and two("w0", Join(VERSION, "", "w", "", "", "", 1, "")) == []
     assert two.tables.dropped == before + 6
 
@@ -196,6 +213,66 @@ def test_kinds_are_forgotten_one_bound_late(two: Talk) -> None:
     assert set(two.tables.clients["c"].uses) == {1, 2}
     two("c", Batch(3, (KindDef(5, "add", (PAIR, PAIR), ()),), [(5, 3, 1, 1)], forget=6))
     assert set(two.tables.clients["c"].uses) == {5}
+
+
+# Traces
+
+TWICE = TraceDef(7, 1, [(2, 2, 1, 1), (2, 3, 2, 1), (FREE, 2)], (3,), (), ())
+
+
+def test_a_trace_is_told_with_its_kinds_and_called_by_one_instruction(two: Talk) -> None:
+    assert two("c", Batch(2, (), [(7, 9, 1)], (read(8, 9),), traces=(TWICE,))) == [
+        Mail("w0", Run("c", 2, (ADD,), [(7, 9, 1)], (fetch(8, 9),), traces=(TWICE,)))
+    ]
+    assert two("c", Batch(3, (), [(7, 10, 9)])) == [Mail("w0", Run("c", 3, (), [(7, 10, 9)]))]
+
+
+def test_inputs_that_end_with_a_call_are_forgotten(two: Talk) -> None:
+    two("c", Batch(2, (), [(7, 9, 1)], traces=(TraceDef(7, 1, [(2, 2, 1, 1), (FREE, 1)], (2,), (), (0,)),)))
+    assert set(two.tables.clients["c"].layouts) == {9}
+
+
+def test_a_dropped_trace_is_forgotten(two: Talk) -> None:
+    two("c", Batch(2, (), [(7, 9, 1)], traces=(TWICE,)))
+    two("c", Batch(3, (), [], drops=(7,)))
+    assert 7 not in two.tables.clients["c"].uses
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        TraceDef(7, -1, [], ()),
+        TraceDef(7, 10**12, [(2, 2, 1, 1)], ()),
+        TraceDef(7, 1, [()], ()),
+        TraceDef(7, 1, [(FREE,)], ()),
+        TraceDef(7, 1, [(FREE, 5)], ()),
+        TraceDef(7, 1, [(FREE, 1), (2, 2, 1, 1)], (2,)),
+        TraceDef(7, 1, [(42, 2, 1, 1)], (2,)),
+        TraceDef(7, 1, [(2.0, 2, 1, 1)], (2,)),
+        TraceDef(7, 1, [(2, 2, 1)], (2,)),
+        TraceDef(7, 1, [(2, 2, 1, 9)], (2,)),
+        TraceDef(7, 1, [(2, 2, 1, 1.0)], (2,)),
+        TraceDef(7, 1, [(2, 2.5, 1, 1)], ()),
+        TraceDef(7, 1, [(2, 1, 1, 1)], (1,)),
+        TraceDef(7, 1, [(2, 2, 1, 1), (2, 2, 1, 1)], (2,)),
+        TraceDef(7, 1, [(2, 2, 1, 1)], (3,)),
+        TraceDef(7, 1, [(2, 2, 1, 1)], (2, 2)),
+        TraceDef(7, 1, [(2, 2, 1, 1)], (2,), ((0, 2),)),
+        TraceDef(7, 1, [(2, 2, 1, 1)], (2,), ((5, 2),)),
+        TraceDef(7, 0, [(1, 1, 0.5)], (1,), ((0, 2), (0, 2))),
+        TraceDef(7, 1, [(2, 2, 1, 1)], (2,), (), (1,)),
+        TraceDef(7, 1, [(2, 2, 1, 1)], (2,), (), (0, 0)),
+        TraceDef(7, 0, [(3, 1, -1, 0, 0)], (1,)),
+        TraceDef(2, 1, [(2, 2, 1, 1)], (2,)),
+        TraceDef(0, 1, [(2, 2, 1, 1)], (2,)),
+    ],
+    ids=str,
+)
+def test_a_trace_that_cannot_be_is_dropped_and_counted(two: Talk, wrong: TraceDef) -> None:
+    two("c", Batch(2, (LOAD,), []))
+    before = two.tables.dropped
+    assert two("c", Batch(3, (), [], traces=(wrong,))) == []
+    assert two.tables.dropped == before + 1
 
 
 # Uploads
@@ -293,8 +370,9 @@ def test_no_instruction_whatever_can_hurt_the_dispatcher_or_another_client(batch
     talk.client("bad")
     talk.client("good")
     talk("good", Batch(1, (FULL, ADD), [(1, 1, 0.5)]))
-    for serial, (code, reads) in enumerate(batches, 1):
-        for mail in talk("bad", Batch(serial, (FULL, ADD, LOAD), code, tuple(reads))):
+    talk("bad", Batch(1, (FULL, ADD, LOAD), []))
+    for serial, (code, reads) in enumerate(batches, 2):
+        for mail in talk("bad", Batch(serial, (), code, tuple(reads))):
             assert mail.peer in ("bad", "w0")
     assert talk("good", Batch(2, (), [], (read(9, 1),))) == [Mail("w0", Run("good", 2, (), [], (fetch(9, 1),)))]
 
@@ -338,4 +416,30 @@ def test_who_watches_sees_batches_and_their_end() -> None:
     d.handle(Mail("c", Hello(VERSION, "", "here", 7)))
     d.handle(Mail("c", Batch(1, (FULL,), [(1, 1, 0.5)])))
     d.handle(Mail("w0", Done("c", 1)))
-    assert seen == [("batch", "here:7"), ("done", "w0")]
+    d.lose("c", "it left")
+    assert seen == [("batch", "here:7"), ("run", "w0"), ("done", "w0"), ("ack", "here:7"), ("gone", "here:7")]
+
+
+def test_comings_and_goings_are_told_in_words() -> None:
+    lines: list[str] = []
+    d = Dispatcher("key", tell=lines.append)
+    d.handle(Mail("w0", Join(VERSION, "key", "w0", "numpy", "cpu", "there", 8, "at")))
+    d.handle(Mail("c", Hello(VERSION, "key", "here", 7)))
+    d.handle(Mail("x", Hello(VERSION, "guess", "here", 9)))
+    d.lose("w0", "its connection ended")
+    d.lose("c", "it left")
+    assert lines == [
+        "worker w0 came, with index 0: numpy on cpu, there",
+        "client here:7 came",
+        "someone was refused: a wrong key",
+        "worker w0 (index 0) was lost: its connection ended",
+        "client here:7 left",
+    ]
+
+
+def test_a_number_has_one_meaning_for_good(two: Talk) -> None:
+    before = two.tables.dropped
+    for number in (1, 0, -4):
+        assert two("c", Batch(2, (KindDef(number, "exp", (PAIR,), ()),), [])) == []
+    assert two.tables.dropped == before + 3
+    assert two("c", Batch(3, (), [(1, 5, 0.5)])) == [Mail("w0", Run("c", 3, (), [(1, 5, 0.5)]))]

@@ -94,10 +94,11 @@ def op(self: Tensor, name: str, *operands: Any, **statics: Any) -> Any:
 from gt.client.functions import (  # noqa: E402
     algebra,
     creation,
+    exchange,
+    further,
+    hooks,
     indexing,
     info,
-    layers,
-    losses,
     moving,
     operators,
     ordering,
@@ -107,7 +108,20 @@ from gt.client.functions import (  # noqa: E402
     reading,
     reductions,
     shapes,
+    shares,
 )
 
-__all__ = ["FUNCTIONS", "algebra", "creation", "indexing", "info", "layers", "losses", "moving", "operators", "ordering"]
-__all__ += ["picking", "pointwise", "products", "reading", "reductions", "shapes"]
+__all__ = [
+    "FUNCTIONS",
+    "algebra",
+    "creation",
+    "exchange",
+    "further",
+    "hooks",
+    "indexing",
+    "info",
+    "moving",
+    "operators",
+    "ordering",
+]
+__all__ += ["picking", "pointwise", "products", "reading", "reductions", "shapes", "shares"]

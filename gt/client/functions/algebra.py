@@ -126,8 +126,9 @@ def svdvals(A: Tensor) -> Tensor:
 @linalg
 def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     """The eigenvalues, rising, and eigenvectors of symmetric matrices, of which only one triangle is looked at."""
-    half = A.tril() + A.tril(-1).mT if UPLO == "L" else A.triu() + A.triu(1).mT
-    return Eigh(*apply(TABLE["eigh"], (half,)))
+    if UPLO not in ("L", "U"):
+        raise ValueError(f"UPLO is L or U, not {UPLO!r}")
+    return Eigh(*apply(TABLE["eigh"], (A if UPLO == "L" else A.mT,)))
 
 
 @linalg

@@ -242,7 +242,11 @@ def new_tensor(self: Tensor, data: Any, dtype: Any = None, requires_grad: bool =
 
 @function
 def randint_like(input: Tensor, low: int, high: Any = None, dtype: Any = None) -> Tensor:
-    return randint(low, high, input.shape, dtype or input.dtype) if high is not None else randint(0, low, input.shape, dtype or input.dtype)
+    return (
+        randint(low, high, input.shape, dtype or input.dtype)
+        if high is not None
+        else randint(0, low, input.shape, dtype or input.dtype)
+    )
 
 
 @function

@@ -9,7 +9,7 @@ import numpy as np
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS, alias, as_tensor, axis_spelling, both, function, method
-from gt.client.functions.creation import shape_of
+from gt.client.functions.creation import arange, shape_of
 from gt.client.functions.shapes import cat, permute, reshape, unsqueeze
 from gt.ops.rules import axes_of, axis_of
 from gt.ops.table import TABLE
@@ -212,7 +212,20 @@ def repeat_interleave(x: Tensor, repeats: Any, dim: Any = None, *, output_size: 
     return x.index_select(at, as_tensor(np.repeat(np.arange(x.shape[at]), counts)))
 
 
-_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+_FOLDS = {
+    "reflect": lambda i, n: (n - 1) - (i.abs() - (n - 1)).abs(),
+    "replicate": lambda i, n: i.clamp(0, n - 1),
+    "circular": lambda i, n: i.remainder(n),
+}
+
+
+def _folded(x: Tensor, axis: int, before: int, after: int, mode: str) -> Tensor:
+    """One axis widened by elements of its own."""
+    n = x.shape[axis]
+    most = {"reflect": n - 1, "circular": n}.get(mode)
+    if most is not None and max(before, after) > most:
+        raise ValueError(f"{mode} padding of an axis of {n} is at most {most}, not {(before, after)}")
+    return x.index_select(axis, _FOLDS[mode](arange(-before, n + after), n))
 
 
 @function
@@ -223,16 +236,14 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
         raise ValueError(f"pad wants (before, after) for the last axes of {input.shape}, not {pad}")
     pairs = [(0, 0)] * (input.ndim - len(pad) // 2) + [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
     if mode != "constant":
-        if mode not in _MODES:
-            raise ValueError(f"no mode {mode!r}: known are constant, {', '.join(_MODES)}")
+        if mode not in _FOLDS:
+            raise ValueError(f"no padding {mode!r}: known are constant, {', '.join(_FOLDS)}")
         for axis, (low, high) in enumerate(pairs):
-            if low or high:
-                places = np.pad(np.arange(input.shape[axis]), (max(low, 0), max(high, 0)), mode=_MODES[mode])  # type: ignore
-                input = input.index_select(axis, as_tensor(places))
+            input = _folded(input, axis, low, high, mode) if low or high else input
         return input
     index = tuple(slice(max(-low, 0), d - max(-high, 0)) for d, (low, high) in zip(input.shape, pairs))
     widths = tuple((max(low, 0), max(high, 0)) for low, high in pairs)
-    number = (0.0 if input.dtype.rank == 2 else 0) if value is None else value
+    number = (float if input.dtype.rank == 2 else int)(0 if value is None else value)
     return apply(TABLE["pad"], (input[index], number), (widths,))
 
 
@@ -248,7 +259,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     shape = tuple(t.numel() for t in axes)
     grids = [reshape(t, (1,) * i + (-1,) + (1,) * (len(axes) - i - 1)).expand(shape) for i, t in enumerate(axes)]
     if swap:
-        grids = [g.transpose(0, 1) for g in (grids[1], grids[0], *grids[2:])]
+        grids = [grids[1], grids[0], *grids[2:]]
     return tuple(grids)
 
 

@@ -102,9 +102,11 @@ def assign(target: Tensor, value: Tensor) -> Tensor:
         if value.data.spec.dtype.rank > target.data.spec.dtype.rank:
             raise TypeError(f"cannot write {value.dtype.name} into a tensor of {target.dtype.name} in place")
         value = value.to(target.data.spec.dtype)
-    target.data = value.data
     if is_grad_enabled():
-        target.node, target.requires_grad = value.node, value.requires_grad or target.requires_grad
+        if value.requires_grad and value.node is None:
+            value = value.clone()  # a leaf of its own would catch the gradient that is the other's
+        target.node, target.requires_grad = value.node, value.requires_grad
+    target.data = value.data
     return target
 
 
@@ -142,12 +144,18 @@ def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bo
     for a in args:
         if isinstance(a, Tensor):
             dtype = a.dtype
-        elif not (isinstance(a, str) and a.split(":")[0] in ("cpu", "cuda", "mps")) and not isinstance(a, bool):
+        elif not (isinstance(a, str) and a.split(":")[0] in ("cpu", "cuda", "mps", "gt")) and not isinstance(a, bool):
             dtype = a
     if dtype is None:
         return self
     want = dtype_of(dtype)
     return self if want is self.data.spec.dtype else apply(TABLE["cast"], (self,), (want.code,))
+
+
+@method
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """This tensor in another one's dtype."""
+    return to(self, other.dtype)
 
 
 _T.type = to

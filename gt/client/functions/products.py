@@ -194,5 +194,3 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
     for m in matrices[1:]:
         found = found @ m
     return found
-
-

@@ -64,31 +64,21 @@ class Graph:
         self.fixed = [f and i not in dies for i, f in enumerate(self.fixed)]
         self.statics = [a if f else _buffer(a) for a, f in zip(arrays, self.fixed)]
         self._give_numbers(numbers)
-        function = self._function()
+        function = self.function or capturable(self.program, self.engine)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            function(list(self.statics), *self.holes)  # libraries set themselves up outside the capture
+            function(*self.statics, *self.holes)  # libraries set themselves up outside the capture
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-            made = list(function(list(self.statics), *self.holes))
+            made = list(function(*self.statics, *self.holes))
             self.results = self._settle(made)
         for buffer in self.results:
             buffer.lent = True
         self.graph = graph
         self.lent = [None] * program.outs
         self.seconds += self.engine.clock() - began
-
-    def _function(self) -> Callable[..., tuple]:
-        """The trace over kernels that can be captured: where a number is a hole, it is a tensor on the device."""
-        from gt.worker.compile import straight_line
-
-        program, engine = self.program, self.engine
-        open_kinds = {int(program.trace.body[index][0]) for index, _ in program.trace.holes}
-        kernels = {n: _cast(engine.generic(r.kind), r.kind.outs) if n in open_kinds else engine.plain(r.kind)
-                   for n, r in program.kinds.items()}  # fmt: skip
-        return straight_line(program.trace, kernels, program.kinds)
 
     def _settle(self, made: list[torch.Tensor]) -> list[torch.Tensor]:
         """Where each result is to lie: in the buffer of the input it comes back as, or where it was made."""
@@ -164,6 +154,17 @@ class Graph:
 
     def stats(self) -> dict[str, float]:
         return {"graph_captures": self.captures, "compiled_calls": self.runs, "compile_seconds": self.seconds}
+
+
+def capturable(program: Any, engine: Any) -> Callable[..., tuple]:
+    """A trace over kernels of tensors only: where a number is a hole, it is a 0-d tensor."""
+    from gt.worker.compile import straight_line
+
+    holes = {int(program.trace.body[index][0]) for index, _ in program.trace.holes}
+    kernels = {
+        n: _cast(engine.generic(r.kind), r.kind.outs) if n in holes else engine.plain(r.kind) for n, r in program.kinds.items()
+    }
+    return straight_line(program.trace, kernels, program.kinds, flat=True)
 
 
 def _buffer(a: torch.Tensor) -> torch.Tensor:

@@ -158,6 +158,10 @@ class TorchEngine:
         return partial(kind.row.kernel, self.xp, **kind.settings)
 
     def faster(self, program: Any) -> Any:
+        if os.environ.get("GT_AUTO_COMPILE", "0") not in ("", "0"):
+            from gt.worker.engine.inductor import Inductor
+
+            return Inductor(program, self)
         if self.at.type == "cuda" and os.environ.get("GT_CUDA_GRAPHS", "1") != "0":
             from gt.worker.engine.graph import Graph
 
@@ -190,7 +194,8 @@ class TorchEngine:
     def store(self, array: torch.Tensor, spec: Spec) -> memoryview:
         if spec.numel == 0:
             return memoryview(b"")
-        return memoryview(array.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+        flat = array.detach().cpu().contiguous().as_strided((spec.numel,), (1,))  # sizes of 1 may have any stride
+        return memoryview(flat.view(torch.uint8).numpy())
 
     def sync(self) -> None:
         if self.at.type == "cuda":

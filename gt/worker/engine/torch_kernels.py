@@ -20,6 +20,25 @@ NUMBERS = {"add", "sub", "mul", "div", "pow", "floor_divide", "remainder", "fmod
            "lerp"}  # fmt: skip
 
 
+def _weight_grad(g: Array, x: Array) -> Array:
+    if g.ndim == 1:
+        return torch.outer(g, x)
+    return torch.mm(g.t(), x) if g.ndim == 2 else torch.mm(g.flatten(0, -2).t(), x.flatten(0, -2))
+
+
+def _pow_grad(g: Array, a: Array, b: Any) -> Array:
+    return torch.mul(g, a).mul_(2) if b == 2 else g * a.pow(b - 1).mul_(b) if b else g * 0.0
+
+
+def _spread_out(g: Array, *scale: Any, shape: Any, axis: Any, keepdims: bool) -> Array:
+    if scale:
+        g = g * scale[0]
+    if not keepdims and g.ndim:
+        for i in axis:
+            g = g.unsqueeze(i)
+    return g.expand(shape)
+
+
 def _sum(a: Array, *, axis: Any, keepdims: bool) -> Array:
     return a.sum(dim=axis, keepdim=keepdims) if a.ndim else a.sum()
 
@@ -108,6 +127,9 @@ OWN: dict[str, Callable[..., Any]] = {
     "addcdiv": lambda a, b, c, value: torch.addcdiv(a, b, c, value=value),
     "maximum": _maximum,
     "minimum": _minimum,
+    "linear_weight_grad": _weight_grad,
+    "pow_grad": _pow_grad,
+    "spread": _spread_out,
     "relu_grad": lambda g, y: aten.threshold_backward(g, y, 0),
     "sigmoid_grad": aten.sigmoid_backward.default,
     "tanh_grad": aten.tanh_backward.default,

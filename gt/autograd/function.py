@@ -1,0 +1,128 @@
+"""Ops of one's own: a forward and its gradient, written in tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.client.autograd import Node, Port, Tensor
+from gt.client.scope import HERE, enable_grad, no_grad
+from gt.client.session import RING, here, origin
+
+
+class Context:
+    """What a Function's forward leaves for its gradient; further attributes are the user's."""
+
+    def __init__(self) -> None:
+        self.saved: tuple = ()
+        self.marked: set[int] = set()
+        self.needs_input_grad: tuple[bool, ...] = ()
+        self.materialize_grads = True
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        self.saved = tensors
+
+    @property
+    def saved_tensors(self) -> tuple:
+        return self.saved
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        self.marked |= {id(t) for t in tensors}
+
+    def mark_dirty(self, *tensors: Tensor) -> None:
+        """Values never change in place, so there is nothing to keep track of."""
+
+    def set_materialize_grads(self, value: bool) -> None:
+        self.materialize_grads = value
+
+
+class _Shape:
+    """What the tape asks of a kind, for a node that is no op of the table."""
+
+    __slots__ = ("name", "ins", "outs", "extra", "kind", "row")
+
+    def __init__(self, name: str, ins: list, outs: list, extra: int) -> None:
+        self.name, self.ins, self.outs, self.extra = name, ins, outs, extra
+        self.kind = self.row = self
+
+
+class FunctionNode(Node):
+    """The use of a Function on the tape."""
+
+    __slots__ = ("function", "ctx")
+
+    def __init__(self, function: type[Function], ctx: Context, args: tuple, outs: list[Tensor]) -> None:
+        scope = here()
+        session = scope.session
+        ins = [a.data.spec if isinstance(a, Tensor) else None for a in args]
+        extra = 0 if ctx.materialize_grads else len(outs)
+        self.known: Any = _Shape(function.__name__, ins, [t.data.spec for t in outs], extra)
+        self.edges = [(a.node or a) if isinstance(a, Tensor) and a.requires_grad else None for a in args]
+        self.function, self.ctx, self.scope = function, ctx, scope
+        self.inputs, self.output, self.hooks = [], None, None
+        self.order = session.next_id()
+        session.origins[self.order % RING] = origin(3)
+
+    def pull(self, g: Any, graph: bool) -> list[Tensor | None]:
+        if self.inputs is None:
+            raise RuntimeError(f"the tape behind {self.name} was freed by an earlier backward(): use retain_graph=True there")
+        with enable_grad() if graph else no_grad():
+            found = self.function.backward(self.ctx, *(g if isinstance(g, list) else [g]))
+        found = list(found) if isinstance(found, (tuple, list)) else [found]
+        while len(found) > len(self.edges) and found[-1] is None:
+            found.pop()
+        if len(found) != len(self.edges):
+            raise RuntimeError(f"{self.name}.backward gave {len(found)} gradients for {len(self.edges)} inputs")
+        for i, (grad, spec) in enumerate(zip(found, self.known.ins)):
+            if grad is not None and self.edges[i] is not None and grad.data.spec.numel < spec.numel:
+                found[i] = grad.expand(spec.shape)
+        return found
+
+
+class Function:
+    """Subclass with a static `forward(ctx, ...)` and `backward(ctx, *gradients)`, and call `apply`.
+
+    >>> class Cube(gt.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x * x * x
+    ...     @staticmethod
+    ...     def backward(ctx, g):
+    ...         (x,) = ctx.saved_tensors
+    ...         return g * 3 * x * x
+    >>> x = gt.tensor(2.0, requires_grad=True)
+    >>> Cube.apply(x).backward()
+    >>> x.grad
+    tensor(12.)
+    """
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("a Function wants a static forward(ctx, ...)")
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise NotImplementedError("a Function wants a static backward(ctx, *gradients)")
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        ctx = Context()
+        ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
+        setup = getattr(cls, "setup_context", None)
+        with no_grad():
+            result = cls.forward(*args) if setup else cls.forward(ctx, *args)
+            if setup:
+                setup(ctx, args, result)
+        outs = [t for t in (result if isinstance(result, tuple) else (result,)) if isinstance(t, Tensor)]
+        assert HERE.scope is not None
+        if not (HERE.scope.grad and any(ctx.needs_input_grad)) or not outs:
+            return result
+        node = FunctionNode(cls, ctx, args, outs)
+        made = {}
+        for i, t in enumerate(outs):
+            wants = t.data.spec.dtype.rank == 2 and id(t) not in ctx.marked
+            at: Node | Port | None = (node if len(outs) == 1 else Port(node, i)) if wants else None
+            made[id(t)] = Tensor(t.data, wants, at)
+        # a tensor saved by forward that is a result is reached by way of this node when it is read again
+        ctx.saved = tuple(made.get(id(t), t) for t in ctx.saved)
+        return tuple(made.get(id(t), t) for t in result) if isinstance(result, tuple) else made[id(result)]

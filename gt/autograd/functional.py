@@ -1,0 +1,93 @@
+"""Whole derivatives of functions: Jacobians, Hessians and their products with vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gt.autograd.walk import grad, several
+from gt.client.autograd import Tensor
+from gt.client.functions.creation import from_numpy, zeros
+from gt.client.functions.shapes import stack
+from gt.client.scope import enable_grad
+
+
+def fresh(t: Tensor, keep: bool) -> Tensor:
+    """A variable of the same value to differentiate by; with `keep`, one that the tape behind `t` goes on from."""
+    if keep and t.requires_grad:
+        return t * 1
+    return Tensor(t.data, True)
+
+
+def _unit(spec: Any, i: int) -> Tensor:
+    """Zeros with a one at element i."""
+    array = np.zeros(spec.numel, np.float32)
+    array[i] = 1
+    return from_numpy(array.reshape(spec.shape)).to(spec.dtype)
+
+
+def _rows(y: Tensor, xs: list[Tensor], graph: bool, strict: bool) -> list[Tensor]:
+    """For each x, the gradients of every element of y, as (*y.shape, *x.shape)."""
+    spec = y.data.spec
+    parts: list[list[Tensor]] = [[] for _ in xs]
+    for i in range(spec.numel):
+        found: tuple = (None,) * len(xs)
+        if y.requires_grad:
+            found = grad(y, xs, _unit(spec, i), retain_graph=True, create_graph=graph, allow_unused=True)
+        for x, g, part in zip(xs, found, parts):
+            if g is None and strict:
+                raise RuntimeError("an output does not depend on one of the inputs, and strict=True asks that it does")
+            part.append(zeros(x.shape, dtype=x.dtype) if g is None else g)
+    return [
+        stack(p).reshape(*spec.shape, *x.shape) if p else zeros(*spec.shape, *x.shape, dtype=x.dtype) for p, x in zip(parts, xs)
+    ]
+
+
+def jacobian(
+    func: Callable, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
+    strategy: str = "reverse-mode",
+) -> Any:  # fmt: skip
+    """The derivatives of every element of the result by every element of the inputs.
+
+    >>> gt.autograd.functional.jacobian(lambda x: x**2, gt.tensor([1.0, 2.0]))
+    tensor([[2., 0.],
+            [0., 4.]])
+    """
+    single = isinstance(inputs, Tensor)
+    with enable_grad():
+        xs = [fresh(t, create_graph) for t in several(inputs)]
+        ys = func(*xs)
+        found = [_rows(y, xs, create_graph, strict) for y in several(ys)]
+    shaped: list = [row[0] if single else tuple(row) for row in found]
+    return shaped[0] if isinstance(ys, Tensor) else tuple(shaped)
+
+
+def hessian(
+    func: Callable, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
+    outer_jacobian_strategy: str = "reverse-mode",
+) -> Any:  # fmt: skip
+    """The second derivatives of a function that gives a single number."""
+    single = isinstance(inputs, Tensor)
+
+    def slopes(*xs: Tensor) -> Any:
+        y = func(*xs)
+        if y.data.spec.numel != 1:
+            raise RuntimeError(f"a Hessian is of a function that gives one number, not {y.data.spec.shape}")
+        found = grad(y.reshape(()), list(xs), create_graph=True, allow_unused=not strict)
+        filled = tuple(zeros(x.shape, dtype=x.dtype) if g is None else g for x, g in zip(xs, found))
+        return filled[0] if single else filled
+
+    return jacobian(slopes, inputs, create_graph=create_graph)
+
+
+def vjp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
+    """The result, and the product of v with the Jacobian."""
+    single = isinstance(inputs, Tensor)
+    with enable_grad():
+        xs = [fresh(t, create_graph) for t in several(inputs)]
+        ys = func(*xs)
+        found = grad(ys, xs, v, create_graph=create_graph, allow_unused=not strict, materialize_grads=not strict)
+    out = ys if create_graph else ys.detach() if isinstance(ys, Tensor) else tuple(y.detach() for y in ys)
+    return out, found[0] if single else found

@@ -1,0 +1,142 @@
+"""`gt backends`: list, check, build, configure and measure backends from the command line."""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+from typing import Any
+
+from gt.tensor_ops import choice, config
+from gt.tensor_ops.config import NAMES
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add `backends` to the subcommands of `gt`. `args.run` is the function to call; it returns the exit code."""
+    parser = subparsers.add_parser("backends", help="list, check, build, configure and measure backends")
+    parser.add_argument("--verbose", action="store_true", help="devices, memory, dtypes and self-tests too")
+    parser.add_argument("--json", action="store_true", help="print what the probes found as JSON")
+    parser.set_defaults(run=show)
+    commands = parser.add_subparsers(metavar="command")
+    commands.add_parser("test-capabilities", help="what this machine has to build on").set_defaults(run=capabilities)
+    build = commands.add_parser("build", help="compile kernels and test them")
+    build.add_argument("names", nargs="*", choices=["cpp", "cuda", "opencl"], help="all where none is named")
+    build.set_defaults(run=build_kernels)
+    _add_configure(commands.add_parser("configure", help="show or change backend.json"))
+    measure = commands.add_parser("benchmark", help="build, test and measure every backend")
+    measure.add_argument("--rows", type=int, default=1024, help="rows of 4096 float32 (default 1024)")
+    measure.add_argument("--output", default="gt-backends.png", help="the chart's file (default gt-backends.png)")
+    measure.set_defaults(run=benchmark)
+    return parser
+
+
+def _add_configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--show", action="store_true", help="print the configuration in force and its file")
+    parser.add_argument("--backend", choices=[*NAMES, "auto"], help="use it where it is available")
+    parser.add_argument("--force", choices=[*NAMES, "none"], help="use it or fail")
+    parser.add_argument("--priority", help='order to try them in, such as "cpp,cuda,opencl,python"')
+    parser.set_defaults(run=configure)
+
+
+def show(args: argparse.Namespace) -> int:
+    from gt import backends
+
+    if args.json:
+        print(json.dumps([backends.get_backend_info(row.name) for row in backends.ROWS], indent=2))
+    else:
+        backends.list_backends(verbose=args.verbose)
+    return 0
+
+
+def capabilities(args: argparse.Namespace) -> int:
+    from gt.tensor_ops.cpp.build import compiler
+    from gt.tensor_ops.cuda.backend import driver_reason
+
+    facts = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
+        "vector instructions": ", ".join(_vector_flags()) or "unknown",
+        "C++ compiler": compiler() or "none",
+        "NVIDIA driver": driver_reason() or "found",
+        "nvcc": shutil.which("nvcc") or "none (not needed: Triton compiles by itself)",
+    }
+    for name, fact in facts.items():
+        print(f"{name:20} {fact}")
+    for name in NAMES:
+        reason = choice.process.reason(name)
+        print(f"{name:20} {'works' if reason is None else f'not available: {reason}'}")
+    return 0
+
+
+def _vector_flags() -> list[str]:
+    wanted = ("avx", "avx2", "fma", "avx512f", "asimd", "sve")
+    try:
+        with open("/proc/cpuinfo") as file:
+            words = set(file.read().split())
+    except OSError:
+        return []
+    return [flag for flag in wanted if flag in words]
+
+
+def build_kernels(args: argparse.Namespace) -> int:
+    from gt.tensor_ops.cpp.build import BuildError, build
+
+    names = args.names or ["cpp", "opencl", "cuda"]
+    failed = 0
+    for name in names:
+        if name == "cpp":
+            try:
+                print(f"cpp: built {build(force=True)}")
+            except BuildError as error:
+                print(f"cpp: {error}", file=sys.stderr)
+                failed = 1
+                continue
+        reason = choice.process.reason(name)
+        print(f"{name}: {'built and tested' if reason is None else f'not available: {reason}'}")
+        # A backend that nobody named may be missing; one that was asked for may not.
+        failed |= int(reason is not None and bool(args.names))
+    return failed
+
+
+def configure(args: argparse.Namespace) -> int:
+    changes: dict[str, Any] = {}
+    if args.backend:
+        changes["preferred_backend"] = None if args.backend == "auto" else args.backend
+    if args.force:
+        changes["force_backend"] = None if args.force == "none" else args.force
+    if args.priority:
+        changes["backend_priority"] = tuple(name.strip() for name in args.priority.split(","))
+    try:
+        if changes:
+            path = config.user_path()
+            print(f"wrote {config.save(config.changed(_present(), **changes), path)}")
+        if args.show or not changes:
+            print(f"# {config.find()}")
+            print(config.find().read_text(), end="")
+            print(f"# in use: {choice.Choice().active().name}")
+    except (OSError, ValueError, RuntimeError) as error:
+        print(f"gt backends configure: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _present() -> config.Config:
+    """The configuration to change: the user's file, or the packaged default where there is none yet."""
+    path = config.user_path()
+    return config.load(path if path.exists() else config.PACKAGED)
+
+
+def benchmark(args: argparse.Namespace) -> int:
+    from gt.tensor_ops import measure
+
+    for name in NAMES:
+        reason = choice.process.reason(name)
+        print(f"{name}: {'built, self-test passed' if reason is None else f'left out: {reason}'}")
+    results = measure.all_backends([n for n in NAMES if choice.process.reason(n) is None], rows=args.rows)
+    measure.show(results)
+    try:
+        print(f"wrote {measure.chart(results, args.output)}")
+    except ImportError:
+        print("no chart: it needs matplotlib (pip install 'gt[plot]')", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,46 @@
+"""Outcomes of slow probes, kept between processes for as long as the library, the CPU and the probe stay the same."""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from gt.backends import probes
+from gt.backends.facts import Found, Missing, Outcome
+from gt.tensor_ops.cpp.build import cache_folder, cpu_identity
+
+
+def remembered(name: str, package: str, probe: Callable[[], Outcome]) -> Outcome:
+    """The kept outcome, or the probe's, which is then kept. A cache that cannot be read or written is no error."""
+    path = _path(name, package)
+    try:
+        kept = json.loads(path.read_text())
+        return Missing(**kept) if "reason" in kept else Found(**(kept | {"dtypes": tuple(kept["dtypes"])}))
+    except (OSError, ValueError, TypeError, KeyError):
+        pass
+    outcome = probe()
+    with contextlib.suppress(OSError):
+        _write(path, json.dumps(asdict(outcome)))
+    return outcome
+
+
+def _path(name: str, package: str) -> Path:
+    try:
+        found = version(package)
+    except PackageNotFoundError:
+        found = "none"
+    facts = "\0".join([name, found, cpu_identity(), Path(probes.__file__).read_text()])
+    return cache_folder().parent / "probes" / f"{name}-{hashlib.sha256(facts.encode()).hexdigest()[:20]}.json"
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, made = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    os.replace(made, path)

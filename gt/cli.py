@@ -1,0 +1,34 @@
+"""The `gt` command. A subcommand is a module with `add_parser(subparsers)` that sets `run` to a function of the arguments."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+from gt import __version__
+from gt.errors import GTError
+
+COMMANDS = ["gt.server.__main__", "gt.worker.__main__", "gt.watch.stats", "gt.backends.cli"]
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog="gt", description="Eager tensors on a shared pool of devices.")
+    p.add_argument("--version", action="version", version=f"gt {__version__}")
+    commands = p.add_subparsers(required=True, metavar="COMMAND")
+    for module in COMMANDS:
+        importlib.import_module(module).add_parser(commands)
+    return p
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    try:
+        return args.run(args)
+    except GTError as failed:
+        print(f"gt: {failed}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+"""`gt.compile(fn)`: the explicit form of replay. The function runs as it is for its first calls on tensors of given specs;
+from then on a call is one instruction, and none of its Python runs. What cannot be replayed without its Python (a value read
+inside, a number that changes from call to call, a result on the tape) runs as before, and `why` says so."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+from collections.abc import Callable
+from typing import Any
+from weakref import ref
+
+from gt.client.autograd import Tensor
+from gt.client.session import Handle, Session, here
+from gt.client.traces import SHORTEST, Trace, Window, define, definition
+from gt.transport.messages import FREE
+
+
+def compile(fn: Callable | None = None) -> Any:
+    """A function whose calls are captured once and then replayed.
+
+    >>> @gt.compile
+    ... def step(x):
+    ...     return (x * 2.0 + 1.0).relu().sum() / 4.0 - 1.0
+    >>> [step(gt.ones(4)).item() for _ in range(5)]
+    [2.0, 2.0, 2.0, 2.0, 2.0]
+    """
+    return Compiled(fn) if fn is not None else Compiled
+
+
+class Compiled:
+    """`why` has the reason a call was not replayed, by the key of its arguments; `captures` and `replays` count."""
+
+    def __init__(self, fn: Callable) -> None:
+        functools.update_wrapper(self, fn)
+        self.fn = fn
+        self.uses: dict[tuple, _Use] = {}
+        self.why: dict[tuple, str] = {}
+        self.captures = self.replays = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        scope = here()
+        leaves: list[Tensor] = []
+        key = (_shape_of((args, kwargs), leaves), scope.signal, scope.grad, id(scope.session))
+        if key in self.why:
+            return self.fn(*args, **kwargs)
+        use = self.uses.get(key)
+        if use is None:
+            use = self.uses[key] = _Use(scope.session)
+        if use.ready and use.current():
+            self.replays += 1
+            return use.replay(leaves)
+        if use.ready:  # its Python must run once more, and may leave other tensors behind
+            use = self.uses[key] = _Use(scope.session)
+        result = use.capture(self.fn, args, kwargs, leaves)
+        if use.refused:
+            self.why[key] = use.refused
+            del self.uses[key]
+        elif use.ready:
+            self.captures += 1
+        return result
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+
+def _shape_of(value: Any, leaves: list[Tensor]) -> Any:
+    """What a call depends on besides the values of its tensors; collects those."""
+    if isinstance(value, Tensor):
+        leaves.append(value)
+        return (value.data.spec, value.requires_grad)
+    if isinstance(value, (list, tuple)):
+        return (type(value), *(_shape_of(v, leaves) for v in value))
+    if isinstance(value, dict):
+        return (dict, *((k, _shape_of(v, leaves)) for k, v in value.items()))
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return (type(value), value)
+
+
+class _Call:
+    """One captured run: its window, which tensors held what when it ended, and what it returned."""
+
+    def __init__(self, window: Window, holders: dict[int, list[Tensor]], result: Any) -> None:
+        self.window, self.holders, self.result = window, holders, result
+
+
+class _Use:
+    """A function on arguments of given specs."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.calls: list[_Call] = []
+        self.runs = 0
+        self.ready = False
+        self.refused = ""
+
+    # Capturing
+
+    def capture(self, fn: Callable, args: tuple, kwargs: dict, leaves: list[Tensor]) -> Any:
+        """Run the function; from the second run on, look at what it wrote."""
+        session = self.session
+        self.runs += 1
+        if self.runs == 1 or session.tracer is None:  # the first run makes what is made once, such as optimizers' state
+            self.refused = "" if session.tracer else "GT_TRACE=0"
+            return fn(*args, **kwargs)
+        ids = [t.data.id for t in leaves]
+        with session.lock:
+            session.flush(wait=False)
+            before, session.limit = session.serial, sys.maxsize
+            try:
+                result = fn(*args, **kwargs)
+                if session.serial != before:
+                    self.refused = "a value is read inside it"
+                    return result
+                window = _window(session.code)
+            finally:
+                session.limit = 1
+            self._look(window, result, ids)
+            session.flush(wait=False)
+        return result
+
+    def _look(self, window: Window, result: Any, ids: list[int]) -> None:
+        if len(window.ops) < SHORTEST:
+            self.refused = f"it has only {len(window.ops)} ops"
+        elif any(self.session.meaning[t].row.kernel is None for t in window.tokens):
+            self.refused = "it takes in data from the client"
+        elif any(t.node is not None for t in _tensors(result)):
+            self.refused = "its result is on the tape: call backward() inside, or detach()"
+        if self.refused:
+            return
+        holders: dict[int, list[Tensor]] = {}
+        for thing in gc.get_objects():
+            if issubclass(type(thing), Tensor):  # asking an object for its class may run its code
+                holders.setdefault(thing.data.id, []).append(thing)
+        self.calls.append(_Call(window, holders, result))
+        if len(self.calls) == 2:
+            self._define(ids)
+            self.calls.clear()
+
+    def _define(self, ids: list[int]) -> None:
+        first, last = self.calls
+        if first.window.tokens != last.window.tokens:
+            self.refused = "its ops differ from call to call"
+            return
+        session = self.session
+        assert session.tracer is not None
+        trace = define(session.tracer.number(), session.meaning, first.window, last.window)
+        if trace is None:
+            self.refused = "its topology differs from call to call"
+            return
+        if trace.hole_positions:
+            self.refused = "a number in it changes from call to call"
+            return
+        session.tracer.defined.append(definition(trace, last.window, session.meaning))
+        self._bind(trace, first, last, ids)
+
+    def _bind(self, trace: Trace, first: _Call, last: _Call, ids: list[int]) -> None:
+        """Where inputs come from and results go to: arguments, what the call returns, and tensors that live on."""
+        outs_before, _ = trace.shape.bind(_flat(first.window)) or ((), ())
+        outs, inputs = trace.shape.bind(_flat(last.window)) or ((), ())
+        made_before = {id: j for j, id in enumerate(outs_before)}
+        self.trace = trace
+        self.specs = [s for ins in last.window.ops for s in self.session.meaning[int(ins[0])].outs]
+        returned = {id(t) for t in _tensors(last.result)}
+        self.sources: list[Any] = []
+        for at in inputs:
+            holder = outs[made_before[at]] if at in made_before else at
+            found = [t for t in last.holders.get(holder, ()) if id(t) not in returned]
+            if at in ids:
+                self.sources.append(ids.index(at))
+            elif found:
+                self.sources.append(ref(found[0]))
+            else:
+                handle = next((x for x in gc.get_objects() if type(x) is Handle and x.id == at), None)
+                if handle is None:
+                    self.refused = "something it reads does not outlive the call"
+                    return
+                self.sources.append(handle)
+        self.sinks = [[ref(t) for t in last.holders.get(outs[j], ()) if id(t) not in returned] for j in trace.live_results]
+        self.template = _templated(last.result, {outs[j]: k for k, j in enumerate(trace.live_results)})
+        self.live_specs = [self.specs[j] for j in trace.live_results]
+        self.ready = True
+
+    # Replaying
+
+    def current(self) -> bool:
+        """Whether all it reads is still there, and nobody else holds a value that ends with the call."""
+        self.tensors = [s() if type(s) is ref else s for s in self.sources]
+        if any(t is None for t in self.tensors):
+            return False
+        for i in self.trace.dies_inputs:
+            source = self.tensors[i]
+            if not isinstance(source, Tensor) or sys.getrefcount(source.data) > 2:
+                return False
+        return True
+
+    def replay(self, leaves: list[Tensor]) -> Any:
+        session = self.session
+        inputs = [(leaves[s].data if type(s) is int else s.data if isinstance(s, Tensor) else s).id for s in self.tensors]
+        self.tensors = []
+        made = [Handle(session.next_id(), spec, session) for spec in self.live_specs]
+        for handle in made:
+            session.origins[handle.id % len(session.origins)] = None
+        session.call((self.trace.number, *(h.id for h in made), *inputs))
+        for handle, sinks in zip(made, self.sinks):
+            for sink in sinks:
+                t = sink()
+                if t is not None:
+                    t.data = handle
+        return _filled(self.template, made)
+
+
+def _window(code: list[tuple]) -> Window:
+    ops = [ins for ins in code if ins[0] > 0]
+    return Window(ops, {ins[1] for ins in code if ins[0] == FREE})
+
+
+def _flat(window: Window) -> list:
+    return [x for ins in window.ops for x in ins]
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    found: list[Tensor] = []
+    _shape_of(value, found)
+    return found
+
+
+class _Slot(int):
+    """A place in a result that the n-th live result of the trace fills."""
+
+
+def _templated(value: Any, places: dict[int, int]) -> Any:
+    if isinstance(value, Tensor):
+        return _Slot(places[value.data.id]) if value.data.id in places else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(_templated(v, places) for v in value)
+    if isinstance(value, dict):
+        return {k: _templated(v, places) for k, v in value.items()}
+    return value
+
+
+def _filled(template: Any, made: list[Handle]) -> Any:
+    if type(template) is _Slot:
+        return Tensor(made[template])
+    if isinstance(template, (list, tuple)):
+        return type(template)(_filled(v, made) for v in template)
+    if isinstance(template, dict):
+        return {k: _filled(v, made) for k, v in template.items()}
+    return template

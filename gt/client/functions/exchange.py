@@ -1,0 +1,43 @@
+"""Tensors from PyTorch and to it, and copies of variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.client.autograd import Tensor
+from gt.client.functions import function, method
+from gt.client.functions.creation import tensor
+
+
+@function
+def from_torch(data: Any, requires_grad: bool | None = None) -> Any:
+    """A tensor holding a copy of a PyTorch tensor; of a dict or list of them, such as a state dict, the same of its parts."""
+    if isinstance(data, dict):
+        return {k: from_torch(v, requires_grad) for k, v in data.items()}
+    if isinstance(data, (list, tuple)):
+        return type(data)(from_torch(v, requires_grad) for v in data)
+    if type(data).__module__.split(".")[0] != "torch":
+        raise TypeError(f"from_torch wants a PyTorch tensor, not {type(data).__name__}: use gt.tensor")
+    return tensor(data, requires_grad=bool(data.requires_grad if requires_grad is None else requires_grad))
+
+
+@method
+def torch(self: Tensor) -> Any:
+    """The value as a PyTorch tensor of the same dtype, in this process's memory."""
+    import torch as pytorch
+
+    found = pytorch.from_numpy(self.numpy())
+    return found.to(pytorch.bfloat16) if self.data.spec.dtype.name == "bfloat16" else found
+
+
+@method
+def __deepcopy__(self: Tensor, memo: dict) -> Tensor:
+    """A variable of its own. Values never change, so the copy shares this one's."""
+    if self.node is not None:
+        raise RuntimeError("only leaves can be copied deeply: detach() this tensor first")
+    made = object.__new__(type(self))
+    Tensor.__init__(made, self.data, self.requires_grad)
+    memo[id(self)] = made
+    if self.grad is not None:
+        made.grad = Tensor(self.grad.data)
+    return made

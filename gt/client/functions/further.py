@@ -1,0 +1,330 @@
+"""What PyTorch's tensors also answer to: questions about layout that have one answer here, and forms of other functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from gt.client.apply import apply
+from gt.client.autograd import Tensor
+from gt.client.functions import FUNCTIONS, alias, as_tensor, both, function, method
+from gt.client.functions import algebra as algebra  # the forms below are of functions that must be there first
+from gt.client.functions import moving as moving
+from gt.client.functions import ordering as ordering
+from gt.client.functions import products as products
+from gt.client.functions import shapes as shapes
+from gt.client.functions.creation import arange, full, rand, randint, randn
+from gt.client.functions.indexing import put
+from gt.client.functions.operators import assign
+from gt.client.scope import is_grad_enabled
+from gt.ops.rules import axis_of
+from gt.ops.table import TABLE
+from gt.spec import dtype_of, int64
+
+_T: Any = Tensor
+
+
+def _same(name: str, doc: str) -> None:
+    def answer(self: Tensor, *_: Any, **__: Any) -> Tensor:
+        return self
+
+    answer.__name__ = answer.__qualname__ = name
+    answer.__doc__ = doc
+    method(answer)
+
+
+for _name in ("cpu", "cuda", "pin_memory"):
+    _same(_name, "This tensor: where it lies is the dispatcher's business.")
+for _name in ("conj", "resolve_conj", "resolve_neg", "positive"):
+    _same(_name, "This tensor: its numbers are real.")
+for _name, _dtype in (("byte", "uint8"), ("char", "int8"), ("short", "int16")):
+    setattr(_T, _name, lambda self, _dtype=dtype_of(_dtype): self.to(_dtype))
+
+_T.real = property(lambda self: self)
+_T.mH = property(lambda self: self.mT)
+_T.H = property(lambda self: self.t())
+_T.device = property(lambda self: "gt")  # which worker holds it, and on what, is the dispatcher's business
+_T.element_size = lambda self: self.dtype.size
+_T.nelement = lambda self: self.data.spec.numel
+_T.ndimension = lambda self: self.ndim
+_T.is_contiguous = lambda self, **_: True
+_T.is_complex = lambda self: False
+_T.is_signed = lambda self: self.dtype.is_signed
+_T.is_nonzero = lambda self: bool(self)
+_T.is_same_size = lambda self, other: self.shape == other.shape
+_T.view_as = _T.reshape_as = lambda self, other: self.reshape(other.shape)
+_T.adjoint = lambda self: self.mT
+
+
+@both
+def fmax(input: Tensor, other: Tensor) -> Tensor:
+    """The larger, or the one that is a number."""
+    return input.isnan().pick(other, other.isnan().pick(input, input.maximum(other)))
+
+
+@both
+def fmin(input: Tensor, other: Tensor) -> Tensor:
+    """The smaller, or the one that is a number."""
+    return input.isnan().pick(other, other.isnan().pick(input, input.minimum(other)))
+
+
+@both
+def deg2rad(input: Tensor) -> Tensor:
+    return input * (math.pi / 180)
+
+
+@both
+def rad2deg(input: Tensor) -> Tensor:
+    return input * (180 / math.pi)
+
+
+@both
+def float_power(input: Tensor, exponent: Any) -> Tensor:
+    """`pow` in float64."""
+    other = exponent.to(dtype_of("float64")) if isinstance(exponent, Tensor) else float(exponent)
+    return input.to(dtype_of("float64")) ** other
+
+
+@both
+def heaviside(input: Tensor, values: Tensor) -> Tensor:
+    return (input == 0).pick(values, (input > 0).to(input.dtype))
+
+
+@both
+def isposinf(input: Tensor) -> Tensor:
+    return input == math.inf
+
+
+@both
+def isneginf(input: Tensor) -> Tensor:
+    return input == -math.inf
+
+
+@both
+def isreal(input: Tensor) -> Tensor:
+    return full(input.shape, True)
+
+
+@both
+def ldexp(input: Tensor, other: Tensor) -> Tensor:
+    return input * 2.0**other
+
+
+@both
+def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
+    top = input.maximum(other).detach()
+    return ((input - top).exp2() + (other - top).exp2()).log2() + top
+
+
+@both
+def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The value below which a share of the elements lies, between two of them where it falls between."""
+    values, at = (input.reshape(-1), 0) if dim is None else (input, axis_of(dim, input.ndim))
+    values = values.sort(at).values
+    n = values.shape[at]
+    share = as_tensor(q).to(input.dtype)
+    places = share.reshape(-1) * (n - 1)
+    low = places.floor().to(int64)
+    below = values.index_select(at, low)
+    above = values.index_select(at, (low + 1).clamp(max=n - 1))
+    weight = (places - places.floor()).reshape((-1,) + (1,) * (values.ndim - at - 1))
+    found = below.lerp(above, weight.expand(below.shape)).movedim(at, 0)
+    if keepdim:
+        found = found.unsqueeze(at + 1) if dim is not None else found.reshape((-1,) + (1,) * input.ndim)
+    return found if share.ndim else found.select(0, 0)
+
+
+@both
+def cov(input: Tensor, *, correction: int = 1) -> Tensor:
+    """How rows vary together."""
+    x = input.reshape(1, -1) if input.ndim < 2 else input
+    centred = x - x.mean(1, keepdims=True)
+    found = centred @ centred.mT / (x.shape[1] - correction)
+    return found.reshape(()) if input.ndim < 2 else found
+
+
+@both
+def corrcoef(input: Tensor) -> Tensor:
+    """`cov` of rows of deviation 1."""
+    c = cov(input)
+    if not c.ndim:
+        return c / c
+    d = c.diagonal().sqrt()
+    return (c / d.unsqueeze(1) / d).clamp(-1.0, 1.0)
+
+
+@both
+def unique_consecutive(x: Tensor, return_inverse: bool = False, return_counts: bool = False) -> Any:
+    """The elements without those equal to the one before. They are read, since their number decides the shape."""
+    flat = x.numpy().reshape(-1)
+    new = np.concatenate([np.ones(min(len(flat), 1), bool), flat[1:] != flat[:-1]])
+    found = [as_tensor(flat[new]).to(x.dtype)]
+    if return_inverse:
+        found.append(as_tensor((np.cumsum(new) - 1).reshape(x.shape).astype(np.int64)))
+    if return_counts:
+        found.append(as_tensor(np.diff(np.append(np.flatnonzero(new), len(flat))).astype(np.int64)))
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+@both
+def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    return (batch1 @ batch2).sum(0) * alpha + input * beta
+
+
+@both
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
+    return input.reshape(-1).diag(offset)
+
+
+@both
+def hsplit(input: Tensor, sections: Any) -> tuple[Tensor, ...]:
+    return input.tensor_split(sections, 0 if input.ndim == 1 else 1)
+
+
+@both
+def vsplit(input: Tensor, sections: Any) -> tuple[Tensor, ...]:
+    return input.tensor_split(sections, 0)
+
+
+@both
+def dsplit(input: Tensor, sections: Any) -> tuple[Tensor, ...]:
+    return input.tensor_split(sections, 2)
+
+
+@both
+def split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    return input.split(list(split_sizes), dim)
+
+
+@both
+def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+    return input.narrow(dim, start, length)
+
+
+@method
+def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """Windows of an axis, each as a last axis of its own."""
+    at = axis_of(dimension, self.ndim)
+    n = (self.shape[at] - size) // step + 1
+    places = (arange(n).unsqueeze(1) * step + arange(size)).reshape(-1)
+    wide = self.index_select(at, places)
+    return wide.reshape((*self.shape[:at], n, size, *self.shape[at + 1 :])).movedim(at + 1, -1)
+
+
+@both
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    """With `src` as one slice along an axis."""
+    return put(input, (slice(None),) * axis_of(dim, input.ndim) + (index,), src)
+
+
+@both
+def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+    """With `src` as a part of an axis."""
+    return put(input, (slice(None),) * axis_of(dim, input.ndim) + (slice(start, end, step),), src)
+
+
+@both
+def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """With `src` as its diagonal."""
+    axes = (axis_of(dim1, input.ndim), axis_of(dim2, input.ndim))
+    statics = (input.shape, offset, axes)
+    spot = apply(TABLE["diagonal_grad"], (src.detach() == src.detach(),), statics)
+    return spot.pick(apply(TABLE["diagonal_grad"], (src,), statics), input)
+
+
+@method
+def put_(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """With values at places among all elements, row by row."""
+    flat = apply(TABLE["index_put"], (self.reshape(-1), source.reshape(-1), index.reshape(-1)), ((0,), accumulate))
+    return assign(self, flat.reshape(self.shape))
+
+
+@method
+def fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+    n = min(self.shape)
+    return assign(self, put(self, (arange(n),) * self.ndim, fill_value))
+
+
+def become(target: Tensor, value: Tensor) -> Tensor:
+    """Let a variable point at a value, of whatever shape."""
+    if target.requires_grad and target.node is None and is_grad_enabled():
+        raise RuntimeError("a leaf that requires gradients cannot change in place: use gt.no_grad(), or detach() it first")
+    target.data = value.data
+    if is_grad_enabled():
+        target.node = value.node
+    return target
+
+
+def _in_place(name: str, keep: Any) -> None:
+    f = getattr(Tensor, name)
+
+    def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
+        return keep(self, f(self, *args, **settings))
+
+    change.__name__ = change.__qualname__ = f"{name}_"
+    change.__doc__ = f"`{name}`, into this variable."
+    method(change)
+
+
+for _name in ("squeeze", "unsqueeze", "t", "transpose", "swapaxes", "swapdims"):
+    _in_place(_name, become)
+for _name in ("tril", "triu", "cumsum", "cumprod", "addmm", "baddbmm", "addmv", "addr", "addbmm", "deg2rad", "rad2deg", "heaviside",
+              "ldexp", "float_power"):  # fmt: skip
+    _in_place(_name, assign)
+
+
+@method
+def detach_(self: Tensor) -> Tensor:
+    """Take this variable off the tape."""
+    self.node, self.requires_grad = None, False
+    return self
+
+
+def _random(name: str, numbers: Any) -> None:
+    def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
+        return assign(self, numbers(self, *args, **settings))
+
+    change.__name__ = change.__qualname__ = name
+    change.__doc__ = "Random numbers, into this variable."
+    method(change)
+
+
+_random("random_", lambda x, low=0, high=None: randint(low, high or (1 << 24), x.shape).to(x.dtype))
+_random("log_normal_", lambda x, mean=1.0, std=2.0: (randn(x.shape, dtype=x.dtype) * std + mean).exp())
+_random("geometric_", lambda x, p: ((1.0 - rand(x.shape)).log() / math.log(1 - p)).floor().to(x.dtype) + 1)
+_random("cauchy_", lambda x, median=0.0, sigma=1.0: ((rand(x.shape, dtype=x.dtype) - 0.5) * math.pi).tan() * sigma + median)
+
+
+@function
+def cartesian_prod(*tensors: Tensor) -> Tensor:
+    grids = FUNCTIONS["meshgrid"](*tensors)
+    return FUNCTIONS["stack"]([g.reshape(-1) for g in grids], -1) if len(tensors) > 1 else tensors[0]
+
+
+@function
+def block_diag(*tensors: Tensor) -> Tensor:
+    """Matrices along a diagonal, zeros beside them."""
+    parts = [FUNCTIONS["atleast_2d"](t) for t in tensors]
+    width, before, rows = sum(p.shape[1] for p in parts), 0, []
+    for p in parts:
+        rows.append(FUNCTIONS["pad"](p, (before, width - before - p.shape[1])))
+        before += p.shape[1]
+    return FUNCTIONS["cat"](rows)
+
+
+@function
+def tril_indices(row: int, col: int, offset: int = 0) -> Tensor:
+    """The places of a lower triangle."""
+    return as_tensor(np.stack(np.tril_indices(row, offset, col)).astype(np.int64))
+
+
+@function
+def triu_indices(row: int, col: int, offset: int = 0) -> Tensor:
+    """The places of an upper triangle."""
+    return as_tensor(np.stack(np.triu_indices(row, offset, col)).astype(np.int64))
+
+
+alias("cholesky_solve", FUNCTIONS["cholesky_solve"])
+alias("histc", FUNCTIONS["histc"])

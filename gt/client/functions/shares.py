@@ -1,0 +1,32 @@
+"""Shares of 1: softmax and its logarithm. What else layers are made of is in `gt.nn.functional`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.client.apply import apply
+from gt.client.autograd import Tensor
+from gt.client.functions import axis_spelling, both
+from gt.ops.rules import axis_of
+from gt.ops.table import TABLE
+
+
+def _axis(x: Tensor, axis: Any, dim: Any) -> int:
+    axis = axis_spelling(axis, dim)
+    if axis is None:
+        raise TypeError("name the axis: softmax(x, dim=-1)")
+    return axis_of(axis, x.ndim)
+
+
+@both
+def softmax(x: Tensor, axis: Any = None, dtype: Any = None, *, dim: Any = None) -> Tensor:
+    """Positive shares of 1 along an axis, e to the power of each element."""
+    x = x if dtype is None else x.to(dtype)
+    return apply(TABLE["softmax"], (x,), (_axis(x, axis, dim),))
+
+
+@both
+def log_softmax(x: Tensor, axis: Any = None, dtype: Any = None, *, dim: Any = None) -> Tensor:
+    """The logarithm of `softmax`."""
+    x = x if dtype is None else x.to(dtype)
+    return apply(TABLE["log_softmax"], (x,), (_axis(x, axis, dim),))

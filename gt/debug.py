@@ -1,0 +1,85 @@
+"""Looking inside from a script: the tape of this thread, and what the workers did."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from gt.client.autograd import Node, Port, Tensor
+from gt.client.session import Handle, here
+from gt.spec import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class TapeEntry:
+    """An op on the tape. `inputs` are shapes and dtypes, or numbers; `sources` the entries and leaves its gradients go to."""
+
+    order: int
+    op: str
+    inputs: tuple[Spec | float, ...]
+    outputs: tuple[Spec, ...]
+    sources: tuple[int | str, ...]
+
+
+def get_tape() -> list[TapeEntry]:
+    """The ops of this thread that wait for a `backward()`, oldest first.
+
+    >>> a = gt.ones(2, requires_grad=True)
+    >>> loss = (a * 3.0).sum()
+    >>> [entry.op for entry in gt.debug.get_tape()]
+    ['mul', 'sum']
+    """
+    mine = threading.get_ident()
+    nodes = [o for o in gc.get_objects() if type(o) is Node and o.thread == mine and o.inputs is not None]
+    return [_entry(node) for node in sorted(nodes, key=lambda n: n.order)]
+
+
+def _entry(node: Node) -> TapeEntry:
+    kind = node.known.kind
+    inputs = tuple(
+        held.spec if isinstance(held, Handle) else held if isinstance(held, (Spec, bool, int, float)) else spec
+        for held, spec in zip(node.inputs, kind.ins)
+    )
+    return TapeEntry(node.order, node.name, inputs, kind.outs, tuple(_source(e) for e in node.edges if e is not None))
+
+
+def _source(edge: Any) -> int | str:
+    if isinstance(edge, Tensor):
+        return "leaf"
+    return edge.node.order if isinstance(edge, Port) else edge.order
+
+
+def print_tape() -> None:
+    """The tape of this thread, as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    entries = get_tape()
+    table = Table(title=f"Tape: {len(entries)} op{'' if len(entries) == 1 else 's'}")
+    for name in ("#", "op", "inputs", "output", "gradients go to"):
+        table.add_column(name)
+    for e in entries:
+        sources = ", ".join(s if isinstance(s, str) else f"#{s}" for s in e.sources)
+        table.add_row(str(e.order), e.op, ", ".join(map(_text, e.inputs)), ", ".join(map(_text, e.outputs)), sources)
+    Console().print(table)
+
+
+def _text(value: Any) -> str:
+    return f"{value.dtype.name}{list(value.shape)}" if isinstance(value, Spec) else repr(value)
+
+
+def get_worker_stats() -> dict[str, dict[str, Any]]:
+    """By worker's name: engine, device, ops by name, bytes in use and in all, queue (instructions that waited when this was
+    asked) and the idle share of its time."""
+    return here().session.ask("stats")["workers"]
+
+
+def print_worker_stats() -> None:
+    """What each worker is and did, as a table."""
+    from rich.console import Console
+
+    from gt.watch.stats import table
+
+    Console().print(table(get_worker_stats()))

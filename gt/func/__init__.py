@@ -1,0 +1,117 @@
+"""Functions made of functions: their gradients, as functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from gt.autograd.functional import fresh, hessian, jacobian
+from gt.autograd.walk import grad as walk
+from gt.autograd.walk import seeds
+from gt.client.autograd import Tensor, nodes_of
+from gt.client.scope import enable_grad
+
+__all__ = ["grad", "grad_and_value", "hessian", "jacobian", "jacrev", "vjp"]
+
+
+def _mapped(tree: Any, change: Callable[[Tensor], Any]) -> Any:
+    """Tensors in tuples, lists and dicts, each changed."""
+    if isinstance(tree, Tensor):
+        return change(tree)
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(_mapped(t, change) for t in tree)
+    return {k: _mapped(v, change) for k, v in tree.items()} if isinstance(tree, dict) else tree
+
+
+def _flat(tree: Any) -> list[Tensor]:
+    found: list[Tensor] = []
+    _mapped(tree, found.append)
+    return found
+
+
+def _others(roots: list[Tensor], own: list[Tensor]) -> bool:
+    """Whether the tape behind the roots leads to a leaf that is not one's own: then a gradient may be wanted beyond."""
+    mine = {id(t) for t in own}
+    return any(isinstance(e, Tensor) and id(e) not in mine for node in nodes_of(roots) for e in node.edges)
+
+
+def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:
+    """A function that gives the gradient of `func` by its arguments `argnums`, and its value."""
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    @wraps(func)
+    def slopes(*args: Any, **kwargs: Any) -> Any:
+        full = list(args)
+        with enable_grad():
+            for i in numbers:
+                full[i] = _mapped(args[i], lambda t: fresh(t, True))
+            own = _flat([full[i] for i in numbers])
+            out = func(*full, **kwargs)
+            y, aux = out if has_aux else (out, None)
+            if not isinstance(y, Tensor) or y.data.spec.numel != 1 or y.data.spec.shape:
+                raise RuntimeError("grad is of a function that gives a single number (0-d)")
+            graph = _others([y], own)
+            found = iter(walk(y, own, create_graph=graph, materialize_grads=True) if y.requires_grad else [t * 0 for t in own])
+            given = [_mapped(full[i], lambda t: next(found)) for i in numbers]
+        value = y if graph else y.detach()
+        g = given[0] if isinstance(argnums, int) else tuple(given)
+        return (g, (value, aux)) if has_aux else (g, value)
+
+    return slopes
+
+
+def grad(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:
+    """A function that gives the gradient of `func`, which gives a single number.
+
+    >>> gt.func.grad(gt.func.grad(lambda x: x**3))(gt.tensor(2.0))
+    tensor(12.)
+    """
+    both = grad_and_value(func, argnums, has_aux)
+
+    @wraps(func)
+    def slopes(*args: Any, **kwargs: Any) -> Any:
+        g, rest = both(*args, **kwargs)
+        return (g, rest[1]) if has_aux else g
+
+    return slopes
+
+
+def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
+    """The value at the primals, and a function from gradients of the value to gradients of the primals.
+
+    >>> y, pull = gt.func.vjp(lambda x: x * x, gt.tensor([1.0, 2.0]))
+    >>> pull(gt.tensor([1.0, 1.0]))
+    (tensor([2., 4.]),)
+    """
+    with enable_grad():
+        own = [_mapped(p, lambda t: fresh(t, True)) for p in primals]
+        flat = _flat(own)
+        out = func(*own)
+        ys, aux = out if has_aux else (out, None)
+    roots = _flat(ys)
+    graph = _others(roots, flat)
+
+    def pull(cotangents: Any) -> tuple:
+        pairs = [(y, s) for y, s in zip(roots, seeds(roots, _flat(cotangents))) if y.requires_grad]
+        if not pairs:
+            return tuple(_mapped(p, lambda t: t.detach() * 0) for p in own)
+        ys, ss = zip(*pairs)
+        found = iter(walk(list(ys), flat, list(ss), retain_graph=True, create_graph=graph, materialize_grads=True))
+        return tuple(_mapped(p, lambda t: next(found)) for p in own)
+
+    value = ys if graph else _mapped(ys, lambda t: t.detach())
+    return (value, pull, aux) if has_aux else (value, pull)
+
+
+def jacrev(func: Callable, argnums: int = 0) -> Callable:
+    """A function that gives the Jacobian of `func` by one argument."""
+
+    @wraps(func)
+    def slopes(*args: Any) -> Any:
+        def of(x: Tensor) -> Any:
+            return func(*args[:argnums], x, *args[argnums + 1 :])
+
+        return jacobian(of, args[argnums], create_graph=args[argnums].requires_grad)
+
+    return slopes

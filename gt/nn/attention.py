@@ -1,0 +1,199 @@
+"""Attention between sequences, and the encoder made of it."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+from gt.client.autograd import Tensor
+from gt.client.functions.creation import full, ones, zeros
+from gt.client.functions.pointwise import where
+from gt.client.functions.products import linear
+from gt.client.functions.shapes import cat
+from gt.nn import functional as F
+from gt.nn import init
+from gt.nn.containers import ModuleList
+from gt.nn.linear import Linear, empty
+from gt.nn.module import Module
+from gt.nn.norm import Dropout, LayerNorm
+from gt.spec import bool_
+
+
+def added(mask: Tensor | None, like: Tensor) -> Tensor | None:
+    """A mask as something to add to scores: booleans, which say here what to leave out, become -inf."""
+    if mask is None or mask.dtype is not bool_:
+        return mask
+    return where(mask, full((), float("-inf"), dtype=like.dtype), full((), 0.0, dtype=like.dtype))
+
+
+class MultiheadAttention(Module):
+    """Queries look at keys and bring back values, in several subspaces at once."""
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False,
+        add_zero_attn: bool = False, kdim: int | None = None, vdim: int | None = None, batch_first: bool = False,
+        device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
+            raise ValueError(f"a width of {embed_dim} cannot be parted into {num_heads} heads")
+        self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
+        self.head_dim = embed_dim // num_heads
+        self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
+        self.add_zero_attn = add_zero_attn
+        same = self.kdim == embed_dim and self.vdim == embed_dim
+        self.in_proj_weight = empty(3 * embed_dim, embed_dim, dtype=dtype) if same else None
+        self.q_proj_weight = None if same else empty(embed_dim, embed_dim, dtype=dtype)
+        self.k_proj_weight = None if same else empty(embed_dim, self.kdim, dtype=dtype)
+        self.v_proj_weight = None if same else empty(embed_dim, self.vdim, dtype=dtype)
+        self.in_proj_bias = empty(3 * embed_dim, dtype=dtype) if bias else None
+        self.bias_k = empty(1, 1, embed_dim, dtype=dtype) if add_bias_kv else None
+        self.bias_v = empty(1, 1, embed_dim, dtype=dtype) if add_bias_kv else None
+        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, dtype=dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for w in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
+            if w is not None:
+                init.xavier_uniform_(w)
+        if self.out_proj.bias is not None:
+            init.zeros_(self.out_proj.bias)
+        for b in (self.bias_k, self.bias_v):
+            if b is not None:
+                init.xavier_normal_(b)
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None, need_weights: bool = True,
+        attn_mask: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        """The attended values, and the weights where they are wanted. Masks say what to leave out, or are added."""
+        single = query.ndim == 2
+        if is_causal and attn_mask is None:
+            raise ValueError("is_causal=True is a hint about attn_mask: give both")
+        if single:
+            query, key, value = (t.unsqueeze(0) for t in (query, key, value))
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+        elif not self.batch_first:
+            query, key, value = (t.transpose(0, 1) for t in (query, key, value))
+        q, k, v = self._project(query, key, value)  # (batch, heads, length, width of a head)
+        mask = self._mask(q, k, attn_mask, key_padding_mask)
+        causal = is_causal and key_padding_mask is None and not need_weights
+        y, weights = self._attend(q, k, v, None if causal else mask, need_weights, causal)
+        y = self.out_proj(y.transpose(1, 2).reshape(y.shape[0], -1, self.embed_dim))
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(axis=1)
+        if single:
+            return y.squeeze(0), None if weights is None else weights.squeeze(0)
+        return y if self.batch_first else y.transpose(0, 1), weights
+
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        e = self.embed_dim
+        bias = self.in_proj_bias
+        if self.in_proj_weight is not None and query is key is value:
+            q, k, v = linear(query, self.in_proj_weight, bias).chunk(3, -1)
+        else:
+            together = self.in_proj_weight
+            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight) if together is None else together.chunk(3, 0)
+            biases = (None,) * 3 if bias is None else tuple(bias[i * e : (i + 1) * e] for i in range(3))
+            q, k, v = (linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases))
+        if self.bias_k is not None:
+            k, v = (cat([t, b.expand(t.shape[0], 1, e)], axis=1) for t, b in ((k, self.bias_k), (v, self.bias_v)))
+        if self.add_zero_attn:
+            k, v = (cat([t, zeros(t.shape[0], 1, e, dtype=t.dtype)], axis=1) for t in (k, v))
+        q, k, v = (t.reshape(t.shape[0], t.shape[1], self.num_heads, self.head_dim).transpose(1, 2) for t in (q, k, v))
+        return q, k, v
+
+    def _mask(self, q: Tensor, k: Tensor, attn_mask: Tensor | None, padding: Tensor | None) -> Tensor | None:
+        """One mask to add to the scores (batch, heads, queries, keys); keys added by the module are always seen."""
+        extra = (self.bias_k is not None) + self.add_zero_attn
+        mask, hidden = added(attn_mask, q), added(padding, q)
+        if mask is not None:
+            if mask.ndim == 3:
+                mask = mask.reshape(q.shape[0], self.num_heads, *mask.shape[1:])
+            mask = F.pad(mask, (0, extra)) if extra else mask
+        if hidden is not None:
+            hidden = F.pad(hidden, (0, extra)) if extra else hidden
+            hidden = hidden.reshape(q.shape[0], 1, 1, k.shape[-2])
+            mask = hidden if mask is None else mask + hidden
+        return mask
+
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool, causal: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        p = self.dropout if self.training else 0.0
+        if not need_weights:
+            return F.scaled_dot_product_attention(q, k, v, mask, p, causal), None
+        scores = q * (1.0 / math.sqrt(self.head_dim)) @ k.mT
+        weights = F.dropout(F.softmax(scores if mask is None else scores + mask, -1), p)
+        return weights @ v, weights
+
+
+class TransformerEncoderLayer(Module):
+    """Attention of a sequence to itself, then two linear maps, each with a way around and a normalisation."""
+
+    def __init__(
+        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: str | Callable = F.relu,
+        layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True,
+        device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, dtype=dtype)
+        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, dtype=dtype)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, dtype=dtype)
+        self.norm_first = norm_first
+        self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, dtype=dtype)
+        self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, dtype=dtype)
+        self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
+        if isinstance(activation, str):
+            if activation not in ("relu", "gelu"):
+                raise ValueError(f"no activation {activation!r}: known are relu, gelu, or give a function")
+            activation = F.relu if activation == "relu" else F.gelu
+        self.activation = activation
+
+    def forward(
+        self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None, is_causal: bool = False
+    ) -> Tensor:
+        x = src
+        if self.norm_first:
+            x = x + self._attended(self.norm1(x), src_mask, src_key_padding_mask, is_causal)
+            return x + self._mapped(self.norm2(x))
+        x = self.norm1(x + self._attended(x, src_mask, src_key_padding_mask, is_causal))
+        return self.norm2(x + self._mapped(x))
+
+    def _attended(self, x: Tensor, mask: Tensor | None, padding: Tensor | None, causal: bool) -> Tensor:
+        y, _ = self.self_attn(
+            x, x, x, key_padding_mask=padding, need_weights=False, attn_mask=mask, is_causal=causal and mask is not None
+        )
+        return self.dropout1(y)
+
+    def _mapped(self, x: Tensor) -> Tensor:
+        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+
+
+class TransformerEncoder(Module):
+    """So many copies of an encoder layer, one behind another."""
+
+    def __init__(
+        self, encoder_layer: TransformerEncoderLayer, num_layers: int, norm: Module | None = None,
+        enable_nested_tensor: bool = True, mask_check: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(num_layers)])
+        self.num_layers, self.norm = num_layers, norm
+
+    def forward(
+        self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None, is_causal: bool | None = None
+    ) -> Tensor:
+        x = src
+        for layer in self.layers:
+            x = layer(x, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=bool(is_causal))
+        return x if self.norm is None else self.norm(x)
+
+
+def generate_square_subsequent_mask(size: int, dtype: Any = None) -> Tensor:
+    """The mask to add that hides what comes after each place."""
+    hidden = ones(size, size, dtype=dtype).triu(1)
+    return where(hidden > 0, full((), float("-inf"), dtype=hidden.dtype), full((), 0.0, dtype=hidden.dtype))

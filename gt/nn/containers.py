@@ -1,0 +1,202 @@
+"""Modules and parameters in order or by name. What is inside has PyTorch's names: "0", "1", ... or its key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gt.client.autograd import Tensor
+from gt.nn.module import Module, Parameter
+
+
+class _Kept(Module):
+    """What is kept in `_kept`, by name, beside what an ordinary module keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: dict[str, Any] = {}
+
+    def _members(self) -> Iterator[tuple[str, Any]]:
+        yield from [(n, t) for n, t in self._kept.items() if isinstance(t, (Tensor, Module))]
+        yield from super()._members()
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        self._kept[name] = module
+
+    register_module = add_module
+
+    def __getattr__(self, name: str) -> Any:
+        kept = self.__dict__.get("_kept", {})
+        if name in kept:
+            return kept[name]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._kept
+
+
+class _Row(_Kept):
+    """What is kept has a place."""
+
+    def _wrap(self, thing: Any) -> Any:
+        return thing
+
+    def _place(self, index: int) -> str:
+        n = len(self._kept)
+        if not -n <= index < n:
+            raise IndexError(f"there is no {index} among {n}")
+        return list(self._kept)[index]
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return type(self)(list(self)[index])
+        return self._kept[self._place(index)]
+
+    def __setitem__(self, index: int, thing: Any) -> None:
+        self._kept[self._place(index)] = self._wrap(thing)
+
+    def __delitem__(self, index: Any) -> None:
+        items = list(self)
+        del items[index]
+        self._kept = {str(i): t for i, t in enumerate(items)}
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._kept.values()))
+
+    def __contains__(self, thing: Any) -> bool:
+        return any(t is thing for t in self._kept.values())
+
+    def append(self, thing: Any) -> Any:
+        self._kept[str(len(self._kept))] = self._wrap(thing)
+        return self
+
+    def extend(self, things: Iterable[Any]) -> Any:
+        for thing in list(things):
+            self.append(thing)
+        return self
+
+    def insert(self, index: int, thing: Any) -> Any:
+        items = list(self)
+        items.insert(index, self._wrap(thing))
+        self._kept = {str(i): t for i, t in enumerate(items)}
+        return self
+
+    def pop(self, index: int = -1) -> Any:
+        thing = self[index]
+        del self[index]
+        return thing
+
+
+class Sequential(_Row):
+    """Modules one behind another.
+
+    >>> gt.nn.Sequential(gt.nn.Flatten(), gt.nn.ReLU())(gt.tensor([[[-1.0, 2.0]]]))
+    tensor([[0., 2.]])
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__()
+        if len(args) == 1 and isinstance(args[0], dict):
+            self._kept.update(args[0])
+        else:
+            for module in args:
+                self.append(module)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Sequential(dict(list(self._kept.items())[index]))
+        return self._kept[self._place(index)]
+
+    def forward(self, input: Any) -> Any:
+        for module in self._kept.values():
+            input = module(input)
+        return input
+
+
+class ModuleList(_Row):
+    """Modules in order, called by their owner."""
+
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+        super().__init__()
+        self.extend(modules or ())
+
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
+        return ModuleList([*self, *other])
+
+    __iadd__ = _Row.extend
+
+
+class ParameterList(_Row):
+    """Parameters in order; plain tensors become parameters."""
+
+    def __init__(self, values: Iterable[Any] | None = None) -> None:
+        super().__init__()
+        self.extend(values or ())
+
+    def _wrap(self, thing: Any) -> Any:
+        return Parameter(thing) if isinstance(thing, Tensor) and not isinstance(thing, Parameter) else thing
+
+    __iadd__ = _Row.extend
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"({n}): {t.dtype.name} {t.shape}" for n, t in self._kept.items() if isinstance(t, Tensor))
+
+
+class _Named(_Kept):
+    """What is kept has a key."""
+
+    def __getitem__(self, key: str) -> Any:
+        return self._kept[key]
+
+    def __setitem__(self, key: str, thing: Any) -> None:
+        self._kept[key] = self._wrap(thing)
+
+    def _wrap(self, thing: Any) -> Any:
+        return thing
+
+    def __delitem__(self, key: str) -> None:
+        del self._kept[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._kept))
+
+    def keys(self) -> Iterable[str]:
+        return self._kept.keys()
+
+    def values(self) -> Iterable[Any]:
+        return self._kept.values()
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        return self._kept.items()
+
+    def pop(self, key: str) -> Any:
+        return self._kept.pop(key)
+
+    def clear(self) -> None:
+        self._kept.clear()
+
+    def update(self, things: Any) -> None:
+        for key, thing in things.items() if hasattr(things, "items") else things:
+            self[key] = thing
+
+
+class ModuleDict(_Named):
+    """Modules by name, called by their owner."""
+
+    def __init__(self, modules: Any = None) -> None:
+        super().__init__()
+        self.update(modules or {})
+
+
+class ParameterDict(_Named):
+    """Parameters by name; plain tensors become parameters."""
+
+    def __init__(self, parameters: Any = None) -> None:
+        super().__init__()
+        self.update(parameters or {})
+
+    def _wrap(self, thing: Any) -> Any:
+        return Parameter(thing) if isinstance(thing, Tensor) and not isinstance(thing, Parameter) else thing

@@ -1,0 +1,54 @@
+"""Rows of a table, by number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.client.autograd import Tensor
+from gt.client.functions.creation import zeros
+from gt.client.scope import no_grad
+from gt.nn import functional as F
+from gt.nn import init
+from gt.nn.linear import empty
+from gt.nn.module import Module, Parameter
+
+
+class Embedding(Module):
+    """A vector for each of so many things; that of `padding_idx` is zero at first and not learnt."""
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None,
+        norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False, _weight: Tensor | None = None,
+        _freeze: bool = False, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise ValueError(f"padding_idx {padding_idx} is none of the {num_embeddings} rows")
+        if max_norm is not None or scale_grad_by_freq:
+            raise NotImplementedError("Embedding with max_norm or scale_grad_by_freq")
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        if _weight is not None and _weight.shape != (num_embeddings, embedding_dim):
+            raise ValueError(f"this table is {(num_embeddings, embedding_dim)}, the weight given {_weight.shape}")
+        self.weight = empty(num_embeddings, embedding_dim, dtype=dtype) if _weight is None else Parameter(_weight)
+        if _weight is None:
+            self.reset_parameters()
+        self.weight.requires_grad = not _freeze
+
+    def reset_parameters(self) -> None:
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx] = zeros(self.embedding_dim, dtype=self.weight.dtype)
+
+    @classmethod
+    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Embedding:
+        """A table that holds these rows."""
+        return cls(*embeddings.shape, padding_idx=padding_idx, _weight=embeddings.detach(), _freeze=freeze)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.embedding(input, self.weight, self.padding_idx)
+
+    def extra_repr(self) -> str:
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"

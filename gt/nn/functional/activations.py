@@ -1,0 +1,141 @@
+"""Activations: one instruction each where the table has a row, else a few."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.client.apply import apply, unary
+from gt.client.autograd import Tensor
+from gt.client.functions.operators import assign
+from gt.client.functions.pointwise import where
+from gt.ops.rules import axis_of
+from gt.ops.table import TABLE
+
+
+def _written(input: Tensor, y: Tensor, inplace: bool) -> Tensor:
+    """The result, or, in place, the variable that points at it from here on."""
+    return assign(input, y) if inplace else y
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    return _written(input, unary(TABLE["relu"], input), inplace)
+
+
+def sigmoid(input: Tensor) -> Tensor:
+    return unary(TABLE["sigmoid"], input)
+
+
+def tanh(input: Tensor) -> Tensor:
+    return unary(TABLE["tanh"], input)
+
+
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    return _written(input, unary(TABLE["silu"], input), inplace)
+
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """`x * Φ(x)`, or its approximation by a tanh."""
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"no approximation {approximate!r} of gelu: known are none, tanh")
+    return apply(TABLE["gelu"], (input,), (approximate == "tanh",))
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    return _written(input, apply(TABLE["leaky_relu"], (input, float(negative_slope))), inplace)
+
+
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    return _written(input, apply(TABLE["elu"], (input, float(alpha))), inplace)
+
+
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    return _written(input, elu(input, 1.6732632423543772848170429916717) * 1.0507009873554804934193349852946, inplace)
+
+
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    return _written(input, elu(input / alpha) * alpha, inplace)
+
+
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    return apply(TABLE["softplus"], (input, float(beta), float(threshold)))
+
+
+def logsigmoid(input: Tensor) -> Tensor:
+    """`log(sigmoid(x))`, which stays finite where the sigmoid is 0."""
+    return -softplus(-input, 1.0, 40.0)
+
+
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+    return _written(input, apply(TABLE["hardtanh"], (input, float(min_val), float(max_val))), inplace)
+
+
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    return _written(input, hardtanh(input, 0.0, 6.0), inplace)
+
+
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    return _written(input, relu6(input + 3.0) / 6.0, inplace)
+
+
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    return _written(input, input * relu6(input + 3.0) / 6.0, inplace)
+
+
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    return _written(input, input * tanh(softplus(input)), inplace)
+
+
+def softsign(input: Tensor) -> Tensor:
+    return input / (input.abs() + 1.0)
+
+
+def tanhshrink(input: Tensor) -> Tensor:
+    return input - tanh(input)
+
+
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """A slope for what is negative, one for all or one for each channel."""
+    if weight.ndim > 1 or (weight.numel() != 1 and (input.ndim < 2 or input.shape[1] != weight.numel())):
+        raise ValueError(f"prelu of {input.shape} wants one slope or one for each channel, not {weight.shape}")
+    slope = weight if weight.numel() == 1 else weight.reshape((1, -1) + (1,) * (input.ndim - 2))
+    return where(input > 0, input, input * slope)
+
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """The first half along an axis, times the sigmoid of the second."""
+    axis = axis_of(dim, input.ndim)
+    size = input.shape[axis]
+    if size % 2:
+        raise ValueError(f"glu halves an axis of even size, not {size} of {input.shape}")
+    return input.narrow(axis, 0, size // 2) * sigmoid(input.narrow(axis, size // 2, size // 2))
+
+
+def _along(name: str, input: Tensor, dim: int | None, dtype: Any) -> Tensor:
+    if dim is None:
+        raise TypeError(f"{name} wants an axis: {name}(x, dim=-1)")
+    x = input if dtype is None else input.to(dtype)
+    return apply(TABLE[name], (x,), (axis_of(dim, max(x.ndim, 1)),))
+
+
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    return _along("softmax", input, dim, dtype)
+
+
+def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    return _along("log_softmax", input, dim, dtype)
+
+
+def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    return softmax(-input, dim, dtype=dtype)
+
+
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """Each vector along an axis divided by its norm."""
+    size = apply(TABLE["norm"], (input,), (float(p), (axis_of(dim, input.ndim),), True))
+    return input / size.maximum(eps)
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """The cosine of the angle between vectors along an axis."""
+    sizes = [apply(TABLE["norm"], (x,), (2.0, (axis_of(dim, x.ndim),), True)).maximum(eps) for x in (x1, x2)]
+    return (x1 / sizes[0] * (x2 / sizes[1])).sum(axis=dim)

@@ -1,0 +1,66 @@
+"""Attention: one instruction where the scores need not be seen, else what it is made of."""
+
+from __future__ import annotations
+
+import math
+
+from gt.client.apply import apply
+from gt.client.autograd import Tensor
+from gt.client.functions.creation import ones
+from gt.client.functions.pointwise import where
+from gt.nn.functional.activations import softmax
+from gt.nn.functional.basic import dropout
+from gt.ops.table import TABLE
+from gt.spec import bool_
+
+
+def _repeated(t: Tensor, heads: int) -> Tensor:
+    """Each head as often as it takes to have so many."""
+    have = t.shape[-3]
+    if have == heads:
+        return t
+    wide = t.unsqueeze(-3).expand(*t.shape[:-2], heads // have, *t.shape[-2:])
+    return wide.reshape(*t.shape[:-3], heads, *t.shape[-2:])
+
+
+def weighted(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Scores with a mask on them: booleans say where to look, numbers are added."""
+    if mask is None:
+        return scores
+    return where(mask, scores, float("-inf")) if mask.dtype is bool_ else scores + mask
+
+
+def _same_batch(query: Tensor, key: Tensor, value: Tensor, gqa: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """The leading axes broadcast against one another, as PyTorch does; heads of keys may stay fewer."""
+    n = 3 if gqa and query.ndim > 2 else 2
+    leads = [t.shape[:-n] for t in (query, key, value)]
+    if leads[0] == leads[1] == leads[2] and query.ndim == key.ndim == value.ndim:
+        return query, key, value
+    width = max(map(len, leads))
+    lead = tuple(max(sizes) for sizes in zip(*((1,) * (width - len(s)) + s for s in leads)))
+    return tuple(t.expand(*lead, *t.shape[-n:]) for t in (query, key, value))  # type: ignore[return-value]
+
+
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False,
+    scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """`softmax(query @ key.T * scale) @ value` over the last two axes.
+
+    Causal, a query looks at no key behind it. With `enable_gqa` keys and values may have fewer heads than queries (axis -3).
+    """
+    if is_causal and attn_mask is not None:
+        raise ValueError("scaled_dot_product_attention takes a mask or is_causal=True, not both")
+    if not enable_gqa and query.ndim > 2 and query.shape[-3] != key.shape[-3] and 1 not in (query.shape[-3], key.shape[-3]):
+        raise ValueError(f"queries of {query.shape} and keys of {key.shape} differ in heads: want enable_gqa=True")
+    by = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
+    query, key, value = _same_batch(query, key, value, enable_gqa)
+    if not dropout_p and (attn_mask is None or not attn_mask.requires_grad):
+        operands = (query, key, value, by) if attn_mask is None else (query, key, value, by, attn_mask)
+        return apply(TABLE["attention"], operands, (bool(is_causal),))[0]
+    if query.ndim > 2:
+        key, value = _repeated(key, query.shape[-3]), _repeated(value, query.shape[-3])
+    if is_causal:
+        attn_mask = apply(TABLE["tril"], (ones(query.shape[-2], key.shape[-2]), 0)) > 0
+    weights = softmax(weighted(query @ key.mT * by, attn_mask), -1)
+    return dropout(weights, dropout_p) @ value

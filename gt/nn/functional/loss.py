@@ -1,0 +1,208 @@
+"""Losses. Under autocast they compute in float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.autograd.function import Function
+from gt.client.apply import apply
+from gt.client.autograd import Tensor
+from gt.client.functions.pointwise import where
+from gt.client.scope import HERE
+from gt.nn.functional.activations import log_softmax, logsigmoid
+from gt.ops.table import TABLE
+from gt.spec import float32
+
+
+def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
+    """PyTorch's two old flags as the word that took their place."""
+    if size_average is None and reduce is None:
+        return reduction
+    return "none" if reduce is False else "mean" if size_average is not False else "sum"
+
+
+def _known(reduction: str) -> None:
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"no reduction {reduction!r}: known are mean, sum, none")
+
+
+def reduced(loss: Tensor, reduction: str) -> Tensor:
+    _known(reduction)
+    return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
+
+
+def _wide(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Under autocast, in float32."""
+    if HERE.scope is None or HERE.scope.cast is None:
+        return tensors
+    return tuple(t.to(float32) if t.data.spec.dtype.rank == 2 else t for t in tensors)
+
+
+def mse_loss(
+    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """The squared difference."""
+    input, target = _wide(input, target)
+    loss = (input - target).square()
+    reduction = _reduction(size_average, reduce, reduction)
+    if weight is not None:
+        loss = loss * weight
+        if reduction == "mean":
+            return loss.sum() / weight.expand(loss.shape).sum()
+    return reduced(loss, reduction)
+
+
+def l1_loss(input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> Tensor:
+    """The absolute difference."""
+    input, target = _wide(input, target)
+    return reduced((input - target).abs(), _reduction(size_average, reduce, reduction))
+
+
+def smooth_l1_loss(
+    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean", beta: float = 1.0
+) -> Tensor:
+    """Squared within `beta` of the target, absolute beyond."""
+    if beta < 0:
+        raise ValueError(f"beta is not negative: {beta}")
+    reduction = _reduction(size_average, reduce, reduction)
+    if beta == 0:
+        return l1_loss(input, target, reduction=reduction)
+    input, target = _wide(input, target)
+    far = (input - target).abs()
+    return reduced(where(far < beta, far * far * (0.5 / beta), far - 0.5 * beta), reduction)
+
+
+def huber_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
+) -> Tensor:
+    """Squared within `delta` of the target, absolute beyond, with the slope of `delta`."""
+    input, target = _wide(input, target)
+    far = (input - target).abs()
+    loss = where(far <= delta, far * far * 0.5, (far - 0.5 * delta) * delta)
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+def cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100,
+    reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
+) -> Tensor:  # fmt: skip
+    """Of scores (n, classes, ...) against class numbers (n, ...) or against probabilities of the scores' shape."""
+    reduction = _reduction(size_average, reduce, reduction)
+    (input,) = _wide(input)
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise ValueError(f"label_smoothing is from 0 to 1, not {label_smoothing}")
+    if target.data.spec.dtype.rank == 2:
+        return _against_probabilities(input, target, weight, reduction, label_smoothing)
+    _known(reduction)
+    operands = (input, target, float(label_smoothing)) + (() if weight is None else (weight,))
+    loss, count, _ = apply(TABLE["cross_entropy"], operands, (ignore_index, reduction != "none"))
+    return loss / count.detach() if reduction == "mean" else loss
+
+
+def _against_probabilities(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float) -> Tensor:
+    if target.data.spec.shape != input.data.spec.shape:
+        raise ValueError(f"probabilities have the scores' shape {input.shape}, not {target.shape}")
+    axis = 1 if input.ndim > 1 else 0
+    classes = input.shape[axis]
+    if smoothing:
+        target = target * (1.0 - smoothing) + smoothing / classes
+    terms = log_softmax(input, axis) * target
+    if weight is not None:
+        terms = terms * weight.reshape((1, -1) + (1,) * (input.ndim - 2) if axis else (-1,))
+    loss = -terms.sum(axis=axis)
+    return loss.sum() / max(input.numel() // classes, 1) if reduction == "mean" else reduced(loss, reduction)
+
+
+def nll_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100,
+    reduce: Any = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """Minus the log-probability, given as input (n, classes, ...), of the class numbers (n, ...)."""
+    reduction = _reduction(size_average, reduce, reduction)
+    (input,) = _wide(input)
+    axis = 1 if input.ndim > 1 else 0
+    counted = target != ignore_index
+    safe = where(counted, target, 0)
+    picked = apply(TABLE["gather"], (input, safe.unsqueeze(axis)), (axis,)).squeeze(axis)
+    count = counted.to(input.dtype)
+    if weight is not None:
+        chosen = apply(TABLE["index_select"], (weight, safe.reshape(-1)), (0,)).reshape(safe.shape)
+        count = count * chosen
+    loss = where(counted, -picked, 0.0) * count
+    return loss.sum() / count.sum() if reduction == "mean" else reduced(loss, reduction)
+
+
+class _BinaryCrossEntropy(Function):
+    """PyTorch's: logarithms no lower than -100, and a gradient that stays finite where the input is 0 or 1."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, t: Tensor) -> Tensor:
+        ctx.save_for_backward(x, t)
+        return (t - 1.0) * (1.0 - x).log().maximum(-100.0) - t * x.log().maximum(-100.0)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor | None]:
+        x, t = ctx.saved_tensors
+        by_target = g * ((1.0 - x).log().maximum(-100.0) - x.log().maximum(-100.0)) if ctx.needs_input_grad[1] else None
+        return g * (x - t) / ((1.0 - x) * x).maximum(1e-12), by_target
+
+
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """Of probabilities against targets from 0 to 1."""
+    if target.data.spec.shape != input.data.spec.shape:
+        raise ValueError(f"binary_cross_entropy of {input.shape} wants targets of that shape, not {target.shape}")
+    input, target = _wide(input, target)
+    loss = _BinaryCrossEntropy.apply(input, target)
+    return reduced(loss if weight is None else loss * weight, _reduction(size_average, reduce, reduction))
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None,
+    reduction: str = "mean", pos_weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Of scores, whose sigmoid is the probability, against targets from 0 to 1."""
+    if target.data.spec.shape != input.data.spec.shape:
+        raise ValueError(f"binary_cross_entropy_with_logits of {input.shape} wants targets of that shape, not {target.shape}")
+    input, target = _wide(input, target)
+    log = logsigmoid(input)
+    loss = (1.0 - target) * input - (log if pos_weight is None else log * ((pos_weight - 1.0) * target + 1.0))
+    return reduced(loss if weight is None else loss * weight, _reduction(size_average, reduce, reduction))
+
+
+def kl_div(
+    input: Tensor,
+    target: Tensor,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Tensor:
+    """How far the target's distribution is from the input's log-probabilities."""
+    input, target = _wide(input, target)
+    if log_target:
+        loss = target.exp() * (target - input)
+    else:
+        safe = where(target == 0, 1.0, target)  # 0 * log 0 is 0
+        loss = target * safe.log() - target * input
+    reduction = _reduction(size_average, reduce, reduction)
+    if reduction == "batchmean":
+        return loss.sum() / (input.shape[0] if input.ndim else 1)
+    return reduced(loss, reduction)
+
+
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, size_average: Any = None, reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """Vectors whose target is 1 should point one way, those whose target is -1 apart by `margin`."""
+    input1, input2 = _wide(input1, input2)
+    product = (input1 * input2).sum(axis=-1)
+    size = ((input1 * input1).sum(axis=-1) + 1e-12) * ((input2 * input2).sum(axis=-1) + 1e-12)
+    cosine = product / size.sqrt()
+    apart = where(target == -1, (cosine - margin).maximum(0.0), 0.0)
+    loss = where(target == 1, 1.0 - cosine, 0.0) + apart
+    return reduced(loss, _reduction(size_average, reduce, reduction))

@@ -1,0 +1,72 @@
+"""Normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gt.client.apply import apply
+from gt.client.autograd import Tensor
+from gt.client.functions.creation import ones
+from gt.client.scope import no_grad
+from gt.ops.table import TABLE
+from gt.spec import bfloat16, float16, float32, float64
+
+EPS = {bfloat16: 2.0**-7, float16: 2.0**-10, float32: 2.0**-23, float64: 2.0**-52}
+
+
+def _parts(weight: Tensor | None, bias: Tensor | None, shape: Sequence[int], like: Tensor) -> tuple[Tensor, ...]:
+    """What the rows take: weight and bias, a weight, or nothing. A bias alone has a weight of ones beside it."""
+    if bias is None:
+        return () if weight is None else (weight,)
+    return (ones(*shape, dtype=like.dtype) if weight is None else weight, bias)
+
+
+def _inner(input: Tensor, shape: Sequence[int], name: str) -> tuple[int, ...]:
+    want = tuple(shape)
+    if not want or input.shape[input.ndim - len(want) :] != want:
+        raise ValueError(f"{name} over {want} wants an input that ends so, not {input.shape}")
+    return want
+
+
+def layer_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    shape = _inner(input, normalized_shape, "layer_norm")
+    return apply(TABLE["layer_norm"], (input, float(eps), *_parts(weight, bias, shape, input)), (len(shape),))[0]
+
+
+def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """Divided by the root of the mean square; without `eps`, the dtype's own."""
+    shape = _inner(input, normalized_shape, "rms_norm")
+    small = EPS[input.dtype] if eps is None else float(eps)
+    return apply(TABLE["rms_norm"], (input, small, *_parts(weight, None, shape, input)), (len(shape),))[0]
+
+
+def group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    parts = _parts(weight, bias, input.shape[1:2], input)
+    return apply(TABLE["group_norm"], (input, float(eps), *parts), (num_groups,))[0]
+
+
+def batch_norm(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
+    bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """By the batch's own mean and variance when training, which then move the running ones; else by those."""
+    parts = _parts(weight, bias, input.shape[1:2], input)
+    if not training:
+        if running_mean is None or running_var is None:
+            raise ValueError("batch_norm wants a running mean and variance when it is not training")
+        return apply(TABLE["batch_norm"], (input, running_mean, running_var, float(eps), *parts))
+    y, mean, _, var = apply(TABLE["batch_norm_train"], (input, float(eps), *parts))
+    with no_grad():
+        for running, found in ((running_mean, mean), (running_var, var)):
+            if running is not None:
+                running.data = apply(TABLE["lerp"], (running, found.detach().to(running.dtype), float(momentum))).data
+    return y
+
+
+def instance_norm(input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
+    """Each channel of each sample by its own mean and variance."""
+    return group_norm(input, input.shape[1], weight, bias, eps)

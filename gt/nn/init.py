@@ -1,0 +1,144 @@
+"""How parameters begin: each function fills a tensor in place, off the tape, and returns it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gt.client.autograd import Tensor
+from gt.client.functions.creation import eye, full, rand, randn
+from gt.client.scope import no_grad
+
+
+def _filled(t: Tensor, value: Tensor) -> Tensor:
+    """The variable with a new value of its shape and dtype."""
+    if value.data.spec.shape != t.data.spec.shape:
+        raise ValueError(f"cannot fill {t.shape} with {value.shape}")
+    t.data = value.detach().to(t.data.spec.dtype).data
+    return t
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """How much a nonlinearity shrinks what passes through it."""
+    plain = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "sigmoid")
+    if nonlinearity in plain:
+        return 1.0
+    if nonlinearity == "leaky_relu":
+        return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
+    gains = {"tanh": 5.0 / 3, "relu": math.sqrt(2.0), "selu": 3.0 / 4}
+    if nonlinearity not in gains:
+        raise ValueError(f"no nonlinearity {nonlinearity!r}: known are {', '.join([*plain, 'leaky_relu', *gains])}")
+    return gains[nonlinearity]
+
+
+def _fans(tensor: Tensor) -> tuple[int, int]:
+    """How many inputs meet in an output, and how many outputs an input goes to."""
+    shape = tensor.data.spec.shape
+    if len(shape) < 2:
+        raise ValueError(f"a tensor of {shape} has no inputs and outputs: want 2 dimensions or more")
+    field = math.prod(shape[2:])
+    return shape[1] * field, shape[0] * field
+
+
+def _fan(tensor: Tensor, mode: str) -> int:
+    if mode not in ("fan_in", "fan_out"):
+        raise ValueError(f"no mode {mode!r}: known are fan_in, fan_out")
+    return _fans(tensor)[mode == "fan_out"]
+
+
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
+    with no_grad():
+        return _filled(tensor, rand(*tensor.shape) * (b - a) + a)
+
+
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
+    with no_grad():
+        return _filled(tensor, randn(*tensor.shape) * std + mean)
+
+
+def trunc_normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Any = None
+) -> Tensor:
+    """Normal numbers within [a, b]: even numbers put through the inverse of the distribution."""
+
+    def below(x: float) -> float:
+        return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
+
+    low, high = below((a - mean) / std), below((b - mean) / std)
+    with no_grad():
+        u = rand(*tensor.shape) * (2 * high - 2 * low) + (2 * low - 1)
+        x = u.erfinv() * (std * math.sqrt(2.0)) + mean
+        return _filled(tensor, x.clamp(min=a, max=b))
+
+
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    return _filled(tensor, full(tensor.shape, val, dtype=tensor.dtype))
+
+
+def ones_(tensor: Tensor) -> Tensor:
+    return constant_(tensor, 1.0)
+
+
+def zeros_(tensor: Tensor) -> Tensor:
+    return constant_(tensor, 0.0)
+
+
+def eye_(tensor: Tensor) -> Tensor:
+    if tensor.ndim != 2:
+        raise ValueError(f"eye_ is for 2 dimensions, not {tensor.shape}")
+    return _filled(tensor, eye(*tensor.shape, dtype=tensor.dtype))
+
+
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """A convolution's weight that passes its input on."""
+    import numpy as np
+
+    from gt.client.functions.creation import from_numpy
+
+    shape = tensor.shape
+    if not 3 <= len(shape) <= 5 or shape[0] % groups:
+        raise ValueError(f"dirac_ is for the weight of a convolution in {groups} groups, not {shape}")
+    array = np.zeros(shape, np.float32)
+    per = shape[0] // groups
+    for g in range(groups):
+        for i in range(min(per, shape[1])):
+            array[(g * per + i, i, *(d // 2 for d in shape[2:]))] = 1
+    return _filled(tensor, from_numpy(array))
+
+
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
+    bound = math.sqrt(3.0) * gain * math.sqrt(2.0 / sum(_fans(tensor)))
+    return uniform_(tensor, -bound, bound)
+
+
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_fans(tensor))))
+
+
+def kaiming_uniform_(
+    tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
+) -> Tensor:
+    if 0 in tensor.shape:
+        return tensor
+    bound = math.sqrt(3.0) * calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode))
+    return uniform_(tensor, -bound, bound)
+
+
+def kaiming_normal_(
+    tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
+) -> Tensor:
+    if 0 in tensor.shape:
+        return tensor
+    return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode)))
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tensor:
+    """Rows (or columns, the fewer of them) at right angles to one another."""
+    if tensor.ndim < 2:
+        raise ValueError(f"orthogonal_ is for 2 dimensions or more, not {tensor.shape}")
+    rows, columns = tensor.shape[0], tensor.numel() // max(tensor.shape[0], 1)
+    with no_grad():
+        tall = randn(max(rows, columns), min(rows, columns))
+        q, r = tall.qr()
+        q = q * r.diagonal().sign()  # so that every such matrix is as likely
+        return _filled(tensor, (q.mT if rows < columns else q).reshape(tensor.shape) * gain)

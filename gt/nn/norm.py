@@ -1,0 +1,163 @@
+"""Normalisation and dropout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.client.autograd import Tensor
+from gt.client.functions.creation import full, ones, zeros
+from gt.nn import functional as F
+from gt.nn.module import Module, Parameter
+from gt.spec import int64
+
+
+class LayerNorm(Module):
+    """Mean 0 and variance 1 over the last axes, then scaled and shifted."""
+
+    def __init__(
+        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True, device: Any = None,
+        dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.weight = Parameter(ones(*self.normalized_shape, dtype=dtype)) if elementwise_affine else None
+        self.bias = Parameter(zeros(*self.normalized_shape, dtype=dtype)) if elementwise_affine and bias else None
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class RMSNorm(Module):
+    """Mean square 1 over the last axes, then scaled."""
+
+    def __init__(
+        self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True, device: Any = None,
+        dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.weight = Parameter(ones(*self.normalized_shape, dtype=dtype)) if elementwise_affine else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class GroupNorm(Module):
+    """Mean 0 and variance 1 within groups of channels, then scaled and shifted."""
+
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__()
+        if num_channels % num_groups:
+            raise ValueError(f"{num_channels} channels cannot be parted into {num_groups} groups")
+        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        self.weight = Parameter(ones(num_channels, dtype=dtype)) if affine else None
+        self.bias = Parameter(zeros(num_channels, dtype=dtype)) if affine else None
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+
+
+class _BatchNorm(Module):
+    """Mean 0 and variance 1 for each channel: of the batch when training, of all batches seen when not."""
+
+    ranks: tuple[int, ...]
+
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+        track_running_stats: bool = True, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        self.weight = Parameter(ones(num_features, dtype=dtype)) if affine else None
+        self.bias = Parameter(zeros(num_features, dtype=dtype)) if affine else None
+        tracks = track_running_stats
+        self.register_buffer("running_mean", zeros(num_features, dtype=dtype) if tracks else None)
+        self.register_buffer("running_var", ones(num_features, dtype=dtype) if tracks else None)
+        self.register_buffer("num_batches_tracked", full((), 0, dtype=int64) if tracks else None)
+
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in self.ranks:
+            raise ValueError(f"{type(self).__name__} wants {' or '.join(map(str, self.ranks))} axes, not {input.shape}")
+        momentum = 0.0 if self.momentum is None else self.momentum
+        if self.training and self.num_batches_tracked is not None:
+            self.num_batches_tracked.data = (self.num_batches_tracked + 1).data
+            if self.momentum is None:  # the mean of all batches alike
+                momentum = 1.0 / float(self.num_batches_tracked)
+        training = self.training or self.running_mean is None
+        keep = self.training and self.track_running_stats
+        mean, var = (self.running_mean, self.running_var) if keep or not training else (None, None)
+        return F.batch_norm(input, mean, var, self.weight, self.bias, training, momentum, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    """Over (batch, channels) or (batch, channels, length)."""
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Over (batch, channels, height, width)."""
+
+    ranks = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Over (batch, channels, depth, height, width)."""
+
+    ranks = (5,)
+
+
+class _Dropout(Module):
+    function: Any = staticmethod(F.dropout)
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        super().__init__()
+        if not 0.0 <= p <= 1.0:
+            raise ValueError(f"a probability is from 0 to 1, not {p}")
+        self.p, self.inplace = p, inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self.function(input, self.p, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout(_Dropout):
+    """Elements set to zero with probability p when training, the others larger by as much."""
+
+
+class Dropout1d(_Dropout):
+    """Whole channels of (batch, channels, length) set to zero when training."""
+
+    function = staticmethod(F.dropout1d)
+
+
+class Dropout2d(_Dropout):
+    """Whole channels of (batch, channels, height, width) set to zero when training."""
+
+    function = staticmethod(F.dropout2d)

@@ -1,0 +1,155 @@
+"""The compiled kernels as a backend: loading, calling, output memory, and what the CPU really used."""
+
+import ctypes
+import functools
+import math
+import os
+import sys
+from typing import Any
+
+import numpy as np
+
+from gt.tensor_ops.cpp.build import BuildError, build
+
+name = "cpp"
+dtypes = ("float32", "float64", "float16", "bfloat16")
+on_device = False
+
+_OPS = {"silu": 0, "gelu_tanh": 1, "gelu_erf": 2}
+_DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}
+_RECYCLED = 1 << 16  # smaller outputs come from NumPy, which keeps small blocks itself
+_LEVELS = ("x86-64", "x86-64-v3", "x86-64-v4")
+
+
+@functools.cache
+def _load() -> ctypes.CDLL | BuildError:
+    if sys.platform not in ("linux", "darwin"):
+        return BuildError(f"the kernels are for Linux and macOS, not {sys.platform}")
+    try:
+        lib = ctypes.CDLL(str(build()))
+    except BuildError as error:
+        return error
+    except OSError as error:
+        return BuildError(f"the compiled kernels do not load: {error}")
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    for function, arguments, result in (
+        (lib.gt_elementwise, (ctypes.c_int, ctypes.c_int, pointer, pointer, size), None),
+        (lib.gt_rms_norm, (ctypes.c_int, pointer, pointer, pointer, size, size, ctypes.c_double), None),
+        (lib.gt_copy, (pointer, pointer, size), None),
+        (lib.gt_take, (size,), pointer),
+        (lib.gt_give, (pointer, size), None),
+        (lib.gt_keep, (size,), None),
+        (lib.gt_kept, (), size),
+        (lib.gt_set_threads, (ctypes.c_int,), None),
+    ):
+        function.argtypes, function.restype = arguments, result
+    lib.gt_set_threads(_cpus())
+    return lib
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def library() -> ctypes.CDLL:
+    """The loaded library; the first call builds it. Raises BuildError."""
+    loaded = _load()
+    if isinstance(loaded, BuildError):
+        raise BuildError(str(loaded))
+    return loaded
+
+
+def reason_unavailable() -> str | None:
+    try:
+        library()
+    except BuildError as error:
+        return str(error)
+    return None
+
+
+def _address_by_interface(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def _address_by_field(array: np.ndarray) -> int:
+    # The first field of NumPy's array struct, behind the object header. Four times as fast as asking.
+    return ctypes.c_void_p.from_address(id(array) + object.__basicsize__).value or 0
+
+
+def _fields_are_there() -> bool:
+    probe = np.empty(3)
+    return sys.implementation.name == "cpython" and _address_by_field(probe) == _address_by_interface(probe)
+
+
+_address = _address_by_field if _fields_are_there() else _address_by_interface
+
+
+def elementwise(op: str, x: np.ndarray, out: np.ndarray, dtype: str) -> None:
+    library().gt_elementwise(_OPS[op], _DTYPES[dtype], _address(x), _address(out), x.size)
+
+
+def rms_norm(x: np.ndarray, weight: np.ndarray, out: np.ndarray, eps: float, dtype: str) -> None:
+    rows, columns = x.shape
+    library().gt_rms_norm(_DTYPES[dtype], _address(x), _address(weight), _address(out), rows, columns, eps)
+
+
+def copy(x: np.ndarray, out: np.ndarray) -> None:
+    """Copy contiguous memory with the kernels' threads: the yardstick of the benchmarks."""
+    library().gt_copy(_address(x), _address(out), x.nbytes)
+
+
+class _Block:
+    """Memory lent to one output array and given back when the last view of it is gone."""
+
+    __slots__ = ("__array_interface__", "_at", "_bytes", "_give")
+
+    def __init__(self, lib: ctypes.CDLL, shape: tuple[int, ...], dtype: np.dtype, size: int):
+        self._at, self._bytes, self._give = lib.gt_take(size), size, lib.gt_give
+        if not self._at:
+            raise MemoryError(f"no memory for an output of {size} bytes")
+        self.__array_interface__ = {"version": 3, "shape": shape, "typestr": dtype.str, "data": (self._at, False)}
+
+    def __del__(self) -> None:
+        if getattr(self, "_at", None):
+            self._give(self._at, self._bytes)
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    size = math.prod(shape) * dtype.itemsize
+    if size < _RECYCLED:
+        return np.empty(shape, dtype)
+    return np.asarray(_Block(library(), shape, dtype, size))
+
+
+def set_threads(threads: int) -> None:
+    """How many threads a call may use, the caller's among them. Defaults to the CPUs this process may run on."""
+    if threads < 1:
+        raise ValueError(f"threads must be at least 1, and is {threads}")
+    library().gt_set_threads(threads)
+
+
+def keep_memory(limit: int) -> int:
+    """Keep at most `limit` bytes of given-back output memory (default 256 MiB); returns how many are kept."""
+    lib = library()
+    lib.gt_keep(limit)
+    return lib.gt_kept()
+
+
+def get_optimization_info() -> dict[str, Any]:
+    """What the running CPU really uses: the chosen instruction set and the features the code was compiled for."""
+    lib = library()
+    compiled, level = lib.gt_compiled_for(), lib.gt_level()
+    machine = os.uname().machine
+    x86 = machine == "x86_64"
+    return {
+        "machine": machine,
+        "instruction_set": _LEVELS[level] if x86 else machine,
+        "avx": x86 and (level >= 1 or bool(compiled & 4)),
+        "avx2": x86 and (level >= 1 or bool(compiled & 8)),
+        "avx512": x86 and (level >= 2 or bool(compiled & 16)),
+        "fma": level >= 1 or bool(compiled & 32),
+        "neon": bool(compiled & 1),
+        "sve": bool(compiled & 2),
+        "threads": lib.gt_threads(),
+        "library": str(build()),
+    }

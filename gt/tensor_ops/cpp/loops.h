@@ -1,0 +1,116 @@
+// The loops, included once for each instruction set inside that set's namespace and under its target pragma.
+
+template <class T>
+using Compute = std::conditional_t<std::is_same<T, double>::value, double, float>;
+
+constexpr size_t kLanes = 16;   // independent partial results: four NEON, two AVX2 or one AVX-512 register of floats
+constexpr size_t kSums = 32;    // the same for sums, whose chains of additions are longer
+constexpr size_t kBlock = 512;  // elements widened to float at a time
+constexpr size_t kStride = 64;  // elements scaled between two calls for the next row
+
+template <class Op, class C>
+static GT_INLINE void block(const C* x, C* y, size_t n) {
+    size_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+        // Locals, since x may be y: with nothing to alias, the compiler interleaves the lanes' chains.
+        C v[kLanes];
+        for (size_t j = 0; j < kLanes; ++j) v[j] = x[i + j];
+        for (size_t j = 0; j < kLanes; ++j) v[j] = Op::of(v[j]);
+        for (size_t j = 0; j < kLanes; ++j) y[i + j] = v[j];
+    }
+    for (; i < n; ++i) y[i] = Op::of(x[i]);
+}
+
+template <class Op, class T>
+static void elementwise(const void* from, void* to, size_t begin, size_t end) {
+    using C = Compute<T>;
+    const T* x = static_cast<const T*>(from);
+    T* y = static_cast<T*>(to);
+    for (size_t at = begin; at < end; at += kBlock) {
+        size_t n = end - at < kBlock ? end - at : kBlock;
+        if constexpr (std::is_same<T, C>::value) {
+            block<Op>(x + at, y + at, n);
+        } else {
+            C wide[kBlock];
+            for (size_t i = 0; i < n; ++i) wide[i] = widen(x[at + i]);
+            block<Op>(wide, wide, n);
+            for (size_t i = 0; i < n; ++i) y[at + i] = Narrow<T>::from(wide[i]);
+        }
+    }
+}
+
+// Lanes keep the sum vectorised; folding them into a double every so often keeps long rows exact.
+template <class T>
+static GT_INLINE double sum_of_squares(const T* x, size_t n) {
+    using C = Compute<T>;
+    double total = 0;
+    for (size_t at = 0; at < n; at += 64 * kSums) {
+        size_t end = n - at < 64 * kSums ? n : at + 64 * kSums, i = at;
+        C lane[kSums];
+        for (size_t j = 0; j < kSums; ++j) lane[j] = C(0);
+        for (; i + kSums <= end; i += kSums)
+            for (size_t j = 0; j < kSums; ++j) {
+                C v = widen(x[i + j]);
+                lane[j] += v * v;
+            }
+        for (size_t j = 0; i < end; ++i, ++j) {
+            C v = widen(x[i]);
+            lane[j] += v * v;
+        }
+        for (size_t width = kSums / 2; width; width /= 2)
+            for (size_t j = 0; j < width; ++j) lane[j] += lane[j + width];
+        total += double(lane[0]);
+    }
+    return total;
+}
+
+// For squares that leave the range of the type: everything is divided by the largest magnitude first.
+template <class T>
+static __attribute__((noinline)) void rms_row_scaled(const T* x, const Compute<T>* w, T* y, size_t n, double eps) {
+    double root = std::sqrt(eps), most = root, sum = 0;
+    for (size_t i = 0; i < n; ++i) {
+        double v = std::fabs(double(widen(x[i])));  // GCC 12 fails inside on a reduction by std::fmax here
+        most = v > most ? v : most;
+    }
+    most = std::fmin(most, std::numeric_limits<double>::max());
+    for (size_t at = 0; at < n; at += kBlock) {
+        size_t count = n - at < kBlock ? n - at : kBlock;
+        double part[kBlock];
+        for (size_t i = 0; i < count; ++i) part[i] = double(widen(x[at + i])) / most;
+        sum += sum_of_squares(part, count);
+    }
+    double scale = 1.0 / std::sqrt(sum / double(n) + (root / most) * (root / most));
+    for (size_t i = 0; i < n; ++i)
+        y[i] = Narrow<T>::from(Compute<T>(double(widen(x[i])) / most * scale * double(w[i])));
+}
+
+template <class T>
+static void rms_rows(const void* from, const void* weight, void* to, size_t begin, size_t end, size_t n, double eps) {
+    using C = Compute<T>;
+    constexpr double small = std::is_same<C, float>::value ? 1e-30 : 1e-280;
+    constexpr double large = std::is_same<C, float>::value ? 1e37 : 1e300;
+    const C* w = static_cast<const C*>(weight);
+    for (size_t row = begin; row < end; ++row) {
+        const T* x = static_cast<const T*>(from) + row * n;
+        T* y = static_cast<T*>(to) + row * n;
+        double sum = sum_of_squares(x, n);
+        double mean = sum / double(n) + eps;
+        if (!(mean >= small && sum <= large)) {
+            rms_row_scaled(x, w, y, n, eps);
+            continue;
+        }
+        C scale = C(1.0 / std::sqrt(mean));
+        // The row is in the cache by now, so memory would idle while it is scaled: the next row is called for.
+        for (size_t at = 0; at < n; at += kStride) {
+            size_t stop = n - at < kStride ? n : at + kStride;
+            for (size_t i = at; i < stop; i += 64 / sizeof(T)) __builtin_prefetch(x + n + i);
+#pragma GCC ivdep
+            for (size_t i = at; i < stop; ++i) y[i] = Narrow<T>::from(widen(x[i]) * scale * w[i]);
+        }
+    }
+}
+
+#define GT_ROW(Op) {elementwise<Op, float>, elementwise<Op, double>, elementwise<Op, half_t>, elementwise<Op, bfloat_t>}
+static const Kernels kernels = {{GT_ROW(Silu), GT_ROW(GeluTanh), GT_ROW(GeluErf)},
+                                {rms_rows<float>, rms_rows<double>, rms_rows<half_t>, rms_rows<bfloat_t>}};
+#undef GT_ROW

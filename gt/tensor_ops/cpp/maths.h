@@ -1,0 +1,95 @@
+// The maths of one element, written so that a loop over it vectorises: no calls, no branches, no tables.
+// Included once for each instruction set, inside that set's namespace.
+
+#if defined(__x86_64__)
+// minps takes the second operand when either is NaN; fmin would cost two instructions more.
+template <class C>
+static GT_INLINE C least(C a, C b) { return a < b ? a : b; }
+#else
+static GT_INLINE float least(float a, float b) { return __builtin_fminf(a, b); }
+static GT_INLINE double least(double a, double b) { return __builtin_fmin(a, b); }
+#endif
+
+// exp(-(a + rest)) for small rest and a above -88 (float) or -708 (double); what is under exp(-87) or exp(-700) is cut
+// off there. exp(-a) = 2^n * exp(-q) with |q| <= ln(2) / 2: adding 1.5 * 2^23 (2^52) rounds to the integer n and leaves
+// it in the low bits, from where a shift puts it in the exponent. ln(2) is cut where its products with n are exact,
+// since not every CPU has a fused multiply-add.
+static GT_INLINE float exp_minus(float a, float rest = 0.0f) {
+    constexpr float magic = 12582912.0f;
+    a = least(a, 87.0f);
+    float z = magic - a * 1.44269504f;
+    float n = z - magic;
+    float q = a + n * 0.693359375f;
+    q = q + n * -2.12194440e-4f + rest;
+    float q2 = q * q;
+    float low = 1.0f - q, mid = 0.499992006f + q * -0.166671313f, high = 0.0418946114f + q * -0.0083122433f;
+    float p = low + q2 * (mid + q2 * high);
+    return bits<float>(bits<int32_t>(p) + int32_t(bits<uint32_t>(z) << 23));
+}
+
+static GT_INLINE double exp_minus(double a) {
+    constexpr double magic = 6755399441055744.0;
+    a = least(a, 700.0);
+    double z = magic - a * 1.4426950408889634;
+    double n = z - magic;
+    double q = a + n * 6.93147180369123816490e-01;
+    q = q + n * 1.90821492927058770002e-10;
+    double q2 = q * q, q4 = q2 * q2;
+    double c0 = 0.5 + q * -0.1666666666666668516, c2 = 0.041666666666666034577 + q * -0.0083333333333156951363;
+    double c4 = 0.00138888888891343549 + q * -0.00019841269899744212689;
+    double c6 = 0.00002480158690361719615 + q * -2.7557231467438040281e-6;
+    double c8 = 2.7557592522806200998e-7 + q * -2.511323077806132708e-8, c10 = 2.0825600575166277861e-9;
+    double p = (1.0 - q) + q2 * ((c0 + q2 * c2) + q4 * ((c4 + q2 * c6) + q4 * (c8 + q2 * c10)));
+    return bits<double>(bits<int64_t>(p) + int64_t(bits<uint64_t>(z) << 52));
+}
+
+// Zero where the condition holds. By a mask, since GCC makes branches of `?:` around a division in unrolled code.
+static GT_INLINE float unless(bool zero, float x) { return bits<float>(bits<int32_t>(x) & (int32_t(zero) - 1)); }
+static GT_INLINE double unless(bool zero, double x) { return bits<double>(bits<int64_t>(x) & (int64_t(zero) - 1)); }
+
+// x * sigmoid(a). Below the edge exp(-a) would overflow; the result there is under 6e-37 (float) or 1e-301 (double)
+// and is returned as zero.
+template <class C>
+static GT_INLINE C gate(C x, C a, C edge) { return unless(x < edge, x / (C(1) + exp_minus(a))); }
+
+struct Silu {
+    static GT_INLINE float of(float x) { return gate(x, x, -88.0f); }
+    static GT_INLINE double of(double x) { return gate(x, x, -708.0); }
+};
+
+// gelu's tanh form is x * sigmoid(2u): 0.5 * (1 + tanh(u)) with u = sqrt(2/pi) * (x + 0.044715 x^3).
+struct GeluTanh {
+    template <class C>
+    static GT_INLINE C twice_u(C x) { return x * (C(1.5957691216057308) + C(0.07135481627260025) * (x * x)); }
+    static GT_INLINE float of(float x) { return gate(x, twice_u(x), -10.02f); }
+    static GT_INLINE double of(double x) { return gate(x, twice_u(x), -21.1); }
+};
+
+// x * Phi(x) = max(x, 0) - |x| / 2 * erfc(|x| / sqrt(2)), and erfc(t) = exp(-t^2) * P((t - 2) / (t + 2)) / (1 + 2t).
+struct GeluErf {
+    static GT_INLINE float of(float x) {
+        float a = least(__builtin_fabsf(x), 15.0f);
+        float t = a * 0.707106781f;
+        float s = (t - 2.0f) / (t + 2.0f);
+        float p = 8.06256479505e-5f;
+        p = p * s + 0.000172223353327f;
+        p = p * s - 0.000399907185781f;
+        p = p * s - 0.00142316590445f;
+        p = p * s + 0.00125119765069f;
+        p = p * s + 0.00870969170279f;
+        p = p * s - 0.00803032943895f;
+        p = p * s - 0.0542178675874f;
+        p = p * s + 0.164050974698f;
+        p = p * s - 0.166030522527f;
+        p = p * s - 0.0927638186159f;
+        p = p * s + 1.27697838271f;
+        // The exponential would multiply the square's rounding error by the square. The square of a's upper 12 bits
+        // is exact, and what is left is added where the argument has become small.
+        float upper = bits<float>(bits<uint32_t>(a) & 0xfffff000u), lower = a - upper;
+        float high = upper * upper;
+        float e = exp_minus(0.5f * high, 0.5f * lower * (a + upper));
+        float rest = unless(high > 174.0f, 0.5f * a * e * p / (1.0f + 2.0f * t));
+        return unless(x < 0.0f, x) - rest;
+    }
+    static inline double of(double x) { return x < -40.0 ? 0.0 : 0.5 * x * std::erfc(x * -0.70710678118654752); }
+};

@@ -1,0 +1,162 @@
+"""The Triton kernels as a backend: host arrays are moved to the GPU and back, torch tensors on a GPU stay there."""
+
+import ctypes
+import functools
+import sys
+from typing import Any
+
+import numpy as np
+
+name = "cuda"
+dtypes = ("float32", "float64", "float16", "bfloat16")
+on_device = True
+
+
+def driver_reason() -> str | None:
+    """Why the NVIDIA driver offers no device; asking it spares hosts without a GPU the import of torch."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1" if sys.platform == "linux" else "nvcuda")
+    except OSError:
+        return "no NVIDIA driver is installed"
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
+        return "the NVIDIA driver offers no device"
+    return None
+
+
+@functools.cache
+def reason_unavailable() -> str | None:
+    if reason := driver_reason():
+        return reason
+    try:
+        import torch
+    except ImportError as error:
+        return f"torch, which holds the GPU's memory, cannot be imported: {error}"
+    if not torch.cuda.is_available():
+        return "torch sees no CUDA device"
+    try:
+        import triton  # noqa: F401
+    except ImportError as error:
+        return f"triton cannot be imported: {error}"
+    return None
+
+
+def _modules() -> tuple[Any, Any]:
+    if reason := reason_unavailable():
+        raise RuntimeError(reason)
+    import torch
+
+    from gt.tensor_ops.cuda import kernels
+
+    return torch, kernels
+
+
+def _tensor(torch: Any, raw: np.ndarray, dtype: str) -> Any:
+    """A torch view of host memory."""
+    if dtype == "bfloat16":
+        return torch.from_numpy(raw.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(raw)
+
+
+def elementwise(op: str, x: np.ndarray, out: np.ndarray, dtype: str) -> None:
+    torch, kernels = _modules()
+    moved = _tensor(torch, _owned(x), dtype).to("cuda")
+    kernels.run_elementwise(op, moved, moved, dtype == "float64")
+    _tensor(torch, out, dtype).copy_(moved)
+
+
+def rms_norm(x: np.ndarray, weight: np.ndarray, out: np.ndarray, eps: float, dtype: str) -> None:
+    torch, kernels = _modules()
+    moved = _tensor(torch, _owned(x), dtype).to("cuda")
+    scale = torch.from_numpy(_owned(weight)).to("cuda")
+    kernels.run_rms_norm(moved, scale, moved, eps, dtype == "float64")
+    _tensor(torch, out, dtype).copy_(moved)
+
+
+def _owned(array: np.ndarray) -> np.ndarray:
+    # torch warns of memory it may not write to, though it only reads here.
+    return array if array.flags.writeable else array.copy()
+
+
+def elementwise_there(op: str, kernel: str, x: Any, out: Any) -> Any:
+    """The op on a torch tensor that lies on a GPU; the result lies there too."""
+    torch, kernels = _modules()
+    dtype = _checked(op, "x", x)
+    result = torch.empty_like(x, memory_format=torch.contiguous_format) if out is None else _target(op, out, x)
+    room = result if result.is_contiguous() else torch.empty_like(x, memory_format=torch.contiguous_format)
+    if x.numel():
+        with torch.cuda.device(x.device):
+            kernels.run_elementwise(kernel, _apart(x, room), room, dtype == "float64")
+    return result if room is result else result.copy_(room)
+
+
+def rms_norm_there(x: Any, weight: Any, eps: float, out: Any) -> Any:
+    torch, kernels = _modules()
+    dtype = _checked("rms_norm", "x", x)
+    if x.dim() == 0:
+        raise ValueError("rms_norm needs x with at least one axis, and was given a single number")
+    kind = _checked("rms_norm", "weight", weight)
+    if tuple(weight.shape) != tuple(x.shape[-1:]):
+        raise ValueError(f"rms_norm of x {tuple(x.shape)} wants a weight {tuple(x.shape[-1:])}, not {tuple(weight.shape)}")
+    if kind != dtype and not (kind == "float32" and dtype in ("float16", "bfloat16")):
+        raise TypeError(f"rms_norm's weight is {kind} and x is {dtype}: they must be alike")
+    result = torch.empty_like(x, memory_format=torch.contiguous_format) if out is None else _target("rms_norm", out, x)
+    room = result if result.is_contiguous() else torch.empty_like(x, memory_format=torch.contiguous_format)
+    if x.numel():
+        rows = (-1, x.shape[-1])
+        scale = weight.to(x.device, torch.float64 if dtype == "float64" else torch.float32).contiguous()
+        with torch.cuda.device(x.device):
+            kernels.run_rms_norm(_apart(x, room).reshape(rows), scale, room.view(rows), eps, dtype == "float64")
+    return result if room is result else result.copy_(room)
+
+
+def _checked(op: str, what: str, x: Any) -> str:
+    name = str(x.dtype).removeprefix("torch.")
+    if name not in dtypes:
+        raise TypeError(f"{op}'s {what} must be float16, bfloat16, float32 or float64, not {name}")
+    import torch
+
+    if x.requires_grad and torch.is_grad_enabled():
+        raise TypeError(f"{op}'s {what} requires grad, which would be lost: pass .detach(), or use the ops of gt")
+    return name
+
+
+def _target(op: str, out: Any, x: Any) -> Any:
+    _checked(op, "out", out)
+    if out.dtype != x.dtype or out.shape != x.shape or out.device != x.device:
+        want, found = (f"{str(t.dtype).removeprefix('torch.')} {tuple(t.shape)} on {t.device}" for t in (x, out))
+        raise ValueError(f"{op}'s out must be {want}, and is {found}")
+    return out
+
+
+def _apart(x: Any, out: Any) -> Any:
+    """x as contiguous memory that out does not overwrite before it is read; in place is fine."""
+    same = x.data_ptr() == out.data_ptr() and x.is_contiguous()
+    shares = x.untyped_storage().data_ptr() == out.untyped_storage().data_ptr()
+    return x.clone(memory_format=_contiguous()) if shares and not same else x.contiguous()
+
+
+def _contiguous() -> Any:
+    import torch
+
+    return torch.contiguous_format
+
+
+def get_cuda_info() -> dict[str, Any]:
+    """The GPU in use. Raises RuntimeError, with the reason, where there is none."""
+    torch, _ = _modules()
+    import triton
+
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    free, total = torch.cuda.mem_get_info()
+    return {
+        "device": properties.name,
+        "device_count": torch.cuda.device_count(),
+        "compute_capability": properties.major * 10 + properties.minor,
+        "compute_units": properties.multi_processor_count,
+        "max_memory": total,
+        "free_memory": free,
+        "max_shared_memory": getattr(properties, "shared_memory_per_block_optin", 0),
+        "cuda": torch.version.cuda,
+        "triton": triton.__version__,
+    }

@@ -1,0 +1,148 @@
+"""Triton kernels for silu, gelu and rms_norm on torch tensors.
+
+The maths is that of the C++ kernels. Under TRITON_INTERPRET=1 the same source runs on the CPU, which is how it is
+tested without a GPU.
+"""
+
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+BLOCK = 4096
+OPTIONS = {"enable_fp_fusion": True}  # said aloud, since Triton's default is about to change and warns of it
+WHOLE_ROW = 16384  # longer rows do not fit a program's registers and are read in pieces
+
+
+@triton.jit
+def exp_minus(a, rest):
+    """exp(-(a + rest)) for float32 and small rest. ln(2) is cut where its products with n are exact."""
+    a = tl.where(a < 87.0, a, 87.0)
+    n = tl.floor(a * -1.44269504 + 0.5)
+    q = (n * -2.12194440e-4) + (n * 0.693359375 + a) + rest
+    return tl.exp(-q) * tl.exp2(n)
+
+
+@triton.jit
+def gate(x, a, edge: tl.constexpr, wide: tl.constexpr):
+    """x * sigmoid(a). Below the edge exp(-a) overflows; the result there is as good as zero."""
+    if wide:
+        e = tl.exp(-a)
+    else:
+        e = exp_minus(a, 0.0)
+    return tl.where(x < edge, 0.0, x / (1.0 + e))
+
+
+@triton.jit
+def erf_form(x):
+    """x * Phi(x) = max(x, 0) - |x| / 2 * erfc(|x| / sqrt(2)), and erfc is exp(-t^2) * P((t-2) / (t+2)) / (1 + 2t)."""
+    a = tl.abs(x)
+    a = tl.where(a < 15.0, a, 15.0)
+    t = a * 0.707106781
+    s = (t - 2.0) / (t + 2.0)
+    p = 8.06256479505e-5 * s + 0.000172223353327
+    p = p * s - 0.000399907185781
+    p = p * s - 0.00142316590445
+    p = p * s + 0.00125119765069
+    p = p * s + 0.00870969170279
+    p = p * s - 0.00803032943895
+    p = p * s - 0.0542178675874
+    p = p * s + 0.164050974698
+    p = p * s - 0.166030522527
+    p = p * s - 0.0927638186159
+    p = p * s + 1.27697838271
+    # The square of a's upper 12 bits is exact; what is left is added where the argument has become small.
+    upper = (a.to(tl.int32, bitcast=True) & -4096).to(tl.float32, bitcast=True)
+    high = upper * upper
+    e = exp_minus(0.5 * high, 0.5 * (a - upper) * (a + upper))
+    rest = tl.where(high > 174.0, 0.0, 0.5 * a * e * p / (1.0 + 2.0 * t))
+    return tl.where(x < 0.0, 0.0, x) - rest
+
+
+@triton.jit
+def elementwise(x_ptr, y_ptr, count, op: tl.constexpr, wide: tl.constexpr, block: tl.constexpr, on_cpu: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    inside = at < count
+    x = tl.load(x_ptr + at, mask=inside)
+    if not wide:
+        x = x.to(tl.float32)
+    if op == "silu":
+        y = gate(x, x, -708.0 if wide else -88.0, wide)
+    elif op == "gelu_tanh":
+        a = x * (1.5957691216057308 + 0.07135481627260025 * (x * x))
+        y = gate(x, a, -21.1 if wide else -10.02, wide)
+    elif wide:
+        # The interpreter has no libdevice; 1 + erf loses the tail, where erfc does not.
+        if on_cpu:
+            tail = 1.0 + tl.erf(x * 0.70710678118654752)
+        else:
+            tail = libdevice.erfc(x * -0.70710678118654752)
+        y = tl.where(x < -40.0, 0.0, 0.5 * x * tail)
+    else:
+        y = erf_form(x)
+    tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def unit_of(largest, root: tl.constexpr, wide: tl.constexpr):
+    """What a row is divided by to keep its squares in range; finite, so that an infinite row is not all NaN."""
+    unit = tl.maximum(largest, root)
+    return tl.minimum(unit, 1.7976931348623157e308 if wide else 3.4028234663852886e38)
+
+
+@triton.jit
+def rms_row(x_ptr, w_ptr, y_ptr, columns, root: tl.constexpr, wide: tl.constexpr, block: tl.constexpr):
+    """One program a row, the row in registers. Dividing by the largest magnitude keeps the squares in range."""
+    base = tl.program_id(0).to(tl.int64) * columns
+    at = tl.arange(0, block)
+    inside = at < columns
+    x = tl.load(x_ptr + base + at, mask=inside, other=0.0)
+    w = tl.load(w_ptr + at, mask=inside, other=0.0)
+    if not wide:
+        x = x.to(tl.float32)
+    unit = unit_of(tl.max(tl.abs(x), axis=0), root, wide)
+    z = x / unit
+    mean = tl.sum(z * z, axis=0) / columns + (root / unit) * (root / unit)
+    y = z * (1.0 / tl.sqrt(mean)) * w
+    tl.store(y_ptr + base + at, y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def rms_long_row(x_ptr, w_ptr, y_ptr, columns, root: tl.constexpr, wide: tl.constexpr, block: tl.constexpr):
+    """As rms_row, in pieces: one pass for the largest magnitude, one for the squares, one for the result."""
+    base = tl.program_id(0).to(tl.int64) * columns
+    lane = tl.arange(0, block)
+    largest = tl.zeros([block], dtype=tl.float64 if wide else tl.float32)
+    for start in range(0, columns, block):
+        x = tl.load(x_ptr + base + start + lane, mask=start + lane < columns, other=0.0)
+        largest = tl.maximum(largest, tl.abs(x.to(largest.dtype)))
+    unit = unit_of(tl.max(largest, axis=0), root, wide)
+    sums = tl.zeros([block], dtype=tl.float64 if wide else tl.float32)
+    for start in range(0, columns, block):
+        z = tl.load(x_ptr + base + start + lane, mask=start + lane < columns, other=0.0).to(sums.dtype) / unit
+        sums += z * z
+    scale = 1.0 / tl.sqrt(tl.sum(sums, axis=0) / columns + (root / unit) * (root / unit))
+    for start in range(0, columns, block):
+        inside = start + lane < columns
+        x = tl.load(x_ptr + base + start + lane, mask=inside, other=0.0).to(sums.dtype)
+        w = tl.load(w_ptr + start + lane, mask=inside, other=0.0)
+        tl.store(y_ptr + base + start + lane, (x / unit * scale * w).to(y_ptr.dtype.element_ty), mask=inside)
+
+
+def run_elementwise(op: str, x: Any, out: Any, wide: bool) -> None:
+    """x and out are contiguous torch tensors of one dtype on one device."""
+    grid = (triton.cdiv(x.numel(), BLOCK),)
+    elementwise[grid](x, out, x.numel(), op, wide, BLOCK, not x.is_cuda, num_warps=8, **OPTIONS)
+
+
+def run_rms_norm(x: Any, weight: Any, out: Any, eps: float, wide: bool) -> None:
+    """x and out are contiguous (rows, columns) tensors; weight is float32, or float64 where x is.
+
+    The root of eps is compiled in: as an argument it would be rounded to float32 for float64 rows too.
+    """
+    rows, columns = x.shape
+    kernel = rms_row if columns <= WHOLE_ROW else rms_long_row
+    block = min(max(triton.next_power_of_2(columns), 16), WHOLE_ROW)
+    warps = min(16, max(1, block // 512))
+    kernel[(rows,)](x, weight, out, columns, eps**0.5, wide, block, num_warps=warps, **OPTIONS)

@@ -1,0 +1,148 @@
+"""OpenCL through pyopencl: the device, the programs built for it, and calls on host arrays.
+
+Memory is lent to the device where it lies, so a CPU device copies nothing. GPUs are preferred to CPU devices.
+"""
+
+import functools
+import math
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+name = "opencl"
+
+_SOURCE = Path(__file__).parent / "kernels.cl"
+_STORES = {"float32": "float", "float64": "double", "float16": "ushort", "bfloat16": "ushort"}
+_WIDE = 16
+_lock = threading.Lock()  # setting a kernel's arguments and launching it is one step
+
+
+class _Device:
+    """One OpenCL device with its queue and its programs."""
+
+    def __init__(self, cl: Any, device: Any):
+        self.cl, self.device = cl, device
+        self.context = cl.Context([device])
+        self.queue = cl.CommandQueue(self.context)
+        self.is_cpu = bool(device.type & cl.device_type.CPU)
+        self.doubles = "cl_khr_fp64" in device.extensions
+        # A CPU device runs a work-group in one thread: a row is then best read by one work-item.
+        self.row_items = 1 if self.is_cpu else min(256, 1 << (int(device.max_work_group_size).bit_length() - 1))
+
+    @functools.cached_property
+    def kernels(self) -> dict[tuple[str, str], Any]:
+        found: dict[tuple[str, str], Any] = {}
+        for dtype in dtypes_of(self):
+            options = ["-D", f"STORE={_STORES[dtype]}", "-D", dtype.upper(), "-cl-mad-enable"]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # compilers' remarks; what matters raises
+                program = self.cl.Program(self.context, _SOURCE.read_text()).build(options)
+            for op in ("silu", "gelu_tanh", "gelu_erf", "rms_norm"):
+                found[op, dtype] = self.cl.Kernel(program, op)
+        return found
+
+    def lend(self, array: np.ndarray, writes: bool) -> Any:
+        flags = self.cl.mem_flags
+        access = flags.WRITE_ONLY if writes else flags.READ_ONLY
+        if array.flags.writeable:
+            return self.cl.Buffer(self.context, access | flags.USE_HOST_PTR, hostbuf=array)
+        return self.cl.Buffer(self.context, access | flags.COPY_HOST_PTR, hostbuf=array)
+
+    def collect(self, buffer: Any, out: np.ndarray) -> None:
+        """Wait until the results lie in `out`, whose memory the buffer borrows."""
+        mapped, _ = self.cl.enqueue_map_buffer(
+            self.queue, buffer, self.cl.map_flags.READ, 0, (out.nbytes,), np.uint8, is_blocking=True
+        )
+        mapped.base.release(self.queue)
+        self.queue.finish()
+
+
+def dtypes_of(device: _Device) -> tuple[str, ...]:
+    return tuple(d for d in _STORES if d != "float64" or device.doubles)
+
+
+@functools.cache
+def _found() -> _Device | str:
+    """The best device, or why there is none."""
+    try:
+        import pyopencl as cl
+    except ImportError as error:
+        return f"pyopencl cannot be imported: {error}"
+    try:
+        devices = [device for platform in cl.get_platforms() for device in platform.get_devices()]
+    except cl.Error as error:
+        return f"no OpenCL platform: {error}"
+    if not devices:
+        return "OpenCL has no device"
+    ranked = sorted(devices, key=lambda d: (bool(d.type & cl.device_type.CPU), -d.max_compute_units))
+    try:
+        device = _Device(cl, ranked[0])
+        assert device.kernels
+    except cl.Error as error:
+        return f"OpenCL device {ranked[0].name!r} cannot build the kernels: {error}"
+    return device
+
+
+def device() -> _Device:
+    with _lock:
+        found = _found()
+    if isinstance(found, str):
+        raise RuntimeError(found)
+    return found
+
+
+def reason_unavailable() -> str | None:
+    with _lock:
+        found = _found()
+    return found if isinstance(found, str) else None
+
+
+def __getattr__(attribute: str) -> Any:
+    # What the device has is known only once it is opened, and importing this module must open nothing.
+    if attribute == "dtypes":
+        return dtypes_of(device())
+    if attribute == "on_device":
+        return not device().is_cpu
+    raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
+
+
+def elementwise(op: str, x: np.ndarray, out: np.ndarray, dtype: str) -> None:
+    on = device()
+    source, target = on.lend(x, writes=False), on.lend(out, writes=True)
+    with _lock:
+        kernel = on.kernels[op, dtype]
+        kernel(on.queue, (math.ceil(x.size / _WIDE),), None, source, target, np.uint64(x.size))
+    on.collect(target, out)
+
+
+def rms_norm(x: np.ndarray, weight: np.ndarray, out: np.ndarray, eps: float, dtype: str) -> None:
+    on = device()
+    rows, columns = x.shape
+    real = np.float64 if dtype == "float64" else np.float32
+    source, scale, target = on.lend(x, False), on.lend(weight, False), on.lend(out, True)
+    local = on.cl.LocalMemory(on.row_items * np.dtype(real).itemsize)
+    settings = (np.uint64(columns), real(eps), real(math.sqrt(eps)), local)
+    with _lock:
+        kernel = on.kernels["rms_norm", dtype]
+        kernel(on.queue, (rows * on.row_items,), (on.row_items,), source, scale, target, *settings)
+    on.collect(target, out)
+
+
+def get_opencl_info() -> dict[str, Any]:
+    """The device in use and its platform. Raises RuntimeError, with the reason, where there is none."""
+    on = device()
+    return {
+        "platform": on.device.platform.name.strip(),
+        "version": on.device.version.strip(),
+        "driver": on.device.driver_version.strip(),
+        "device": on.device.name.strip(),
+        "device_type": "CPU" if on.is_cpu else "GPU" if on.device.type & on.cl.device_type.GPU else "ACCELERATOR",
+        "compute_units": on.device.max_compute_units,
+        "max_memory": on.device.global_mem_size,
+        "max_shared_memory": on.device.local_mem_size,
+        "dtypes": list(dtypes_of(on)),
+        "pyopencl": on.cl.VERSION_TEXT,
+    }

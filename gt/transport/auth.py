@@ -1,0 +1,43 @@
+"""Keys. People share one key; from it come the CURVE key pairs of sockets, so that whoever lacks it can neither connect nor
+read what passes. Only TCP is guarded: what stays on one host stays plain."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+
+import zmq
+from zmq.utils import z85
+
+
+@cache
+def pair(key: str, side: str) -> tuple[bytes, bytes]:
+    """The public and the secret key of one side. The hash is slow on purpose: a key may be a short word."""
+    secret = hashlib.scrypt(key.encode(), salt=b"gt curve " + side.encode(), n=1 << 14, r=8, p=1, dklen=32)
+    text = z85.encode(secret)
+    return zmq.curve_public(text), text
+
+
+def guarded(address: str, key: str) -> bool:
+    return bool(key) and address.startswith("tcp://")
+
+
+def listen(socket: zmq.Socket, address: str, key: str = "") -> str:
+    """Bind, guarded where the address is reachable by TCP and there is a key. Gives the address with its port."""
+    if guarded(address, key):
+        socket.curve_publickey, socket.curve_secretkey = pair(key, "server")
+    socket.setsockopt(zmq.CURVE_SERVER, int(guarded(address, key)))
+    try:
+        socket.bind(address)
+    except zmq.ZMQError as taken:
+        raise OSError(taken.errno, f"{taken.strerror}", address) from None
+    return socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+
+
+def reach(socket: zmq.Socket, address: str, key: str = "") -> None:
+    """Connect to an address that `listen` bound. The listener knows us to have the key since its own public key, which it
+    tells nobody, is derived from it."""
+    if guarded(address, key):
+        socket.curve_serverkey = pair(key, "server")[0]
+        socket.curve_publickey, socket.curve_secretkey = pair(key, "client")
+    socket.connect(address)

@@ -1,0 +1,36 @@
+"""Messages as lines for people: what GT_DEBUG_CLIENT and GT_DEBUG_WORKER show on standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sized
+from typing import Any
+
+import msgspec
+
+See = Callable[[str, Any], None]  # a direction, "->" or "<-", and a message
+LONG = 120
+
+
+def line(message: Any) -> str:
+    """The message's name and fields; of a long one, only how many things it holds."""
+    fields = []
+    for name in message.__struct_fields__:
+        value = getattr(message, name)
+        if value in ((), [], "", None, False) or name == "key":
+            continue
+        text = repr(msgspec.to_builtins(value, builtin_types=(bytes,)))
+        fields.append(f"{name}={text if len(text) <= LONG else f'({len(value)})' if isinstance(value, Sized) else text[:LONG]}")
+    return f"{type(message).__name__} {' '.join(fields)}".rstrip()
+
+
+def trace(who: str, variable: str) -> See | None:
+    """A function that shows messages, if the environment asks for it."""
+    if not os.environ.get(variable):
+        return None
+
+    def see(direction: str, message: Any) -> None:
+        print(f"{who} {direction} {line(message)}", file=sys.stderr, flush=True)
+
+    return see

@@ -1,0 +1,5 @@
+"""PyTorch's `utils` that belong to training."""
+
+from gt.utils import checkpoint, data
+
+__all__ = ["checkpoint", "data"]

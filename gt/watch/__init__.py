@@ -1,0 +1,1 @@
+"""Readers of what passes through GT: the instruction log, worker statistics."""

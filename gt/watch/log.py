@@ -1,0 +1,126 @@
+"""The instruction log: a line for each instruction as it comes in, goes to workers, is done, and is acknowledged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
+
+from gt.dispatcher.tables import Client, TraceUse
+from gt.ops.table import Kind
+from gt.spec import DTYPES
+from gt.transport.messages import FREE, Batch, Instruction, Run
+
+ARITY = {0: "CreateOp", 1: "UnaryOp", 2: "BinaryOp", 3: "TernaryOp"}
+PLACES = {1: ("input",), 2: ("left", "right")}
+
+
+def sort_of(kind: Kind) -> str:
+    """What sort of op a kind is, by the operands that count: all of a pointwise one's, only tensors for others."""
+    n = len(kind.ins) if kind.row.pointwise else len(kind.tensors)
+    return ARITY.get(n, "NaryOp")
+
+
+def details(kind: Kind, ins: tuple) -> str:
+    """`result=2 op=matmul left=0 right=1`, and the statics behind."""
+    outs = len(kind.outs)
+    operands = ins[1 + outs :]
+    words = [f"result={','.join(map(str, ins[1 : 1 + outs]))}", f"op={kind.row.name}"]
+    names = PLACES.get(len(operands)) if kind.tensors else None
+    if names:
+        words += [f"{name}={x}" for name, x in zip(names, operands)]
+    elif operands:
+        words.append(f"inputs={','.join(map(str, operands))}")
+    words += [f"{k}={DTYPES[v].name if k == 'dtype' else v}".replace(" ", "") for k, v in kind.settings.items()]
+    return " ".join(words)
+
+
+def spelled_out(client: Client, code: list[Instruction]) -> Iterator[tuple[Kind | None, Instruction]]:
+    """Each instruction with its kind (None: it frees), calls of traces as the instructions they stand for. What only lives
+    inside a call goes by its register, below zero."""
+    for ins in code:
+        use = client.uses.get(ins[0]) if ins else None  # type: ignore[call-overload]
+        if ins and ins[0] == FREE:
+            yield None, ins
+        elif isinstance(use, TraceUse):
+            yield from _called(client, use, ins)
+        elif use is not None and len(ins) == use.length:
+            yield use.kind, ins
+
+
+def _called(client: Client, use: TraceUse, call: Instruction) -> Iterator[tuple[Kind, Instruction]]:
+    trace, first = use.definition, 1 + use.outs
+    names: dict[Any, Any] = dict(zip(trace.outs, call[1:first]))
+    names.update(zip(range(1, trace.inputs + 1), call[first:]))
+    given = dict(zip(trace.holes, call[first + trace.inputs :]))
+    for index, ins in enumerate(trace.body):
+        if ins[0] == FREE:
+            continue
+        inner = client.uses[int(ins[0])]
+        assert not isinstance(inner, TraceUse)
+        ids = {*range(1, 1 + inner.outs), *inner.at}
+        row = [names.get(x, -x) if i in ids else given.get((index, i), x) for i, x in enumerate(ins)]
+        yield inner.kind, tuple(row)
+
+
+class InstructionLog:
+    """Called by the dispatcher with what passes: see `Dispatcher.watch`."""
+
+    def __init__(self, out: str | TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self.file = open(out, "a", buffering=1 << 16) if isinstance(out, str) else out  # noqa: SIM115
+        self.clock, self.start = clock, clock()
+        self.received: dict[tuple[str, int], list[str]] = {}  # sorts of a batch's instructions, until it is acknowledged
+        self.running: dict[tuple[str, str, int], list[tuple[Any, ...]]] = {}  # results a worker is to make, until it is done
+
+    def __call__(self, event: str, who: str, what: Any) -> None:
+        match event:
+            case "batch":
+                self._batch(who, *what)
+            case "run":
+                self._run(who, *what)
+            case "done":
+                self._done(who, *what)
+            case "ack":
+                client, serial = what
+                for sort in self.received.pop((client.name, serial), ()):
+                    self._line("SEND", who, sort, "success=True")
+            case "gone":
+                self.received = {k: v for k, v in self.received.items() if k[0] != what.name}
+                self.running = {k: v for k, v in self.running.items() if k[1] != what.name}
+        self.file.flush()
+
+    def _batch(self, who: str, client: Client, batch: Batch) -> None:
+        sorts = self.received.setdefault((client.name, batch.serial), [])
+        for kind, ins in spelled_out(client, batch.code):
+            if kind is None:
+                self._line("RECV", who, "FreeOp", f"tensor={ins[-1]}")
+            else:
+                sorts.append(sort_of(kind))
+                self._line("RECV", who, sorts[-1], details(kind, ins))
+        for _, id, _ in batch.gets:
+            sorts.append("ReadOp")
+            self._line("RECV", who, "ReadOp", f"tensor={id}")
+
+    def _run(self, who: str, client: Client, run: Run) -> None:
+        results = self.running.setdefault((who, client.name, run.serial), [])
+        for kind, ins in spelled_out(client, run.code):
+            if kind is not None:
+                ids = ins[1 : 1 + len(kind.outs)]
+                results.append(ids)
+                result = ",".join(f"{client.label}_{id}" for id in ids)
+                self._line("WORKER_SEND", who, "WorkerOp", f"op={kind.row.name} result={result}")
+        for get in run.gets:
+            results.append(())
+            self._line("WORKER_SEND", who, "WorkerOp", f"op=read result={client.label}_{get.id}")
+
+    def _done(self, who: str, client: Client, serial: int, broken: tuple[int, ...]) -> None:
+        for ids in self.running.pop((who, client.name, serial), ()):
+            failed = [f"{client.label}_{id}" for id in ids if id in broken]
+            text = f"success=False result={','.join(failed)}" if failed else "success=True"
+            self._line("WORKER_RECV", who, "WorkerOp", text)
+
+    def _line(self, event: str, who: str, what: str, details: str) -> None:
+        self.file.write(f"[TAPE {self.clock() - self.start:.3f}s] {event:<12} | {who:<15} | {what:<9} | {details}\n")
+
+    def close(self) -> None:
+        self.file.close()

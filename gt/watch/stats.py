@@ -1,0 +1,70 @@
+"""What workers say of themselves, as a table, and the command that shows it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+SHOWN = 6  # names of ops that a row lists
+
+
+def amount(n: float) -> str:
+    """Bytes in the unit that fits."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if n < 1024:
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.1f} TB"
+
+
+def ops_text(ops: dict[str, int]) -> str:
+    """The most frequent ops by name, and how many others."""
+    most = sorted(ops.items(), key=lambda item: (-item[1], item[0]))
+    words = [f"{name} {n}" for name, n in most[:SHOWN]]
+    rest = sum(n for _, n in most[SHOWN:])
+    return ", ".join(words) + (f", {rest} of {len(most) - SHOWN} more" if rest else "")
+
+
+def table(workers: dict[str, dict[str, Any]]) -> Table:
+    made = Table(title="Workers")
+    for name in ("#", "worker", "engine", "device"):
+        made.add_column(name, no_wrap=name == "#")
+    for name in ("ops", "tensors", "bytes", "queue", "idle", "failed"):
+        made.add_column(name, justify="right")
+    made.add_column("ops by name")
+    for name, s in workers.items():
+        made.add_row(
+            str(s["index"]), name, s["engine"], s["device"], str(s["instructions"]), str(s["tensors"]),
+            f"{amount(s['bytes'])} of {amount(s['bytes_total'])}", str(s.get("queue", 0)), f"{s.get('idle', 1.0):.0%}",
+            str(s["failures"]), ops_text(s["ops"]),
+        )  # fmt: skip
+    return made
+
+
+def add_parser(commands: Any) -> None:
+    """`gt stats HOST:PORT`."""
+    p = commands.add_parser("stats", help="show the workers of a running server")
+    p.add_argument("server", nargs="?", default="localhost:9000", help="host:port (localhost:9000)")
+    p.add_argument("--key", default=os.environ.get("GT_KEY", ""), help="the server's key")
+    p.add_argument("--json", action="store_true", help="as one JSON object")
+    p.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from gt.client.default import connect, disconnect
+
+    session = connect(args.server, key=args.key)
+    try:
+        stats = session.ask("stats")
+    finally:
+        disconnect()
+    if args.json:
+        print(json.dumps(stats))
+    else:
+        Console().print(table(stats["workers"]))
+    return 0

@@ -1,0 +1,132 @@
+"""The registry: what it lists, what it says, and that one probe holds up no other."""
+
+import threading
+
+import pytest
+
+from gt import backends
+from gt.backends.facts import Found, Missing
+from gt.backends.memory import remembered
+
+KEYS = {
+    "name", "display_name", "available", "reason", "library", "library_version", "device_count", "compute_capability",
+    "compute_units", "max_memory", "max_shared_memory", "dtypes", "executes", "self_test",
+}  # fmt: skip
+NAMES = ["cuda", "triton", "cudnn", "mps", "cpp", "opencl", "openmp", "mkl", "mkldnn", "cpu", "numpy", "pytorch", "nki"]
+
+
+def found(error=0.0):
+    return Found("a library", "1.0", "everything", error, 0.001)
+
+
+def registry(**probes):
+    return backends.Registry(tuple(backends.Row(name, name.title(), probe) for name, probe in probes.items()))
+
+
+def test_every_backend_says_everything_about_itself():
+    assert [row.name for row in backends.ROWS] == NAMES
+    for name in NAMES:
+        info = backends.get_backend_info(name)
+        assert set(info) == KEYS
+        assert set(info["self_test"]) == {"passed", "max_abs_err", "seconds"}
+        assert info["available"] == info["self_test"]["passed"] == (info["reason"] is None)
+        assert backends.is_backend_available(name) == info["available"]
+        if info["available"]:
+            assert info["library"] and info["library_version"] and info["dtypes"] and info["executes"]
+            assert info["device_count"] >= 1 and info["compute_units"] >= 1 and info["max_memory"] > 0
+        else:
+            assert info["reason"] and info["device_count"] == 0
+
+
+def test_available_backends_come_in_the_fixed_order():
+    available = backends.get_available_backends()
+    assert available == [name for name in NAMES if name in available]
+    assert {"numpy", "cpu"} <= set(available) and "nki" not in available
+
+
+def test_onednn_is_another_name_of_mkldnn():
+    assert backends.get_backend_info("onednn") == backends.get_backend_info("mkldnn")
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    for call in (backends.is_backend_available, backends.get_backend_info, backends.set_default_backend):
+        with pytest.raises(ValueError, match="no backend 'torhc': known are cuda, triton, .*onednn"):
+            call("torhc")
+
+
+def test_a_backend_with_wrong_numbers_is_not_available():
+    made = registry(numpy=lambda: found(error=0.5))
+    assert made.reason("numpy") == "its numbers are wrong by 0.5"
+    info = made.info("numpy")
+    assert not info["available"] and info["self_test"] == {"passed": False, "max_abs_err": 0.5, "seconds": 0.001}
+
+
+def test_a_probe_that_fails_is_a_reason_and_not_an_error():
+    def broken():
+        raise OSError("driver mismatch")
+
+    assert registry(cuda=broken).reason("cuda") == "its probe raised OSError: driver mismatch"
+
+
+def test_a_probe_runs_once():
+    ran = []
+    made = registry(numpy=lambda: ran.append(1) or found())
+    threads = [threading.Thread(target=made.reason, args=("numpy",)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ran) == 1
+
+
+def test_a_slow_probe_holds_up_no_other():
+    go = threading.Event()
+    made = registry(cuda=lambda: go.wait(30) and Missing("slow"), numpy=found)
+    slow = threading.Thread(target=made.reason, args=("cuda",))
+    slow.start()
+    assert made.reason("numpy") is None
+    go.set()
+    slow.join(30)
+    assert made.reason("cuda") == "slow"
+
+
+def test_the_default_is_what_was_set_then_the_environment_then_pytorch_or_numpy(monkeypatch):
+    monkeypatch.delenv("GT_BACKEND", raising=False)
+    assert registry(numpy=found, pytorch=found).default() == "pytorch"
+    made = registry(numpy=found, pytorch=lambda: Missing("not installed"), cpp=found)
+    assert made.default() == "numpy"
+    monkeypatch.setenv("GT_BACKEND", "cpp")
+    assert made.default() == "cpp"
+    made.set_default("numpy")
+    assert made.default() == "numpy"
+    with pytest.raises(ValueError, match="'pytorch', which is not available: not installed"):
+        made.set_default("pytorch")
+    monkeypatch.setenv("GT_BACKEND", "pytorch")
+    with pytest.raises(ValueError, match="GT_BACKEND asks for backend 'pytorch'"):
+        registry(pytorch=lambda: Missing("not installed")).default()
+
+
+def test_a_slow_probe_is_remembered_until_the_library_changes(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    ran = []
+
+    def probe():
+        ran.append(1)
+        return found()
+
+    assert remembered("mkl", "numpy", probe) == remembered("mkl", "numpy", probe) == found()
+    assert len(ran) == 1
+    remembered("mkl", "pytest", probe)
+    assert len(ran) == 2
+    assert remembered("mkldnn", "numpy", lambda: Missing("no")) == remembered("mkldnn", "numpy", probe) == Missing("no")
+    for path in tmp_path.rglob("*.json"):
+        path.write_text("{broken")
+    remembered("mkl", "numpy", probe)
+    assert len(ran) == 3
+
+
+def test_listing_prints_a_table_and_returns_the_rows(capsys):
+    rows = backends.list_backends(verbose=True)
+    printed = capsys.readouterr().out
+    assert [row["name"] for row in rows] == NAMES
+    assert all(name in printed for name in NAMES) and "self-test" in printed

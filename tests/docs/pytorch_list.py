@@ -1,0 +1,83 @@
+"""Writes docs/pytorch.md: `python -m tests.docs.pytorch_list`. What is lacking is found by asking both classes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+
+import gt
+
+PAGE = Path(__file__).parents[2] / "docs" / "pytorch.md"
+
+# Why a name is lacking, by what it looks like; the first that fits.
+REASONS = {
+    "GT has real numbers only": r"c(double|float|half)$|conj|imag$|angle|is_(conj|neg)$",
+    "GT's tensors are dense": r"sparse|coalesce|(row|col|crow|ccol)_indices|^(indices|values|smm|sspaddmm)$|dense|nested|padded",
+    "GT has no quantized tensors": r"^q_|qscheme|quant(?!ile)|int_repr",
+    "a value never changes on the workers and has no address or strides of its own": (
+        r"stride|storage|data_ptr|^set_|is_set_to|resize|layout|dim_order|share|as_subclass|is_pinned|slice_inverse|"
+        r"record_stream|unsafe_|module_load|^new$"
+    ),
+    "which device holds a tensor is the dispatcher's business": (
+        r"^is_(cpu|cuda|ipu|maia|meta|mkldnn|mps|mtia|vulkan|xla|xpu|distributed|inference)$|^(ipu|mtia|xpu|get_device)$|mkldnn"
+    ),
+    "PyTorch itself has given these up": r"^(eig|symeig|lstsq|solve|triangular_solve|volatile|reinforce|name|map_|map2_|apply_)$",
+    "internal to PyTorch": r"^(output_nr|grad_dtype|hash_tensor|nonzero_static)$",
+}
+READS = """
+- `x[mask]`, `x[mask] = tensor` (not `x[mask] = number`), `masked_select`, `masked_scatter`
+- `nonzero`, `argwhere`, `where(condition)` alone
+- `unique`, `unique_consecutive`, `bincount`, `histc` without ends, `one_hot` without a number of classes
+- `repeat_interleave` with repeats that are a tensor
+- and what gives Python values: `item`, `tolist`, `numpy`, `bool(x)`, `equal`, `allclose`, printing
+"""
+
+
+def names() -> list[str]:
+    return [n for n in dir(torch.Tensor) if not n.startswith("_")]
+
+
+def lacking() -> list[str]:
+    assert gt.zeros  # methods arrive with the functions
+    return [n for n in names() if not hasattr(gt.Tensor, n)]
+
+
+def grouped() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {reason: [] for reason in REASONS} | {"not there yet": []}
+    for name in lacking():
+        reason = next((r for r, pattern in REASONS.items() if re.search(pattern, name)), "not there yet")
+        found[reason].append(name)
+    return found
+
+
+def text() -> str:
+    have = len(names()) - len(lacking())
+    lines = [
+        "# GT and PyTorch",
+        "",
+        "A script that uses PyTorch's tensors runs with `import gt as torch` as far as this page goes. It is written by",
+        "`python -m tests.docs.pytorch_list`, and a test fails when it no longer tells the truth.",
+        "",
+        "## What differs",
+        "",
+        "- Values on the workers never change. `x += 1`, `x.add_(1)` and `x[0] = 1` make a new value and let the variable",
+        "  point at it; another variable that had the old value keeps it, so views do not follow.",
+        "- Slices may go backwards: `x[::-1]`.",
+        "- Where values decide a shape, they are read, and the script waits for them:",
+        *("  " + line for line in READS.strip().splitlines()),
+        "",
+        "## What torch.Tensor has and GT lacks",
+        "",
+        f"GT's Tensor has {have} of the {len(names())} public names of `torch.Tensor` (PyTorch {torch.__version__.split('+')[0]}).",
+        "",
+    ]
+    for reason, group in grouped().items():
+        if group:
+            lines += [f"**{reason[0].upper()}{reason[1:]}:**", ", ".join(f"`{n}`" for n in group), ""]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(text())

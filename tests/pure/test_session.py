@@ -1,0 +1,291 @@
+"""A client's stream: what is sent, when, and when it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gt
+from gt import errors
+from gt.client import session as session_module
+from gt.client.scope import HERE, Scope
+from gt.client.session import BATCH, WINDOW, Reply, Session
+from gt.transport.messages import FREE, Ack, Answer, Ask, Batch, Failed, Mail, Upload, Value
+
+
+class Wire:
+    """A link that keeps what is sent. `answer` plays the other side while the session waits."""
+
+    def __init__(self, shares: bool = True) -> None:
+        self.shares, self.sent, self.posted, self.wakes, self.waits = shares, [], [], 0, 0
+        self.session: Session
+        self.answer: Callable[[Reply], Any] = lambda reply: None
+        self.placed: list[bytes] = []
+
+    def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    def send_to(self, worker: int, message: Any, frames: tuple = ()) -> None:
+        self.posted.append((worker, message, frames))
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    def wait(self, reply: Reply, timeout: float | None) -> None:
+        self.waits += 1
+        self.answer(reply)
+
+    def place(self, data: np.ndarray) -> tuple[int, int, int]:
+        self.placed.append(data.tobytes())
+        return (len(self.placed), 0, 0)
+
+    def sealed(self, serial: int) -> bool:
+        return False
+
+    def executed(self, serial: int) -> None:
+        pass
+
+    def view(self, pid: int, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
+        raise AssertionError("nothing is lent here")
+
+    def close(self) -> None:
+        pass
+
+    @property
+    def code(self) -> list[tuple]:
+        return [ins for m in self.sent if isinstance(m, Batch) for ins in m.code]
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    made = Wire()
+    made.session = Session(made, "c")
+    before, HERE.scope = HERE.scope, Scope(made.session)
+    yield made
+    HERE.scope = before
+    made.session.close()
+
+
+def gives(wire: Wire, value: np.ndarray) -> None:
+    """Have the next reads answered with this value."""
+
+    def answer(reply: Reply) -> None:
+        ticket, _, spec = wire.sent[-1].gets[0]
+        wire.session.handle(Mail("w0", Value(ticket, spec, (0,) * value.ndim, value.shape, 1), (value.tobytes(),)))
+
+    wire.answer = answer
+
+
+def test_an_op_sends_nothing_and_wakes_the_link_once(wire: Wire) -> None:
+    x = gt.ones(2)
+    y = x + x
+    assert (wire.sent, wire.wakes, wire.waits) == ([], 1, 0) and y.shape == (2,)
+
+
+def test_a_full_buffer_is_sent_without_waiting(wire: Wire) -> None:
+    x = gt.ones(2)
+    made = [x + i for i in range(BATCH)]
+    assert len(wire.sent) == 1 and len(wire.sent[0].code) == BATCH and wire.waits == 0
+    assert len({id(m) for m in made}) == BATCH
+
+
+def test_a_kind_is_defined_once_before_its_first_use(wire: Wire) -> None:
+    x = gt.ones(2)
+    y = (x + x) * 2.0 + x
+    wire.session.flush()
+    z = x + y
+    wire.session.flush()
+    first, second = wire.sent
+    assert [k.op for k in first.kinds] == ["full", "add", "mul"] and second.kinds == ()
+    defined = {k.number for k in first.kinds}
+    assert {ins[0] for ins in wire.code} <= defined | {FREE} and z.shape == (2,)
+
+
+def test_numbers_travel_in_the_instruction_so_that_a_changing_one_needs_no_new_kind(wire: Wire) -> None:
+    x = gt.ones(2)
+    made = [x * float(i) for i in range(5)]
+    wire.session.flush()
+    assert [k.op for k in wire.sent[0].kinds] == ["full", "mul"]
+    assert [ins[3] for ins in wire.code[1:]] == [0.0, 1.0, 2.0, 3.0, 4.0] and len(made) == 5
+
+
+def test_frees_ride_along_in_order(wire: Wire) -> None:
+    x = gt.ones(2)
+    y = x + x
+    del x
+    z = y + y
+    del y
+    wire.session.flush()
+    kinds = [ins[0] == FREE for ins in wire.code]
+    assert kinds == [False, False, True, False, True]
+    assert wire.code[2] == (FREE, 1) and wire.code[4] == (FREE, 2) and z.shape == (2,)
+
+
+def test_a_read_flushes_asks_and_returns_the_value(wire: Wire) -> None:
+    x = gt.ones(2, 2)
+    gives(wire, np.array([[1, 2], [3, 4]], "f4"))
+    assert x.tolist() == [[1, 2], [3, 4]]
+    assert len(wire.sent) == 1 and wire.sent[0].gets[0][1] == x.data.id
+    assert not wire.session.replies
+
+
+def test_pieces_of_a_value_are_put_together_in_any_order(wire: Wire) -> None:
+    x = gt.ones(3, 2)
+
+    def answer(reply: Reply) -> None:
+        spec = wire.sent[-1].gets[0][2]
+        lower = Value(reply.ticket, (spec[0], 1, 2), (2, 0), (3, 2), 2)
+        upper = Value(reply.ticket, (spec[0], 2, 2), (0, 0), (3, 2), 2)
+        wire.session.handle(Mail("w1", lower, (np.array([5, 6], "f4").tobytes(),)))
+        assert not reply.done
+        wire.session.handle(Mail("w0", upper, (np.array([1, 2, 3, 4], "f4").tobytes(),)))
+
+    wire.answer = answer
+    assert x.tolist() == [[1, 2], [3, 4], [5, 6]]
+
+
+def test_an_interrupted_read_leaves_the_session_usable(wire: Wire) -> None:
+    x = gt.ones(2)
+
+    def interrupt(reply: Reply) -> None:
+        raise KeyboardInterrupt
+
+    wire.answer = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        x.numpy()
+    ticket = wire.sent[-1].gets[0][0]
+    late = Value(ticket, wire.sent[-1].gets[0][2], (0,), (2,), 1)
+    wire.session.handle(Mail("w0", late, (np.array([9, 9], "f4").tobytes(),)))
+    gives(wire, np.array([1, 2], "f4"))
+    assert x.tolist() == [1, 2]
+
+
+def test_work_under_way_is_bounded(wire: Wire) -> None:
+    x = gt.ones(2)
+    wire.answer = lambda reply: wire.session.handle(Mail("", Ack(wire.session.asked[-1][0])))
+    for _ in range(2 * WINDOW):
+        x = x + 1
+        assert wire.session.sent - wire.session.executed <= WINDOW + 2 * BATCH
+    assert wire.waits > 0 and any(m.ack for m in wire.sent)
+
+
+def test_acknowledgements_are_asked_for_seldom(wire: Wire) -> None:
+    wire.answer = lambda reply: wire.session.handle(Mail("", Ack(wire.session.asked[-1][0])))
+    x = gt.ones(2)
+    for _ in range(4 * WINDOW):
+        x = x + 1
+    asked = sum(m.ack for m in wire.sent)
+    assert 1 <= asked <= len(wire.sent) / 8
+
+
+def test_kinds_are_forgotten_past_a_bound_and_learnt_again(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "KINDS", 20)
+    for n in range(1, 40):
+        gt.ones(n)
+    wire.session.flush()
+    assert wire.sent[-1].forget > 0
+    gt.ones(1)
+    wire.session.flush()
+    again = wire.sent[-1].kinds
+    assert [k.op for k in again] == ["full"] and again[0].number >= wire.sent[-2].forget
+
+
+def test_a_failed_read_raises_with_the_line_that_asked(wire: Wire) -> None:
+    x = gt.ones(2)
+    y = x.exp()  # the line that asked
+
+    def answer(reply: Reply) -> None:
+        wire.session.handle(Mail("", Failed(reply.ticket, "OutOfMemory", "no room", y.data.id)))
+
+    wire.answer = answer
+    with pytest.raises(
+        errors.OutOfMemory, match=r"no room\n\nasked for at\n.*test_session.py.*\n    y = x.exp\(\)  # the line"
+    ):
+        (y + 1).numpy()
+
+
+def test_an_error_of_a_name_that_is_not_known_is_a_remote_error(wire: Wire) -> None:
+    wire.answer = lambda reply: wire.session.handle(Mail("", Failed(reply.ticket, "FromTheFuture", "text")))
+    with pytest.raises(errors.RemoteError, match="text"):
+        gt.ones(2).numpy()
+
+
+def test_losing_the_dispatcher_reaches_who_waits_and_who_comes_later(wire: Wire) -> None:
+    x = gt.ones(2)
+    wire.answer = lambda reply: wire.session.lose("it went away")
+    with pytest.raises(errors.SessionLost, match="it went away"):
+        x.numpy()
+    with pytest.raises(errors.SessionLost, match="it went away"):
+        x.numpy()
+
+
+def test_a_closed_session_raises_on_ops_and_bears_frees(wire: Wire) -> None:
+    x = gt.ones(2)
+    wire.session.close()
+    with pytest.raises(errors.SessionLost, match="closed"):
+        wire.session.due()
+    with pytest.raises(errors.SessionLost):
+        wire.session.read(x.data)
+    del x
+
+
+def test_a_wrong_argument_raises_before_anything_is_written(wire: Wire) -> None:
+    x, y = gt.ones(2, 3), gt.ones(2, 3)
+    before = len(wire.session.code)
+    with pytest.raises(ValueError, match="cannot matmul"):
+        x @ y
+    assert len(wire.session.code) == before and not wire.session.replies
+
+
+def test_loaded_bytes_are_placed_and_named(wire: Wire) -> None:
+    x = gt.from_numpy(np.array([1, 2, 3], "f4"))
+    wire.session.flush()
+    assert wire.placed == [np.array([1, 2, 3], "f4").tobytes()]
+    assert wire.code[-1][1:] == (x.data.id, 1, 0, 0)
+
+
+def test_where_no_memory_is_shared_bytes_wait_until_a_worker_wants_them() -> None:
+    wire = Wire(shares=False)
+    wire.session = Session(wire, "c")
+    before, HERE.scope = HERE.scope, Scope(wire.session)
+    try:
+        x = gt.from_numpy(np.array([1, 2], "f4"))
+        wire.session.flush()
+        assert wire.code[-1][1:] == (x.data.id, -1, 0, 0) and not wire.posted
+        wire.session.handle(Mail("", Upload("c", x.data.id, (8, 2), (0, 1))))
+        assert [w for w, _, _ in wire.posted] == [0, 1]
+        assert bytes(wire.posted[0][2][0]) == np.array([1, 2], "f4").tobytes()
+        assert not wire.session.uploads
+    finally:
+        HERE.scope = before
+        wire.session.close()
+
+
+def test_what_is_loaded_is_a_copy(wire: Wire) -> None:
+    array = np.array([1, 2, 3], "f4")
+    x = gt.from_numpy(array)
+    array[:] = 0
+    assert wire.placed == [np.array([1, 2, 3], "f4").tobytes()] and x.shape == (3,)
+
+
+def test_a_question_goes_behind_all_that_was_written(wire: Wire) -> None:
+    x = gt.ones(2)
+    wire.answer = lambda reply: wire.session.handle(Mail("", Answer(reply.ticket, 42)))
+    assert wire.session.ask("stats") == 42 and x.shape == (2,)
+    assert [type(m) for m in wire.sent] == [Batch, Ask]
+
+
+def test_a_question_nobody_answers_says_so(wire: Wire) -> None:
+    with pytest.raises(errors.GTError, match="no answer about stats within 0.1 s"):
+        wire.session.ask("stats", timeout=0.1)
+
+
+def test_the_line_of_an_op_costs_no_memory_that_grows(wire: Wire) -> None:
+    size = len(wire.session.origins)
+    x = gt.ones(2)
+    for _ in range(1000):
+        x = x + 1
+    assert len(wire.session.origins) == size

@@ -1,0 +1,146 @@
+"""Real processes for tests: started with ports of the OS's choice, waited for by condition, ended by their own ids."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 30.0  # seconds a condition may take on a busy machine
+
+
+def until(condition: Callable[[], object], timeout: float = PATIENCE, what: str = "") -> None:
+    """Wait for a condition, or fail by name."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout:g} s: {what or condition}"
+        time.sleep(0.01)
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Process:
+    """A process and what it writes, which can be read while it runs."""
+
+    def __init__(self, command: list[str], folder: Path, env: dict[str, str]) -> None:
+        self.out_path, self.err_path = (folder / f"{secrets.token_hex(4)}.{n}" for n in ("out", "err"))
+        with open(self.out_path, "wb") as out, open(self.err_path, "wb") as err:
+            self.popen = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=env, cwd=folder, start_new_session=True
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    @property
+    def out(self) -> str:
+        return self.out_path.read_text()
+
+    @property
+    def err(self) -> str:
+        return self.err_path.read_text()
+
+    def says(self, text: str, timeout: float = PATIENCE) -> Process:
+        """Wait until it has written this on standard output."""
+        until(lambda: text in self.out or self.popen.poll() is not None, timeout, f"{text!r} in {self.out!r} {self.err!r}")
+        assert text in self.out, f"ended with {self.popen.returncode}: {self.out} {self.err}"
+        return self
+
+    def go(self) -> None:
+        """Let a script that reads a line go on."""
+        assert self.popen.stdin
+        self.popen.stdin.write(b"\n")
+        self.popen.stdin.flush()
+
+    def ended(self, timeout: float = PATIENCE) -> int:
+        """Its exit status."""
+        return self.popen.wait(timeout)
+
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
+        os.kill(self.pid, how)
+
+    def close(self) -> None:
+        if self.popen.poll() is None:
+            self.popen.kill()
+        self.popen.wait(10)
+        if self.popen.stdin:
+            self.popen.stdin.close()
+
+
+class Processes:
+    """Everything a test starts. At its end all are gone, and so is all that they started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.mark, self.all = folder, secrets.token_hex(8), list[Process]()
+
+    def start(self, *command: str, **environment: str) -> Process:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
+        path = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH")]))
+        env = {**kept, "PYTHONPATH": path, "TEST_MARK": self.mark, "PYTHONUNBUFFERED": "1", **environment}
+        self.all.append(Process([sys.executable, *command], self.folder, env))
+        return self.all[-1]
+
+    def server(self, *args: str, port: int | None = None, **environment: str) -> tuple[Process, int]:
+        """A server that listens."""
+        port = port or free_port()
+        made = self.start("-m", "gt.server", "-p", str(port), *args, **{"GT_VERBOSE": "1", **environment})
+        until(lambda: "listening" in made.err or made.popen.poll() is not None, what="a listening server")
+        assert made.popen.poll() is None, made.err
+        return made, port
+
+    def worker(self, port: int, *args: str, backend: str = "numpy", **environment: str) -> Process:
+        """A worker that has joined."""
+        command = ["-m", "gt.worker", "-p", str(port), "--backend", backend, *args]
+        made = self.start(*command, **{"GT_VERBOSE": "1", **environment})
+        until(lambda: "is worker" in made.err or made.popen.poll() is not None, what="a worker that joined")
+        assert made.popen.poll() is None, made.err
+        return made
+
+    def script(self, code: str, *args: str, **environment: str) -> Process:
+        return self.start("-c", textwrap.dedent(code), *args, **{"GT_BACKEND": "numpy", **environment})
+
+    def running(self) -> list[psutil.Process]:
+        """All processes that carry this test's mark, children of children too."""
+        found = []
+        for p in psutil.process_iter():
+            try:
+                if p.status() != psutil.STATUS_ZOMBIE and p.environ().get("TEST_MARK") == self.mark:
+                    found.append(p)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return found
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for process in reversed(self.all):
+            process.close()
+        try:
+            until(lambda: not self.running(), 10, "the end of all that was started")
+        finally:
+            for p in self.running():
+                p.kill()
+
+
+def local_sockets() -> set[str]:
+    """Local addresses of GT that have a listener, and files and shared memory of its name."""
+    listening = {line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if "@gt-" in line}
+    files = {str(p) for folder in ("/dev/shm", "/tmp") for p in Path(folder).glob("*gt-*") if p.is_socket()}
+    return listening | files

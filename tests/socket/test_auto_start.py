@@ -1,0 +1,192 @@
+"""`import gt` and the first op start all that is needed, and it ends with the script."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+import pytest
+from processes import Processes, local_sockets, until
+
+QUICK = "import gt; print(gt.randn(2, 2).shape)"
+
+
+def test_one_line_needs_nothing_else_and_nothing_else_is_printed(processes: Processes) -> None:
+    script = processes.script("import gt; print(gt.full((2, 2), 1.5))")
+    assert script.ended() == 0
+    assert script.out == "tensor([[1.5000, 1.5000],\n        [1.5000, 1.5000]])\n" and script.err == ""
+    until(lambda: not processes.running(), 5, "no process after the script")
+
+
+def test_the_dispatcher_and_the_worker_have_processes_of_their_own(processes: Processes) -> None:
+    script = processes.script("import gt; x = gt.ones(2); x.numpy(); print('up'); input()").says("up")
+    assert len(processes.running()) == 3
+    script.go()
+    assert script.ended() == 0
+    until(lambda: not processes.running(), 5, "no process after the script")
+
+
+CRASHES = {
+    "an exception": "raise ValueError('wrong')",
+    "exit in the middle": "import os; os._exit(3)",
+    "a signal from itself": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+    "an abort": "import os; os.abort()",
+}
+
+
+@pytest.mark.parametrize("how", CRASHES)
+def test_a_script_that_crashes_leaves_nothing_behind(processes: Processes, how: str) -> None:
+    before, shm = local_sockets(), set(os.listdir("/dev/shm"))
+    script = processes.script(
+        f"""
+        import gt, numpy as np
+        x = gt.from_numpy(np.zeros((512, 1024), 'f4')); x.numpy()
+        print('up')
+        {CRASHES[how]}
+        """
+    )
+    assert script.ended() != 0 and "up" in script.out
+    until(lambda: not processes.running(), 5, "no process after a crash")
+    assert local_sockets() <= before and set(os.listdir("/dev/shm")) <= shm
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda s: s.name)
+def test_a_script_that_is_ended_from_outside_leaves_nothing_behind(processes: Processes, how: signal.Signals) -> None:
+    before = local_sockets()
+    script = processes.script("import gt; x = gt.ones(2); x.numpy(); print('up'); input()").says("up")
+    script.kill(how)
+    assert script.ended() != 0
+    until(lambda: not processes.running(), 5, "no process after the end")
+    assert local_sockets() <= before
+
+
+def test_ctrl_c_at_a_prompt_reaches_the_script_and_not_its_server(processes: Processes) -> None:
+    """A terminal sends the interrupt to the whole process group."""
+    script = processes.script(
+        """
+        import gt
+        x = gt.ones(2); x.numpy(); print('up')
+        try:
+            input()
+        except KeyboardInterrupt:
+            print('interrupted', (x + 1).tolist())
+        """
+    ).says("up")
+    os.killpg(script.pid, signal.SIGINT)
+    script.says("interrupted [2.0, 2.0]")
+    assert script.ended() == 0
+
+
+def test_gpu_workers_says_how_many_to_start(processes: Processes) -> None:
+    script = processes.script(
+        """
+        import gt
+        gt.gpu_workers(3)
+        gt.ones(2).numpy()
+        stats = gt.debug.get_worker_stats
+        while len(stats()) < 3: pass
+        print(sorted(w['index'] for w in stats().values()), sorted(stats()))
+        try:
+            gt.gpu_workers(4)
+        except RuntimeError as late:
+            print(late)
+        """
+    )
+    assert script.ended() == 0, script.err
+    assert "[0, 1, 2] ['auto_worker_0', 'auto_worker_1', 'auto_worker_2']" in script.out
+    assert "call gt.gpu_workers before the first op" in script.out
+
+
+def test_many_scripts_run_side_by_side(processes: Processes) -> None:
+    code = "import sys, gt; x = gt.full((8,), float(sys.argv[1])); print('sum', (x * 2).sum().item())"
+    scripts = [processes.script(code, str(i)) for i in range(5)]
+    for i, script in enumerate(scripts):
+        assert script.ended(60) == 0, script.err
+        assert script.out == f"sum {i * 16.0}\n"
+
+
+def test_a_script_can_disconnect_and_begin_again(processes: Processes) -> None:
+    script = processes.script(
+        """
+        import gt
+        x = gt.ones(2); print(x.tolist(), gt.is_connected())
+        gt.disconnect(); print(gt.is_connected())
+        print(gt.zeros(2).tolist(), gt.is_connected())
+        try:
+            x + 1
+        except RuntimeError as old:
+            print(type(old).__name__)
+        """
+    )
+    assert script.ended() == 0, script.err
+    assert script.out == "[1.0, 1.0] True\nFalse\n[0.0, 0.0] True\nRuntimeError\n"
+
+
+def test_a_script_that_ends_with_work_under_way_ends_at_once(processes: Processes) -> None:
+    script = processes.script("import gt\nx = gt.ones(64, 64)\nfor _ in range(20000): x = x @ x\nprint('written')")
+    assert script.ended() == 0 and script.err == ""
+
+
+def test_threads_share_the_session_each_with_its_own_results(processes: Processes) -> None:
+    script = processes.script(
+        """
+        import threading, gt
+        found = {}
+        def work(n):
+            w = gt.full((4,), float(n), requires_grad=True)
+            for _ in range(200): y = (w * w).sum()
+            y.backward()
+            found[n] = w.grad.tolist()
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+        [t.start() for t in threads]; [t.join() for t in threads]
+        assert found == {n: [2.0 * n] * 4 for n in range(6)}, found
+        print('right')
+        """
+    )
+    assert script.ended() == 0, script.err
+    assert script.out == "right\n"
+
+
+def test_a_session_outlives_the_thread_that_began_it(processes: Processes) -> None:
+    script = processes.script(
+        """
+        import threading, gt
+        kept = []
+        t = threading.Thread(target=lambda: kept.append(gt.ones(2)))
+        t.start(); t.join()
+        print((kept[0] + 1).tolist(), [(kept[0] * i).tolist() for i in range(20)][-1])
+        """
+    )
+    assert script.ended() == 0, script.err
+    assert script.out == "[2.0, 2.0] [19.0, 19.0]\n"
+
+
+def test_a_fork_that_outlives_the_script_does_not_keep_its_server(processes: Processes) -> None:
+    script = processes.script(
+        """
+        import os, signal, sys, gt
+        gt.ones(2).numpy()
+        if os.fork() == 0:
+            signal.pause()
+        print('up'); sys.stdout.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+    ).says("up")
+    script.ended()
+    until(lambda: len(processes.running()) == 1, 5, "only the fork is left")
+    [fork] = processes.running()
+    fork.kill()
+
+
+def test_a_server_that_cannot_start_is_an_error_that_says_so(processes: Processes) -> None:
+    script = processes.script(QUICK, GT_INSTRUCTION_LOG="/no/such/folder/log")
+    assert script.ended() == 1
+    assert "cannot write the instruction log" in script.err and "ConnectionFailed" in script.err
+
+
+def test_children_are_told_apart_from_strangers(processes: Processes) -> None:
+    """What a script starts carries its mark, so the tests above would see an orphan."""
+    script = processes.script("import gt; gt.ones(1).numpy(); print('up'); input()").says("up")
+    mine = {p.pid for p in psutil.Process(script.pid).children(recursive=True)} | {script.pid}
+    assert mine == {p.pid for p in processes.running()}
