@@ -101,7 +101,8 @@ def _over(link: ZmqLink) -> Session:
     made.workers = link.welcome.workers
     made.config = _ToCome().config
     link.start(made)
-    if made.config:
+    made.auto_shard = os.environ.get("GT_AUTO_SHARD", "0") not in ("", "0")
+    if made.config or made.auto_shard:
         made.configure(made.config.wire())
     return made
 

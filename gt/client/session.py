@@ -161,7 +161,7 @@ class Session:
         self.lost: str = ""
         self.closed = False
         self.workers: tuple = ()
-        self.config = Config()
+        self.config, self.auto_shard = Config(), False
         self.warned: set[str] = set()  # signals that the user was warned of
         self.notes: deque[str] = deque()  # what the user is to be warned of, from whichever thread waits next
         self.seed, self.draws = int(np.random.SeedSequence().entropy) & (2**62 - 1), count(1)
@@ -329,7 +329,8 @@ class Session:
     def configure(self, signals: dict[str, Any]) -> None:
         with self.lock:
             self.flush()
-            self.link.send(Configure(signals))
+            auto = {"": {"mesh": None, "axes": [0], "workers": None}} if self.auto_shard else {}
+            self.link.send(Configure({**auto, **signals}))
 
     # Loading
 

@@ -48,8 +48,10 @@ class Dispatcher:
     "run" (client, run) goes to a worker, "done" (client, serial, broken) comes back from it, "ack" (client, serial) goes to
     the client, "gone" (client). `tell(line)` is called when someone comes or goes."""
 
-    def __init__(self, key: str = "", watch: Watch | None = None, tell: Callable[[str], None] | None = None) -> None:
-        self.key, self.watch, self.tell = key, watch, tell or (lambda line: None)
+    def __init__(
+        self, key: str = "", watch: Watch | None = None, tell: Callable[[str], None] | None = None, auto_shard: bool = False
+    ) -> None:
+        self.key, self.watch, self.tell, self.auto_shard = key, watch, tell or (lambda line: None), auto_shard
         self.tables = Tables()
         self.tickets = count(1)
         self.labels = count(1)
@@ -180,6 +182,9 @@ class Dispatcher:
             self.watch("gone", client.label, client)
         for ticket in [t for t, q in self.tables.questions.items() if q.client == client.name]:
             del self.tables.questions[ticket]
+        for id, layout in client.layouts.items():
+            if isinstance(layout, Layout):
+                policy.uncount(self.tables, client, id, layout)
         for worker in self.tables.living():
             yield Mail(worker.peer, Drop(client.name))
 
@@ -212,6 +217,7 @@ class Dispatcher:
         frees: dict[int, list] = {}
         for id, layout in client.layouts.items():
             if isinstance(layout, Layout) and index in layout.workers:
+                policy.uncount(self.tables, client, id, layout)
                 client.layouts[id] = gone
                 for other in layout.workers:
                     frees.setdefault(other, []).append((FREE, id))
@@ -223,6 +229,7 @@ class Dispatcher:
         """A worker could not give its part of a tensor: nobody is to read what the others made of it."""
         layout = client.layouts.get(id)
         if isinstance(layout, Layout):
+            policy.uncount(self.tables, client, id, layout)
             client.layouts[id] = why
             for w in layout.workers:
                 yield Mail(self.tables.workers[w].peer, Run(client.name, 0, (), [(FREE, id)]))
@@ -297,13 +304,15 @@ class Dispatcher:
     def _rewrite(self, client: Client, code: list, flow: _Flow) -> int | None:
         """Each instruction to its workers. Gives the position to go on from, where an upload must arrive first."""
         layouts, plans, uses, queues = client.layouts, client.plans, client.uses, flow.code
-        here = Layout.on(client.home)
+        here, many = Layout.on(client.home), self.tables.many
         for position, ins in enumerate(code):
             try:
                 number = ins[0]
                 if number == FREE:
                     layout = layouts.pop(ins[1], None)
                     if type(layout) is Layout:
+                        if many:
+                            policy.uncount(self.tables, client, ins[1], layout)
                         queue = queues.get(layout.solo)
                         if queue is not None:
                             queue.append(ins)
@@ -322,7 +331,7 @@ class Dispatcher:
                 elif at:
                     key = (number, *[layouts[ins[i]] for i in at])
                 else:
-                    key = (number, here)
+                    key = (number, policy.place(self.tables, client) if many and not use.kind.signal else here)
                 plan = plans.get(key)
                 if plan is None:
                     plan = self._plan(client, use, key, flow)
@@ -345,8 +354,13 @@ class Dispatcher:
             else:
                 for i, out in enumerate(plan.outs):
                     layouts[ins[1 + i]] = out
+            if many and use.sizes:
+                for i, size in enumerate(use.sizes):
+                    policy.count(self.tables, client, ins[1 + i], size, plan.outs[i])
             for i in use.dies:
-                layouts.pop(ins[i], None)
+                gone = layouts.pop(ins[i], None)
+                if many and type(gone) is Layout:
+                    policy.uncount(self.tables, client, ins[i], gone)
             if use.loads and ins[-3] == -1:
                 queue.pop()
                 flow.mail.append(spread.upload(client, ins[1], use.kind.outs[0], plan.out))
@@ -362,8 +376,9 @@ class Dispatcher:
             same = spread.alias(ins, use.at)
             if same != tuple(range(len(use.at))):
                 plan = client.plans.get((*key, same)) or self._plan(client, use, key, flow, same)
-        for id, out in zip(ins[1:], plan.outs):
+        for id, out, size in zip(ins[1:], plan.outs, use.sizes):
             client.layouts[id] = out
+            policy.count(self.tables, client, id, size, out)
         if use.loads and ins[-3] == -1:
             flow.mail.append(spread.upload(client, ins[1], use.kind.outs[0], plan.out))
             return True
@@ -381,9 +396,11 @@ class Dispatcher:
         if isinstance(use, TraceUse):
             plan = Plan(None, ()) if spread.signalled(client, use) else choose_trace(use, layouts)
         else:
-            where = None
+            where, living = None, [w.index for w in self.tables.living()]
             if use.kind.signal:
-                where = spread.target(client, use.kind.signal, [w.index for w in self.tables.living()], flow)
+                where = spread.target(client, use.kind.signal, living, flow)
+            elif not use.kind.tensors and (self.auto_shard or "" in client.signals) and len(living) > 1:
+                where = policy.auto(use.kind.outs[0], living)
             plan = choose(use.kind, layouts, where, same)
             if plan.solo is None:
                 plan = spread.bind(client, use, plan, flow)
@@ -486,8 +503,7 @@ class Dispatcher:
                     yield Mail(worker.peer, Ask(ticket, "stats"))
                 yield from self._settled(ticket, question)
             case "placement":
-                layout = client.layouts.get(ask.argument)
-                yield Mail(client.name, Answer(ask.ticket, repr(layout) if isinstance(layout, Layout) else None))
+                yield Mail(client.name, Answer(ask.ticket, spread.placement(client, ask.argument)))
             case _:
                 yield Mail(client.name, Failed(ask.ticket, "GTError", f"nothing is known about {ask.about!r}"))
 

@@ -115,3 +115,14 @@ def spec_of(wire: tuple, layout: Layout) -> Spec | None:
     spec = spec_in(wire)
     axes = [p.axis for p in layout.placements if isinstance(p, Shard)]
     return spec if isinstance(spec, Spec) and all(a < spec.ndim for a in axes) else None
+
+
+def placement(client: Client, argument: Any) -> dict[str, Any] | None:
+    """How a tensor lies, as users see it: in words, and the piece of each worker. `argument` is its id and spec."""
+    id, *wire = argument if isinstance(argument, list) and argument else [0]
+    layout = client.layouts.get(id)
+    spec = spec_of(tuple(wire), layout) if isinstance(layout, Layout) and wire else None
+    if not isinstance(layout, Layout) or spec is None:
+        return None
+    pieces = [[w, *box] for w, box in zip(layout.workers, layout.boxes(spec.shape))]
+    return {"layout": repr(layout), "pieces": pieces}

@@ -25,7 +25,7 @@ class Lost:
 class TraceUse:
     """A client's trace: where in a call its inputs stand, and which of them end with it."""
 
-    __slots__ = ("definition", "outs", "at", "length", "loads", "dies", "kinds")
+    __slots__ = ("definition", "outs", "at", "length", "loads", "dies", "kinds", "sizes")
 
     def __init__(self, definition: TraceDef, known: dict[int, Use | TraceUse]) -> None:
         if (wrong := _fault(definition, known)) is not None:
@@ -68,12 +68,17 @@ def _fault(trace: TraceDef, known: dict[int, Use | TraceUse]) -> str | None:
     if not all(0 <= i < trace.inputs for i in trace.dies) or len(set(trace.dies)) != len(trace.dies):
         return f"ends of inputs {trace.dies}"
     return None
+        made: dict[Any, int] = {}
+        for ins in definition.body:
+            if ins[0] != FREE:
+                made.update(zip(ins[1:], known[int(ins[0])].sizes))
+        self.sizes: tuple[int, ...] = tuple(made.get(out, 0) for out in definition.outs)
 
 
 class Use:
     """A client's kind: its number, its meaning, and where in an instruction the tensors stand."""
 
-    __slots__ = ("definition", "kind", "outs", "at", "length", "loads", "dies")
+    __slots__ = ("definition", "kind", "outs", "at", "length", "loads", "dies", "sizes")
 
     def __init__(self, definition: KindDef, kind: Kind) -> None:
         self.definition, self.kind = definition, kind
@@ -82,6 +87,7 @@ class Use:
         self.loads = kind.row.kernel is None  # its bytes come from the client
         self.at = tuple(1 + self.outs + i for i in kind.tensors)
         self.length = 1 + self.outs + len(kind.ins)
+        self.sizes = tuple(s.nbytes for s in kind.outs)
 
 
 @dataclass(slots=True)
@@ -102,6 +108,7 @@ class Client:
     signals: dict[str, Any] = field(default_factory=dict)
     targets: dict[str, Any] = field(default_factory=dict)  # what its signals mean with the workers there are
     noted: set[str] = field(default_factory=set)  # signals whose missing workers it was told of
+    sizes: dict[int, int] = field(default_factory=dict)  # bytes of a tensor on each of its workers, where there are several
     locals: dict[tuple, int] = field(default_factory=dict)  # kinds of the dispatcher's own making, numbered below zero
     last_local: int = 0
     instructions: int = 0
@@ -150,6 +157,11 @@ class Tables:
     questions: dict[int, Question] = field(default_factory=dict)
     expected: int = 0  # workers that were started with this dispatcher: nothing is placed before they are there
     dropped: int = 0  # messages that could not be read or did not belong
+
+    @property
+    def many(self) -> bool:
+        """Whether it is worth counting what lies where."""
+        return len(self.by_peer) > 1
 
     def living(self) -> list[Worker]:
         return [w for w in self.workers if w.alive]

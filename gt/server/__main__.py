@@ -62,6 +62,11 @@ def watcher() -> Watch | None:
     return all_see if logs else None
 
 
+def truth(name: str) -> bool:
+    """Whether a variable of the environment is set to something other than 0."""
+    return os.environ.get(name, "0") not in ("", "0")
+
+
 def say(line: str) -> None:
     print(f"gt-server: {line}", file=sys.stderr, flush=True)
 
@@ -73,7 +78,7 @@ def serve(args: argparse.Namespace) -> int:
     else:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        server = Server(addresses(args), Dispatcher(args.key, watcher(), tell), args.key)
+        server = Server(addresses(args), Dispatcher(args.key, watcher(), tell, truth("GT_AUTO_SHARD")), args.key)
     except OSError as taken:
         raise SystemExit(f"gt-server: cannot listen on port {args.port}: {taken}") from None
     if tell:

@@ -141,7 +141,7 @@ class _Collective:
             except Exception as failed:  # the network's errors are this collective's result
                 self.failed = failed
                 return True
-        return self.work is True or self.work.is_completed()
+        return self.work is True or self.work.done()
 
     def _alive(self) -> bool:
         return set(self.members) <= self.talk.mates.keys()
@@ -158,12 +158,13 @@ class _Collective:
         self.group = group
         tensors = [self._tensor(a, s) for a, s in zip(self.operands, self.specs)]
         self.operands = []
-        self.work, self.finish = getattr(self, f"_{self.kind.row.name}")(group.made, *tensors)
+        work, self.finish = getattr(self, f"_{self.kind.row.name}")(group.made, *tensors)
         if group.nccl:
-            self.work.wait()  # orders this device's stream behind the collective; the host goes on
+            work.wait()  # orders this device's stream behind the collective; the host goes on
             self.work = True
-        else:
-            self.work.get_future().add_done_callback(lambda _: self.talk.bell())
+        else:  # the future is done before the work says so, and its callback comes in between
+            self.work = work.get_future()
+            self.work.add_done_callback(lambda _: self.talk.bell())
 
     def result(self) -> list[Any]:
         if not self._alive():
