@@ -35,6 +35,11 @@ class TraceUse:
         self.length = 1 + self.outs + definition.inputs + len(definition.holes)
         self.dies = tuple(1 + self.outs + i for i in definition.dies)
         self.kinds = sorted({int(ins[0]) for ins in definition.body if ins[0] != FREE})
+        made: dict[Any, int] = {}
+        for ins in definition.body:
+            if ins[0] != FREE:
+                made.update(zip(ins[1:], known[int(ins[0])].sizes))
+        self.sizes: tuple[int, ...] = tuple(made.get(out, 0) for out in definition.outs)
 
 
 def _fault(trace: TraceDef, known: dict[int, Use | TraceUse]) -> str | None:
@@ -68,11 +73,6 @@ def _fault(trace: TraceDef, known: dict[int, Use | TraceUse]) -> str | None:
     if not all(0 <= i < trace.inputs for i in trace.dies) or len(set(trace.dies)) != len(trace.dies):
         return f"ends of inputs {trace.dies}"
     return None
-        made: dict[Any, int] = {}
-        for ins in definition.body:
-            if ins[0] != FREE:
-                made.update(zip(ins[1:], known[int(ins[0])].sizes))
-        self.sizes: tuple[int, ...] = tuple(made.get(out, 0) for out in definition.outs)
 
 
 class Use:
