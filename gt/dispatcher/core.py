@@ -339,7 +339,7 @@ class Dispatcher:
                         self._lost(client, use, ins, key)
                         continue
                 if plan.solo is None:
-                    if self._spread(client, use, ins, key, plan, flow):
+                    if self._spread(client, use, code, position, key, plan, flow):
                         return position + 1
                     continue
             except (KeyError, IndexError):
@@ -367,11 +367,14 @@ class Dispatcher:
                 return position + 1
         return None
 
-    def _spread(self, client: Client, use: Any, ins: tuple, key: tuple, plan: Any, flow: _Flow) -> bool:
+    def _spread(self, client: Client, use: Any, code: list, position: int, key: tuple, plan: Any, flow: _Flow) -> bool:
         """An instruction for several workers. Whether an upload must arrive before the next."""
+        ins = code[position]
         if isinstance(use, TraceUse):
             self._rewrite(client, expand(client, use, ins), flow)
             return False
+        if plan.relaid and spread.bucket(client, code, position, use, plan, flow):
+            return self._rewrite(client, [ins], flow) is not None
         if len(use.at) > 1:
             same = spread.alias(ins, use.at)
             if same != tuple(range(len(use.at))):

@@ -8,9 +8,9 @@ from gt.dispatcher import targets
 from gt.dispatcher.plan import Plan, Target, whole
 from gt.dispatcher.program import Bound
 from gt.dispatcher.tables import Client, TraceUse, Use
-from gt.ops import Kind
+from gt.ops import TABLE, Kind, infer
 from gt.ops.table import spec_in, spec_out
-from gt.spec import Box, Layout, Shard, Spec
+from gt.spec import REPLICATE, Box, Layout, Partial, Shard, Spec
 from gt.transport.messages import Fetch, Mail, Note, Upload, kind_out
 
 
@@ -57,6 +57,55 @@ def signalled(client: Client, use: TraceUse) -> bool:
     """Whether a trace holds ops of a signal that says where."""
     kinds = (client.uses.get(n) for n in use.kinds)
     return any(isinstance(u, Use) and u.kind.signal in client.signals for u in kinds)
+
+
+AHEAD = 512  # instructions that are looked at for more to reduce together
+BUCKET = 32 << 20  # bytes that are reduced together
+
+
+def bucket(client: Client, code: list, position: int, use: Use, plan: Bound, flow: Any) -> bool:
+    """An op wants terms added up, as an optimizer does with a gradient. Where the ops behind it are of the same row and want
+    the same, all are reduced at once. Whether that was so; the layouts say what changed."""
+    ins = code[position]
+    for slot, to in plan.relaid:
+        layout = client.layouts[ins[slot]]
+        dims = [d for d, p in enumerate(layout.placements) if isinstance(p, Partial)] if isinstance(layout, Layout) else []
+        if len(dims) != 1 or to is not layout.but(dims[0], REPLICATE):
+            continue
+        found = {ins[slot]: _operand(use, slot)}
+        total = _operand(use, slot).nbytes
+        for later in code[position + 1 : position + AHEAD]:
+            other = client.uses.get(later[0])
+            if not isinstance(other, Use) or other.kind.row is not use.kind.row or len(later) != len(ins):
+                continue
+            spec = _operand(other, slot)
+            if client.layouts.get(later[slot]) is layout and spec.dtype is _operand(use, slot).dtype and total < BUCKET:
+                total += 0 if later[slot] in found else spec.nbytes
+                found[later[slot]] = spec
+        if len(found) > 1:
+            _reduce(client, found, layout, dims[0], ins[1], flow)
+            return True
+    return False
+
+
+def _operand(use: Use, slot: int) -> Spec:
+    return use.kind.ins[slot - 1 - use.outs]  # type: ignore[return-value]
+
+
+def _reduce(client: Client, tensors: dict[int, Spec], layout: Layout, dim: int, tag: int, flow: Any) -> None:
+    """Add up the terms of several tensors where they lie, as one message."""
+    reduce = layout.placements[dim].reduce  # type: ignore[union-attr]
+    boxes = [layout.boxes(spec.shape) for spec in tensors.values()]
+    row = TABLE["all_reduce"]
+    for line in layout.mesh.lines(dim):
+        group = tuple(layout.workers[at] for at in line)
+        for worker, at in zip(group, line):
+            specs = tuple(Spec(b[at][1], spec.dtype) for b, spec in zip(boxes, tensors.values()))
+            kind = infer(row, (*specs, int), (group, reduce))
+            _define(client, worker, kind, client.told.setdefault(worker, set()), flow)
+            flow.queue(worker).append((client.locals[kind.key], *tensors, *tensors, tag))
+    for id in tensors:
+        client.layouts[id] = layout.but(dim, REPLICATE)
 
 
 def alias(ins: tuple, at: tuple[int, ...]) -> tuple[int, ...]:

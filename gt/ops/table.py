@@ -41,7 +41,8 @@ class Row:
     "inputs" (or the "rest" of them, after the first), "outputs", both or (default) only Specs. Gradients use what users
     know of tensors; `t.op("name", *operands, **statics)` applies any row, and `c.pick(a, b)` is `a` where `c` holds.
     `shard(kind)` lists placements that need no communication, for one mesh dimension; all axes a rule cuts are of one size.
-    A piece has the whole's statics, save `shape`, `start` and what `cut(kind, rule, first, size)` says. `lower(*tensors, **statics)` says the
+    A piece has the whole's statics, save `shape`, `start` and what `cut(kind, rule, first, size)` says, which may
+    be of another `row`. `lower(*tensors, **statics)` says the
     same in other rows; where a row has no `grad` (those named `<op>_grad`), that is also how it is differentiated.
     `tries` are sample inputs: a list of (operands, statics), an operand being a Spec, Values, a number or a number's type.
     """
@@ -124,6 +125,10 @@ class Kind:
             if isinstance(s, Spec) and isinstance(p, Shard) else s
             for s, p in zip(self.ins, rule[0])
         )  # fmt: skip
+        if "row" in changed:  # a piece of it is a use of another op
+            other = TABLE[changed.pop("row")]
+            settings = {**self.settings, **changed}
+            return infer(other, ins, tuple(settings[n] for n in other.statics), self.signal)
         return self.like(ins, **changed)
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gt.client.autograd import Tensor, backward
+from gt.client.autograd import Tensor, backward, beside
 from gt.client.functions import method
 from gt.errors import GTError
 from gt.ops.table import spec_out
@@ -131,7 +131,8 @@ def backward_(self: Tensor, gradient: Tensor | None = None, retain_graph: bool =
             raise RuntimeError(f"backward() of a tensor of {self.data.spec.shape} wants a gradient of that shape")
         from gt.client.functions.creation import full
 
-        gradient = full(self.data.spec.shape, 1.0, dtype=self.data.spec.dtype)
+        with beside(self):  # made where the gradients are computed, not sent there
+            gradient = full(self.data.spec.shape, 1.0, dtype=self.data.spec.dtype)
     elif gradient.data.spec.shape != self.data.spec.shape:
         raise ValueError(f"the gradient of a tensor of {self.data.spec.shape} has its shape, not {gradient.data.spec.shape}")
     backward([self], [gradient], retain_graph or create_graph, create_graph)
