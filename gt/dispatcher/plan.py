@@ -41,6 +41,8 @@ def choose(kind: Kind, layouts: tuple[Layout, ...], target: Target | None = None
     if first.solo is not None and all(x is first for x in layouts) and (target is None or target.mesh.workers == first.workers):
         return Plan(first.solo, (first,) * len(kind.outs))
     goal = target.layout(kind.outs[0].shape) if target else None
+    if kind.row.updates and first.solo is None:
+        goal = first
     if not kind.tensors:
         goal = goal or first
         if goal.solo is not None:

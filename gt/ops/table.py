@@ -61,6 +61,7 @@ class Row:
     view: bool = False  # the result may share memory with an input
     random: bool = False
     places: bool = False  # its result lies as its signal says, whatever that moves; others only lean that way
+    updates: bool = False  # its results take the place of its first input, and lie as that does
     talks: bool = False  # workers exchange bytes in it; only the dispatcher writes such instructions
     extra: int = 0  # this many last outputs are there for the gradient: one that nobody used has None for its own, not zeros
     autocast: str = ""  # under autocast its floats become "low" (the dtype asked for) or "high" (float32)

@@ -129,10 +129,10 @@ def backward_(self: Tensor, gradient: Tensor | None = None, retain_graph: bool =
     if gradient is None:
         if self.data.spec.numel != 1:
             raise RuntimeError(f"backward() of a tensor of {self.data.spec.shape} wants a gradient of that shape")
-        from gt.client.functions.creation import full
+        from gt.client.functions.creation import full_like
 
         with beside(self):  # made where the gradients are computed, not sent there
-            gradient = full(self.data.spec.shape, 1.0, dtype=self.data.spec.dtype)
+            gradient = full_like(self, 1.0)
     elif gradient.data.spec.shape != self.data.spec.shape:
         raise ValueError(f"the gradient of a tensor of {self.data.spec.shape} has its shape, not {gradient.data.spec.shape}")
     backward([self], [gradient], retain_graph or create_graph, create_graph)
