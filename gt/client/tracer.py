@@ -30,7 +30,8 @@ class Tracer:
 
     def __init__(self, number: Callable[[], int], kinds: dict[int, Kind]) -> None:
         self.number, self.kinds = number, kinds
-        self.ops: list[Instruction] = []  # taken, not yet decided on
+        self.held_raw: list[Instruction] = []  # the beginning of what may be a trace, as it came
+        self.ops: list[Instruction] = []  # those being looked at
         self.free_ids: list[int] = []  # frees among them, and how many of `ops` come before each
         self.free_after: list[int] = []
         self.frees_done = 0  # how many of those have been decided on
@@ -46,14 +47,13 @@ class Tracer:
         self.found = self.hits = self.saved = 0
         self.probed = 0  # length of the stretch when it was last searched for a period
         self.likely: dict[int, Trace] = {}  # the trace last called, by its first token
-        self.held_raw: list[Instruction] = []  # the beginning of a likely trace, as it came
 
     def fold(self, batch: list[Instruction], final: bool, mark: bool) -> list[Instruction]:
         """Instructions to send for these. `final`: nothing may be held back; `mark`: their end is a boundary."""
         out: list[Instruction] = []
         if self.held_raw:
             batch, self.held_raw = self.held_raw + batch, []
-        if self.fresh and self.likely and not self.ops:
+        if self.fresh and self.likely:
             batch = self._quick(batch, final, out)
             if not batch:
                 return out
@@ -69,7 +69,17 @@ class Tracer:
                 marks.append(len(ops))
         if mark:
             marks.append(len(ops))
-        self._shift(self._advance(out, final), out)
+        taken = self._advance(out, final)
+        if taken == len(ops):
+            rest = freed[self.frees_done :]
+            out.extend((FREE, id) for id in rest)
+            self.stretch_freed.update(rest)
+        else:  # a trace may be under way: hold the rest as it came
+            places = [k for k, ins in enumerate(batch) if ins[0] > 0] if taken else [0]
+            self.held_raw = batch[places[taken] :]
+        for pending in (ops, after, freed, marks):
+            pending.clear()
+        self.frees_done = 0
         return out
 
     def _quick(self, batch: list[Instruction], final: bool, out: list[Instruction]) -> list[Instruction]:
@@ -145,21 +155,6 @@ class Tracer:
             elif len(self.stretch) - self.probed >= UNROLL:
                 self._find_period()
         return at
-
-    def _shift(self, taken: int, out: list[Instruction]) -> None:
-        """Drop what was decided on. Frees behind the last op go out too, unless they belong to what is held."""
-        done = self.frees_done
-        if taken == len(self.ops):
-            rest = self.free_ids[done:]
-            out.extend((FREE, id) for id in rest)
-            self.stretch_freed.update(rest)
-            for pending in (self.ops, self.free_after, self.free_ids, self.marks):
-                pending.clear()
-        else:
-            del self.ops[:taken], self.free_ids[:done]
-            self.free_after = [k - taken for k in self.free_after[done:]]
-            self.marks = [m - taken for m in self.marks if m > taken]
-        self.frees_done = 0
 
     def _send(self, start: int, end: int, out: list[Instruction], through: bool) -> None:
         """Ops as they are, with the frees between them; with `through`, also those right behind the last."""
@@ -287,7 +282,7 @@ class Tracer:
 
     def held(self) -> int:
         """How many instructions are held back."""
-        return len(self.ops) + len(self.held_raw)
+        return len(self.held_raw)
 
     def reset(self) -> None:
         """Forget all traces, as their kinds are forgotten."""

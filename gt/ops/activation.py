@@ -138,7 +138,7 @@ op("elu", shape=floats("elu"), tries=(((X, 1.0), {}), ((X, 0.5), {})),
 op("elu_grad", shape=paired, tries=(((X, X, 0.5), {}),),
    kernel=lambda xp, g, a, alpha: xp.where(a > 0, g, g * alpha * xp.exp(xp.clip(a, None, 0.0))),
    lower=lambda g, a, alpha: (a > 0).pick(g, g * alpha * a.minimum(0.0).exp()))  # fmt: skip
-op("softplus", shape=floats("softplus"), tries=(((X, 1.0, 20.0), {}), ((X, 2.0, 1.5), {})),
+op("softplus", autocast="high", shape=floats("softplus"), tries=(((X, 1.0, 20.0), {}), ((X, 2.0, 1.5), {})),
    kernel=_softplus,
    grad=(lambda g, a, b, c: g.softplus_grad(a, b, c), None, None))  # fmt: skip
 op("softplus_grad", shape=paired, tries=(((X, X, 2.0, 1.5), {}),),

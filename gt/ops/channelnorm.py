@@ -151,7 +151,7 @@ def _by_batch_grad(kind: Kind) -> list[Rule]:
 
 PAIRS, DEVIATIONS = Spec((3, 2), float32), Values(Spec((3, 2), float32), 0.5, 2.0)
 
-op("group_norm", shape=_group_shape, shard=_by_batch, extra=2, keep="inputs extra",
+op("group_norm", autocast="high", shape=_group_shape, shard=_by_batch, extra=2, keep="inputs extra",
    grad=lambda gs, ys, ins, groups: _pull("group_norm_grad", gs, ys, ins, groups=groups),
    tries=(((IMAGES, 1e-5, C, C), {"groups": 2}), ((IMAGES, 1e-5), {"groups": 4})),
    kernel=_group_norm, lower=_lower_group_norm)  # fmt: skip

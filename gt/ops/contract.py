@@ -60,7 +60,7 @@ def _matmul_rules(kind: Kind) -> list[Rule]:
 
 X, W, B = Spec((4, 3), float32), Spec((5, 3), float32), Spec((5,), float32)
 
-op("matmul", shape=_matmul, shard=_matmul_rules, grad=(_left_grad, _right_grad),
+op("matmul", autocast="low", shape=_matmul, shard=_matmul_rules, grad=(_left_grad, _right_grad),
    tries=(((X, Spec((3, 2), float32)), {}), ((Spec((2, 4, 3), float32), Spec((3, 2), float32)), {}),
           ((Spec((3,), float32), Spec((3,), float32)), {}), ((X, Spec((3,), float32)), {})),
    kernel=lambda xp, a, b: xp.matmul(a, b))  # fmt: skip
@@ -99,7 +99,7 @@ def _rows(xp, a):
     return xp.reshape(a, (Spec(tuple(a.shape[:-1])).numel, a.shape[-1]))
 
 
-op("linear", shape=_linear, shard=_linear_rules, 
+op("linear", autocast="low", shape=_linear, shard=_linear_rules, 
    grad=(lambda g, b: g @ b, lambda g, a: g.op("linear_weight_grad", a), _bias_grad),
    tries=(((X, W, B), {}), ((X, W), {}), ((Spec((2, 4, 3), float32), W, B), {}), ((Spec((3,), float32), W, B), {})),
    lower=lambda x, w, *b: x @ w.mT + b[0] if b else x @ w.mT,
@@ -131,7 +131,7 @@ def _addmm_rules(kind: Kind) -> list[Rule]:
     return found
 
 
-op("addmm", shape=_add_product, shard=_addmm_rules,
+op("addmm", autocast="low", shape=_add_product, shard=_addmm_rules,
    tries=(((Spec((2,), float32), X, Spec((3, 2), float32), 0.5, 2.0), {}),
           ((Spec((2, 4, 2), float32), Spec((2, 4, 3), float32), Spec((2, 3, 2), float32), 1.0, 1.0), {})),
    kernel=lambda xp, c, a, b, beta, alpha: (beta * c if beta else 0) + alpha * xp.matmul(a, b),
@@ -185,7 +185,7 @@ def _einsum_pull(gs, ys, ins, equation):
     return found
 
 
-op("einsum", shape=_einsum, shard=_einsum_rules, keep="inputs", grad=_einsum_pull,
+op("einsum", autocast="low", shape=_einsum, shard=_einsum_rules, keep="inputs", grad=_einsum_pull,
    tries=(((X, W), {"equation": "ik,jk->ji"}), ((X, Spec((4,), float32)), {"equation": "ab,a->b"}),
           ((X,), {"equation": "ab->b"}), ((Spec((2, 4, 3), float32), Spec((2, 3, 5), float32)), {"equation": "bik,bkj->bij"})),
    kernel=lambda xp, *operands, equation: xp.einsum(equation, *operands))  # fmt: skip

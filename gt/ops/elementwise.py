@@ -137,7 +137,7 @@ op("mul", shape=pointwise, shard=bilinear, tries=(TWO, TIMES, INTS),
 op("div", shape=pointwise_float, shard=by_axis, tries=(APART, TIMES, WHOLE),
    kernel=lambda xp, a, b: xp.true_divide(a, b),
    grad=(lambda g, b: g / b, lambda g, y, b: -g * y / b))  # fmt: skip
-op("pow", shape=no_bools("raise to powers"), shard=by_axis,
+op("pow", autocast="high", shape=no_bools("raise to powers"), shard=by_axis,
    tries=(((ABOVE, float), {}), ((X, 3), {}), ((ABOVE, Values(ROW, 0.0, 2.0)), {}), ((2.5, X), {}),
           ((Spec((3,), int64), Values(Spec((2, 1), int64), 0, 4)), {})),
    kernel=lambda xp, a, b: xp.power(a, b),

@@ -52,7 +52,7 @@ def _softmax_terms(kind: Kind) -> list[Rule]:
     return [*along(kind), ((Partial(), REPLICATE), (Partial(),))]
 
 
-op("softmax", shape=_along("softmax"), shard=along, tries=(((X,), {"axis": 1}), ((IMAGE,), {"axis": 1})),
+op("softmax", autocast="high", shape=_along("softmax"), shard=along, tries=(((X,), {"axis": 1}), ((IMAGE,), {"axis": 1})),
    kernel=_softmax,
    lower=lambda a, *, axis: (lambda e: e / e.sum(axis=axis, keepdims=True))(
        (a - a.detach().amax(axis=axis, keepdims=True)).exp()),
@@ -60,7 +60,8 @@ op("softmax", shape=_along("softmax"), shard=along, tries=(((X,), {"axis": 1}), 
 op("softmax_grad", shape=_along("softmax"), shard=_softmax_terms, tries=(((X, X), {"axis": 1}),),
    kernel=lambda xp, g, y, *, axis: y * (g - _total(xp, g * y, axis)),
    lower=lambda g, y, *, axis: y * (g - (g * y).sum(axis=axis, keepdims=True)))  # fmt: skip
-op("log_softmax", shape=_along("log_softmax"), shard=along, tries=(((X,), {"axis": 1}), ((IMAGE,), {"axis": 0})),
+op("log_softmax", autocast="high", shape=_along("log_softmax"), shard=along,
+   tries=(((X,), {"axis": 1}), ((IMAGE,), {"axis": 0})),
    kernel=log_softmax,
    lower=lambda a, *, axis: a - a.logsumexp(axis=axis, keepdims=True),
    grad=(lambda g, y, axis: g.op("log_softmax_grad", y, axis=axis),))  # fmt: skip
@@ -189,7 +190,8 @@ def _grads(g: Spec, a: Spec, *rest: Spec, ndim: int, bias: bool = False, saved: 
 ROWS, FEATURES = Spec((4, 1), float32), Spec((3,), float32)
 SAVED = Values(ROWS, 0.5, 2.0)
 
-op("layer_norm", shape=_last("layer_norm", 2), shard=_outer, extra=2, keep="inputs extra", grad=_layer_norm_pull,
+op("layer_norm", autocast="high", shape=_last("layer_norm", 2), shard=_outer, extra=2, keep="inputs extra",
+   grad=_layer_norm_pull,
    tries=(((X, 1e-5, FEATURES, FEATURES), {"ndim": 1}), ((X, 1e-5, FEATURES), {"ndim": 1}),
           ((IMAGE, 1e-5), {"ndim": 2})),
    kernel=_layer_norm, lower=_lower_layer_norm)  # fmt: skip
@@ -240,7 +242,7 @@ def _rms_norm_pull(gs, ys, ins, ndim):
     return [found[0], None, found[1]] if weight else [found, None]
 
 
-op("rms_norm", shape=_last("rms_norm", 1), shard=_outer, extra=1, keep="inputs extra", grad=_rms_norm_pull,
+op("rms_norm", autocast="high", shape=_last("rms_norm", 1), shard=_outer, extra=1, keep="inputs extra", grad=_rms_norm_pull,
    tries=(((X, 1e-5, FEATURES), {"ndim": 1}), ((IMAGE, 1e-5), {"ndim": 2})),
    kernel=_rms_norm, lower=_lower_rms_norm)  # fmt: skip
 op("rms_norm_grad", shape=partial(_grads, saved=1), shard=_outer_grad,

@@ -147,10 +147,10 @@ op("max_at", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=PICK,
 op("min_at", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=PICK, kernel=_extreme(False))
 op("median", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=(*PICK, ((X,), {"axis": 0, "keepdims": False})),
    kernel=_median)  # fmt: skip
-op("cumsum", shape=_running, shard=_terms, tries=(((X,), {"axis": 1}), ((Spec((3, 2), int64),), {"axis": 0})),
+op("cumsum", autocast="high", shape=_running, shard=_terms, tries=(((X,), {"axis": 1}), ((Spec((3, 2), int64),), {"axis": 0})),
    kernel=_cumulate("cumsum"),
    grad=(lambda g, axis: _from_here(g, axis),))  # fmt: skip
-op("cumprod", shape=_running, shard=along, tries=(((X,), {"axis": 1}), ((Spec((3, 2), int64),), {"axis": 0})),
+op("cumprod", autocast="high", shape=_running, shard=along, tries=(((X,), {"axis": 1}), ((Spec((3, 2), int64),), {"axis": 0})),
    kernel=_cumulate("cumprod"), grad=(_cumprod_grad,))  # fmt: skip
 
 

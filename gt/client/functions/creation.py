@@ -314,3 +314,9 @@ _draw_into("exponential_", lambda x, lambd=1.0: -(1.0 - rand(x.shape, dtype=x.dt
 _T: Any = Tensor
 _T.bernoulli = bernoulli
 _T.multinomial = multinomial
+
+
+def loaded(data: np.ndarray, shape: tuple[int, ...], dtype: DType) -> Tensor:
+    """A tensor of these bytes, as they stand."""
+    scope = here()
+    return Tensor(scope.session.load(np.ascontiguousarray(data), Spec(shape, dtype), scope))
