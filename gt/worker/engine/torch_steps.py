@@ -62,6 +62,7 @@ def _run_fused_grad(
             g, q, k, v, y, lse, None, None, q.shape[-2], k.shape[-2], 0.0, causal, none, none, scale=scale
         )
     lse = torch.nn.functional.pad(lse, (0, -lse.shape[-1] % 32), value=float("inf"))  # the kernel reads 32 at a time
+    y = y.transpose(1, 2).contiguous().transpose(1, 2)  # and takes its output to lie as it made it, heads inside rows
     wanted = [True, True, True, False]
     return aten._scaled_dot_product_efficient_attention_backward(
         g, q, k, v, None, y, lse, none, none, 0.0, wanted, causal, scale=scale
