@@ -35,9 +35,8 @@ def __deepcopy__(self: Tensor, memo: dict) -> Tensor:
     """A variable of its own. Values never change, so the copy shares this one's."""
     if self.node is not None:
         raise RuntimeError("only leaves can be copied deeply: detach() this tensor first")
-    made = object.__new__(type(self))
-    Tensor.__init__(made, self.data, self.requires_grad)
+    made = self.__copy__()
     memo[id(self)] = made
-    if self.grad is not None:
-        made.grad = Tensor(self.grad.data)
+    made.hooks = None
+    made.grad = None if self.grad is None else Tensor(self.grad.data)
     return made
