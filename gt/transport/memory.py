@@ -42,6 +42,7 @@ class MemoryLink:
         self.hub, self.name, self.dispatcher, self.workers, self.shares = hub, name, dispatcher, workers, shares
         self.segments: dict[int, np.ndarray] = {}
         self.placed = 0
+        self.placed = 0
         self.session: Any = None
 
     def send(self, message: Any) -> None:
