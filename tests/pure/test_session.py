@@ -287,11 +287,11 @@ def test_a_question_nobody_answers_says_so(wire: Wire) -> None:
 
 
 def test_the_line_of_an_op_costs_no_memory_that_grows(wire: Wire) -> None:
-    size = len(wire.session.origins)
+    size = len(wire.session.asked_code)
     x = gt.ones(2)
     for _ in range(1000):
         x = x + 1
-    assert len(wire.session.origins) == size
+    assert len(wire.session.asked_code) == size
 
 
 def test_when_a_worker_is_lost_reads_under_way_are_asked_again_and_late_pieces_do_not_count(wire: Wire) -> None:
