@@ -92,6 +92,6 @@ def print_worker_stats() -> None:
     """What each worker is and did, as a table."""
     from rich.console import Console
 
-    from gt.watch.stats import table
+    from gt.watch.stats import report
 
-    Console().print(table(get_worker_stats()))
+    Console().print(report(get_worker_stats()))
