@@ -17,14 +17,14 @@ class Scope:
     its own, and no use in it that wants a cast first, so that only ops met there for the first time ask. `origin` is the
     user's line that all ops stand for, where one line asks for many (a backward pass, an optimizer's step)."""
 
-    __slots__ = ("session", "signal", "backward", "grad", "origin", "cast", "kinds")
+    __slots__ = ("session", "signal", "backward", "grad", "origin", "cast", "kinds", "thread")
 
     def __init__(
         self, session: Session, signal: str = "", backward: str = "", grad: bool = True, origin: Any = None,
         cast: DType | None = None,
     ) -> None:  # fmt: skip
         self.session, self.signal, self.backward, self.grad = session, signal, backward, grad
-        self.origin, self.cast = origin, cast
+        self.origin, self.cast, self.thread = origin, cast, threading.get_ident()
         self.kinds = session.kinds_under(signal, cast.name if cast is not None else "")
 
     def but(self, **changed: Any) -> Scope:
