@@ -118,17 +118,23 @@ def elementwise(op: str, x: np.ndarray, out: np.ndarray, dtype: str) -> None:
     on.collect(target, out)
 
 
-def rms_norm(x: np.ndarray, weight: np.ndarray, out: np.ndarray, eps: float, dtype: str) -> None:
+def rms_norm(
+    x: np.ndarray, weight: np.ndarray, out: np.ndarray, eps: float, dtype: str, rstd: np.ndarray | None = None
+) -> None:
+    """`rstd`, where it is given, becomes 1 / sqrt(mean(x^2) + eps) of each row, in the weight's dtype."""
     on = device()
     rows, columns = x.shape
     real = np.float64 if dtype == "float64" else np.float32
     source, scale, target = on.lend(x, False), on.lend(weight, False), on.lend(out, True)
     local = on.cl.LocalMemory(on.row_items * np.dtype(real).itemsize)
-    settings = (np.uint64(columns), real(eps), real(math.sqrt(eps)), local)
+    kept = None if rstd is None else on.lend(rstd, True)
+    settings = (np.uint64(columns), real(eps), real(math.sqrt(eps)), kept, local)
     with _lock:
         kernel = on.kernels["rms_norm", dtype]
         kernel(on.queue, (rows * on.row_items,), (on.row_items,), source, scale, target, *settings)
     on.collect(target, out)
+    if kept is not None and rstd is not None:
+        on.collect(kept, rstd)
 
 
 def get_opencl_info() -> dict[str, Any]:
