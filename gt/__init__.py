@@ -38,6 +38,7 @@ _FROM = {
         "set_default_backend",
         "get_backend_info",
         "list_backends",
+        "register_backend",
     ],
     "gt.nn.functional": [
         "adaptive_avg_pool1d",

@@ -7,6 +7,7 @@ import contextlib
 import os
 import secrets
 import threading
+from typing import Any
 
 from gt.client.scope import HERE
 from gt.client.session import Session
@@ -86,23 +87,37 @@ def _over(link: ZmqLink) -> Session:
 
 def _begin() -> Session:
     """A dispatcher and workers of our own, at an address nobody else has."""
+    from gt.backends import asked_for, known_name
+
+    backend = asked_for()
+    if backend is not None:
+        known_name(backend)  # a name that nobody knows is an error here, not in a worker
     name, key = secrets.token_hex(8), secrets.token_hex(16)
     children = Children()
     server = children.start("gt.server", "--auto", name, key=key)
     count = _default.workers
-    backend = os.environ.get("GT_BACKEND")
-    for rank in range(count):
-        children.auto_worker(name, key, backend, count, rank)
+    workers = [children.auto_worker(name, key, backend, count, rank) for rank in range(count)]
     address = ipc_address(name)
     try:
         if not await_listener(address, lambda: server.poll() is None, 30):
             raise ConnectionFailed("the dispatcher could not be started: run `python -m gt.server` to see why")
-        made = _over(ZmqLink(address, key, 30, _see()))
+        link = ZmqLink(address, key, 30, _see())
+        made = _over(link)
     except BaseException:
         children.close()
         raise
     _default.children = children
+    for process in workers:
+        threading.Thread(target=_attend, args=(process, made, link), daemon=True).start()
     return made
+
+
+def _attend(process: Any, session: Session, link: ZmqLink) -> None:
+    """A worker that refuses to start is the session's end: nobody would ever do its work."""
+    if process.wait() == 1 and not session.closed:
+        session.lose("a worker could not be started: what it said is on standard error")
+        with link.attached:
+            link.attached.notify_all()
 
 
 atexit.register(disconnect)

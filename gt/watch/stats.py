@@ -30,6 +30,15 @@ def ops_text(ops: dict[str, int]) -> str:
     return ", ".join(words) + (f", {rest} of {len(most) - SHOWN} more" if rest else "")
 
 
+def engine_text(stats: dict[str, Any]) -> str:
+    """The engine, and, where another does part of its work, how many ops each did."""
+    name, ways = stats["engine"], stats.get("kernels", {})
+    if stats.get("base"):
+        others = {"bridged": f"by {stats['base']}"}
+        name += "".join(f"\n{ways[w]} {others.get(w, w)}" for w in ("own", "decomposed", "bridged") if ways.get(w))
+    return name + "".join(f"\nnot {missing}: {why}" for missing, why in stats.get("fell_back", {}).items())
+
+
 def table(workers: dict[str, dict[str, Any]]) -> Table:
     made = Table(title="Workers")
     for name in ("#", "worker", "engine", "device"):
@@ -39,7 +48,7 @@ def table(workers: dict[str, dict[str, Any]]) -> Table:
     made.add_column("ops by name")
     for name, s in workers.items():
         made.add_row(
-            str(s["index"]), name, s["engine"], s["device"], str(s["instructions"]), str(s["tensors"]),
+            str(s["index"]), name, engine_text(s), s["device"], str(s["instructions"]), str(s["tensors"]),
             f"{amount(s['bytes'])} of {amount(s['bytes_total'])}", str(s.get("queue", 0)), f"{s.get('idle', 1.0):.0%}",
             str(s["failures"]), ops_text(s["ops"]),
         )  # fmt: skip

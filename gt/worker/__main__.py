@@ -7,15 +7,20 @@ import ctypes
 import os
 import signal
 import sys
+import warnings
 from typing import Any
 
 from gt.errors import ConnectionFailed
+
+BACKEND = "a name that `gt backends` lists, or module:Class (GT_BACKEND; pytorch where it is installed, else numpy)"
+FALLBACKS = "what to use, in this order, where the backend is not available, such as cpp,numpy (GT_FALLBACK_BACKENDS)"
 
 
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     p.add_argument("--host", default="localhost", help="where the dispatcher is (localhost)")
     p.add_argument("-p", "--port", type=int, default=9000, help="its port (9000)")
-    p.add_argument("--backend", default=os.environ.get("GT_BACKEND") or None, help="pytorch (default where installed) or numpy")
+    p.add_argument("--backend", default=os.environ.get("GT_BACKEND") or None, help=BACKEND)
+    p.add_argument("--fallback-backends", default=os.environ.get("GT_FALLBACK_BACKENDS", ""), metavar="NAMES", help=FALLBACKS)
     p.add_argument("--id", default="", help="this worker's name (host-pid)")
     p.add_argument("--key", default=os.environ.get("GT_KEY", ""), help="the dispatcher's key (GT_KEY)")
     p.add_argument("--timeout", type=float, default=10.0, help="seconds to wait for the dispatcher (10)")
@@ -56,7 +61,12 @@ def work(args: argparse.Namespace) -> int:
 
     address = ipc_address(args.auto) if args.auto else address_of(f"{args.host}:{args.port}")
     try:
-        engine = make(args.backend)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # said below, as everything is that a worker says
+            engine = make(args.backend, tuple(n.strip() for n in args.fallback_backends.split(",") if n.strip()))
+        for name, reason in engine.fell_back.items():
+            said = f"backend {name!r} is not available: {reason}; falling back to {engine.name!r}"
+            print(f"gt-worker: {said}", file=sys.stderr, flush=True)
         shell = Shell(address, engine, args.key, args.id, args.timeout, trace("gt-worker", "GT_DEBUG_WORKER"))
         if os.environ.get("GT_VERBOSE"):
             where = f"{engine.name} on {engine.device}"

@@ -18,6 +18,7 @@ on_device = False
 _OPS = {"silu": 0, "gelu_tanh": 1, "gelu_erf": 2, "exp": 3, "sigmoid": 4, "relu": 5}
 _PAIRS = {"add": 0, "sub": 1, "mul": 2, "div": 3, "relu_grad": 4, "sigmoid_grad": 5, "silu_grad": 6}
 _DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}
+unary, pairs = tuple(_OPS), tuple(_PAIRS)  # what `elementwise` and `binary` know
 _RECYCLED = 1 << 16  # smaller outputs come from NumPy, which keeps small blocks itself
 _LEVELS = ("x86-64", "x86-64-v3", "x86-64-v4")
 

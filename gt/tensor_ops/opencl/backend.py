@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 name = "opencl"
+unary, pairs = ("silu", "gelu_tanh", "gelu_erf"), ()  # what `elementwise` knows, and what it knows of two operands
 
 _SOURCE = Path(__file__).parent / "kernels.cl"
 _STORES = {"float32": "float", "float64": "double", "float16": "ushort", "bfloat16": "ushort"}
@@ -40,7 +41,7 @@ class _Device:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # compilers' remarks; what matters raises
                 program = self.cl.Program(self.context, _SOURCE.read_text()).build(options)
-            for op in ("silu", "gelu_tanh", "gelu_erf", "rms_norm"):
+            for op in (*unary, "rms_norm"):
                 found[op, dtype] = self.cl.Kernel(program, op)
         return found
 
