@@ -53,6 +53,7 @@ _FROM = {
         "cosine_similarity",
         "dropout",
         "embedding",
+        "gelu",
         "group_norm",
         "instance_norm",
         "layer_norm",
