@@ -11,6 +11,7 @@ from typing import Any
 
 from gt.client.scope import HERE
 from gt.client.session import Session
+from gt.config import Config, read
 from gt.errors import ConnectionFailed
 from gt.launch import Children
 from gt.transport.trace import See, trace
@@ -23,6 +24,7 @@ class _Default:
     session: Session | None = None
     children: Children | None = None
     workers = 1
+    config: Config | None = None  # what the sessions begun here know of signals
 
 
 _default = _Default()
@@ -44,6 +46,23 @@ def session() -> Session:
         if _default.session is None or _default.session.closed:
             _default.session = _begin()
         return _default.session
+
+
+class _ToCome:
+    """What stands for the default session before it is begun."""
+
+    @property
+    def config(self) -> Config:
+        if _default.config is None:
+            path = os.environ.get("GT_CONFIG")
+            _default.config = Config(read(path) if path else None)
+        return _default.config
+
+
+def current() -> Session | _ToCome:
+    """The default session if it is begun, without beginning it."""
+    with _lock:
+        return _default.session if _default.session is not None and not _default.session.closed else _ToCome()
 
 
 def connect(server: str, key: str | None = None, timeout: float = 5.0) -> Session:
@@ -81,7 +100,11 @@ def _see() -> See | None:
 def _over(link: ZmqLink) -> Session:
     made = Session(link, link.name, tracing=os.environ.get("GT_TRACE", "1") != "0")
     made.workers = link.welcome.workers
+    made.config = _ToCome().config
     link.start(made)
+    made.auto_shard = os.environ.get("GT_AUTO_SHARD", "0") not in ("", "0")
+    if made.config or made.auto_shard:
+        made.configure(made.config.wire())
     return made
 
 
@@ -94,30 +117,22 @@ def _begin() -> Session:
         known_name(backend)  # a name that nobody knows is an error here, not in a worker
     name, key = secrets.token_hex(8), secrets.token_hex(16)
     children = Children()
-    server = children.start("gt.server", "--auto", name, key=key)
+    server = children.start("gt.server", "--auto", name, "--expect", str(_default.workers), key=key)
     count = _default.workers
-    workers = [children.auto_worker(name, key, backend, count, rank) for rank in range(count)]
+    for rank in range(count):
+        children.auto_worker(name, key, backend, count, rank)
     address = ipc_address(name)
     try:
         if not await_listener(address, lambda: server.poll() is None, 30):
             raise ConnectionFailed("the dispatcher could not be started: run `python -m gt.server` to see why")
         link = ZmqLink(address, key, 30, _see())
         made = _over(link)
+        children.when_workers_end(link.give_up)
     except BaseException:
         children.close()
         raise
     _default.children = children
-    for process in workers:
-        threading.Thread(target=_attend, args=(process, made, link), daemon=True).start()
     return made
-
-
-def _attend(process: Any, session: Session, link: ZmqLink) -> None:
-    """A worker that refuses to start is the session's end: nobody would ever do its work."""
-    if process.wait() == 1 and not session.closed:
-        session.lose("a worker could not be started: what it said is on standard error")
-        with link.attached:
-            link.attached.notify_all()
 
 
 atexit.register(disconnect)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full, tensor
+from gt.client.functions.creation import full_like, tensor
 from gt.client.scope import enable_grad, no_grad
 from gt.client.session import here
 
@@ -62,14 +62,14 @@ class Optimizer:
     def zero_grad(self, set_to_none: bool = True) -> None:
         for group in self.param_groups:
             for p in group["params"]:
-                p.grad = None if set_to_none or p.grad is None else full(p.shape, 0.0, dtype=p.dtype)
+                p.grad = None if set_to_none or p.grad is None else full_like(p, 0.0)
 
     # State, in PyTorch's form: parameters are numbers, in the order of the groups
 
     def state_dict(self) -> dict[str, Any]:
         numbers = {p: i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
         groups = [{**group, "params": [numbers[p] for p in group["params"]]} for group in self.param_groups]
-        return {"state": {numbers[p]: dict(s) for p, s in self.state.items() if p in numbers}, "param_groups": groups}
+        return {"state": {numbers[p]: dict(s) for p, s in self.state.items() if s and p in numbers}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the state that `state_dict` gave, PyTorch's too."""

@@ -227,7 +227,9 @@ for _name in ("zeros", "ones", "empty", "rand", "randn"):
 
 @function
 def full_like(input: Tensor, fill_value: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-    return full(input.shape, fill_value, dtype=dtype or input.dtype, requires_grad=requires_grad)
+    """A tensor of one value, of another's shape, where that lies."""
+    value = fill_value.item() if hasattr(fill_value, "item") else fill_value
+    return _made(apply(TABLE["full_like"], (input, value), (dtype_of(dtype or input.dtype).code,)), requires_grad)
 
 
 @method
@@ -311,5 +313,12 @@ _draw_into("uniform_", lambda x, a=0.0, b=1.0: rand(x.shape, dtype=x.dtype) * (b
 _draw_into("normal_", lambda x, mean=0.0, std=1.0: randn(x.shape, dtype=x.dtype) * std + mean)
 _draw_into("bernoulli_", lambda x, p=0.5: (rand(x.shape) < p).to(x.dtype))
 _draw_into("exponential_", lambda x, lambd=1.0: -(1.0 - rand(x.shape, dtype=x.dtype)).log() / lambd)
-Tensor.bernoulli = bernoulli
-Tensor.multinomial = multinomial
+_T: Any = Tensor
+_T.bernoulli = bernoulli
+_T.multinomial = multinomial
+
+
+def loaded(data: np.ndarray, shape: tuple[int, ...], dtype: DType) -> Tensor:
+    """A tensor of these bytes, as they stand."""
+    scope = here()
+    return Tensor(scope.session.load(np.ascontiguousarray(data), Spec(shape, dtype), scope))
