@@ -162,6 +162,16 @@ print(stats["engine"], list(stats["fell_back"]))
     assert done.stderr.count("gt-worker: backend 'nki' is not available") == 1
 
 
+def test_a_configuration_names_the_backend_and_its_fallbacks(tmp_path):
+    path = tmp_path / "gt.yaml"
+    path.write_text("backend: nki\nfallback_backends: [numpy]\n")
+    code = "import gt; gt.ones(2).numpy(); (s,) = gt.debug.get_worker_stats().values(); print(s['engine'], *s['fell_back'])"
+    done = run_python(code, GT_CONFIG=str(path))
+    assert done.stdout.strip() == "numpy nki", done.stderr
+    done = run_python(code, GT_CONFIG=str(path), GT_BACKEND="numpy")
+    assert done.stdout.strip() == "numpy", done.stderr
+
+
 def test_an_auto_started_worker_that_refuses_is_an_error_and_not_a_wait():
     done = run_python("import gt; gt.ones(2).numpy()", GT_BACKEND="nki")
     assert "the workers started with it have ended (status 1)" in done.stderr
