@@ -26,6 +26,15 @@ def ops_text(ops: dict[str, int]) -> str:
     return ", ".join(f"{name} {n}" for name, n in sorted(ops.items(), key=lambda item: (-item[1], item[0])))
 
 
+def engine_text(stats: dict[str, Any]) -> str:
+    """The engine, and, where another does part of its work, how many ops each did."""
+    name, ways = stats["engine"], stats.get("kernels", {})
+    if stats.get("base"):
+        others = {"bridged": f"by {stats['base']}"}
+        name += "".join(f"\n{ways[w]} {others.get(w, w)}" for w in ("own", "decomposed", "bridged") if ways.get(w))
+    return name + "".join(f"\nnot {missing}: {why}" for missing, why in stats.get("fell_back", {}).items())
+
+
 def report(workers: dict[str, dict[str, Any]]) -> Group:
     """A row a worker, and below what each did by name."""
     table = Table(title="Workers", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -35,7 +44,7 @@ def report(workers: dict[str, dict[str, Any]]) -> Group:
         table.add_column(name, justify="right", no_wrap=True)
     for name, s in workers.items():
         table.add_row(
-            str(s["index"]), name, s["engine"], s["device"], str(s["instructions"]), str(s["tensors"]), amount(s["bytes"]),
+            str(s["index"]), name, engine_text(s), s["device"], str(s["instructions"]), str(s["tensors"]), amount(s["bytes"]),
             str(s.get("queue", 0)), f"{s.get('idle', 1.0):.0%}", str(s["failures"]),
         )  # fmt: skip
     did = [Text(f"{name}: {ops_text(s['ops']) or 'no ops yet'}") for name, s in workers.items()]
