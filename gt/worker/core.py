@@ -4,8 +4,8 @@ sockets. Each client has ids and kinds of its own."""
 from __future__ import annotations
 
 import traceback
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any
 
@@ -30,6 +30,7 @@ from gt.transport.messages import (
     Welcome,
     kind_in,
 )  # fmt: skip
+from gt.worker.batch import Unit, Units
 from gt.worker.compile import TRACE, Program, Ready, trace_kinds
 from gt.worker.engine import Engine
 
@@ -52,13 +53,14 @@ class Broken:
 class Space:
     """What a worker holds for one client."""
 
-    __slots__ = ("table", "kinds", "counts", "forget")
+    __slots__ = ("table", "kinds", "counts", "forget", "units")
 
     def __init__(self) -> None:
         self.table: dict[int, Any] = {}
         self.kinds: dict[int, tuple[int, Callable, Ready | Program]] = {}  # form, kernel, and all about it
         self.counts: Counter[int] = Counter()  # how often each kind was used
         self.forget = 0
+        self.units: OrderedDict[tuple, Unit] = OrderedDict()  # by topology, the last used at the end
 
 
 class Memory:
@@ -86,6 +88,8 @@ class Worker:
         self.ops: dict[str, int] = {}  # counts of kinds that are gone
         self.traced: Counter[str] = Counter()  # what the traces that are gone did
         self.more: Callable[[], dict[str, Any]] = dict  # what only the shell can tell
+        self.units: Units | None = None  # with GT_WORKER_BATCH_SIZE, the stretches that run as one
+        self.say: Callable[[str], None] = _nothing  # told what is compiled
 
     def handle(self, mail: Mail) -> list[Mail]:
         try:
@@ -120,10 +124,11 @@ class Worker:
             ready = self._ready(run.client, definition)
             space.kinds[definition.number] = (ready.form, ready.run, ready)
         for trace in run.traces:
-            program = Program(trace, {n: space.kinds[n][2] for n in trace_kinds(trace)}, self.engine)
+            known = {n: space.kinds[n][2] for n in trace_kinds(trace)}
+            program = Program(trace, known, self.engine, self.units is not None, self.say)
             space.kinds[trace.number] = (TRACE, program.run, program)
         self.broken.clear()
-        self._execute(space, run.code)
+        self._execute(space, run.code if self.units is None else self.units.fold(space, run.code, self))
         space.counts.update(map(_number, run.code))
         self.runs += 1
         out = [self._fetch(run.client, space, get) for get in run.gets]
@@ -132,12 +137,12 @@ class Worker:
             out.append(Mail(DISPATCHER, Done(run.client, run.serial, tuple(self.broken))))
         if run.forget:
             for n in [n for n in space.kinds if n < space.forget]:
-                self._count(space, n)
+                self.count(space, n)
                 del space.kinds[n]
             space.forget = run.forget
         for number in run.drops:
             if number in space.kinds:
-                self._count(space, number)
+                self.count(space, number)
                 del space.kinds[number]
         return out
 
@@ -147,7 +152,7 @@ class Worker:
             return Ready(kind, lambda *place: self._load(client, kind, place))
         return Ready(kind, self.engine.kernel(kind))
 
-    def _execute(self, space: Space, code: list) -> None:
+    def _execute(self, space: Space, code: Iterable[tuple]) -> None:
         table, kinds = space.table, space.kinds
         for ins in code:
             number = ins[0]
@@ -180,6 +185,9 @@ class Worker:
 
     def _broken(self, space: Space, ins: tuple, error: Exception) -> None:
         """Mark the results of a failed instruction; what is made of a broken tensor keeps the first cause."""
+        if ins[0] in space.kinds and isinstance(ready := space.kinds[ins[0]][2], Unit):
+            self._execute(space, ready.chunk)  # one by one, so that only what fails is marked
+            return
         self.failures += 1
         if ins[0] not in space.kinds:
             return
@@ -247,9 +255,9 @@ class Worker:
 
     def _retire(self, space: Space | None) -> None:
         for number in space.kinds if space else ():
-            self._count(space, number)
+            self.count(space, number)
 
-    def _count(self, space: Space, number: int) -> None:
+    def count(self, space: Space, number: int) -> None:
         ready, times = space.kinds[number][2], space.counts.pop(number, 0)
         for name, n in ready.ops.items():
             self.ops[name] = self.ops.get(name, 0) + n * times
@@ -270,6 +278,10 @@ class Worker:
             "bytes_total": total, "failures": self.failures, "dropped": self.dropped, "runs": self.runs,
             "traces": dict(traced), **self.more(),
         }  # fmt: skip
+
+
+def _nothing(line: str) -> None:
+    """Nobody asked."""
 
 
 def _out_of_memory(error: Exception) -> bool:

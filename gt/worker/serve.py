@@ -7,6 +7,7 @@ import gc
 import os
 import secrets
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from gt.transport.auth import listen, reach
 from gt.transport.messages import VERSION, Attach, Attached, Bye, Drop, Join, Mail, Release, Run, decode, encode
 from gt.transport.trace import See
 from gt.transport.zmq import Ends, first_word, host_name, ipc_address, open_socket, own_address
+from gt.worker.batch import Units
 from gt.worker.core import DISPATCHER, Memory, Worker
 from gt.worker.engine import Engine
 
@@ -47,12 +49,17 @@ class Shell:
     """Joins a dispatcher and serves until it goes away."""
 
     def __init__(
-        self, address: str, engine: Engine, key: str = "", name: str = "", timeout: float = 10.0, see: See | None = None
-    ) -> None:
+        self, address: str, engine: Engine, key: str = "", name: str = "", timeout: float = 10.0, see: See | None = None,
+        batch: int = 1, say: Callable[[str], None] | None = None,
+    ) -> None:  # fmt: skip
         self.see = see
         self.memory = SharedMemory()
         self.core = Worker(engine, self.memory, os.getpid())
         self.core.more = self._times
+        if batch > 1:
+            self.core.units = Units(batch)
+        if say is not None:
+            self.core.say = say
         self.control = open_socket(zmq.DEALER, secrets.token_hex(12).encode())
         self.ends = Ends(self.control)
         self.data = open_socket(zmq.ROUTER)
