@@ -15,7 +15,6 @@ from gt.spec import DType, bfloat16, float16, float32
 CASTS = (bfloat16, float16, float32)  # dtypes that autocast changes
 MASK = RING - 1
 NUMBERS = (float, int, bool)
-new = Tensor.__new__
 
 
 def unary(row: Row, a: Tensor) -> Tensor:
@@ -42,16 +41,12 @@ def unary(row: Row, a: Tensor) -> Tensor:
         session.asked_code[id & MASK], session.asked_at[id & MASK] = scope.origin
     if len(session.code) >= session.limit:
         session.due()
-    y = new(Tensor)
-    y.data = out = Handle(id, known.out, session)
-    y.grad = y.node = None
-    if a.requires_grad and scope.grad and known.differentiable:
-        plan = known.pulls.get(1) or plan_for(known, 1)
-        y.requires_grad = True
-        y.node = Node(known, plan, [x if plan.keep[0] else x.spec], (a.node or a,), out, scope)
-    else:
-        y.requires_grad = False
-    return y
+    out = Handle(id, known.out, session)
+    if not (a.requires_grad and scope.grad and known.differentiable):
+        return Tensor(out)
+    plan = known.pulls.get(1) or plan_for(known, 1)
+    kept = out if plan.keeps_output else None
+    return Tensor(out, True, Node(known, plan, [x if plan.keep[0] else x.spec], (a.node or a,), kept, scope, id))
 
 
 def binary(row: Row, a: Tensor, b: Any) -> Tensor:
@@ -93,19 +88,15 @@ def binary(row: Row, a: Tensor, b: Any) -> Tensor:
         session.asked_code[id & MASK], session.asked_at[id & MASK] = scope.origin
     if len(session.code) >= session.limit:
         session.due()
-    y = new(Tensor)
-    y.data = out = Handle(id, known.out, session)
-    y.grad = y.node = None
-    if mask and scope.grad and known.differentiable:
-        plan = known.pulls.get(mask) or plan_for(known, mask)
-        keep = plan.keep
-        second = b if second is kind else z if keep[1] else second
-        edges = (a.node or a if mask & 1 else None, b.node or b if mask & 2 else None)
-        y.requires_grad = True
-        y.node = Node(known, plan, [x if keep[0] else x.spec, second], edges, out, scope)
-    else:
-        y.requires_grad = False
-    return y
+    out = Handle(id, known.out, session)
+    if not (mask and scope.grad and known.differentiable):
+        return Tensor(out)
+    plan = known.pulls.get(mask) or plan_for(known, mask)
+    keep = plan.keep
+    second = b if second is kind else z if keep[1] else second
+    edges = (a.node or a if mask & 1 else None, b.node or b if mask & 2 else None)
+    kept = out if plan.keeps_output else None
+    return Tensor(out, True, Node(known, plan, [x if keep[0] else x.spec, second], edges, kept, scope, id))
 
 
 def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
@@ -154,11 +145,10 @@ def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
         session.asked_code[id & MASK], session.asked_at[id & MASK] = scope.origin
     if len(session.code) >= session.limit:
         session.due()
-    y = Tensor(Handle(id, known.out, session))
-    if mask and scope.grad and known.differentiable:
-        y.requires_grad = True
-        y.node = _node(known, operands, values, mask, y.data, scope)
-    return y
+    out = Handle(id, known.out, session)
+    if not (mask and scope.grad and known.differentiable):
+        return Tensor(out)
+    return Tensor(out, True, _node(known, operands, values, mask, out, id, scope))
 
 
 def recast(low: DType, row: Row, operands: tuple) -> tuple | None:
@@ -182,18 +172,20 @@ def _several(known: Any, operands: tuple, values: list, mask: int, scope: Any) -
         session.due()
     results = tuple(Tensor(Handle(id, spec, session)) for id, spec in zip(ids, known.outs))
     if mask and scope.grad and known.row.grad is not None:
-        node = _node(known, operands, values, mask, [r.data for r in results], scope)
+        node = _node(known, operands, values, mask, [r.data for r in results], ids[0], scope)
         for i, result in enumerate(results):
             if result.data.spec.dtype.rank == 2:
                 result.requires_grad, result.node = True, Port(node, i)
     return results
 
 
-def _node(known: Any, operands: tuple, values: list, mask: int, output: Any, scope: Any) -> Node:
+def _node(known: Any, operands: tuple, values: list, mask: int, output: Any, order: int, scope: Any) -> Node:
     plan = known.pulls.get(mask) or plan_for(known, mask)
     inputs = [o.data if kept else v if type(o) in NUMBERS else o.data.spec for o, v, kept in zip(operands, values, plan.keep)]
     edges = [(o.node or o) if mask >> i & 1 else None for i, o in enumerate(operands)]
-    return Node(known, plan, inputs, edges, output, scope)
+    keep = plan.keeps_output
+    kept = output if keep is True else None if keep is False else keep(output)
+    return Node(known, plan, inputs, edges, kept, scope, order)
 
 
 def _belongs(handle: Handle) -> Any:

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from itertools import count
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from gt import errors
 from gt.client.scope import HERE, Scope
-from gt.client.traces import MARK, Tracer
+from gt.client.tracer import MARK, Tracer
 from gt.ops.table import Kind, Row, infer, spec_in, spec_out
 from gt.spec import Spec
 from gt.transport.messages import (
@@ -33,6 +35,7 @@ from gt.transport.messages import (
 
 BATCH = 256  # instructions that are sent without being asked for
 WINDOW = 1 << 14  # instructions that may be under way
+BYTES = 16 << 20  # and bytes loaded; of larger tensors, one is copied out while the next is copied in
 KINDS = 1 << 15  # op uses remembered; past it all are forgotten and learnt again
 RING = 1 << 16  # how many of the last results still know the line that asked for them
 
@@ -50,6 +53,9 @@ class Link(Protocol):
     def wait(self, reply: Reply, timeout: float | None) -> None: ...
     def place(self, data: np.ndarray) -> tuple[int, int, int]:
         """Copy the bytes to where every worker can see them."""
+
+    def outstanding(self) -> int:
+        """Bytes placed that are not yet known to be read."""
 
     def sealed(self, serial: int) -> bool:
         """A batch goes out: what was placed since the last is read by it. Whether the link wants to know when it is done."""
@@ -74,13 +80,13 @@ class Known:
         self.pulls: dict[Any, Any] = {}  # the tape's plans, by which inputs want gradients
 
 
-class Handle:
-    """A value on the workers. It never changes, and is freed when its last user lets go."""
+class Handle(msgspec.Struct, gc=False, eq=False):
+    """A value on the workers. It never changes, and is freed when its last user lets go. (A Struct is made in a third of the
+    time of a plain object, and one is made for every op.)"""
 
-    __slots__ = ("id", "spec", "session")
-
-    def __init__(self, id: int, spec: Spec, session: Session) -> None:
-        self.id, self.spec, self.session = id, spec, session
+    id: int
+    spec: Spec
+    session: Session
 
     def __del__(self) -> None:
         self.session.emit((FREE, self.id))
@@ -108,10 +114,11 @@ class Handle:
 class Reply:
     """What a reader waits for."""
 
-    __slots__ = ("ticket", "done", "value", "error", "pieces", "_lock")
+    __slots__ = ("ticket", "wanted", "done", "value", "error", "pieces", "_lock")
 
     def __init__(self, ticket: int) -> None:
         self.ticket, self.done = ticket, False
+        self.wanted: tuple | None = None  # the id and spec of a tensor that is read
         self.value: Any = None
         self.error: BaseException | None = None
         self.pieces = 0
@@ -220,7 +227,7 @@ class Session:
         if self.tracer and self.tracer.held() != self.held:
             self.held = self.tracer.held()
             self._flush((), False, False)
-            if self.tracer.ops:
+            if self.tracer.held():
                 self.link.wake()
             return
         self.held = 0
@@ -252,7 +259,7 @@ class Session:
             if self.tracer:
                 batch = self.tracer.fold(batch, final, mark)
                 traces, drops = self.tracer.take()
-                if self.tracer.ops:
+                if self.tracer.held():
                     self.limit = BATCH  # what is held wakes the link once, not with every instruction
             if not batch and not gets and not traces:
                 return
@@ -261,19 +268,35 @@ class Session:
             self.serial += 1
             self.sent = self.written  # a call counts for all that it stands for
             ack = self.sent - (self.asked[-1][1] if self.asked else self.executed) >= WINDOW // 4
-            if self.link.sealed(self.serial) or ack:
+            if self.link.sealed(self.serial) or ack or self.uploads:
                 ack = True
                 self.asked.append((self.serial, self.sent))
             self.link.send(Batch(self.serial, fresh, batch, gets, ack, forget, traces, drops))
 
     def _await_room(self) -> None:
-        while self.sent - self.executed > WINDOW and not self.lost and not self.closed:
+        self._await(lambda: self.sent - self.executed > WINDOW)
+
+    def _await(self, crowded: Callable[[], bool]) -> None:
+        """Wait, from acknowledgement to acknowledgement, until there is room."""
+        while crowded() and not self.lost and not self.closed:
             reply = self.reply()
             with self.room:
-                if self.sent - self.executed <= WINDOW:
+                if not crowded():
+                    self.replies.pop(reply.ticket, None)
                     break
                 self.waiting = reply
             self.link.wait(reply, None)
+
+    def _await_bytes(self, nbytes: int) -> None:
+        """Wait until so many bytes more may be under way."""
+
+        def crowded() -> bool:
+            under_way = self.link.outstanding() + sum(map(len, self.uploads.values()))
+            return under_way + nbytes > max(BYTES, 2 * nbytes)
+
+        if crowded():
+            self.flush(wait=False)
+            self._await(lambda: bool(self.asked) and crowded())
 
     waiting: Reply | None = None
 
@@ -290,9 +313,10 @@ class Session:
         """The value of a handle, once all before it is done."""
         spec = handle.spec
         reply = self.reply()
+        reply.wanted = (handle.id, spec_out(spec))
         try:
             if not reply.done:
-                self.flush(gets=((reply.ticket, handle.id, spec_out(spec)),))
+                self.flush(gets=((reply.ticket, *reply.wanted),))
             self.link.wait(reply, None)
         finally:
             self.replies.pop(reply.ticket, None)
@@ -333,6 +357,7 @@ class Session:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         id = self.next_id()
         shares = self.link.shares
+        self._await_bytes(data.nbytes)
         with self.lock:  # no batch may go out between placing the bytes and naming their place
             if shares:
                 place = self.link.place(data)
@@ -362,12 +387,27 @@ class Session:
                 reply = self.replies.get(ticket)
                 if reply is not None:
                     reply.settle(value)
-            case Peers(workers):
+            case Peers(workers, lost):
                 self.workers = workers
+                if lost:
+                    self._ask_again()
             case Upload(_, id, spec, workers):
                 data = self.uploads.pop(id, b"")
                 for worker in workers:
                     self.link.send_to(worker, Upload(self.name, id, spec), (data,))
+
+    def _ask_again(self) -> None:
+        """A worker was lost, perhaps with reads that it was to answer: they are asked under new tickets, so that the
+        dispatcher says which tensors are lost and what of the others is still to come counts once."""
+        gets = []
+        for reply in list(self.replies.values()):
+            if reply.wanted is not None and not reply.done:
+                self.replies.pop(reply.ticket, None)
+                reply.ticket, reply.value, reply.pieces = next(self.tickets), None, 0
+                self.replies[reply.ticket] = reply
+                gets.append((reply.ticket, *reply.wanted))
+        if gets:
+            self.flush(tuple(gets), wait=False)
 
     def _executed(self, serial: int) -> None:
         with self.room:

@@ -59,7 +59,7 @@ def _inside(padding, shape: Shape) -> tuple:
 
 
 def _bias(xp, y, bias):
-    return y + xp.reshape(bias[0], (1, -1) + (1,) * (y.ndim - 2)) if bias else y
+    return y + xp.reshape(bias[0], (1, bias[0].shape[0]) + (1,) * (y.ndim - 2)) if bias else y
 
 
 def _run(xp, a, w, *bias, stride, padding, dilation, groups):
@@ -67,8 +67,8 @@ def _run(xp, a, w, *bias, stride, padding, dilation, groups):
     out = tuple((d + 2 * p - e * (k - 1) - 1) // s + 1
                 for d, k, s, p, e in zip(a.shape[2:], size, stride, padding, dilation))  # fmt: skip
     x = xp.setitem(xp.zeros(_padded(tuple(a.shape), padding), dtype=a.dtype), _inside(padding, tuple(a.shape[2:])), a)
-    x = xp.reshape(x, (n, groups, -1, *x.shape[2:]))
-    w = xp.reshape(w, (groups, -1, *w.shape[1:]))  # (groups, out channels, in channels, ...)
+    x = xp.reshape(x, (n, groups, w.shape[1], *x.shape[2:]))
+    w = xp.reshape(w, (groups, w.shape[0] // groups, *w.shape[1:]))  # (groups, out channels, in channels, ...)
     y = xp.zeros((n, groups, w.shape[1], _count(out)), dtype=a.dtype)
     for at, window in _windows(size, out, stride, dilation):
         met = xp.reshape(x[(slice(None),) * 3 + window], (n, groups, w.shape[2], _count(out)))
@@ -81,8 +81,8 @@ def _run_transpose(xp, a, w, *bias, size, stride, padding, dilation, groups):
     inner = w.shape[1]
     y = xp.zeros(_padded((n, groups * inner, *size), padding), dtype=a.dtype)
     y = xp.reshape(y, (n, groups, inner, *y.shape[2:]))
-    x = xp.reshape(a, (n, groups, -1, _count(out)))
-    w = xp.reshape(w, (groups, -1, *w.shape[1:]))
+    w = xp.reshape(w, (groups, w.shape[0] // groups, *w.shape[1:]))
+    x = xp.reshape(a, (n, groups, w.shape[1], _count(out)))
     for at, window in _windows(tuple(w.shape[3:]), out, stride, dilation):
         spread = xp.matmul(xp.swapaxes(w[(slice(None),) * 3 + at], 1, 2), x)
         index = (slice(None),) * 3 + window
@@ -94,9 +94,9 @@ def _run_transpose(xp, a, w, *bias, size, stride, padding, dilation, groups):
 def _run_weight(xp, g, a, *, size, stride, padding, dilation, groups):
     n, out = a.shape[0], tuple(g.shape[2:])
     x = xp.setitem(xp.zeros(_padded(tuple(a.shape), padding), dtype=a.dtype), _inside(padding, tuple(a.shape[2:])), a)
-    x = xp.reshape(x, (n, groups, -1, *x.shape[2:]))
-    inner = x.shape[2]
-    g = xp.reshape(g, (n, groups, -1, _count(out)))
+    inner = x.shape[1] // groups
+    x = xp.reshape(x, (n, groups, inner, *x.shape[2:]))
+    g = xp.reshape(g, (n, groups, g.shape[1] // groups, _count(out)))
     parts = []
     for _, window in _windows(size, out, stride, dilation):
         met = xp.reshape(x[(slice(None),) * 3 + window], (n, groups, inner, _count(out)))
@@ -157,10 +157,10 @@ PLAIN = {"stride": (1,), "padding": (0,), "dilation": (1,), "groups": 1}
 BUSY = {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2), "groups": 2}
 G2 = Spec((3, 4, 3, 8), float32)
 
-op("conv", shape=_conv, shard=_rules(0, 1), keep="inputs", grad=_conv_pull,
+op("conv", autocast="low", shape=_conv, shard=_rules(0, 1), keep="inputs", grad=_conv_pull,
    tries=(((X1, W1), PLAIN), ((X2, W2, B2), BUSY), ((X1, W1, B2), {**PLAIN, "padding": (1,)})),
    kernel=_run)  # fmt: skip
-op("conv_transpose", shape=_transpose, shard=_rules(1, 0), keep="inputs", grad=_transpose_pull,
+op("conv_transpose", autocast="low", shape=_transpose, shard=_rules(1, 0), keep="inputs", grad=_transpose_pull,
    tries=(((Spec((3, 4, 5), float32), W1), {"size": (7,), **PLAIN}), ((G2, W2, B2), {"size": (5, 6), **BUSY}),
           ((Spec((3, 4, 3), float32), W1, Spec((2,), float32)), {"size": (8,), **PLAIN, "stride": (2,)})),
    kernel=_run_transpose)  # fmt: skip

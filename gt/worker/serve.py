@@ -29,6 +29,7 @@ class SharedMemory(Memory):
 
     def __init__(self) -> None:
         self.pids: dict[str, int] = {}  # clients that share
+        self.lent: dict[str, set[int]] = {}  # segments each looks at
         self.borrowed, self.pool = shm.Borrowed(), shm.Pool()
 
     def load(self, client: str, place: tuple[int, int, int], nbytes: int) -> tuple[Any, bool]:
@@ -42,7 +43,23 @@ class SharedMemory(Memory):
             return None
         segment = self.pool.take(data.nbytes)
         np.copyto(segment.view(0, data.nbytes), np.frombuffer(data, np.uint8))
+        self.lent.setdefault(client, set()).add(segment.fd)
         return (segment.fd, segment.serial, 0)
+
+    def release(self, client: str, fd: int) -> None:
+        """A client is done with a segment that it was lent."""
+        if fd not in self.lent.get(client, ()):
+            raise ProtocolError("a segment that was not lent to this client")
+        self.lent[client].remove(fd)
+        self.pool.give(fd)
+
+    def drop(self, client: str) -> None:
+        """A client is gone: what it was lent comes back, and its own memory is let go."""
+        for fd in self.lent.pop(client, ()):
+            self.pool.give(fd)
+        pid = self.pids.pop(client, None)
+        if pid is not None and pid not in self.pids.values():
+            self.borrowed.forget(pid)
 
 
 class Shell:
@@ -132,7 +149,7 @@ class Shell:
                 case Attach(name, pid, fd, token) if name == client:
                     self._attach(client, pid, fd, token)
                 case Release(fd):
-                    self.memory.pool.give(fd)
+                    self._release(client, fd)
                 case message:
                     self._send(self.core.handle(Mail(client, message, tuple(f.buffer for f in frames[1:]))))
 
@@ -145,6 +162,12 @@ class Shell:
         if self.see is not None:
             self.see("<-", message)
         return message
+
+    def _release(self, client: str, fd: int) -> None:
+        try:
+            self.memory.release(client, fd)
+        except ProtocolError:
+            self.core.dropped += 1
 
     def _attach(self, client: str, pid: int, fd: int, token: bytes) -> None:
         shares = fd >= 0 and shm.can_read(pid, fd, token)
@@ -162,7 +185,7 @@ class Shell:
     def _drop(self, client: str) -> None:
         self.attached.discard(client)
         self.waiting.pop(client, None)
-        self.memory.pids.pop(client, None)
+        self.memory.drop(client)
 
     def _send(self, mails: list[Mail]) -> None:
         for mail in mails:
