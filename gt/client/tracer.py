@@ -43,6 +43,7 @@ class Tracer:
         self.seen: OrderedDict[tuple, list[Window]] = OrderedDict()
         self.defined: list[TraceDef] = []
         self.dropped: list[int] = []
+        self.compiled: set[str] = set()  # signals whose ops are to be compiled
         self.misses: Counter[str] = Counter()
         self.found = self.hits = self.saved = 0
         self.probed = 0  # length of the stretch when it was last searched for a period
@@ -251,7 +252,7 @@ class Tracer:
         same = self.traces.setdefault(trace.tokens[0], [])
         if any(equal(trace, t) for t in same):
             return True
-        self.defined.append(definition(trace, now, self.kinds))
+        self.defined.append(definition(trace, now, self.kinds, self.compiled))
         same.append(trace)
         self.found += 1
         if len(same) > 16:

@@ -161,7 +161,7 @@ def define(number: int, kinds: dict[int, Kind], before: Window, now: Window, hol
     return Trace(number, now, shape, list(differing.values()), live, dies)
 
 
-def definition(trace: Trace, window: Window, kinds: dict[int, Kind]) -> TraceDef:
+def definition(trace: Trace, window: Window, kinds: dict[int, Kind], compiled: set[str] = frozenset()) -> TraceDef:  # type: ignore[assignment]
     """The trace as it is sent: a body over registers, inputs first, each freed behind its last use."""
     flat = list(chain.from_iterable(window.ops))
     outs, inputs = trace.shape.outs(flat), trace.shape.firsts(flat)
@@ -193,6 +193,7 @@ def definition(trace: Trace, window: Window, kinds: dict[int, Kind]) -> TraceDef
         tuple(register[outs[i]] for i in trace.live_results),
         tuple(map(tuple, holes)),
         tuple(trace.dies_inputs),
+        bool(compiled) and any(kinds[t].signal in compiled for t in trace.tokens),
     )
 
 
