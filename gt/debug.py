@@ -70,6 +70,20 @@ def _text(value: Any) -> str:
     return f"{value.dtype.name}{list(value.shape)}" if isinstance(value, Spec) else repr(value)
 
 
+def placement(tensor: Tensor) -> None:
+    """Print where a tensor lies, and the piece that each worker has.
+
+    >>> gt.debug.placement(gt.ones(2))
+    Replicate() on [0]
+      worker 0: [2]
+    """
+    found = tensor.placement
+    print(found)
+    for worker, start, shape in found.pieces:
+        at = f" from {list(start)}" if any(start) else ""
+        print(f"  worker {worker}: {list(shape)}{at}")
+
+
 def get_worker_stats() -> dict[str, dict[str, Any]]:
     """By worker's name: engine, device, ops by name, bytes in use and in all, queue (instructions that waited when this was
     asked) and the idle share of its time."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full, tensor
+from gt.client.functions.creation import full_like, tensor
 from gt.client.scope import enable_grad, no_grad
 from gt.client.session import here
 
@@ -62,7 +62,7 @@ class Optimizer:
     def zero_grad(self, set_to_none: bool = True) -> None:
         for group in self.param_groups:
             for p in group["params"]:
-                p.grad = None if set_to_none or p.grad is None else full(p.shape, 0.0, dtype=p.dtype)
+                p.grad = None if set_to_none or p.grad is None else full_like(p, 0.0)
 
     # State, in PyTorch's form: parameters are numbers, in the order of the groups
 
