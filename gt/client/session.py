@@ -356,6 +356,8 @@ class Session:
     def configure(self, signals: dict[str, Any]) -> None:
         with self.lock:
             self.flush()
+            if self.tracer:
+                self.tracer.compiled = {name for name, config in self.config.items() if config.compile}
             auto = {"": {"mesh": None, "axes": [0], "workers": None}} if self.auto_shard else {}
             self.link.send(Configure({**auto, **signals}))
 

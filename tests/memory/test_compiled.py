@@ -183,21 +183,24 @@ def test_one_trace_at_a_time_is_compiled_while_the_others_are_served(auto: Any) 
     np.testing.assert_allclose(values, [values[0], values[1]] * 13)
 
 
-def test_only_traces_that_ask_for_it_are_compiled_where_not_all_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gt.client.scope import HERE
-
+def test_a_signal_that_says_compile_has_its_ops_compiled_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inductor, "build", as_it_is)
-    with compiling() as c:
-        plain = HERE.scope
-        plain.session.tracer.compiled.add("hot")
-        hot = plain.but(signal="hot")
 
-        def step(i: int) -> Any:
-            HERE.scope = hot if i % 2 else plain
-            try:
-                return arithmetic(gt.ones(3, 3) if i % 2 else gt.ones(4, 4), 0.5)
-            finally:
-                HERE.scope = plain
+    def step(i: int) -> Any:
+        y = arithmetic(x, 0.5)
+        with gt.signal.context("hot"):
+            y = arithmetic(y, 0.25)
+        return arithmetic(y, 0.125)
 
-        loop(c, step, 30, wait=20)
-        assert len(compilers(c)) == 1 and stats(c)["compiled_calls"] >= 5
+    found = {}
+    for compile in (True, False):
+        with compiling() as c:
+            gt.register_config("hot", gt.SignalConfig(compile=compile))
+            x = gt.ones(3, 3)
+            found[compile] = loop(c, step, 20)
+            hot = compilers(c)
+            assert len(hot) == compile
+            if compile:
+                assert stats(c)["compiled_calls"] >= 10 and stats(c)["traces"] > 1
+                assert {r.kind.signal for r in hot[0].program.kinds.values()} == {"hot"}
+    np.testing.assert_allclose(found[True], found[False], rtol=1e-6)
