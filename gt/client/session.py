@@ -154,6 +154,8 @@ class Session:
         self.kinds: dict[tuple[str, str], dict[tuple, Known]] = {}  # by signal and the dtype of autocast
         self.meaning: dict[int, Kind] = {}  # by number
         self.tracer = Tracer(self.numbers.__next__, self.meaning) if tracing else None
+        if self.tracer:
+            self.tracer.asked_for = self.asked_for
         self.forgotten = 0
         self.serial = 0
         self.written = 0  # instructions taken from the buffer, by the last batch, and known to be executed
