@@ -51,6 +51,28 @@ def report(workers: dict[str, dict[str, Any]]) -> Group:
     return Group(table, *did)
 
 
+REPLAY = ("traces_found", "hits", "instructions_saved", "traces", "calls", "units", "unit_calls", "compiled",
+          "compiled_executions", "launches_saved")  # fmt: skip
+
+
+def replay_table(workers: dict[str, dict[str, Any]]) -> Table:
+    """What became of repeats, a column for each worker."""
+    made = Table(title="Replay")
+    made.add_column("")
+    for name in workers:
+        made.add_column(name, justify="right")
+    kept = [s["replay"] for s in workers.values()]
+    for name in REPLAY:
+        made.add_row(name.replace("_", " "), *(str(r[name]) for r in kept))
+    made.add_row("compile seconds", *(f"{r['compile_seconds']:.2f}" for r in kept))
+    for why in sorted({why for r in kept for why in r["fallbacks"]}):
+        made.add_row(f"fallback: {why}", *(str(r["fallbacks"].get(why, 0)) for r in kept))
+    for why in sorted({why for r in kept for why in r["misses"]}):
+        line = next((r["miss_lines"][why] for r in kept if why in r["miss_lines"]), "")
+        made.add_row(f"miss: {why}" + (f"\n{line}" if line else ""), *(str(r["misses"].get(why, 0)) for r in kept))
+    return made
+
+
 def add_parser(commands: Any) -> None:
     """`gt stats HOST:PORT`."""
     p = commands.add_parser("stats", help="show the workers of a running server")
