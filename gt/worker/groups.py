@@ -176,7 +176,7 @@ class _Collective:
             except RuntimeError as failed:
                 self.failed = failed
         if self.failed is not None:
-            raise RemoteError(f"{self.kind.row.name} with workers {list(self.members)} failed: {self.failed}")
+            raise WorkerLost(f"{self.kind.row.name} with workers {list(self.members)} failed: {self.failed}")
         if self.why is not False:
             raise RemoteError(getattr(self.why, "text", "a tensor is missing"))
         return self.finish()
