@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 import gt
+from benchmarks.models import gpt, gpt_step
 from gt.nn import SGD, Linear, Module
 
 Step = Callable[[], Any]
@@ -102,7 +103,57 @@ def matmul(n: int = 20) -> Iterator[dict[str, Any]]:
     yield row("matmul 8192 bf16", *best(mine, theirs), n)
 
 
-CASES = {"chain": chain, "mlp": mlp, "matmul": matmul}
+def compiled_mlp(n: int = 500) -> Iterator[dict[str, Any]]:
+    """The small MLP with `gt.compile`, against PyTorch eager."""
+    sizes, batch = (784, 256, 10), 128
+    mine, theirs = MLP(sizes), torch_mlp(sizes)
+    x, y = gt.randn(batch, sizes[0]), gt.randn(batch, sizes[-1])
+    tx, ty = torch.randn(batch, sizes[0], device="cuda"), torch.randn(batch, sizes[-1], device="cuda")
+    opt, topt = SGD(mine.parameters(), lr=0.01), torch.optim.SGD(theirs.parameters(), lr=0.01)
+
+    @gt.compile
+    def step(x: Any, y: Any) -> Any:
+        loss = ((mine(x) - y) ** 2).mean()
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        return loss.detach()
+
+    def run() -> Any:
+        for _ in range(n):
+            loss = step(x, y)
+        return loss.item()
+
+    runs = run, (lambda: steps(theirs, topt, tx, ty, n))
+    for r in runs:
+        r()
+    yield row("mlp 784-256-10 batch 128 gt.compile", *best(*runs), n)
+
+
+def gpt_case() -> Iterator[dict[str, Any]]:
+    """GPT of 6 layers, 384 wide, 256 tokens; PyTorch with its fused AdamW."""
+    for batch, n in ((1, 50), (16, 20), (64, 8)):
+        mine, theirs = gpt(gt), gpt(torch).cuda()
+        opt = gt.optim.AdamW(mine.parameters(), lr=3e-4)
+        topt = torch.optim.AdamW(theirs.parameters(), lr=3e-4, fused=True)
+        ids, tids = gt.randint(0, 65, (batch, 256)), torch.randint(0, 65, (batch, 256), device="cuda")
+        places, tplaces = gt.arange(256), torch.arange(256, device="cuda")
+
+        def repeated(lib: Any, *what: Any, n: int = n) -> Any:
+            for _ in range(n):
+                loss = gpt_step(lib, *what)
+            return loss.item()
+
+        runs = (
+            lambda: repeated(gt, mine, opt, ids, ids, places),  # noqa: B023
+            lambda: repeated(torch, theirs, topt, tids, tids, tplaces),  # noqa: B023
+        )
+        for run in runs:
+            run()
+        yield row(f"gpt batch {batch}", *best(*runs), n)
+
+
+CASES = {"chain": chain, "mlp": mlp, "compiled_mlp": compiled_mlp, "matmul": matmul, "gpt": gpt_case}
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-TOOLS = {"run", "compare", "measure"}  # modules here that hold no cases
+TOOLS = {"run", "compare", "measure", "models", "gpu"}  # modules here that hold no cases, or are run by themselves
 Case = Callable[[], Iterator[dict[str, Any]]]
 
 

@@ -236,7 +236,7 @@ def _simulated(workers: int) -> tuple[Dispatcher, list[tuple[str, list]]]:
     kinds = (KindDef(1, "full", ((-3,),), ((16, 16), float32.code)), KindDef(2, "mul", (pair, pair), ()))
     batches = []
     for i in range(workers):
-        core.handle(Mail(f"w{i}", Join(VERSION, "", f"w{i}", "none", "cpu", "here", i, "")))
+        core.handle(Mail(f"w{i}", Join(VERSION, "", f"w{i}", "none", "cpu", "here", i, "ipc://none")))
     for i in range(workers):
         core.handle(Mail(f"c{i}", Hello(VERSION, "", "here", i)))
         core.handle(Mail(f"c{i}", Batch(1, kinds, [(1, 1, 1.0), (1, 2, 1.0)])))

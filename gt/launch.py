@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 
@@ -36,6 +37,8 @@ class Children:
 
     def __init__(self) -> None:
         self.processes: list[subprocess.Popen] = []
+        self.workers: list[subprocess.Popen] = []
+        self.closing = False
 
     def start(self, module: str, *args: str, key: str = "", **environment: str) -> subprocess.Popen:
         env = {**os.environ, "GT_KEY": key, **environment}
@@ -61,9 +64,21 @@ class Children:
         environment: dict[str, Any] = {"LOCAL_RANK": str(rank)}
         if of > 1 and "OMP_NUM_THREADS" not in os.environ:
             environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // of))
-        return self.start("gt.worker", *args, key=key, **environment)
+        self.workers.append(self.start("gt.worker", *args, key=key, **environment))
+        return self.workers[-1]
+
+    def when_workers_end(self, tell: Callable[[str], None]) -> None:
+        """Have it told when the last worker ended before `close`, from another thread."""
+
+        def watch() -> None:
+            statuses = [str(worker.wait()) for worker in self.workers]
+            if not self.closing:
+                tell(f"the workers started with it have ended (status {', '.join(statuses)})")
+
+        threading.Thread(target=watch, name="gt-workers", daemon=True).start()
 
     def close(self) -> None:
+        self.closing = True
         for process in self.processes:
             with contextlib.suppress(OSError):
                 if process.stdin:

@@ -52,7 +52,7 @@ class Cluster:
             return [Mail(self._name(m.peer), m.message, m.frames) for m in answers]
 
         self.hub.parties[name] = party
-        join = Join(VERSION, "", name, worker.engine.name, worker.engine.device, "here", 0, name)
+        join = Join(VERSION, "", name, worker.engine.name, worker.engine.device, "here", 0, f"ipc://{name}")
         self.hub.post(name, Mail("dispatcher", join))
 
     def _name(self, peer: str) -> str:

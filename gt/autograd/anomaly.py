@@ -14,7 +14,7 @@ def forward_line(node: Node) -> str:
     session = node.scope.session
     if session.next_id() - node.order >= RING:
         return f"  (more than {RING} results ago: the line is no longer known)"
-    found = session.origins[node.order % RING]
+    found = session.asked_for(node.order)
     return "  " + line_of(found) if found else "  (the line is not known)"
 
 

@@ -48,19 +48,20 @@ class _Shape:
 class FunctionNode(Node):
     """The use of a Function on the tape."""
 
-    __slots__ = ("function", "ctx")
+    function: Any = None
+    ctx: Any = None
 
-    def __init__(self, function: type[Function], ctx: Context, args: tuple, outs: list[Tensor]) -> None:
+    @classmethod
+    def of(cls, function: type[Function], ctx: Context, args: tuple, outs: list[Tensor]) -> FunctionNode:
         scope = here()
         session = scope.session
         ins = [a.data.spec if isinstance(a, Tensor) else None for a in args]
         extra = 0 if ctx.materialize_grads else len(outs)
-        self.known: Any = _Shape(function.__name__, ins, [t.data.spec for t in outs], extra)
-        self.edges = [(a.node or a) if isinstance(a, Tensor) and a.requires_grad else None for a in args]
-        self.function, self.ctx, self.scope = function, ctx, scope
-        self.inputs, self.output, self.hooks = [], None, None
-        self.order = session.next_id()
-        session.origins[self.order % RING] = origin(3)
+        known: Any = _Shape(function.__name__, ins, [t.data.spec for t in outs], extra)
+        edges = [(a.node or a) if isinstance(a, Tensor) and a.requires_grad else None for a in args]
+        order = session.next_id()
+        session.asked_code[order % RING], session.asked_at[order % RING] = origin(3)
+        return cls(known, None, [], edges, None, scope, order, None, function, ctx)
 
     def pull(self, g: Any, graph: bool) -> list[Tensor | None]:
         if self.inputs is None:
@@ -117,7 +118,7 @@ class Function:
         assert HERE.scope is not None
         if not (HERE.scope.grad and any(ctx.needs_input_grad)) or not outs:
             return result
-        node = FunctionNode(cls, ctx, args, outs)
+        node = FunctionNode.of(cls, ctx, args, outs)
         made = {}
         for i, t in enumerate(outs):
             wants = t.data.spec.dtype.rank == 2 and id(t) not in ctx.marked

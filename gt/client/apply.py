@@ -8,14 +8,13 @@ from typing import Any
 
 from gt.client.autograd import Node, Port, Tensor, plan_for
 from gt.client.scope import HERE
-from gt.client.session import RING, Handle, here
+from gt.client.session import RING, Handle, here, origin
 from gt.ops.table import Row
 from gt.spec import DType, bfloat16, float16, float32
 
 CASTS = (bfloat16, float16, float32)  # dtypes that autocast changes
 MASK = RING - 1
 NUMBERS = (float, int, bool)
-new = Tensor.__new__
 
 
 def unary(row: Row, a: Tensor) -> Tensor:
@@ -32,25 +31,22 @@ def unary(row: Row, a: Tensor) -> Tensor:
         known = session.learn(scope, (row, x.spec), row, (x.spec,), ())
     id = session.next_id()
     session.emit((known.number, id, x.id))
-    asked = scope.origin
-    if asked is None:
+    if scope.origin is None:
         frame: Any = _getframe(2)
         while frame.f_globals.get("__name__", "")[:3] == "gt.":
             frame = frame.f_back
-        asked = frame.f_code, frame.f_lasti
-    session.origins[id & MASK] = asked
+        session.asked_code[id & MASK] = frame.f_code
+        session.asked_at[id & MASK] = frame.f_lasti
+    else:
+        session.asked_code[id & MASK], session.asked_at[id & MASK] = scope.origin
     if len(session.code) >= session.limit:
         session.due()
-    y = new(Tensor)
-    y.data = out = Handle(id, known.out, session)
-    y.grad = y.node = None
-    if a.requires_grad and scope.grad and known.differentiable:
-        plan = known.pulls.get(1) or plan_for(known, 1)
-        y.requires_grad = True
-        y.node = Node(known, plan, [x if plan.keep[0] else x.spec], (a.node or a,), out, scope)
-    else:
-        y.requires_grad = False
-    return y
+    out = Handle(id, known.out, session)
+    if not (a.requires_grad and scope.grad and known.differentiable):
+        return Tensor(out)
+    plan = known.pulls.get(1) or plan_for(known, 1)
+    kept = out if plan.keeps_output else None
+    return Tensor(out, True, Node(known, plan, [x if plan.keep[0] else x.spec], (a.node or a,), kept, scope, id))
 
 
 def binary(row: Row, a: Tensor, b: Any) -> Tensor:
@@ -82,28 +78,25 @@ def binary(row: Row, a: Tensor, b: Any) -> Tensor:
         known = session.learn(scope, key, row, (x.spec, second), ())
     id = session.next_id()
     session.emit((known.number, id, x.id, operand))
-    asked = scope.origin
-    if asked is None:
+    if scope.origin is None:
         frame: Any = _getframe(2)
         while frame.f_globals.get("__name__", "")[:3] == "gt.":
             frame = frame.f_back
-        asked = frame.f_code, frame.f_lasti
-    session.origins[id & MASK] = asked
+        session.asked_code[id & MASK] = frame.f_code
+        session.asked_at[id & MASK] = frame.f_lasti
+    else:
+        session.asked_code[id & MASK], session.asked_at[id & MASK] = scope.origin
     if len(session.code) >= session.limit:
         session.due()
-    y = new(Tensor)
-    y.data = out = Handle(id, known.out, session)
-    y.grad = y.node = None
-    if mask and scope.grad and known.differentiable:
-        plan = known.pulls.get(mask) or plan_for(known, mask)
-        keep = plan.keep
-        second = b if second is kind else z if keep[1] else second
-        edges = (a.node or a if mask & 1 else None, b.node or b if mask & 2 else None)
-        y.requires_grad = True
-        y.node = Node(known, plan, [x if keep[0] else x.spec, second], edges, out, scope)
-    else:
-        y.requires_grad = False
-    return y
+    out = Handle(id, known.out, session)
+    if not (mask and scope.grad and known.differentiable):
+        return Tensor(out)
+    plan = known.pulls.get(mask) or plan_for(known, mask)
+    keep = plan.keep
+    second = b if second is kind else z if keep[1] else second
+    edges = (a.node or a if mask & 1 else None, b.node or b if mask & 2 else None)
+    kept = out if plan.keeps_output else None
+    return Tensor(out, True, Node(known, plan, [x if keep[0] else x.spec, second], edges, kept, scope, id))
 
 
 def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
@@ -138,24 +131,24 @@ def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
         known = session.learn(scope, key, row, tuple(specs), statics)
     elif mask and scope.grad and not known.differentiable and row.lower is not None and row.grad is None:
         return row.lower(*operands, **dict(zip(row.statics, statics)))
-    asked = scope.origin
-    if asked is None:
+    if len(known.outs) > 1:
+        return _several(known, operands, values, mask, scope)
+    id = session.next_id()
+    session.emit((known.number, id, *values))
+    if scope.origin is None:
         frame: Any = _getframe(2)
         while frame.f_globals.get("__name__", "")[:3] == "gt.":
             frame = frame.f_back
-        asked = frame.f_code, frame.f_lasti
-    if len(known.outs) > 1:
-        return _several(known, operands, values, mask, scope, asked)
-    id = session.next_id()
-    session.emit((known.number, id, *values))
-    session.origins[id & MASK] = asked
+        session.asked_code[id & MASK] = frame.f_code
+        session.asked_at[id & MASK] = frame.f_lasti
+    else:
+        session.asked_code[id & MASK], session.asked_at[id & MASK] = scope.origin
     if len(session.code) >= session.limit:
         session.due()
-    y = Tensor(Handle(id, known.out, session))
-    if mask and scope.grad and known.differentiable:
-        y.requires_grad = True
-        y.node = _node(known, operands, values, mask, y.data, scope)
-    return y
+    out = Handle(id, known.out, session)
+    if not (mask and scope.grad and known.differentiable):
+        return Tensor(out)
+    return Tensor(out, True, _node(known, operands, values, mask, out, id, scope))
 
 
 def recast(low: DType, row: Row, operands: tuple) -> tuple | None:
@@ -167,29 +160,32 @@ def recast(low: DType, row: Row, operands: tuple) -> tuple | None:
     return tuple([o.to(want) if w else o for o, w in zip(operands, wrong)]) if any(wrong) else None
 
 
-def _several(known: Any, operands: tuple, values: list, mask: int, scope: Any, asked: Any) -> tuple:
+def _several(known: Any, operands: tuple, values: list, mask: int, scope: Any) -> tuple:
     """An op of several results."""
     session = scope.session
     ids = [session.next_id() for _ in known.outs]
     session.emit((known.number, *ids, *values))
+    asked = scope.origin or origin(3)
     for id in ids:
-        session.origins[id & MASK] = asked
+        session.asked_code[id & MASK], session.asked_at[id & MASK] = asked
     if len(session.code) >= session.limit:
         session.due()
     results = tuple(Tensor(Handle(id, spec, session)) for id, spec in zip(ids, known.outs))
     if mask and scope.grad and known.row.grad is not None:
-        node = _node(known, operands, values, mask, [r.data for r in results], scope)
+        node = _node(known, operands, values, mask, [r.data for r in results], ids[0], scope)
         for i, result in enumerate(results):
             if result.data.spec.dtype.rank == 2:
                 result.requires_grad, result.node = True, Port(node, i)
     return results
 
 
-def _node(known: Any, operands: tuple, values: list, mask: int, output: Any, scope: Any) -> Node:
+def _node(known: Any, operands: tuple, values: list, mask: int, output: Any, order: int, scope: Any) -> Node:
     plan = known.pulls.get(mask) or plan_for(known, mask)
     inputs = [o.data if kept else v if type(o) in NUMBERS else o.data.spec for o, v, kept in zip(operands, values, plan.keep)]
     edges = [(o.node or o) if mask >> i & 1 else None for i, o in enumerate(operands)]
-    return Node(known, plan, inputs, edges, output, scope)
+    keep = plan.keeps_output
+    kept = output if keep is True else None if keep is False else keep(output)
+    return Node(known, plan, inputs, edges, kept, scope, order)
 
 
 def _belongs(handle: Handle) -> Any:

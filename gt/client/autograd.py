@@ -6,8 +6,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gt.client.scope import HERE, Scope
 from gt.client.session import Handle, Known, here, origin
@@ -18,17 +21,14 @@ LETTERS = "abcdefgh"
 AFTER = -1  # the place of a leaf's hooks that are called once `.grad` is there
 
 
-class Tensor:
+class Tensor(msgspec.Struct, eq=False, weakref=True):
     """A variable: its value (`data`), whether gradients are wanted, and the tape behind it. Methods are in `functions`."""
 
-    __slots__ = ("data", "node", "grad", "requires_grad", "hooks", "__weakref__")
     data: Handle
-    node: Node | Port | None
-    grad: Tensor | None
-    requires_grad: bool
-
-    def __init__(self, data: Handle, requires_grad: bool = False, node: Node | Port | None = None) -> None:
-        self.data, self.requires_grad, self.node, self.grad = data, requires_grad, node, None
+    requires_grad: bool = False
+    node: Node | Port | None = None
+    grad: Tensor | None = None
+    hooks: Any = None
 
     if TYPE_CHECKING:  # the methods that `functions` gives it
 
@@ -38,6 +38,11 @@ class Tensor:
         __add__ = __sub__ = __mul__ = __truediv__ = __pow__ = __matmul__ = _operator
         __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = __lt__ = __le__ = __gt__ = __ge__ = _operator
 
+        __floordiv__ = __mod__ = __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = _operator
+
+        def __eq__(self, other: object) -> Tensor: ...  # type: ignore[override]
+        def __ne__(self, other: object) -> Tensor: ...  # type: ignore[override]
+        def __invert__(self) -> Tensor: ...
         def __neg__(self) -> Tensor: ...
         def __getitem__(self, index: Any) -> Tensor: ...
         def __len__(self) -> int: ...
@@ -52,18 +57,19 @@ class Port:
         self.node, self.index = node, index
 
 
-class Node:
+class Node(msgspec.Struct, eq=False, weakref=True):
     """An op on the tape. `inputs` holds what its gradient reads: handles, numbers, and Specs for the rest; `edges` where each
     input's gradient goes: a node, a port, a leaf tensor or None. `order` is the id of its first result, so that later ops
     have larger ones and the session still knows the line that asked for it. `hooks` are (which result, function)."""
 
-    __slots__ = ("known", "plan", "inputs", "edges", "output", "scope", "order", "hooks")
-
-    def __init__(self, known: Known, plan: Plan, inputs: list, edges: Any, output: Any, scope: Scope) -> None:
-        self.known, self.plan, self.inputs, self.edges, self.scope = known, plan, inputs, edges, scope
-        self.order = output[0].id if type(output) is list else output.id
-        self.output = output if plan.keeps_output else None
-        self.hooks: list[tuple[int | None, Callable]] | None = None
+    known: Known
+    plan: Plan | None
+    inputs: Any
+    edges: Any
+    output: Any  # the results' handles, where the gradient reads them
+    scope: Scope
+    order: int
+    hooks: Any = None
 
     @property
     def name(self) -> str:
@@ -132,11 +138,12 @@ class Plan:
         tensor = [type(s) is Spec for s in ins]
         self.whole = not isinstance(row.grad, tuple)
         self.pulls: list[tuple[int, Any, list]] = []
+        self.keeps_output: Any  # whether the output is kept, or a function that says what of it
         self.fast: Callable[..., list] | None = None
         if self.whole:
             rest = "rest" in row.keep
             self.keep = tuple((rest and i > 0 or "inputs" in row.keep) and t for i, t in enumerate(tensor))
-            self.keeps_output = "outputs" in row.keep
+            self.keeps_output = partial(_last, row.extra) if "extra" in row.keep else "outputs" in row.keep
             return
         named: set[str] = set()
         for i, function in enumerate(row.grad[: len(ins)]):
@@ -166,6 +173,11 @@ class Plan:
             calls.append(f"({i}, f{i}({', '.join(args)}))")
         exec(f"def fast(g, x, y): return [{', '.join(calls)}]", names)
         return names["fast"]
+
+
+def _last(n: int, outputs: list) -> list:
+    """Only the last `n` outputs: those that are there for the gradient."""
+    return [None] * (len(outputs) - n) + outputs[len(outputs) - n :]
 
 
 def plan_for(known: Known, mask: int) -> Plan:

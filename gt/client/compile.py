@@ -13,7 +13,8 @@ from weakref import ref
 
 from gt.client.autograd import Tensor
 from gt.client.session import Handle, Session, here
-from gt.client.traces import SHORTEST, Trace, Window, define, definition
+from gt.client.tracer import SHORTEST
+from gt.client.traces import Trace, Window, define, definition
 from gt.transport.messages import FREE
 
 
@@ -133,9 +134,8 @@ class _Use:
         if self.refused:
             return
         holders: dict[int, list[Tensor]] = {}
-        for thing in gc.get_objects():
-            if issubclass(type(thing), Tensor):  # asking an object for its class may run its code
-                holders.setdefault(thing.data.id, []).append(thing)
+        for t in living_tensors():
+            holders.setdefault(t.data.id, []).append(t)
         self.calls.append(_Call(window, holders, result))
         if len(self.calls) == 2:
             self._define(ids)
@@ -162,7 +162,7 @@ class _Use:
         """Where inputs come from and results go to: arguments, what the call returns, and tensors that live on."""
         outs_before, _ = trace.shape.bind(_flat(first.window)) or ((), ())
         outs, inputs = trace.shape.bind(_flat(last.window)) or ((), ())
-        made_before = {id: j for j, id in enumerate(outs_before)}
+        made_before = {made: j for j, made in enumerate(outs_before)}
         self.trace = trace
         self.specs = [s for ins in last.window.ops for s in self.session.meaning[int(ins[0])].outs]
         returned = {id(t) for t in _tensors(last.result)}
@@ -175,11 +175,8 @@ class _Use:
             elif found:
                 self.sources.append(ref(found[0]))
             else:
-                handle = next((x for x in gc.get_objects() if type(x) is Handle and x.id == at), None)
-                if handle is None:
-                    self.refused = "something it reads does not outlive the call"
-                    return
-                self.sources.append(handle)
+                self.refused = "something it reads does not outlive the call"
+                return
         self.sinks = [[ref(t) for t in last.holders.get(outs[j], ()) if id(t) not in returned] for j in trace.live_results]
         self.template = _templated(last.result, {outs[j]: k for k, j in enumerate(trace.live_results)})
         self.live_specs = [self.specs[j] for j in trace.live_results]
@@ -200,11 +197,11 @@ class _Use:
 
     def replay(self, leaves: list[Tensor]) -> Any:
         session = self.session
-        inputs = [(leaves[s].data if type(s) is int else s.data if isinstance(s, Tensor) else s).id for s in self.tensors]
+        inputs = [(leaves[s] if type(s) is int else s).data.id for s in self.tensors]
         self.tensors = []
         made = [Handle(session.next_id(), spec, session) for spec in self.live_specs]
         for handle in made:
-            session.origins[handle.id % len(session.origins)] = None
+            session.asked_code[handle.id % len(session.asked_code)] = None
         session.call((self.trace.number, *(h.id for h in made), *inputs))
         for handle, sinks in zip(made, self.sinks):
             for sink in sinks:
@@ -227,6 +224,20 @@ def _tensors(value: Any) -> list[Tensor]:
     found: list[Tensor] = []
     _shape_of(value, found)
     return found
+
+
+def living_tensors() -> list[Tensor]:
+    """Every tensor that something refers to. The collector itself does not keep track of most of them."""
+    frames: list[Any] = []
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    found = {id(t): t for t in gc.get_referents(*gc.get_objects(), *frames) if issubclass(type(t), Tensor)}
+    for t in list(found.values()):
+        if t.grad is not None:
+            found[id(t.grad)] = t.grad
+    return list(found.values())
 
 
 class _Slot(int):

@@ -120,7 +120,9 @@ def _begin() -> Session:
     try:
         if not await_listener(address, lambda: server.poll() is None, 30):
             raise ConnectionFailed("the dispatcher could not be started: run `python -m gt.server` to see why")
-        made = _over(ZmqLink(address, key, 30, _see()))
+        link = ZmqLink(address, key, 30, _see())
+        made = _over(link)
+        children.when_workers_end(link.give_up)
     except BaseException:
         children.close()
         raise

@@ -7,14 +7,16 @@ import sys
 import threading
 import warnings
 from collections import deque
+from collections.abc import Callable
 from itertools import count
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from gt import errors
 from gt.client.scope import HERE, Scope
-from gt.client.traces import MARK, Tracer
+from gt.client.tracer import MARK, Tracer
 from gt.config import Config
 from gt.ops.table import Kind, Row, infer, spec_in, spec_out
 from gt.spec import Spec
@@ -37,6 +39,7 @@ from gt.transport.messages import (
 
 BATCH = 256  # instructions that are sent without being asked for
 WINDOW = 1 << 14  # instructions that may be under way
+BYTES = 16 << 20  # and bytes loaded; of larger tensors, one is copied out while the next is copied in
 KINDS = 1 << 15  # op uses remembered; past it all are forgotten and learnt again
 RING = 1 << 16  # how many of the last results still know the line that asked for them
 
@@ -54,6 +57,9 @@ class Link(Protocol):
     def wait(self, reply: Reply, timeout: float | None) -> None: ...
     def place(self, data: np.ndarray) -> tuple[int, int, int]:
         """Copy the bytes to where every worker can see them."""
+
+    def outstanding(self) -> int:
+        """Bytes placed that are not yet known to be read."""
 
     def sealed(self, serial: int) -> bool:
         """A batch goes out: what was placed since the last is read by it. Whether the link wants to know when it is done."""
@@ -78,13 +84,13 @@ class Known:
         self.pulls: dict[Any, Any] = {}  # the tape's plans, by which inputs want gradients
 
 
-class Handle:
-    """A value on the workers. It never changes, and is freed when its last user lets go."""
+class Handle(msgspec.Struct, gc=False, eq=False):
+    """A value on the workers. It never changes, and is freed when its last user lets go. (A Struct is made in a third of the
+    time of a plain object, and one is made for every op.)"""
 
-    __slots__ = ("id", "spec", "session")
-
-    def __init__(self, id: int, spec: Spec, session: Session) -> None:
-        self.id, self.spec, self.session = id, spec, session
+    id: int
+    spec: Spec
+    session: Session
 
     def __del__(self) -> None:
         self.session.emit((FREE, self.id))
@@ -112,10 +118,11 @@ class Handle:
 class Reply:
     """What a reader waits for."""
 
-    __slots__ = ("ticket", "done", "value", "error", "pieces", "_lock")
+    __slots__ = ("ticket", "wanted", "done", "value", "error", "pieces", "_lock")
 
     def __init__(self, ticket: int) -> None:
         self.ticket, self.done = ticket, False
+        self.wanted: tuple | None = None  # the id and spec of a tensor that is read
         self.value: Any = None
         self.error: BaseException | None = None
         self.pieces = 0
@@ -156,7 +163,10 @@ class Session:
         self.room = threading.Condition()
         self.tickets = count(1)
         self.replies: dict[int, Reply] = {}
-        self.origins: list[Any] = [None] * RING
+        # The line that asked for each of the last results. Two lists that are only written over: a pair made for every op
+        # would be one more object for the garbage collector to go through.
+        self.asked_code: list[Any] = [None] * RING
+        self.asked_at: list[int] = [0] * RING
         self.uploads: dict[int, bytes] = {}
         self.lost: str = ""
         self.closed = False
@@ -224,7 +234,7 @@ class Session:
         if self.tracer and self.tracer.held() != self.held:
             self.held = self.tracer.held()
             self._flush((), False, False)
-            if self.tracer.ops:
+            if self.tracer.held():
                 self.link.wake()
             return
         self.held = 0
@@ -256,7 +266,7 @@ class Session:
             if self.tracer:
                 batch = self.tracer.fold(batch, final, mark)
                 traces, drops = self.tracer.take()
-                if self.tracer.ops:
+                if self.tracer.held():
                     self.limit = BATCH  # what is held wakes the link once, not with every instruction
             if not batch and not gets and not traces:
                 return
@@ -265,19 +275,35 @@ class Session:
             self.serial += 1
             self.sent = self.written  # a call counts for all that it stands for
             ack = self.sent - (self.asked[-1][1] if self.asked else self.executed) >= WINDOW // 4
-            if self.link.sealed(self.serial) or ack:
+            if self.link.sealed(self.serial) or ack or self.uploads:
                 ack = True
                 self.asked.append((self.serial, self.sent))
             self.link.send(Batch(self.serial, fresh, batch, gets, ack, forget, traces, drops))
 
     def _await_room(self) -> None:
-        while self.sent - self.executed > WINDOW and not self.lost and not self.closed:
+        self._await(lambda: self.sent - self.executed > WINDOW)
+
+    def _await(self, crowded: Callable[[], bool]) -> None:
+        """Wait, from acknowledgement to acknowledgement, until there is room."""
+        while crowded() and not self.lost and not self.closed:
             reply = self.reply()
             with self.room:
-                if self.sent - self.executed <= WINDOW:
+                if not crowded():
+                    self.replies.pop(reply.ticket, None)
                     break
                 self.waiting = reply
             self.link.wait(reply, None)
+
+    def _await_bytes(self, nbytes: int) -> None:
+        """Wait until so many bytes more may be under way."""
+
+        def crowded() -> bool:
+            under_way = self.link.outstanding() + sum(map(len, self.uploads.values()))
+            return under_way + nbytes > max(BYTES, 2 * nbytes)
+
+        if crowded():
+            self.flush(wait=False)
+            self._await(lambda: bool(self.asked) and crowded())
 
     waiting: Reply | None = None
 
@@ -294,9 +320,10 @@ class Session:
         """The value of a handle, once all before it is done."""
         spec = handle.spec
         reply = self.reply()
+        reply.wanted = (handle.id, spec_out(spec))
         try:
             if not reply.done:
-                self.flush(gets=((reply.ticket, handle.id, spec_out(spec)),))
+                self.flush(gets=((reply.ticket, *reply.wanted),))
             self.link.wait(reply, None)
         finally:
             self.replies.pop(reply.ticket, None)
@@ -344,6 +371,7 @@ class Session:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         id = self.next_id()
         shares = self.link.shares
+        self._await_bytes(data.nbytes)
         with self.lock:  # no batch may go out between placing the bytes and naming their place
             if shares:
                 place = self.link.place(data)
@@ -373,10 +401,12 @@ class Session:
                 reply = self.replies.get(ticket)
                 if reply is not None:
                     reply.settle(value)
-            case Peers(workers):
+            case Peers(workers, lost):
                 self.workers = workers
+                if lost:
+                    self._ask_again()
             case Note(text, tensor):
-                origin = self.origins[tensor % RING] if tensor > 0 else None
+                origin = self.asked_for(tensor) if tensor > 0 else None
                 self.notes.append(f"{text}\n  asked for at {line_of(origin)}" if origin else text)
             case Upload(_, id, wire, workers, boxes):
                 spec = spec_in(wire)
@@ -386,6 +416,19 @@ class Session:
                     part = data[tuple(slice(s, s + d) for s, d in zip(start, shape))]
                     frame = np.ascontiguousarray(part).reshape(-1).data
                     self.link.send_to(worker, Upload(self.name, id, (wire[0], *shape)), (frame,))
+
+    def _ask_again(self) -> None:
+        """A worker was lost, perhaps with reads that it was to answer: they are asked under new tickets, so that the
+        dispatcher says which tensors are lost and what of the others is still to come counts once."""
+        gets = []
+        for reply in list(self.replies.values()):
+            if reply.wanted is not None and not reply.done:
+                self.replies.pop(reply.ticket, None)
+                reply.ticket, reply.value, reply.pieces = next(self.tickets), None, 0
+                self.replies[reply.ticket] = reply
+                gets.append((reply.ticket, *reply.wanted))
+        if gets:
+            self.flush(tuple(gets), wait=False)
 
     def _executed(self, serial: int) -> None:
         with self.room:
@@ -419,9 +462,14 @@ class Session:
         if reply.pieces == value.pieces:
             reply.settle(reply.value.reshape(-1))
 
+    def asked_for(self, id: int) -> tuple[Any, int] | None:
+        """The code and the place in it that asked for a result, if it is among the last."""
+        code = self.asked_code[id % RING]
+        return (code, self.asked_at[id % RING]) if code is not None else None
+
     def _error(self, error: str, text: str, tensor: int) -> BaseException:
         kind = getattr(errors, error, errors.RemoteError)
-        origin = self.origins[tensor % RING] if tensor > 0 else None
+        origin = self.asked_for(tensor) if tensor > 0 else None
         asked = f"\n\nasked for at\n  {line_of(origin)}" if origin else ""
         return kind(text + asked)
 

@@ -1,1 +1,8 @@
-__all__ = []
+"""Loading: datasets, and batches of them that are on the workers before they are asked for."""
+
+from gt.data.dataset import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset, random_split
+from gt.data.loader import DataLoader, default_collate
+from gt.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
+
+__all__ = ["BatchSampler", "ConcatDataset", "DataLoader", "Dataset", "IterableDataset", "RandomSampler", "Sampler"]
+__all__ += ["SequentialSampler", "Subset", "TensorDataset", "default_collate", "random_split"]

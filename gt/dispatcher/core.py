@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
+import msgspec
+
 from gt.dispatcher import policy, spread, targets
 from gt.dispatcher.plan import Plan, choose
 from gt.dispatcher.tables import Client, Lost, Question, Tables, TraceUse, Use, Worker
@@ -123,6 +125,8 @@ class Dispatcher:
     def _join(self, peer: str, join: Join) -> Iterable[Mail]:
         try:
             self._admit(join.version, join.key)
+            if not all(part.startswith(("ipc://", "tcp://")) for part in join.address.split("|")):
+                raise ProtocolError(f"no worker can be reached at {join.address!r}")
         except ProtocolError as refused:
             self.tables.dropped += 1
             self.tell(f"someone was refused: {refused}")
@@ -238,10 +242,14 @@ class Dispatcher:
     # The stream
 
     def _batch(self, client: Client, batch: Batch) -> Iterable[Mail]:
-        if client.home is None or client.uploading is not None:
-            client.held.append(batch)
-            return []
-        return self._run(client, batch)
+        if not client.held and client.uploading is None:
+            return self._run(client, batch)
+        gone = [get for get in batch.gets if isinstance(client.layouts.get(get[1]), Lost)]  # no need to wait for those
+        client.held.append(msgspec.structs.replace(batch, gets=tuple(g for g in batch.gets if g not in gone)))
+        flow = _Flow()
+        for ticket, id, spec in gone:
+            self._get(client, ticket, id, spec, flow)
+        return flow.mail
 
     def _resume(self, client: Client) -> Iterable[Mail]:
         while client.held and client.home is not None and client.uploading is None:
@@ -261,7 +269,7 @@ class Dispatcher:
         stop = self._rewrite(client, batch.code, flow)
         if stop is not None:
             done = batch.code[:stop]
-            rest = Batch(batch.serial, (), batch.code[stop:], batch.gets, batch.ack, batch.forget)
+            rest = Batch(batch.serial, (), batch.code[stop:], batch.gets, batch.ack, batch.forget, (), batch.drops)
             client.held.appendleft(rest)
             batch = Batch(batch.serial, (), done)
         client.instructions += len(batch.code)
@@ -303,9 +311,11 @@ class Dispatcher:
         return number
 
     def _rewrite(self, client: Client, code: list, flow: _Flow) -> int | None:
-        """Each instruction to its workers. Gives the position to go on from, where an upload must arrive first."""
+        """Each instruction to its workers. Gives the position to go on from, where an upload must arrive first or there is no
+        worker for what is made of nothing."""
         layouts, plans, uses, queues = client.layouts, client.plans, client.uses, flow.code
-        here, many = Layout.on(client.home), self.tables.many
+        here = Layout.on(client.home) if client.home is not None else None
+        many = self.tables.many
         for position, ins in enumerate(code):
             try:
                 number = ins[0]
@@ -331,6 +341,8 @@ class Dispatcher:
                     key = (number, layouts[ins[at[0]]])
                 elif at:
                     key = (number, *[layouts[ins[i]] for i in at])
+                elif here is None:
+                    return position
                 else:
                     key = (number, policy.place(self.tables, client) if many and not use.kind.signal else here)
                 plan = plans.get(key)

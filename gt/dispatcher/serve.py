@@ -12,7 +12,7 @@ import zmq
 from gt.dispatcher.core import Dispatcher
 from gt.errors import ProtocolError
 from gt.transport.auth import listen
-from gt.transport.messages import Mail, decode, encode
+from gt.transport.messages import LIMIT, Mail, decode, encode
 from gt.transport.zmq import Ends, open_socket
 
 
@@ -22,6 +22,7 @@ class Server:
     def __init__(self, addresses: list[str], core: Dispatcher, key: str = "") -> None:
         self.core = core
         self.router = open_socket(zmq.ROUTER)
+        self.router.setsockopt(zmq.MAXMSGSIZE, 2 * LIMIT)  # past this a peer is cut off before it fills our memory
         self.ends = Ends(self.router)
         for address in addresses:
             listen(self.router, address, key)

@@ -68,7 +68,8 @@ def _fault(trace: TraceDef, known: dict[int, Use | TraceUse]) -> str | None:
         numbers.update((index, i) for i in range(1 + use.outs, len(ins)) if i not in use.at)
     if not live.issuperset(trace.outs) or len(set(trace.outs)) != len(trace.outs):
         return f"results {trace.outs}"
-    if not numbers.issuperset(trace.holes) or len(set(trace.holes)) != len(trace.holes):
+    places = [place for hole in trace.holes for place in hole]
+    if not numbers.issuperset(places) or len(set(places)) != len(places):
         return f"holes {trace.holes}"
     if not all(0 <= i < trace.inputs for i in trace.dies) or len(set(trace.dies)) != len(trace.dies):
         return f"ends of inputs {trace.dies}"

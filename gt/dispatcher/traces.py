@@ -23,7 +23,8 @@ def expand(client: Client, use: TraceUse, call: Instruction) -> list[Instruction
     trace = use.definition
     names: dict[Any, Any] = dict(zip(range(1, trace.inputs + 1), call[1 + use.outs :]))
     names.update(zip(trace.outs, call[1 : 1 + use.outs]))
-    given = dict(zip(trace.holes, call[1 + use.outs + trace.inputs :]))
+    numbers = zip(trace.holes, call[1 + use.outs + trace.inputs :])
+    given = {place: number for places, number in numbers for place in places}
     out: list[Instruction] = []
     for index, ins in enumerate(trace.body):
         if ins[0] == FREE:

@@ -11,14 +11,16 @@ from gt.client.functions.hooks import Hook
 from gt.spec import DType, dtype_of
 
 
-class Parameter(Tensor):
-    """A tensor that a module learns."""
+class _FromData(type(Tensor)):  # type: ignore[misc]
+    """Makes a parameter of data or another tensor, where a tensor is made of a handle."""
 
-    __slots__ = ()
-
-    def __init__(self, data: Any, requires_grad: bool = True) -> None:
+    def __call__(cls, data: Any, requires_grad: bool = True) -> Any:
         source = data if isinstance(data, Tensor) else tensor(data)
-        super().__init__(source.data, requires_grad)
+        return super().__call__(source.data, requires_grad)
+
+
+class Parameter(Tensor, metaclass=_FromData):
+    """A tensor that a module learns."""
 
 
 class Keys(NamedTuple):

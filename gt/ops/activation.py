@@ -8,12 +8,12 @@ from functools import partial
 from gt.ops import table
 from gt.ops.elementwise import ONE, X, no_bools
 from gt.ops.rules import by_axis, pointwise_float
-from gt.ops.table import Operand
+from gt.ops.table import Operand, Try
 from gt.spec import Spec
 
 op = partial(table.op, pointwise=True, shard=by_axis)
 
-PAIR = ((X, X), {})
+PAIR: Try = ((X, X), {})
 ROOT_HALF = math.sqrt(0.5)
 ROOT_TWO_BY_PI = math.sqrt(2.0 / math.pi)
 
@@ -64,6 +64,12 @@ def _gelu_grad(xp, g, a, *, tanh):
     return g * (0.5 * (1.0 + xp.erf(a * ROOT_HALF)) + a * bell)
 
 
+def _lower_gelu(a, *, tanh):
+    if tanh:
+        return a * 0.5 * (((a + a * a * a * 0.044715) * ROOT_TWO_BY_PI).tanh() + 1.0)
+    return a * 0.5 * ((a * ROOT_HALF).erf() + 1.0)
+
+
 def _lower_gelu_grad(g, a, *, tanh):
     if tanh:
         t = ((a + a * a * a * 0.044715) * ROOT_TWO_BY_PI).tanh()
@@ -108,13 +114,14 @@ op("tanh_grad", shape=paired, tries=(PAIR,),
    kernel=lambda xp, g, y: g * (1.0 - y * y),
    grad=(lambda g, b: g.tanh_grad(b), lambda g, a, b: g * a * b * -2.0))  # fmt: skip
 op("gelu", shape=floats("gelu"), tries=(((X,), {"tanh": False}), ((X,), {"tanh": True})),
-   kernel=_gelu,
+   kernel=_gelu, lower=_lower_gelu,
    grad=(lambda g, a, tanh: g.op("gelu_grad", a, tanh=tanh),))  # fmt: skip
 op("gelu_grad", shape=paired, tries=(((X, X), {"tanh": False}), ((X, X), {"tanh": True})),
    kernel=_gelu_grad,
    lower=_lower_gelu_grad)  # fmt: skip
 op("silu", shape=floats("silu"), tries=(ONE,),
    kernel=lambda xp, a: a * _sigmoid(xp, a),
+   lower=lambda a: a * a.sigmoid(),
    grad=(lambda g, a: g.silu_grad(a),))  # fmt: skip
 op("silu_grad", shape=paired, tries=(PAIR,),
    kernel=_silu_grad,
@@ -131,7 +138,7 @@ op("elu", shape=floats("elu"), tries=(((X, 1.0), {}), ((X, 0.5), {})),
 op("elu_grad", shape=paired, tries=(((X, X, 0.5), {}),),
    kernel=lambda xp, g, a, alpha: xp.where(a > 0, g, g * alpha * xp.exp(xp.clip(a, None, 0.0))),
    lower=lambda g, a, alpha: (a > 0).pick(g, g * alpha * a.minimum(0.0).exp()))  # fmt: skip
-op("softplus", shape=floats("softplus"), tries=(((X, 1.0, 20.0), {}), ((X, 2.0, 1.5), {})),
+op("softplus", autocast="high", shape=floats("softplus"), tries=(((X, 1.0, 20.0), {}), ((X, 2.0, 1.5), {})),
    kernel=_softplus,
    grad=(lambda g, a, b, c: g.softplus_grad(a, b, c), None, None))  # fmt: skip
 op("softplus_grad", shape=paired, tries=(((X, X, 2.0, 1.5), {}),),

@@ -85,16 +85,30 @@ def attend_grad(xp, g, q, k, v, y, lse, scale, *mask, causal):
     return xp.matmul(gs, wide_k), _fold(xp, xp.matmul(xp.swapaxes(gs, -1, -2), q), k), _fold(xp, gv, v)
 
 
+def _lower_scores(q, k, scale, mask, causal):
+    s = q @ k.mT * scale
+    if causal:
+        return s.new_ones(s.shape[-2:]).tril().to(bool_).pick(s, float("-inf"))
+    if not mask:
+        return s
+    return mask[0].pick(s, float("-inf")) if mask[0].dtype is bool_ else s + mask[0]
+
+
+def _lower(q, k, v, scale, *mask, causal):
+    times = q.shape[-3] // k.shape[-3] if q.ndim > 2 else 1
+    k, v = (t.repeat_interleave(times, dim=-3) if times > 1 else t for t in (k, v))
+    s = _lower_scores(q, k, scale, mask, causal)
+    s = s.to(float32 if q.dtype.size == 2 else q.dtype)
+    lse = s.logsumexp(axis=-1)
+    lse = (lse == float("-inf")).pick(0.0, lse)
+    return (s - lse.unsqueeze(-1)).exp().to(q.dtype) @ v, lse
+
+
 def _lower_grad(g, q, k, v, y, lse, scale, *mask, causal):
     """The same from the inputs alone, so that it can be differentiated again."""
     times = q.shape[-3] // k.shape[-3] if q.ndim > 2 else 1
     wide_k, wide_v = (t.repeat_interleave(times, dim=-3) if times > 1 else t for t in (k, v))
-    s = q @ wide_k.mT * scale
-    if causal:
-        s = s.new_ones(s.shape[-2:]).tril().to(bool_).pick(s, float("-inf"))
-    elif mask:
-        s = mask[0].pick(s, float("-inf")) if mask[0].dtype is bool_ else s + mask[0]
-    p = s.softmax(axis=-1)
+    p = _lower_scores(q, wide_k, scale, mask, causal).softmax(axis=-1)
     gp = g @ wide_v.mT
     gs = p * (gp - (gp * p).sum(axis=-1, keepdims=True)) * scale
     gk, gv = gs.mT @ q, p.mT @ g
@@ -144,12 +158,12 @@ Y, LSE = Spec((3, 2, 4, 3), float32), Values(Spec((3, 2, 4), float32), 3.0, 4.0)
 MASK = Spec((2, 4, 5), float32)
 H = Spec((3, 2, 4, 3), float16)
 
-op("attention", shape=_shape, shard=_rules(1), extra=1, keep="inputs outputs", grad=_pull,
+op("attention", autocast="low", shape=_shape, shard=_rules(1), extra=1, keep="inputs outputs", grad=_pull,
    tries=(((Q, K, V, 0.5), {"causal": False}), ((Q, K, V, 0.5), {"causal": True}),
           ((Q, K, V, 0.5, MASK), {"causal": False}), ((Q, K, V, 0.5, Spec((3, 1, 4, 5), bool_)), {"causal": False}),
           ((Q, ONE_HEAD, ONE_HEAD, 0.5), {"causal": True}),
           ((Spec((4, 3), float32), Spec((5, 3), float32), Spec((5, 2), float32), 0.5), {"causal": False})),
-   kernel=attend)  # fmt: skip
+   kernel=attend, lower=_lower)  # fmt: skip
 op("attention_grad", shape=_grad_shape, shard=_rules(2),
    tries=(((Y, Q, K, V, Y, LSE, 0.5), {"causal": False}), ((Y, Q, K, V, Y, LSE, 0.5), {"causal": True}),
           ((Y, Q, ONE_HEAD, ONE_HEAD, Y, LSE, 0.5), {"causal": True}),

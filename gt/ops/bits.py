@@ -7,14 +7,14 @@ from functools import partial
 from gt.ops import table
 from gt.ops.elementwise import INTS, ONE, TWO
 from gt.ops.rules import by_axis, compare, pointwise
-from gt.ops.table import Operand, Values
+from gt.ops.table import Operand, Try, Values
 from gt.spec import Spec, bool_, int64
 
 op = partial(table.op, pointwise=True, shard=by_axis)
 
-BOOLS = ((Spec((2, 3), bool_), Spec((3,), bool_)), {})
-MASKS = ((Spec((3,), int64), int), {})
-SHIFTS = ((Spec((2, 3), int64), Values(Spec((3,), int64), 0, 5)), {})
+BOOLS: Try = ((Spec((2, 3), bool_), Spec((3,), bool_)), {})
+MASKS: Try = ((Spec((3,), int64), int), {})
+SHIFTS: Try = ((Spec((2, 3), int64), Values(Spec((3,), int64), 0, 5)), {})
 
 
 def _whole(name: str, bools: bool = True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from gt.ops.activation import floats, paired
 from gt.ops.norm import wide
+from gt.ops.reduce import count
 from gt.ops.table import Kind, Rule, Values, op
 from gt.spec import REPLICATE, Partial, Placement, Shard, Spec, float32
 
@@ -26,7 +27,7 @@ def _check(name: str, a: Spec, parts: tuple[Spec, ...]) -> None:
 
 def _spread(xp, part, ndim):
     """A value for each channel, to broadcast against (batch, channels, ...)."""
-    return xp.reshape(part, (1, -1) + (1,) * (ndim - 2))
+    return xp.reshape(part, (1, part.shape[0]) + (1,) * (ndim - 2))
 
 
 def _affine(xp, y, parts):
@@ -44,7 +45,7 @@ def _group_shape(a: Spec, eps: type, *parts: Spec, groups: int) -> tuple[Spec, .
 
 
 def _grouped(xp, a, groups):
-    return xp.reshape(a, (a.shape[0], groups, -1))
+    return xp.reshape(a, (a.shape[0], groups, count(a.shape[1:], range(a.ndim - 1)) // groups))
 
 
 def _group_norm(xp, a, eps, *parts, groups):
@@ -54,6 +55,37 @@ def _group_norm(xp, a, eps, *parts, groups):
     rstd = 1.0 / xp.sqrt(xp.mean(x * x, axis=(2,), keepdims=True) + eps)
     y = _affine(xp, xp.reshape(x * rstd, a.shape), parts)
     return y, xp.reshape(mean, (a.shape[0], groups)), xp.reshape(rstd, (a.shape[0], groups))
+
+
+def _lower_affine(y, parts):
+    shape = (1, -1) + (1,) * (y.ndim - 2)
+    y = y * parts[0].reshape(shape) if parts else y
+    return y + parts[1].reshape(shape) if len(parts) > 1 else y
+
+
+def _lower_group_norm(a, eps, *parts, groups):
+    x = a.to(wide(a)).reshape(a.shape[0], groups, -1)
+    mean = x.mean(axis=2, keepdims=True)
+    x = x - mean
+    rstd = ((x * x).mean(axis=2, keepdims=True) + eps).rsqrt()
+    return _lower_affine((x * rstd).reshape(a.shape), parts).to(a.dtype), mean.squeeze(2), rstd.squeeze(2)
+
+
+def _lower_batch_norm_train(a, eps, *parts):
+    axes, x = _others(a), a.to(wide(a))
+    mean = x.mean(axis=axes, keepdims=True)
+    x = x - mean
+    var = (x * x).mean(axis=axes, keepdims=True)
+    rstd = (var + eps).rsqrt()
+    n = count(a.shape, axes)
+    flat = (t.reshape(-1) for t in (mean, rstd, var * (n / (n - 1))))
+    return _lower_affine(x * rstd, parts).to(a.dtype), *flat
+
+
+def _lower_batch_norm(a, mean, var, eps, *parts):
+    shape = (1, -1) + (1,) * (a.ndim - 2)
+    y = (a - mean.reshape(shape)) * (var.reshape(shape) + eps).rsqrt()
+    return _lower_affine(y, parts).to(a.dtype)
 
 
 def _others(a) -> tuple[int, ...]:
@@ -113,16 +145,16 @@ def _by_batch(kind: Kind) -> list[Rule]:
 
 def _by_batch_grad(kind: Kind) -> list[Rule]:
     """Each holder of samples has a term of the gradients of weight and bias."""
-    ins: list[Placement] = [Shard(0)] * 4 + [REPLICATE] * (len(kind.ins) - 4)
+    ins: list[Placement] = [*[Shard(0)] * 4, *[REPLICATE] * (len(kind.ins) - 4)]
     return [(tuple(ins), (Shard(0), *[Partial()] * (len(kind.outs) - 1)))]
 
 
 PAIRS, DEVIATIONS = Spec((3, 2), float32), Values(Spec((3, 2), float32), 0.5, 2.0)
 
-op("group_norm", shape=_group_shape, shard=_by_batch, extra=2, keep="inputs outputs",
+op("group_norm", autocast="high", shape=_group_shape, shard=_by_batch, extra=2, keep="inputs extra",
    grad=lambda gs, ys, ins, groups: _pull("group_norm_grad", gs, ys, ins, groups=groups),
    tries=(((IMAGES, 1e-5, C, C), {"groups": 2}), ((IMAGES, 1e-5), {"groups": 4})),
-   kernel=_group_norm)  # fmt: skip
+   kernel=_group_norm, lower=_lower_group_norm)  # fmt: skip
 op("group_norm_grad", shape=_grads, shard=_by_batch_grad,
    tries=(((IMAGES, IMAGES, PAIRS, DEVIATIONS, C), {"groups": 2, "bias": True}),
           ((IMAGES, IMAGES, PAIRS, DEVIATIONS), {"groups": 2, "bias": False})),
@@ -131,20 +163,20 @@ op("group_norm_grad", shape=_grads, shard=_by_batch_grad,
 
 def _trained(a: Spec, eps: type, *parts: Spec) -> tuple[Spec, ...]:
     _check("batch_norm", a, parts)
-    if a.numel // max(a.shape[1], 1) < 2:
+    if count(a.shape, _others(a)) < 2:
         raise ValueError(f"batch_norm learns from more than one value for each channel, not from {a.shape}")
     one = Spec(a.shape[1:2], wide(a))
     return a, one, one, one
 
 
 def _batch_norm_train(xp, a, eps, *parts):
-    axes, n = _others(a), a.ndim
+    axes = _others(a)
     mean = xp.mean(a, axis=axes, keepdims=True)
     x = a - mean
     var = xp.mean(x * x, axis=axes, keepdims=True)
     rstd = 1.0 / xp.sqrt(var + eps)
-    count = x.size // x.shape[1] if isinstance(x.size, int) else x.numel() // x.shape[1]
-    flat = (xp.reshape(mean, (-1,)), xp.reshape(rstd, (-1,)), xp.reshape(var, (-1,)) * (count / (count - 1)))
+    n = count(tuple(a.shape), axes)
+    flat = (xp.reshape(mean, (-1,)), xp.reshape(rstd, (-1,)), xp.reshape(var, (-1,)) * (n / (n - 1)))
     return _affine(xp, x * rstd, parts), *flat
 
 
@@ -204,13 +236,13 @@ def _batch_norm_pull(gs, ys, ins):
     return found + ([g.sum(axis=_others(a))] if len(parts) > 1 else [])
 
 
-op("batch_norm_train", shape=_trained, shard=_by_channel, extra=3, keep="inputs outputs",
+op("batch_norm_train", shape=_trained, shard=_by_channel, extra=3, keep="inputs extra",
    grad=lambda gs, ys, ins: _pull("batch_norm_grad", gs, ys, ins),
    tries=(((IMAGES, 1e-5, C, C), {}), ((Spec((3, 4), float32), 1e-5), {})),
-   kernel=_batch_norm_train)  # fmt: skip
+   kernel=_batch_norm_train, lower=_lower_batch_norm_train)  # fmt: skip
 op("batch_norm_grad", shape=_grads, shard=_by_channel,
    tries=(((IMAGES, IMAGES, C, SPREAD, C), {"bias": True}), ((IMAGES, IMAGES, C, SPREAD), {"bias": False})),
    kernel=_batch_norm_grad, lower=_lower_batch_norm_grad)  # fmt: skip
 op("batch_norm", shape=_known, shard=_by_channel_or_sample, keep="inputs", grad=_batch_norm_pull,
    tries=(((IMAGES, C, SPREAD, 1e-5, C, C), {}), ((IMAGES, C, SPREAD, 1e-5), {})),
-   kernel=_batch_norm)  # fmt: skip
+   kernel=_batch_norm, lower=_lower_batch_norm)  # fmt: skip

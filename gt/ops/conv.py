@@ -59,7 +59,7 @@ def _inside(padding, shape: Shape) -> tuple:
 
 
 def _bias(xp, y, bias):
-    return y + xp.reshape(bias[0], (1, -1) + (1,) * (y.ndim - 2)) if bias else y
+    return y + xp.reshape(bias[0], (1, bias[0].shape[0]) + (1,) * (y.ndim - 2)) if bias else y
 
 
 def _run(xp, a, w, *bias, stride, padding, dilation, groups):
@@ -157,10 +157,10 @@ PLAIN = {"stride": (1,), "padding": (0,), "dilation": (1,), "groups": 1}
 BUSY = {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2), "groups": 2}
 G2 = Spec((3, 4, 3, 8), float32)
 
-op("conv", shape=_conv, shard=_rules(0, 1), keep="inputs", grad=_conv_pull,
+op("conv", autocast="low", shape=_conv, shard=_rules(0, 1), keep="inputs", grad=_conv_pull,
    tries=(((X1, W1), PLAIN), ((X2, W2, B2), BUSY), ((X1, W1, B2), {**PLAIN, "padding": (1,)})),
    kernel=_run)  # fmt: skip
-op("conv_transpose", shape=_transpose, shard=_rules(1, 0), keep="inputs", grad=_transpose_pull,
+op("conv_transpose", autocast="low", shape=_transpose, shard=_rules(1, 0), keep="inputs", grad=_transpose_pull,
    tries=(((Spec((3, 4, 5), float32), W1), {"size": (7,), **PLAIN}), ((G2, W2, B2), {"size": (5, 6), **BUSY}),
           ((Spec((3, 4, 3), float32), W1, Spec((2,), float32)), {"size": (8,), **PLAIN, "stride": (2,)})),
    kernel=_run_transpose)  # fmt: skip

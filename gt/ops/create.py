@@ -29,6 +29,8 @@ op("eye", shape=made, shard=any_axis,
    kernel=lambda xp, *, shape, whole, start, dtype: xp.cast(
        xp.reshape(xp.arange(start[0], start[0] + shape[0]), (-1, 1)) == xp.arange(start[1], start[1] + shape[1]),
        dtype))  # fmt: skip
+
+
 def _any_place(kind: Kind) -> list[Rule]:
     """What its input holds does not matter, only how it lies; terms make no terms."""
     rules: list[Rule] = [((Shard(i), REPLICATE), (Shard(i),)) for i in range(kind.outs[0].ndim)]

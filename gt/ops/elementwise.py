@@ -7,19 +7,19 @@ from functools import partial
 
 from gt.ops import table
 from gt.ops.rules import bilinear, by_axis, compare, floats_only, linear, pointwise, pointwise_float, promote
-from gt.ops.table import Kind, Operand, Values
+from gt.ops.table import Kind, Operand, Try, Values
 from gt.spec import DTYPES, Spec, bool_, float32, int64
 
 op = partial(table.op, pointwise=True)
 
 X = Spec((2, 3), float32)
 ROW = Spec((3,), float32)
-ONE = ((X,), {})
-TWO = ((X, ROW), {})
-TIMES = ((X, float), {})
-INTS = ((Spec((3,), int64), Spec((2, 1), int64)), {})
-WHOLE = ((Values(Spec((3,), int64), -9, 9), Values(Spec((2, 1), int64), 1, 5)), {})
-APART = ((X, Values(ROW, 0.5, 2.0)), {})  # a divisor away from zero
+ONE: Try = ((X,), {})
+TWO: Try = ((X, ROW), {})
+TIMES: Try = ((X, float), {})
+INTS: Try = ((Spec((3,), int64), Spec((2, 1), int64)), {})
+WHOLE: Try = ((Values(Spec((3,), int64), -9, 9), Values(Spec((2, 1), int64), 1, 5)), {})
+APART: Try = ((X, Values(ROW, 0.5, 2.0)), {})  # a divisor away from zero
 ABOVE = Values(X, 0.2, 2.0)
 
 
@@ -137,12 +137,13 @@ op("mul", shape=pointwise, shard=bilinear, tries=(TWO, TIMES, INTS),
 op("div", shape=pointwise_float, shard=by_axis, tries=(APART, TIMES, WHOLE),
    kernel=lambda xp, a, b: xp.true_divide(a, b),
    grad=(lambda g, b: g / b, lambda g, y, b: -g * y / b))  # fmt: skip
-op("pow", shape=no_bools("raise to powers"), shard=by_axis,
+op("pow", autocast="high", shape=no_bools("raise to powers"), shard=by_axis,
    tries=(((ABOVE, float), {}), ((X, 3), {}), ((ABOVE, Values(ROW, 0.0, 2.0)), {}), ((2.5, X), {}),
           ((Spec((3,), int64), Values(Spec((2, 1), int64), 0, 4)), {})),
    kernel=lambda xp, a, b: xp.power(a, b),
    grad=(_power_grad, _exponent_grad))  # fmt: skip
-op("pow_grad", shape=lambda g, a, b: floats_only("a gradient")(g), shard=by_axis, tries=(((X, ABOVE, 2.5), {}), ((X, X, 2), {}), ((X, X, 0), {})),
+op("pow_grad", shape=lambda g, a, b: floats_only("a gradient")(g), shard=by_axis,
+   tries=(((X, ABOVE, 2.5), {}), ((X, X, 2), {}), ((X, X, 0), {})),
    kernel=lambda xp, g, a, b: g * (xp.power(a, b - 1) * b) if b else g * 0.0,
    grad=(lambda g, b, c: g.pow_grad(b, c), lambda g, a, b, c: (g * a).pow_grad(b, c - 1) * c, None))  # fmt: skip
 op("floor_divide", shape=no_bools("divide"), shard=by_axis, tries=(APART, TIMES, WHOLE),

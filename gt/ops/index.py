@@ -38,7 +38,7 @@ def _whole_axes(kind: Kind, shape: Shape) -> list[tuple[int, int]]:
 
 def _slice_rules(kind: Kind) -> list[Rule]:
     rules: list[Rule] = [(first(kind, Partial()), (Partial(),))]
-    for i, out in _whole_axes(kind, kind.ins[0].shape):  # type: ignore[union-attr]
+    for i, out in _whole_axes(kind, kind.ins[0].shape):
         rules.append((first(kind, Shard(i)), (Shard(out),)))
     return rules
 
@@ -207,7 +207,7 @@ def _select_rules(kind: Kind) -> list[Rule]:
     axis = kind.settings["axis"]
     rules: list[Rule] = [((Shard(i), REPLICATE), (Shard(i),)) for i in range(kind.outs[0].ndim) if i != axis]
     rules.append(((Partial(), REPLICATE), (Partial(),)))
-    return [*rules, ((REPLICATE, Shard(0)), (Shard(axis),))] if kind.ins[1].ndim == 1 else rules  # type: ignore
+    return [*rules, ((REPLICATE, Shard(0)), (Shard(axis),))] if kind.ins[1].ndim == 1 else rules
 
 
 def _select_grad_rules(kind: Kind) -> list[Rule]:

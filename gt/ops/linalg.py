@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gt.ops.rules import broadcast
-from gt.ops.table import Kind, Rule, Values, op
+from gt.ops.table import Kind, Rule, Try, Values, op
 from gt.spec import Shard, Spec, float32
 
 
@@ -28,7 +28,7 @@ def _batch(kind: Kind) -> list[Rule]:
     """Matrices are apart."""
     lead = min(s.ndim for s in kind.ins if isinstance(s, Spec)) - 2
     n = len(kind.ins)
-    same = len({s.shape[:lead] for s in kind.ins if isinstance(s, Spec)}) == 1 and len({s.ndim for s in kind.ins}) == 1  # type: ignore
+    same = len({s.shape[:lead] for s in kind.ins if isinstance(s, Spec)}) == 1 and len({s.ndim for s in kind.ins}) == 1
     return [((Shard(i),) * n, (Shard(i),) * len(kind.outs)) for i in range(lead)] if same else []
 
 
@@ -176,7 +176,7 @@ def _eigh_pull(gs, ys, ins):
 S, B = Spec((3, 3), float32), Spec((3, 2), float32)
 STACK = Values(Spec((3, 3, 3), float32), positive=True)
 ROOT = Values(S, positive=True)
-WELL = ((ROOT,), {})
+WELL: Try = ((ROOT,), {})
 TALL = Spec((2, 4, 3), float32)
 
 op("inverse", shape=_square("inverse"), shard=_batch, tries=(WELL, ((STACK,), {})),

@@ -56,6 +56,20 @@ def _cross_entropy(xp, a, target, smoothing, *weight, ignore, reduce):
     return loss, w, logp
 
 
+def _lower(a, target, smoothing, *weight, ignore, reduce):
+    axis = _axis(a.ndim)
+    logp = a.log_softmax(axis=axis)
+    counted = target != ignore
+    safe = counted.pick(target, 0)
+    count = counted.to(a.dtype) if not weight else counted.to(a.dtype) * weight[0].op("index", safe, axes=(0,))
+    loss = -(logp.op("gather", safe.unsqueeze(axis), axis=axis).squeeze(axis) * count)
+    loss = (count == 0).pick(0.0, loss)
+    if smoothing:
+        shared = logp * weight[0].reshape((1, -1) + (1,) * (a.ndim - 2) if axis else (-1,)) if weight else logp
+        loss = loss * (1.0 - smoothing) - shared.sum(axis=axis) * counted.to(a.dtype) * (smoothing / a.shape[axis])
+    return (loss.sum(), count.sum(), logp) if reduce else (loss, count, logp)
+
+
 def _classes(xp, weight, ndim):
     return xp.reshape(weight, (1, -1) + (1,) * (ndim - 2)) if ndim > 1 else weight
 
@@ -97,7 +111,7 @@ def _grad_shape(g: Spec, logp: Spec, target: Spec, smoothing: type, *weight: Spe
 
 def _rules(kind: Kind) -> list[Rule]:
     """Samples are apart; a sum over them has terms."""
-    if kind.ins[0].ndim < 2:  # type: ignore[union-attr]
+    if kind.ins[0].ndim < 2:
         return []
     out = Partial() if kind.settings["reduce"] else Shard(0)
     return [((Shard(0), Shard(0), *[REPLICATE] * (len(kind.ins) - 2)), (out, out, Shard(0)))]
@@ -105,9 +119,9 @@ def _rules(kind: Kind) -> list[Rule]:
 
 def _grad_rules(kind: Kind) -> list[Rule]:
     g, logp = kind.ins[0], kind.ins[1]
-    if logp.ndim < 2:  # type: ignore[union-attr]
+    if logp.ndim < 2:
         return []
-    first = Shard(0) if g.ndim else REPLICATE  # type: ignore[union-attr]
+    first = Shard(0) if g.ndim else REPLICATE
     return [((first, Shard(0), Shard(0), *[REPLICATE] * (len(kind.ins) - 3)), (Shard(0),))]
 
 
@@ -116,11 +130,11 @@ W = Values(Spec((3,), float32), 0.5, 2.0)
 IMAGE, PIXELS = Spec((2, 3, 2), float32), Values(Spec((2, 2), int64), 0, 3)
 LOGP = Values(X, -3.0, 0.0)
 
-op("cross_entropy", shape=_shape, shard=_rules, extra=2, keep="inputs outputs", grad=_pull,
+op("cross_entropy", autocast="high", shape=_shape, shard=_rules, extra=2, keep="rest extra", grad=_pull,
    tries=(((X, T, 0.0), {"ignore": -100, "reduce": True}), ((X, T, 0.1, W), {"ignore": 1, "reduce": False}),
           ((IMAGE, PIXELS, 0.1), {"ignore": 2, "reduce": True}),
           ((Spec((3,), float32), Values(Spec((), int64), 0, 3), 0.0), {"ignore": -100, "reduce": True})),
-   kernel=_cross_entropy)  # fmt: skip
+   kernel=_cross_entropy, lower=_lower)  # fmt: skip
 op("cross_entropy_grad", shape=_grad_shape, shard=_grad_rules,
    tries=(((Spec((), float32), LOGP, T, 0.0), {"ignore": -100}),
           ((Spec((4,), float32), LOGP, T, 0.1, W), {"ignore": 1})),

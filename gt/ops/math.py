@@ -8,14 +8,14 @@ from functools import partial
 from gt.ops import table
 from gt.ops.elementwise import ABOVE, ONE, X, no_bools
 from gt.ops.rules import by_axis, linear, pointwise, pointwise_float
-from gt.ops.table import Values
+from gt.ops.table import Try, Values
 from gt.spec import Spec, bool_, int64
 
 op = partial(table.op, pointwise=True)
 
-POSITIVE = ((ABOVE,), {})
-INSIDE = ((Values(X, -0.9, 0.9),), {})
-WHOLE = ((Spec((3,), int64),), {})
+POSITIVE: Try = ((ABOVE,), {})
+INSIDE: Try = ((Values(X, -0.9, 0.9),), {})
+WHOLE: Try = ((Spec((3,), int64),), {})
 TWO_BY_ROOT_PI = 2.0 / math.sqrt(math.pi)
 
 op("neg", shape=no_bools("negate", "use ~ or logical_not"), shard=linear, tries=(ONE, WHOLE),
@@ -42,34 +42,34 @@ op("trunc", shape=no_bools("round"), shard=by_axis, tries=(ONE, WHOLE),
 op("square", shape=lambda a: a if a.dtype is not bool_ else Spec(a.shape, int64), shard=by_axis, tries=(ONE, WHOLE),
    kernel=lambda xp, a: xp.square(a),
    grad=(lambda g, a: g * (a * 2.0),))  # fmt: skip
-op("reciprocal", shape=pointwise_float, shard=by_axis, tries=(POSITIVE, WHOLE),
+op("reciprocal", autocast="high", shape=pointwise_float, shard=by_axis, tries=(POSITIVE, WHOLE),
    kernel=lambda xp, a: 1.0 / a,
    grad=(lambda g, y: -g * (y * y),))  # fmt: skip
 op("sqrt", shape=pointwise_float, shard=by_axis, tries=(POSITIVE, ONE, WHOLE),
    kernel=lambda xp, a: xp.sqrt(a),
    grad=(lambda g, y: g / (y * 2.0),))  # fmt: skip
-op("rsqrt", shape=pointwise_float, shard=by_axis, tries=(POSITIVE, ONE, WHOLE),
+op("rsqrt", autocast="high", shape=pointwise_float, shard=by_axis, tries=(POSITIVE, ONE, WHOLE),
    kernel=lambda xp, a: 1.0 / xp.sqrt(a),
    grad=(lambda g, y: g * (y * y * y) * -0.5,))  # fmt: skip
-op("exp", shape=pointwise_float, shard=by_axis, tries=(ONE, WHOLE),
+op("exp", autocast="high", shape=pointwise_float, shard=by_axis, tries=(ONE, WHOLE),
    kernel=lambda xp, a: xp.exp(a),
    grad=(lambda g, y: g * y,))  # fmt: skip
 op("exp2", shape=pointwise_float, shard=by_axis, tries=(ONE, WHOLE),
    kernel=lambda xp, a: xp.exp2(a),
    grad=(lambda g, y: g * y * math.log(2.0),))  # fmt: skip
-op("expm1", shape=pointwise_float, shard=by_axis, tries=(ONE, WHOLE),
+op("expm1", autocast="high", shape=pointwise_float, shard=by_axis, tries=(ONE, WHOLE),
    kernel=lambda xp, a: xp.expm1(a),
    grad=(lambda g, y: g * (y + 1.0),))  # fmt: skip
-op("log", shape=pointwise_float, shard=by_axis, tries=(POSITIVE, ONE, WHOLE),
+op("log", autocast="high", shape=pointwise_float, shard=by_axis, tries=(POSITIVE, ONE, WHOLE),
    kernel=lambda xp, a: xp.log(a),
    grad=(lambda g, a: g / a,))  # fmt: skip
-op("log2", shape=pointwise_float, shard=by_axis, tries=(POSITIVE, ONE, WHOLE),
+op("log2", autocast="high", shape=pointwise_float, shard=by_axis, tries=(POSITIVE, ONE, WHOLE),
    kernel=lambda xp, a: xp.log2(a),
    grad=(lambda g, a: g / (a * math.log(2.0)),))  # fmt: skip
-op("log10", shape=pointwise_float, shard=by_axis, tries=(POSITIVE, ONE, WHOLE),
+op("log10", autocast="high", shape=pointwise_float, shard=by_axis, tries=(POSITIVE, ONE, WHOLE),
    kernel=lambda xp, a: xp.log10(a),
    grad=(lambda g, a: g / (a * math.log(10.0)),))  # fmt: skip
-op("log1p", shape=pointwise_float, shard=by_axis, tries=(POSITIVE, ONE, WHOLE),
+op("log1p", autocast="high", shape=pointwise_float, shard=by_axis, tries=(POSITIVE, ONE, WHOLE),
    kernel=lambda xp, a: xp.log1p(a),
    grad=(lambda g, a: g / (a + 1.0),))  # fmt: skip
 op("sin", shape=pointwise_float, shard=by_axis, tries=(ONE, WHOLE),
@@ -78,22 +78,22 @@ op("sin", shape=pointwise_float, shard=by_axis, tries=(ONE, WHOLE),
 op("cos", shape=pointwise_float, shard=by_axis, tries=(ONE, WHOLE),
    kernel=lambda xp, a: xp.cos(a),
    grad=(lambda g, a: -g * a.sin(),))  # fmt: skip
-op("tan", shape=pointwise_float, shard=by_axis, tries=(INSIDE, WHOLE),
+op("tan", autocast="high", shape=pointwise_float, shard=by_axis, tries=(INSIDE, WHOLE),
    kernel=lambda xp, a: xp.tan(a),
    grad=(lambda g, y: g * (y * y + 1.0),))  # fmt: skip
-op("asin", shape=pointwise_float, shard=by_axis, tries=(INSIDE, ONE, WHOLE),
+op("asin", autocast="high", shape=pointwise_float, shard=by_axis, tries=(INSIDE, ONE, WHOLE),
    kernel=lambda xp, a: xp.asin(a),
    grad=(lambda g, a: g * (1.0 - a * a).rsqrt(),))  # fmt: skip
-op("acos", shape=pointwise_float, shard=by_axis, tries=(INSIDE, ONE, WHOLE),
+op("acos", autocast="high", shape=pointwise_float, shard=by_axis, tries=(INSIDE, ONE, WHOLE),
    kernel=lambda xp, a: xp.acos(a),
    grad=(lambda g, a: -g * (1.0 - a * a).rsqrt(),))  # fmt: skip
 op("atan", shape=pointwise_float, shard=by_axis, tries=(ONE, WHOLE),
    kernel=lambda xp, a: xp.atan(a),
    grad=(lambda g, a: g / (a * a + 1.0),))  # fmt: skip
-op("sinh", shape=pointwise_float, shard=by_axis, tries=(ONE, WHOLE),
+op("sinh", autocast="high", shape=pointwise_float, shard=by_axis, tries=(ONE, WHOLE),
    kernel=lambda xp, a: xp.sinh(a),
    grad=(lambda g, a: g * a.cosh(),))  # fmt: skip
-op("cosh", shape=pointwise_float, shard=by_axis, tries=(ONE, WHOLE),
+op("cosh", autocast="high", shape=pointwise_float, shard=by_axis, tries=(ONE, WHOLE),
    kernel=lambda xp, a: xp.cosh(a),
    grad=(lambda g, a: g * a.sinh(),))  # fmt: skip
 op("asinh", shape=pointwise_float, shard=by_axis, tries=(ONE, WHOLE),
@@ -111,6 +111,6 @@ op("erf", shape=pointwise_float, shard=by_axis, tries=(ONE, ((Values(X, -6, 6),)
 op("erfc", shape=pointwise_float, shard=by_axis, tries=(ONE, ((Values(X, -6, 6),), {}), WHOLE),
    kernel=lambda xp, a: xp.erfc(a),
    grad=(lambda g, a: g * (a * a * -1.0).exp() * -TWO_BY_ROOT_PI,))  # fmt: skip
-op("erfinv", shape=pointwise_float, shard=by_axis, tries=(INSIDE, ((Values(X, -1.5, 1.5),), {}), WHOLE),
+op("erfinv", autocast="high", shape=pointwise_float, shard=by_axis, tries=(INSIDE, ((Values(X, -1.5, 1.5),), {}), WHOLE),
    kernel=lambda xp, a: xp.erfinv(a),
    grad=(lambda g, y: g * (y * y).exp() * (1.0 / TWO_BY_ROOT_PI),))  # fmt: skip

@@ -165,7 +165,7 @@ def _diagonal(a: Spec, *, offset, axes) -> Spec:
 
 
 def _diagonal_rules(kind: Kind) -> list[Rule]:
-    kept = [i for i in range(kind.ins[0].ndim) if i not in kind.settings["axes"]]  # type: ignore[union-attr]
+    kept = [i for i in range(kind.ins[0].ndim) if i not in kind.settings["axes"]]
     return [((Shard(i),), (Shard(o),)) for o, i in enumerate(kept)] + [((Partial(),), (Partial(),))]
 
 

@@ -52,7 +52,7 @@ def _softmax_terms(kind: Kind) -> list[Rule]:
     return [*along(kind), ((Partial(), REPLICATE), (Partial(),))]
 
 
-op("softmax", shape=_along("softmax"), shard=along, tries=(((X,), {"axis": 1}), ((IMAGE,), {"axis": 1})),
+op("softmax", autocast="high", shape=_along("softmax"), shard=along, tries=(((X,), {"axis": 1}), ((IMAGE,), {"axis": 1})),
    kernel=_softmax,
    lower=lambda a, *, axis: (lambda e: e / e.sum(axis=axis, keepdims=True))(
        (a - a.detach().amax(axis=axis, keepdims=True)).exp()),
@@ -60,7 +60,8 @@ op("softmax", shape=_along("softmax"), shard=along, tries=(((X,), {"axis": 1}), 
 op("softmax_grad", shape=_along("softmax"), shard=_softmax_terms, tries=(((X, X), {"axis": 1}),),
    kernel=lambda xp, g, y, *, axis: y * (g - _total(xp, g * y, axis)),
    lower=lambda g, y, *, axis: y * (g - (g * y).sum(axis=axis, keepdims=True)))  # fmt: skip
-op("log_softmax", shape=_along("log_softmax"), shard=along, tries=(((X,), {"axis": 1}), ((IMAGE,), {"axis": 0})),
+op("log_softmax", autocast="high", shape=_along("log_softmax"), shard=along,
+   tries=(((X,), {"axis": 1}), ((IMAGE,), {"axis": 0})),
    kernel=log_softmax,
    lower=lambda a, *, axis: a - a.logsumexp(axis=axis, keepdims=True),
    grad=(lambda g, y, axis: g.op("log_softmax_grad", y, axis=axis),))  # fmt: skip
@@ -102,10 +103,10 @@ def _outer(kind: Kind) -> list[Rule]:
 def _outer_grad(kind: Kind) -> list[Rule]:
     """Cut before the normalised axes, each holder has a term of the gradients of weight and bias."""
     outs: tuple[Placement, ...] = (Partial(),) * (len(kind.outs) - 1)
-    whole = kind.ins[0].ndim  # type: ignore[union-attr]
+    whole = kind.ins[0].ndim
     rules: list[Rule] = []
     for i in range(whole - kind.settings["ndim"]):
-        cut = tuple(Shard(i) if s.ndim == whole else REPLICATE for s in kind.ins)  # type: ignore[union-attr]
+        cut = tuple(Shard(i) if s.ndim == whole else REPLICATE for s in kind.ins)
         rules.append((cut, (Shard(i), *outs)))
     return rules
 
@@ -123,6 +124,17 @@ def _layer_norm(xp, a, eps, *parts, ndim):
     if parts:
         y = y * parts[0]
     return (y + parts[1] if len(parts) > 1 else y), mean, rstd
+
+
+def _lower_layer_norm(a, eps, *parts, ndim):
+    axes = tuple(range(a.ndim - ndim, a.ndim))
+    wide_a = a.to(wide(a))
+    mean = wide_a.mean(axis=axes, keepdims=True)
+    centred = wide_a - mean
+    rstd = ((centred * centred).mean(axis=axes, keepdims=True) + eps).rsqrt()
+    y = centred * rstd
+    y = y * parts[0] if parts else y
+    return (y + parts[1] if len(parts) > 1 else y).to(a.dtype), mean, rstd
 
 
 def _layer_norm_grad(xp, g, a, mean, rstd, *weight, ndim, bias):
@@ -178,10 +190,10 @@ def _grads(g: Spec, a: Spec, *rest: Spec, ndim: int, bias: bool = False, saved: 
 ROWS, FEATURES = Spec((4, 1), float32), Spec((3,), float32)
 SAVED = Values(ROWS, 0.5, 2.0)
 
-op("layer_norm", shape=_last("layer_norm", 2), shard=_outer, extra=2, keep="inputs outputs", grad=_layer_norm_pull,
+op("layer_norm", autocast="high", shape=_last("layer_norm", 2), shard=_outer, extra=2, keep="inputs extra", grad=_layer_norm_pull,
    tries=(((X, 1e-5, FEATURES, FEATURES), {"ndim": 1}), ((X, 1e-5, FEATURES), {"ndim": 1}),
           ((IMAGE, 1e-5), {"ndim": 2})),
-   kernel=_layer_norm)  # fmt: skip
+   kernel=_layer_norm, lower=_lower_layer_norm)  # fmt: skip
 op("layer_norm_grad", shape=_grads, shard=_outer_grad,
    tries=(((X, X, ROWS, SAVED, FEATURES), {"ndim": 1, "bias": True}), ((X, X, ROWS, SAVED), {"ndim": 1, "bias": False}),
           ((X, X, ROWS, SAVED, FEATURES), {"ndim": 1, "bias": False}),
@@ -193,6 +205,13 @@ def _rms_norm(xp, a, eps, *weight, ndim):
     axes = tuple(range(a.ndim - ndim, a.ndim))
     rstd = 1.0 / xp.sqrt(xp.mean(a * a, axis=axes, keepdims=True) + eps)
     return (a * rstd * weight[0] if weight else a * rstd), rstd
+
+
+def _lower_rms_norm(a, eps, *weight, ndim):
+    axes = tuple(range(a.ndim - ndim, a.ndim))
+    x = a.to(wide(a))
+    rstd = ((x * x).mean(axis=axes, keepdims=True) + eps).rsqrt()
+    return (x * rstd * weight[0] if weight else x * rstd).to(a.dtype), rstd
 
 
 def _rms_norm_grad(xp, g, a, rstd, *weight, ndim):
@@ -222,9 +241,9 @@ def _rms_norm_pull(gs, ys, ins, ndim):
     return [found[0], None, found[1]] if weight else [found, None]
 
 
-op("rms_norm", shape=_last("rms_norm", 1), shard=_outer, extra=1, keep="inputs outputs", grad=_rms_norm_pull,
+op("rms_norm", autocast="high", shape=_last("rms_norm", 1), shard=_outer, extra=1, keep="inputs extra", grad=_rms_norm_pull,
    tries=(((X, 1e-5, FEATURES), {"ndim": 1}), ((IMAGE, 1e-5), {"ndim": 2})),
-   kernel=_rms_norm)  # fmt: skip
+   kernel=_rms_norm, lower=_lower_rms_norm)  # fmt: skip
 op("rms_norm_grad", shape=partial(_grads, saved=1), shard=_outer_grad,
    tries=(((X, X, SAVED, FEATURES), {"ndim": 1}), ((X, X, SAVED), {"ndim": 1}),
           ((X16, X16, SAVED, Spec((3,), bfloat16)), {"ndim": 1})),

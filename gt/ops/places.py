@@ -66,9 +66,9 @@ def _kept(kind: Kind, ndim: int) -> list[tuple[int, int]]:
 
 def _pick_rules(kind: Kind) -> list[Rule]:
     rest = [REPLICATE] * (len(kind.ins) - 1)
-    rules: list[Rule] = [((Shard(i), *rest), (Shard(o),)) for i, o in _kept(kind, kind.ins[0].ndim)]  # type: ignore
+    rules: list[Rule] = [((Shard(i), *rest), (Shard(o),)) for i, o in _kept(kind, kind.ins[0].ndim)]
     axes = kind.settings["axes"]
-    places = [s.shape for s in kind.ins[1:]]  # type: ignore[union-attr]
+    places = [s.shape for s in kind.ins[1:]]
     at = axes[0] if _together(axes) else 0
     if all(p == places[0] for p in places):
         rules += [((REPLICATE, *[Shard(i)] * len(places)), (Shard(at + i),)) for i in range(len(places[0]))]
@@ -80,7 +80,7 @@ def _grad_rules(kind: Kind) -> list[Rule]:
     rest = [REPLICATE] * (len(kind.ins) - 1)
     rules: list[Rule] = [((Shard(o), *rest), (Shard(i),)) for i, o in _kept(kind, kind.outs[0].ndim)]
     axes = kind.settings["axes"]
-    places = [s.shape for s in kind.ins[1:]]  # type: ignore[union-attr]
+    places = [s.shape for s in kind.ins[1:]]
     at = axes[0] if _together(axes) else 0
     if all(p == places[0] for p in places):
         rules += [((Shard(at + i), *[Shard(i)] * len(places)), (Partial(),)) for i in range(len(places[0]))]
@@ -96,7 +96,7 @@ def _put_rules(kind: Kind) -> list[Rule]:
     rules: list[Rule] = []
     for i, o in _kept(kind, a.ndim):
         at = o - want + value.ndim if isinstance(value, Spec) else -1
-        cut: Placement = Shard(at) if at >= 0 and value.shape[at] == a.shape[i] else REPLICATE  # type: ignore
+        cut: Placement = Shard(at) if at >= 0 and value.shape[at] == a.shape[i] else REPLICATE
         rules.append(((Shard(i), cut, *rest), (Shard(i),)))
     return rules
 
@@ -141,13 +141,13 @@ def _embed_rules(kind: Kind) -> list[Rule]:
 
 def _embed_grad(xp, g, index, *, shape, padding):
     kept = xp.expand_dims(index != padding, -1)
-    g = xp.reshape(xp.where(kept, g, 0.0 * g), (-1, shape[1]))
+    g = xp.reshape(xp.where(kept, g, 0.0 * g), (Spec(tuple(index.shape)).numel, shape[1]))
     return xp.add_at(xp.zeros(shape, dtype=g.dtype), (xp.reshape(index, (-1,)),), g)
 
 
 def _embed_grad_rules(kind: Kind) -> list[Rule]:
     """Each holder of samples adds up its own; features are apart."""
-    n = kind.ins[0].ndim  # type: ignore[union-attr]
+    n = kind.ins[0].ndim
     rules: list[Rule] = [((Shard(i), Shard(i)), (Partial(),)) for i in range(n - 1)]
     return [*rules, ((Shard(n - 1), REPLICATE), (Shard(1),)), ((Partial(), REPLICATE), (Partial(),))]
 

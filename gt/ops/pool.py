@@ -28,7 +28,7 @@ def _out(name: str, shape: Shape, kernel, stride, padding, dilation, ceil) -> Sh
 
 def _outer(kind: Kind) -> list[Rule]:
     """The axes before those pooled may be cut."""
-    n = kind.ins[0].ndim - len(kind.settings["kernel"])  # type: ignore[union-attr]
+    n = kind.ins[0].ndim - len(kind.settings["kernel"])
     return [((Shard(i),) * len(kind.ins), (Shard(i),) * len(kind.outs)) for i in range(n)]
 
 
@@ -53,7 +53,7 @@ def _max_pool(xp, a, *, kernel, stride, padding, dilation, ceil):
     sizes = tuple(a.shape[-n:])
     shape = _out("max_pool", tuple(a.shape), kernel, stride, padding, dilation, ceil)
     axes = [_places(*each) for each in zip(sizes, shape[-n:], kernel, stride, padding, dilation)]
-    flat = xp.reshape(a, (*a.shape[:-n], -1))
+    flat = xp.reshape(a, (*a.shape[:-n], Spec(sizes).numel))
     values, places = [], []
     for window in product(*axes):
         met = xp.asarray([_flat(at, sizes) for at in product(*window)])
@@ -161,13 +161,14 @@ MAX2 = {"kernel": (2, 2), "stride": (2, 1), "padding": (1, 0), "dilation": (1, 2
 AVG1 = {"kernel": (3,), "stride": (2,), "padding": (1,), "ceil": True, "padded": False, "divisor": 0}
 AVG2 = {"kernel": (2, 3), "stride": (2, 2), "padding": (1, 0), "ceil": False, "padded": True, "divisor": 0}
 
-op("max_pool", shape=_max_shape, shard=_outer, extra=1, keep="outputs", grad=_max_pull,
+op("max_pool", shape=_max_shape, shard=_outer, extra=1, keep="extra", grad=_max_pull,
    tries=(((X1,), MAX1), ((X2,), MAX2)),
    kernel=_max_pool)  # fmt: skip
 op("avg_pool", shape=_average, shard=_outer_linear,
    tries=(((X1,), AVG1), ((X2,), AVG2), ((X2,), {**AVG2, "divisor": 5, "ceil": True})),
    kernel=_avg_pool,
-   grad=lambda gs, ys, ins, kernel, **s: [gs[0].op("avg_pool_grad", size=ins[0].shape[-len(kernel):], kernel=kernel, **s)])  # fmt: skip
+   grad=lambda gs, ys, ins, kernel, **s: [
+       gs[0].op("avg_pool_grad", size=ins[0].shape[-len(kernel):], kernel=kernel, **s)])  # fmt: skip
 op("avg_pool_grad", shape=_back, shard=_outer_linear,
    tries=(((Spec((2, 3, 4), float32),), {"size": (7,), **AVG1}), ((Spec((2, 3, 3, 2), float32),), {"size": (5, 6), **AVG2})),
    kernel=_avg_pool_grad,

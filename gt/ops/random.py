@@ -13,22 +13,40 @@ from gt.ops.table import Kind, Rule
 from gt.spec import REPLICATE, Shard, Spec, float32
 
 MASK = 0xFFFFFFFF
-BLOCK = 1 << 16  # counters a round works on at once: small enough to stay in a core's cache
 
 
 def philox(xp: Any, counter: Any, seed: int, number: int) -> list[Any]:
     """Four words of 32 random bits, in int64, for each counter."""
-    c = [counter & MASK, counter >> 32, number & MASK, (number >> 32) & MASK]
+    c0, c1, c2, c3 = counter & MASK, counter >> 32, number & MASK, (number >> 32) & MASK
     k0, k1 = seed & MASK, (seed >> 32) & MASK
     for _ in range(10):
-        p0, p1 = c[0] * 0xD2511F53, c[2] * 0xCD9E8D57  # wraps to 64 bits; the shifts below read them as unsigned
-        c = [((p1 >> 32) & MASK) ^ c[1] ^ k0, p1 & MASK, ((p0 >> 32) & MASK) ^ c[3] ^ k1, p0 & MASK]
+        p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57  # wraps to 64 bits; the shifts below read them as unsigned
+        c0, c2 = p1 >> 32, p0 >> 32
+        c0 &= MASK  # in place, for these passes over memory are all the cost
+        c0 ^= c1
+        c0 ^= k0
+        c2 &= MASK
+        c2 ^= c3
+        c2 ^= k1
+        p1 &= MASK
+        p0 &= MASK
+        c1, c3 = p1, p0
         k0, k1 = (k0 + 0x9E3779B9) & MASK, (k1 + 0xBB67AE85) & MASK
-    return c
+    return [c0, c1, c2, c3]
 
 
 def _words(xp: Any, seed: int, number: int, shape, whole, start) -> Any:
-    """A word for each element of this piece: word i % 4 of counter i // 4, i being its index in the whole."""
+    """32 bits for each element of this piece: word i % 4 of counter i // 4, i being its index in the whole."""
+    return _drawn(xp, seed, number, shape, whole, start, 4, lambda words: words)
+
+
+def _halves(xp: Any, seed: int, number: int, shape, whole, start) -> Any:
+    """16 bits for each element, where those are enough: half a word each, so eight of a counter."""
+    return _drawn(xp, seed, number, shape, whole, start, 8, lambda w: [h for x in w for h in (x & 0xFFFF, x >> 16)])
+
+
+def _drawn(xp: Any, seed: int, number: int, shape, whole, start, lanes: int, cut) -> Any:
+    """Element i of the whole has lane i % `lanes` of what `cut` makes of the words of counter i // `lanes`."""
     n = 1
     for d in shape:
         n *= d
@@ -37,13 +55,13 @@ def _words(xp: Any, seed: int, number: int, shape, whole, start) -> Any:
     if tuple(shape[1:]) == tuple(whole[1:]):  # rows of the whole: consecutive elements
         row = n // shape[0] if shape else 1
         first = start[0] * row if shape else 0
-        counters = xp.arange(first // 4, (first + n + 3) // 4)
+        counters = xp.arange(first // lanes, (first + n + lanes - 1) // lanes)
         parts = []
-        for at in range(0, len(counters), BLOCK):
-            words = philox(xp, counters[at : at + BLOCK], seed, number)
+        for at in range(0, len(counters), xp.block):
+            words = cut(philox(xp, counters[at : at + xp.block], seed, number))
             parts.append(xp.reshape(xp.stack(words, axis=1), (-1,)))
         flat = xp.concat(parts) if len(parts) > 1 else parts[0]
-        return flat[first % 4 : first % 4 + n]
+        return flat[first % lanes : first % lanes + n]
     index: Any = 0
     for axis, d in enumerate(shape):
         stride = 1
@@ -52,9 +70,11 @@ def _words(xp: Any, seed: int, number: int, shape, whole, start) -> Any:
         along = xp.arange(start[axis], start[axis] + d) * stride
         index = index + xp.reshape(along, (-1,) + (1,) * (len(shape) - axis - 1))
     index = xp.reshape(index, (-1,))
-    w = philox(xp, index >> 2, seed, number)
-    lane = index & 3
-    return xp.where(lane < 2, xp.where(lane == 0, w[0], w[1]), xp.where(lane == 2, w[2], w[3]))
+    words = cut(philox(xp, index // lanes, seed, number))
+    found, lane = words[0], index % lanes
+    for i in range(1, lanes):
+        found = xp.where(lane == i, words[i], found)
+    return found
 
 
 def _uniform(xp, seed, number, *, shape, whole, start, dtype):
@@ -86,8 +106,7 @@ op("integers", kernel=_integers, tries=(((7, 1, -2, 9), {**PIECE, "dtype": I64})
 
 def _dropout(xp, a, p, seed, number, *, whole, start):
     """Each element is kept or not by the number that belongs to its place in the whole."""
-    words = _words(xp, seed, number, tuple(a.shape), whole, start)
-    kept = xp.reshape(words >= int(p * (1 << 32)), tuple(a.shape))
+    kept = xp.reshape(_halves(xp, seed, number, tuple(a.shape), whole, start) >= round(p * (1 << 16)), tuple(a.shape))
     return xp.where(kept, a * (1.0 / (1.0 - p) if p < 1 else 0.0), xp.zeros((), dtype=a.dtype))
 
 
@@ -99,4 +118,5 @@ def _kept_axis(kind: Kind) -> list[Rule]:
 # The gradient drops what was dropped: the same numbers for the same places.
 table.op("dropout", shape=floats("dropout"), shard=_kept_axis, random=True, kernel=_dropout,
          tries=(((Spec((2, 3), float32), 0.4, 7, 1), {"whole": (4, 3), "start": (1, 0)}),),
-         grad=(lambda g, b, c, d, whole, start: g.op("dropout", b, c, d, whole=whole, start=start), None, None, None))  # fmt: skip
+         grad=(lambda g, b, c, d, whole, start: g.op("dropout", b, c, d, whole=whole, start=start),
+               None, None, None))  # fmt: skip

@@ -72,9 +72,11 @@ def _extreme_grad(g, y, a, axis, keepdims):
 X = Spec((3, 4), float32)
 TRIES = (((X,), {"axis": (0,), "keepdims": False}), ((X,), {"axis": (0, 1), "keepdims": True}))
 
-op("sum", shape=_sum, shard=reduction_rules("sum"), tries=TRIES,
+op("sum", autocast="high", shape=_sum, shard=reduction_rules("sum"), tries=TRIES,
    kernel=lambda xp, a, *, axis, keepdims: xp.sum(a, axis=axis, keepdims=keepdims),
    grad=(lambda g, sa, axis, keepdims: _spread(g, sa, axis, keepdims),))  # fmt: skip
+
+
 def _mean_rules(kind: Kind) -> list[Rule]:
     """A mean of no elements has no terms."""
     some = kind.ins[0].numel > 0  # type: ignore[union-attr]
@@ -202,7 +204,7 @@ VAR_TRIES = (((X, 1), {"axis": (0,), "keepdims": False}), ((X, 0), {"axis": (0, 
 NORM_TRIES = tuple(((X,), {"order": o, "axis": (1,), "keepdims": False}) for o in (2.0, 1.0, 3.0, 0.0, float("inf")))
 BOOLS = (((Spec((3, 4), bool_),), {"axis": (0,), "keepdims": False}), TRIES[1])
 
-op("prod", shape=_sum, shard=reduction_rules("prod"), tries=TRIES, grad=(_prod_grad,),
+op("prod", autocast="high", shape=_sum, shard=reduction_rules("prod"), tries=TRIES, grad=(_prod_grad,),
    kernel=lambda xp, a, *, axis, keepdims: xp.prod(a, axis=axis, keepdims=keepdims))  # fmt: skip
 op("any", shape=_truth, shard=reduction_rules("max", through=False), tries=BOOLS,
    kernel=lambda xp, a, *, axis, keepdims: xp.any(a, axis=axis, keepdims=keepdims))  # fmt: skip
@@ -213,11 +215,11 @@ op("var", shape=_floating("var"), shard=reduction_rules(), tries=VAR_TRIES, grad
 op("std", shape=_floating("std"), shard=reduction_rules(), tries=VAR_TRIES, grad=(_std_grad, None),
    kernel=lambda xp, a, correction, *, axis, keepdims: xp.sqrt(
        _var(xp, a, correction, axis=axis, keepdims=keepdims)))  # fmt: skip
-op("logsumexp", shape=_logsumexp_shape, shard=reduction_rules(), tries=TRIES,
+op("logsumexp", autocast="high", shape=_logsumexp_shape, shard=reduction_rules(), tries=TRIES,
    kernel=_logsumexp,
    grad=(lambda g, y, a, axis, keepdims: _spread(g, a, axis, keepdims)
          * (a - _spread(y, a, axis, keepdims)).exp(),))  # fmt: skip
-op("norm", shape=_norm_shape, shard=reduction_rules(), tries=NORM_TRIES, grad=(_norm_grad,),
+op("norm", autocast="high", shape=_norm_shape, shard=reduction_rules(), tries=NORM_TRIES, grad=(_norm_grad,),
    kernel=_norm)  # fmt: skip
 
 

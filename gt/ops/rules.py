@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from gt.ops.table import Kind, Operand, Rule
 from gt.spec import REPLICATE, DType, Partial, Placement, Shape, Shard, Spec, bool_, float32, int64, promote_types
@@ -94,7 +95,7 @@ def axis_of(axis: int, ndim: int) -> int:
     return axis % n
 
 
-def axes_of(axis: object, ndim: int) -> tuple[int, ...]:
+def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     """None, an axis or several, as sorted non-negative numbers."""
     if axis is None:
         return tuple(range(ndim))

@@ -138,7 +138,7 @@ def _kept(kind: Kind) -> list[Rule]:
     """Every axis but the one that goes may be cut."""
     axis, keep = kind.settings["axis"], kind.settings["keepdims"]
     return [((Shard(i),), (Shard(i if keep or i < axis else i - 1),) * 2)
-            for i in range(kind.ins[0].ndim) if i != axis]  # type: ignore[union-attr] # fmt: skip
+            for i in range(kind.ins[0].ndim) if i != axis]  # fmt: skip
 
 
 PICK = (((X,), {"axis": 1, "keepdims": False}), ((X,), {"axis": 0, "keepdims": True}))
@@ -147,10 +147,10 @@ op("max_at", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=PICK,
 op("min_at", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=PICK, kernel=_extreme(False))
 op("median", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=(*PICK, ((X,), {"axis": 0, "keepdims": False})),
    kernel=_median)  # fmt: skip
-op("cumsum", shape=_running, shard=_terms, tries=(((X,), {"axis": 1}), ((Spec((3, 2), int64),), {"axis": 0})),
+op("cumsum", autocast="high", shape=_running, shard=_terms, tries=(((X,), {"axis": 1}), ((Spec((3, 2), int64),), {"axis": 0})),
    kernel=_cumulate("cumsum"),
    grad=(lambda g, axis: _from_here(g, axis),))  # fmt: skip
-op("cumprod", shape=_running, shard=along, tries=(((X,), {"axis": 1}), ((Spec((3, 2), int64),), {"axis": 0})),
+op("cumprod", autocast="high", shape=_running, shard=along, tries=(((X,), {"axis": 1}), ((Spec((3, 2), int64),), {"axis": 0})),
    kernel=_cumulate("cumprod"), grad=(_cumprod_grad,))  # fmt: skip
 
 
@@ -170,8 +170,8 @@ def _search(xp, edges, values, *, right):
 
 def _search_rules(kind: Kind) -> list[Rule]:
     edges, values = kind.ins
-    shared = values.ndim if edges.ndim == 1 else values.ndim - 1  # type: ignore[union-attr]
-    return [((REPLICATE if edges.ndim == 1 else Shard(i), Shard(i)), (Shard(i),))  # type: ignore[union-attr]
+    shared = values.ndim if edges.ndim == 1 else values.ndim - 1
+    return [((REPLICATE if edges.ndim == 1 else Shard(i), Shard(i)), (Shard(i),))
             for i in range(shared)]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from gt.spec import DTYPES, DType, Placement, Shard, Spec, bool_, float32, int64
 # An operand is known by its Spec, or, where a Python number stands in a tensor's place, by the number's type.
 Operand = Any
 Rule = tuple[tuple[Placement, ...], tuple[Placement, ...]]  # placements of the inputs, placements of the outputs
+Try = tuple[tuple, dict[str, Any]]  # sample operands and statics
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,15 @@ class Row:
     output, `a`, `b`, `c`, ... the inputs, `sa`, `sb`, ... only their Specs, and the statics. Sums over broadcast axes and
     casts back to the input's dtype are the tape's business. Where the number of inputs varies or outputs are several,
     `grad` is one function `(gs, ys, inputs, **statics)` that gives a sequence of gradients, `keep` saying whether it reads
-    "inputs" (or the "rest" of them, after the first), "outputs", both or (default) only Specs. Gradients use what users
-    know of tensors; `t.op("name", *operands, **statics)` applies any row, and `c.pick(a, b)` is `a` where `c` holds.
-    `shard(kind)` lists placements that need no communication, for one mesh dimension; all axes a rule cuts are of one size.
+    "inputs" (or the "rest" of them, after the first), "outputs" (or of them only the "extra" ones) or only Specs. Gradients
+    use what users know of tensors; `t.op("name", *operands, **statics)` applies any row, and `c.pick(a, b)` is `a` where `c`
+    holds.
+    `shard(kind)` lists placements that need no communication, for one mesh dimension; all axes a rule cuts are of one size,
+    and a piece may be empty unless a result is then a term of a max or min.
     A piece has the whole's statics, save `shape`, `start` and what `cut(kind, rule, first, size)` says, which may
-    be of another `row`. `lower(*tensors, **statics)` says the
-    same in other rows; where a row has no `grad` (those named `<op>_grad`), that is also how it is differentiated.
+    be of another `row`.
+    `lower(*tensors, **statics)` says the same in other rows; where a row has no `grad` (those named `<op>_grad`), that is
+    also how it is differentiated.
     `tries` are sample inputs: a list of (operands, statics), an operand being a Spec, Values, a number or a number's type.
     """
 

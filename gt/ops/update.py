@@ -24,7 +24,7 @@ def _state(*tensors: int):
                 raise ValueError(f"an update of {specs[0]} wants gradient and state like it, not {s}")
         last = max(i for i in range(len(operands)) if not isinstance(operands[i], Spec))
         extra = tuple(s for s in operands[last + 1 :] if isinstance(s, Spec))
-        return tuple(operands[i] for i in tensors) + extra  # type: ignore[misc]
+        return tuple(operands[i] for i in tensors) + extra
 
     return rule
 

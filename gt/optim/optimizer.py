@@ -69,7 +69,7 @@ class Optimizer:
     def state_dict(self) -> dict[str, Any]:
         numbers = {p: i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
         groups = [{**group, "params": [numbers[p] for p in group["params"]]} for group in self.param_groups]
-        return {"state": {numbers[p]: dict(s) for p, s in self.state.items() if p in numbers}, "param_groups": groups}
+        return {"state": {numbers[p]: dict(s) for p, s in self.state.items() if s and p in numbers}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the state that `state_dict` gave, PyTorch's too."""

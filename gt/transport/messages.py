@@ -58,14 +58,14 @@ def kind_in(definition: KindDef) -> Kind:
 
 class TraceDef(msgspec.Struct, frozen=True, array_like=True):
     """A stretch of instructions that is called by one: `(number, *results, *inputs, *numbers for the holes)`. The body's ids
-    are registers, the inputs' first, from 1; `outs` are the registers of the results; a hole is (index in the body, index in
-    that instruction); `dies` are the inputs that end with the call."""
+    are registers, the inputs' first, from 1; `outs` are the registers of the results; a hole is the places a number of the
+    call goes to, each (index in the body, index in that instruction); `dies` are the inputs that end with the call."""
 
     number: int
     inputs: int
     body: list[Instruction]
     outs: tuple[int, ...]
-    holes: tuple[tuple[int, int], ...] = ()
+    holes: tuple[tuple[tuple[int, int], ...], ...] = ()
     dies: tuple[int, ...] = ()
 
 

@@ -91,6 +91,13 @@ class Pool:
         self.used += -(-data.nbytes // 64) * 64
         return place, full
 
+    def close(self) -> None:
+        """Let go of every segment; the kernel frees those that no peer looks at."""
+        with self.lock:
+            self.lent.clear()
+            self.idle.clear()
+            self.arena = None
+
     def outstanding(self) -> int:
         """Bytes lent."""
         with self.lock:
@@ -118,6 +125,11 @@ class Borrowed:
         loan = (ctypes.c_ubyte * nbytes).from_buffer(mapped, offset)
         weakref.finalize(loan, release).atexit = False
         return np.frombuffer(loan, np.uint8)
+
+    def forget(self, pid: int) -> None:
+        """That process is gone: let go of its memory, as far as nothing looks at it."""
+        for key in [k for k in self.maps if k[0] == pid]:
+            del self.maps[key]
 
 
 def open_segment(pid: int, fd: int) -> mmap.mmap:

@@ -10,18 +10,20 @@ from typing import Any
 import msgspec
 
 See = Callable[[str, Any], None]  # a direction, "->" or "<-", and a message
-LONG = 120
+LONG = 1000
 
 
 def line(message: Any) -> str:
-    """The message's name and fields; of a long one, only how many things it holds."""
+    """The message's name and fields; of a long one, its beginning and how many things it holds."""
     fields = []
     for name in message.__struct_fields__:
         value = getattr(message, name)
         if value in ((), [], "", None, False) or name == "key":
             continue
         text = repr(msgspec.to_builtins(value, builtin_types=(bytes,)))
-        fields.append(f"{name}={text if len(text) <= LONG else f'({len(value)})' if isinstance(value, Sized) else text[:LONG]}")
+        if len(text) > LONG:
+            text = f"{text[:LONG]}... ({len(value)} in all)" if isinstance(value, Sized) else text[:LONG]
+        fields.append(f"{name}={text}")
     return f"{type(message).__name__} {' '.join(fields)}".rstrip()
 
 

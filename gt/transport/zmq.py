@@ -222,6 +222,7 @@ class ZmqLink:
         self.data: dict[str, zmq.Socket] = {}  # by worker's name
         self.indices: dict[int, str] = {}
         self.sharing: dict[str, bool] = {}
+        self.lenders: dict[str, int] = {}  # pids of workers that lent memory
         self.attached = threading.Condition()
         self.posts: deque[tuple[str, Any, tuple]] = deque()  # for workers, sent by the receiving thread
         self.pool, self.borrowed = shm.Pool(), shm.Borrowed()
@@ -292,6 +293,9 @@ class ZmqLink:
         self.placed += sealed
         return place
 
+    def outstanding(self) -> int:
+        return self.pool.outstanding()
+
     def sealed(self, serial: int) -> bool:
         if not self.placed:
             return False
@@ -309,11 +313,18 @@ class ZmqLink:
             self.posts.append((worker, Release(place[0]), ()))
             self.bell.ring()
 
+        self.lenders[worker] = pid
         if nbytes >= shm.LEND:
             return self.borrowed.view(pid, place, nbytes, release)
         copy = self.borrowed.view(pid, place, nbytes).copy()
         release()
         return copy
+
+    def give_up(self, why: str) -> None:
+        """Nothing more will come: everyone who waits is told."""
+        self.session.lose(why)
+        with self.attached:
+            self.attached.notify_all()
 
     # The receiving thread
 
@@ -321,11 +332,15 @@ class ZmqLink:
         poller = zmq.Poller()
         for source in (self.inbox, self.ends.socket, self.bell.fd, self.alarm.fd):
             poller.register(source, zmq.POLLIN)
-        known: set[str] = set()
+        known: dict[str, zmq.Socket] = {}
         while not self.closed:
-            for name in self.data.keys() - known:
-                poller.register(self.data[name], zmq.POLLIN)
-                known.add(name)
+            if known != self.data:
+                for name, socket in known.items() - self.data.items():
+                    poller.unregister(socket)
+                    socket.close(0)
+                for name, socket in self.data.items() - known.items():
+                    poller.register(socket, zmq.POLLIN)
+                known = dict(self.data)
             ready = dict(poller.poll())
             if self.alarm.fd in ready:
                 self.alarm.hush()
@@ -333,16 +348,14 @@ class ZmqLink:
             if self.bell.fd in ready:
                 self.bell.hush()
                 self._post()
-            for name in list(known):
-                if self.data[name] in ready:
-                    self._drain(self.data[name], name)
+            for name, socket in known.items():
+                if socket in ready:
+                    self._drain(socket, name)
             if self.inbox in ready:
                 self._drain(self.inbox, "")
             if self.ends.socket in ready and self.ends.drain():
-                self.session.lose(f"the dispatcher at {self.address} went away")
+                self.give_up(f"the dispatcher at {self.address} went away")
                 poller.unregister(self.ends.socket)
-                with self.attached:
-                    self.attached.notify_all()
         self._close_sockets()
 
     def _drain(self, socket: zmq.Socket, name: str) -> None:
@@ -373,15 +386,21 @@ class ZmqLink:
     def _meet(self, workers: tuple) -> None:
         """Connect to workers that are new, and forget those that are gone."""
         names = {w.name for w in workers}
-        for gone in set(self.sharing) - names:
-            self.sharing.pop(gone)
+        for gone in self.data.keys() - names:
+            self.sharing.pop(gone, None)
+            self.borrowed.forget(self.lenders.pop(gone, -1))
+            self.data.pop(gone)  # the receiving thread closes it
         self.indices = {w.index: w.name for w in workers}
         for worker in workers:
             if worker.name in self.data:
                 continue
             local, _, remote = worker.address.partition("|")
             socket = open_socket(zmq.DEALER, self.name.encode())
-            reach(socket, local if worker.host == host_name() or not remote else remote, self.key)
+            try:
+                reach(socket, local if worker.host == host_name() or not remote else remote, self.key)
+            except zmq.ZMQError:  # no address of this host's kind; what lies there cannot be read from here
+                socket.close(0)
+                continue
             pid, fd = (os.getpid(), self.probe.fd) if self.probe else (0, -1)
             socket.send(encode(Attach(self.name, pid, fd, self.token)))
             self.data[worker.name] = socket
@@ -407,3 +426,6 @@ class ZmqLink:
             socket.close(100)  # long enough for a last word on one host
         self.bell.close()
         self.alarm.close()
+        self.pool.close()
+        self.borrowed.maps.clear()
+        self.probe = None

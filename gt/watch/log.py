@@ -52,7 +52,8 @@ def _called(client: Client, use: TraceUse, call: Instruction) -> Iterator[tuple[
     trace, first = use.definition, 1 + use.outs
     names: dict[Any, Any] = dict(zip(trace.outs, call[1:first]))
     names.update(zip(range(1, trace.inputs + 1), call[first:]))
-    given = dict(zip(trace.holes, call[first + trace.inputs :]))
+    numbers = zip(trace.holes, call[first + trace.inputs :])
+    given = {place: number for places, number in numbers for place in places}
     for index, ins in enumerate(trace.body):
         if ins[0] == FREE:
             continue

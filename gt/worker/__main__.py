@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import os
 import signal
@@ -18,6 +19,7 @@ def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     p.add_argument("--backend", default=os.environ.get("GT_BACKEND") or None, help="pytorch (default where installed) or numpy")
     p.add_argument("--id", default="", help="this worker's name (host-pid)")
     p.add_argument("--key", default=os.environ.get("GT_KEY", ""), help="the dispatcher's key (GT_KEY)")
+    p.add_argument("--memory", type=int, help="most bytes of the host's memory to use (what is free)")
     p.add_argument("--timeout", type=float, default=10.0, help="seconds to wait for the dispatcher (10)")
     p.add_argument("--auto", metavar="NAME", help=argparse.SUPPRESS)
     p.set_defaults(run=work)
@@ -42,6 +44,26 @@ def keep_freed_memory() -> None:
     mallopt(m_top_pad, 64 << 20)
 
 
+def bound_memory(most: int) -> None:
+    """Have the kernel refuse what there is no room for, so that it is an error of that tensor: left to itself it promises
+    any amount and ends the process when the promise is called in."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def room() -> int:
+    """Bytes of memory that this process may hope for."""
+    import psutil
+
+    found = psutil.virtual_memory().available
+    with contextlib.suppress(OSError, ValueError):
+        found = min(found, int(open("/sys/fs/cgroup/memory.max").read()))
+    return found
+
+
 def work(args: argparse.Namespace) -> int:
     from gt.launch import follow_parent
     from gt.transport.trace import trace
@@ -57,6 +79,8 @@ def work(args: argparse.Namespace) -> int:
     address = ipc_address(args.auto) if args.auto else address_of(f"{args.host}:{args.port}")
     try:
         engine = make(args.backend)
+        if engine.device == "cpu":
+            bound_memory(args.memory or room())
         shell = Shell(address, engine, args.key, args.id, args.timeout, trace("gt-worker", "GT_DEBUG_WORKER"))
         if os.environ.get("GT_VERBOSE"):
             where = f"{engine.name} on {engine.device}"

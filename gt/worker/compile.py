@@ -77,21 +77,48 @@ class Program:
         return {**own, **(self.faster.stats() if self.faster is not None else {})}
 
 
+def together(body: list, kinds: dict[int, Ready], numbers: set[int]) -> tuple[dict[int, list[int]], set[int]]:
+    """Instructions of these kinds that can run as one call: by the index of the last of each kind, the indices of all; and
+    the indices of frees that have to wait for it. Their results must not be used before."""
+    groups: dict[int, list[int]] = {}
+    for index, ins in enumerate(body):
+        if ins[0] in numbers:
+            groups.setdefault(ins[0], []).append(index)
+    found: dict[int, list[int]] = {}
+    late: set[int] = set()
+    for number, places in groups.items():
+        made = {r for i in places for r in body[i][1 : 1 + kinds[number].outs]}
+        used = {r for i in places for r in body[i][1 + kinds[number].outs :]}
+        between = range(places[0], places[-1] + 1)
+        reads = [body[k][1] if body[k][0] == FREE else [body[k][j] for j in kinds[int(body[k][0])].tensors] for k in between]
+        if any(r in made for read in reads for r in (read if isinstance(read, list) else [read])):
+            continue
+        found[places[-1]] = places
+        late |= {k for k in between if body[k][0] == FREE and body[k][1] in used}
+    return found, late
+
+
 def straight_line(
-    trace: TraceDef, kernels: dict[int, Callable], kinds: dict[int, Ready], flat: bool = False
-) -> Callable[..., tuple]:
+    trace: TraceDef, kernels: dict[int, Callable], kinds: dict[int, Ready], flat: bool = False,
+    gather: dict[int, Callable] | None = None,
+) -> Callable[..., tuple]:  # fmt: skip
     """`f(inputs, *numbers) -> results`, or with `flat` `f(*inputs, *numbers)`: a line for each instruction, kernels and
-    numbers bound as globals. The list of inputs is emptied, so that each array ends with its last use."""
-    holes = {at: f"h{i}" for i, at in enumerate(trace.holes)}
+    numbers bound as globals. The list of inputs is emptied, so that each array ends with its last use. Kinds in `gather` have
+    a kernel that takes the operands of many instructions at once and gives a list of their results."""
+    holes = {place: f"h{i}" for i, places in enumerate(trace.holes) for place in places}
     names: dict[str, Any] = {}
     registers = [f"r{i + 1}" for i in range(trace.inputs)]
-    lines = [f"def program({', '.join([*(registers if flat else ['inputs']), *holes.values()])}):"]
+    lines = [f"def program({', '.join([*(registers if flat else ['inputs']), *(f'h{i}' for i in range(len(trace.holes)))])}):"]
     if registers and not flat:
         lines.append(f"    {', '.join(registers)}, = inputs")
         lines.append("    del inputs[:]")
+    groups, late = together(trace.body, kinds, set(gather or ()))
+    waiting = {i for places in groups.values() for i in places}
+    calls: dict[int, tuple[str, str]] = {}  # of instructions that wait for others: results and operands
     for index, ins in enumerate(trace.body):
         if ins[0] == FREE:
-            lines.append(f"    del r{ins[1]}")
+            if index not in late:
+                lines.append(f"    del r{ins[1]}")
             continue
         ready = kinds[int(ins[0])]
         kernel = f"k{ins[0]}"
@@ -106,7 +133,14 @@ def straight_line(
                 names[f"c{index}_{i}"] = ins[i]
                 operands.append(f"c{index}_{i}")
         results = ", ".join(f"r{r}" for r in ins[1 : 1 + ready.outs])
-        lines.append(f"    {results} = {kernel}({', '.join(operands)})")
+        if index not in waiting:
+            lines.append(f"    {results} = {kernel}({', '.join(operands)})")
+            continue
+        calls[index] = results, ", ".join(operands)
+        if index in groups:
+            names[f"g{ins[0]}"] = gather[int(ins[0])]  # type: ignore[index]
+            left = ", ".join(f"({calls[i][0]},)" for i in groups[index])
+            lines.append(f"    {left}, = g{ins[0]}([{', '.join(f'({calls[i][1]},)' for i in groups[index])}])")
     lines.append(f"    return ({''.join(f'r{r}, ' for r in trace.outs)})")
     exec(compile("\n".join(lines), f"<trace {trace.number}>", "exec"), names)
     return names["program"]

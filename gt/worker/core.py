@@ -189,7 +189,7 @@ class Worker:
         out += [self._fetch(run.client, space, get) for get in run.gets]
         if run.ack:
             self.engine.sync()
-            out.append(Mail(DISPATCHER, Done(run.client, run.serial, tuple(self.broken))))
+            out.append(Mail(DISPATCHER, Done(run.client, run.serial, tuple(map(int, self.broken)))))
         if run.forget:
             for n in [n for n in space.kinds if n < space.forget]:
                 self._count(space, n)

@@ -18,7 +18,19 @@ from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport import shm
 from gt.transport.auth import listen, reach
 from gt.transport.messages import (
-    VERSION, Attach, Attached, Bye, Drop, Join, Mail, Note, Peers, Release, Run, decode, encode,
+    VERSION,
+    Attach,
+    Attached,
+    Bye,
+    Drop,
+    Join,
+    Mail,
+    Note,
+    Peers,
+    Release,
+    Run,
+    decode,
+    encode,
 )  # fmt: skip
 from gt.transport.trace import See
 from gt.transport.zmq import Bell, Ends, first_word, host_name, ipc_address, open_socket, own_address
@@ -32,6 +44,7 @@ class SharedMemory(Memory):
 
     def __init__(self) -> None:
         self.pids: dict[str, int] = {}  # clients that share
+        self.lent: dict[str, set[int]] = {}  # segments each looks at
         self.met: set[str] = set()
         self.borrowed, self.pool = shm.Borrowed(), shm.Pool()
 
@@ -49,7 +62,23 @@ class SharedMemory(Memory):
             return None
         segment = self.pool.take(data.nbytes)
         np.copyto(segment.view(0, data.nbytes), np.frombuffer(data, np.uint8))
+        self.lent.setdefault(client, set()).add(segment.fd)
         return (segment.fd, segment.serial, 0)
+
+    def release(self, client: str, fd: int) -> None:
+        """A client is done with a segment that it was lent."""
+        if fd not in self.lent.get(client, ()):
+            raise ProtocolError("a segment that was not lent to this client")
+        self.lent[client].remove(fd)
+        self.pool.give(fd)
+
+    def drop(self, client: str) -> None:
+        """A client is gone: what it was lent comes back, and its own memory is let go."""
+        for fd in self.lent.pop(client, ()):
+            self.pool.give(fd)
+        pid = self.pids.pop(client, None)
+        if pid is not None and pid not in self.pids.values():
+            self.borrowed.forget(pid)
 
 
 STALL = float(os.environ.get("GT_STALL_SECONDS", 30))  # a collective that takes longer is told of
@@ -183,7 +212,7 @@ class Shell:
                 case Attach(name, pid, fd, token) if name == client:
                     self._attach(client, pid, fd, token)
                 case Release(fd):
-                    self.memory.pool.give(fd)
+                    self._release(client, fd)
                 case message:
                     self._send(self.core.handle(Mail(client, message, tuple(f.buffer for f in frames[1:]))))
 
@@ -196,6 +225,12 @@ class Shell:
         if self.see is not None:
             self.see("<-", message)
         return message
+
+    def _release(self, client: str, fd: int) -> None:
+        try:
+            self.memory.release(client, fd)
+        except ProtocolError:
+            self.core.dropped += 1
 
     def _attach(self, client: str, pid: int, fd: int, token: bytes) -> None:
         shares = fd >= 0 and shm.can_read(pid, fd, token)
@@ -215,7 +250,7 @@ class Shell:
     def _drop(self, client: str) -> None:
         self.attached.discard(client)
         self.waiting.pop(client, None)
-        self.memory.pids.pop(client, None)
+        self.memory.drop(client)
 
     def _send(self, mails: list[Mail]) -> None:
         for mail in mails:

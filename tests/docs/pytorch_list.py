@@ -14,7 +14,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "pytorch.md"
 # Why a name is lacking, by what it looks like; the first that fits.
 REASONS = {
     "GT has real numbers only": r"c(double|float|half)$|conj|imag$|angle|is_(conj|neg)$",
-    "GT's tensors are dense": r"sparse|coalesce|(row|col|crow|ccol)_indices|^(indices|values|smm|sspaddmm)$|dense|nested|padded",
+    "GT's tensors are dense": (
+        r"sparse|coalesce|(row|col|crow|ccol)_indices|^(indices|values|smm|sspaddmm)$|dense|nested|padded"
+    ),
     "GT has no quantized tensors": r"^q_|qscheme|quant(?!ile)|int_repr",
     "a value never changes on the workers and has no address or strides of its own": (
         r"stride|storage|data_ptr|^set_|is_set_to|resize|layout|dim_order|share|as_subclass|is_pinned|slice_inverse|"
@@ -23,7 +25,9 @@ REASONS = {
     "which device holds a tensor is the dispatcher's business": (
         r"^is_(cpu|cuda|ipu|maia|meta|mkldnn|mps|mtia|vulkan|xla|xpu|distributed|inference)$|^(ipu|mtia|xpu|get_device)$|mkldnn"
     ),
-    "PyTorch itself has given these up": r"^(eig|symeig|lstsq|solve|triangular_solve|volatile|reinforce|name|map_|map2_|apply_)$",
+    "PyTorch itself has given these up": (
+        r"^(eig|symeig|lstsq|solve|triangular_solve|volatile|reinforce|name|map_|map2_|apply_)$"
+    ),
     "internal to PyTorch": r"^(output_nr|grad_dtype|hash_tensor|nonzero_static)$",
 }
 READS = """
@@ -70,7 +74,8 @@ def text() -> str:
         "",
         "## What torch.Tensor has and GT lacks",
         "",
-        f"GT's Tensor has {have} of the {len(names())} public names of `torch.Tensor` (PyTorch {torch.__version__.split('+')[0]}).",
+        f"GT's Tensor has {have} of the {len(names())} public names of `torch.Tensor` "
+        f"(PyTorch {torch.__version__.split('+')[0]}).",
         "",
     ]
     for reason, group in grouped().items():

@@ -128,7 +128,9 @@ def test_missing_workers_are_told_of_once():
         gt.register_config("far", gt.SignalConfig(shard=gt.ShardConfig(axis=0, workers=[1, 7])))
         with gt.signal.context("far"):
             x = gt.ones(4)
-        with pytest.warns(UserWarning, match="'far' asks for workers that are not there .there are 2.: it uses those that exist"):
+        with pytest.warns(
+            UserWarning, match="'far' asks for workers that are not there .there are 2.: it uses those that exist"
+        ):
             assert x.tolist() == [1, 1, 1, 1]
         assert repr(x.placement) == "Replicate() on [1]"
         with gt.signal.context("far"):

@@ -185,7 +185,7 @@ def test_a_call_on_tensors_of_several_workers_is_taken_apart() -> None:
 
 
 def test_traces_are_bounded() -> None:
-    from gt.client import traces
+    from gt.client import tracer as traces
 
     with stream(True) as c:
         x = gt.ones(4)

@@ -76,10 +76,20 @@ S, MEM = numbers(2, 5, 8), numbers(2, 3, 8, seed=6)
         ({"kdim": 4, "vdim": 3}, {}, (numbers(5, 2, 8), numbers(6, 2, 4), numbers(6, 2, 3))),
         ({"add_bias_kv": True, "add_zero_attn": True}, {"attn_mask": numbers(5, 5) > 0.8}, (numbers(5, 2, 8),) * 3),
         ({"batch_first": True}, {"key_padding_mask": np.array([[False] * 4 + [True], [False] * 5])}, (S, S, S)),
-        ({"batch_first": True}, {"key_padding_mask": np.array([[False] * 4 + [True], [False] * 5]), "need_weights": False,
-                                 "attn_mask": np.triu(np.ones((5, 5), bool), 1)}, (S, S, S)),  # fmt: skip
-        ({"batch_first": True}, {"need_weights": False, "is_causal": True,
-                                 "attn_mask": np.triu(np.ones((5, 5), bool), 1)}, (S, S, S)),  # fmt: skip
+        (
+            {"batch_first": True},
+            {
+                "key_padding_mask": np.array([[False] * 4 + [True], [False] * 5]),
+                "need_weights": False,
+                "attn_mask": np.triu(np.ones((5, 5), bool), 1),
+            },
+            (S, S, S),
+        ),  # fmt: skip
+        (
+            {"batch_first": True},
+            {"need_weights": False, "is_causal": True, "attn_mask": np.triu(np.ones((5, 5), bool), 1)},
+            (S, S, S),
+        ),  # fmt: skip
         ({}, {}, (S[0], S[0], S[0])),
     ],
 )

@@ -123,7 +123,8 @@ def _adam(p: Any, g: Any, m: Any, v: Any, lr: float, b1: float, b2: float, eps: 
     cls = torch.optim.AdamW if decoupled else torch.optim.Adam
     o = cls([p], lr, (b1, b2), eps, decay, bool(top), maximize=maximize, foreach=False)
     state = {"step": torch.tensor(step - 1.0), "exp_avg": m.clone(), "exp_avg_sq": v.clone()}
-    state |= {"max_exp_avg_sq": t.clone() for t in top}
+    if top:
+        state["max_exp_avg_sq"] = top[0].clone()
     s = _step(o, p, g, state)
     return p.detach(), s["exp_avg"], s["exp_avg_sq"], *([s["max_exp_avg_sq"]] if top else [])
 

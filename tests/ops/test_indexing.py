@@ -146,9 +146,7 @@ def test_writing_and_its_gradients_are_pytorchs(case, form):
     np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy())
     if tensors:
         zeros = np.zeros(w.shape)
-        np.testing.assert_allclose(
-            zeros if v.grad is None else v.grad.numpy(), zeros if w.grad is None else w.grad.numpy()
-        )
+        np.testing.assert_allclose(zeros if v.grad is None else v.grad.numpy(), zeros if w.grad is None else w.grad.numpy())
 
 
 REFUSED = [

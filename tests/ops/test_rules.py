@@ -51,11 +51,12 @@ def extent(kind: Kind, rule: Rule) -> int | None:
 
 
 def pieces(size: int | None) -> list[tuple[int, int]]:
-    """Three uneven pieces of an axis, as the first may hold more; an axis of one or two has fewer."""
+    """Uneven pieces of an axis, as the first may hold more, and an empty one, as where there are more workers than
+    elements."""
     if size is None:
         return [(0, 0)] * 3
     bounds = sorted({0, (size + 1) // 2, max(size - 1, 0), size})
-    return [(a, b - a) for a, b in zip(bounds, bounds[1:])] or [(0, 0)]
+    return [*[(a, b - a) for a, b in zip(bounds, bounds[1:])], (size, 0)]
 
 
 def run(engine: Any, kind: Kind, operands: list[Any]) -> tuple[np.ndarray, ...]:
@@ -69,6 +70,8 @@ def prove(engine: Any, sample: Sample, rule: Rule, rng: np.random.Generator) -> 
     assert len(rule[0]) == len(kind.ins) and len(rule[1]) == len(kind.outs), f"{rule} does not fit {kind}"
     size = extent(kind, rule)
     spans = pieces(size)
+    if any(isinstance(p, Partial) and p.reduce in ("max", "min") for p in rule[1]):
+        spans = [s for s in spans if s[1] or size is None]  # no elements have no extreme: nobody may cut so thin
     operands = [o.copy() if isinstance(o, np.ndarray) else o for o in sample.operands]
     parts: list[list[Any]] = []
     for o, p in zip(operands, rule[0]):

@@ -27,4 +27,4 @@ class Talk:
         return self(name, Hello(VERSION, "", "here", 7))
 
     def worker(self, name: str = "w0", label: str = "") -> list[Mail]:
-        return self(name, Join(VERSION, "", label or name, "numpy", "cpu", "here", 8, f"at-{name}"))
+        return self(name, Join(VERSION, "", label or name, "numpy", "cpu", "here", 8, f"ipc://{name}"))

@@ -96,9 +96,10 @@ def test_no_definition_of_a_kind_does_harm(definitions: list, code: list) -> Non
     pool.unharmed()
 
 
+places = st.lists(st.tuples(st.integers(-1, 4), st.integers(-1, 4)), max_size=2).map(tuple)
 traces = st.builds(
     TraceDef, st.integers(7, 9), st.integers(-1, 4), st.lists(instructions | likely, max_size=5),
-    st.lists(st.integers(0, 5), max_size=2).map(tuple), st.lists(st.tuples(st.integers(-1, 4), st.integers(-1, 4)), max_size=2).map(tuple),
+    st.lists(st.integers(0, 5), max_size=2).map(tuple), st.lists(places, max_size=2).map(tuple),
     st.lists(st.integers(-1, 3), max_size=2).map(tuple),
 )  # fmt: skip
 calls = st.tuples(st.integers(7, 9), st.integers(1, 9), st.integers(1, 9))

@@ -40,7 +40,7 @@ PAIR = (F, 2, 2)
 FULL = KindDef(1, "full", ((-3,),), ((2, 2), F))
 ADD = KindDef(2, "add", (PAIR, PAIR), ())
 LOAD = KindDef(3, "load", ((-2,), (-2,), (-2,)), ((2, 2), (2, 2), (0, 0), F))
-W0, W1 = Peer(0, "w0", "at-w0", "here"), Peer(1, "w1", "at-w1", "here")
+W0, W1 = Peer(0, "w0", "ipc://w0", "here"), Peer(1, "w1", "ipc://w1", "here")
 
 
 def read(ticket: int, id: int) -> tuple:
@@ -85,7 +85,7 @@ def test_a_wrong_version_or_key_is_refused_and_said_so(talk: Talk) -> None:
     locked = Talk(key="secret")
     [mail] = locked("c", Hello(VERSION, "guess", "here", 7))
     assert isinstance(mail.message, Bye) and "key" in mail.message.why
-    [mail] = locked("w", Join(VERSION, "guess", "w", "numpy", "cpu", "here", 8, "at"))
+    [mail] = locked("w", Join(VERSION, "guess", "w", "numpy", "cpu", "here", 8, "ipc://at"))
     assert isinstance(mail.message, Bye)
     assert not locked.tables.clients and not locked.tables.workers and locked.tables.dropped == 2
     assert isinstance(locked("c", Hello(VERSION, "secret", "here", 7))[0].message, Welcome)
@@ -329,6 +329,21 @@ def test_what_is_made_of_a_lost_tensor_is_lost_for_the_same_reason(two: Talk) ->
     assert mail.message.error == "WorkerLost" and "w0" in mail.message.text
 
 
+def test_a_read_of_a_lost_tensor_is_answered_while_there_is_no_worker(two: Talk) -> None:
+    two.gone("w0")
+    [mail] = two("c", Batch(2, (), [(2, 2, 1, 1)], (read(8, 1), read(9, 2))))[:1]
+    assert mail.message.error == "WorkerLost" and "w0" in mail.message.text
+
+
+def test_what_needs_a_worker_waits_and_what_is_lost_does_not(two: Talk) -> None:
+    two.gone("w0")
+    assert two("c", Batch(2, (), [(1, 5, 0.5)], (read(7, 5),))) == []
+    [mail] = two("c", Batch(3, (), [], (read(8, 1),)))
+    assert mail.message.error == "WorkerLost" and mail.message.ticket == 8
+    runs = [m.message for m in two.worker("w1") if isinstance(m.message, Run)]
+    assert [(r.code, r.gets) for r in runs] == [([(1, 5, 0.5)], (fetch(7, 5),))]
+
+
 def test_a_replacement_takes_new_work(two: Talk) -> None:
     two.gone("w0")
     two.worker("w1")
@@ -412,7 +427,7 @@ def test_an_unknown_question_says_so(two: Talk) -> None:
 def test_who_watches_sees_batches_and_their_end() -> None:
     seen: list[tuple[str, str]] = []
     d = Dispatcher(watch=lambda event, who, what: seen.append((event, who)))
-    d.handle(Mail("w0", Join(VERSION, "", "w0", "numpy", "cpu", "here", 8, "at")))
+    d.handle(Mail("w0", Join(VERSION, "", "w0", "numpy", "cpu", "here", 8, "ipc://at")))
     d.handle(Mail("c", Hello(VERSION, "", "here", 7)))
     d.handle(Mail("c", Batch(1, (FULL,), [(1, 1, 0.5)])))
     d.handle(Mail("w0", Done("c", 1)))
@@ -423,7 +438,7 @@ def test_who_watches_sees_batches_and_their_end() -> None:
 def test_comings_and_goings_are_told_in_words() -> None:
     lines: list[str] = []
     d = Dispatcher("key", tell=lines.append)
-    d.handle(Mail("w0", Join(VERSION, "key", "w0", "numpy", "cpu", "there", 8, "at")))
+    d.handle(Mail("w0", Join(VERSION, "key", "w0", "numpy", "cpu", "there", 8, "ipc://at")))
     d.handle(Mail("c", Hello(VERSION, "key", "here", 7)))
     d.handle(Mail("x", Hello(VERSION, "guess", "here", 9)))
     d.lose("w0", "its connection ended")

@@ -27,7 +27,7 @@ class Watched:
         self.out = io.StringIO()
         ticks = count()
         self.dispatcher = Dispatcher(watch=InstructionLog(self.out, lambda: next(ticks) / 1000))
-        self("w0", Join(VERSION, "", "auto_worker", "numpy", "cpu", "127.0.0.1", 8, "at"))
+        self("w0", Join(VERSION, "", "auto_worker", "numpy", "cpu", "127.0.0.1", 8, "ipc://at"))
         self("c", Hello(VERSION, "", "127.0.0.1", 59712))
 
     def __call__(self, peer: str, message: object) -> list[Mail]:

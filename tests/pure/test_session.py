@@ -13,7 +13,7 @@ from gt import errors
 from gt.client import session as session_module
 from gt.client.scope import HERE, Scope
 from gt.client.session import BATCH, WINDOW, Reply, Session
-from gt.transport.messages import FREE, Ack, Answer, Ask, Batch, Failed, Mail, Upload, Value
+from gt.transport.messages import FREE, Ack, Answer, Ask, Batch, Failed, Mail, Peers, Upload, Value
 
 
 class Wire:
@@ -41,6 +41,9 @@ class Wire:
     def place(self, data: np.ndarray) -> tuple[int, int, int]:
         self.placed.append(data.tobytes())
         return (len(self.placed), 0, 0)
+
+    def outstanding(self) -> int:
+        return 0
 
     def sealed(self, serial: int) -> bool:
         return False
@@ -284,8 +287,26 @@ def test_a_question_nobody_answers_says_so(wire: Wire) -> None:
 
 
 def test_the_line_of_an_op_costs_no_memory_that_grows(wire: Wire) -> None:
-    size = len(wire.session.origins)
+    size = len(wire.session.asked_code)
     x = gt.ones(2)
     for _ in range(1000):
         x = x + 1
-    assert len(wire.session.origins) == size
+    assert len(wire.session.asked_code) == size
+
+
+def test_when_a_worker_is_lost_reads_under_way_are_asked_again_and_late_pieces_do_not_count(wire: Wire) -> None:
+    x = gt.ones(2, 2)
+    half = np.array([1, 2], "f4").tobytes()
+
+    def answer(reply: Reply) -> None:
+        old = wire.sent[-1].gets[0][0]
+        piece = Value(old, (8, 1, 2), (0, 0), (2, 2), 2)
+        wire.session.handle(Mail("w0", piece, (half,)))
+        wire.session.handle(Mail("", Peers((), "worker w0 was lost")))
+        ticket, id, spec = wire.sent[-1].gets[0]
+        assert ticket != old and id == x.data.id
+        wire.session.handle(Mail("w0", piece, (half,)))
+        wire.session.handle(Mail("w1", Value(ticket, spec, (0, 0), (2, 2), 1), (half + half,)))
+
+    wire.answer = answer
+    assert x.tolist() == [[1, 2], [1, 2]] and not wire.session.replies

@@ -88,11 +88,20 @@ class Processes:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.mark, self.all = folder, secrets.token_hex(8), list[Process]()
+        self.files = folder / "tmp"  # where all that is started puts its files
+        self.files.mkdir()
 
     def start(self, *command: str, **environment: str) -> Process:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
         path = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH")]))
-        env = {**kept, "PYTHONPATH": path, "TEST_MARK": self.mark, "PYTHONUNBUFFERED": "1", **environment}
+        env = {
+            **kept,
+            "PYTHONPATH": path,
+            "TEST_MARK": self.mark,
+            "PYTHONUNBUFFERED": "1",
+            "TMPDIR": str(self.files),
+            **environment,
+        }
         self.all.append(Process([sys.executable, *command], self.folder, env))
         return self.all[-1]
 
@@ -139,8 +148,7 @@ class Processes:
                 p.kill()
 
 
-def local_sockets() -> set[str]:
-    """Local addresses of GT that have a listener, and files and shared memory of its name."""
-    listening = {line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if "@gt-" in line}
-    files = {str(p) for folder in ("/dev/shm", "/tmp") for p in Path(folder).glob("*gt-*") if p.is_socket()}
-    return listening | files
+def listening(addresses: str) -> list[str]:
+    """Which of these local addresses still have a socket."""
+    there = Path("/proc/net/unix").read_text()
+    return [a for a in addresses.split() if a.startswith("ipc://") and a.removeprefix("ipc://") in there]

@@ -7,7 +7,7 @@ import signal
 
 import psutil
 import pytest
-from processes import Processes, local_sockets, until
+from processes import Process, Processes, listening, until
 
 QUICK = "import gt; print(gt.randn(2, 2).shape)"
 
@@ -27,6 +27,16 @@ def test_the_dispatcher_and_the_worker_have_processes_of_their_own(processes: Pr
     until(lambda: not processes.running(), 5, "no process after the script")
 
 
+SHOW = "from gt.client.default import session; print(session().link.address, *[w.address for w in session().workers])"
+
+
+def nothing_left(processes: Processes, script: Process) -> None:
+    """No address with a socket, no file, no shared memory by a name of GT's."""
+    assert not listening(script.out)
+    assert not list(processes.files.iterdir())
+    assert not [name for name in os.listdir("/dev/shm") if name.startswith("gt")]
+
+
 CRASHES = {
     "an exception": "raise ValueError('wrong')",
     "exit in the middle": "import os; os._exit(3)",
@@ -37,28 +47,27 @@ CRASHES = {
 
 @pytest.mark.parametrize("how", CRASHES)
 def test_a_script_that_crashes_leaves_nothing_behind(processes: Processes, how: str) -> None:
-    before, shm = local_sockets(), set(os.listdir("/dev/shm"))
     script = processes.script(
         f"""
         import gt, numpy as np
         x = gt.from_numpy(np.zeros((512, 1024), 'f4')); x.numpy()
-        print('up')
+        {SHOW}
         {CRASHES[how]}
         """
     )
-    assert script.ended() != 0 and "up" in script.out
+    assert script.ended() != 0 and script.out.count("ipc://") == 2
     until(lambda: not processes.running(), 5, "no process after a crash")
-    assert local_sockets() <= before and set(os.listdir("/dev/shm")) <= shm
+    nothing_left(processes, script)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda s: s.name)
 def test_a_script_that_is_ended_from_outside_leaves_nothing_behind(processes: Processes, how: signal.Signals) -> None:
-    before = local_sockets()
-    script = processes.script("import gt; x = gt.ones(2); x.numpy(); print('up'); input()").says("up")
+    script = processes.script(f"import gt; x = gt.ones(2); x.numpy(); {SHOW}; print('up'); input()").says("up")
+    assert len(listening(script.out)) == 2
     script.kill(how)
     assert script.ended() != 0
     until(lambda: not processes.running(), 5, "no process after the end")
-    assert local_sockets() <= before
+    nothing_left(processes, script)
 
 
 def test_ctrl_c_at_a_prompt_reaches_the_script_and_not_its_server(processes: Processes) -> None:

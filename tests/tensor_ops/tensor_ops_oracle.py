@@ -46,9 +46,7 @@ def ulps(got, want, dtype):
     """The largest distance in units in the last place of `dtype`. Infinite unless NaN and infinity agree."""
     got, want = np.asarray(got, np.longdouble), np.asarray(want, np.longdouble)
     most = np.longdouble(2) ** (1 - LOWEST[dtype]) * (2 - np.longdouble(2) ** -DIGITS[dtype])
-    want = np.where(
-        np.abs(want) > most * (1 + np.longdouble(2) ** (-DIGITS[dtype] - 2)), np.copysign(np.inf, want), want
-    )
+    want = np.where(np.abs(want) > most * (1 + np.longdouble(2) ** (-DIGITS[dtype] - 2)), np.copysign(np.inf, want), want)
     special = ~np.isfinite(want)
     same = (got == want) | (np.isnan(got) & np.isnan(want))
     if not np.all(same[special]):

@@ -26,9 +26,7 @@ OPS = {
 
 def stated(op, dtype, backend):
     """The error that the documentation states, from its table."""
-    rows = re.findall(
-        r"^\| ([\w ,`-]+) \| (\w+) \| ([\d]+) \| ([\d]+) \| ([\d]+) \| ([\d]+) \|$", DOCS.read_text(), re.M
-    )
+    rows = re.findall(r"^\| ([\w ,`-]+) \| (\w+) \| ([\d]+) \| ([\d]+) \| ([\d]+) \| ([\d]+) \|$", DOCS.read_text(), re.M)
     table = {(row[0], row[1]): dict(zip(("python", "cpp", "opencl", "cuda"), map(int, row[2:]))) for row in rows}
     return table[op, dtype][backend.name]
 
@@ -91,9 +89,7 @@ def test_rms_norm_errors_stay_within_what_the_docs_state(backend, dtype, columns
     assert oracle.ulps(got, oracle.rms_norm(x, weight, 1e-6), dtype) <= stated("rms_norm", dtype, backend)
 
 
-@pytest.mark.parametrize(
-    "dtype,scale", [("float32", 1e30), ("float32", 1e-30), ("float64", 1e250), ("float64", 1e-250)]
-)
+@pytest.mark.parametrize("dtype,scale", [("float32", 1e30), ("float32", 1e-30), ("float64", 1e250), ("float64", 1e-250)])
 def test_rms_norm_of_squares_out_of_range_is_right(backend, dtype, scale):
     x = (np.random.default_rng(0).standard_normal((3, 300)) * scale).astype(dtype)
     weight = np.ones(300, dtype)

@@ -55,7 +55,9 @@ def as_tensor(x: Any) -> Tensor:
 
 def _pointwise(row: Row) -> Callable:
     """The function of a pointwise row."""
+    assert row.kernel is not None
     names = [p for p in list(inspect.signature(row.kernel).parameters)[1:] if not p.startswith("_")]
+    call: Callable
 
     if row.grad is None or len(names) > 2:
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions import FUNCTIONS, both, function
+from gt.client.functions import FUNCTIONS, alias, both, function
 from gt.client.functions.products import cross
 from gt.client.functions.reductions import norm
 from gt.ops.rules import axis_of
@@ -220,9 +220,8 @@ def pinv(A: Tensor, rtol: float | None = None) -> Tensor:
     return vh.mT @ (inverted.unsqueeze(-1) * u.mT)
 
 
-FUNCTIONS["pinverse"] = pinv
-Tensor.pinverse = pinv
-FUNCTIONS["matrix_power"] = Tensor.matrix_power = matrix_power
+alias("pinverse", pinv)
+alias("matrix_power", matrix_power)
 
 
 @both

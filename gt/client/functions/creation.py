@@ -317,5 +317,12 @@ _draw_into("uniform_", lambda x, a=0.0, b=1.0: rand(x.shape, dtype=x.dtype) * (b
 _draw_into("normal_", lambda x, mean=0.0, std=1.0: randn(x.shape, dtype=x.dtype) * std + mean)
 _draw_into("bernoulli_", lambda x, p=0.5: (rand(x.shape) < p).to(x.dtype))
 _draw_into("exponential_", lambda x, lambd=1.0: -(1.0 - rand(x.shape, dtype=x.dtype)).log() / lambd)
-Tensor.bernoulli = bernoulli
-Tensor.multinomial = multinomial
+_T: Any = Tensor
+_T.bernoulli = bernoulli
+_T.multinomial = multinomial
+
+
+def loaded(data: np.ndarray, shape: tuple[int, ...], dtype: DType) -> Tensor:
+    """A tensor of these bytes, as they stand."""
+    scope = here()
+    return Tensor(scope.session.load(np.ascontiguousarray(data), Spec(shape, dtype), scope))

@@ -40,7 +40,7 @@ for _name in ("cpu", "cuda", "pin_memory"):
 for _name in ("conj", "resolve_conj", "resolve_neg", "positive"):
     _same(_name, "This tensor: its numbers are real.")
 for _name, _dtype in (("byte", "uint8"), ("char", "int8"), ("short", "int16")):
-    setattr(_T, _name, lambda self, _dtype=dtype_of(_dtype): self.to(_dtype))
+    setattr(_T, _name, lambda self, _dtype=_dtype: self.to(_dtype))
 
 _T.real = property(lambda self: self)
 _T.mH = property(lambda self: self.mT)
@@ -270,8 +270,8 @@ def _in_place(name: str, keep: Any) -> None:
 
 for _name in ("squeeze", "unsqueeze", "t", "transpose", "swapaxes", "swapdims"):
     _in_place(_name, become)
-for _name in ("tril", "triu", "cumsum", "cumprod", "addmm", "baddbmm", "addmv", "addr", "addbmm", "deg2rad", "rad2deg", "heaviside",
-              "ldexp", "float_power"):  # fmt: skip
+for _name in ("tril", "triu", "cumsum", "cumprod", "addmm", "baddbmm", "addmv", "addr", "addbmm", "deg2rad", "rad2deg",
+              "heaviside", "ldexp", "float_power"):  # fmt: skip
     _in_place(_name, assign)
 
 

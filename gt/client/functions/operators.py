@@ -12,7 +12,7 @@ from gt.client.scope import is_grad_enabled
 from gt.ops.table import TABLE, Row
 from gt.spec import dtype_of
 
-_T = Tensor
+_T: Any = Tensor
 
 
 def _operator(name: str, row_name: str) -> None:

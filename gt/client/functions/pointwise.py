@@ -47,8 +47,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
         return as_tensor(input) // other
     if rounding_mode != "trunc":
         raise ValueError(f"no rounding_mode {rounding_mode!r}: known are None, 'trunc', 'floor'")
-    found = trunc_divide(as_tensor(input), operand(other))
-    return found
+    return trunc_divide(as_tensor(input), operand(other))
 
 
 def trunc_divide(a: Tensor, b: Any) -> Tensor:
@@ -132,8 +131,9 @@ def where_(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     return condition.pick(self, other)
 
 
-Tensor.where = where_
-del Tensor.where_
+_T: Any = Tensor
+_T.where = where_
+del _T.where_
 
 
 @both

@@ -118,7 +118,8 @@ def __repr__(self: Tensor) -> str:
     return show(self)
 
 
-Tensor.backward = None
+_T: Any = Tensor
+_T.backward = None
 
 
 @method
@@ -138,5 +139,5 @@ def backward_(self: Tensor, gradient: Tensor | None = None, retain_graph: bool =
     backward([self], [gradient], retain_graph or create_graph, create_graph)
 
 
-Tensor.backward = backward_
-del Tensor.backward_
+_T.backward = backward_
+del _T.backward_

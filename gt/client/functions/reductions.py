@@ -179,4 +179,5 @@ def sum_to(self: Tensor, shape: tuple[int, ...]) -> Tensor:
     return out if out.data.spec.shape == shape else out.reshape(shape)
 
 
-Tensor.sum_to_size = lambda self, *size: sum_to(self, tuple(size[0]) if isinstance(size[0], (tuple, list)) else size)
+_T: Any = Tensor
+_T.sum_to_size = lambda self, *size: sum_to(self, tuple(size[0]) if isinstance(size[0], (tuple, list)) else size)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gt.client.apply import apply
-from gt.client.autograd import Tensor
+from gt.client.autograd import Port, Tensor
 from gt.client.functions import as_tensor, axis_spelling, both, function, method
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
@@ -26,7 +26,7 @@ _property("shape", lambda t: t.data.spec.shape)
 _property("dtype", lambda t: t.data.spec.dtype)
 _property("ndim", lambda t: len(t.data.spec.shape))
 _property("is_leaf", lambda t: t.node is None)
-_property("grad_fn", lambda t: t.node)
+_property("grad_fn", lambda t: t.node.node if isinstance(t.node, Port) else t.node)
 _property("T", lambda t: permute(t, tuple(range(t.ndim))[::-1]))
 _property("mT", lambda t: transpose(t, -2, -1))
 _property("nbytes", lambda t: t.data.spec.nbytes)
@@ -67,7 +67,8 @@ def reshape(self: Tensor, *shape: Any) -> Tensor:
     return self if want == spec.shape else apply(TABLE["reshape"], (self,), (want,))
 
 
-Tensor.view = reshape
+_T: Any = Tensor
+_T.view = reshape
 
 
 @both

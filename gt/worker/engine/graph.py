@@ -5,11 +5,14 @@ not already there. A result that someone still holds when the graph is to run ag
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from gt.spec import Spec
+from gt.transport.messages import FREE
+from gt.worker.engine.torch_kernels import GATHERED
 
 HOT = 3  # calls watched before a trace is captured
 TRIES = 3  # captures anew, where inputs turn out to vary
@@ -27,6 +30,8 @@ class Graph:
         self.before: dict[int, int] = {}  # id -> result, of the call before
         self.function: Callable[..., tuple] | None = None
         self.numbers: tuple = ()
+        self.vectors: list[torch.Tensor] | None = None
+        self.holes: list[torch.Tensor] = []
         self.lent: list[int | None] = [None] * program.outs
 
     def run(self, table: dict[int, Any], ins: tuple) -> bool:
@@ -83,11 +88,14 @@ class Graph:
     def _settle(self, made: list[torch.Tensor]) -> list[torch.Tensor]:
         """Where each result is to lie: in the buffer of the input it comes back as, or where it was made."""
         owned = {s.untyped_storage().data_ptr() for s in self.statics}
-        made = [m.clone() if m.untyped_storage().data_ptr() in owned or not m.is_contiguous() else m for m in made]
+        home = {j: self.statics[i] for i, j in self.links.items() if not self.fixed[i]}
+        for j, m in enumerate(made):
+            if m is not home.get(j) and (m.untyped_storage().data_ptr() in owned or not m.is_contiguous()):
+                made[j] = m.clone()
         sources, targets = [], []
         for i, j in self.links.items():
             buffer = self.statics[i]
-            if not self.fixed[i] and buffer.shape == made[j].shape and buffer.dtype == made[j].dtype:
+            if made[j] is not buffer and not self.fixed[i] and buffer.shape == made[j].shape and buffer.dtype == made[j].dtype:
                 sources.append(made[j])
                 targets.append(buffer)
                 made[j] = buffer
@@ -96,16 +104,14 @@ class Graph:
         return made
 
     def _give_numbers(self, numbers: tuple) -> None:
-        """The holes' numbers, into tensors that the graph reads."""
-        if not self.numbers:
-            at = self.engine.at
-            self.holes = [
-                torch.tensor(n, dtype=torch.float64 if isinstance(n, float) else torch.int64, device=at) for n in numbers
-            ]
-        else:
-            for hole, new, old in zip(self.holes, numbers, self.numbers):
-                if new != old:
-                    hole.fill_(new)
+        """The holes' numbers, into tensors that the graph reads: views of one vector for each kind of number."""
+        if self.vectors is None:
+            self.vectors = [torch.zeros(len(numbers), dtype=t, device=self.engine.at) for t in (torch.float64, torch.int64)]
+            self.holes = [self.vectors[0 if isinstance(n, float) else 1][i] for i, n in enumerate(numbers)]
+        for vector, kind in zip(self.vectors, (float, int)):
+            if any(isinstance(n, kind) for n in numbers):
+                given = [kind(n) if isinstance(n, kind) else 0 for n in numbers]
+                vector.copy_(torch.tensor(given, dtype=vector.dtype))
         self.numbers = numbers
 
     def _replay(self, table: dict[int, Any], ins: tuple, ids: tuple, numbers: tuple) -> None:
@@ -149,7 +155,6 @@ class Graph:
         self.fixed[input] = False
         if self.captures >= TRIES:
             self.fixed = [False] * len(self.fixed)
-        self.numbers = ()
         self._capture(arrays, numbers)
 
     def stats(self) -> dict[str, float]:
@@ -160,11 +165,25 @@ def capturable(program: Any, engine: Any) -> Callable[..., tuple]:
     """A trace over kernels of tensors only: where a number is a hole, it is a 0-d tensor."""
     from gt.worker.compile import straight_line
 
-    holes = {int(program.trace.body[index][0]) for index, _ in program.trace.holes}
-    kernels = {
-        n: _cast(engine.generic(r.kind), r.kind.outs) if n in holes else engine.plain(r.kind) for n, r in program.kinds.items()
+    open_ = {int(program.trace.body[index][0]) for places in program.trace.holes for index, _ in places}
+    kernels = {}
+    for number, ready in program.kinds.items():
+        kernel = kernels[number] = engine.plain(ready.kind)
+        if number in open_ and not getattr(getattr(kernel, "func", kernel), "takes_tensors", False):
+            kernels[number] = _cast(engine.generic(ready.kind), ready.kind.outs)
+    gather = {
+        n: partial(GATHERED[r.kind.row.name], **r.kind.settings)
+        for n, r in program.kinds.items()
+        if r.kind.row.name in GATHERED and _ends(program.trace, n, r)
     }
-    return straight_line(program.trace, kernels, program.kinds, flat=True)
+    return straight_line(program.trace, kernels, program.kinds, flat=True, gather=gather)
+
+
+def _ends(trace: Any, number: int, ready: Any) -> bool:
+    """Whether every tensor that an instruction of this kind would write over ends there: all but the gradient, its second."""
+    written = {ins[i] for ins in trace.body if ins[0] == number for i in ready.tensors if i != ready.tensors[1]}
+    freed = {ins[1] for ins in trace.body if ins[0] == FREE}
+    return written <= freed
 
 
 def _buffer(a: torch.Tensor) -> torch.Tensor:

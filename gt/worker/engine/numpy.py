@@ -36,6 +36,7 @@ class Namespace:
         setattr(self, name, value)
         return value
 
+    block = 1 << 14  # elements to work on at once where many passes are made: they should stay in a core's cache
     erf = staticmethod(special.erf)
     erfc = staticmethod(special.erfc)
     erfinv = staticmethod(special.erfinv)
@@ -85,7 +86,7 @@ class NumPyEngine:
         casts = _widened(kind)
         if any(casts):
             run = partial(_wide, run, casts)
-        return partial(_several if len(kind.outs) > 1 else _one, run, kind.outs if len(kind.outs) > 1 else kind.outs[0])
+        return partial(_several, run, kind.outs) if len(kind.outs) > 1 else partial(_one, run, kind.outs[0])
 
     def faster(self, program: Any) -> None:
         return None
@@ -100,7 +101,7 @@ class NumPyEngine:
     def store(self, array: np.ndarray, spec: Spec) -> memoryview:
         if spec.dtype is bfloat16:
             array = (np.ascontiguousarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
-        return memoryview(np.ascontiguousarray(array)).cast("B") if array.size else memoryview(b"")
+        return np.ascontiguousarray(array).data.cast("B") if array.size else memoryview(b"")
 
     def sync(self) -> None:
         pass
@@ -111,7 +112,8 @@ class NumPyEngine:
 
 def _widened(kind: Kind) -> list[Any]:
     """What each operand is cast to before the kernel: 16-bit floats to 32, and, since NumPy would compute with small
-    integers in 16-bit floats and refuse numbers that do not fit, all of a pointwise op to the dtype that PyTorch computes in."""
+    integers in 16-bit floats and refuse numbers that do not fit, all of a pointwise op to the dtype that PyTorch
+    computes in."""
     row = kind.row
     if row.view:
         return [None] * len(kind.ins)

@@ -40,6 +40,7 @@ class Namespace:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        self.block = 1 << 14 if device.type == "cpu" else 1 << 24  # a CPU's passes should stay in cache, a GPU's be few
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(torch, name)
@@ -195,7 +196,7 @@ class TorchEngine:
         if spec.numel == 0:
             return memoryview(b"")
         flat = array.detach().cpu().contiguous().as_strided((spec.numel,), (1,))  # sizes of 1 may have any stride
-        return memoryview(flat.view(torch.uint8).numpy())
+        return flat.view(torch.uint8).numpy().data
 
     def sync(self) -> None:
         if self.at.type == "cuda":

@@ -14,6 +14,8 @@ from gt.worker.engine import torch_steps as steps
 aten = torch.ops.aten
 Array = torch.Tensor
 
+# Kernels that take many instructions of a row at once and write over operands that end there.
+GATHERED: dict[str, Callable[..., Any]] = {"adam": steps.adam_in_place}
 # Pointwise functions of PyTorch that take a Python number after the first operand.
 NUMBERS = {"add", "sub", "mul", "div", "pow", "floor_divide", "remainder", "fmod", "eq", "ne", "lt", "le", "gt", "ge",
            "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "where", "clamp",
@@ -60,6 +62,8 @@ def _truth(function: Callable) -> Callable:
 
 def _spread(function: Callable) -> Callable:
     def run(a: Array, correction: float, *, axis: Any, keepdims: bool) -> Array:
+        if not a.numel():
+            return a.sum(dim=axis, keepdim=keepdims) * float("nan")
         return function(a, dim=axis, correction=correction, keepdim=keepdims)
 
     return run

@@ -88,6 +88,8 @@ def group_norm_grad(g: Array, a: Array, mean: Array, rstd: Array, *weight: Array
 def batch_norm_train(a: Array, eps: float, *parts: Array) -> tuple[Array, ...]:
     dtype = parts[0].dtype if parts and a.device.type == "cpu" else _wide(a)
     seen = torch.zeros(a.shape[1], dtype=dtype, device=a.device)
+    if not a.shape[1]:
+        return a, *[seen.to(_wide(a))] * 3
     var = torch.zeros_like(seen)  # with a momentum of 1 it ends as the unbiased variance
     y, mean, rstd = aten.native_batch_norm(a, *_pair(parts), seen, var, True, 1.0, eps)
     return y, mean.to(_wide(a)), rstd.to(_wide(a)), var.to(_wide(a))
@@ -107,17 +109,23 @@ def batch_norm(a: Array, mean: Array, var: Array, eps: float, *parts: Array) -> 
 
 def conv(a: Array, w: Array, *bias: Array, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
     zero = [0] * len(stride)
+    if not w.numel():  # no channels in: nothing is summed; none out: nothing is made
+        out = aten.convolution(a[:, :1].new_zeros(a.shape[0], 1, *a.shape[2:]), w.new_zeros(1, 1, *w.shape[2:]), None,
+                               stride, padding, dilation, False, zero, 1)  # fmt: skip
+        return out[:, :0] if not w.shape[0] else out.expand(-1, w.shape[0], *[-1] * len(stride)).contiguous()
     return aten.convolution(a, w, bias[0] if bias else None, stride, padding, dilation, False, zero, groups)
 
 
 def conv_transpose(a: Array, w: Array, *bias: Array, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
     zero = [0] * len(stride)
+    if not a.numel() or not w.numel():
+        return a.new_zeros(a.shape[0], w.shape[1] * groups, *size)
     like = torch.empty((), dtype=a.dtype, device=a.device).expand(a.shape[0], w.shape[1] * groups, *size)
     fits = all(
         (d + 2 * p - e * (k - 1) - 1) // s + 1 == n
         for d, k, s, p, e, n in zip(size, w.shape[2:], stride, padding, dilation, a.shape[2:])
     )
-    if not fits or not a.numel():  # an output padding of the size of a stride: more than a convolution's input could be
+    if not fits:  # an output padding of the size of a stride: more than a convolution's input could be
         extra = [
             d - ((n - 1) * s - 2 * p + e * (k - 1) + 1)
             for d, k, s, p, e, n in zip(size, w.shape[2:], stride, padding, dilation, a.shape[2:])
@@ -129,6 +137,8 @@ def conv_transpose(a: Array, w: Array, *bias: Array, size: Any, stride: Any, pad
 
 def conv_weight_grad(g: Array, a: Array, *, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
     zero = [0] * len(stride)
+    if not g.numel() or not a.numel():
+        return a.new_zeros(g.shape[1], a.shape[1] // groups, *size)
     like = torch.empty((), dtype=a.dtype, device=a.device).expand(g.shape[1], a.shape[1] // groups, *size)
     return aten.convolution_backward(g, a, like, None, stride, padding, dilation, False, zero, groups, [False, True, False])[1]
 
@@ -142,7 +152,13 @@ def max_pool(a: Array, *, kernel: Any, stride: Any, padding: Any, dilation: Any,
 
 
 def _planes(function: Callable, a: Array, n: int) -> Any:
-    """PyTorch pools (batch, channels, ...) or (channels, ...): other leading axes are made one for it."""
+    """PyTorch pools (batch, channels, ...) or (channels, ...): other leading axes are made one for it, and none of it is
+    none of the result."""
+    if not a.numel():
+        found = function(torch.zeros((1, 1, *a.shape[-n:]), dtype=a.dtype, device=a.device))
+        several = found if isinstance(found, tuple) else (found,)
+        empty = tuple(f.new_empty((*a.shape[:-n], *f.shape[-n:])) for f in several)
+        return empty if isinstance(found, tuple) else empty[0]
     if n + 1 <= a.ndim <= n + 2:
         return function(a)
     found = function(a.reshape(1, -1, *a.shape[-n:]))
@@ -170,6 +186,8 @@ def avg_pool_grad(
             ceil=ceil, padded=padded, divisor=divisor,
         )  # fmt: skip
         return wide.squeeze(-2)
+    if not g.numel():
+        return g.new_empty(*g.shape[:-2], *size)
     flat = g.reshape(1, -1, *g.shape[-2:])
     like = torch.empty((), dtype=g.dtype, device=g.device).expand(*flat.shape[:2], *size)
     found = aten.avg_pool2d_backward(flat, like, kernel, stride, padding, ceil, padded, divisor or None)
@@ -185,6 +203,8 @@ def adaptive(a: Array, *, kernel: Any) -> Array:
 def adaptive_grad(g: Array, *, size: Any, kernel: Any) -> Array:
     if len(kernel) == 1:
         return adaptive_grad(g.unsqueeze(-2), size=(1, *size), kernel=(1, *kernel)).squeeze(-2)
+    if not g.numel():
+        return g.new_empty(*g.shape[:-2], *size)
     flat = g.reshape(1, -1, *g.shape[-2:])
     like = torch.empty((), dtype=g.dtype, device=g.device).expand(*flat.shape[:2], *size)
     return aten._adaptive_avg_pool2d_backward(flat, like).reshape(*g.shape[:-2], *size)

@@ -28,9 +28,44 @@ def _packed(a: Array) -> Array:
     return a if a.stride(-1) == 1 else a.contiguous()
 
 
-def _fused(q: Array, k: Array, v: Array) -> bool:
-    """Whether PyTorch has a kernel that does not write the scores down."""
-    return q.device.type == "cpu" and q.ndim == 4 and q.shape[-1] == v.shape[-1] and q.numel() > 0 and k.numel() > 0
+def _fused(q: Array, k: Array, v: Array, mask: tuple[Array, ...], causal: bool) -> str:
+    """Which kernel of PyTorch's does not write the scores down, if one does."""
+    if q.ndim != 4 or q.shape[-1] != v.shape[-1] or not q.numel() or not k.numel():
+        return ""
+    if q.device.type == "cpu":
+        return "cpu"
+    whole = q.shape[-1] * q.dtype.itemsize % 16 == 0 and not mask
+    if whole and q.dtype.itemsize == 2 and q.shape[-1] <= 256 and (q.shape[-2] == k.shape[-2] or not causal):
+        return "flash"
+    return "efficient" if whole and q.dtype is not torch.float64 else ""
+
+
+def _run_fused(name: str, q: Array, k: Array, v: Array, bias: Array | None, causal: bool, scale: float) -> tuple:
+    if name == "cpu":
+        run = aten._scaled_dot_product_flash_attention_for_cpu
+        return run(q, k, v, 0.0, causal, attn_mask=bias, scale=scale)
+    if name == "flash":
+        return tuple(aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, False, scale=scale)[:2])
+    y, lse, _, _ = aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, causal, scale=scale)
+    return y, lse[..., : q.shape[-2]]
+
+
+def _run_fused_grad(
+    name: str, g: Array, q: Array, k: Array, v: Array, y: Array, lse: Array, bias: Array | None, causal: bool, scale: float
+) -> tuple:
+    if name == "cpu":
+        run = aten._scaled_dot_product_flash_attention_for_cpu_backward
+        return run(g, q, k, v, y, lse, 0.0, causal, attn_mask=bias, scale=scale)
+    none = torch.zeros((), dtype=torch.int64, device=q.device)  # the place of a random state: nothing is dropped
+    if name == "flash":
+        return aten._scaled_dot_product_flash_attention_backward(
+            g, q, k, v, y, lse, None, None, q.shape[-2], k.shape[-2], 0.0, causal, none, none, scale=scale
+        )
+    lse = torch.nn.functional.pad(lse, (0, -lse.shape[-1] % 32), value=float("inf"))  # the kernel reads 32 at a time
+    wanted = [True, True, True, False]
+    return aten._scaled_dot_product_efficient_attention_backward(
+        g, q, k, v, None, y, lse, none, none, 0.0, wanted, causal, scale=scale
+    )[:3]
 
 
 def _scores(q: Array, k: Array, scale: float, mask: tuple[Array, ...], causal: bool) -> Array:
@@ -44,9 +79,10 @@ def _scores(q: Array, k: Array, scale: float, mask: tuple[Array, ...], causal: b
 
 def attention(q: Array, k: Array, v: Array, scale: float, *mask: Array, causal: bool) -> tuple[Array, Array]:
     k, v = _repeated(q, k), _repeated(q, v)
-    if _fused(q, k, v):
+    fused = _fused(q, k, v, mask, causal)
+    if fused:
         q, k, v = map(_packed, (q, k, v))
-        return aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, attn_mask=_bias(q, k, mask), scale=scale)
+        return _run_fused(fused, q, k, v, _bias(q, k, mask), causal, scale)
     wide = torch.float32 if q.dtype.itemsize == 2 else q.dtype
     s = _scores(q, k, scale, mask, causal).to(wide)
     lse = torch.logsumexp(s, -1)
@@ -59,17 +95,16 @@ def attention_grad(
     g: Array, q: Array, k: Array, v: Array, y: Array, lse: Array, scale: float, *mask: Array, causal: bool
 ) -> tuple[Array, Array, Array]:
     wk, wv = _repeated(q, k), _repeated(q, v)
-    if _fused(q, k, v):
+    fused = _fused(q, wk, wv, mask, causal)
+    if fused:
         g, q, wk, wv, y = map(_packed, (g, q, wk, wv, y))
-        gq, gk, gv = aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            g, q, wk, wv, y, lse.contiguous(), 0.0, causal, attn_mask=_bias(q, k, mask), scale=scale
-        )
+        gq, gk, gv = _run_fused_grad(fused, g, q, wk, wv, y, lse.contiguous(), _bias(q, k, mask), causal, scale)
     else:
         s = _scores(q, wk, scale, mask, causal).to(lse.dtype)
         p = torch.exp(s - lse.unsqueeze(-1)).to(q.dtype)
         gs = p * (g @ wv.mT - (g * y).sum(-1, keepdim=True)) * scale
         gq, gk, gv = gs @ wk, gs.mT @ q, p.mT @ g
-    if wk is k:
+    if wk.shape == k.shape:
         return gq, gk, gv
     times = q.shape[-3] // k.shape[-3]
     return gq, *(t.reshape(*k.shape[:-2], times, *t.shape[-2:]).sum(-3) for t in (gk, gv))
@@ -114,8 +149,30 @@ def adam(
 ) -> tuple[Array, ...]:  # fmt: skip
     """PyTorch's fused step, which writes in place: into copies."""
     state = [t.clone(memory_format=torch.contiguous_format) for t in (p, m, v, *top)]
+    call = (state[0], g, state[1], state[2], lr, b1, b2, eps, decay, step, *state[3:])
+    return adam_in_place([call], decoupled=decoupled, maximize=maximize)[0]
+
+
+def adam_in_place(calls: list[tuple], *, decoupled: bool, maximize: bool) -> list[tuple[Array, ...]]:
+    """Many steps at once, written where the parameters and their state lie. Numbers may be 0-d tensors."""
+    groups: dict[tuple, list[tuple]] = {}
+    for call in calls:
+        groups.setdefault((*map(_identity, call[4:10]), len(call), call[0].dtype), []).append(call)
     run = torch._fused_adamw_ if decoupled else torch._fused_adam_
-    steps = torch.full((), float(step), device=p.device)
-    run([state[0]], [g.contiguous()], [state[1]], [state[2]], state[3:], [steps], lr=lr, beta1=b1, beta2=b2,
-        weight_decay=decay, eps=eps, amsgrad=bool(top), maximize=maximize)  # fmt: skip
-    return tuple(state)
+    for same in groups.values():
+        lr, b1, b2, eps, decay, step = same[0][4:10]
+        p, g, m, v, *top = (list(x) for x in zip(*[(*c[:4], *c[10:]) for c in same]))
+        at = p[0].device
+        count = step.to(torch.float32) if isinstance(step, Array) else torch.full((), float(step), device=at)
+        run(p, [x.contiguous() for x in g], m, v, top[0] if top else [], [count] * len(p),
+            lr=lr.to(torch.float32) if isinstance(lr, Array) else lr, beta1=b1, beta2=b2, weight_decay=decay, eps=eps,
+            amsgrad=bool(top), maximize=maximize)  # fmt: skip
+    return [(c[0], c[2], c[3], *c[10:]) for c in calls]
+
+
+def _identity(number: object) -> object:
+    """Numbers are alike by value, tensors that hold numbers by being the same."""
+    return id(number) if isinstance(number, Array) else number
+
+
+adam.takes_tensors = True  # type: ignore[attr-defined]

@@ -1,0 +1,165 @@
+"""Batches. Threads read and collate ahead of the loop; what they made is sent to the workers one batch before it is asked
+for, from the loop's own thread, since a session's stream is in the order of that thread."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count, islice
+from typing import Any
+
+import numpy as np
+
+from gt.client.autograd import Tensor
+from gt.client.functions.creation import tensor
+from gt.client.functions.shapes import stack
+from gt.client.scope import HERE
+from gt.client.session import here
+from gt.data.dataset import IterableDataset, TensorDataset
+from gt.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+
+
+def default_collate(samples: list) -> Any:
+    """Samples as one batch: numbers and arrays stacked, tuples and dicts by part."""
+    first = samples[0]
+    if isinstance(first, Tensor):
+        return stack(samples)
+    if type(first).__module__.split(".")[0] == "torch":
+        return np.stack([s.detach().cpu().numpy() for s in samples])
+    if isinstance(first, np.ndarray):
+        return np.stack(samples)
+    if isinstance(first, (bool, int, float, np.generic)):
+        return np.asarray(samples)
+    if isinstance(first, dict):
+        return {k: default_collate([s[k] for s in samples]) for k in first}
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return type(first)(*map(default_collate, map(list, zip(*samples))))
+    if isinstance(first, (tuple, list)):
+        if any(len(s) != len(first) for s in samples):
+            raise ValueError("samples of one batch have as many parts: give a collate_fn for others")
+        return [default_collate(list(part)) for part in zip(*samples)]
+    return samples
+
+
+def _sent(batch: Any) -> Any:
+    """A batch with its arrays on the workers."""
+    if isinstance(batch, np.ndarray):
+        return tensor(batch) if batch.dtype.kind in "biuf" else batch
+    if isinstance(batch, dict):
+        return {k: _sent(v) for k, v in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(_sent, batch))
+    return type(batch)(map(_sent, batch)) if isinstance(batch, (list, tuple)) else batch
+
+
+class DataLoader:
+    """`for x, y in DataLoader(data, batch_size=32, shuffle=True):` batches as tensors.
+
+    `num_workers` threads read samples ahead, `prefetch_factor` batches each: arrays rather than tensors, which are only sent
+    to the workers from the loop.
+    """
+
+    def __init__(
+        self, dataset: Any, batch_size: int | None = 1, shuffle: bool = False, sampler: Any = None, batch_sampler: Any = None,
+        num_workers: int = 0, collate_fn: Callable | None = None, pin_memory: bool = False, drop_last: bool = False,
+        timeout: float = 0, worker_init_fn: Callable | None = None, *, generator: Any = None, prefetch_factor: int = 2,
+        persistent_workers: bool = False,
+    ) -> None:  # fmt: skip
+        self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
+        self.num_workers, self.prefetch_factor = num_workers, prefetch_factor
+        self.collate_fn = collate_fn
+        self.worker_init_fn = worker_init_fn
+        if num_workers < 0 or prefetch_factor < 1:
+            raise ValueError(f"num_workers is 0 or more and prefetch_factor 1 or more, not {num_workers} and {prefetch_factor}")
+        if isinstance(dataset, IterableDataset) and (shuffle or sampler is not None or batch_sampler is not None):
+            raise ValueError("a stream has its own order: no shuffle and no sampler")
+        if batch_sampler is not None:
+            if batch_size != 1 or shuffle or sampler is not None or drop_last:
+                raise ValueError("a batch_sampler says all: no batch_size, shuffle, sampler or drop_last beside it")
+            self.batch_sampler, self.sampler = batch_sampler, None
+            return
+        if sampler is not None and shuffle:
+            raise ValueError("a sampler has its own order: no shuffle beside it")
+        self.batch_sampler = self.sampler = None
+        if not isinstance(dataset, IterableDataset):
+            self.sampler = sampler or (RandomSampler(dataset, generator) if shuffle else SequentialSampler(dataset))
+            if batch_size is not None:
+                self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last)
+
+    def __len__(self) -> int:
+        if isinstance(self.dataset, IterableDataset):
+            raise TypeError("nobody knows the length of a stream")
+        return len(self.batch_sampler if self.batch_sampler is not None else self.sampler)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        """The next batch is sent before this one is given."""
+        batches = self._read_ahead() if self.num_workers else (read() for read in self._reads())
+        ahead: deque = deque()
+        try:
+            for batch in batches:
+                ahead.append(_sent(batch))
+                if len(ahead) > 1:
+                    yield ahead.popleft()
+            yield from ahead
+        finally:
+            close = getattr(batches, "close", None)
+            if close is not None:
+                close()
+
+    def _reads(self) -> Iterator[Callable[[], Any]]:
+        """Functions that each read one batch."""
+        if isinstance(self.dataset, IterableDataset):
+            yield from self._stream(iter(self.dataset))
+        elif self.batch_sampler is None:
+            assert self.sampler is not None
+            yield from ((lambda i=i: self._alone(self.dataset[i])) for i in self.sampler)
+        else:
+            yield from ((lambda batch=batch: self._read(batch)) for batch in self.batch_sampler)
+
+    def _stream(self, samples: Iterator[Any]) -> Iterator[Callable[[], Any]]:
+        if self.batch_size is None:
+            yield from ((lambda s=s: self._alone(s)) for s in samples)
+            return
+        while batch := list(islice(samples, self.batch_size)):
+            if len(batch) < self.batch_size and self.drop_last:
+                return
+            yield lambda batch=batch: self._collated(batch)
+
+    def _alone(self, sample: Any) -> Any:
+        return sample if self.collate_fn is None else self.collate_fn(sample)
+
+    def _read(self, indices: list[int]) -> Any:
+        if isinstance(self.dataset, TensorDataset) and self.collate_fn is None:
+            return list(self.dataset.batch(indices))
+        return self._collated([self.dataset[i] for i in indices])
+
+    def _collated(self, samples: list) -> Any:
+        return (self.collate_fn or default_collate)(samples)
+
+    def _read_ahead(self) -> Iterator[Any]:
+        """Batches in order, several being read at once."""
+        if isinstance(self.dataset, TensorDataset) and any(isinstance(t, Tensor) for t in self.dataset.tensors):
+            yield from (read() for read in self._reads())  # nothing to read: the rows are picked on the workers
+            return
+        scope, number = here(), count().__next__
+
+        def begin() -> None:
+            HERE.scope = scope  # what a sample computes belongs to the loop's session
+            if self.worker_init_fn is not None:
+                self.worker_init_fn(number())
+
+        reads = self._reads()
+        with ThreadPoolExecutor(self.num_workers, "gt-data", begin) as pool:
+            under_way: deque[Future] = deque()
+            try:
+                for read in islice(reads, self.num_workers * self.prefetch_factor):
+                    under_way.append(pool.submit(read))
+                while under_way:
+                    done = under_way.popleft().result()
+                    for read in islice(reads, 1):
+                        under_way.append(pool.submit(read))
+                    yield done
+            finally:
+                for future in under_way:
+                    future.cancel()

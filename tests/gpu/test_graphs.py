@@ -1,0 +1,72 @@
+"""Traces as CUDA graphs give what the straight-line functions give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gt
+from gt.client.scope import HERE
+from gt.nn import SGD, Linear
+from gt.testing import cluster
+
+pytestmark = pytest.mark.gpu
+
+
+def train(steps: int, replay: bool, keep: bool, rate: Any, optimizer_of: Any) -> tuple[list, dict]:
+    with cluster(1, "pytorch") as c:
+        if not replay:
+            HERE.scope.session.tracer = None
+        gt.manual_seed(0)
+        first, second = Linear(8, 16), Linear(16, 4)
+        parameters = [*first.parameters(), *second.parameters()]
+        optimizer = optimizer_of(parameters)
+        x, y = gt.randn(32, 8), gt.randn(32, 4)
+        losses, kept = [], []
+        for i in range(steps):
+            optimizer.param_groups[0]["lr"] = rate(i)
+            if i == 12:
+                x = gt.randn(32, 8)
+            h = first(x).relu()
+            loss = ((second(h) - y) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss)
+            if keep and i % 5 == 2:
+                kept += [h, parameters[0].detach(), parameters[1].detach().reshape(4, 4), parameters[2].detach().T]
+        values = [v.numpy() for v in (*losses, *kept, *parameters)]
+        return values, c.workers[0].stats()["traces"]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("rate", [lambda i: 0.1, lambda i: 0.1 / (i + 1)], ids=["fixed", "changing"])
+@pytest.mark.parametrize(
+    "optimizer",
+    [lambda p: SGD(p, lr=0.1), lambda p: SGD(p, lr=0.1, momentum=0.9), lambda p: gt.optim.AdamW(p, lr=0.01)],
+    ids=["sgd", "momentum", "adamw"],
+)
+def test_training_in_graphs_is_training(keep: bool, rate: Any, optimizer: Any) -> None:
+    mine, stats = train(25, True, keep, rate, optimizer)
+    want, _ = train(25, False, keep, rate, optimizer)
+    assert stats["compiled_calls"] >= 10 and stats.get("fallbacks", 0) == 0, stats
+    for a, b in zip(mine, want):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+def test_attention_on_the_gpu_is_pytorchs() -> None:
+    import torch
+
+    q = np.random.default_rng(0).standard_normal((3, 2, 2, 40, 16)).astype(np.float32)
+    with cluster(1, "pytorch"):
+        mine = [gt.tensor(a, requires_grad=True) for a in q]
+        y = gt.nn.functional.scaled_dot_product_attention(*mine, is_causal=True)
+        (y * y).sum().backward()
+        found = [y.numpy(), *(m.grad.numpy() for m in mine)]
+    theirs = [torch.tensor(a, requires_grad=True, device="cuda") for a in q]
+    z = torch.nn.functional.scaled_dot_product_attention(*theirs, is_causal=True)
+    (z * z).sum().backward()
+    for a, b in zip(found, [z.detach(), *(t.grad for t in theirs)]):
+        np.testing.assert_allclose(a, b.cpu().numpy(), rtol=2e-3, atol=2e-4)

@@ -1,0 +1,60 @@
+"""Every row's kernel on the GPU gives what the NumPy engine gives; attention also at sizes that its fused kernels take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gt.ops import TABLE, Row, infer
+from gt.spec import Spec, bfloat16, float16, float32
+from gt.worker.engine import make as engine_for
+from tests.ops import samples
+from tests.ops.samples import ROWS, Sample, assert_close, several
+from tests.ops.test_kernels import SIGNED, run_numpy
+
+pytestmark = pytest.mark.gpu
+if not torch.cuda.is_available():
+    pytest.skip("no GPU here", allow_module_level=True)
+
+ENGINE = engine_for("pytorch")
+
+
+@pytest.fixture(autouse=True)
+def _full_precision(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
+def run_gpu(sample: Sample) -> tuple:
+    operands: list[Any] = [o.to("cuda") if isinstance(o, torch.Tensor) else o for o in samples.for_torch(sample)]
+    return tuple(t.cpu() for t in several(ENGINE.kernel(sample.kind)(*operands)))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
+def test_the_gpu_gives_what_numpy_gives(row: Row):
+    for sample in (*samples.plain(row), *samples.varied(row)):
+        for a, b, spec in zip(run_gpu(sample), run_numpy(sample), sample.kind.outs):
+            if row.name in SIGNED:
+                a, b = a.abs(), np.abs(b)
+            rtol, atol = samples.coarsest(sample.kind)
+            assert_close(a, b, spec, sample.id, (rtol * 5, atol * 5))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("heads", [4, 2])
+@pytest.mark.parametrize("lengths", [(70, 70), (33, 64)])
+@pytest.mark.parametrize("dtype", [float32, float16, bfloat16], ids=lambda d: d.name)
+def test_fused_attention_gives_what_numpy_gives(dtype, lengths, heads, causal):
+    q, k = Spec((2, 4, lengths[0], 32), dtype), Spec((2, heads, lengths[1], 32), dtype)
+    forward = samples.make(TABLE["attention"], (q, k, k, 0.2), {"causal": causal})
+    want = run_numpy(forward)
+    for a, b, spec in zip(run_gpu(forward), want, forward.kind.outs):
+        assert_close(a, b, spec, forward.id, (2e-2, 2e-2) if dtype.size == 2 else (1e-4, 1e-4))
+    row = TABLE["attention_grad"]
+    kind = infer(row, (q, q, k, k, q, forward.kind.outs[1], float), (causal,))
+    g = samples.draw(q, np.random.default_rng(2))
+    backward = Sample(kind, [g, *forward.operands[:3], *want, 0.2])
+    for a, b, spec in zip(run_gpu(backward), run_numpy(backward), kind.outs):
+        assert_close(a, b, spec, backward.id, (5e-2, 5e-2) if dtype.size == 2 else (1e-4, 1e-4))

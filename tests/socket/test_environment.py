@@ -1,0 +1,136 @@
+"""The environment variables, for processes that GT starts by itself and for those started by hand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from processes import Process, Processes, until
+
+WORK = """
+import sys, gt
+if len(sys.argv) > 1: gt.connect(sys.argv[1])
+a = gt.ones(2, 2)
+print((a @ a).sum().item())
+"""
+LINE = re.compile(r"\[TAPE \d+\.\d{3}s\] (RECV|WORKER_SEND|WORKER_RECV|SEND) *\| \S+ *\| \w+ *\| .+")
+
+
+def auto(processes: Processes, **environment: str) -> Process:
+    """A script that starts everything by itself."""
+    script = processes.script(WORK, **environment)
+    assert script.ended() == 0, script.err
+    assert script.out == "8.0\n"
+    return script
+
+
+def separate(processes: Processes, **environment: str) -> tuple[Process, Process, Process]:
+    """A server, a worker and a client started by hand, all three with these variables."""
+    quiet = {"GT_VERBOSE": "", **environment}
+    server = processes.start("-m", "gt.server", "-p", str(port := _port()), **quiet)
+    worker = processes.start("-m", "gt.worker", "-p", str(port), **{"GT_BACKEND": "numpy", **quiet})
+    from gt.transport.zmq import ipc_address, listens
+
+    until(lambda: listens(ipc_address(str(port))), what="the server listens")
+    client = processes.script(WORK, f"localhost:{port}", **environment)
+    assert client.ended() == 0, client.err
+    assert client.out == "8.0\n"
+    return server, worker, client
+
+
+def _port() -> int:
+    from processes import free_port
+
+    return free_port()
+
+
+def test_without_any_nothing_is_printed(processes: Processes) -> None:
+    assert auto(processes).err == ""
+    assert [p.err + p.out for p in separate(processes)] == ["", "", "8.0\n"]
+
+
+@pytest.mark.parametrize("start", [auto, separate])
+def test_the_instruction_log_has_every_op_on_its_way(processes: Processes, tmp_path: Path, start: object) -> None:
+    log = tmp_path / "ops.log"
+    start(processes, GT_INSTRUCTION_LOG="ops.log")  # type: ignore[operator]
+    until(lambda: log.exists() and log.read_text().count("SEND  ") > 3, 5, "a written log")
+    lines = log.read_text().splitlines()
+    assert all(LINE.fullmatch(line) for line in lines), lines
+    for op, sort in (("full", "CreateOp"), ("matmul", "BinaryOp"), ("sum", "UnaryOp")):
+        assert any(f"op={op}" in line and "RECV" in line and sort in line for line in lines)
+        assert any(f"op={op}" in line and "WORKER_SEND" in line for line in lines)
+    times = [float(line[6 : line.index("s]")]) for line in lines]
+    assert times == sorted(times)
+    if start is auto:
+        assert any("| auto_worker     | WorkerOp  | success=True" in line for line in lines)
+
+
+def test_the_instruction_log_shows_where_a_program_hangs(processes: Processes, tmp_path: Path) -> None:
+    """What was asked for is written before it is done."""
+    _, port = processes.server(GT_INSTRUCTION_LOG="ops.log")
+    script = processes.script(
+        "import sys, gt; gt.connect(sys.argv[1]); print('up'); gt.ones(2).exp().numpy()", f"localhost:{port}"
+    )
+    script.says("up")
+    log = tmp_path / "ops.log"
+    worker = processes.worker(port)
+    worker.popen.send_signal(19)
+    until(lambda: log.exists() and "op=exp" in log.read_text() or script.popen.poll() is not None, 10, "the op that hangs")
+    worker.popen.send_signal(18)
+    assert script.ended() == 0
+
+
+def test_verbose_says_where_servers_listen_and_who_comes_and_goes(processes: Processes) -> None:
+    err = auto(processes, GT_VERBOSE="1").err
+    assert "gt-server: listening at ipc://" in err and "gt-server: client " in err
+    assert re.search(r"gt-server: worker auto_worker came, with index 0: numpy on cpu", err)
+    assert re.search(r"gt-worker: auto_worker is worker 0: numpy on cpu", err)
+    server, worker, client = separate(processes, GT_VERBOSE="1")
+    until(lambda: " left" in server.err, 5, "the client's leave")
+    assert "listening at" in server.err and "came, with index 0" in server.err and "is worker 0" in worker.err
+    assert client.err == ""
+
+
+DEBUG = {
+    "GT_DEBUG_CLIENT": (2, r"gt -> Batch .*matmul"),
+    "GT_DEBUG_DISPATCHER": (0, r"\[TAPE .*\] RECV .*op=matmul"),
+    "GT_DEBUG_WORKER": (1, r"gt-worker <- Run .*matmul"),
+}
+
+
+@pytest.mark.parametrize("variable", DEBUG)
+def test_each_part_shows_its_messages_on_request(processes: Processes, variable: str) -> None:
+    who, pattern = DEBUG[variable]
+    assert re.search(pattern, auto(processes, **{variable: "1"}).err)
+    parts = separate(processes, **{variable: "1"})
+    until(lambda: re.search(pattern, parts[who].err), 5, pattern)
+    for i, part in enumerate(parts):
+        assert (part.err == "") == (i != who)
+
+
+def test_a_key_is_never_shown(processes: Processes) -> None:
+    shown = {name: "1" for name in ("GT_VERBOSE", *DEBUG)}
+    parts = separate(processes, GT_KEY="very secret", **shown)
+    assert all("very secret" not in p.err + p.out for p in parts) and parts[0].err
+
+
+@pytest.mark.parametrize("backend", ["numpy", "pytorch"])
+def test_the_backend_is_chosen_by_variable(processes: Processes, backend: str) -> None:
+    show = "import gt; gt.ones(1).numpy(); print([w['engine'] for w in gt.debug.get_worker_stats().values()])"
+    assert processes.script(show, GT_BACKEND=backend).says("[").out == f"['{backend}']\n"
+
+
+def test_the_default_backend_is_pytorch_where_it_is_installed(processes: Processes) -> None:
+    show = "import gt; gt.ones(1).numpy(); print([w['engine'] for w in gt.debug.get_worker_stats().values()])"
+    assert processes.script(show, GT_BACKEND="").says("[").out == "['pytorch']\n"
+
+
+def test_a_wrong_backend_is_an_error_not_a_hang(processes: Processes) -> None:
+    script = processes.script("import gt; print(gt.ones(1).numpy())", GT_BACKEND="torhc")
+    assert script.ended(20) != 0
+    assert "no backend 'torhc'" in script.err
+
+
+def test_the_key_of_a_server_is_read_by_all_three(processes: Processes) -> None:
+    separate(processes, GT_KEY="shared")

@@ -1,0 +1,89 @@
+"""Nothing grows: what is made and dropped leaves client, dispatcher and worker as large as they were."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from processes import Processes
+
+MB = 1 << 20
+SIZES = """
+import json, os, psutil, gt, numpy as np
+def sizes():
+    gt.ones(1).numpy()
+    me = psutil.Process()
+    by_module = {('dispatcher' if 'gt.server' in c.cmdline() else 'worker'): c for c in me.children()}
+    return {name: p.memory_info().rss for name, p in {'client': me, **by_module}.items()}
+"""
+MADE = """
+for i in range(10_000):
+    x = gt.zeros(1 << 18)
+    if i == 99: early = sizes()
+"""
+LOADED = """
+data = np.zeros(1 << 18, 'f4')
+for i in range(10_000):
+    x = gt.from_numpy(data)
+    if i == 99: early = sizes()
+"""
+TRAINED = """
+from gt.nn import Linear, Module, SGD
+class MLP(Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = Linear(32, 64), Linear(64, 8)
+    def forward(self, x):
+        return self.b(self.a(x).relu())
+model = MLP()
+optimizer = SGD(model.parameters(), lr=0.01, momentum=0.9)
+x, y = gt.randn(16, 32), gt.randn(16, 8)
+for i in range(1000):
+    loss = ((model(x) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if i % 10 == 0: loss.item()
+    if i == 99: early = sizes()
+"""
+
+
+@pytest.mark.parametrize("backend", ["numpy", "pytorch"])
+@pytest.mark.parametrize(
+    "work", [MADE, LOADED, TRAINED], ids=["tensors of 1 MB made", "tensors of 1 MB loaded", "training steps"]
+)
+def test_resident_sizes_stay_where_they_were_after_the_first_hundred(processes: Processes, work: str, backend: str) -> None:
+    script = processes.script(SIZES + work + "print(json.dumps([early, sizes()]))", GT_BACKEND=backend)
+    assert script.ended(80) == 0, script.err
+    early, late = json.loads(script.out)
+    assert set(early) == {"client", "dispatcher", "worker"}
+    grown = {name: (late[name] - early[name]) / MB for name in early}
+    assert all(by < 12 for by in grown.values()), f"grown by MB: {grown}"
+
+
+def test_sessions_that_come_and_go_leave_the_server_as_it_was(processes: Processes) -> None:
+    _, port = processes.server()
+    processes.worker(port)
+    script = processes.script(
+        """
+        import sys, json, gt, numpy as np, psutil
+        pids = [int(a) for a in sys.argv[2:]]
+        def visit():
+            gt.connect(sys.argv[1])
+            x = gt.from_numpy(np.ones(100_000, 'f4')); (x * 2).numpy()
+            gt.disconnect()
+        def state():
+            me = psutil.Process()
+            return [psutil.Process(p).memory_info().rss for p in pids] + [me.memory_info().rss], me.num_fds(), me.num_threads()
+        for _ in range(10): visit()
+        early = state()
+        for _ in range(60): visit()
+        print(json.dumps([early, state()]))
+        """,
+        f"localhost:{port}",
+        *[str(p.pid) for p in processes.all],
+    )
+    assert script.ended() == 0, script.err
+    (early, fds, threads), (late, more_fds, more_threads) = json.loads(script.out)
+    assert all(b - a < 12 * MB for a, b in zip(early, late)), (early, late)
+    assert more_fds <= fds + 3 and more_threads <= threads
