@@ -87,14 +87,14 @@ print(sorted(s["ops"].get("all_reduce", 0) > 0 for s in stats.values()), x.place
 @pytest.mark.parametrize("way", ["gloo", "mail"])
 def test_programs_on_shards_give_the_right_numbers(processes: Processes, backend: str, way: str) -> None:
     script = processes.script(PROGRAM, GT_BACKEND=backend, GT_COLLECTIVES=way)
-    assert script.ended(80) == 0, script.err[-3000:]
+    assert script.ended(85) == 0, script.err[-3000:]
     assert script.out == "[True, True] Shard(0) on [0, 1] fine\n", script.out + script.err
 
 
 def test_a_server_starts_its_own_workers_and_bytes_travel_over_tcp(processes: Processes) -> None:
     _, port = processes.server("--workers", "2", "--backend", "numpy")
     script = processes.script(PROGRAM, f"tcp://127.0.0.1:{port}", GT_COLLECTIVES="gloo")
-    assert script.ended(80) == 0, script.err[-3000:]
+    assert script.ended(85) == 0, script.err[-3000:]
     assert script.out.endswith("fine\n")
 
 
@@ -103,7 +103,7 @@ def test_torchrun_starts_workers(processes: Processes) -> None:
     run = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0", "-m", "gt.worker", "-p", str(port)]
     launcher = processes.start(*run, GT_BACKEND="numpy")
     script = processes.script(PROGRAM, f"localhost:{port}")
-    assert script.ended(80) == 0, script.err[-3000:] + launcher.err[-2000:]
+    assert script.ended(85) == 0, script.err[-3000:] + launcher.err[-2000:]
     assert script.out.endswith("fine\n")
     launcher.kill(signal.SIGTERM)
     launcher.ended()
@@ -171,7 +171,7 @@ def test_a_stalled_collective_says_which_and_a_kill_ends_it(processes: Processes
     script.says("lost:")
     assert script.ended() == 0
     until(lambda: "waits on worker" in script.err, what=script.err)
-    assert "all_reduce of workers [0, 1] waits on worker" in script.err and "y = x.sum()" in script.err, script.err
+    assert "all_reduce of workers [0, 1] waits on worker" in script.err and "line 9" in script.err, script.err
 
 
 def test_workers_of_two_addresses_form_groups(processes: Processes) -> None:
@@ -182,7 +182,7 @@ def test_workers_of_two_addresses_form_groups(processes: Processes) -> None:
     for host in ("127.0.0.2", "127.0.0.3"):
         processes.worker(port, "--host", host)
     script = processes.script(PROGRAM, f"tcp://127.0.0.1:{port}")
-    assert script.ended(80) == 0, script.err[-3000:]
+    assert script.ended(85) == 0, script.err[-3000:]
 
 
 def test_reads_come_straight_from_the_workers(processes: Processes) -> None:
