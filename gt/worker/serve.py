@@ -150,6 +150,8 @@ class Shell:
                 self._send(self.core.resume())
             if self.core.parked is not None:
                 self._stalls(after)
+                if not ready:
+                    self._send(self.core.resume())
             if self.data in ready:
                 self._data()
             if self.control in ready:
