@@ -7,7 +7,6 @@ import contextlib
 import os
 import secrets
 import threading
-from typing import Any
 
 from gt.client.scope import HERE
 from gt.client.session import Session

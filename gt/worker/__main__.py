@@ -81,13 +81,14 @@ def wanted(args: argparse.Namespace) -> tuple[str | None, tuple[str, ...]]:
 
 def work(args: argparse.Namespace) -> int:
     from gt.launch import follow_parent
-    from gt.transport.trace import trace
+    from gt.transport.trace import said, trace
     from gt.transport.zmq import address_of, ipc_address
 
     if args.auto:
         follow_parent()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     keep_freed_memory()
+    from gt.worker.batch import size_of
     from gt.worker.engine import make
     from gt.worker.serve import Shell
 
@@ -101,7 +102,9 @@ def work(args: argparse.Namespace) -> int:
             print(f"gt-worker: {said}", file=sys.stderr, flush=True)
         if engine.device == "cpu":
             bound_memory(args.memory or room())
-        shell = Shell(address, engine, args.key, args.id, args.timeout, trace("gt-worker", "GT_DEBUG_WORKER"))
+        batch = size_of(os.environ.get("GT_WORKER_BATCH_SIZE", ""))
+        see = trace("gt-worker", "GT_DEBUG_WORKER")
+        shell = Shell(address, engine, args.key, args.id, args.timeout, see, batch, said("gt-worker", "GT_DEBUG_COMPILE"))
         if os.environ.get("GT_VERBOSE"):
             where = f"{engine.name} on {engine.device}"
             print(f"gt-worker: {shell.core.name} is worker {shell.core.index}: {where}", file=sys.stderr, flush=True)

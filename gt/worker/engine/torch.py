@@ -165,7 +165,7 @@ class TorchEngine:
         return partial(kind.row.kernel, self.xp, **kind.settings)
 
     def faster(self, program: Any) -> Any:
-        if os.environ.get("GT_AUTO_COMPILE", "0") not in ("", "0"):
+        if program.compile or os.environ.get("GT_AUTO_COMPILE", "0") not in ("", "0"):
             from gt.worker.engine.inductor import Inductor
 
             return Inductor(program, self)
