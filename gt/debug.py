@@ -32,7 +32,7 @@ def get_tape() -> list[TapeEntry]:
     ['mul', 'sum']
     """
     mine = threading.get_ident()
-    nodes = [o for o in gc.get_objects() if type(o) is Node and o.thread == mine and o.inputs is not None]
+    nodes = [o for o in gc.get_objects() if type(o) is Node and o.scope.thread == mine and o.inputs is not None]
     return [_entry(node) for node in sorted(nodes, key=lambda n: n.order)]
 
 
@@ -68,6 +68,20 @@ def print_tape() -> None:
 
 def _text(value: Any) -> str:
     return f"{value.dtype.name}{list(value.shape)}" if isinstance(value, Spec) else repr(value)
+
+
+def placement(tensor: Tensor) -> None:
+    """Print where a tensor lies, and the piece that each worker has.
+
+    >>> gt.debug.placement(gt.ones(2))
+    Replicate() on [0]
+      worker 0: [2]
+    """
+    found = tensor.placement
+    print(found)
+    for worker, start, shape in found.pieces:
+        at = f" from {list(start)}" if any(start) else ""
+        print(f"  worker {worker}: {list(shape)}{at}")
 
 
 def get_worker_stats() -> dict[str, dict[str, Any]]:

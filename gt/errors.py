@@ -33,3 +33,7 @@ class ProtocolError(GTError):
 
 class ConfigError(GTError, ValueError):
     """A configuration that cannot be used: names the file, the line and the known keys."""
+
+    def __init__(self, text: str, key: str = "") -> None:
+        super().__init__(text)
+        self.key = key  # the setting that is wrong

@@ -163,6 +163,15 @@ Placement = Replicate | Shard | Partial
 REPLICATE = Replicate()
 
 
+Box = tuple[Shape, Shape]  # where a piece begins in the whole, and its shape
+
+
+def split(size: int, parts: int, at: int) -> tuple[int, int]:
+    """Where piece `at` of an axis cut into `parts` begins, and how long it is: the first ones may be longer by one."""
+    each, more = divmod(size, parts)
+    return at * each + min(at, more), each + (at < more)
+
+
 @dataclass(frozen=True, slots=True)
 class Mesh:
     """Workers in a grid, row-major: `Mesh((2, 2), (0, 1, 2, 3))`."""
@@ -172,6 +181,23 @@ class Mesh:
 
     def __repr__(self) -> str:
         return f"Mesh({self.shape}, {self.workers})"
+
+    def coordinates(self, at: int) -> tuple[int, ...]:
+        """The place in the grid of the worker at this position."""
+        found = []
+        for n in reversed(self.shape):
+            at, c = divmod(at, n)
+            found.append(c)
+        return tuple(reversed(found))
+
+    def lines(self, dim: int) -> list[tuple[int, ...]]:
+        """The positions of the workers along a dimension, for each place in the others."""
+        step = 1
+        for n in self.shape[dim + 1 :]:
+            step *= n
+        n = self.shape[dim]
+        starts = [i for i in range(len(self.workers)) if (i // step) % n == 0]
+        return [tuple(i + k * step for k in range(n)) for i in starts]
 
 
 class Layout:
@@ -187,6 +213,10 @@ class Layout:
     def __new__(cls, mesh: Mesh, placements: tuple[Placement, ...]) -> Layout:
         found = cls._known.get((mesh, placements))
         if found is None:
+            if len(mesh.workers) == 1:  # one way of writing it: equal layouts are the same object
+                mesh, placements = Mesh((1,), mesh.workers), (REPLICATE,)
+            else:
+                placements = tuple(p if n > 1 else REPLICATE for p, n in zip(placements, mesh.shape))
             found = object.__new__(cls)
             found.mesh, found.placements, found.workers = mesh, placements, mesh.workers
             found.solo = mesh.workers[0] if len(mesh.workers) == 1 else None
@@ -200,3 +230,27 @@ class Layout:
 
     def __repr__(self) -> str:
         return f"{', '.join(map(repr, self.placements))} on {list(self.workers)}"
+
+    @property
+    def partial(self) -> bool:
+        return any(isinstance(p, Partial) for p in self.placements)
+
+    def box(self, shape: Shape, at: int) -> Box:
+        """The piece that the worker at this position holds."""
+        start, size = [0] * len(shape), list(shape)
+        for c, n, p in zip(self.mesh.coordinates(at), self.mesh.shape, self.placements):
+            if isinstance(p, Shard):
+                first, length = split(size[p.axis], n, c)
+                start[p.axis] += first
+                size[p.axis] = length
+        return tuple(start), tuple(size)
+
+    def boxes(self, shape: Shape) -> list[Box]:
+        """The piece of each worker, in the mesh's order."""
+        if not any(isinstance(p, Shard) for p in self.placements):
+            return [((0,) * len(shape), shape)] * len(self.workers)
+        return [self.box(shape, at) for at in range(len(self.workers))]
+
+    def but(self, dim: int, placement: Placement) -> Layout:
+        """The same with another placement along one dimension."""
+        return Layout(self.mesh, (*self.placements[:dim], placement, *self.placements[dim + 1 :]))

@@ -11,6 +11,7 @@ from gt.client.session import Session
 from gt.dispatcher.core import Dispatcher
 from gt.transport.memory import Hub, MemoryLink
 from gt.transport.messages import VERSION, Attached, Hello, Join, Mail, Welcome
+from gt.worker.collectives import worker_peer
 from gt.worker.core import DISPATCHER, Memory, Worker
 from gt.worker.engine import make
 
@@ -22,7 +23,7 @@ class _Shared(Memory):
         self.cluster = cluster
 
     def load(self, client: str, place: tuple[int, int, int], nbytes: int) -> tuple[Any, bool]:
-        return memoryview(self.cluster.links[client].segments.pop(place[0])), True
+        return memoryview(self.cluster.links[client].segments[place[0]]), True
 
 
 class Cluster:
@@ -45,12 +46,17 @@ class Cluster:
 
         def party(mail: Mail) -> list[Mail]:
             sender = DISPATCHER if mail.peer == "dispatcher" else mail.peer
+            if sender in self.names:
+                sender = worker_peer(self.names.index(sender))
             answers = worker.handle(Mail(sender, mail.message, mail.frames))
-            return [Mail(m.peer or "dispatcher", m.message, m.frames) for m in answers]
+            return [Mail(self._name(m.peer), m.message, m.frames) for m in answers]
 
         self.hub.parties[name] = party
         join = Join(VERSION, "", name, worker.engine.name, worker.engine.device, "here", 0, f"ipc://{name}")
         self.hub.post(name, Mail("dispatcher", join))
+
+    def _name(self, peer: str) -> str:
+        return self.names[int(peer[1:])] if peer.startswith("#") else peer or "dispatcher"
 
     def session(self) -> Session:
         name = f"c{len(self.sessions)}"
@@ -85,6 +91,8 @@ class Cluster:
                 held = set(space.table) if space else set()
                 said = {id for id, layout in client.layouts.items() if i in getattr(layout, "workers", ())}
                 assert held == said, f"worker {i} holds {held - said} too many and lacks {said - held}"
+        for i, worker in enumerate(self.workers):
+            assert worker.parked is None, f"worker {i} waits"
 
 
 @contextmanager

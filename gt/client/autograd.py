@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
@@ -207,7 +208,11 @@ def backward(
         walk.needed, walk.pulled = leading(roots, walk.wanted or set())
     outer = here()
     try:
-        HERE.scope = outer.but(grad=create_graph, cast=None, origin=outer.origin or origin(2))
+        asked = outer.origin or origin(2)
+        if create_graph or outer.cast is not None:
+            HERE.scope = outer.but(grad=create_graph, cast=None, origin=asked)
+        else:
+            HERE.scope = outer.quiet(asked)
         for root, seed in zip(roots, seeds):
             if root.requires_grad:
                 walk.deliver(root.node or root, seed)
@@ -308,6 +313,19 @@ class Walk:
                     hook(leaf)
             elif leaf in self.wanted:
                 self.caught[leaf] = g
+
+
+@contextmanager
+def beside(t: Tensor) -> Iterator[None]:
+    """The scope in which the gradient of a tensor is computed."""
+    node = t.node.node if isinstance(t.node, Port) else t.node
+    before = here()
+    if node is not None:
+        HERE.scope = before.but(signal=node.scope.backward or node.scope.signal, backward="")
+    try:
+        yield
+    finally:
+        HERE.scope = before
 
 
 def _hooked(hooks: Any, g: Any) -> Any:

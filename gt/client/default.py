@@ -10,6 +10,7 @@ import threading
 
 from gt.client.scope import HERE
 from gt.client.session import Session
+from gt.config import Config, read
 from gt.errors import ConnectionFailed
 from gt.launch import Children
 from gt.transport.trace import See, trace
@@ -22,6 +23,7 @@ class _Default:
     session: Session | None = None
     children: Children | None = None
     workers = 1
+    config: Config | None = None  # what the sessions begun here know of signals
 
 
 _default = _Default()
@@ -43,6 +45,23 @@ def session() -> Session:
         if _default.session is None or _default.session.closed:
             _default.session = _begin()
         return _default.session
+
+
+class _ToCome:
+    """What stands for the default session before it is begun."""
+
+    @property
+    def config(self) -> Config:
+        if _default.config is None:
+            path = os.environ.get("GT_CONFIG")
+            _default.config = Config(read(path) if path else None)
+        return _default.config
+
+
+def current() -> Session | _ToCome:
+    """The default session if it is begun, without beginning it."""
+    with _lock:
+        return _default.session if _default.session is not None and not _default.session.closed else _ToCome()
 
 
 def connect(server: str, key: str | None = None, timeout: float = 5.0) -> Session:
@@ -80,7 +99,11 @@ def _see() -> See | None:
 def _over(link: ZmqLink) -> Session:
     made = Session(link, link.name, tracing=os.environ.get("GT_TRACE", "1") != "0")
     made.workers = link.welcome.workers
+    made.config = _ToCome().config
     link.start(made)
+    made.auto_shard = os.environ.get("GT_AUTO_SHARD", "0") not in ("", "0")
+    if made.config or made.auto_shard:
+        made.configure(made.config.wire())
     return made
 
 
@@ -88,7 +111,7 @@ def _begin() -> Session:
     """A dispatcher and workers of our own, at an address nobody else has."""
     name, key = secrets.token_hex(8), secrets.token_hex(16)
     children = Children()
-    server = children.start("gt.server", "--auto", name, key=key)
+    server = children.start("gt.server", "--auto", name, "--expect", str(_default.workers), key=key)
     count = _default.workers
     backend = os.environ.get("GT_BACKEND")
     for rank in range(count):

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 from typing import Any, Protocol
@@ -15,6 +17,7 @@ import numpy as np
 from gt import errors
 from gt.client.scope import HERE, Scope
 from gt.client.tracer import MARK, Tracer
+from gt.config import Config
 from gt.ops.table import Kind, Row, infer, spec_in, spec_out
 from gt.spec import Spec
 from gt.transport.messages import (
@@ -27,6 +30,7 @@ from gt.transport.messages import (
     Failed,
     KindDef,
     Mail,
+    Note,
     Peers,
     Upload,
     Value,
@@ -167,6 +171,9 @@ class Session:
         self.lost: str = ""
         self.closed = False
         self.workers: tuple = ()
+        self.config, self.auto_shard = Config(), False
+        self.warned: set[str] = set()  # signals that the user was warned of
+        self.notes: deque[str] = deque()  # what the user is to be warned of, from whichever thread waits next
         self.seed, self.draws = int(np.random.SeedSequence().entropy) & (2**62 - 1), count(1)
 
     # Kinds
@@ -320,6 +327,7 @@ class Session:
             self.link.wait(reply, None)
         finally:
             self.replies.pop(reply.ticket, None)
+            self.tell()
         if reply.error is not None:
             raise reply.error
         return as_numpy(reply.value, spec)
@@ -340,10 +348,16 @@ class Session:
             raise errors.GTError(f"no answer about {about} within {timeout:g} s")
         return reply.value
 
+    def tell(self) -> None:
+        """Warn the user of what the others had to say."""
+        while self.notes:
+            warn(self.notes.popleft())
+
     def configure(self, signals: dict[str, Any]) -> None:
         with self.lock:
             self.flush()
-            self.link.send(Configure(signals))
+            auto = {"": {"mesh": None, "axes": [0], "workers": None}} if self.auto_shard else {}
+            self.link.send(Configure({**auto, **signals}))
 
     # Loading
 
@@ -351,7 +365,7 @@ class Session:
         """A handle to a copy of this array, whose bytes go beside the stream."""
         from gt.ops import row
 
-        statics = (spec.shape, spec.dtype.code)
+        statics = (spec.shape, spec.shape, (0,) * len(spec.shape), spec.dtype.code)
         key = ("load", spec)
         known = scope.kinds.get(key) or self.learn(scope, key, row("load"), (int, int, int), statics)
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -391,10 +405,17 @@ class Session:
                 self.workers = workers
                 if lost:
                     self._ask_again()
-            case Upload(_, id, spec, workers):
-                data = self.uploads.pop(id, b"")
-                for worker in workers:
-                    self.link.send_to(worker, Upload(self.name, id, spec), (data,))
+            case Note(text, tensor):
+                origin = self.asked_for(tensor) if tensor > 0 else None
+                self.notes.append(f"{text}\n  asked for at {line_of(origin)}" if origin else text)
+            case Upload(_, id, wire, workers, boxes):
+                spec = spec_in(wire)
+                assert isinstance(spec, Spec)
+                data = np.frombuffer(self.uploads.pop(id, b""), np.uint8).reshape(*spec.shape, spec.dtype.size)
+                for worker, (start, shape) in zip(workers, boxes or [((0,) * spec.ndim, spec.shape)] * len(workers)):
+                    part = data[tuple(slice(s, s + d) for s, d in zip(start, shape))]
+                    frame = np.ascontiguousarray(part).reshape(-1).data
+                    self.link.send_to(worker, Upload(self.name, id, (wire[0], *shape)), (frame,))
 
     def _ask_again(self) -> None:
         """A worker was lost, perhaps with reads that it was to answer: they are asked under new tickets, so that the
@@ -503,6 +524,14 @@ def here() -> Scope:
 
         scope = HERE.scope = Scope(default.session())
     return scope
+
+
+def warn(text: str) -> None:
+    """A warning that points at the user's line."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_globals.get("__name__", "").startswith("gt.") and frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)
 
 
 def origin(depth: int) -> tuple[Any, int]:

@@ -8,12 +8,11 @@ from typing import Any
 
 import msgspec
 
-from gt.dispatcher import policy
-from gt.dispatcher.plan import choose
+from gt.dispatcher import policy, spread, targets
+from gt.dispatcher.plan import Plan, choose
 from gt.dispatcher.tables import Client, Lost, Question, Tables, TraceUse, Use, Worker
 from gt.dispatcher.traces import choose_trace, expand
 from gt.errors import ProtocolError
-from gt.ops.table import spec_out
 from gt.spec import Layout
 from gt.transport.messages import (
     FREE,
@@ -33,10 +32,12 @@ from gt.transport.messages import (
     Join,
     KindDef,
     Mail,
+    Note,
     Peers,
     Run,
+    Spoiled,
+    Store,
     TraceDef,
-    Upload,
     Welcome,
     kind_in,
 )  # fmt: skip
@@ -49,8 +50,10 @@ class Dispatcher:
     "run" (client, run) goes to a worker, "done" (client, serial, broken) comes back from it, "ack" (client, serial) goes to
     the client, "gone" (client). `tell(line)` is called when someone comes or goes."""
 
-    def __init__(self, key: str = "", watch: Watch | None = None, tell: Callable[[str], None] | None = None) -> None:
-        self.key, self.watch, self.tell = key, watch, tell or (lambda line: None)
+    def __init__(
+        self, key: str = "", watch: Watch | None = None, tell: Callable[[str], None] | None = None, auto_shard: bool = False
+    ) -> None:
+        self.key, self.watch, self.tell, self.auto_shard = key, watch, tell or (lambda line: None), auto_shard
         self.tables = Tables()
         self.tickets = count(1)
         self.labels = count(1)
@@ -80,10 +83,18 @@ class Dispatcher:
             case Answer(ticket, value) if worker:
                 return self._answer(worker, ticket, value)
             case Arrived(name, id) if worker:
-                return self._arrived(name, id)
+                return self._arrived(worker, name, id)
             case Configure(signals) if client:
-                client.signals = signals
+                client.signals = targets.check(signals)
+                self._replan(client)
                 return []
+            case Store(address) if worker:
+                worker.store = address
+                return self._mates()
+            case Spoiled(name, id, error, text) if worker and name in self.tables.clients:
+                return self._spoiled(self.tables.clients[name], id, Lost(text, error))
+            case Note() if worker and message.client in self.tables.clients:
+                return [Mail(message.client, message)]
             case Bye() if client or worker:
                 return self.lose(peer, "it left")
         raise ProtocolError(f"{type(message).__name__} from {peer} does not belong")
@@ -129,14 +140,38 @@ class Dispatcher:
         self.tables.by_peer[peer] = worker
         self.tell(f"worker {name} came, with index {worker.index}: {join.backend} on {join.device}, {join.host}")
         yield Mail(peer, Welcome(name, worker.index))
+        yield from self._mates()
         for client in self.tables.clients.values():
+            self._replan(client)
             yield Mail(client.name, Peers(self._peers()))
+        yield from self._settle_in()
+
+    def _peers(self) -> tuple:
+        return tuple(w.as_peer() for w in self.tables.living())
+
+    def expect(self, workers: int) -> list[Mail]:
+        """So many workers are to come; with fewer than were said before, those who waited go on."""
+        self.tables.expected = workers
+        return list(self._settle_in())
+
+    def _settle_in(self) -> Iterable[Mail]:
+        for client in self.tables.clients.values():
             if client.home is None:
                 client.home = policy.home(self.tables, client)
                 yield from self._resume(client)
 
-    def _peers(self) -> tuple:
-        return tuple(w.as_peer() for w in self.tables.living())
+    def _mates(self, lost: str = "") -> Iterable[Mail]:
+        """Workers know one another, so that they can talk; a lone one has nobody to."""
+        living = self.tables.living()
+        if len(living) > 1 or lost:
+            mates = tuple(w.as_mate() for w in living)
+            for worker in living:
+                yield Mail(worker.peer, Peers(mates, lost))
+
+    def _replan(self, client: Client) -> None:
+        """What signals mean has changed."""
+        client.targets.clear()
+        client.plans.clear()
 
     def lose(self, peer: str, why: str) -> list[Mail]:
         """A client or worker is gone: what it owned is freed, who waits for it is told."""
@@ -151,6 +186,9 @@ class Dispatcher:
             self.watch("gone", client.label, client)
         for ticket in [t for t, q in self.tables.questions.items() if q.client == client.name]:
             del self.tables.questions[ticket]
+        for id, layout in client.layouts.items():
+            if isinstance(layout, Layout):
+                policy.uncount(self.tables, client, id, layout)
         for worker in self.tables.living():
             yield Mail(worker.peer, Drop(client.name))
 
@@ -158,11 +196,10 @@ class Dispatcher:
         worker.alive = False
         gone = Lost(f"worker {worker.name} (index {worker.index}) was lost: {why}")
         self.tell(gone.why)
+        yield from self._mates(gone.why)
         for client in self.tables.clients.values():
-            for id, layout in client.layouts.items():
-                if isinstance(layout, Layout) and worker.index in layout.workers:
-                    client.layouts[id] = gone
-            client.plans.clear()
+            yield from self._forsake(client, worker.index, gone)
+            self._replan(client)
             client.told.clear()  # the survivors are told again, which does no harm
             if client.home == worker.index:
                 client.home = policy.home(self.tables, client)
@@ -173,10 +210,33 @@ class Dispatcher:
                     del client.acks[serial]
                     yield Mail(client.name, Ack(serial))
             if client.uploading is not None and client.layouts.get(client.uploading) is gone:
-                yield from self._arrived(client.name, client.uploading)
+                client.arriving.clear()
+                yield from self._arrived(worker, client.name, client.uploading)
         for ticket, question in list(self.tables.questions.items()):
             question.waiting.discard(worker.index)
             yield from self._settled(ticket, question)
+
+    def _forsake(self, client: Client, index: int, gone: Lost) -> Iterable[Mail]:
+        """What lay on a lost worker is lost; pieces of it that others have are freed."""
+        frees: dict[int, list] = {}
+        for id, layout in client.layouts.items():
+            if isinstance(layout, Layout) and index in layout.workers:
+                policy.uncount(self.tables, client, id, layout)
+                client.layouts[id] = gone
+                for other in layout.workers:
+                    frees.setdefault(other, []).append((FREE, id))
+        for other, code in frees.items():
+            if other != index and self.tables.workers[other].alive:
+                yield Mail(self.tables.workers[other].peer, Run(client.name, 0, (), code))
+
+    def _spoiled(self, client: Client, id: int, why: Lost) -> Iterable[Mail]:
+        """A worker could not give its part of a tensor: nobody is to read what the others made of it."""
+        layout = client.layouts.get(id)
+        if isinstance(layout, Layout):
+            policy.uncount(self.tables, client, id, layout)
+            client.layouts[id] = why
+            for w in layout.workers:
+                yield Mail(self.tables.workers[w].peer, Run(client.name, 0, (), [(FREE, id)]))
 
     # The stream
 
@@ -196,7 +256,10 @@ class Dispatcher:
 
     def _run(self, client: Client, batch: Batch) -> list[Mail]:
         for definition in batch.kinds:
-            client.uses[self._unused(client, definition.number)] = Use(definition, kind_in(definition))
+            kind = kind_in(definition)
+            if kind.row.talks:
+                raise ProtocolError(f"{kind.row} is not a client's to define")
+            client.uses[self._unused(client, definition.number)] = Use(definition, kind)
         for trace in batch.traces:
             client.uses[self._unused(client, trace.number)] = TraceUse(trace, client.uses)
         if self.watch is not None:
@@ -251,12 +314,15 @@ class Dispatcher:
         worker for what is made of nothing."""
         layouts, plans, uses, queues = client.layouts, client.plans, client.uses, flow.code
         here = Layout.on(client.home) if client.home is not None else None
+        many = self.tables.many
         for position, ins in enumerate(code):
             try:
                 number = ins[0]
                 if number == FREE:
                     layout = layouts.pop(ins[1], None)
                     if type(layout) is Layout:
+                        if many:
+                            policy.uncount(self.tables, client, ins[1], layout)
                         queue = queues.get(layout.solo)
                         if queue is not None:
                             queue.append(ins)
@@ -277,7 +343,7 @@ class Dispatcher:
                 elif here is None:
                     return position
                 else:
-                    key = (number, here)
+                    key = (number, policy.place(self.tables, client) if many and not use.kind.signal else here)
                 plan = plans.get(key)
                 if plan is None:
                     plan = self._plan(client, use, key, flow)
@@ -285,7 +351,8 @@ class Dispatcher:
                         self._lost(client, use, ins, key)
                         continue
                 if plan.solo is None:
-                    self._rewrite(client, expand(client, use, ins), flow)
+                    if self._spread(client, use, code, position, key, plan, flow):
+                        return position + 1
                     continue
             except (KeyError, IndexError):
                 self._unknown(client, ins)
@@ -299,21 +366,60 @@ class Dispatcher:
             else:
                 for i, out in enumerate(plan.outs):
                     layouts[ins[1 + i]] = out
+            if many and use.sizes:
+                for i, size in enumerate(use.sizes):
+                    policy.count(self.tables, client, ins[1 + i], size, plan.outs[i])
             for i in use.dies:
-                layouts.pop(ins[i], None)
+                gone = layouts.pop(ins[i], None)
+                if many and type(gone) is Layout:
+                    policy.uncount(self.tables, client, ins[i], gone)
             if use.loads and ins[-3] == -1:
                 queue.pop()
-                self._await_upload(client, use, ins[1], plan, flow)
+                flow.mail.append(spread.upload(client, ins[1], use.kind.outs[0], plan.out))
                 return position + 1
         return None
 
-    def _plan(self, client: Client, use: Use | TraceUse, key: tuple, flow: _Flow) -> Any:
+    def _spread(self, client: Client, use: Any, code: list, position: int, key: tuple, plan: Any, flow: _Flow) -> bool:
+        """An instruction for several workers. Whether an upload must arrive before the next."""
+        ins = code[position]
+        if isinstance(use, TraceUse):
+            self._rewrite(client, expand(client, use, ins), flow)
+            return False
+        if plan.relaid and spread.bucket(client, code, position, use, plan, flow):
+            return self._rewrite(client, [ins], flow) is not None
+        if len(use.at) > 1:
+            same = spread.alias(ins, use.at)
+            if same != tuple(range(len(use.at))):
+                plan = client.plans.get((*key, same)) or self._plan(client, use, key, flow, same)
+        for id, out, size in zip(ins[1:], plan.outs, use.sizes):
+            client.layouts[id] = out
+            policy.count(self.tables, client, id, size, out)
+        if use.loads and ins[-3] == -1:
+            flow.mail.append(spread.upload(client, ins[1], use.kind.outs[0], plan.out))
+            return True
+        plan.write(ins, flow.code)
+        for slot, layout in plan.relaid:
+            client.layouts[ins[slot]] = layout
+        return False
+
+    def _plan(self, client: Client, use: Use | TraceUse, key: tuple, flow: _Flow, same: tuple = ()) -> Any:
         """A plan for operands laid out so, and the workers told of its kinds; None where an operand is lost."""
         layouts = key[1:]
         if any(type(x) is Lost for x in layouts):
             return None
-        plan = choose_trace(use, layouts) if isinstance(use, TraceUse) else choose(use.kind, layouts)
-        client.plans[key] = plan
+        plan: Any
+        if isinstance(use, TraceUse):
+            plan = Plan(None, ()) if spread.signalled(client, use) else choose_trace(use, layouts)
+        else:
+            where, living = None, [w.index for w in self.tables.living()]
+            if use.kind.signal:
+                where = spread.target(client, use.kind.signal, living, flow)
+            elif not use.kind.tensors and (self.auto_shard or "" in client.signals) and len(living) > 1:
+                where = policy.auto(use.kind.outs[0], living)
+            plan = choose(use.kind, layouts, where, same)
+            if plan.solo is None:
+                plan = spread.bind(client, use, plan, flow)
+        client.plans[(*key, same) if same else key] = plan
         if plan.solo is not None:
             self._tell(client, plan.solo, use, flow)
         return plan
@@ -350,17 +456,18 @@ class Dispatcher:
         last, client.forget = client.forget, below
         client.uses = {n: u for n, u in client.uses.items() if n >= last}
         client.plans = {k: p for k, p in client.plans.items() if k[0] >= last}
-        client.told = {w: {n for n in numbers if n >= last} for w, numbers in client.told.items()}
+        client.plans = {k: p for k, p in client.plans.items() if p.solo is not None}
+        client.locals.clear()  # a worker that forgets drops all kinds below zero
+        client.told = {w: {n for n in numbers if n >= max(last, 1)} for w, numbers in client.told.items()}
 
     # Bytes that a client has and workers want, where they share no memory
 
-    def _await_upload(self, client: Client, use: Use, id: int, plan: Any, flow: _Flow) -> None:
-        client.uploading = id
-        flow.mail.append(Mail(client.name, Upload(client.name, id, spec_out(use.kind.outs[0]), plan.out.workers)))
-
-    def _arrived(self, name: str, id: int) -> Iterable[Mail]:
+    def _arrived(self, worker: Worker, name: str, id: int) -> Iterable[Mail]:
         client = self.tables.clients.get(name)
         if client is None or client.uploading != id:
+            return
+        client.arriving.discard(worker.index)
+        if client.arriving:
             return
         client.uploading = None
         yield from self._resume(client)
@@ -373,8 +480,17 @@ class Dispatcher:
             why, error = (layout.why, layout.error) if layout else ("no such tensor", "ProtocolError")
             flow.mail.append(Mail(client.name, Failed(ticket, error, why, id)))
             return
-        shape = tuple(spec[1:])
-        flow.gets.setdefault(layout.workers[0], []).append(Fetch(ticket, id, spec, (0,) * len(shape), shape))
+        if layout.solo is not None:
+            shape = tuple(spec[1:])
+            flow.gets.setdefault(layout.solo, []).append(Fetch(ticket, id, spec, (0,) * len(shape), shape))
+            return
+        read = spread.spec_of(spec, layout)
+        if read is None:
+            flow.mail.append(Mail(client.name, Failed(ticket, "ProtocolError", f"a read of {spec} from {layout}", id)))
+            return
+        if layout.partial:
+            layout = spread.reduced(client, id, layout, read, flow)
+        spread.fetch(ticket, id, read, layout, flow)
 
     def _done(self, worker: Worker, name: str, serial: int, broken: tuple[int, ...]) -> Iterable[Mail]:
         client = self.tables.clients.get(name)
@@ -402,8 +518,7 @@ class Dispatcher:
                     yield Mail(worker.peer, Ask(ticket, "stats"))
                 yield from self._settled(ticket, question)
             case "placement":
-                layout = client.layouts.get(ask.argument)
-                yield Mail(client.name, Answer(ask.ticket, repr(layout) if isinstance(layout, Layout) else None))
+                yield Mail(client.name, Answer(ask.ticket, spread.placement(client, ask.argument)))
             case _:
                 yield Mail(client.name, Failed(ask.ticket, "GTError", f"nothing is known about {ask.about!r}"))
 

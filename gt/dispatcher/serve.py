@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ class Server:
         for address in addresses:
             listen(self.router, address, key)
         self.fds: dict[str, int] = {}  # each peer's connection, by its first message
+        self.until = float("inf")  # when to go on without workers that have not come
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         gc.freeze()
@@ -34,11 +36,19 @@ class Server:
         poller.register(self.router, zmq.POLLIN)
         poller.register(self.ends.socket, zmq.POLLIN)
         while not until():
+            if time.monotonic() > self.until:
+                self.until = float("inf")
+                self._send(self.core.expect(0))
             for socket, _ in poller.poll(1000):
                 if socket is self.router:
                     self._drain()
                 else:
                     self._ended()
+
+    def expect(self, workers: int, timeout: float = 60.0) -> None:
+        """Place nothing before so many workers have come, or that time is over."""
+        self.until = time.monotonic() + timeout
+        self._send(self.core.expect(workers))
 
     def _drain(self) -> None:
         receive = self.router.recv

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from gt.dispatcher.program import RESERVED
 from gt.errors import ProtocolError
 from gt.ops import Kind
 from gt.spec import Layout
@@ -24,7 +25,7 @@ class Lost:
 class TraceUse:
     """A client's trace: where in a call its inputs stand, and which of them end with it."""
 
-    __slots__ = ("definition", "outs", "at", "length", "loads", "dies", "kinds")
+    __slots__ = ("definition", "outs", "at", "length", "loads", "dies", "kinds", "sizes")
 
     def __init__(self, definition: TraceDef, known: dict[int, Use | TraceUse]) -> None:
         if (wrong := _fault(definition, known)) is not None:
@@ -34,6 +35,11 @@ class TraceUse:
         self.length = 1 + self.outs + definition.inputs + len(definition.holes)
         self.dies = tuple(1 + self.outs + i for i in definition.dies)
         self.kinds = sorted({int(ins[0]) for ins in definition.body if ins[0] != FREE})
+        made: dict[Any, int] = {}
+        for ins in definition.body:
+            if ins[0] != FREE:
+                made.update(zip(ins[1:], known[int(ins[0])].sizes))
+        self.sizes: tuple[int, ...] = tuple(made.get(out, 0) for out in definition.outs)
 
 
 def _fault(trace: TraceDef, known: dict[int, Use | TraceUse]) -> str | None:
@@ -73,7 +79,7 @@ def _fault(trace: TraceDef, known: dict[int, Use | TraceUse]) -> str | None:
 class Use:
     """A client's kind: its number, its meaning, and where in an instruction the tensors stand."""
 
-    __slots__ = ("definition", "kind", "outs", "at", "length", "loads", "dies")
+    __slots__ = ("definition", "kind", "outs", "at", "length", "loads", "dies", "sizes")
 
     def __init__(self, definition: KindDef, kind: Kind) -> None:
         self.definition, self.kind = definition, kind
@@ -82,6 +88,7 @@ class Use:
         self.loads = kind.row.kernel is None  # its bytes come from the client
         self.at = tuple(1 + self.outs + i for i in kind.tensors)
         self.length = 1 + self.outs + len(kind.ins)
+        self.sizes = tuple(s.nbytes for s in kind.outs)
 
 
 @dataclass(slots=True)
@@ -96,11 +103,17 @@ class Client:
     home: int | None = None  # the worker where this client's tensors are made outside any signal
     held: deque[Batch] = field(default_factory=deque)  # batches that wait for a worker or an upload
     uploading: int | None = None
+    arriving: set[int] = field(default_factory=set)  # workers that do not have their piece of the upload yet
     acks: dict[int, set[int]] = field(default_factory=dict)  # serial -> workers still to say Done
     forget: int = 0
     signals: dict[str, Any] = field(default_factory=dict)
+    targets: dict[str, Any] = field(default_factory=dict)  # what its signals mean with the workers there are
+    noted: set[str] = field(default_factory=set)  # signals whose missing workers it was told of
+    sizes: dict[int, int] = field(default_factory=dict)  # bytes of a tensor on each of its workers, where there are several
+    locals: dict[tuple, int] = field(default_factory=dict)  # kinds of the dispatcher's own making, numbered below zero
+    last_local: int = 0
     instructions: int = 0
-    temporaries: int = 0  # ids below zero that the dispatcher has used
+    temporaries: int = RESERVED  # ids below zero that the dispatcher has used
 
 
 @dataclass(slots=True)
@@ -115,8 +128,16 @@ class Worker:
     address: str
     alive: bool = True
 
+    store: str = ""  # where it keeps what its groups are made with
+    bytes: int = 0  # of tensors that lie on it
+
     def as_peer(self) -> Peer:
+        """As clients know it."""
         return Peer(self.index, self.name, self.address, self.host)
+
+    def as_mate(self) -> Peer:
+        """As other workers know it."""
+        return Peer(self.index, self.name, self.address, self.host, self.device, self.peer, self.store)
 
 
 @dataclass(slots=True)
@@ -135,7 +156,13 @@ class Tables:
     workers: list[Worker] = field(default_factory=list)  # by index, the lost ones too
     by_peer: dict[str, Worker] = field(default_factory=dict)
     questions: dict[int, Question] = field(default_factory=dict)
+    expected: int = 0  # workers that were started with this dispatcher: nothing is placed before they are there
     dropped: int = 0  # messages that could not be read or did not belong
+
+    @property
+    def many(self) -> bool:
+        """Whether it is worth counting what lies where."""
+        return len(self.by_peer) > 1
 
     def living(self) -> list[Worker]:
         return [w for w in self.workers if w.alive]
@@ -152,6 +179,7 @@ class Tables:
             for waiting in client.acks.values():
                 assert waiting <= living, "an Ack waits for a worker that is gone"
             for worker, numbers in client.told.items():
-                assert worker in living and numbers <= set(client.uses), "a worker was told a kind that is not there"
+                known = {*client.uses, *client.locals.values()}
+                assert worker in living and numbers <= known, "a worker was told a kind that is not there"
         for question in self.questions.values():
             assert question.client in self.clients and question.waiting <= living

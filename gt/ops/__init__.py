@@ -5,6 +5,7 @@ from gt.ops import (
     attention,
     bits,
     channelnorm,
+    collective,
     contract,
     conv,
     create,
@@ -25,5 +26,16 @@ from gt.ops import (
 from gt.ops.table import TABLE, Kind, Operand, Row, Values, infer, row, rows
 
 __all__ = ["TABLE", "Kind", "Operand", "Row", "Values", "infer", "row", "rows"]
-__all__ += ["activation", "attention", "bits", "channelnorm", "contract", "conv", "create", "elementwise", "index"]
+__all__ += [
+    "activation",
+    "attention",
+    "bits",
+    "channelnorm",
+    "collective",
+    "contract",
+    "conv",
+    "create",
+    "elementwise",
+    "index",
+]
 __all__ += ["linalg", "loss", "math", "movement", "norm", "places", "pool", "random", "reduce", "sort", "update"]

@@ -67,7 +67,7 @@ def _run(xp, a, w, *bias, stride, padding, dilation, groups):
     out = tuple((d + 2 * p - e * (k - 1) - 1) // s + 1
                 for d, k, s, p, e in zip(a.shape[2:], size, stride, padding, dilation))  # fmt: skip
     x = xp.setitem(xp.zeros(_padded(tuple(a.shape), padding), dtype=a.dtype), _inside(padding, tuple(a.shape[2:])), a)
-    x = xp.reshape(x, (n, groups, w.shape[1], *x.shape[2:]))
+    x = xp.reshape(x, (n, groups, x.shape[1] // groups, *x.shape[2:]))
     w = xp.reshape(w, (groups, w.shape[0] // groups, *w.shape[1:]))  # (groups, out channels, in channels, ...)
     y = xp.zeros((n, groups, w.shape[1], _count(out)), dtype=a.dtype)
     for at, window in _windows(size, out, stride, dilation):
@@ -81,8 +81,8 @@ def _run_transpose(xp, a, w, *bias, size, stride, padding, dilation, groups):
     inner = w.shape[1]
     y = xp.zeros(_padded((n, groups * inner, *size), padding), dtype=a.dtype)
     y = xp.reshape(y, (n, groups, inner, *y.shape[2:]))
+    x = xp.reshape(a, (n, groups, a.shape[1] // groups, _count(out)))
     w = xp.reshape(w, (groups, w.shape[0] // groups, *w.shape[1:]))
-    x = xp.reshape(a, (n, groups, w.shape[1], _count(out)))
     for at, window in _windows(tuple(w.shape[3:]), out, stride, dilation):
         spread = xp.matmul(xp.swapaxes(w[(slice(None),) * 3 + at], 1, 2), x)
         index = (slice(None),) * 3 + window
@@ -94,8 +94,8 @@ def _run_transpose(xp, a, w, *bias, size, stride, padding, dilation, groups):
 def _run_weight(xp, g, a, *, size, stride, padding, dilation, groups):
     n, out = a.shape[0], tuple(g.shape[2:])
     x = xp.setitem(xp.zeros(_padded(tuple(a.shape), padding), dtype=a.dtype), _inside(padding, tuple(a.shape[2:])), a)
-    inner = x.shape[1] // groups
-    x = xp.reshape(x, (n, groups, inner, *x.shape[2:]))
+    x = xp.reshape(x, (n, groups, x.shape[1] // groups, *x.shape[2:]))
+    inner = x.shape[2]
     g = xp.reshape(g, (n, groups, g.shape[1] // groups, _count(out)))
     parts = []
     for _, window in _windows(size, out, stride, dilation):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from gt.ops.table import Kind, Rule, op
-from gt.spec import DTYPES, REPLICATE, Shard, Spec, float32, int64
+from gt.spec import DTYPES, REPLICATE, Partial, Shard, Spec, float32, int64
 
 
 def made(*numbers: type, shape, dtype: int, **_: object) -> Spec:
@@ -29,5 +29,17 @@ op("eye", shape=made, shard=any_axis,
    kernel=lambda xp, *, shape, whole, start, dtype: xp.cast(
        xp.reshape(xp.arange(start[0], start[0] + shape[0]), (-1, 1)) == xp.arange(start[1], start[1] + shape[1]),
        dtype))  # fmt: skip
+
+
+def _any_place(kind: Kind) -> list[Rule]:
+    """What its input holds does not matter, only how it lies; terms make no terms."""
+    rules: list[Rule] = [((Shard(i), REPLICATE), (Shard(i),)) for i in range(kind.outs[0].ndim)]
+    return rules + [((Partial(r), REPLICATE), (REPLICATE,)) for r in ("sum", "max", "min", "prod")]
+
+
+# A tensor of one value that lies as another does.
+op("full_like", shape=lambda a, value, *, dtype: Spec(a.shape, DTYPES[dtype]), shard=_any_place,
+   tries=(((Spec((2, 3), float32), 1.5), {"dtype": F32}), ((Spec((2, 3), float32), 2), {"dtype": I64})),
+   kernel=lambda xp, a, value, *, dtype: xp.full(tuple(a.shape), value, dtype=xp.dtype(dtype)))  # fmt: skip
 # The bytes of a tensor the client has: where they lie is said by numbers (segment, offset), which the worker resolves.
-op("load", shape=made, kernel=None, statics=("shape", "dtype"))
+op("load", shape=made, kernel=None, shard=any_axis, statics=("shape", "whole", "start", "dtype"))

@@ -210,3 +210,13 @@ op("diagonal_grad", shape=lambda g, *, shape, offset, axes: Spec(shape, g.dtype)
    tries=(((Spec((4, 3), float32),), {"shape": (3, 4, 5), "offset": 1, "axes": (0, 2)}),),
    kernel=_diagonal_grad,
    grad=(lambda g, offset, axes: g.op("diagonal", offset=offset, axes=axes),))  # fmt: skip
+
+
+def _kept(kind: Kind) -> list[Rule]:
+    """Every axis may be cut; terms stay terms."""
+    return [((Shard(i),), (Shard(i),)) for i in range(kind.outs[0].ndim)] + [((Partial(),), (Partial(),))]
+
+
+op("place", shape=lambda a: a, shard=_kept, places=True, tries=(((X,), {}), ((CUBE,), {})),
+   kernel=lambda xp, a: xp.copy(a),
+   grad=(lambda g: g,))  # fmt: skip

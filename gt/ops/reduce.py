@@ -75,7 +75,25 @@ TRIES = (((X,), {"axis": (0,), "keepdims": False}), ((X,), {"axis": (0, 1), "kee
 op("sum", autocast="high", shape=_sum, shard=reduction_rules("sum"), tries=TRIES,
    kernel=lambda xp, a, *, axis, keepdims: xp.sum(a, axis=axis, keepdims=keepdims),
    grad=(lambda g, sa, axis, keepdims: _spread(g, sa, axis, keepdims),))  # fmt: skip
-op("mean", shape=_mean, shard=reduction_rules(), tries=TRIES,
+
+
+def _mean_rules(kind: Kind) -> list[Rule]:
+    """A mean of no elements has no terms."""
+    some = kind.ins[0].numel > 0  # type: ignore[union-attr]
+    return reduction_rules(*(("sum",) if some else ()))(kind)
+
+
+def _mean_piece(kind: Kind, rule: Rule, first: int, size: int) -> dict:
+    """The term of a piece: its sum, divided by how many there are in the whole."""
+    if rule[1] != (Partial(),):
+        return {}
+    return {"row": "scaled_sum", "scale": 1.0 / count(kind.ins[0].shape, kind.settings["axis"])}  # type: ignore[union-attr]
+
+
+op("scaled_sum", shape=lambda a, *, axis, keepdims, scale: reduced(a, axis=axis, keepdims=keepdims),
+   shard=reduction_rules("sum"), tries=tuple((ins, {**s, "scale": 0.25}) for ins, s in TRIES),
+   kernel=lambda xp, a, *, axis, keepdims, scale: xp.sum(a, axis=axis, keepdims=keepdims) * scale)  # fmt: skip
+op("mean", shape=_mean, shard=_mean_rules, cut=_mean_piece, tries=TRIES,
    kernel=lambda xp, a, *, axis, keepdims: xp.mean(a, axis=axis, keepdims=keepdims),
    lower=lambda a, *, axis, keepdims: a.sum(axis=axis, keepdims=keepdims) * (1.0 / count(a.shape, axis)),
    grad=(lambda g, sa, axis, keepdims: g.op("spread", 1.0 / max(count(sa.shape, axis), 1), shape=sa.shape, axis=axis,

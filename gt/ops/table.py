@@ -44,7 +44,8 @@ class Row:
     holds.
     `shard(kind)` lists placements that need no communication, for one mesh dimension; all axes a rule cuts are of one size,
     and a piece may be empty unless a result is then a term of a max or min.
-    A piece has the whole's statics, save `shape`, `start` and what `cut(kind, rule, first, size)` says.
+    A piece has the whole's statics, save `shape`, `start` and what `cut(kind, rule, first, size)` says, which may
+    be of another `row`.
     `lower(*tensors, **statics)` says the same in other rows; where a row has no `grad` (those named `<op>_grad`), that is
     also how it is differentiated.
     `tries` are sample inputs: a list of (operands, statics), an operand being a Spec, Values, a number or a number's type.
@@ -63,6 +64,9 @@ class Row:
     pointwise: bool = False
     view: bool = False  # the result may share memory with an input
     random: bool = False
+    places: bool = False  # its result lies as its signal says, whatever that moves; others only lean that way
+    updates: bool = False  # its results take the place of its first input, and lie as that does
+    talks: bool = False  # workers exchange bytes in it; only the dispatcher writes such instructions
     extra: int = 0  # this many last outputs are there for the gradient: one that nobody used has None for its own, not zeros
     autocast: str = ""  # under autocast its floats become "low" (the dtype asked for) or "high" (float32)
     statics: tuple[str, ...] = ()
@@ -126,6 +130,10 @@ class Kind:
             if isinstance(s, Spec) and isinstance(p, Shard) else s
             for s, p in zip(self.ins, rule[0])
         )  # fmt: skip
+        if "row" in changed:  # a piece of it is a use of another op
+            other = TABLE[changed.pop("row")]
+            settings = {**self.settings, **changed}
+            return infer(other, ins, tuple(settings[n] for n in other.statics), self.signal)
         return self.like(ins, **changed)
 
     @property

@@ -29,7 +29,7 @@ def _state(*tensors: int):
     return rule
 
 
-op = partial(table.op, shard=by_axis)
+op = partial(table.op, shard=by_axis, updates=True)
 
 
 def _adam(xp, p, g, m, v, lr, b1, b2, eps, decay, step, *top, decoupled, maximize):

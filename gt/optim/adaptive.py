@@ -7,13 +7,13 @@ from typing import Any
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full, zeros
+from gt.client.functions.creation import full_like
 from gt.ops.table import TABLE
 from gt.optim.optimizer import Optimizer, rate
 
 
 def _zeros(p: Tensor) -> Tensor:
-    return zeros(p.shape, dtype=p.dtype)
+    return full_like(p, 0.0)
 
 
 class Adam(Optimizer):
@@ -107,7 +107,7 @@ class Adagrad(Optimizer):
 
     def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
         if not state:
-            state.update(step=0, sum=full(p.shape, float(group["initial_accumulator_value"]), dtype=p.dtype))
+            state.update(step=0, sum=full_like(p, float(group["initial_accumulator_value"])))
         state["step"] += 1
         numbers = (*(float(group[n]) for n in ("lr", "lr_decay", "weight_decay", "eps")), state["step"])
         found, state["sum"] = apply(TABLE["adagrad"], (p, g, state["sum"], *numbers), (group["maximize"],))

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full, tensor
-from gt.client.scope import enable_grad, no_grad
-from gt.client.session import here
+from gt.client.functions.creation import full_like, tensor
+from gt.client.scope import HERE, enable_grad
+from gt.client.session import here, origin
 
 
 class Optimizer:
@@ -51,18 +51,22 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        with no_grad():
+        outer = here()
+        HERE.scope = outer.quiet(outer.origin or origin(2))
+        try:
             for group in self.param_groups:
                 for p in group["params"]:
                     if p.grad is not None:
                         p.data = self.update(p, p.grad, self.state.setdefault(p, {}), group).data
-            here().session.mark()
+        finally:
+            HERE.scope = outer
+        outer.session.mark()
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         for group in self.param_groups:
             for p in group["params"]:
-                p.grad = None if set_to_none or p.grad is None else full(p.shape, 0.0, dtype=p.dtype)
+                p.grad = None if set_to_none or p.grad is None else full_like(p, 0.0)
 
     # State, in PyTorch's form: parameters are numbers, in the order of the groups
 

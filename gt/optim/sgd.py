@@ -7,7 +7,7 @@ from typing import Any
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import zeros
+from gt.client.functions.creation import full_like
 from gt.ops.table import TABLE
 from gt.optim.optimizer import Optimizer, rate
 
@@ -34,7 +34,7 @@ class SGD(Optimizer):
             return apply(TABLE["sgd"], (p, g, lr, decay), (group["maximize"],))
         before, dampening = state.get("momentum_buffer"), float(group["dampening"])
         if before is None:  # the first gradient is the buffer, undampened
-            before, dampening = zeros(p.shape, dtype=p.dtype), 0.0
+            before, dampening = full_like(p, 0.0), 0.0
         operands = (p, g, before, lr, decay, float(group["momentum"]), dampening)
         found, state["momentum_buffer"] = apply(TABLE["sgd_momentum"], operands, (group["nesterov"], group["maximize"]))
         return found

@@ -22,6 +22,7 @@ def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     p.add_argument("--key", default=os.environ.get("GT_KEY", ""), help="clients and workers must have this key (GT_KEY)")
     p.add_argument("--insecure", action="store_true", help="listen beyond this host without a key")
     p.add_argument("--auto", metavar="NAME", help=argparse.SUPPRESS)
+    p.add_argument("--expect", type=int, default=0, help="place nothing before this many workers have come (--workers)")
     p.set_defaults(run=serve)
     return p
 
@@ -61,6 +62,11 @@ def watcher() -> Watch | None:
     return all_see if logs else None
 
 
+def truth(name: str) -> bool:
+    """Whether a variable of the environment is set to something other than 0."""
+    return os.environ.get(name, "0") not in ("", "0")
+
+
 def say(line: str) -> None:
     print(f"gt-server: {line}", file=sys.stderr, flush=True)
 
@@ -72,11 +78,12 @@ def serve(args: argparse.Namespace) -> int:
     else:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        server = Server(addresses(args), Dispatcher(args.key, watcher(), tell), args.key)
+        server = Server(addresses(args), Dispatcher(args.key, watcher(), tell, truth("GT_AUTO_SHARD")), args.key)
     except OSError as taken:
         raise SystemExit(f"gt-server: cannot listen on port {args.port}: {taken}") from None
     if tell:
         tell(f"listening at {', '.join(addresses(args))}")
+    server.expect(args.expect or args.workers)
     with Children() as children:
         for i in range(args.workers):
             children.worker(f"127.0.0.1:{args.port}", args.key, args.backend, of=args.workers, rank=i)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,9 @@ class MemoryLink:
     def __init__(self, hub: Hub, name: str, dispatcher: str, workers: list[str], shares: bool = True) -> None:
         self.hub, self.name, self.dispatcher, self.workers, self.shares = hub, name, dispatcher, workers, shares
         self.segments: dict[int, np.ndarray] = {}
-        self.placed = 0
+        self.names = count(1)
+        self.placed: list[int] = []  # segments named by the batch that is being filled, and by those under way
+        self.lent: deque[tuple[int, list[int]]] = deque()
         self.session: Any = None
 
     def send(self, message: Any) -> None:
@@ -59,9 +62,9 @@ class MemoryLink:
             raise RuntimeError("nothing more will come, and this read has no answer")
 
     def place(self, data: np.ndarray) -> tuple[int, int, int]:
-        self.placed += 1  # not the number of segments there are: those loaded are gone
-        self.segments[self.placed] = data.copy()
-        return (self.placed, 0, 0)
+        self.placed.append(next(self.names))
+        self.segments[self.placed[-1]] = data.copy()
+        return (self.placed[-1], 0, 0)
 
     def view(self, pid: int, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
         raise RuntimeError("no worker lends memory here")
@@ -70,10 +73,16 @@ class MemoryLink:
         return 0
 
     def sealed(self, serial: int) -> bool:
-        return False
+        if not self.placed:
+            return False
+        self.lent.append((serial, self.placed))
+        self.placed = []
+        return True
 
     def executed(self, serial: int) -> None:
-        pass
+        while self.lent and self.lent[0][0] <= serial:
+            for name in self.lent.popleft()[1]:
+                del self.segments[name]
 
     def close(self) -> None:
         pass

@@ -70,12 +70,16 @@ class TraceDef(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Peer(msgspec.Struct, frozen=True, array_like=True):
-    """A worker, as clients know it: `address` is where its tensors can be fetched."""
+    """A worker, as others know it: `address` is where its tensors can be fetched. Workers also know one another's `token`,
+    by which they tell a worker from a client, and the address of the `store` that one keeps for its groups."""
 
     index: int
     name: str
     address: str
     host: str
+    device: str = ""
+    token: str = ""
+    store: str = ""
 
 
 class Hello(Message, frozen=True, tag=1):
@@ -242,12 +246,14 @@ class Release(Message, frozen=True, tag=18):
 
 
 class Upload(Message, frozen=True, tag=19):
-    """To a client: send the bytes of tensor `id` to these workers. To a worker, from a client: here they are."""
+    """To a client: send the bytes of tensor `id` to these workers, to each its piece (where it begins, its shape). To a
+    worker, from a client: here they are."""
 
     client: str
     id: int
     spec: WireSpec
     workers: tuple[int, ...] = ()
+    boxes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
 
 
 class Arrived(Message, frozen=True, tag=20):
@@ -257,9 +263,43 @@ class Arrived(Message, frozen=True, tag=20):
     id: int
 
 
+class Note(Message, frozen=True, tag=21):
+    """Something the user of a client should know, about one of its tensors if `tensor` is given."""
+
+    text: str
+    tensor: int = 0
+    client: str = ""  # from a worker: whom it concerns
+
+
+class Piece(Message, frozen=True, tag=22):
+    """From worker to worker, in the frame behind: what a collective of a client's has for it. `tag` is the id of the result
+    it is for; `why` says why there are no bytes, where they could not be made."""
+
+    sender: int
+    client: str
+    tag: int
+    why: str = ""
+
+
+class Store(Message, frozen=True, tag=23):
+    """A worker keeps a store for groups at this address, with its GPU's name behind a bar; or it has none to offer."""
+
+    address: str
+
+
+class Spoiled(Message, frozen=True, tag=24):
+    """A worker could not give its part of a tensor that others make together."""
+
+    client: str
+    tensor: int
+    error: str
+    text: str
+
+
 Any_ = (
     Hello | Welcome | Batch | Ack | Failed | Peers | Ask | Answer | Configure | Bye | Join | Run | Done | Drop | Attach
-    | Attached | Value | Release | Upload | Arrived
+    | Attached | Value | Release | Upload | Arrived | Note | Piece
+    | Store | Spoiled
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -126,7 +126,6 @@ class Borrowed:
         weakref.finalize(loan, release).atexit = False
         return np.frombuffer(loan, np.uint8)
 
-
     def forget(self, pid: int) -> None:
         """That process is gone: let go of its memory, as far as nothing looks at it."""
         for key in [k for k in self.maps if k[0] == pid]:

@@ -12,6 +12,7 @@ from gt.transport.messages import FREE, TraceDef
 from gt.worker.engine import Engine
 
 TRACE = 3  # the form of a trace
+TALK = 4  # the form of what workers do together
 
 
 class Ready:
@@ -19,11 +20,11 @@ class Ready:
 
     __slots__ = ("run", "form", "kind", "outs", "tensors", "ops", "dies")
 
-    def __init__(self, kind: Kind, run: Callable) -> None:
+    def __init__(self, kind: Kind, run: Callable, form: int | None = None) -> None:
         self.run, self.kind, self.outs, self.dies = run, kind, len(kind.outs), ()
         self.tensors = tuple(1 + self.outs + i for i in kind.tensors)
         plain = self.outs == 1 and len(kind.tensors) == len(kind.ins)
-        self.form = len(kind.ins) if plain and len(kind.ins) in (1, 2) else 0
+        self.form = form if form is not None else len(kind.ins) if plain and len(kind.ins) in (1, 2) else 0
         self.ops = {kind.row.name: 1}
 
     def stats(self) -> dict[str, float]:

@@ -4,12 +4,15 @@ sockets. Each client has ids and kinds of its own."""
 from __future__ import annotations
 
 import traceback
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
-from gt.errors import ProtocolError
+import numpy as np
+
+from gt.errors import ProtocolError, RemoteError, WorkerLost
 from gt.ops import Kind
 from gt.ops.table import spec_in
 from gt.spec import Spec
@@ -24,13 +27,16 @@ from gt.transport.messages import (
     Fetch,
     KindDef,
     Mail,
+    Peers,
+    Piece,
     Run,
     Upload,
     Value,
     Welcome,
     kind_in,
 )  # fmt: skip
-from gt.worker.compile import TRACE, Program, Ready, trace_kinds
+from gt.worker.collectives import Mailed, Talk, Wait, cut, elements
+from gt.worker.compile import TALK, TRACE, Program, Ready, trace_kinds
 from gt.worker.engine import Engine
 
 _number = itemgetter(0)
@@ -47,6 +53,13 @@ class Broken:
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError("this tensor could not be made")
+
+
+class Parked(BaseException):
+    """The queue waits for other workers. No error, so that no handler of errors takes it for one."""
+
+    def __init__(self, instruction: tuple, wait: Wait) -> None:
+        self.instruction, self.wait = instruction, wait
 
 
 class Space:
@@ -68,13 +81,32 @@ class Memory:
         """The bytes a client placed, and whether they must be copied before this returns to the queue."""
         raise ProtocolError("this worker shares no memory with its clients")
 
+    def attached(self, client: str) -> bool:
+        """Whether the client is connected to this worker yet, which its bytes need."""
+        return True
+
     def lend(self, client: str, data: memoryview) -> tuple[int, int, int] | None:
         """A place where the client can see these bytes, or None where they should travel in a frame."""
         return None
 
 
+class _Attaching:
+    """Waiting for a client that has not connected to this worker yet."""
+
+    kind, tag = None, 0
+
+    def __init__(self, memory: Memory, client: str) -> None:
+        self.memory, self.client = memory, client
+
+    def ready(self) -> bool:
+        return self.memory.attached(self.client)
+
+    def result(self) -> list[Any]:
+        return []
+
+
 class Worker:
-    def __init__(self, engine: Engine, memory: Memory | None = None, pid: int = 0) -> None:
+    def __init__(self, engine: Engine, memory: Memory | None = None, pid: int = 0, talk: Talk | None = None) -> None:
         self.engine, self.memory, self.pid = engine, memory or Memory(), pid
         self.spaces: dict[str, Space] = {}
         self.index = -1
@@ -86,6 +118,9 @@ class Worker:
         self.ops: dict[str, int] = {}  # counts of kinds that are gone
         self.traced: Counter[str] = Counter()  # what the traces that are gone did
         self.more: Callable[[], dict[str, Any]] = dict  # what only the shell can tell
+        self.talk = talk or Mailed(engine)
+        self.parked: tuple[Parked, Space, Run, Iterator[tuple]] | None = None  # where the queue waits for other workers
+        self.backlog: deque[Run | Drop] = deque()  # what came meanwhile
 
     def handle(self, mail: Mail) -> list[Mail]:
         try:
@@ -101,10 +136,20 @@ class Worker:
             case Ask(ticket, about) if mail.peer == DISPATCHER:
                 return [Mail(DISPATCHER, Answer(ticket, self.stats() if about == "stats" else None))]
             case Drop(client) if mail.peer == DISPATCHER:
-                self._retire(self.spaces.pop(client, None))
+                if self.parked is not None:
+                    self.backlog.append(mail.message)
+                else:
+                    self._retire(self.spaces.pop(client, None))
                 return []
+            case Peers(workers, lost) if mail.peer == DISPATCHER:
+                self.talk.meet(workers, lost)
+                return self.resume() + self.talk.outgoing()
+            case Piece() as piece if self.talk.from_mate(mail.peer, piece.sender) and len(mail.frames) == 1:
+                self.talk.receive(piece, mail.frames[0])
+                return self.resume()
             case Welcome(name, index) if mail.peer == DISPATCHER:
                 self.name, self.index = name, index
+                self.talk.index = index
                 return []
             case Upload(client, id, spec) if mail.peer == client and mail.frames:
                 return self._upload(client, id, spec_in(spec), mail.frames[0])
@@ -113,6 +158,9 @@ class Worker:
     # Executing
 
     def run(self, run: Run) -> list[Mail]:
+        if self.parked is not None:
+            self.backlog.append(run)
+            return []
         space = self.spaces.get(run.client)
         if space is None:
             space = self.spaces[run.client] = Space()
@@ -123,13 +171,25 @@ class Worker:
             program = Program(trace, {n: space.kinds[n][2] for n in trace_kinds(trace)}, self.engine)
             space.kinds[trace.number] = (TRACE, program.run, program)
         self.broken.clear()
-        self._execute(space, run.code)
         space.counts.update(map(_number, run.code))
+        if not self.memory.attached(run.client):
+            self.parked = (Parked((), _Attaching(self.memory, run.client)), space, run, iter(run.code))
+            return []
+        return self._proceed(space, run, iter(run.code))
+
+    def _proceed(self, space: Space, run: Run, rest: Iterator[tuple]) -> list[Mail]:
+        """Execute what is left of a stretch, until its end or until it must wait for other workers."""
+        try:
+            self._execute(space, rest)
+        except Parked as parked:
+            self.parked = (parked, space, run, rest)
+            return self.talk.outgoing()
         self.runs += 1
-        out = [self._fetch(run.client, space, get) for get in run.gets]
+        out = self.talk.outgoing()
+        out += [self._fetch(run.client, space, get) for get in run.gets]
         if run.ack:
             self.engine.sync()
-            out.append(Mail(DISPATCHER, Done(run.client, run.serial, tuple(self.broken))))
+            out.append(Mail(DISPATCHER, Done(run.client, run.serial, tuple(map(int, self.broken)))))
         if run.forget:
             for n in [n for n in space.kinds if n < space.forget]:
                 self._count(space, n)
@@ -141,13 +201,40 @@ class Worker:
                 del space.kinds[number]
         return out
 
+    def resume(self) -> list[Mail]:
+        """Go on where the queue stopped for other workers, as far as that can be."""
+        out: list[Mail] = []
+        while self.parked is not None:
+            parked, space, run, rest = self.parked
+            if not parked.wait.ready():
+                return out
+            self.parked = None
+            self._settle(space, parked.instruction, parked.wait)
+            out += self._proceed(space, run, rest)
+            while self.backlog and self.parked is None:
+                message = self.backlog.popleft()
+                out += self.run(message) if isinstance(message, Run) else self._handle(Mail(DISPATCHER, message))
+        return out
+
+    def _settle(self, space: Space, ins: tuple, wait: Wait) -> None:
+        """What a collective gave, into the table."""
+        try:
+            made = wait.result()
+        except Exception as error:  # peers may be gone, or have sent what does not fit
+            self._broken(space, ins, error)
+            return
+        for id, array in zip(ins[1:], made):
+            space.table[id] = array
+
     def _ready(self, client: str, definition: KindDef) -> Ready:
         kind = kind_in(definition)
+        if kind.row.talks:
+            return Ready(kind, partial(self.talk.begin, client, kind), TALK)
         if kind.row.kernel is None:
             return Ready(kind, lambda *place: self._load(client, kind, place))
         return Ready(kind, self.engine.kernel(kind))
 
-    def _execute(self, space: Space, code: list) -> None:
+    def _execute(self, space: Space, code: Iterable[tuple]) -> None:
         table, kinds = space.table, space.kinds
         for ins in code:
             number = ins[0]
@@ -162,10 +249,21 @@ class Worker:
                     table[ins[1]] = kernel(table[ins[2]])
                 elif form == TRACE:
                     kernel(table, ins)
+                elif form == TALK:
+                    self._talk(space, ready, ins)
                 else:
                     self._general(table, ready, ins)
             except Exception as error:  # a kernel may fail in any way; its tensor then carries the cause
                 self._broken(space, ins, error)
+
+    def _talk(self, space: Space, ready: Ready, ins: tuple) -> None:
+        """A collective: begin it, and wait where it does not end at once. A broken operand still takes part, or the others
+        would wait for it."""
+        operands = [space.table.get(i) for i in ins[1 + ready.outs : -1]]
+        wait = ready.run(operands, ins[-1])
+        if not wait.ready():
+            raise Parked(ins, wait)
+        self._settle(space, ins, wait)
 
     def _general(self, table: dict[int, Any], ready: Ready, ins: tuple) -> None:
         operands = list(ins[1 + ready.outs :])
@@ -196,6 +294,8 @@ class Worker:
 
     def _cause(self, what: str, error: Exception, id: int) -> Broken:
         name = "OutOfMemory" if _out_of_memory(error) else "RemoteError"
+        if isinstance(error, (WorkerLost, RemoteError)):
+            return Broken(type(error).__name__, str(error), id)
         where = f"worker {self.name} ({self.engine.name} on {self.engine.device})"
         trace = "".join(traceback.format_exception(error)[-6:])
         return Broken(name, f"{what} failed on {where}: {type(error).__name__}: {error}\n\nthere\n{trace}".rstrip(), id)
@@ -203,11 +303,16 @@ class Worker:
     # Bytes
 
     def _load(self, client: str, kind: Kind, place: tuple) -> Any:
-        spec = kind.outs[0]
+        """The bytes a client placed, or this worker's piece of them."""
+        spec, whole, start = kind.outs[0], kind.settings["whole"], kind.settings["start"]
         if spec.numel == 0:
             return self.engine.load(memoryview(b""), spec, True)
-        data, copy = self.memory.load(client, place, spec.nbytes)
-        return self.engine.load(data, spec, copy)
+        if whole == spec.shape:
+            data, copy = self.memory.load(client, place, spec.nbytes)
+            return self.engine.load(data, spec, copy)
+        data, _ = self.memory.load(client, place, Spec(whole, spec.dtype).nbytes)
+        part = cut(elements(data, Spec(whole, spec.dtype)), start, spec.shape)
+        return self.engine.load(memoryview(np.ascontiguousarray(part)).cast("B"), spec, True)
 
     def _upload(self, client: str, id: int, spec: Any, frame: Any) -> list[Mail]:
         data = memoryview(frame)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib.util
 import os
 import secrets
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,24 @@ import zmq
 from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport import shm
 from gt.transport.auth import listen, reach
-from gt.transport.messages import VERSION, Attach, Attached, Bye, Drop, Join, Mail, Release, Run, decode, encode
+from gt.transport.messages import (
+    VERSION,
+    Attach,
+    Attached,
+    Bye,
+    Drop,
+    Join,
+    Mail,
+    Note,
+    Peers,
+    Release,
+    Run,
+    decode,
+    encode,
+)  # fmt: skip
 from gt.transport.trace import See
-from gt.transport.zmq import Ends, first_word, host_name, ipc_address, open_socket, own_address
+from gt.transport.zmq import Bell, Ends, first_word, host_name, ipc_address, open_socket, own_address
+from gt.worker.collectives import Mailed, Talk, worker_peer
 from gt.worker.core import DISPATCHER, Memory, Worker
 from gt.worker.engine import Engine
 
@@ -28,6 +45,7 @@ class SharedMemory(Memory):
     def __init__(self) -> None:
         self.pids: dict[str, int] = {}  # clients that share
         self.lent: dict[str, set[int]] = {}  # segments each looks at
+        self.met: set[str] = set()
         self.borrowed, self.pool = shm.Borrowed(), shm.Pool()
 
     def load(self, client: str, place: tuple[int, int, int], nbytes: int) -> tuple[Any, bool]:
@@ -35,6 +53,9 @@ class SharedMemory(Memory):
         if pid is None:
             raise ProtocolError("this worker shares no memory with that client")
         return self.borrowed.view(pid, place, nbytes), True
+
+    def attached(self, client: str) -> bool:
+        return client in self.met
 
     def lend(self, client: str, data: memoryview) -> tuple[int, int, int] | None:
         if client not in self.pids or data.nbytes < shm.SMALL:
@@ -60,6 +81,18 @@ class SharedMemory(Memory):
             self.borrowed.forget(pid)
 
 
+STALL = float(os.environ.get("GT_STALL_SECONDS", 30))  # a collective that takes longer is told of
+
+
+def talk_for(engine: Engine, host: str, bell: Callable[[], None]) -> Talk:
+    """How this worker talks to others: through torch.distributed, or by mail where PyTorch is not installed."""
+    if os.environ.get("GT_COLLECTIVES") == "mail" or not importlib.util.find_spec("torch"):
+        return Mailed(engine, announces=True)
+    from gt.worker.groups import Grouped
+
+    return Grouped(engine, host, bell)
+
+
 class Shell:
     """Joins a dispatcher and serves until it goes away."""
 
@@ -68,9 +101,16 @@ class Shell:
     ) -> None:
         self.see = see
         self.memory = SharedMemory()
+        self.host = own_address(address) if address.startswith("tcp://") else "127.0.0.1"
+        self.bell, self.alone = Bell(), True
         self.core = Worker(engine, self.memory, os.getpid())
         self.core.more = self._times
-        self.control = open_socket(zmq.DEALER, secrets.token_hex(12).encode())
+        self.key = key
+        self.mates: dict[int, zmq.Socket] = {}  # to other workers, where mail goes to them
+        self.parked: Any = None  # what the queue waits for, and since when
+        self.since = 0.0
+        self.token = secrets.token_hex(12)
+        self.control = open_socket(zmq.DEALER, self.token.encode())
         self.ends = Ends(self.control)
         self.data = open_socket(zmq.ROUTER)
         self.waiting: dict[str, list[Mail]] = {}  # mail for clients that have not attached yet
@@ -95,14 +135,19 @@ class Shell:
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         poller = zmq.Poller()
-        for socket in (self.control, self.data, self.ends.socket):
-            poller.register(socket, zmq.POLLIN)
+        for source in (self.control, self.data, self.ends.socket, self.bell.fd):
+            poller.register(source, zmq.POLLIN)
         clock = time.perf_counter
         while True:
             before = clock()
-            ready = dict(poller.poll())
+            ready = dict(poller.poll(None if self.core.parked is None else 1000))
             after = clock()
             self.idle += after - before
+            if self.bell.fd in ready:
+                self.bell.hush()
+                self._send(self.core.resume())
+            if self.core.parked is not None:
+                self._stalls(after)
             if self.data in ready:
                 self._data()
             if self.control in ready:
@@ -110,6 +155,21 @@ class Shell:
             if self.ends.socket in ready and self.ends.drain():
                 return  # the dispatcher is gone, and with it everyone this worker worked for
             self.busy += clock() - after
+
+    def _stalls(self, now: float) -> None:
+        """Tell, once, of a collective that does not end."""
+        parked = self.core.parked
+        assert parked is not None
+        if parked[0] is not self.parked:
+            self.parked, self.since = parked[0], now
+        elif self.since and now - self.since > STALL:
+            wait, client = parked[0].wait, parked[2].client
+            self.since = 0.0
+            if wait.kind is None:
+                return
+            group = list(wait.kind.settings["group"])
+            text = f"{wait.kind.row.name} of workers {group} waits on worker {self.core.name} (index {self.core.index})"
+            self._send([Mail(DISPATCHER, Note(f"{text} for more than {STALL:g} s", wait.tag, client))])
 
     def _control(self) -> None:
         arrived = []
@@ -125,9 +185,17 @@ class Shell:
         if type(message) is Bye:
             raise ConnectionFailed(f"the dispatcher {message.why}")
         if type(message) is Drop:
+            self.memory.met.add(message.client)  # one that goes will not come; nobody is to wait for it
+            self._send(self.core.resume())
             self._drop(message.client)
+        if type(message) is Peers and self.alone and len(message.workers) > 1:
+            self.alone = False
+            self.core.talk = talk_for(self.core.engine, self.host, self.bell.ring)
+            self.core.talk.index = self.core.index
         if message is not None:
             self._send(self.core.handle(Mail(DISPATCHER, message)))
+        if type(message) is Drop:
+            self.memory.met.discard(message.client)
 
     def _data(self) -> None:
         for _ in range(32):
@@ -136,6 +204,8 @@ class Shell:
             except zmq.Again:
                 return
             client = peer.bytes.decode("latin1")
+            mates = self.core.talk.mates.values()
+            client = next((worker_peer(m.index) for m in mates if m.token == client), client)
             match self._read(frames[0].buffer) if frames else None:
                 case None:
                     pass
@@ -167,9 +237,11 @@ class Shell:
         if shares:
             self.memory.pids[client] = pid
         self.attached.add(client)
+        self.memory.met.add(client)
         self._post(Mail(client, Attached(self.core.index, shares)))
         for mail in self.waiting.pop(client, ()):
             self._post(mail)
+        self._send(self.core.resume())
 
     def _times(self) -> dict[str, Any]:
         total = self.idle + self.busy
@@ -188,8 +260,20 @@ class Shell:
                 self.control.send(encode(mail.message))
             elif mail.peer in self.attached:
                 self._post(mail)
+            elif mail.peer.startswith("#"):
+                self._to_mate(int(mail.peer[1:]), mail)
             else:
                 self.waiting.setdefault(mail.peer, []).append(mail)
+
+    def _to_mate(self, index: int, mail: Mail) -> None:
+        mate = self.core.talk.mates.get(index)
+        if mate is None:
+            return  # it is gone, and nobody waits for what it would have had
+        if index not in self.mates:
+            local, _, remote = mate.address.partition("|")
+            socket = self.mates[index] = open_socket(zmq.DEALER, self.token.encode())
+            reach(socket, local if mate.host == host_name() or not remote else remote, self.key)
+        self.mates[index].send_multipart([encode(mail.message), *mail.frames])
 
     def _post(self, mail: Mail) -> None:
         frames = [mail.peer.encode("latin1"), encode(mail.message), *mail.frames]
@@ -200,5 +284,7 @@ class Shell:
 
     def close(self) -> None:
         self.ends.close()
+        for socket in self.mates.values():
+            socket.close()
         self.control.close()
         self.data.close()

@@ -23,7 +23,7 @@ PAIR = (F, 2, 2)
 KINDS = (
     KindDef(1, "full", ((-3,),), ((2, 2), F)),
     KindDef(2, "add", (PAIR, PAIR), ()),
-    KindDef(3, "load", ((-2,), (-2,), (-2,)), ((2, 2), F)),
+    KindDef(3, "load", ((-2,), (-2,), (-2,)), ((2, 2), (2, 2), (0, 0), F)),
     KindDef(4, "exp", (PAIR,), ()),
     KindDef(5, "slice", (PAIR, (-2,), (-2,)), (((-1, 1), (1, 1)),)),
     KindDef(6, "cat", (PAIR, PAIR), (1,)),

@@ -38,6 +38,10 @@ EACH = [
     m.Release(5),
     m.Upload("c", 2, (8, 2, 2), (0,)),
     m.Arrived("c", 2),
+    m.Note("text", 2, "c"),
+    m.Piece(0, "c", 2, "why"),
+    m.Store("127.0.0.1:80|gpu"),
+    m.Spoiled("c", 2, "RemoteError", "why"),
 ]
 
 
@@ -138,7 +142,7 @@ FALSE_KINDS = [
     m.KindDef(1, "full", ((-3,),), ((2, 2), 99)),
     m.KindDef(1, "full", ((-3,),), ((2, -2), 8)),
     m.KindDef(1, "full", ((-3,),), ([[2]], 8)),
-    m.KindDef(1, "load", ((-2,),) * 3, ((2.5,), 8)),
+    m.KindDef(1, "load", ((-2,),) * 3, ((2.5,), (2.5,), (0,), 8)),
     m.KindDef(1, "cat", (), (0,)),
     m.KindDef(1, "slice", (F2, (-2,), (-2,)), (((1, 1), (1,)),)),
 ]

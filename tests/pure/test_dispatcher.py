@@ -39,7 +39,7 @@ F = float32.code
 PAIR = (F, 2, 2)
 FULL = KindDef(1, "full", ((-3,),), ((2, 2), F))
 ADD = KindDef(2, "add", (PAIR, PAIR), ())
-LOAD = KindDef(3, "load", ((-2,), (-2,), (-2,)), ((2, 2), F))
+LOAD = KindDef(3, "load", ((-2,), (-2,), (-2,)), ((2, 2), (2, 2), (0, 0), F))
 W0, W1 = Peer(0, "w0", "ipc://w0", "here"), Peer(1, "w1", "ipc://w1", "here")
 
 
@@ -282,7 +282,7 @@ def test_an_upload_holds_the_stream_until_its_bytes_arrive(talk: Talk) -> None:
     talk.worker()
     talk.client()
     code = [(3, 1, -1, 0, 0), (2, 2, 1, 1)]
-    assert Mail("c", Upload("c", 1, PAIR, (0,))) in talk("c", Batch(1, (LOAD, ADD), code))
+    assert Mail("c", Upload("c", 1, PAIR, (0,), (((0, 0), (2, 2)),))) in talk("c", Batch(1, (LOAD, ADD), code))
     assert talk.tables.clients["c"].uploading == 1
     assert talk("c", Batch(2, (), [(FREE, 1)])) == []
     runs = [m.message for m in talk("w0", Arrived("c", 1))]

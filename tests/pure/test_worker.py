@@ -35,7 +35,7 @@ FULL = KindDef(1, "full", ((-3,),), ((2, 2), F))
 ADD = KindDef(2, "add", (PAIR, PAIR), ())
 EXP = KindDef(3, "exp", (PAIR,), ())
 MUL = KindDef(4, "mul", (PAIR, (-3,)), ())
-LOAD = KindDef(5, "load", ((-2,), (-2,), (-2,)), ((2, 2), F))
+LOAD = KindDef(5, "load", ((-2,), (-2,), (-2,)), ((2, 2), (2, 2), (0, 0), F))
 SUM = KindDef(6, "sum", (PAIR,), ((7,), False))  # no such axis
 KINDS = (FULL, ADD, EXP, MUL, LOAD)
 

@@ -94,7 +94,14 @@ class Processes:
     def start(self, *command: str, **environment: str) -> Process:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
         path = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH")]))
-        env = {**kept, "PYTHONPATH": path, "TEST_MARK": self.mark, "PYTHONUNBUFFERED": "1", "TMPDIR": str(self.files), **environment}
+        env = {
+            **kept,
+            "PYTHONPATH": path,
+            "TEST_MARK": self.mark,
+            "PYTHONUNBUFFERED": "1",
+            "TMPDIR": str(self.files),
+            **environment,
+        }
         self.all.append(Process([sys.executable, *command], self.folder, env))
         return self.all[-1]
 

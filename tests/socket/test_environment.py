@@ -69,7 +69,9 @@ def test_the_instruction_log_has_every_op_on_its_way(processes: Processes, tmp_p
 def test_the_instruction_log_shows_where_a_program_hangs(processes: Processes, tmp_path: Path) -> None:
     """What was asked for is written before it is done."""
     _, port = processes.server(GT_INSTRUCTION_LOG="ops.log")
-    script = processes.script("import sys, gt; gt.connect(sys.argv[1]); print('up'); gt.ones(2).exp().numpy()", f"localhost:{port}")
+    script = processes.script(
+        "import sys, gt; gt.connect(sys.argv[1]); print('up'); gt.ones(2).exp().numpy()", f"localhost:{port}"
+    )
     script.says("up")
     log = tmp_path / "ops.log"
     worker = processes.worker(port)

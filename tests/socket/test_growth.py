@@ -49,7 +49,9 @@ for i in range(1000):
 
 
 @pytest.mark.parametrize("backend", ["numpy", "pytorch"])
-@pytest.mark.parametrize("work", [MADE, LOADED, TRAINED], ids=["tensors of 1 MB made", "tensors of 1 MB loaded", "training steps"])
+@pytest.mark.parametrize(
+    "work", [MADE, LOADED, TRAINED], ids=["tensors of 1 MB made", "tensors of 1 MB loaded", "training steps"]
+)
 def test_resident_sizes_stay_where_they_were_after_the_first_hundred(processes: Processes, work: str, backend: str) -> None:
     script = processes.script(SIZES + work + "print(json.dumps([early, sizes()]))", GT_BACKEND=backend)
     assert script.ended(80) == 0, script.err

@@ -111,7 +111,9 @@ def test_a_key_works_over_tcp_and_over_the_local_address(processes: Processes, d
 
 @pytest.mark.parametrize("key", ["", "wrong"])
 @pytest.mark.parametrize("address", ["localhost:{}", "tcp://127.0.0.1:{}"])
-def test_who_lacks_the_key_is_refused_soon_and_told_why(processes: Processes, disconnected: None, key: str, address: str) -> None:
+def test_who_lacks_the_key_is_refused_soon_and_told_why(
+    processes: Processes, disconnected: None, key: str, address: str
+) -> None:
     _, port = processes.server("--key", "right")
     start = time.monotonic()
     with pytest.raises(errors.ConnectionFailed, match="key"):

@@ -227,7 +227,9 @@ for _name in ("zeros", "ones", "empty", "rand", "randn"):
 
 @function
 def full_like(input: Tensor, fill_value: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-    return full(input.shape, fill_value, dtype=dtype or input.dtype, requires_grad=requires_grad)
+    """A tensor of one value, of another's shape, where that lies."""
+    value = fill_value.item() if hasattr(fill_value, "item") else fill_value
+    return _made(apply(TABLE["full_like"], (input, value), (dtype_of(dtype or input.dtype).code,)), requires_grad)
 
 
 @method

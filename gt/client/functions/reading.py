@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gt.client.autograd import Tensor, backward
+from gt.client.autograd import Tensor, backward, beside
 from gt.client.functions import method
+from gt.errors import GTError
+from gt.ops.table import spec_out
 
 
 def to_bfloat16_bits(array: np.ndarray) -> np.ndarray:
@@ -22,6 +25,33 @@ def to_bfloat16_bits(array: np.ndarray) -> np.ndarray:
 def numpy(self: Tensor) -> np.ndarray:
     """The value as a NumPy array; bfloat16, which NumPy lacks, comes as float32."""
     return self.data.numpy()
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a tensor lies: in words, and for each worker where its piece begins and its shape."""
+
+    layout: str
+    pieces: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]
+
+    def __repr__(self) -> str:
+        return self.layout
+
+    @property
+    def workers(self) -> list[int]:
+        return [w for w, _, _ in self.pieces]
+
+
+def placement(self: Tensor) -> Placed:
+    """Where this tensor lies: `Shard(0) on [0, 1]`."""
+    handle = self.data
+    found = handle.session.ask("placement", [handle.id, *spec_out(handle.spec)])
+    if found is None:
+        raise GTError("this tensor lies nowhere: a worker that had it was lost, or it could not be made")
+    return Placed(found["layout"], tuple((w, tuple(start), tuple(shape)) for w, start, shape in found["pieces"]))
+
+
+Tensor.placement = property(placement)  # type: ignore[attr-defined]
 
 
 @method
@@ -100,9 +130,10 @@ def backward_(self: Tensor, gradient: Tensor | None = None, retain_graph: bool =
     if gradient is None:
         if self.data.spec.numel != 1:
             raise RuntimeError(f"backward() of a tensor of {self.data.spec.shape} wants a gradient of that shape")
-        from gt.client.functions.creation import full
+        from gt.client.functions.creation import full_like
 
-        gradient = full(self.data.spec.shape, 1.0, dtype=self.data.spec.dtype)
+        with beside(self):  # made where the gradients are computed, not sent there
+            gradient = full_like(self, 1.0)
     elif gradient.data.spec.shape != self.data.spec.shape:
         raise ValueError(f"the gradient of a tensor of {self.data.spec.shape} has its shape, not {gradient.data.spec.shape}")
     backward([self], [gradient], retain_graph or create_graph, create_graph)

@@ -1,0 +1,235 @@
+"""Signal configurations: what a name given in the program means for placement. From YAML or from Python, checked; what is
+wrong is named with its file, its line and the keys that are known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import yaml
+
+from gt.errors import ConfigError
+from gt.spec import REPLICATE, Placement, Shard
+
+_WRITTEN = re.compile(r"\s*(?:shard\(\s*(-?\d+)\s*\)|(replicate)(?:\(\s*\))?)\s*", re.IGNORECASE)
+
+
+def _whole(value: object, least: int | None = None) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and (least is None or value >= least)
+
+
+def placement_of(written: object) -> Placement:
+    """`shard(0)`, `replicate`, or a placement itself."""
+    if isinstance(written, (Shard, type(REPLICATE))):
+        return written
+    found = _WRITTEN.fullmatch(written) if isinstance(written, str) else None
+    if not found:
+        raise ConfigError(f"no placement is written {written!r}: want shard(AXIS) or replicate", "placement")
+    return REPLICATE if found[2] else Shard(int(found[1]))
+
+
+def _workers(value: object) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, (list, tuple)) or not value or not all(_whole(w, 0) for w in value):
+        raise ConfigError(f"workers is a list of worker numbers from 0 up, not {value!r}", "workers")
+    if len(set(value)) != len(value):
+        raise ConfigError(f"a worker stands twice in workers: {list(value)}", "workers")
+    return tuple(value)
+
+
+@dataclass(frozen=True)
+class ShardConfig:
+    """Cut along `axis` over `workers` (None: all there are), or, with `replicated`, a copy on each.
+
+    >>> ShardConfig(axis=0, workers=[0, 1])
+    ShardConfig(axis=0, workers=(0, 1), replicated=False)
+    """
+
+    axis: int = 0
+    workers: Any = None
+    replicated: bool = False
+
+    def __post_init__(self) -> None:
+        if not _whole(self.axis):
+            raise ConfigError(f"axis is a whole number, not {self.axis!r}", "axis")
+        if not isinstance(self.replicated, bool):
+            raise ConfigError(f"replicated is true or false, not {self.replicated!r}", "replicated")
+        object.__setattr__(self, "workers", _workers(self.workers))
+
+
+@dataclass(frozen=True)
+class SignalConfig:
+    """What a signal means. Either `shard`, or `mesh` with a `placement` for each of its dimensions:
+
+    >>> SignalConfig(mesh={"data": 2, "model": 2}, placement=["shard(0)", "replicate"]).placement
+    (Shard(0), Replicate())
+    """
+
+    shard: ShardConfig | None = None
+    backward_signal: str | None = None
+    compile: bool = False
+    mesh: Any = None
+    placement: Any = None
+    workers: Any = None
+
+    def __post_init__(self) -> None:
+        if self.shard is not None and not isinstance(self.shard, ShardConfig):
+            raise ConfigError(f"shard is a ShardConfig, not {self.shard!r}")
+        if self.backward_signal is not None and not isinstance(self.backward_signal, str):
+            raise ConfigError(f"backward is a signal's name, not {self.backward_signal!r}", "backward")
+        if not isinstance(self.compile, bool):
+            raise ConfigError(f"compile is true or false, not {self.compile!r}", "compile")
+        object.__setattr__(self, "workers", _workers(self.workers))
+        self._check_mesh()
+
+    def _check_mesh(self) -> None:
+        if self.mesh is None:
+            if self.placement is not None:
+                raise ConfigError("placement goes with a mesh: want mesh: {name: size, ...} beside it", "placement")
+            return
+        if self.shard is not None:
+            raise ConfigError("shard and mesh say the same thing in two ways: give one", "mesh")
+        if not isinstance(self.mesh, Mapping) or not self.mesh or not all(_whole(n, 1) for n in self.mesh.values()):
+            raise ConfigError(
+                f"mesh gives each dimension a size from 1 up, as in {{data: 2, model: 2}}, not {self.mesh!r}", "mesh"
+            )
+        written = self.placement if isinstance(self.placement, (list, tuple)) else None
+        if written is None or len(written) != len(self.mesh):
+            raise ConfigError(
+                f"placement has one entry for each of {', '.join(self.mesh)}, not {self.placement!r}", "placement"
+            )
+        size = 1
+        for n in self.mesh.values():
+            size *= n
+        if self.workers is not None and len(self.workers) != size:
+            raise ConfigError(f"a mesh of {size} wants {size} workers, not {len(self.workers)}", "workers")
+        object.__setattr__(self, "placement", tuple(placement_of(p) for p in written))
+
+    @property
+    def highest(self) -> int:
+        """The highest worker number it asks for, -1 if none in particular."""
+        workers = self.workers or (self.shard.workers if self.shard else None)
+        if workers:
+            return max(workers)
+        size = 1
+        for n in (self.mesh or {}).values():
+            size *= n
+        return size - 1 if self.mesh else -1
+
+    def wire(self) -> dict[str, Any] | None:
+        """As the dispatcher reads it: sizes of the mesh (None: one dimension of all its workers), an axis or None for each
+        of its dimensions, and the workers (None: all). None where it says nothing of placement."""
+        if self.mesh is not None:
+            axes = [p.axis if isinstance(p, Shard) else None for p in self.placement]
+            return {"mesh": list(self.mesh.values()), "axes": axes, "workers": self.workers}
+        if self.shard is None:
+            return None
+        return {"mesh": None, "axes": [None if self.shard.replicated else self.shard.axis], "workers": self.shard.workers}
+
+
+class Config(Mapping[str, SignalConfig]):
+    """The signals there are, by name."""
+
+    def __init__(self, signals: Mapping[str, SignalConfig] | None = None) -> None:
+        self.signals = dict(signals or {})
+
+    def __getitem__(self, name: str) -> SignalConfig:
+        return self.signals[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.signals)
+
+    def __len__(self) -> int:
+        return len(self.signals)
+
+    def __repr__(self) -> str:
+        return f"Config({self.signals})"
+
+    def register(self, name: str, config: SignalConfig) -> None:
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"a signal's name is a word, not {name!r}")
+        if not isinstance(config, SignalConfig):
+            raise ConfigError(f"signal {name!r} wants a SignalConfig, not {config!r}")
+        self.signals[name] = config
+
+    def wire(self) -> dict[str, Any]:
+        return {name: w for name, c in self.signals.items() if (w := c.wire())}
+
+
+# YAML keys and the arguments they stand for.
+_SIGNAL = {"shard": "shard", "backward": "backward_signal", "compile": "compile", "mesh": "mesh", "placement": "placement",
+           "workers": "workers"}  # fmt: skip
+_SHARD = {f.name: f.name for f in fields(ShardConfig)}
+
+
+def read(path: str) -> dict[str, SignalConfig]:
+    """The signals of a YAML file."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError as missing:
+        raise ConfigError(f"cannot read the configuration {path}: {missing.strerror}") from None
+    return parse(text, str(path))
+
+
+def parse(text: str, name: str = "<text>") -> dict[str, SignalConfig]:
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as wrong:
+        mark = getattr(wrong, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise ConfigError(f"{name}{line}: this is not YAML: {getattr(wrong, 'problem', wrong)}") from None
+    if root is None:
+        return {}
+    return {key.value: _signal(key.value, node, name) for key, node in _pairs(root, name, "signals")}
+
+
+def _at(node: yaml.Node, name: str) -> str:
+    return f"{name}, line {node.start_mark.line + 1}"
+
+
+def _pairs(node: yaml.Node, name: str, what: str, known: Mapping[str, str] | None = None) -> list[tuple]:
+    """The keys and values of a mapping; keys that are not known, or stand twice, are errors."""
+    if not isinstance(node, yaml.MappingNode):
+        raise ConfigError(f"{_at(node, name)}: {what} is a mapping of names to settings")
+    seen: set[str] = set()
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
+            raise ConfigError(f"{_at(key, name)}: a key of {what} is a word")
+        if known is not None and key.value not in known:
+            raise ConfigError(f"{_at(key, name)}: no key {key.value!r} in {what}: known are {', '.join(known)}")
+        if key.value in seen:
+            raise ConfigError(f"{_at(key, name)}: {key.value!r} stands twice in {what}")
+        seen.add(key.value)
+    return node.value
+
+
+def _value(node: yaml.Node) -> Any:
+    loader = yaml.SafeLoader("")
+    try:
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _signal(signal: str, node: yaml.Node, name: str) -> SignalConfig:
+    given: dict[str, Any] = {}
+    for key, value in _pairs(node, name, f"signal {signal!r}", _SIGNAL):
+        if key.value == "shard":
+            settings = {k.value: _value(v) for k, v in _pairs(value, name, f"shard of signal {signal!r}", _SHARD)}
+            given["shard"] = _built(ShardConfig, settings, value, name, signal)
+        else:
+            given[_SIGNAL[key.value]] = _value(value)
+    return _built(SignalConfig, given, node, name, signal)
+
+
+def _built(kind: Any, settings: dict[str, Any], node: yaml.Node, name: str, signal: str) -> Any:
+    try:
+        return kind(**settings)
+    except ConfigError as wrong:
+        where = next((value for key, value in node.value if key.value == wrong.key), node)  # type: ignore[attr-defined]
+        known = ", ".join(_SHARD if kind is ShardConfig else _SIGNAL)
+        raise ConfigError(f"{_at(where, name)}: signal {signal!r}: {wrong} (known keys are {known})", wrong.key) from None

@@ -1,0 +1,114 @@
+"""What a plan has workers do: a program without ids. A step is a tuple of slots, the first ones being the elements of the
+client's instruction, the rest what the plan brings along: kinds, temporaries and constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+from gt.ops import Kind
+from gt.spec import Layout
+from gt.transport.messages import FREE
+
+Slot = int
+OWN = 0  # the slot of the instruction's own kind
+RESERVED = 1 << 12  # ids from -1 down to this many below zero are those of programs' temporaries
+
+
+@dataclass(frozen=True, slots=True)
+class Temporary:
+    """A tensor that lives only in this program. Programs run one after another, so all use the same few ids."""
+
+    id: int
+
+
+Extra = Kind | Temporary | int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What to do with an instruction. `solo`: hand it as it is to this worker. Otherwise each worker has steps, `extra` fills
+    the slots behind the instruction's, and operands in `relaid` lie differently afterwards: their partial sums were
+    added up where they lie, so that nobody does it twice. Results are laid out as `outs` says."""
+
+    solo: int | None
+    outs: tuple[Layout, ...]
+    extra: tuple[Extra, ...] = ()
+    steps: tuple[tuple[int, tuple[tuple[Slot, ...], ...]], ...] = ()
+    relaid: tuple[tuple[Slot, Layout], ...] = ()
+
+    @property
+    def out(self) -> Layout:
+        return self.outs[0]
+
+
+class Draft:
+    """A program being written, for an instruction of so many elements."""
+
+    def __init__(self, width: int, own: Kind | None = None) -> None:
+        self.width, self.own = width, own
+        self.extra: list[Extra] = []
+        self.kinds: dict[tuple, Slot] = {} if own is None else {own.key: OWN}
+        self.constants: dict[Any, Slot] = {}
+        self.steps: dict[int, list[tuple[Slot, ...]]] = {}
+        self.made: dict[int, list[Slot]] = {}  # temporaries of each worker
+        self.relaid: dict[Slot, Layout] = {}
+        self.temporaries = 0
+
+    def _slot(self, extra: Extra) -> Slot:
+        self.extra.append(extra)
+        return self.width + len(self.extra) - 1
+
+    def temporary(self) -> Slot:
+        self.temporaries += 1
+        return self._slot(Temporary(-self.temporaries))
+
+    def constant(self, value: int) -> Slot:
+        if value not in self.constants:
+            self.constants[value] = self._slot(value)
+        return self.constants[value]
+
+    def step(self, worker: int, kind: Kind, outs: tuple[Slot, ...], operands: tuple[Slot, ...]) -> None:
+        number = self.kinds.get(kind.key)
+        if number is None:
+            number = self.kinds[kind.key] = self._slot(kind)
+        self.steps.setdefault(worker, []).append((number, *outs, *operands))
+        for slot in outs:
+            if slot >= self.width:
+                self.made.setdefault(worker, []).append(slot)
+
+    def rename(self, worker: int, old: Slot, new: Slot) -> None:
+        """What a worker has as a temporary is to be its result."""
+        self.steps[worker] = [tuple(new if s == old else s for s in step) for step in self.steps[worker]]
+        self.made[worker] = [s for s in self.made.get(worker, ()) if s != old]
+
+    def plan(self, outs: tuple[Layout, ...]) -> Plan:
+        for worker, slots in self.made.items():
+            for slot in dict.fromkeys(slots):
+                self.steps[worker].append((self.constant(FREE), slot))
+        steps = tuple((w, tuple(s)) for w, s in sorted(self.steps.items()))
+        relaid = tuple((slot, layout) for slot, layout in self.relaid.items() if slot < self.width)
+        return Plan(None, outs, tuple(self.extra), steps, relaid)
+
+
+class Bound:
+    """A plan with a client's numbers for its kinds: ready to write instructions."""
+
+    __slots__ = ("solo", "out", "outs", "relaid", "tail", "programs")
+
+    def __init__(self, plan: Plan, number: Callable[[Kind], int]) -> None:
+        self.solo, self.out, self.outs, self.relaid = None, plan.out, plan.outs, plan.relaid
+        self.tail = tuple(number(e) if isinstance(e, Kind) else e.id if isinstance(e, Temporary) else e for e in plan.extra)
+        self.programs = [(worker, [itemgetter(*step) for step in steps]) for worker, steps in plan.steps]
+
+    def write(self, instruction: tuple, queues: dict[int, list]) -> None:
+        """Each worker's instructions for one of the client's, at the end of its queue."""
+        slots = (*instruction, *self.tail)
+        for worker, steps in self.programs:
+            queue = queues.get(worker)
+            if queue is None:
+                queue = queues[worker] = []
+            for step in steps:
+                queue.append(step(slots))

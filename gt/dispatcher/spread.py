@@ -1,0 +1,177 @@
+"""What concerns several workers: plans bound to a client's numbers, the meaning of its signals, reads and loads in pieces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.dispatcher import targets
+from gt.dispatcher.plan import Plan, Target, whole
+from gt.dispatcher.program import Bound
+from gt.dispatcher.tables import Client, TraceUse, Use
+from gt.ops import TABLE, Kind, infer
+from gt.ops.table import spec_in, spec_out
+from gt.spec import REPLICATE, Box, Layout, Partial, Shard, Spec
+from gt.transport.messages import Fetch, Mail, Note, Upload, kind_out
+
+
+def bind(client: Client, use: Use, plan: Plan, flow: Any) -> Bound:
+    """The plan in a client's numbers, each worker told of the kinds it will meet."""
+    named = {1 + use.outs + len(use.kind.ins) + i: e for i, e in enumerate(plan.extra) if isinstance(e, Kind)}
+    for worker, steps in plan.steps:
+        told = client.told.setdefault(worker, set())
+        for slot in dict.fromkeys(step[0] for step in steps):
+            if slot in named:
+                _define(client, worker, named[slot], told, flow)
+            elif slot == 0 and use.definition.number not in told:
+                told.add(use.definition.number)
+                flow.kinds.setdefault(worker, []).append(use.definition)
+    return Bound(plan, lambda kind: client.locals[kind.key])
+
+
+def _define(client: Client, worker: int, kind: Kind, told: set[int], flow: Any) -> None:
+    number = client.locals.get(kind.key)
+    if number is None:
+        client.last_local -= 1
+        number = client.locals[kind.key] = client.last_local
+    if number not in told:
+        told.add(number)
+        flow.kinds.setdefault(worker, []).append(kind_out(number, kind))
+
+
+def target(client: Client, signal: str, living: list[int], flow: Any) -> Target | None:
+    """Where a client's signal wants results, or None where it says nothing. Missing workers are told of once."""
+    if signal not in client.targets:
+        found = None
+        if signal in client.signals:
+            found, missing = targets.resolve(client.signals[signal], living)
+            if missing and signal not in client.noted:
+                client.noted.add(signal)
+                there = f"there {'is' if len(living) == 1 else 'are'} {len(living)}"
+                text = f"signal {signal!r} asks for workers that are not there ({there}): it uses those that exist"
+                flow.mail.append(Mail(client.name, Note(text)))
+        client.targets[signal] = found
+    return client.targets[signal]
+
+
+def signalled(client: Client, use: TraceUse) -> bool:
+    """Whether a trace holds ops of a signal that says where."""
+    kinds = (client.uses.get(n) for n in use.kinds)
+    return any(isinstance(u, Use) and u.kind.signal in client.signals for u in kinds)
+
+
+AHEAD = 512  # instructions that are looked at for more to reduce together
+BUCKET = 32 << 20  # bytes that are reduced together
+
+
+def bucket(client: Client, code: list, position: int, use: Use, plan: Bound, flow: Any) -> bool:
+    """An op wants terms added up, as an optimizer does with a gradient. Where the ops behind it are of the same row and want
+    the same, all are reduced at once. Whether that was so; the layouts say what changed."""
+    ins = code[position]
+    for slot, to in plan.relaid:
+        layout = client.layouts[ins[slot]]
+        dims = [d for d, p in enumerate(layout.placements) if isinstance(p, Partial)] if isinstance(layout, Layout) else []
+        if len(dims) != 1 or to is not layout.but(dims[0], REPLICATE):
+            continue
+        found = {ins[slot]: _operand(use, slot)}
+        total = _operand(use, slot).nbytes
+        for later in code[position + 1 : position + AHEAD]:
+            other = client.uses.get(later[0])
+            if not isinstance(other, Use) or other.kind.row is not use.kind.row or len(later) != len(ins):
+                continue
+            spec = _operand(other, slot)
+            if client.layouts.get(later[slot]) is layout and spec.dtype is _operand(use, slot).dtype and total < BUCKET:
+                total += 0 if later[slot] in found else spec.nbytes
+                found[later[slot]] = spec
+        if len(found) > 1:
+            _reduce(client, found, layout, dims[0], ins[1], flow)
+            return True
+    return False
+
+
+def _operand(use: Use, slot: int) -> Spec:
+    return use.kind.ins[slot - 1 - use.outs]  # type: ignore[return-value]
+
+
+def _reduce(client: Client, tensors: dict[int, Spec], layout: Layout, dim: int, tag: int, flow: Any) -> None:
+    """Add up the terms of several tensors where they lie, as one message."""
+    reduce = layout.placements[dim].reduce  # type: ignore[union-attr]
+    boxes = [layout.boxes(spec.shape) for spec in tensors.values()]
+    row = TABLE["all_reduce"]
+    for line in layout.mesh.lines(dim):
+        group = tuple(layout.workers[at] for at in line)
+        for worker, at in zip(group, line):
+            specs = tuple(Spec(b[at][1], spec.dtype) for b, spec in zip(boxes, tensors.values()))
+            kind = infer(row, (*specs, int), (group, reduce))
+            _define(client, worker, kind, client.told.setdefault(worker, set()), flow)
+            flow.queue(worker).append((client.locals[kind.key], *tensors, *tensors, tag))
+    for id in tensors:
+        client.layouts[id] = layout.but(dim, REPLICATE)
+
+
+def alias(ins: tuple, at: tuple[int, ...]) -> tuple[int, ...]:
+    """For each tensor operand the first that is the same tensor."""
+    ids = [ins[i] for i in at]
+    return tuple(ids.index(id) for id in ids)
+
+
+def reduced(client: Client, id: int, layout: Layout, spec: Spec, flow: Any) -> Layout:
+    """A tensor that is read cannot stay in terms: have them reduced, and say how it lies then."""
+    key = (0, layout, spec)
+    bound = client.plans.get(key)
+    if bound is None:
+        plan = whole(spec, layout)
+        use = _Read()
+        bound = client.plans[key] = bind(client, use, plan, flow)  # type: ignore[arg-type]
+    bound.write((0, id), flow.code)
+    client.layouts[id] = bound.out
+    return bound.out
+
+
+class _Read:
+    """What stands for a kind where a read has to do something first."""
+
+    outs = 0
+
+    class kind:  # noqa: N801
+        ins = (Spec,)
+
+
+def pieces(layout: Layout, spec: Spec) -> list[tuple[int, Box]]:
+    """Which worker to read which piece from: every element once, empty pieces not at all."""
+    found: dict[Box, int] = {}
+    for worker, box in zip(layout.workers, layout.boxes(spec.shape)):
+        found.setdefault(box, worker)
+    some = [(worker, box) for box, worker in found.items() if all(box[1])]
+    return some or [(layout.workers[0], layout.box(spec.shape, 0))]
+
+
+def fetch(ticket: int, id: int, spec: Spec, layout: Layout, flow: Any) -> None:
+    """A read in pieces, straight from the workers that have them."""
+    parts = pieces(layout, spec)
+    for worker, (start, shape) in parts:
+        wire = spec_out(Spec(shape, spec.dtype))
+        flow.gets.setdefault(worker, []).append(Fetch(ticket, id, wire, start, spec.shape, len(parts)))
+
+
+def upload(client: Client, id: int, spec: Spec, layout: Layout) -> Mail:
+    """Have the client send each worker its piece."""
+    client.uploading, client.arriving = id, set(layout.workers)
+    return Mail(client.name, Upload(client.name, id, spec_out(spec), layout.workers, tuple(layout.boxes(spec.shape))))
+
+
+def spec_of(wire: tuple, layout: Layout) -> Spec | None:
+    """What a client says it reads, if it can lie so."""
+    spec = spec_in(wire)
+    axes = [p.axis for p in layout.placements if isinstance(p, Shard)]
+    return spec if isinstance(spec, Spec) and all(a < spec.ndim for a in axes) else None
+
+
+def placement(client: Client, argument: Any) -> dict[str, Any] | None:
+    """How a tensor lies, as users see it: in words, and the piece of each worker. `argument` is its id and spec."""
+    id, *wire = argument if isinstance(argument, list) and argument else [0]
+    layout = client.layouts.get(id)
+    spec = spec_of(tuple(wire), layout) if isinstance(layout, Layout) and wire else None
+    if not isinstance(layout, Layout) or spec is None:
+        return None
+    pieces = [[w, *box] for w, box in zip(layout.workers, layout.boxes(spec.shape))]
+    return {"layout": repr(layout), "pieces": pieces}

@@ -1,0 +1,51 @@
+"""What a client's signals mean with the workers there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.dispatcher.plan import Target
+from gt.errors import ProtocolError
+from gt.spec import REPLICATE, Mesh, Shape, Shard
+
+
+def check(signals: Any) -> dict[str, Any]:
+    """A client's signals as they came, if they can be read."""
+    for name, s in signals.items():
+        workers, mesh, axes = (s.get(k) for k in ("workers", "mesh", "axes")) if isinstance(s, dict) else (0, 0, 0)
+        fits = isinstance(axes, list) and axes and all(a is None or type(a) is int for a in axes)
+        fits = fits and (mesh is None or (isinstance(mesh, list) and len(mesh) == len(axes) and _sizes(mesh, 1)))
+        if not fits or not (workers is None or (isinstance(workers, list) and workers and _sizes(workers, 0))):
+            raise ProtocolError(f"signal {name!r} cannot be read: {s!r}")
+    return signals
+
+
+def _sizes(values: list, least: int) -> bool:
+    return all(type(v) is int and v >= least for v in values)
+
+
+def resolve(signal: dict[str, Any], living: list[int]) -> tuple[Target | None, bool]:
+    """Where a signal wants results, and whether workers are missing for it."""
+    named = signal["workers"]
+    workers = [w for w in (living if named is None else named) if w in living]
+    missing = named is not None and len(workers) < len(named)
+    placements = tuple(REPLICATE if a is None else Shard(a) for a in signal["axes"])
+    sizes = signal["mesh"]
+    if not workers:
+        return None, True
+    if sizes is None:
+        return Target(Mesh((len(workers),), tuple(workers)), placements), missing
+    shape = _shrunk(tuple(sizes), len(workers))
+    size = 1
+    for n in shape:
+        size *= n
+    return Target(Mesh(shape, tuple(workers[:size])), placements), missing or shape != tuple(sizes)
+
+
+def _shrunk(shape: Shape, room: int) -> Shape:
+    """The mesh with its first dimensions made smaller until the workers suffice."""
+    kept: list[int] = []
+    for n in reversed(shape):
+        kept.append(max(1, min(n, room)))
+        room //= kept[-1]
+    return tuple(reversed(kept))

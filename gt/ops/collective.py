@@ -1,0 +1,40 @@
+"""What workers do together: rows whose pieces move between them. The dispatcher writes these instructions; a client's are
+refused. The last operand is a number that says on whose behalf: the id of the client's result. `group` names the workers, in
+the order of their pieces. How the bytes travel is the worker's business, so there are no kernels here."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from gt.ops import table
+from gt.spec import DTYPES, Shape, Spec
+
+op = partial(table.op, kernel=None, talks=True)
+
+
+def _same(*operands: Any, group, reduce) -> tuple[Spec, ...]:
+    return tuple(s for s in operands if isinstance(s, Spec))
+
+
+def _resized(a: Spec, axis: int, size: int) -> Spec:
+    return Spec((*a.shape[:axis], size, *a.shape[axis + 1 :]), a.dtype)
+
+
+def _given(*operands: Any, shape: Shape | None, dtype: int, **_: object) -> Any:
+    return () if shape is None else Spec(shape, DTYPES[dtype])
+
+
+# Several tensors at once travel as one.
+op("all_reduce", shape=_same, statics=("group", "reduce"))
+# `size` is the length of this worker's piece of the axis.
+op("reduce_scatter", statics=("group", "reduce", "axis", "size"),
+   shape=lambda a, tag, *, group, reduce, axis, size: _resized(a, axis, size))  # fmt: skip
+# `size` is the length of the whole axis.
+op("all_gather", statics=("group", "axis", "size"),
+   shape=lambda a, tag, *, group, axis, size: _resized(a, axis, size))  # fmt: skip
+# The first of the group has the tensor, and it alone has an input.
+op("broadcast", shape=_given, statics=("group", "shape", "dtype"))
+# `sends` are (worker, where it begins in the input, shape), `takes` (worker, where it begins in the output, shape), each
+# worker at most once. Without takes there is no output, and `shape` is None.
+op("exchange", shape=_given, statics=("group", "sends", "takes", "shape", "dtype"))

@@ -1,0 +1,238 @@
+"""What workers do together. `Mailed` does it by mail between them, in pieces of host memory: the way of the in-process
+cluster, and of workers without PyTorch. It never blocks: a collective is begun, and ends when all its mail is there."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from gt.errors import ProtocolError, RemoteError, WorkerLost
+from gt.ops import TABLE, Kind, infer
+from gt.spec import Shape, Spec, bool_, split
+from gt.transport.messages import Mail, Peer, Piece, Store
+from gt.worker.engine import Engine
+
+NO_STORE = "none"  # what a worker without PyTorch offers to groups
+REDUCE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
+
+
+class Wait(Protocol):
+    """A collective under way."""
+
+    kind: Kind
+    tag: int
+
+    def ready(self) -> bool: ...
+    def result(self) -> list[Any]:
+        """Its outputs, or the error that keeps them from being."""
+
+
+class Talk(Protocol):
+    """How a worker reaches the others."""
+
+    index: int
+
+    @property
+    def mates(self) -> dict[int, Peer]:
+        """The workers there are, this one among them."""
+
+    def begin(self, client: str, kind: Kind, operands: list[Any], tag: int) -> Wait: ...
+    def meet(self, workers: tuple[Peer, ...], lost: str) -> None:
+        """Who else is there; whoever is not any more will send nothing."""
+
+    def from_mate(self, peer: str, sender: int) -> bool:
+        """Whether mail from this peer is that worker's."""
+
+    def receive(self, piece: Piece, frame: Any) -> None: ...
+    def outgoing(self) -> list[Mail]:
+        """What is to be sent."""
+
+
+def worker_peer(index: int) -> str:
+    """The name under which mail goes to a worker."""
+    return f"#{index}"
+
+
+def from_mates(peer: str, sender: int) -> bool:
+    return peer == worker_peer(sender)
+
+
+def elements(data: Any, spec: Spec) -> np.ndarray:
+    """Bytes as an array of elements that are only moved, never computed with."""
+    return np.frombuffer(data, f"V{spec.dtype.size}", spec.numel).reshape(spec.shape)
+
+
+def cut(array: np.ndarray, start: Shape, shape: Shape) -> np.ndarray:
+    return array[(*[slice(s, s + d) for s, d in zip(start, shape)], ...)]
+
+
+class Mailed:
+    """Collectives by mail. Everyone begins them in the dispatcher's order, so what comes from a worker comes in order too."""
+
+    def __init__(self, engine: Engine, announces: bool = False) -> None:
+        self.engine, self.index, self.announces = engine, -1, announces
+        self.posts: list[Mail] = []
+        self.came: dict[int, deque[tuple[Piece, Any]]] = {}
+        self.known: dict[int, Peer] = {}
+        self.lost = ""
+
+    @property
+    def mates(self) -> dict[int, Peer]:
+        return self.known
+
+    def meet(self, workers: tuple[Peer, ...], lost: str) -> None:
+        self.known, self.lost = {w.index: w for w in workers}, lost or self.lost
+        if self.announces and len(workers) > 1:
+            self.announces = False
+            self.posts.append(Mail("", Store(NO_STORE)))
+
+    def from_mate(self, peer: str, sender: int) -> bool:
+        return from_mates(peer, sender)
+
+    def receive(self, piece: Piece, frame: Any) -> None:
+        self.came.setdefault(piece.sender, deque()).append((piece, frame))
+
+    def outgoing(self) -> list[Mail]:
+        posts, self.posts = self.posts, []
+        return posts
+
+    def begin(self, client: str, kind: Kind, operands: list[Any], tag: int) -> Wait:
+        return _Round(self, client, kind, operands, tag)
+
+    def present(self, array: Any, spec: Spec) -> np.ndarray | None:
+        """A tensor's elements, or None where it is broken."""
+        return None if array is None or hasattr(array, "error") else elements(self.engine.store(array, spec), spec)
+
+    def array(self, part: np.ndarray, spec: Spec) -> Any:
+        return self.engine.load(memoryview(np.ascontiguousarray(part)).cast("B") if spec.numel else memoryview(b""), spec, True)
+
+
+class _Round:
+    """One collective of one worker: what it sends when it begins, and whom it waits for."""
+
+    def __init__(self, talk: Mailed, client: str, kind: Kind, operands: list[Any], tag: int) -> None:
+        self.talk, self.client, self.kind, self.operands, self.tag = talk, client, kind, operands, tag
+        self.group: tuple[int, ...] = kind.settings["group"]
+        self.specs: list[Spec] = [kind.ins[i] for i in kind.tensors]  # type: ignore[misc]
+        self.mine = [talk.present(a, s) for a, s in zip(operands, self.specs)]
+        self.others = [w for w in self.group if w != talk.index]
+        sends: list[tuple[int, np.ndarray | None]]
+        sends, self.sources, self.finish = getattr(self, f"_{kind.row.name}")()
+        self.why = next((getattr(a, "text", "a tensor is missing") for a, m in zip(operands, self.mine) if m is None), "")
+        for to, part in sends:
+            frame = b"" if self.why or part is None else np.ascontiguousarray(part).tobytes()
+            talk.posts.append(Mail(worker_peer(to), Piece(talk.index, client, tag, self.why), (frame,)))
+
+    def ready(self) -> bool:
+        came = self.talk.came
+        return all(came.get(w) for w in self.sources) or self._gone() is not None
+
+    def _gone(self) -> int | None:
+        return next((w for w in self.sources if w not in self.talk.mates and not self.talk.came.get(w)), None)
+
+    def result(self) -> list[Any]:
+        gone = self._gone()
+        if gone is not None:
+            raise WorkerLost(f"{self.kind.row.name} with workers {list(self.group)} cannot end: {self.talk.lost or gone}")
+        frames, why = {}, self.why
+        for worker in self.sources:
+            piece, frames[worker] = self.talk.came[worker].popleft()
+            if (piece.client, piece.tag) != (self.client, self.tag):
+                at = f"tensor {piece.tag} of {piece.client}, this one at {self.tag} of {self.client}"
+                raise ProtocolError(f"worker {worker} is at {at}")
+            why = why or piece.why
+        if why:
+            raise RemoteError(why)
+        return self.finish(frames)
+
+    def _all_reduce(self) -> tuple:
+        flat = [m for m in self.mine if m is not None]
+        data = b"".join(np.ascontiguousarray(m).tobytes() for m in flat)
+        sends = [(w, np.frombuffer(data, np.uint8)) for w in self.others]
+
+        def finish(frames: dict[int, Any]) -> list[Any]:
+            found, at = [], 0
+            for array, spec in zip(self.operands, self.specs):
+                terms = [
+                    array if w == self.talk.index
+                    else self.talk.array(elements(memoryview(frames[w])[at : at + spec.nbytes], spec), spec)
+                    for w in self.group
+                ]  # fmt: skip
+                found.append(self._reduced(terms, spec))
+                at += spec.nbytes
+            return found
+
+        return sends, self.others, finish
+
+    def _reduced(self, terms: list[Any], spec: Spec) -> Any:
+        """In the group's order, so that all workers have the same bits."""
+        name = self.kind.settings["reduce"]
+        if spec.dtype is bool_:
+            name = {"sum": "max", "prod": "min"}.get(name, name)
+        kernel: Callable = self.talk.engine.kernel(infer(TABLE[REDUCE[name]], (spec, spec), ()))
+        total = terms[0]
+        for term in terms[1:]:
+            total = kernel(total, term)
+        return total
+
+    def _reduce_scatter(self) -> tuple:
+        spec, axis, n = self.specs[0], self.kind.settings["axis"], len(self.group)
+        spans = [split(spec.shape[axis], n, i) for i in range(n)]
+
+        def part(i: int) -> np.ndarray | None:
+            lead = (slice(None),) * axis
+            return None if self.mine[0] is None else self.mine[0][(*lead, slice(spans[i][0], sum(spans[i])))]
+
+        sends = [(w, part(i)) for i, w in enumerate(self.group) if w != self.talk.index]
+        out, me = self.kind.outs[0], self.group.index(self.talk.index)
+
+        def finish(frames: dict[int, Any]) -> list[Any]:
+            own = part(me)
+            assert own is not None
+            terms = [self.talk.array(own if w == self.talk.index else elements(frames[w], out), out) for w in self.group]
+            return [self._reduced(terms, out)]
+
+        return sends, self.others, finish
+
+    def _all_gather(self) -> tuple:
+        spec, axis, size = self.specs[0], self.kind.settings["axis"], self.kind.settings["size"]
+
+        def finish(frames: dict[int, Any]) -> list[Any]:
+            parts = []
+            for i, w in enumerate(self.group):
+                shape = (*spec.shape[:axis], split(size, len(self.group), i)[1], *spec.shape[axis + 1 :])
+                parts.append(self.mine[0] if w == self.talk.index else elements(frames[w], Spec(shape, spec.dtype)))
+            return [self.talk.array(np.concatenate(parts, axis), self.kind.outs[0])]
+
+        return [(w, self.mine[0]) for w in self.others], self.others, finish
+
+    def _broadcast(self) -> tuple:
+        root = self.group[0]
+        if root == self.talk.index:
+            return [(w, self.mine[0]) for w in self.others], [], lambda frames: []
+        return [], [root], lambda frames: [self.talk.array(elements(frames[root], self.kind.outs[0]), self.kind.outs[0])]
+
+    def _exchange(self) -> tuple:
+        me, settings = self.talk.index, self.kind.settings
+        whole = self.mine[0] if self.mine else None
+
+        def part(start: Shape, shape: Shape) -> np.ndarray | None:
+            return None if whole is None else cut(whole, start, shape)
+
+        parts = {to: part(start, shape) for to, start, shape in settings["sends"]}
+
+        def finish(frames: dict[int, Any]) -> list[Any]:
+            if not settings["takes"]:
+                return []
+            out = self.kind.outs[0]
+            made = np.empty(out.shape, f"V{out.dtype.size}")
+            for source, start, shape in settings["takes"]:
+                spec = Spec(shape, out.dtype)
+                cut(made, start, shape)[...] = parts[me] if source == me else elements(frames[source], spec)
+            return [self.talk.array(made, out)]
+
+        sends = [(to, p) for to, p in parts.items() if to != me]
+        return sends, [s for s, _, _ in settings["takes"] if s != me], finish
