@@ -155,7 +155,7 @@ class _Use:
         if trace.hole_positions:
             self.refused = "a number in it changes from call to call"
             return
-        session.tracer.defined.append(definition(trace, last.window, session.meaning))
+        session.tracer.defined.append(definition(trace, last.window, session.meaning, session.tracer.compiled))
         self._bind(trace, first, last, ids)
 
     def _bind(self, trace: Trace, first: _Call, last: _Call, ids: list[int]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
-from gt.client.traces import Raw, Trace, Window, define, definition, equal
+from gt.client.traces import Raw, Trace, Window, blame, define, definition, equal
 from gt.ops.table import Kind
 from gt.transport.messages import FREE, Instruction, TraceDef
 
@@ -44,7 +44,10 @@ class Tracer:
         self.seen: OrderedDict[tuple, list[Window]] = OrderedDict()
         self.defined: list[TraceDef] = []
         self.dropped: list[int] = []
+        self.compiled: set[str] = set()  # signals whose ops are to be compiled
         self.misses: Counter[str] = Counter()
+        self.lines: dict[str, Any] = {}  # by reason, the line of an op that was not as in the trace
+        self.asked_for: Callable[[int], Any] = lambda result: None  # the session gives the real one
         self.found = self.hits = self.saved = 0
         self.probed = 0  # length of the stretch when it was last searched for a period
         self.likely: dict[int, Trace] = {}  # the trace last called, by its first token
@@ -198,7 +201,7 @@ class Tracer:
             return 0
         longest = max(t.length for t in candidates)
         tokens = list(map(_number, ops[at : at + longest + 1]))
-        have, why = len(tokens), ""
+        have, why, refusal = len(tokens), "", None
         for trace in sorted(candidates, key=Trace.worth, reverse=True):
             n = trace.length
             if have < n or (have == n and not final):
@@ -217,13 +220,25 @@ class Tracer:
                     out.extend((FREE, id) for id in self.free_ids[self.frees_done : first])
                     self.frees_done = last
                     return self._replay(trace, call, rest, out)
-                why = why or refused
+                if not why:
+                    why, refusal = refused, (trace, window, refused)
                 self._revise(trace, window, refused)
             else:
                 why = why or "diverged"
             trace.misses += 1
-        self.misses[why] += 1
+        times = self.misses[why] = self.misses[why] + 1
+        if times & (times - 1) == 0:  # the first, second, fourth, ...: to look for the line each time would cost
+            result = blame(*refusal) if refusal else 0
+            self.lines[why] = self.asked_for(result or self._left(at, tokens, candidates))
         return 0
+
+    def _left(self, at: int, tokens: list, candidates: list[Trace]) -> int:
+        """The result of the op where the last of the candidates to be left was left."""
+        common = 0
+        for trace in candidates:
+            pairs = zip(tokens, trace.tokens)
+            common = max(common, next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(tokens), trace.length)))
+        return int(self.ops[min(at + common, len(self.ops) - 1)][1])
 
     def _replay(self, trace: Trace, call: Instruction, rest: set[int], out: list) -> int:
         out.append(call)
@@ -272,7 +287,7 @@ class Tracer:
         same = self.traces.setdefault(trace.tokens[0], [])
         if any(equal(trace, t) for t in same):
             return True
-        self.defined.append(definition(trace, now, self.kinds))
+        self.defined.append(definition(trace, now, self.kinds, self.compiled))
         same.append(trace)
         self.found += 1
         if len(same) > 16:
@@ -324,6 +339,7 @@ class Tracer:
             "trace_hits": self.hits,
             "instructions_saved": self.saved,
             "trace_misses": dict(self.misses),
+            "trace_miss_lines": {why: origin for why, origin in self.lines.items() if origin is not None},
         }
 
 
