@@ -30,7 +30,7 @@ class _Conv(Module):
         n = self.axes
         self.in_channels, self.out_channels, self.groups, self.padding_mode = in_channels, out_channels, groups, padding_mode
         self.kernel_size, self.stride, self.dilation = spread(kernel_size, n), spread(stride, n), spread(dilation, n)
-        self.padding = padding if isinstance(padding, str) else spread(padding, n)
+        self.padding: Any = padding if isinstance(padding, str) else spread(padding, n)
         self.output_padding = spread(output_padding, n)
         first, second = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
         self.weight = empty(first, second // groups, *self.kernel_size, dtype=dtype)
@@ -50,7 +50,7 @@ class _Conv(Module):
         return [p for p in reversed(self.padding) for _ in range(2)]
 
     def forward(self, input: Tensor) -> Tensor:
-        padding = self.padding
+        padding: Any = self.padding
         if self.padding_mode != "zeros":
             input, padding = F.pad(input, self._edges(), mode=self.padding_mode), 0
         convolve: Callable = getattr(F, f"conv{self.axes}d")
