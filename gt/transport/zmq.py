@@ -335,10 +335,10 @@ class ZmqLink:
         known: dict[str, zmq.Socket] = {}
         while not self.closed:
             if known != self.data:
-                for name, socket in known.items() - self.data.items():
+                for _, socket in known.items() - self.data.items():
                     poller.unregister(socket)
                     socket.close(0)
-                for name, socket in self.data.items() - known.items():
+                for _, socket in self.data.items() - known.items():
                     poller.register(socket, zmq.POLLIN)
                 known = dict(self.data)
             ready = dict(poller.poll())

@@ -12,6 +12,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+
 def amount(n: float) -> str:
     """Bytes in the unit that fits."""
     for unit in ("B", "KB", "MB", "GB"):

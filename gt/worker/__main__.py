@@ -8,6 +8,7 @@ import ctypes
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 from gt.errors import ConnectionFailed
@@ -60,7 +61,7 @@ def room() -> int:
 
     found = psutil.virtual_memory().available
     with contextlib.suppress(OSError, ValueError):
-        found = min(found, int(open("/sys/fs/cgroup/memory.max").read()))
+        found = min(found, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return found
 
 

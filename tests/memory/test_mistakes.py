@@ -50,7 +50,11 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], object]]] = [
     (ValueError, r"cannot write \(2, 2\) into a tensor of \(2,\) in place", lambda: gt.ones(2).add_(gt.ones(2, 2))),
     (ValueError, "linear", lambda: gt.nn.Linear(3, 2)(gt.ones(2, 4))),
     (ValueError, "lr is -1: want 0 or more", lambda: gt.nn.SGD([gt.ones(1, requires_grad=True)], lr=-1)),
-    (ValueError, "no reduction 'avg': known are mean, sum, none", lambda: gt.nn.mse_loss(gt.ones(1), gt.ones(1), reduction="avg")),
+    (
+        ValueError,
+        "no reduction 'avg': known are mean, sum, none",
+        lambda: gt.nn.MSELoss(reduction="avg")(gt.ones(1), gt.ones(1)),
+    ),
 ]
 
 
