@@ -73,7 +73,7 @@ class FunctionNode(Node):
             found.pop()
         if len(found) != len(self.edges):
             raise RuntimeError(f"{self.name}.backward gave {len(found)} gradients for {len(self.edges)} inputs")
-        for i, (grad, spec) in enumerate(zip(found, self.known.ins)):
+        for i, (grad, spec) in enumerate(zip(found, self.known.kind.ins)):
             if grad is not None and self.edges[i] is not None and grad.data.spec.numel < spec.numel:
                 found[i] = grad.expand(spec.shape)
         return found

@@ -63,7 +63,7 @@ class Node(msgspec.Struct, eq=False, weakref=True):
     have larger ones and the session still knows the line that asked for it. `hooks` are (which result, function)."""
 
     known: Known
-    plan: Plan | None
+    plan: Any  # a Plan; a function of the user's has none
     inputs: Any
     edges: Any
     output: Any  # the results' handles, where the gradient reads them
@@ -112,7 +112,8 @@ class Node(msgspec.Struct, eq=False, weakref=True):
               for i, h in enumerate(outputs)]  # fmt: skip
         gs = g if isinstance(g, list) else [g]
         ins = [self._value(i, graph) for i in range(len(self.inputs))]
-        found = list(self.known.row.grad(gs, ys, ins, **self.known.kind.settings))
+        whole: Any = self.known.row.grad
+        found = list(whole(gs, ys, ins, **self.known.kind.settings))
         return found + [None] * (len(self.edges) - len(found))
 
     def _value(self, i: int, graph: bool) -> Any:
@@ -146,6 +147,7 @@ class Plan:
             self.keeps_output = partial(_last, row.extra) if "extra" in row.keep else "outputs" in row.keep
             return
         named: set[str] = set()
+        assert isinstance(row.grad, tuple)
         for i, function in enumerate(row.grad[: len(ins)]):
             if mask >> i & 1 and function is not None:
                 names = list(inspect.signature(function).parameters)
@@ -263,7 +265,7 @@ class Walk:
     def run(self, outer: Scope) -> None:
         heap, arrived, deliver = self.heap, self.arrived, self.deliver
         plain = not self.graph and self.wanted is None and self.check is None
-        inside, last = HERE.scope, None
+        inside, last = HERE.scope or outer, None
         while heap:
             node = heappop(heap)[1]
             g = arrived.pop(node)
@@ -296,7 +298,7 @@ class Walk:
 
     def _catch(self, node: Node, g: Any) -> None:
         for at, part in enumerate(g) if isinstance(g, list) else ((None, g),):
-            if (node, at) in self.wanted and part is not None:
+            if self.wanted is not None and (node, at) in self.wanted and part is not None:
                 self.caught[node, at] = part
 
     def settle(self) -> None:

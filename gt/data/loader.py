@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import count, islice
 from typing import Any
 
@@ -119,12 +120,12 @@ class DataLoader:
 
     def _stream(self, samples: Iterator[Any]) -> Iterator[Callable[[], Any]]:
         if self.batch_size is None:
-            yield from ((lambda s=s: self._alone(s)) for s in samples)
+            yield from (partial(self._alone, s) for s in samples)
             return
         while batch := list(islice(samples, self.batch_size)):
             if len(batch) < self.batch_size and self.drop_last:
                 return
-            yield lambda batch=batch: self._collated(batch)
+            yield partial(self._collated, batch)
 
     def _alone(self, sample: Any) -> Any:
         return sample if self.collate_fn is None else self.collate_fn(sample)

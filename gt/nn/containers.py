@@ -52,7 +52,8 @@ class _Row(_Kept):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return type(self)(list(self)[index])
+            made: Any = type(self)
+            return made(list(self)[index])
         return self._kept[self._place(index)]
 
     def __setitem__(self, index: int, thing: Any) -> None:

@@ -30,7 +30,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
 
 def open_socket(kind: int, identity: bytes | None = None) -> zmq.Socket:
     """A socket that never delays an exit, never drops what it has taken, and notices a silent peer."""
-    socket = zmq.Context.instance().socket(kind)
+    socket: zmq.Socket = zmq.Context.instance().socket(kind)
     socket.linger = 0
     socket.set_hwm(0)  # what is under way is bounded by the session, not by dropping
     socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)

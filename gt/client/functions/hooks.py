@@ -85,4 +85,4 @@ def retain_grad(self: Tensor) -> None:
         self.register_hook(_Keep(self))
 
 
-Tensor.retains_grad = property(_kept)
+Tensor.retains_grad = property(_kept)  # type: ignore[attr-defined]

@@ -80,7 +80,7 @@ class Graph:
             made = list(function(*self.statics, *self.holes))
             self.results = self._settle(made)
         for buffer in self.results:
-            buffer.lent = True
+            buffer.lent = True  # type: ignore[attr-defined]
         self.graph = graph
         self.lent = [None] * program.outs
         self.seconds += self.engine.clock() - began
@@ -171,7 +171,7 @@ def capturable(program: Any, engine: Any) -> Callable[..., tuple]:
         kernel = kernels[number] = engine.plain(ready.kind)
         if number in open_ and not getattr(getattr(kernel, "func", kernel), "takes_tensors", False):
             kernels[number] = _cast(engine.generic(ready.kind), ready.kind.outs)
-    gather = {
+    gather: dict[int, Any] = {
         n: partial(GATHERED[r.kind.row.name], **r.kind.settings)
         for n, r in program.kinds.items()
         if r.kind.row.name in GATHERED and _ends(program.trace, n, r)
