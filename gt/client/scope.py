@@ -31,6 +31,13 @@ class Scope:
         fields = {n: getattr(self, n) for n in ("session", "signal", "backward", "grad", "origin", "cast")}
         return Scope(**{**fields, **changed})
 
+    def quiet(self, origin: Any) -> Scope:
+        """The same without a tape, for ops that all stand for one line: a pass over the tape, a step of an optimizer."""
+        other = Scope.__new__(Scope)
+        other.session, other.signal, other.backward, other.grad = self.session, self.signal, self.backward, False
+        other.origin, other.cast, other.kinds = origin, self.cast, self.kinds
+        return other
+
 
 class _Here(threading.local):
     """The scope of this thread; None until its first op."""

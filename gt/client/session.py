@@ -157,6 +157,8 @@ class Session:
         self.kinds: dict[tuple[str, str], dict[tuple, Known]] = {}  # by signal and the dtype of autocast
         self.meaning: dict[int, Kind] = {}  # by number
         self.tracer = Tracer(self.numbers.__next__, self.meaning) if tracing else None
+        if self.tracer:
+            self.tracer.asked_for = self.asked_for
         self.forgotten = 0
         self.serial = 0
         self.written = 0  # instructions taken from the buffer, by the last batch, and known to be executed
@@ -359,6 +361,8 @@ class Session:
     def configure(self, signals: dict[str, Any]) -> None:
         with self.lock:
             self.flush()
+            if self.tracer:
+                self.tracer.compiled = {name for name, config in self.config.items() if config.compile}
             auto = {"": {"mesh": None, "axes": [0], "workers": None}} if self.auto_shard else {}
             self.link.send(Configure({**auto, **signals}))
 
@@ -382,7 +386,7 @@ class Session:
                 self.uploads[id] = data.tobytes()
                 place = (-1, 0, 0)
             self.mark()  # bytes from here are no part of what repeats
-            self.emit((known.number, id, *place))
+            self.code.extend(((MARK,), (known.number, id, *place), (MARK,)))  # where bytes lie is not a trace's to repeat
             self.mark()
         if len(self.code) >= self.limit or data.nbytes > 1 << 20:
             self.due()

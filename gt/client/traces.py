@@ -145,6 +145,28 @@ class Trace:
         return (self.number, *self.live(outs), *inputs, *numbers), rest, ""
 
 
+def blame(trace: Trace, window: Window, why: str) -> int:
+    """The result that stands for what differed in a stretch of a trace's kinds; 0 where that is no single one."""
+    flat = list(chain.from_iterable(window.ops))
+    outs, inputs = trace.shape.outs(flat), trace.shape.firsts(flat)
+    if why == "a result was kept alive":
+        return next(id for id in trace.dead(outs) if id not in window.freed)
+    if why == "an input was kept alive":
+        return next(id for id in trace.dies(inputs) if id not in window.freed)
+    if why != "a number changed":
+        return 0
+    open_ = {p for places in trace.hole_positions for p in places}
+    fixed = [p for p in trace.shape.number_positions if p not in open_]
+    changed = next((p for p, old in zip(fixed, trace.values) if flat[p] != old), None)
+    if changed is None:
+        return 0
+    for ins in window.ops:
+        changed -= len(ins)
+        if changed < 0:
+            return int(ins[1])
+    return 0
+
+
 def define(number: int, kinds: dict[int, Kind], before: Window, now: Window, holes: set[int] = frozenset()) -> Trace | None:  # type: ignore[assignment]
     """A trace that both stretches are calls of, or None where their topologies differ."""
     shape = Shape(now, kinds)
@@ -162,7 +184,7 @@ def define(number: int, kinds: dict[int, Kind], before: Window, now: Window, hol
     return Trace(number, now, shape, list(differing.values()), live, dies)
 
 
-def definition(trace: Trace, window: Window, kinds: dict[int, Kind]) -> TraceDef:
+def definition(trace: Trace, window: Window, kinds: dict[int, Kind], compiled: set[str] = frozenset()) -> TraceDef:  # type: ignore[assignment]
     """The trace as it is sent: a body over registers, inputs first, each freed behind its last use."""
     flat = list(chain.from_iterable(window.ops))
     outs, inputs = trace.shape.outs(flat), trace.shape.firsts(flat)
@@ -194,6 +216,7 @@ def definition(trace: Trace, window: Window, kinds: dict[int, Kind]) -> TraceDef
         tuple(register[outs[i]] for i in trace.live_results),
         tuple(map(tuple, holes)),
         tuple(trace.dies_inputs),
+        bool(compiled) and any(kinds[t].signal in compiled for t in trace.tokens),
     )
 
 

@@ -27,6 +27,15 @@ def ops_text(ops: dict[str, int]) -> str:
     return ", ".join(f"{name} {n}" for name, n in sorted(ops.items(), key=lambda item: (-item[1], item[0])))
 
 
+def engine_text(stats: dict[str, Any]) -> str:
+    """The engine, and, where another does part of its work, how many ops each did."""
+    name, ways = stats["engine"], stats.get("kernels", {})
+    if stats.get("base"):
+        others = {"bridged": f"by {stats['base']}"}
+        name += "".join(f"\n{ways[w]} {others.get(w, w)}" for w in ("own", "decomposed", "bridged") if ways.get(w))
+    return name + "".join(f"\nnot {missing}: {why}" for missing, why in stats.get("fell_back", {}).items())
+
+
 def report(workers: dict[str, dict[str, Any]]) -> Group:
     """A row a worker, and below what each did by name."""
     table = Table(title="Workers", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -36,11 +45,33 @@ def report(workers: dict[str, dict[str, Any]]) -> Group:
         table.add_column(name, justify="right", no_wrap=True)
     for name, s in workers.items():
         table.add_row(
-            str(s["index"]), name, s["engine"], s["device"], str(s["instructions"]), str(s["tensors"]), amount(s["bytes"]),
+            str(s["index"]), name, engine_text(s), s["device"], str(s["instructions"]), str(s["tensors"]), amount(s["bytes"]),
             str(s.get("queue", 0)), f"{s.get('idle', 1.0):.0%}", str(s["failures"]),
         )  # fmt: skip
     did = [Text(f"{name}: {ops_text(s['ops']) or 'no ops yet'}") for name, s in workers.items()]
     return Group(table, *did)
+
+
+REPLAY = ("traces_found", "hits", "instructions_saved", "traces", "calls", "units", "unit_calls", "compiled",
+          "compiled_executions", "launches_saved")  # fmt: skip
+
+
+def replay_table(workers: dict[str, dict[str, Any]]) -> Table:
+    """What became of repeats, a column for each worker."""
+    made = Table(title="Replay")
+    made.add_column("")
+    for name in workers:
+        made.add_column(name, justify="right")
+    kept = [s["replay"] for s in workers.values()]
+    for name in REPLAY:
+        made.add_row(name.replace("_", " "), *(str(r[name]) for r in kept))
+    made.add_row("compile seconds", *(f"{r['compile_seconds']:.2f}" for r in kept))
+    for why in sorted({why for r in kept for why in r["fallbacks"]}):
+        made.add_row(f"fallback: {why}", *(str(r["fallbacks"].get(why, 0)) for r in kept))
+    for why in sorted({why for r in kept for why in r["misses"]}):
+        line = next((r["miss_lines"][why] for r in kept if why in r["miss_lines"]), "")
+        made.add_row(f"miss: {why}" + (f"\n{line}" if line else ""), *(str(r["misses"].get(why, 0)) for r in kept))
+    return made
 
 
 def add_parser(commands: Any) -> None:

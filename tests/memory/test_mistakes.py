@@ -53,7 +53,7 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], object]]] = [
     (
         ValueError,
         "no reduction 'avg': known are mean, sum, none",
-        lambda: gt.nn.MSELoss(reduction="avg")(gt.ones(1), gt.ones(1)),
+        lambda: gt.nn.mse_loss(gt.ones(1), gt.ones(1), reduction="avg"),
     ),
 ]
 

@@ -71,24 +71,27 @@ def apply(op: str, a: Any, b: Any, number: float) -> Any:
     return gt.cat([a[1:], a[:1]])
 
 
+def values_of(program: dict[str, Any]) -> list[np.ndarray]:
+    v = [gt.tensor(np.cos(np.arange(16.0) * (k + 1)).reshape(4, 4).astype(np.float32)) for k in range(5)]
+    seen, kept = [], []
+    for i in range(program["times"]):
+        body = program["other"] if i % program["branch"] == program["branch"] - 1 else program["body"]
+        for k, (op, to, a, b) in enumerate(body):
+            v[to] = apply(op, v[a], v[b], 0.9 + 0.01 * (i if program["changing"] else 0)).tanh()
+            if program["keep"] and (i + k) % 7 == program["keep"]:
+                kept.append(v[to])
+            if k == 1 and (program["read"] == "middle" or program["read"] == "sometimes" and i % 4 == 3):
+                seen.append(v[to].numpy())
+        if program["read"] == "end":
+            seen.append(v[0].numpy())
+        if program["mark"]:
+            HERE.scope.session.mark()
+    return seen + [x.numpy() for x in (*v, *kept)]
+
+
 def run(program: dict[str, Any], replay: bool) -> tuple[list, dict]:
     with stream(replay) as c:
-        v = [gt.tensor(np.cos(np.arange(16.0) * (k + 1)).reshape(4, 4).astype(np.float32)) for k in range(5)]
-        seen, kept = [], []
-        for i in range(program["times"]):
-            body = program["other"] if i % program["branch"] == program["branch"] - 1 else program["body"]
-            for k, (op, to, a, b) in enumerate(body):
-                v[to] = apply(op, v[a], v[b], 0.9 + 0.01 * (i if program["changing"] else 0)).tanh()
-                if program["keep"] and (i + k) % 7 == program["keep"]:
-                    kept.append(v[to])
-                if k == 1 and (program["read"] == "middle" or program["read"] == "sometimes" and i % 4 == 3):
-                    seen.append(v[to].numpy())
-            if program["read"] == "end":
-                seen.append(v[0].numpy())
-            if program["mark"]:
-                HERE.scope.session.mark()
-        values = seen + [x.numpy() for x in (*v, *kept)]
-        return values, tracer(c).stats() if replay else {}
+        return values_of(program), tracer(c).stats() if replay else {}
 
 
 @settings(max_examples=150, deadline=None)

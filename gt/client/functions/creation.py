@@ -213,7 +213,11 @@ def logspace(start: float, end: float, steps: int, base: float = 10.0, dtype: An
 def _like(name: str) -> None:
     make = FUNCTIONS[name]
 
+    value = {"zeros": 0, "ones": 1, "empty": 0}.get(name)
+
     def like(input: Tensor, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+        if value is not None:  # it lies where the other does
+            return full_like(input, value, dtype, requires_grad)
         return make(input.shape, dtype=dtype or input.dtype, requires_grad=requires_grad)
 
     like.__name__ = like.__qualname__ = f"{name}_like"
