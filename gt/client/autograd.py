@@ -303,7 +303,7 @@ class Walk:
 
     def _catch(self, node: Node, g: Any) -> None:
         for at, part in enumerate(g) if isinstance(g, list) else ((None, g),):
-            if (node, at) in self.wanted and part is not None:
+            if self.wanted is not None and (node, at) in self.wanted and part is not None:
                 self.caught[node, at] = part
 
     def settle(self) -> None:

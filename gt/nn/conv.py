@@ -115,8 +115,9 @@ class _Transpose(_Conv):
         """How much longer than the least an output of this size is."""
         n = self.axes
         want = tuple(output_size)[-n:]
+        padding: Any = self.padding
         least = [(d - 1) * s - 2 * p + e * (k - 1) + 1 for d, s, p, e, k in
-                 zip(input.shape[-n:], self.stride, self.padding, self.dilation, self.kernel_size)]  # fmt: skip
+                 zip(input.shape[-n:], self.stride, padding, self.dilation, self.kernel_size)]  # fmt: skip
         found = tuple(w - b for w, b in zip(want, least))
         if any(not 0 <= f < s for f, s in zip(found, self.stride)):
             most = [b + s - 1 for b, s in zip(least, self.stride)]

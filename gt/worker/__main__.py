@@ -9,13 +9,17 @@ import os
 import signal
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 from gt.config import Backends, read_backends
 from gt.errors import ConnectionFailed
 
 BACKEND = "a name that `gt backends` lists, or module:Class (GT_BACKEND, or backend: in GT_CONFIG)"
-FALLBACKS = "what to use, in this order, where the backend is not available, such as cpp,numpy (GT_FALLBACK_BACKENDS, or fallback_backends: in GT_CONFIG)"
+FALLBACKS = (
+    "what to use, in this order, where the backend is not available, such as cpp,numpy "
+    "(GT_FALLBACK_BACKENDS, or fallback_backends: in GT_CONFIG)"
+)
 
 
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -66,7 +70,7 @@ def room() -> int:
 
     found = psutil.virtual_memory().available
     with contextlib.suppress(OSError, ValueError):
-        found = min(found, int(open("/sys/fs/cgroup/memory.max").read()))
+        found = min(found, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return found
 
 

@@ -23,7 +23,8 @@ _turns = threading.Lock()  # torch.fx patches functions while it traces, so one 
 
 def build(function: Callable[..., tuple], samples: list[torch.Tensor]) -> Callable[..., Any]:
     """The function of these tensors, compiled."""
-    return torch._inductor.compile(make_fx(lambda *xs: _apart(function(*xs), xs))(*samples), samples)
+    given: Any = samples
+    return torch._inductor.compile(make_fx(lambda *xs: _apart(function(*xs), xs))(*samples), given)
 
 
 class Inductor:
