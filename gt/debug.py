@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gt.client.autograd import Node, Port, Tensor
-from gt.client.session import Handle, here
+from gt.client.session import here
 from gt.spec import Spec
 
 
@@ -32,16 +32,14 @@ def get_tape() -> list[TapeEntry]:
     ['mul', 'sum']
     """
     mine = threading.get_ident()
-    nodes = [o for o in gc.get_objects() if type(o) is Node and o.thread == mine and o.inputs is not None]
+    nodes = [o for o in gc.get_objects() if type(o) is Node and o.scope.thread == mine and o.inputs is not None]
     return [_entry(node) for node in sorted(nodes, key=lambda n: n.order)]
 
 
 def _entry(node: Node) -> TapeEntry:
     kind = node.known.kind
-    inputs = tuple(
-        held.spec if isinstance(held, Handle) else held if isinstance(held, (Spec, bool, int, float)) else spec
-        for held, spec in zip(node.inputs, kind.ins)
-    )
+    held = node.inputs if isinstance(node.inputs, list) else kind.ins
+    inputs = tuple(spec if isinstance(spec, Spec) else value for value, spec in zip(held, kind.ins))
     return TapeEntry(node.order, node.name, inputs, kind.outs, tuple(_source(e) for e in node.edges if e is not None))
 
 
@@ -124,10 +122,10 @@ def print_worker_stats() -> None:
     """What each worker is and did, as tables."""
     from rich.console import Console
 
-    from gt.watch.stats import replay_table, table
+    from gt.watch.stats import replay_table, report
 
     workers = get_worker_stats()
     console = Console()
-    console.print(table(workers))
+    console.print(report(workers))
     if any(s["replay"]["traces_found"] or s["replay"]["calls"] or s["replay"]["unit_calls"] for s in workers.values()):
         console.print(replay_table(workers))

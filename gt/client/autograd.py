@@ -208,7 +208,11 @@ def backward(
         walk.needed, walk.pulled = leading(roots, walk.wanted or set())
     outer = here()
     try:
-        HERE.scope = outer.but(grad=create_graph, cast=None, origin=outer.origin or origin(2))
+        asked = outer.origin or origin(2)
+        if create_graph or outer.cast is not None:
+            HERE.scope = outer.but(grad=create_graph, cast=None, origin=asked)
+        else:
+            HERE.scope = outer.quiet(asked)
         for root, seed in zip(roots, seeds):
             if root.requires_grad:
                 walk.deliver(root.node or root, seed)

@@ -228,6 +228,7 @@ def _tensors(value: Any) -> list[Tensor]:
 
 def living_tensors() -> list[Tensor]:
     """Every tensor that something refers to. The collector itself does not keep track of most of them."""
+    gc.collect()  # what only garbage refers to is not living
     frames: list[Any] = []
     frame: Any = sys._getframe(1)
     while frame is not None:

@@ -383,7 +383,7 @@ class Session:
                 self.uploads[id] = data.tobytes()
                 place = (-1, 0, 0)
             self.mark()  # bytes from here are no part of what repeats
-            self.emit((known.number, id, *place))
+            self.code.extend(((MARK,), (known.number, id, *place), (MARK,)))  # where bytes lie is not a trace's to repeat
             self.mark()
         if len(self.code) >= self.limit or data.nbytes > 1 << 20:
             self.due()

@@ -39,6 +39,7 @@ class Tracer:
         self.stretch: list[Instruction] = []  # sent since the last boundary, and freed since
         self.stretch_freed: set[int] = set()
         self.fresh = True  # at a boundary, where a known trace may begin
+        self.ending = False  # at a boundary whose frees may still come
         self.traces: OrderedDict[int, list[Trace]] = OrderedDict()  # by first token, the last used at the end
         self.seen: OrderedDict[tuple, list[Window]] = OrderedDict()
         self.defined: list[TraceDef] = []
@@ -54,6 +55,8 @@ class Tracer:
     def fold(self, batch: list[Instruction], final: bool, mark: bool) -> list[Instruction]:
         """Instructions to send for these. `final`: nothing may be held back; `mark`: their end is a boundary."""
         out: list[Instruction] = []
+        if self.ending:
+            batch = self._end(batch, final, out)
         if self.held_raw:
             batch, self.held_raw = self.held_raw + batch, []
         if self.fresh and self.likely:
@@ -77,6 +80,7 @@ class Tracer:
             rest = freed[self.frees_done :]
             out.extend((FREE, id) for id in rest)
             self.stretch_freed.update(rest)
+            self.ending = self.ending or bool(marks) and marks[-1] == taken and not self.fresh
         else:  # a trace may be under way: hold the rest as it came
             places = [k for k, ins in enumerate(batch) if ins[0] > 0] if taken else [0]
             self.held_raw = batch[places[taken] :]
@@ -84,6 +88,18 @@ class Tracer:
             pending.clear()
         self.frees_done = 0
         return out
+
+    def _end(self, batch: list[Instruction], final: bool, out: list[Instruction]) -> list[Instruction]:
+        """A batch ended at a boundary: what was freed since belongs to the stretch before it. Gives the rest."""
+        first = next((i for i, ins in enumerate(batch) if ins[0] > 0), len(batch))
+        if first == len(batch) and not final:
+            return batch
+        freed = [ins for ins in batch[:first] if ins[0] == FREE]
+        out.extend(freed)
+        self.stretch_freed.update(ins[1] for ins in freed)  # type: ignore[misc]
+        self.ending = False
+        self._close()
+        return batch[first:]
 
     def _quick(self, batch: list[Instruction], final: bool, out: list[Instruction]) -> list[Instruction]:
         """Replay what comes just as it came before; gives what has to be looked at closely."""
@@ -244,7 +260,8 @@ class Tracer:
 
     def _close(self) -> None:
         """A boundary was reached: if this stretch has been seen before, it becomes a trace."""
-        window = Window(self.stretch, self.stretch_freed)
+        loads = [i for i, ins in enumerate(self.stretch) if ins[0] in self.kinds and self.kinds[ins[0]].row.kernel is None]
+        window = Window(self.stretch[loads[-1] + 1 :] if loads else self.stretch, self.stretch_freed)
         self.stretch, self.stretch_freed, self.probed = [], set(), 0
         self.fresh = True
         if not SHORTEST <= len(window.ops) <= LONGEST or not all(t in self.kinds for t in window.tokens):

@@ -62,8 +62,9 @@ class Dispatcher:
         """All that follows from one message. What cannot be read or does not belong is dropped and counted."""
         try:
             return list(self._handle(mail.peer, mail.message))
-        except ProtocolError:
+        except ProtocolError as wrong:
             self.tables.dropped += 1
+            self.tell(f"dropped a message of {mail.peer}: {wrong}")
             return []
 
     def _handle(self, peer: str, message: Any) -> Iterable[Mail]:

@@ -18,14 +18,15 @@ TALK = 4  # the form of what workers do together
 class Ready:
     """A kind resolved to a kernel. `form` is how it is called: 1 or 2 tensors in and one out, or 0 for any other way."""
 
-    __slots__ = ("run", "form", "kind", "outs", "tensors", "ops", "dies")
+    __slots__ = ("run", "form", "kind", "outs", "tensors", "ops", "ways", "dies")
 
-    def __init__(self, kind: Kind, run: Callable, form: int | None = None) -> None:
+    def __init__(self, kind: Kind, run: Callable, way: str = "", form: int | None = None) -> None:
         self.run, self.kind, self.outs, self.dies = run, kind, len(kind.outs), ()
         self.tensors = tuple(1 + self.outs + i for i in kind.tensors)
         plain = self.outs == 1 and len(kind.tensors) == len(kind.ins)
         self.form = form if form is not None else len(kind.ins) if plain and len(kind.ins) in (1, 2) else 0
         self.ops = {kind.row.name: 1}
+        self.ways = {way: 1} if way else {}
 
     def stats(self) -> dict[str, float]:
         return {}
@@ -53,6 +54,10 @@ class Program:
         self.tensors = tuple(range(1 + self.outs, 1 + self.outs + self.inputs))
         self.dies = tuple(1 + self.outs + i for i in trace.dies)
         self.ops = Counter(kinds[int(ins[0])].kind.row.name for ins in trace.body if ins[0] != FREE)
+        self.ways: Counter[str] = Counter()
+        for ins in trace.body:
+            if ins[0] != FREE:
+                self.ways.update(kinds[int(ins[0])].ways)
         self.length = sum(self.ops.values())
         self.kind = f"a trace of {self.length} ops"
         self.function = straight_line(trace, {n: r.run for n, r in kinds.items()}, kinds)

@@ -118,6 +118,7 @@ class Worker:
         self.broken: list[int] = []  # results of the last Run that could not be made
         self.runs = 0
         self.ops: dict[str, int] = {}  # counts of kinds that are gone
+        self.ways: Counter[str] = Counter()  # how often the engine ran what by itself, and what not
         self.traced: Counter[str] = Counter()  # what the traces that are gone did
         self.more: Callable[[], dict[str, Any]] = dict  # what only the shell can tell
         self.units: Units | None = None  # with GT_WORKER_BATCH_SIZE, the stretches that run as one
@@ -235,10 +236,10 @@ class Worker:
     def _ready(self, client: str, definition: KindDef) -> Ready:
         kind = kind_in(definition)
         if kind.row.talks:
-            return Ready(kind, partial(self.talk.begin, client, kind), TALK)
+            return Ready(kind, partial(self.talk.begin, client, kind), form=TALK)
         if kind.row.kernel is None:
             return Ready(kind, lambda *place: self._load(client, kind, place))
-        return Ready(kind, self.engine.kernel(kind))
+        return Ready(kind, self.engine.kernel(kind), self.engine.way(kind))
 
     def _execute(self, space: Space, code: Iterable[tuple]) -> None:
         table, kinds = space.table, space.kinds
@@ -367,22 +368,27 @@ class Worker:
         ready, times = space.kinds[number][2], space.counts.pop(number, 0)
         for name, n in ready.ops.items():
             self.ops[name] = self.ops.get(name, 0) + n * times
+        for way, n in ready.ways.items():
+            self.ways[way] += n * times
         self.traced.update(ready.stats())
 
     def stats(self) -> dict[str, Any]:
-        ops, traced = Counter(self.ops), Counter(self.traced)
+        ops, traced, ways = Counter(self.ops), Counter(self.traced), Counter(self.ways)
         for space in self.spaces.values():
             for number, (_, _, ready) in space.kinds.items():
                 times = space.counts.get(number, 0)
                 for name, n in ready.ops.items():
                     ops[name] += n * times
+                for way, n in ready.ways.items():
+                    ways[way] += n * times
                 traced.update(ready.stats())
         used, total = self.engine.memory()
         return {
             "engine": self.engine.name, "device": self.engine.device, "ops": dict(+ops), "instructions": sum(ops.values()),
             "tensors": sum(len(s.table) for s in self.spaces.values()), "clients": len(self.spaces), "bytes": used,
             "bytes_total": total, "failures": self.failures, "dropped": self.dropped, "runs": self.runs,
-            "traces": dict(traced), **self.more(),
+            "traces": dict(traced), "kernels": dict(+ways), "base": self.engine.base, "fell_back": self.engine.fell_back,
+            **self.more(),
         }  # fmt: skip
 
 

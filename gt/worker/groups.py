@@ -5,6 +5,7 @@ in a thread of their own, collectives end in threads of theirs, and both ring `b
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -19,6 +20,7 @@ from gt.transport.messages import Mail, Peer, Piece, Spoiled, Store
 from gt.worker.collectives import NO_STORE, Mailed, Wait, from_mates
 from gt.worker.engine import Engine
 
+PATIENCE = 5.0  # seconds for the dispatcher to notice a worker that its mates have noticed
 LONG = timedelta(days=7)  # a group ends by message, not by time-out
 TORCH = {d: getattr(torch, d.name) for d in DTYPES}
 OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "prod": dist.ReduceOp.PRODUCT}
@@ -123,13 +125,16 @@ class _Collective:
         self.work: Any = None
         self.finish: Callable[[], list[Any]] = list
         self.failed: Exception | None = None
+        self.since = 0.0  # when it failed
         if self.why is not False:
             text = getattr(self.why, "text", "a tensor is missing")
             talk.posts.append(Mail("", Spoiled(client, tag, getattr(self.why, "error", "RemoteError"), text)))
 
     def ready(self) -> bool:
-        if self.failed is not None or not self._alive():
+        if not self._alive():
             return True
+        if self.failed is not None:
+            return self._confirmed()
         if self.work is None:
             group = self._group()
             if group is None or (group.made is None and group.failed is None):
@@ -140,8 +145,20 @@ class _Collective:
                 self._issue(group)
             except Exception as failed:  # the network's errors are this collective's result
                 self.failed = failed
-                return True
+                return self._confirmed()
+        if self.work is not True and self.work.done() and self.failed is None:
+            try:
+                self.work.wait()  # it is done: this only raises what went wrong
+            except RuntimeError as failed:
+                self.failed = failed
+                return self._confirmed()
         return self.work is True or self.work.done()
+
+    def _confirmed(self) -> bool:
+        """A connection that broke most often means a worker that is gone: the dispatcher should be the one to say so, since
+        whoever is told goes on at once with those that it says are there."""
+        self.since = self.since or time.monotonic()
+        return not self._alive() or time.monotonic() - self.since > PATIENCE
 
     def _alive(self) -> bool:
         return set(self.members) <= self.talk.mates.keys()
@@ -170,13 +187,8 @@ class _Collective:
         if not self._alive():
             lost = self.talk.mail.lost or "one of them went away"
             raise WorkerLost(f"{self.kind.row.name} with workers {list(self.members)} cannot end: {lost}")
-        if self.failed is None and self.work is not True:
-            try:
-                self.work.wait()  # it is complete: this only raises what went wrong
-            except RuntimeError as failed:
-                self.failed = failed
         if self.failed is not None:
-            raise RemoteError(f"{self.kind.row.name} with workers {list(self.members)} failed: {self.failed}")
+            raise WorkerLost(f"{self.kind.row.name} with workers {list(self.members)} failed: {self.failed}")
         if self.why is not False:
             raise RemoteError(getattr(self.why, "text", "a tensor is missing"))
         return self.finish()

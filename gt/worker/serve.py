@@ -27,6 +27,7 @@ from gt.transport.messages import (
     Mail,
     Note,
     Peers,
+    Piece,
     Release,
     Run,
     decode,
@@ -113,6 +114,7 @@ class Shell:
             self.core.say = say
         self.key = key
         self.mates: dict[int, zmq.Socket] = {}  # to other workers, where mail goes to them
+        self.early: list[tuple[str, Piece, tuple]] = []  # pieces from workers that are not known yet
         self.parked: Any = None  # what the queue waits for, and since when
         self.since = 0.0
         self.token = secrets.token_hex(12)
@@ -154,6 +156,8 @@ class Shell:
                 self._send(self.core.resume())
             if self.core.parked is not None:
                 self._stalls(after)
+                if not ready:
+                    self._send(self.core.resume())
             if self.data in ready:
                 self._data()
             if self.control in ready:
@@ -202,6 +206,10 @@ class Shell:
             self._send(self.core.handle(Mail(DISPATCHER, message)))
         if type(message) is Drop:
             self.memory.met.discard(message.client)
+        if type(message) is Peers and self.early:
+            early, self.early = self.early, []
+            for piece in early:
+                self._piece(*piece)
 
     def _data(self) -> None:
         for _ in range(32):
@@ -210,8 +218,6 @@ class Shell:
             except zmq.Again:
                 return
             client = peer.bytes.decode("latin1")
-            mates = self.core.talk.mates.values()
-            client = next((worker_peer(m.index) for m in mates if m.token == client), client)
             match self._read(frames[0].buffer) if frames else None:
                 case None:
                     pass
@@ -219,6 +225,8 @@ class Shell:
                     self._attach(client, pid, fd, token)
                 case Release(fd):
                     self._release(client, fd)
+                case Piece() as piece:
+                    self._piece(client, piece, tuple(f.buffer for f in frames[1:]))
                 case message:
                     self._send(self.core.handle(Mail(client, message, tuple(f.buffer for f in frames[1:]))))
 
@@ -237,6 +245,14 @@ class Shell:
             self.memory.release(client, fd)
         except ProtocolError:
             self.core.dropped += 1
+
+    def _piece(self, token: str, piece: Piece, frames: tuple) -> None:
+        """What another worker sends. It may know of this one before this one is told of it."""
+        mate = self.core.talk.mates.get(piece.sender)
+        if mate is not None and mate.token == token:
+            self._send(self.core.handle(Mail(worker_peer(piece.sender), piece, frames)))
+        elif len(self.early) < 1024:
+            self.early.append((token, piece, frames))
 
     def _attach(self, client: str, pid: int, fd: int, token: bytes) -> None:
         shares = fd >= 0 and shm.can_read(pid, fd, token)

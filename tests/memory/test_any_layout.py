@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,6 +20,7 @@ from tests.memory.layouts import grained, layouts, meshes, put
 from tests.ops import samples
 from tests.ops.samples import ROWS, assert_close, several
 
+EXAMPLES = int(os.environ.get("TEST_EXAMPLES", 3))  # for each row; a long run asks for more
 ENGINE = engine_for("numpy")
 SAMPLES = {r.name: list(samples.plain(r)) for r in ROWS}
 
@@ -70,7 +73,7 @@ def check(row: Row, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 @given(data=st.data())
 def test_any_layout_gives_the_numbers_of_one_worker(row, data):
     check(row, data)
