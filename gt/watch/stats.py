@@ -52,7 +52,7 @@ def report(workers: dict[str, dict[str, Any]]) -> Group:
     return Group(table, *did)
 
 
-REPLAY = ("traces_found", "hits", "instructions_saved", "traces", "calls", "units", "unit_calls", "compiled",
+REPLAY = ("traces_found", "hits", "instructions_saved", "traces", "calls", "units", "unit_calls", "compiling", "compiled",
           "compiled_executions", "launches_saved")  # fmt: skip
 
 

@@ -30,7 +30,7 @@ def tracer(c: Cluster) -> Any:
 
 # A random program: a loop whose body is a list of ops over variables; some numbers change each time, some results are kept,
 # some values are read in the middle, and now and then the body takes another branch.
-OPS = ("add", "mul", "sub", "relu", "scale", "shift", "sum", "transpose", "matmul", "slice")
+OPS = ("add", "mul", "sub", "relu", "scale", "shift", "sum", "transpose", "matmul", "slice", "window")
 STEP = st.tuples(st.sampled_from(OPS), st.integers(0, 4), st.integers(0, 4), st.integers(0, 4))
 
 
@@ -68,6 +68,9 @@ def apply(op: str, a: Any, b: Any, number: float) -> Any:
             return a.T * 0.5
         case "matmul":
             return (a @ b) * 0.1
+        case "window":
+            start = round(number * 100) % 3
+            return gt.cat([a[start : start + 2], b[:2]])
     return gt.cat([a[1:], a[:1]])
 
 

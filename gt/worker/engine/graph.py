@@ -198,12 +198,13 @@ def _buffer(a: torch.Tensor) -> torch.Tensor:
 
 
 def _cast(run: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
-    """A kernel whose numbers are tensors, its results in the dtypes the numbers would have given. Whole numbers that are
-    computed with in floating point are doubles, as Python's would be; those that random numbers are drawn by stay whole."""
+    """A kernel whose numbers are tensors, its results in the dtypes the numbers would have given. Whole numbers that
+    are computed with in floating point are doubles, as Python's would be; those that say where to begin stay whole."""
     from gt.worker.engine.torch import TORCH
 
     outs = tuple(TORCH[s.dtype] for s in kind.outs)
-    widen = not kind.row.random and all(t.is_floating_point for t in outs)
+    computed = kind.row.pointwise or kind.row.family == "update"
+    widen = computed and all(t.is_floating_point for t in outs)
     whole = [i for i, s in enumerate(kind.ins) if s is int] if widen else []
 
     def kernel(*operands: Any) -> Any:
