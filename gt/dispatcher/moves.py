@@ -186,8 +186,13 @@ class Bringing:
         group = tuple(sorted({w for source, to, _ in parts if source != to for w in (source, to)}))
         out = self.draft.temporary()
         slots: dict[int, Slot] = {}
+        sent: dict[int, list] = {}
+        taken: dict[int, list] = {}
+        for source, to, box in parts:
+            sent.setdefault(source, []).append((to, box))
+            taken.setdefault(to, []).append((source, box))
         for worker in sorted({*group, *want}):
-            takes = [(s, box) for s, to, box in parts if to == worker]
+            takes = taken.get(worker, [])
             if worker in want and not takes:
                 self._empty(worker, want[worker][1], out)
             if worker in want and takes and all(s == worker for s, _ in takes):
@@ -195,7 +200,7 @@ class Bringing:
                 takes = []
             elif worker in want:
                 slots[worker] = out
-            sends = [(to, box) for s, to, box in parts if s == worker and (to != worker or takes)]
+            sends = [(to, box) for to, box in sent.get(worker, ()) if to != worker or takes]
             if sends or takes:
                 self._part(worker, group, has.get(worker), sends, want.get(worker), takes, out)
         self.slots = slots

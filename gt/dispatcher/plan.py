@@ -119,7 +119,7 @@ class _Choice:
         off = out.partial if self.goal is None else out is not self.goal
         lean = 0
         if self.goal is not None and (self.firm or not out.partial):
-            lean = cost(self.kind.outs[0], out, self.goal)
+            lean = cost(self.kind.outs[0], out, self.goal) // (1 if self.firm else 2)  # a leaning moves nothing by itself
         elif out.partial and total:  # terms that come free are taken; others also cost what it takes to add them up
             lean = cost(self.kind.outs[0], out, Layout(mesh, (REPLICATE,) * len(mesh.shape)))
         changed = sum(a is not b for a, b in zip(wanted, self.layouts))
