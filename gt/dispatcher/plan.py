@@ -153,7 +153,7 @@ class _Choice:
             if key not in brought:
                 slot = lead + kind.tensors[self.alias[i]]
                 layout = draft.relaid.get(slot, self.layouts[i])
-                brought[key] = Bringing(draft, self.specs[i], layout, slot, 1).to(want)
+                brought[key] = Bringing(draft, self.specs[i], layout, slot, 1, kind.row.places).to(want)
             operands[kind.tensors[i]] = brought[key]
         outs = tuple(_out(mesh, rules, i) for i in range(len(kind.outs)))
         moving = self.firm and outs[0] is not self.goal
@@ -168,7 +168,7 @@ class _Choice:
         assert self.goal is not None
         goals = tuple(Target(self.goal.mesh, self.goal.placements).layout(s.shape) for s in self.kind.outs)
         for i, (spec, layout, slot, goal) in enumerate(zip(self.kind.outs, outs, results, goals)):
-            for worker, last in Bringing(draft, spec, layout, slot, 1).to(goal).items():
+            for worker, last in Bringing(draft, spec, layout, slot, 1, True).to(goal).items():
                 draft.rename(worker, last, 1 + i)
         return goals
 
