@@ -79,6 +79,9 @@ class Dispatcher:
                 return self._hello(peer, message)
             case Join() if not client and not worker:
                 return self._join(peer, message)
+            case Ask(_, "placement") | Configure() if client and client.held:
+                client.held.append(message)  # it is about what waits there
+                return []
             case Ask() if client:
                 return self._ask(client, message)
             case Answer(ticket, value) if worker:
@@ -253,7 +256,8 @@ class Dispatcher:
 
     def _resume(self, client: Client) -> Iterable[Mail]:
         while client.held and client.home is not None and client.uploading is None:
-            yield from self._run(client, client.held.popleft())
+            message = client.held.popleft()
+            yield from self._run(client, message) if isinstance(message, Batch) else self._handle(client.name, message)
 
     def _run(self, client: Client, batch: Batch) -> list[Mail]:
         for definition in batch.kinds:

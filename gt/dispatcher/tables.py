@@ -101,7 +101,7 @@ class Client:
     plans: dict[tuple, Any] = field(default_factory=dict)
     told: dict[int, set[int]] = field(default_factory=dict)  # kinds each worker has been told
     home: int | None = None  # the worker where this client's tensors are made outside any signal
-    held: deque[Batch] = field(default_factory=deque)  # batches that wait for a worker or an upload
+    held: deque[Any] = field(default_factory=deque)  # batches, and what follows them, that wait for a worker or an upload
     uploading: int | None = None
     arriving: set[int] = field(default_factory=set)  # workers that do not have their piece of the upload yet
     acks: dict[int, set[int]] = field(default_factory=dict)  # serial -> workers still to say Done

@@ -182,8 +182,8 @@ class _Collective:
             work.wait()  # orders this device's stream behind the collective; the host goes on
             self.work = True
         else:  # the future is done before the work says so, and its callback comes in between
-            self.work = work.get_future()
-            self.work.add_done_callback(lambda _: self.talk.bell())
+            self.work, bell = work.get_future(), self.talk.bell
+            self.work.add_done_callback(lambda _: bell())  # naming `self` would close a cycle that no collector sees
 
     def result(self) -> list[Any]:
         if not self._alive():
@@ -193,7 +193,8 @@ class _Collective:
             raise WorkerLost(f"{self.kind.row.name} with workers {list(self.members)} failed: {self.failed}")
         if self.why is not False:
             raise RemoteError(getattr(self.why, "text", "a tensor is missing"))
-        return self.finish()
+        finish, self.finish, self.work = self.finish, list, True  # what was moved is its tensors' alone from here on
+        return finish()
 
     # Arrays of engines and tensors that torch.distributed moves
 

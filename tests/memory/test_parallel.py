@@ -93,7 +93,7 @@ def test_zero_style_training_keeps_parameters_and_state_in_pieces():
             model = MLP()
         opt = Adam(model.parameters(), lr=0.05)
         with gt.signal.context("batch"):
-            x, y = gt.randn(10, 12), gt.randn(10, 5)
+            x, y = gt.randn(64, 12), gt.randn(64, 5)  # more than the parameters, or those would stay and these move
             loss = ((model(x) - y) ** 2).mean()
         loss.backward()
         opt.step()

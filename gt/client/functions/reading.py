@@ -47,7 +47,7 @@ class Placed:
 def placement(self: Tensor) -> Placed:
     """Where this tensor lies: `Shard(0) on [0, 1]`."""
     handle = self.data
-    found = handle.session.ask("placement", [handle.id, *spec_out(handle.spec)])
+    found = handle.session.ask("placement", [handle.id, *spec_out(handle.spec)], timeout=60)
     if found is None:
         raise GTError("this tensor lies nowhere: a worker that had it was lost, or it could not be made")
     return Placed(found["layout"], tuple((w, tuple(start), tuple(shape)) for w, start, shape in found["pieces"]))
