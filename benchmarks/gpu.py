@@ -173,11 +173,11 @@ def main() -> None:
 
     session = here().session
     stats = {"client": session.tracer.stats() if session.tracer else None, **session.ask("stats")}
-    print(json.dumps(stats, indent=1))
+    print(json.dumps(stats, indent=1, default=str))
     if args.out:
         about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "results": results, "stats": stats}
         with open(args.out, "w") as f:
-            json.dump(about, f, indent=1)
+            json.dump(about, f, indent=1, default=str)
 
 
 if __name__ == "__main__":

@@ -98,8 +98,8 @@ def work(args: argparse.Namespace) -> int:
             warnings.simplefilter("ignore", RuntimeWarning)  # said below, as everything is that a worker says
             engine = make(*wanted(args))
         for name, reason in engine.fell_back.items():
-            missing = f"backend {name!r} is not available: {reason}; falling back to {engine.name!r}"
-            print(f"gt-worker: {missing}", file=sys.stderr, flush=True)
+            notice = f"backend {name!r} is not available: {reason}; falling back to {engine.name!r}"
+            print(f"gt-worker: {notice}", file=sys.stderr, flush=True)
         if engine.device == "cpu":
             bound_memory(args.memory or room())
         batch = size_of(os.environ.get("GT_WORKER_BATCH_SIZE", ""))
