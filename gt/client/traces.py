@@ -156,12 +156,12 @@ def blame(trace: Trace, window: Window, why: str) -> int:
         return 0
     open_ = {p for places in trace.hole_positions for p in places}
     fixed = [p for p in trace.shape.number_positions if p not in open_]
-    changed = next((p for p, old in zip(fixed, trace.values) if flat[p] != old), None)
-    for ins in window.ops if changed is not None else ():
+    changed = next((p for p, old in zip(fixed, trace.values) if flat[p] != old), len(flat))
+    for ins in window.ops:
         changed -= len(ins)
         if changed < 0:
             return int(ins[1])
-    return 0
+    return 0  # numbers that were one have parted
 
 
 def define(number: int, kinds: dict[int, Kind], before: Window, now: Window, holes: set[int] = frozenset()) -> Trace | None:  # type: ignore[assignment]
