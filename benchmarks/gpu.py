@@ -166,7 +166,7 @@ def main() -> None:
         for result in CASES[name]():
             results.append(result)
             print(
-                f"{result['case']:36} gt {result['gt']:10.1f} {result['unit']}  torch {result['rival']:10.1f}  ratio {result['ratio']:.2f}",
+                "{case:36} gt {gt:10.1f} {unit}  torch {rival:10.1f}  ratio {ratio:.2f}".format(**result),
                 flush=True,
             )
     from gt.client.session import here

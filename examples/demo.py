@@ -32,9 +32,8 @@ def product() -> None:
     c = a @ b
     written = time.perf_counter() - start
     print(c[:4, :4])
-    console.print(
-        f"written after {written * 1e3:.0f} ms (start-up included), read after {(time.perf_counter() - start) * 1e3:.0f} ms"
-    )
+    read = time.perf_counter() - start
+    console.print(f"written after {written * 1e3:.0f} ms (start-up included), read after {read * 1e3:.0f} ms")
 
 
 def gradient() -> None:
@@ -54,13 +53,8 @@ def training(steps: int = 400) -> float:
     targets = gt.stack([inside, 1 - inside], dim=1)  # (512, 2)
     model = Classifier()
     optimizer = SGD(model.parameters(), lr=0.2, momentum=0.9)
-    columns = (
-        TextColumn("loss {task.fields[loss]:.4f}"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total} steps"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
+    loss_so_far, count = TextColumn("loss {task.fields[loss]:.4f}"), TextColumn("{task.completed}/{task.total} steps")
+    with Progress(loss_so_far, BarColumn(), count, TimeElapsedColumn(), console=console) as progress:
         task = progress.add_task("training", total=steps, loss=0.0)
         for step in range(1, steps + 1):
             loss = ((model(points) - targets) ** 2).mean()

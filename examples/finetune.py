@@ -96,9 +96,8 @@ def main() -> None:
     apart = np.abs(ours - outputs(torch, again, x)).max()
     right = (ours.argmax(1) == arms).mean()
     draw({"in PyTorch": first, "then in GT": second}, args.out / "finetune.png", "One model, two libraries")
-    print(
-        f"outputs differ by at most {loaded:.1e} after loading and {apart:.1e} after going back; {right:.1%} of the points right"
-    )
+    print(f"outputs differ by at most {loaded:.1e} after loading and {apart:.1e} after going back")
+    print(f"{right:.1%} of the points right")
     assert loaded < 1e-4 and apart < 1e-4, "the outputs of one model are the same in both libraries"
     assert np.array_equal(model.first.weight.numpy(), theirs.first.weight.detach().numpy()), "a frozen layer stays"
     assert right > 0.9, "the model learnt the other spiral"

@@ -1,6 +1,6 @@
 """A small CNN learns to read digits: `python examples/mnist_like.py [--quick] [--out DIR]`.
 
-The digits are drawn here, so nothing is downloaded: each is a 5 by 7 glyph, moved, turned, stretched, thickened and covered with
+The digits are drawn here, so nothing is downloaded: each is a 5 by 7 glyph, moved, turned, slanted, stretched and covered with
 noise. The test digits are drawn from other random numbers than those learnt from."""
 
 from __future__ import annotations

@@ -264,6 +264,6 @@ def _built(kind: Any, settings: dict[str, Any], node: yaml.Node, name: str, sign
     try:
         return kind(**settings)
     except ConfigError as wrong:
-        where = next((value for key, value in node.value if key.value == wrong.key), node)  # type: ignore[attr-defined]
+        where = next((value for key, value in node.value if key.value == wrong.key), node)
         known = ", ".join(_SHARD if kind is ShardConfig else _SIGNAL)
         raise ConfigError(f"{_at(where, name)}: signal {signal!r}: {wrong} (known keys are {known})", wrong.key) from None

@@ -197,7 +197,7 @@ class _Use:
 
     def replay(self, leaves: list[Tensor]) -> Any:
         session = self.session
-        inputs = [(leaves[s] if type(s) is int else s).data.id for s in self.tensors]
+        inputs = [source.data.id for s in self.tensors if (source := leaves[s] if type(s) is int else s) is not None]
         self.tensors = []
         made = [Handle(session.next_id(), spec, session) for spec in self.live_specs]
         for handle in made:

@@ -3,6 +3,7 @@ sockets; a link carries its messages."""
 
 from __future__ import annotations
 
+import secrets
 import sys
 import threading
 import warnings
@@ -47,7 +48,9 @@ RING = 1 << 16  # how many of the last results still know the line that asked fo
 class Link(Protocol):
     """How a session reaches the others."""
 
-    shares: bool  # every worker can see this process's memory files
+    @property
+    def shares(self) -> bool:
+        """Whether every worker can see this process's memory files."""
 
     def send(self, message: Any) -> None: ...
     def send_to(self, worker: int, message: Any, frames: tuple = ()) -> None: ...
@@ -176,7 +179,7 @@ class Session:
         self.config, self.auto_shard = Config(), False
         self.warned: set[str] = set()  # signals that the user was warned of
         self.notes: deque[str] = deque()  # what the user is to be warned of, from whichever thread waits next
-        self.seed, self.draws = int(np.random.SeedSequence().entropy) & (2**62 - 1), count(1)
+        self.seed, self.draws = secrets.randbits(62), count(1)
 
     # Kinds
 

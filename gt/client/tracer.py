@@ -260,7 +260,7 @@ class Tracer:
 
     def _close(self) -> None:
         """A boundary was reached: if this stretch has been seen before, it becomes a trace."""
-        loads = [i for i, ins in enumerate(self.stretch) if ins[0] in self.kinds and self.kinds[ins[0]].row.kernel is None]
+        loads = [i for i, ins in enumerate(self.stretch) if self._loads(ins)]
         window = Window(self.stretch[loads[-1] + 1 :] if loads else self.stretch, self.stretch_freed)
         self.stretch, self.stretch_freed, self.probed = [], set(), 0
         self.fresh = True
@@ -274,6 +274,10 @@ class Tracer:
         self.seen[key] = [*alike[-3:], window]
         while len(self.seen) > SEEN:
             self.seen.popitem(last=False)
+
+    def _loads(self, ins: Instruction) -> bool:
+        kind = self.kinds.get(ins[0])  # type: ignore[arg-type]
+        return kind is not None and kind.row.kernel is None
 
     def _learn(self, before: Window, now: Window, holes: set[int] = frozenset()) -> bool:  # type: ignore[assignment]
         """Make a trace of two stretches; whether they are calls of one."""

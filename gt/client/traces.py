@@ -24,7 +24,7 @@ class Window:
 
     @property
     def tokens(self) -> list[int]:
-        return list(map(_number, self.ops))  # type: ignore[arg-type]
+        return list(map(_number, self.ops))
 
 
 def _pick(positions: list[int]) -> Callable[[Any], tuple]:
@@ -96,7 +96,8 @@ class Shape:
 
 class Trace:
     """A stretch that is known to come again: its topology, which numbers stay and which are given with each call (`holes`, the
-    positions of numbers that change together in one), which results are wanted afterwards (`live`) and which inputs end in it (`dies`)."""
+    positions of numbers that change together in one), which results are wanted afterwards (`live`) and which inputs
+    end in it (`dies`)."""
 
     def __init__(
         self, number: int, window: Window, shape: Shape, holes: list[list[int]], live: list[int], dies: list[int]
@@ -156,7 +157,9 @@ def blame(trace: Trace, window: Window, why: str) -> int:
         return 0
     open_ = {p for places in trace.hole_positions for p in places}
     fixed = [p for p in trace.shape.number_positions if p not in open_]
-    changed = next((p for p, old in zip(fixed, trace.values) if flat[p] != old), len(flat))
+    changed = next((p for p, old in zip(fixed, trace.values) if flat[p] != old), None)
+    if changed is None:
+        return 0
     for ins in window.ops:
         changed -= len(ins)
         if changed < 0:
@@ -196,10 +199,10 @@ def definition(trace: Trace, window: Window, kinds: dict[int, Kind], compiled: s
     for ins in window.ops:
         kind = kinds[ins[0]]  # type: ignore[index]
         n = len(kind.outs)
-        row: list[Any] = [ins[0], *(register[o] for o in ins[1 : 1 + n])]  # type: ignore[index]
+        row: list[Any] = [ins[0], *(register[o] for o in ins[1 : 1 + n])]
         for i, spec in enumerate(kind.ins):
             value = ins[1 + n + i]
-            row.append(register[value] if type(spec) is Spec else value)  # type: ignore[index]
+            row.append(register[value] if type(spec) is Spec else value)
             if at + 1 + n + i in hole_of:
                 holes[hole_of[at + 1 + n + i]].append((len(body), 1 + n + i))
         for r in (*row[1 : 1 + n], *(row[1 + n + i] for i in kind.tensors)):

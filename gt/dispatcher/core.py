@@ -79,6 +79,9 @@ class Dispatcher:
                 return self._hello(peer, message)
             case Join() if not client and not worker:
                 return self._join(peer, message)
+            case Ask(_, "placement") | Configure() if client and client.held:
+                client.held.append(message)  # it is about what waits there
+                return []
             case Ask() if client:
                 return self._ask(client, message)
             case Answer(ticket, value) if worker:
@@ -253,7 +256,8 @@ class Dispatcher:
 
     def _resume(self, client: Client) -> Iterable[Mail]:
         while client.held and client.home is not None and client.uploading is None:
-            yield from self._run(client, client.held.popleft())
+            message = client.held.popleft()
+            yield from self._run(client, message) if isinstance(message, Batch) else self._handle(client.name, message)
 
     def _run(self, client: Client, batch: Batch) -> list[Mail]:
         for definition in batch.kinds:
@@ -324,7 +328,7 @@ class Dispatcher:
                     if type(layout) is Layout:
                         if many:
                             policy.uncount(self.tables, client, ins[1], layout)
-                        queue = queues.get(layout.solo)
+                        queue = queues.get(layout.solo)  # type: ignore[arg-type]  # None: there is no such queue
                         if queue is not None:
                             queue.append(ins)
                         else:
@@ -344,7 +348,7 @@ class Dispatcher:
                 elif here is None:
                     return position
                 else:
-                    key = (number, policy.place(self.tables, client) if many and not use.kind.signal else here)
+                    key = (number, policy.place(self.tables, client) if many and not use.signal else here)
                 plan = plans.get(key)
                 if plan is None:
                     plan = self._plan(client, use, key, flow)
@@ -375,6 +379,7 @@ class Dispatcher:
                 if many and type(gone) is Layout:
                     policy.uncount(self.tables, client, ins[i], gone)
             if use.loads and ins[-3] == -1:
+                assert isinstance(use, Use)
                 queue.pop()
                 flow.mail.append(spread.upload(client, ins[1], use.kind.outs[0], plan.out))
                 return position + 1

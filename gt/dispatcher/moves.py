@@ -84,7 +84,8 @@ def _moved(shape: Shape, source: Layout, target: Layout) -> int:
 class Bringing:
     """One operand's way to where it is wanted. `slots` says under which slot each worker holds its piece."""
 
-    def __init__(self, draft: Draft, spec: Spec, layout: Layout, slot: Slot, tag: Slot) -> None:
+    def __init__(self, draft: Draft, spec: Spec, layout: Layout, slot: Slot, tag: Slot, kept: bool = False) -> None:
+        self.kept = kept  # the pieces outlive the op: a part of a tensor must not keep the rest of it alive
         self.draft, self.spec, self.layout, self.slot, self.tag = draft, spec, layout, slot, tag
         self.slots = dict.fromkeys(layout.workers, slot)
 
@@ -168,6 +169,9 @@ class Bringing:
         kind = infer(TABLE["slice"], (Spec(has[1], self.spec.dtype), *[int] * len(starts)), (tuple((d, 1) for d in want[1]),))
         operands = (self.slots[worker], *[self.draft.constant(s) for s in starts])
         self.draft.step(worker, kind, (out,), operands)
+        if self.kept:
+            whole, out = out, self.draft.temporary()
+            self.draft.step(worker, infer(TABLE["copy"], (Spec(want[1], self.spec.dtype),), ()), (out,), (whole,))
         return out
 
     def _broadcast(self, goal: Layout) -> None:
@@ -186,8 +190,13 @@ class Bringing:
         group = tuple(sorted({w for source, to, _ in parts if source != to for w in (source, to)}))
         out = self.draft.temporary()
         slots: dict[int, Slot] = {}
+        sent: dict[int, list] = {}
+        taken: dict[int, list] = {}
+        for source, to, box in parts:
+            sent.setdefault(source, []).append((to, box))
+            taken.setdefault(to, []).append((source, box))
         for worker in sorted({*group, *want}):
-            takes = [(s, box) for s, to, box in parts if to == worker]
+            takes = taken.get(worker, [])
             if worker in want and not takes:
                 self._empty(worker, want[worker][1], out)
             if worker in want and takes and all(s == worker for s, _ in takes):
@@ -195,7 +204,7 @@ class Bringing:
                 takes = []
             elif worker in want:
                 slots[worker] = out
-            sends = [(to, box) for s, to, box in parts if s == worker and (to != worker or takes)]
+            sends = [(to, box) for to, box in sent.get(worker, ()) if to != worker or takes]
             if sends or takes:
                 self._part(worker, group, has.get(worker), sends, want.get(worker), takes, out)
         self.slots = slots

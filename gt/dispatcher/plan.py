@@ -72,7 +72,7 @@ class _Choice:
 
     def __init__(self, kind: Kind, layouts: tuple[Layout, ...], goal: Layout | None, alias: tuple[int, ...]) -> None:
         self.kind, self.layouts, self.goal, self.alias = kind, layouts, goal, alias
-        self.specs: list[Spec] = [kind.ins[i] for i in kind.tensors]  # type: ignore[misc]
+        self.specs: list[Spec] = [kind.ins[i] for i in kind.tensors]
         whole = ((REPLICATE,) * len(kind.ins), (REPLICATE,) * len(kind.outs))
         self.rules: list[Rule] = [whole, *rules_of(kind)]
         self.costs: dict[tuple, int] = {}
@@ -119,7 +119,7 @@ class _Choice:
         off = out.partial if self.goal is None else out is not self.goal
         lean = 0
         if self.goal is not None and (self.firm or not out.partial):
-            lean = cost(self.kind.outs[0], out, self.goal)
+            lean = cost(self.kind.outs[0], out, self.goal) // (1 if self.firm else 2)  # a leaning moves nothing by itself
         elif out.partial and total:  # terms that come free are taken; others also cost what it takes to add them up
             lean = cost(self.kind.outs[0], out, Layout(mesh, (REPLICATE,) * len(mesh.shape)))
         changed = sum(a is not b for a, b in zip(wanted, self.layouts))
@@ -153,7 +153,7 @@ class _Choice:
             if key not in brought:
                 slot = lead + kind.tensors[self.alias[i]]
                 layout = draft.relaid.get(slot, self.layouts[i])
-                brought[key] = Bringing(draft, self.specs[i], layout, slot, 1).to(want)
+                brought[key] = Bringing(draft, self.specs[i], layout, slot, 1, kind.row.places).to(want)
             operands[kind.tensors[i]] = brought[key]
         outs = tuple(_out(mesh, rules, i) for i in range(len(kind.outs)))
         moving = self.firm and outs[0] is not self.goal
@@ -168,7 +168,7 @@ class _Choice:
         assert self.goal is not None
         goals = tuple(Target(self.goal.mesh, self.goal.placements).layout(s.shape) for s in self.kind.outs)
         for i, (spec, layout, slot, goal) in enumerate(zip(self.kind.outs, outs, results, goals)):
-            for worker, last in Bringing(draft, spec, layout, slot, 1).to(goal).items():
+            for worker, last in Bringing(draft, spec, layout, slot, 1, True).to(goal).items():
                 draft.rename(worker, last, 1 + i)
         return goals
 
@@ -181,7 +181,7 @@ def extent(kind: Kind, rule: Rule) -> int | None:
     """How long the axes are that a rule cuts; None where it cuts none."""
     for s, p in zip((*kind.ins, *kind.outs), (*rule[0], *rule[1])):
         if isinstance(p, Shard):
-            return s.shape[p.axis]  # type: ignore[union-attr]
+            return s.shape[p.axis]
     return None
 
 

@@ -218,6 +218,9 @@ def _kept(kind: Kind) -> list[Rule]:
     return [((Shard(i),), (Shard(i),)) for i in range(kind.outs[0].ndim)] + [((Partial(),), (Partial(),))]
 
 
-op("place", shape=lambda a: a, shard=_kept, places=True, tries=(((X,), {}), ((CUBE,), {})),
+op("place", shape=lambda a: a, shard=_kept, places=True, view=True, tries=(((X,), {}), ((CUBE,), {})),
+   kernel=lambda xp, a: a,
+   grad=(lambda g: g,))  # fmt: skip
+op("copy", shape=lambda a: a, shard=_kept, tries=(((X,), {}), ((CUBE,), {})),
    kernel=lambda xp, a: xp.copy(a),
    grad=(lambda g: g,))  # fmt: skip

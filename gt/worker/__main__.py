@@ -9,13 +9,17 @@ import os
 import signal
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 from gt.config import Backends, read_backends
 from gt.errors import ConnectionFailed
 
 BACKEND = "a name that `gt backends` lists, or module:Class (GT_BACKEND, or backend: in GT_CONFIG)"
-FALLBACKS = "what to use, in this order, where the backend is not available, such as cpp,numpy (GT_FALLBACK_BACKENDS, or fallback_backends: in GT_CONFIG)"
+FALLBACKS = (
+    "what to use, in this order, where the backend is not available, such as cpp,numpy "
+    "(GT_FALLBACK_BACKENDS, or fallback_backends: in GT_CONFIG)"
+)
 
 
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -66,7 +70,7 @@ def room() -> int:
 
     found = psutil.virtual_memory().available
     with contextlib.suppress(OSError, ValueError):
-        found = min(found, int(open("/sys/fs/cgroup/memory.max").read()))
+        found = min(found, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return found
 
 
@@ -98,8 +102,8 @@ def work(args: argparse.Namespace) -> int:
             warnings.simplefilter("ignore", RuntimeWarning)  # said below, as everything is that a worker says
             engine = make(*wanted(args))
         for name, reason in engine.fell_back.items():
-            said = f"backend {name!r} is not available: {reason}; falling back to {engine.name!r}"
-            print(f"gt-worker: {said}", file=sys.stderr, flush=True)
+            notice = f"backend {name!r} is not available: {reason}; falling back to {engine.name!r}"
+            print(f"gt-worker: {notice}", file=sys.stderr, flush=True)
         if engine.device == "cpu":
             bound_memory(args.memory or room())
         batch = size_of(os.environ.get("GT_WORKER_BATCH_SIZE", ""))

@@ -95,7 +95,8 @@ class Memory:
 class _Attaching:
     """Waiting for a client that has not connected to this worker yet."""
 
-    kind, tag = None, 0
+    kind: Kind | None = None
+    tag = 0
 
     def __init__(self, memory: Memory, client: str) -> None:
         self.memory, self.client = memory, client
@@ -174,7 +175,8 @@ class Worker:
             space.kinds[definition.number] = (ready.form, ready.run, ready)
         for trace in run.traces:
             known = {n: space.kinds[n][2] for n in trace_kinds(trace)}
-            program = Program(trace, known, self.engine, self.units is not None, self.say)
+            kinds = {n: r for n, r in known.items() if isinstance(r, Ready)}
+            program = Program(trace, kinds, self.engine, self.units is not None, self.say)
             space.kinds[trace.number] = (TRACE, program.run, program)
         self.broken.clear()
         space.counts.update(map(_number, run.code))
@@ -263,7 +265,7 @@ class Worker:
             except Exception as error:  # a kernel may fail in any way; its tensor then carries the cause
                 self._broken(space, ins, error)
 
-    def _talk(self, space: Space, ready: Ready, ins: tuple) -> None:
+    def _talk(self, space: Space, ready: Any, ins: tuple) -> None:
         """A collective: begin it, and wait where it does not end at once. A broken operand still takes part, or the others
         would wait for it."""
         operands = [space.table.get(i) for i in ins[1 + ready.outs : -1]]
@@ -272,7 +274,7 @@ class Worker:
             raise Parked(ins, wait)
         self._settle(space, ins, wait)
 
-    def _general(self, table: dict[int, Any], ready: Ready, ins: tuple) -> None:
+    def _general(self, table: dict[int, Any], ready: Any, ins: tuple) -> None:
         operands = list(ins[1 + ready.outs :])
         for i in ready.tensors:
             operands[i - 1 - ready.outs] = table[ins[i]]
@@ -322,7 +324,7 @@ class Worker:
             return self.engine.load(data, spec, copy)
         data, _ = self.memory.load(client, place, Spec(whole, spec.dtype).nbytes)
         part = cut(elements(data, Spec(whole, spec.dtype)), start, spec.shape)
-        return self.engine.load(memoryview(np.ascontiguousarray(part)).cast("B"), spec, True)
+        return self.engine.load(np.ascontiguousarray(part).data.cast("B"), spec, True)
 
     def _upload(self, client: str, id: int, spec: Any, frame: Any) -> list[Mail]:
         data = memoryview(frame)
@@ -361,8 +363,9 @@ class Worker:
     # What it did
 
     def _retire(self, space: Space | None) -> None:
-        for number in space.kinds if space else ():
-            self.count(space, number)
+        if space is not None:
+            for number in space.kinds:
+                self.count(space, number)
 
     def count(self, space: Space, number: int) -> None:
         ready, times = space.kinds[number][2], space.counts.pop(number, 0)

@@ -23,7 +23,9 @@ from gt.worker.engine import Engine
 PATIENCE = 5.0  # seconds for the dispatcher to notice a worker that its mates have noticed
 LONG = timedelta(days=7)  # a group ends by message, not by time-out
 TORCH = {d: getattr(torch, d.name) for d in DTYPES}
-OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "prod": dist.ReduceOp.PRODUCT}
+OPS: dict[str, Any] = {
+    "sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "prod": dist.ReduceOp.PRODUCT
+}  # fmt: skip
 
 
 class Group:
@@ -49,7 +51,7 @@ class Group:
         self.bell()
 
     def _gloo(self, store: Any) -> Any:
-        options = dist.ProcessGroupGloo._Options()
+        options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=self.host)]
         options._timeout = LONG
         return dist.ProcessGroupGloo(store, self.rank, len(self.members), options)
@@ -119,7 +121,7 @@ class _Collective:
     def __init__(self, talk: Grouped, client: str, kind: Kind, operands: list[Any], tag: int) -> None:
         self.talk, self.kind, self.tag = talk, kind, tag
         self.members: tuple[int, ...] = kind.settings["group"]
-        self.specs: list[Spec] = [kind.ins[i] for i in kind.tensors]  # type: ignore[misc]
+        self.specs: list[Spec] = [kind.ins[i] for i in kind.tensors]
         self.why = next((a for a in operands if a is None or hasattr(a, "error")), False)
         self.operands = operands
         self.work: Any = None
@@ -180,8 +182,8 @@ class _Collective:
             work.wait()  # orders this device's stream behind the collective; the host goes on
             self.work = True
         else:  # the future is done before the work says so, and its callback comes in between
-            self.work = work.get_future()
-            self.work.add_done_callback(lambda _: self.talk.bell())
+            self.work, bell = work.get_future(), self.talk.bell
+            self.work.add_done_callback(lambda _: bell())  # naming `self` would close a cycle that no collector sees
 
     def result(self) -> list[Any]:
         if not self._alive():
@@ -191,7 +193,8 @@ class _Collective:
             raise WorkerLost(f"{self.kind.row.name} with workers {list(self.members)} failed: {self.failed}")
         if self.why is not False:
             raise RemoteError(getattr(self.why, "text", "a tensor is missing"))
-        return self.finish()
+        finish, self.finish, self.work = self.finish, list, True  # what was moved is its tensors' alone from here on
+        return finish()
 
     # Arrays of engines and tensors that torch.distributed moves
 
@@ -213,8 +216,8 @@ class _Collective:
         engine = self.talk.engine
         if engine.name == "pytorch":
             return tensor.reshape(spec.shape).to(engine.device)
-        host = tensor.contiguous().reshape(-1).view(torch.uint8).numpy() if spec.numel else b""
-        return engine.load(memoryview(host), spec, True)
+        host = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data if spec.numel else memoryview(b"")
+        return engine.load(host, spec, True)
 
     # Each collective gives its work, and what to do when that is done
 

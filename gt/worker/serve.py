@@ -182,7 +182,7 @@ class Shell:
             self._send([Mail(DISPATCHER, Note(f"{text} for more than {STALL:g} s", wait.tag, client))])
 
     def _control(self) -> None:
-        arrived = []
+        arrived: list[Any] = []
         with contextlib.suppress(zmq.Again):
             while len(arrived) < 32:
                 arrived.append(self._read(self.control.recv(zmq.NOBLOCK)))

@@ -39,11 +39,14 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run(*command: str, cwd: Path = ROOT, **more: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *command], env=environment(**more), cwd=cwd, capture_output=True, text=True, timeout=80
-    )
+    done = attempt(*command, cwd=cwd, **more)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def attempt(*command: str, cwd: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
+    env = environment(**more)
+    return subprocess.run([sys.executable, *command], env=env, cwd=cwd, capture_output=True, text=True, timeout=80)
 
 
 @pytest.fixture(scope="module")
@@ -83,16 +86,7 @@ def test_what_a_page_mentions_is_there(page: Path) -> None:
 
 def test_the_demo_shows_real_results() -> None:
     out = run("examples/demo.py")
-    for word in (
-        "A product",
-        "tensor([[",
-        "gradient tensor([2., 4., 6.])",
-        "400/400",
-        "told right",
-        "Workers",
-        "numpy",
-        "matmul",
-    ):
+    for word in ("A product", "tensor([[", "gradient tensor([2., 4., 6.])", "400/400", "Workers", "numpy", "matmul"):
         assert word in out, out
     assert float(re.search(r"told right: ([\d.]+)%", out)[1]) > 90  # type: ignore[index]
 
@@ -124,14 +118,7 @@ def test_the_command_shows_the_workers_of_a_server(server: str) -> None:
 
 
 def test_the_command_says_what_failed_without_a_traceback() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "gt", "stats", "localhost:1"],
-        env=environment(),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = attempt("-m", "gt", "stats", "localhost:1")
     assert done.returncode == 1 and "no dispatcher answered" in done.stderr and "Traceback" not in done.stderr
 
 

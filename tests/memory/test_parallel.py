@@ -93,7 +93,7 @@ def test_zero_style_training_keeps_parameters_and_state_in_pieces():
             model = MLP()
         opt = Adam(model.parameters(), lr=0.05)
         with gt.signal.context("batch"):
-            x, y = gt.randn(10, 12), gt.randn(10, 5)
+            x, y = gt.randn(64, 12), gt.randn(64, 5)  # more than the parameters, or those would stay and these move
             loss = ((model(x) - y) ** 2).mean()
         loss.backward()
         opt.step()
@@ -186,7 +186,7 @@ def test_a_mesh_combines_data_and_tensor_parallel():
 
 def test_stages_of_a_pipeline_run_on_their_own_workers():
     want, weights, _ = on(1, None, None)
-    with cluster(2) as made:
+    with cluster(2):
         for name, config in SIGNALS.items():
             gt.register_config(name, config)
         gt.manual_seed(0)

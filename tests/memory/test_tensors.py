@@ -204,9 +204,9 @@ def test_cat_and_stack_accept_both_spellings() -> None:
 
 
 INDICES = [
-    0, -1, slice(None), slice(1, 3), slice(None, None, 2), slice(-2, None), slice(4, 1), ..., None, (0, 1), (slice(None), 2), (..., 0),
-    (0, ...), (None, 1), (slice(1), None, slice(1, 2)), (1, None, ..., 2), (slice(None), slice(None), -1), (2, 1, 3), (..., slice(1, None, 2)),
-    (slice(0, 0), 1),
+    0, -1, slice(None), slice(1, 3), slice(None, None, 2), slice(-2, None), slice(4, 1), ..., None, (0, 1), (slice(None), 2),
+    (..., 0), (0, ...), (None, 1), (slice(1), None, slice(1, 2)), (1, None, ..., 2), (slice(None), slice(None), -1), (2, 1, 3),
+    (..., slice(1, None, 2)), (slice(0, 0), 1),
 ]  # fmt: skip
 
 
@@ -285,10 +285,11 @@ def test_zero_and_fill_and_copy_change_the_variable() -> None:
 
 
 PRINTED: list[Any] = [
-    3, 2.5, True, [1, 2, 3], [1.0, 2.0], [1.5, -2.25], [[1, 20], [300, 4]], [True, False], [], [[1.0, 2.0], [3.0, 4.5]], [1e10, 1.0],
-    [1e-6, 1.0], [0.1, 0.22, 0.333], [float("inf"), 1.0, float("nan")], [1000000.0, 2.0], [123456789.0, 1.5], [0.0, 0.0], [-0.0, 1.0], [1e5, 12.5],
-    np.arange(60).tolist(), np.linspace(0, 1, 40).tolist(), np.arange(24.0).reshape(2, 3, 4).tolist(), np.eye(3).tolist(),
-    np.arange(2000).tolist(), np.arange(3000.0).reshape(30, 100).tolist(), np.zeros((40, 2, 40)).tolist(), [[0.00012345, 1234.5]],
+    3, 2.5, True, [1, 2, 3], [1.0, 2.0], [1.5, -2.25], [[1, 20], [300, 4]], [True, False], [], [[1.0, 2.0], [3.0, 4.5]],
+    [1e10, 1.0], [1e-6, 1.0], [0.1, 0.22, 0.333], [float("inf"), 1.0, float("nan")], [1000000.0, 2.0], [123456789.0, 1.5],
+    [0.0, 0.0], [-0.0, 1.0], [1e5, 12.5], [[0.00012345, 1234.5]], np.arange(60).tolist(), np.linspace(0, 1, 40).tolist(),
+    np.arange(24.0).reshape(2, 3, 4).tolist(), np.eye(3).tolist(), np.arange(2000).tolist(),
+    np.arange(3000.0).reshape(30, 100).tolist(), np.zeros((40, 2, 40)).tolist(),
     np.zeros((1001, 1)).tolist(), np.random.default_rng(0).normal(size=(5, 30)).tolist(),
 ]  # fmt: skip
 

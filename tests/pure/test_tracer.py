@@ -14,8 +14,10 @@ LOAD, ADD, MUL = 1, 2, 3
 
 
 def made() -> Tracer:
+    load = row("load")
+    whole = {"shape": (2,), "whole": (2,), "start": (0,), "dtype": float32.code}
     kinds = {
-        LOAD: infer(row("load"), (int, int, int), ((2,), float32.code)),
+        LOAD: infer(load, (int, int, int), tuple(whole[n] for n in load.statics)),
         ADD: infer(row("add"), (X, X), ()),
         MUL: infer(row("mul"), (X, X), ()),
     }

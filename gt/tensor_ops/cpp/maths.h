@@ -14,15 +14,43 @@ static GT_INLINE double least(double a, double b) { return __builtin_fmin(a, b);
 // off there. exp(-a) = 2^n * exp(-q) with |q| <= ln(2) / 2: adding 1.5 * 2^23 (2^52) rounds to the integer n and leaves
 // it in the low bits, from where a shift puts it in the exponent. ln(2) is cut where its products with n are exact,
 // since not every CPU has a fused multiply-add.
-static GT_INLINE float exp_minus(float a, float rest = 0.0f) {
-    constexpr float magic = 12582912.0f;
-    a = least(a, 87.0f);
-    float z = magic - a * 1.44269504f;
-    float n = z - magic;
+static constexpr float kMagic = 12582912.0f;
+
+static GT_INLINE float nearest(float a) { return kMagic - a * 1.44269504f; }
+
+static GT_INLINE float reduced(float a, float z) {
+    float n = z - kMagic;
     float q = a + n * 0.693359375f;
-    q = q + n * -2.12194440e-4f + rest;
+    return q + n * -2.12194440e-4f;
+}
+
+static GT_INLINE float power(float q, float z) {
     float q2 = q * q;
     float low = 1.0f - q, mid = 0.499992006f + q * -0.166671313f, high = 0.0418946114f + q * -0.0083122433f;
+    float p = low + q2 * (mid + q2 * high);
+    return bits<float>(bits<int32_t>(p) + int32_t(bits<uint32_t>(z) << 23));
+}
+
+static GT_INLINE float exp_minus(float a) {
+    a = least(a, 87.0f);
+    float z = nearest(a);
+    return power(reduced(a, z), z);
+}
+
+// Apart from the one above, since adding a zero is an instruction.
+static GT_INLINE float exp_minus(float a, float rest) {
+    a = least(a, 87.0f);
+    float z = nearest(a);
+    return power(reduced(a, z) + rest, z);
+}
+
+// 2^-t, by the same polynomial in other units, for an argument that is itself a product: log2(e) is then one of its
+// factors, where it costs neither an instruction nor a digit more.
+static GT_INLINE float exp2_minus(float t) {
+    t = least(t, 125.5f);
+    float z = kMagic - t;
+    float q = t + (z - kMagic), q2 = q * q;
+    float low = 1.0f - q * 0.6931471806f, mid = 0.2402226662f - q * 0.05550565601f, high = 0.009670746753f - q * 0.001329981352f;
     float p = low + q2 * (mid + q2 * high);
     return bits<float>(bits<int32_t>(p) + int32_t(bits<uint32_t>(z) << 23));
 }
@@ -119,10 +147,13 @@ struct SiluGrad {
 
 // gelu's tanh form is x * sigmoid(2u): 0.5 * (1 + tanh(u)) with u = sqrt(2/pi) * (x + 0.044715 x^3).
 struct GeluTanh {
-    template <class C>
-    static GT_INLINE C twice_u(C x) { return x * (C(1.5957691216057308) + C(0.07135481627260025) * (x * x)); }
-    static GT_INLINE float of(float x) { return gate(x, twice_u(x), x, -10.02f); }
-    static GT_INLINE double of(double x) { return gate(x, twice_u(x), x, -21.1); }
+    static GT_INLINE float of(float x) {
+        float t = x * (2.302208198f + 0.1029432396f * (x * x));  // 2u * log2(e)
+        return unless(x < -10.02f, x / (1.0f + exp2_minus(t)));
+    }
+    static GT_INLINE double of(double x) {
+        return gate(x, x * (1.5957691216057308 + 0.07135481627260025 * (x * x)), x, -21.1);
+    }
 };
 
 // x * Phi(x) = max(x, 0) - |x| / 2 * erfc(|x| / sqrt(2)), and erfc(t) = exp(-t^2) * P((t - 2) / (t + 2)) / (1 + 2t).

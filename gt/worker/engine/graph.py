@@ -80,7 +80,7 @@ class Graph:
             made = list(function(*self.statics, *self.holes))
             self.results = self._settle(made)
         for buffer in self.results:
-            buffer.lent = True
+            buffer.lent = True  # type: ignore[attr-defined]
         self.graph = graph
         self.lent = [None] * program.outs
         took = self.engine.clock() - began
@@ -175,7 +175,7 @@ def capturable(program: Any, engine: Any, in_place: bool = True) -> Callable[...
         takes_tensors = in_place and getattr(getattr(kernel, "func", kernel), "takes_tensors", False)
         if number in open_ and not takes_tensors:
             kernels[number] = _cast(engine.generic(ready.kind), ready.kind)
-    gather = {
+    gather: dict[int, Any] = {
         n: partial(GATHERED[r.kind.row.name], **r.kind.settings)
         for n, r in program.kinds.items()
         if in_place and r.kind.row.name in GATHERED and _ends(program.trace, n, r)

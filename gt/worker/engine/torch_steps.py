@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 aten = torch.ops.aten
@@ -171,7 +173,7 @@ def adam_in_place(calls: list[tuple], *, decoupled: bool, maximize: bool) -> lis
     return [(c[0], c[2], c[3], *c[10:]) for c in calls]
 
 
-def sgd_in_place(calls: list[tuple], *, maximize: bool) -> list[Array]:
+def sgd_in_place(calls: list[tuple], *, maximize: bool) -> list[tuple[Array, ...]]:
     """Many steps of plain descent at once, written where the parameters lie."""
     for same in _alike(calls, 2):
         lr, decay = same[0][2:4]
@@ -200,27 +202,27 @@ def _alike(calls: list[tuple], first: int) -> list[list[tuple]]:
     return list(groups.values())
 
 
-def _narrow(number: object, like: Array) -> object:
+def _narrow(number: Any, like: Array) -> Any:
     return number.to(like.dtype) if isinstance(number, Array) else number
 
 
-def _plus(a: list[Array], b: list[Array], scale: object) -> list[Array]:
+def _plus(a: list[Array], b: list[Array], scale: Any) -> list[Array]:
     if isinstance(scale, Array):
         return [x + y * _narrow(scale, y) for x, y in zip(a, b)]
     return list(torch._foreach_add(a, b, alpha=scale))
 
 
-def _decayed(p: list[Array], g: list[Array], decay: object, maximize: bool) -> list[Array]:
+def _decayed(p: list[Array], g: list[Array], decay: Any, maximize: bool) -> list[Array]:
     g = list(torch._foreach_neg(g)) if maximize else g
     return _plus(g, p, decay) if isinstance(decay, Array) or decay else g
 
 
-def _descend(p: list[Array], g: list[Array], lr: object) -> None:
+def _descend(p: list[Array], g: list[Array], lr: Any) -> None:
     """p -= lr * g, in place."""
     if isinstance(lr, Array):
         torch._foreach_sub_(p, [x * _narrow(lr, x) for x in g])
     else:
-        torch._foreach_add_(p, g, alpha=-lr)  # type: ignore[operator]
+        torch._foreach_add_(p, g, alpha=-lr)
 
 
 def _identity(number: object) -> object:
