@@ -42,7 +42,9 @@ def gpt() -> Iterator[Result]:
         theirs, state = _steps(torch, batch, None)
         ours, _ = _steps(GT, batch, {k: v.clone() for k, v in state.items()})
         ours(8), theirs(2)  # until the repeat is found, and the allocators are warm
-        yield times(f"gpt-{batch}", *best(lambda ours=ours, n=n: ours(n), lambda theirs=theirs, n=n: theirs(n), rounds), "ms/step")
+        yield times(
+            f"gpt-{batch}", *best(lambda ours=ours, n=n: ours(n), lambda theirs=theirs, n=n: theirs(n), rounds), "ms/step"
+        )
 
 
 CASES = {"gpt": gpt}

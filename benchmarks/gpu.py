@@ -166,18 +166,18 @@ def main() -> None:
         for result in CASES[name]():
             results.append(result)
             print(
-                f"{result['case']:36} gt {result['gt']:10.1f} {result['unit']}  torch {result['rival']:10.1f}  ratio {result['ratio']:.2f}",
+                "{case:36} gt {gt:10.1f} {unit}  torch {rival:10.1f}  ratio {ratio:.2f}".format(**result),
                 flush=True,
             )
     from gt.client.session import here
 
     session = here().session
     stats = {"client": session.tracer.stats() if session.tracer else None, **session.ask("stats")}
-    print(json.dumps(stats, indent=1))
+    print(json.dumps(stats, indent=1, default=str))
     if args.out:
         about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "results": results, "stats": stats}
         with open(args.out, "w") as f:
-            json.dump(about, f, indent=1)
+            json.dump(about, f, indent=1, default=str)
 
 
 if __name__ == "__main__":

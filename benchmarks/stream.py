@@ -54,7 +54,7 @@ def issue() -> Iterator[Result]:
     for case, grad in (("issue", False), ("issue-tape", True)):
         ours = gt.ones(16, 16, requires_grad=grad), gt.full((16, 16), 0.999)
         theirs = torch.ones(16, 16, requires_grad=grad), torch.full((16, 16), 0.999)
-        yield times(case, *best(lambda: cost(*ours), lambda: cost(*theirs), 40), "us/op")
+        yield times(case, *best(lambda ours=ours: cost(*ours), lambda theirs=theirs: cost(*theirs), 40), "us/op")
 
 
 # A message from client to relay to worker, and straight back from worker to client: the way a read takes, bare.
@@ -134,7 +134,7 @@ def startup() -> Iterator[Result]:
         return took(lambda: subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, env=env))
 
     for backend, theirs in rivals.items():
-        pair = best(lambda: script(ours, GT_BACKEND=backend), lambda theirs=theirs: script(theirs), 3)
+        pair = best(lambda backend=backend: script(ours, GT_BACKEND=backend), lambda theirs=theirs: script(theirs), 3)
         yield times(f"startup-{backend}", *pair, "s")
 
 

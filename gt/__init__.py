@@ -40,6 +40,7 @@ _FROM = {
         "set_default_backend",
         "get_backend_info",
         "list_backends",
+        "register_backend",
     ],
     "gt.nn.functional": [
         "adaptive_avg_pool1d",
@@ -54,6 +55,7 @@ _FROM = {
         "cosine_similarity",
         "dropout",
         "embedding",
+        "gelu",
         "group_norm",
         "instance_norm",
         "layer_norm",

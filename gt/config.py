@@ -167,24 +167,58 @@ _SHARD = {f.name: f.name for f in fields(ShardConfig)}
 
 def read(path: str) -> dict[str, SignalConfig]:
     """The signals of a YAML file."""
+    return parse(_text(path), str(path))
+
+
+def read_backends(path: str) -> Backends:
+    """What a YAML file says of the backend of workers."""
+    return parse_backends(_text(path), str(path))
+
+
+def _text(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
-            text = file.read()
+            return file.read()
     except OSError as missing:
         raise ConfigError(f"cannot read the configuration {path}: {missing.strerror}") from None
-    return parse(text, str(path))
+
+
+@dataclass(frozen=True)
+class Backends:
+    """The backend that workers shall have, and those to take, in this order, where it is not available."""
+
+    backend: str | None = None
+    fallback_backends: tuple[str, ...] = ()
+
+
+_BACKENDS = tuple(f.name for f in fields(Backends))  # keys beside the signals: no signal has such a name
 
 
 def parse(text: str, name: str = "<text>") -> dict[str, SignalConfig]:
+    return {key.value: _signal(key.value, node, name) for key, node in _top(text, name) if key.value not in _BACKENDS}
+
+
+def parse_backends(text: str, name: str = "<text>") -> Backends:
+    found: dict[str, Any] = {}
+    for key, node in _top(text, name):
+        if key.value in _BACKENDS:
+            found[key.value] = value = _value(node)
+            words = [value] if key.value == "backend" else value
+            if not isinstance(words, list) or not all(isinstance(w, str) and w for w in words):
+                want = "a backend's name" if key.value == "backend" else "a list of backends' names"
+                raise ConfigError(f"{_at(node, name)}: {key.value} is {want}, not {value!r}", key.value)
+    return Backends(found.get("backend"), tuple(found.get("fallback_backends", ())))
+
+
+def _top(text: str, name: str) -> list[tuple]:
+    """The keys and values of a whole file."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as wrong:
         mark = getattr(wrong, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         raise ConfigError(f"{name}{line}: this is not YAML: {getattr(wrong, 'problem', wrong)}") from None
-    if root is None:
-        return {}
-    return {key.value: _signal(key.value, node, name) for key, node in _pairs(root, name, "signals")}
+    return [] if root is None else _pairs(root, name, "signals")
 
 
 def _at(node: yaml.Node, name: str) -> str:
@@ -230,6 +264,6 @@ def _built(kind: Any, settings: dict[str, Any], node: yaml.Node, name: str, sign
     try:
         return kind(**settings)
     except ConfigError as wrong:
-        where = next((value for key, value in node.value if key.value == wrong.key), node)  # type: ignore[attr-defined]
+        where = next((value for key, value in node.value if key.value == wrong.key), node)
         known = ", ".join(_SHARD if kind is ShardConfig else _SIGNAL)
         raise ConfigError(f"{_at(where, name)}: signal {signal!r}: {wrong} (known keys are {known})", wrong.key) from None

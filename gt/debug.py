@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gt.client.autograd import Node, Port, Tensor
-from gt.client.session import Handle, here
+from gt.client.session import here
 from gt.spec import Spec
 
 
@@ -32,16 +32,14 @@ def get_tape() -> list[TapeEntry]:
     ['mul', 'sum']
     """
     mine = threading.get_ident()
-    nodes = [o for o in gc.get_objects() if type(o) is Node and o.thread == mine and o.inputs is not None]
+    nodes = [o for o in gc.get_objects() if type(o) is Node and o.scope.thread == mine and o.inputs is not None]
     return [_entry(node) for node in sorted(nodes, key=lambda n: n.order)]
 
 
 def _entry(node: Node) -> TapeEntry:
     kind = node.known.kind
-    inputs = tuple(
-        held.spec if isinstance(held, Handle) else held if isinstance(held, (Spec, bool, int, float)) else spec
-        for held, spec in zip(node.inputs, kind.ins)
-    )
+    held = node.inputs if isinstance(node.inputs, list) else kind.ins
+    inputs = tuple(spec if isinstance(spec, Spec) else value for value, spec in zip(held, kind.ins))
     return TapeEntry(node.order, node.name, inputs, kind.outs, tuple(_source(e) for e in node.edges if e is not None))
 
 
@@ -86,14 +84,49 @@ def placement(tensor: Tensor) -> None:
 
 def get_worker_stats() -> dict[str, dict[str, Any]]:
     """By worker's name: engine, device, ops by name, bytes in use and in all, queue (instructions that waited when this was
-    asked) and the idle share of its time."""
-    return here().session.ask("stats")["workers"]
+    asked) and the idle share of its time. Under "replay": traces this script's stream was found to have, `hits` and `misses`
+    by reason with the line of one (`miss_lines`), and what the worker made of them: calls, compiled executions, fallbacks
+    by reason, launches saved, seconds spent compiling."""
+    session = here().session
+    workers = session.ask("stats")["workers"]
+    mine = session.tracer.stats() if session.tracer else {}
+    for stats in workers.values():
+        stats["replay"] = replay(stats["traces"], mine)
+    return workers
+
+
+def replay(done: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:
+    """What became of repeats: what a worker says, and what this client found."""
+    from gt.client.session import line_of
+
+    lines = found.get("trace_miss_lines", {})
+    return {
+        "traces_found": found.get("traces_found", 0),
+        "hits": found.get("trace_hits", 0),
+        "misses": found.get("trace_misses", {}),
+        "miss_lines": {why: line_of(origin) for why, origin in lines.items()},
+        "instructions_saved": found.get("instructions_saved", 0),
+        "traces": int(done.get("traces", 0)),
+        "calls": int(done.get("calls", 0)),
+        "units": int(done.get("units", 0)),
+        "unit_calls": int(done.get("unit_calls", 0)),
+        "compiling": int(done.get("compiling", 0)),
+        "compiled": int(done.get("compiled", 0) + done.get("graph_captures", 0)),
+        "compiled_executions": int(done.get("compiled_calls", 0)),
+        "fallbacks": {k.removeprefix("fallback: "): int(n) for k, n in done.items() if k.startswith("fallback: ")},
+        "launches_saved": int(done.get("launches_saved", 0)),
+        "compile_seconds": done.get("compile_seconds", 0.0),
+    }
 
 
 def print_worker_stats() -> None:
-    """What each worker is and did, as a table."""
+    """What each worker is and did, as tables."""
     from rich.console import Console
 
-    from gt.watch.stats import table
+    from gt.watch.stats import replay_table, report
 
-    Console().print(table(get_worker_stats()))
+    workers = get_worker_stats()
+    console = Console()
+    console.print(report(workers))
+    if any(s["replay"]["traces_found"] or s["replay"]["calls"] or s["replay"]["unit_calls"] for s in workers.values()):
+        console.print(replay_table(workers))

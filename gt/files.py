@@ -41,11 +41,11 @@ def save(obj: Any, f: Path | BinaryIO, metadata: dict[str, str] | None = None) -
     if hasattr(f, "write"):
         _write(f, tensors, told)  # type: ignore[arg-type]
         return
-    part = f"{os.fspath(f)}.part"  # type: ignore[arg-type]
+    part = f"{os.fspath(f)}.part"
     try:
         with open(part, "wb") as file:
             _write(file, tensors, told)
-        os.replace(part, f)  # type: ignore[arg-type]  # a reader finds the old file or the new one, never half of it
+        os.replace(part, f)  # a reader finds the old file or the new one, never half of it
     finally:
         if os.path.exists(part):
             os.remove(part)
@@ -55,8 +55,8 @@ def load(f: Path | BinaryIO) -> Any:
     """What `save` wrote; of a file that others wrote, its tensors by name."""
     if hasattr(f, "read"):
         data = np.frombuffer(f.read(), np.uint8)
-    elif os.path.getsize(f):  # type: ignore[arg-type]
-        data = np.memmap(f, np.uint8, "r")  # type: ignore[call-overload]
+    elif os.path.getsize(f):
+        data = np.memmap(f, np.uint8, "r")
     else:
         data = np.empty(0, np.uint8)
     header, body = _header(data)

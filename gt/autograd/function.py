@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from gt.client.autograd import Node, Port, Tensor
@@ -14,6 +15,7 @@ class Context:
 
     def __init__(self) -> None:
         self.saved: tuple = ()
+        self.node: Any = None  # a weak reference: the node holds this context
         self.marked: set[int] = set()
         self.needs_input_grad: tuple[bool, ...] = ()
         self.materialize_grads = True
@@ -23,7 +25,7 @@ class Context:
 
     @property
     def saved_tensors(self) -> tuple:
-        return self.saved
+        return tuple(t.tensor(self.node()) if isinstance(t, _Result) else t for t in self.saved)
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
         self.marked |= {id(t) for t in tensors}
@@ -35,14 +37,32 @@ class Context:
         self.materialize_grads = value
 
 
+class _Result:
+    """A saved tensor that is a result of the function itself: kept without the node, which it would hold in a circle."""
+
+    __slots__ = ("data", "index", "wants")
+
+    def __init__(self, t: Tensor, index: int | None, wants: bool) -> None:
+        self.data, self.index, self.wants = t.data, index, wants
+
+    def tensor(self, node: Any) -> Tensor:
+        at = None if node is None or not self.wants else node if self.index is None else Port(node, self.index)
+        return Tensor(self.data, at is not None, at)
+
+
 class _Shape:
     """What the tape asks of a kind, for a node that is no op of the table."""
 
-    __slots__ = ("name", "ins", "outs", "extra", "kind", "row")
+    __slots__ = ("name", "ins", "outs", "extra")
 
     def __init__(self, name: str, ins: list, outs: list, extra: int) -> None:
         self.name, self.ins, self.outs, self.extra = name, ins, outs, extra
-        self.kind = self.row = self
+
+    @property
+    def kind(self) -> _Shape:
+        return self
+
+    row = kind
 
 
 class FunctionNode(Node):
@@ -73,7 +93,7 @@ class FunctionNode(Node):
             found.pop()
         if len(found) != len(self.edges):
             raise RuntimeError(f"{self.name}.backward gave {len(found)} gradients for {len(self.edges)} inputs")
-        for i, (grad, spec) in enumerate(zip(found, self.known.ins)):
+        for i, (grad, spec) in enumerate(zip(found, self.known.kind.ins)):
             if grad is not None and self.edges[i] is not None and grad.data.spec.numel < spec.numel:
                 found[i] = grad.expand(spec.shape)
         return found
@@ -119,11 +139,12 @@ class Function:
         if not (HERE.scope.grad and any(ctx.needs_input_grad)) or not outs:
             return result
         node = FunctionNode.of(cls, ctx, args, outs)
-        made = {}
+        made, kept = {}, {}
         for i, t in enumerate(outs):
-            wants = t.data.spec.dtype.rank == 2 and id(t) not in ctx.marked
-            at: Node | Port | None = (node if len(outs) == 1 else Port(node, i)) if wants else None
-            made[id(t)] = Tensor(t.data, wants, at)
-        # a tensor saved by forward that is a result is reached by way of this node when it is read again
-        ctx.saved = tuple(made.get(id(t), t) for t in ctx.saved)
+            wants, index = t.data.spec.dtype.rank == 2 and id(t) not in ctx.marked, None if len(outs) == 1 else i
+            at: Node | Port | None = (node if index is None else Port(node, i)) if wants else None
+            made[id(t)], kept[id(t)] = Tensor(t.data, wants, at), _Result(t, index, wants)
+        given = {id(a) for a in args}
+        ctx.node = weakref.ref(node)
+        ctx.saved = tuple(t if id(t) in given else kept.get(id(t), t) for t in ctx.saved)
         return tuple(made.get(id(t), t) for t in result) if isinstance(result, tuple) else made[id(result)]

@@ -6,11 +6,12 @@ nothing. Probes run when first asked for, once a process. What a worker executes
 
 import os
 import threading
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from gt.backends import probes
+from gt.backends import custom, probes
 from gt.backends.facts import Found, Missing, Outcome
 from gt.backends.memory import remembered
 
@@ -20,6 +21,7 @@ __all__ = [
     "get_default_backend",
     "is_backend_available",
     "list_backends",
+    "register_backend",
     "set_default_backend",
 ]
 
@@ -60,12 +62,67 @@ class Registry:
         self._locks = {row.name: threading.Lock() for row in rows}
         self._outcomes: dict[str, Outcome] = {}
         self._default: str | None = None
+        self._classes: dict[str, Any] = {}
+        self._adding = threading.Lock()
+        self._searched = False
 
     def name(self, asked: str) -> str:
         name = ALIASES.get(asked, asked)
+        if name not in self.rows and ":" in name:
+            self.add(Row(name, name, partial(custom.probe_path, name)))
         if name not in self.rows:
-            raise ValueError(f"no backend {asked!r}: known are {', '.join([*self.rows, *ALIASES])}")
+            self.search()
+        if name not in self.rows:
+            raise ValueError(f"no backend {asked!r}: known are {', '.join([*self.rows, *ALIASES])}, or a module:Class")
         return name
+
+    def add(self, row: Row) -> None:
+        with self._adding:
+            if row.name not in self.rows:
+                self._locks[row.name] = threading.Lock()
+                self.rows = {**self.rows, row.name: row}
+
+    def search(self) -> None:
+        """Add the backends that installed packages bring, once."""
+        if self._searched:
+            return
+        self._searched = True
+        for name, point in custom.entry_points().items():
+            if name in self.rows:
+                warnings.warn(f"the entry point {point.value} is not used: a backend {name!r} is there", stacklevel=2)
+            else:
+                self.add(Row(name, name, partial(custom.probe_point, point)))
+
+    def register(self, name: str, cls: Any) -> None:
+        custom.checked(cls)
+        if not isinstance(name, str) or not name.replace("-", "_").isidentifier():
+            raise ValueError(f"a backend's name is a word, not {name!r}")
+        if name in ALIASES or name in self.rows and self._classes.get(name) is not cls:
+            raise ValueError(f"a backend {name!r} is there already: choose another name")
+        self._classes[name] = cls
+        self.add(Row(name, name, partial(custom.probe, cls)))
+
+    def custom_class(self, asked: str) -> Any | None:
+        """The class of a backend that a user brought, or None for one of GT's."""
+        name = self.name(asked)
+        if name in self._classes:
+            return self._classes[name]
+        if ":" in name:
+            return custom.imported(name)
+        points = {} if any(row.name == name for row in ROWS) else custom.entry_points()
+        return custom.checked(points[name].load()) if name in points else None
+
+    def asked(self) -> str | None:
+        """What was set or GT_BACKEND names, as another process can find it; nothing is probed."""
+        name = self._default or os.environ.get("GT_BACKEND") or None
+        cls = self._classes.get(name) if name else None
+        if cls is None or name in custom.entry_points():
+            return name
+        if cls.__module__ == "__main__" or "<locals>" in cls.__qualname__:
+            raise ValueError(
+                f"backend {name!r} is a class of {cls.__module__}, where workers cannot find it: move it to a module of its own"
+            )
+        return f"{cls.__module__}:{cls.__qualname__}"
 
     def outcome(self, asked: str) -> Outcome:
         name = self.name(asked)
@@ -131,6 +188,7 @@ _registry = Registry(ROWS)
 
 def get_available_backends() -> list[str]:
     """Names of the backends that work here, in a fixed order of priority."""
+    _registry.search()
     return [name for name in _registry.rows if _registry.reason(name) is None]
 
 
@@ -154,10 +212,40 @@ def get_backend_info(name: str) -> dict[str, Any]:
     return _registry.info(name)
 
 
+def register_backend(name: str, cls: Any) -> None:
+    """Add a backend of your own: a class with create_tensor, binary_op, unary_op and get_data (docs/worker-backends.md).
+
+    It is known in this process and, if the class can be imported, to workers that this process starts. Others find it
+    as an entry point of the group `gt.backends`, or by `--backend module:Class`.
+    """
+    _registry.register(name, cls)
+
+
+def reason_unavailable(name: str) -> str | None:
+    """Why the backend cannot be used here; None where it can."""
+    return _registry.reason(name)
+
+
+def known_name(name: str) -> str:
+    """The backend's one name. Raises ValueError for a name GT does not know."""
+    return _registry.name(name)
+
+
+def custom_class(name: str) -> Any | None:
+    """The class behind a backend that a user brought, or None for one of GT's own."""
+    return _registry.custom_class(name)
+
+
+def asked_for() -> str | None:
+    """The backend that new workers shall have, as `--backend` takes it; None where nobody said."""
+    return _registry.asked()
+
+
 def list_backends(verbose: bool = False) -> list[dict[str, Any]]:
     """Print a table of all backends, with `verbose` their devices too; returns get_backend_info of each."""
     from gt.backends.table import show
 
+    _registry.search()
     rows = [_registry.info(name) for name in _registry.rows]
     show(rows, verbose)
     return rows

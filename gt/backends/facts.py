@@ -59,7 +59,13 @@ def operands() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def try_product(product: Callable[[np.ndarray, np.ndarray], Any]) -> tuple[float, float]:
     """The largest error of a library's matrix product, and how long it took."""
-    a, b, want = operands()
+    return try_on(product, *operands())
+
+
+def try_on(
+    function: Callable[[np.ndarray, np.ndarray], Any], a: np.ndarray, b: np.ndarray, want: np.ndarray
+) -> tuple[float, float]:
+    """The largest error of a function, and how long it took."""
     began = time.perf_counter()
-    got = np.asarray(product(a, b))
+    got = np.asarray(function(a, b))
     return float(np.max(np.abs(got - want))), time.perf_counter() - began

@@ -17,7 +17,9 @@ import numpy as np
 
 from gt.backends.facts import FLOATS, Found, Missing, Outcome, cpu_count, host_memory, try_product
 
+# What each runs by itself, in `gt.tensor_ops` and on a worker; who does the rest of a worker's ops stands behind it.
 _OURS = "rms_norm, silu, gelu"
+_CPP = "rms_norm, silu, gelu, exp, sigmoid, relu, add, sub, mul, div, gradients of three"
 _NO_NUMPY_BF16 = ("float16", "float32", "float64")
 _SECONDS = 120
 
@@ -74,7 +76,12 @@ def openmp() -> Outcome:
         many = torch.from_numpy(a).repeat(64, 8)  # (4096, 768)
         return ((many * 2 - many)[:64, :96] @ torch.from_numpy(b)).numpy()
 
-    return _host("OpenMP in PyTorch", version, "PyTorch's CPU ops, in threads", try_product(threaded))
+    return _host(
+        "OpenMP in PyTorch",
+        version,
+        "every op, on the CPU; loops over 32768 elements and more in OpenMP's threads",
+        try_product(threaded),
+    )
 
 
 def cpp() -> Outcome:
@@ -85,7 +92,7 @@ def cpp() -> Outcome:
         build = Path(info["library"]).stem.removeprefix("kernels-")[:8]
         return f"GT's kernels for {info['instruction_set']}, build", build, info["threads"], host_memory(), 0
 
-    return _ours(backend, facts)
+    return _ours(backend, f"{_CPP}; the rest by NumPy", facts)
 
 
 def opencl() -> Outcome:
@@ -96,17 +103,17 @@ def opencl() -> Outcome:
         library = f"{info['platform']} on a {info['device_type']}"
         return library, info["driver"], info["compute_units"], info["max_memory"], info["max_shared_memory"]
 
-    return _ours(backend, facts)
+    return _ours(backend, f"{_OURS}; the rest by NumPy", facts)
 
 
-def _ours(backend: Any, facts: Any) -> Outcome:
+def _ours(backend: Any, executes: str, facts: Any) -> Outcome:
     from gt.tensor_ops.check import self_test
 
     if reason := backend.reason_unavailable():
         return Missing(reason)
     test = self_test(backend)
     library, version, units, memory, shared = facts()
-    found = Found(library, version, _OURS, test.max_abs_err, test.seconds, dtypes=tuple(backend.dtypes))
+    found = Found(library, version, executes, test.max_abs_err, test.seconds, dtypes=tuple(backend.dtypes))
     return replace(found, compute_units=units, max_memory=memory, max_shared_memory=shared)
 
 
@@ -154,7 +161,7 @@ def triton() -> Outcome:
         return Missing(reason)
     test = self_test(backend)
     version = backend.get_cuda_info()["triton"]
-    return _on_gpu(torch, "Triton", _OURS, (test.max_abs_err, test.seconds), version)
+    return _on_gpu(torch, "Triton", f"{_OURS}; the rest by PyTorch", (test.max_abs_err, test.seconds), version)
 
 
 def cudnn() -> Outcome:
@@ -171,7 +178,13 @@ def cudnn() -> Outcome:
         return y[:, :, 0, 0].cpu().numpy()
 
     version = str(torch.backends.cudnn.version())
-    return _on_gpu(torch, "cuDNN", "convolutions, on the GPU", try_product(convolution), version)
+    return _on_gpu(
+        torch,
+        "cuDNN",
+        "convolutions of float32 and float64 images; the rest by PyTorch, on the GPU",
+        try_product(convolution),
+        version,
+    )
 
 
 def mps() -> Outcome:
@@ -199,7 +212,9 @@ def mkl() -> Outcome:
     if not torch.backends.mkl.is_available():
         return Missing("this build of torch has no MKL")
     log, dtypes = {"MKL_VERBOSE": "1"}, ("float32", "float64")
-    return _by_log("mkl", "MKL", "matrix products, on the CPU", log, "MKL_VERBOSE SGEMM", dtypes)
+    return _by_log(
+        "mkl", "MKL", "products of float32 and float64 matrices; the rest by PyTorch", log, "MKL_VERBOSE SGEMM", dtypes
+    )
 
 
 def mkldnn() -> Outcome:
@@ -209,7 +224,14 @@ def mkldnn() -> Outcome:
     if not torch.backends.mkldnn.is_available():
         return Missing("this build of torch has no oneDNN")
     log = {"ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1"}
-    return _by_log("mkldnn", "oneDNN", "matrix products and convolutions, on the CPU", log, "verbose", ("float32",))
+    return _by_log(
+        "mkldnn",
+        "oneDNN",
+        "products of float32 matrices, convolutions of images; the rest by PyTorch",
+        log,
+        "verbose",
+        ("float32",),
+    )
 
 
 _CHILD = """

@@ -3,6 +3,8 @@ appends one tuple to the stream and, where a gradient is wanted, one node to the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from sys import _getframe
 from typing import Any
 
@@ -17,86 +19,104 @@ MASK = RING - 1
 NUMBERS = (float, int, bool)
 
 
+@cache
+def unary_of(row: Row) -> Callable[[Tensor], Tensor]:
+    """The function of an op of one tensor, without statics. One frame between the user's line and the instruction."""
+
+    def call(a: Tensor) -> Tensor:
+        scope = HERE.scope or here()
+        x = a.data
+        session = x.session
+        if scope.session is not session:
+            scope = _belongs(x)
+        known = scope.kinds.get((row, x.spec))
+        if known is None:
+            if scope.cast is not None and (changed := recast(scope.cast, row, (a,))):
+                return call(*changed)
+            known = session.learn(scope, (row, x.spec), row, (x.spec,), ())
+        id = session.next_id()
+        session.emit((known.number, id, x.id))
+        if scope.origin is None:
+            frame: Any = _getframe(1)
+            while frame.f_globals.get("__name__", "")[:3] == "gt.":
+                frame = frame.f_back
+            session.asked_code[id & MASK] = frame.f_code
+            session.asked_at[id & MASK] = frame.f_lasti
+        else:
+            session.asked_code[id & MASK], session.asked_at[id & MASK] = scope.origin
+        if len(session.code) >= session.limit:
+            session.due()
+        out = Handle(id, known.out, session)
+        if not (a.requires_grad and scope.grad and known.differentiable):
+            return Tensor(out)
+        plan = known.pulls.get(1) or plan_for(known, 1)
+        kept = out if plan.keeps_output else None
+        return Tensor(out, True, Node(known, plan, [x if plan.keep[0] else x.spec], (a.node or a,), kept, scope, id))
+
+    return call
+
+
+@cache
+def binary_of(row: Row) -> Callable[[Tensor, Any], Tensor]:
+    """The function of an op of a tensor and a tensor or number, without statics."""
+
+    def call(a: Tensor, b: Any) -> Tensor:
+        scope = HERE.scope or here()
+        x = a.data
+        session = x.session
+        if scope.session is not session:
+            scope = _belongs(x)
+        mask = 1 if a.requires_grad else 0
+        kind = type(b)
+        second: Any
+        if isinstance(b, Tensor):
+            z = b.data
+            if z.session is not session:
+                _belongs(z)
+            second, operand = z.spec, z.id
+            if b.requires_grad:
+                mask += 2
+        elif kind in NUMBERS:
+            second, operand = kind, b
+        else:
+            return call(a, as_operand(b, a))
+        key = (row, x.spec, second)
+        known = scope.kinds.get(key)
+        if known is None:
+            if scope.cast is not None and (changed := recast(scope.cast, row, (a, b))):
+                return binary(row, *changed)
+            known = session.learn(scope, key, row, (x.spec, second), ())
+        id = session.next_id()
+        session.emit((known.number, id, x.id, operand))
+        if scope.origin is None:
+            frame: Any = _getframe(1)
+            while frame.f_globals.get("__name__", "")[:3] == "gt.":
+                frame = frame.f_back
+            session.asked_code[id & MASK] = frame.f_code
+            session.asked_at[id & MASK] = frame.f_lasti
+        else:
+            session.asked_code[id & MASK], session.asked_at[id & MASK] = scope.origin
+        if len(session.code) >= session.limit:
+            session.due()
+        out = Handle(id, known.out, session)
+        if not (mask and scope.grad and known.differentiable):
+            return Tensor(out)
+        plan = known.pulls.get(mask) or plan_for(known, mask)
+        keep = plan.keep
+        second = b if second is kind else z if keep[1] else second
+        edges = (a.node or a if mask & 1 else None, b.node or b if mask & 2 else None)
+        kept = out if plan.keeps_output else None
+        return Tensor(out, True, Node(known, plan, [x if keep[0] else x.spec, second], edges, kept, scope, id))
+
+    return call
+
+
 def unary(row: Row, a: Tensor) -> Tensor:
-    """An op of one tensor, without statics."""
-    scope = HERE.scope or here()
-    x = a.data
-    session = x.session
-    if scope.session is not session:
-        scope = _belongs(x)
-    known = scope.kinds.get((row, x.spec))
-    if known is None:
-        if scope.cast is not None and (changed := recast(scope.cast, row, (a,))):
-            return unary(row, *changed)
-        known = session.learn(scope, (row, x.spec), row, (x.spec,), ())
-    id = session.next_id()
-    session.emit((known.number, id, x.id))
-    if scope.origin is None:
-        frame: Any = _getframe(2)
-        while frame.f_globals.get("__name__", "")[:3] == "gt.":
-            frame = frame.f_back
-        session.asked_code[id & MASK] = frame.f_code
-        session.asked_at[id & MASK] = frame.f_lasti
-    else:
-        session.asked_code[id & MASK], session.asked_at[id & MASK] = scope.origin
-    if len(session.code) >= session.limit:
-        session.due()
-    out = Handle(id, known.out, session)
-    if not (a.requires_grad and scope.grad and known.differentiable):
-        return Tensor(out)
-    plan = known.pulls.get(1) or plan_for(known, 1)
-    kept = out if plan.keeps_output else None
-    return Tensor(out, True, Node(known, plan, [x if plan.keep[0] else x.spec], (a.node or a,), kept, scope, id))
+    return unary_of(row)(a)
 
 
 def binary(row: Row, a: Tensor, b: Any) -> Tensor:
-    """An op of a tensor and a tensor or number, without statics."""
-    scope = HERE.scope or here()
-    x = a.data
-    session = x.session
-    if scope.session is not session:
-        scope = _belongs(x)
-    mask = 1 if a.requires_grad else 0
-    kind = type(b)
-    if kind in NUMBERS:
-        second: Any = kind
-        operand = b
-    elif isinstance(b, Tensor):
-        z = b.data
-        if z.session is not session:
-            _belongs(z)
-        second, operand = z.spec, z.id
-        if b.requires_grad:
-            mask += 2
-    else:
-        return binary(row, a, as_operand(b, a))
-    key = (row, x.spec, second)
-    known = scope.kinds.get(key)
-    if known is None:
-        if scope.cast is not None and (changed := recast(scope.cast, row, (a, b))):
-            return binary(row, *changed)
-        known = session.learn(scope, key, row, (x.spec, second), ())
-    id = session.next_id()
-    session.emit((known.number, id, x.id, operand))
-    if scope.origin is None:
-        frame: Any = _getframe(2)
-        while frame.f_globals.get("__name__", "")[:3] == "gt.":
-            frame = frame.f_back
-        session.asked_code[id & MASK] = frame.f_code
-        session.asked_at[id & MASK] = frame.f_lasti
-    else:
-        session.asked_code[id & MASK], session.asked_at[id & MASK] = scope.origin
-    if len(session.code) >= session.limit:
-        session.due()
-    out = Handle(id, known.out, session)
-    if not (mask and scope.grad and known.differentiable):
-        return Tensor(out)
-    plan = known.pulls.get(mask) or plan_for(known, mask)
-    keep = plan.keep
-    second = b if second is kind else z if keep[1] else second
-    edges = (a.node or a if mask & 1 else None, b.node or b if mask & 2 else None)
-    kept = out if plan.keeps_output else None
-    return Tensor(out, True, Node(known, plan, [x if keep[0] else x.spec, second], edges, kept, scope, id))
+    return binary_of(row)(a, b)
 
 
 def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
@@ -107,11 +127,7 @@ def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
     values: list[Any] = []
     mask, bit = 0, 1
     for o in operands:
-        kind = type(o)
-        if kind in NUMBERS:
-            specs.append(kind)
-            values.append(o)
-        else:
+        if isinstance(o, Tensor):
             data = o.data
             if data.session is not session:
                 scope = _belongs(data)
@@ -120,6 +136,9 @@ def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
             values.append(data.id)
             if o.requires_grad:
                 mask += bit
+        else:
+            specs.append(type(o))
+            values.append(o)
         bit += bit
     key = (row, *specs, statics)
     known = scope.kinds.get(key)

@@ -63,7 +63,7 @@ class Node(msgspec.Struct, eq=False, weakref=True):
     have larger ones and the session still knows the line that asked for it. `hooks` are (which result, function)."""
 
     known: Known
-    plan: Plan | None
+    plan: Any  # a Plan; None where the node is no op of the table
     inputs: Any
     edges: Any
     output: Any  # the results' handles, where the gradient reads them
@@ -112,7 +112,8 @@ class Node(msgspec.Struct, eq=False, weakref=True):
               for i, h in enumerate(outputs)]  # fmt: skip
         gs = g if isinstance(g, list) else [g]
         ins = [self._value(i, graph) for i in range(len(self.inputs))]
-        found = list(self.known.row.grad(gs, ys, ins, **self.known.kind.settings))
+        whole: Any = self.known.row.grad
+        found = list(whole(gs, ys, ins, **self.known.kind.settings))
         return found + [None] * (len(self.edges) - len(found))
 
     def _value(self, i: int, graph: bool) -> Any:
@@ -135,8 +136,9 @@ class Plan:
 
     def __init__(self, known: Known, mask: int) -> None:
         row, ins = known.row, known.kind.ins
+        grad: Any = row.grad
         tensor = [type(s) is Spec for s in ins]
-        self.whole = not isinstance(row.grad, tuple)
+        self.whole = not isinstance(grad, tuple)
         self.pulls: list[tuple[int, Any, list]] = []
         self.keeps_output: Any  # whether the output is kept, or a function that says what of it
         self.fast: Callable[..., list] | None = None
@@ -146,7 +148,7 @@ class Plan:
             self.keeps_output = partial(_last, row.extra) if "extra" in row.keep else "outputs" in row.keep
             return
         named: set[str] = set()
-        for i, function in enumerate(row.grad[: len(ins)]):
+        for i, function in enumerate(grad[: len(ins)]):
             if mask >> i & 1 and function is not None:
                 names = list(inspect.signature(function).parameters)
                 self.pulls.append((i, function, [_reader(row, known, name) for name in names]))
@@ -208,7 +210,11 @@ def backward(
         walk.needed, walk.pulled = leading(roots, walk.wanted or set())
     outer = here()
     try:
-        HERE.scope = outer.but(grad=create_graph, cast=None, origin=outer.origin or origin(2))
+        asked = outer.origin or origin(2)
+        if create_graph or outer.cast is not None:
+            HERE.scope = outer.but(grad=create_graph, cast=None, origin=asked)
+        else:
+            HERE.scope = outer.quiet(asked)
         for root, seed in zip(roots, seeds):
             if root.requires_grad:
                 walk.deliver(root.node or root, seed)
@@ -226,7 +232,7 @@ class Walk:
 
     def __init__(self, retain: bool, graph: bool, inputs: list[Tensor] | None) -> None:
         self.retain, self.graph = retain, graph
-        self.wanted = None if inputs is None else {place(t) for t in inputs}
+        self.wanted: Any = None if inputs is None else {place(t) for t in inputs}
         self.needed: set[Node] = set()  # nodes whose gradient is asked for or leads on, and those of them it leads on from
         self.pulled: set[Node] = set()
         self.arrived: dict[Node, Any] = {}
@@ -263,7 +269,8 @@ class Walk:
     def run(self, outer: Scope) -> None:
         heap, arrived, deliver = self.heap, self.arrived, self.deliver
         plain = not self.graph and self.wanted is None and self.check is None
-        inside, last = HERE.scope, None
+        inside: Any = HERE.scope
+        last = None
         while heap:
             node = heappop(heap)[1]
             g = arrived.pop(node)
@@ -296,7 +303,7 @@ class Walk:
 
     def _catch(self, node: Node, g: Any) -> None:
         for at, part in enumerate(g) if isinstance(g, list) else ((None, g),):
-            if (node, at) in self.wanted and part is not None:
+            if self.wanted is not None and (node, at) in self.wanted and part is not None:
                 self.caught[node, at] = part
 
     def settle(self) -> None:

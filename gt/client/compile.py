@@ -155,7 +155,7 @@ class _Use:
         if trace.hole_positions:
             self.refused = "a number in it changes from call to call"
             return
-        session.tracer.defined.append(definition(trace, last.window, session.meaning))
+        session.tracer.defined.append(definition(trace, last.window, session.meaning, session.tracer.compiled))
         self._bind(trace, first, last, ids)
 
     def _bind(self, trace: Trace, first: _Call, last: _Call, ids: list[int]) -> None:
@@ -197,7 +197,7 @@ class _Use:
 
     def replay(self, leaves: list[Tensor]) -> Any:
         session = self.session
-        inputs = [(leaves[s] if type(s) is int else s).data.id for s in self.tensors]
+        inputs = [source.data.id for s in self.tensors if (source := leaves[s] if type(s) is int else s) is not None]
         self.tensors = []
         made = [Handle(session.next_id(), spec, session) for spec in self.live_specs]
         for handle in made:
@@ -228,6 +228,7 @@ def _tensors(value: Any) -> list[Tensor]:
 
 def living_tensors() -> list[Tensor]:
     """Every tensor that something refers to. The collector itself does not keep track of most of them."""
+    gc.collect()  # what only garbage refers to is not living
     frames: list[Any] = []
     frame: Any = sys._getframe(1)
     while frame is not None:

@@ -109,11 +109,15 @@ def _over(link: ZmqLink) -> Session:
 
 def _begin() -> Session:
     """A dispatcher and workers of our own, at an address nobody else has."""
+    from gt.backends import asked_for, known_name
+
+    backend = asked_for()
+    if backend is not None:
+        known_name(backend)  # a name that nobody knows is an error here, not in a worker
     name, key = secrets.token_hex(8), secrets.token_hex(16)
     children = Children()
     server = children.start("gt.server", "--auto", name, "--expect", str(_default.workers), key=key)
     count = _default.workers
-    backend = os.environ.get("GT_BACKEND")
     for rank in range(count):
         children.auto_worker(name, key, backend, count, rank)
     address = ipc_address(name)

@@ -17,19 +17,26 @@ class Scope:
     its own, and no use in it that wants a cast first, so that only ops met there for the first time ask. `origin` is the
     user's line that all ops stand for, where one line asks for many (a backward pass, an optimizer's step)."""
 
-    __slots__ = ("session", "signal", "backward", "grad", "origin", "cast", "kinds")
+    __slots__ = ("session", "signal", "backward", "grad", "origin", "cast", "kinds", "thread")
 
     def __init__(
         self, session: Session, signal: str = "", backward: str = "", grad: bool = True, origin: Any = None,
         cast: DType | None = None,
     ) -> None:  # fmt: skip
         self.session, self.signal, self.backward, self.grad = session, signal, backward, grad
-        self.origin, self.cast = origin, cast
+        self.origin, self.cast, self.thread = origin, cast, threading.get_ident()
         self.kinds = session.kinds_under(signal, cast.name if cast is not None else "")
 
     def but(self, **changed: Any) -> Scope:
         fields = {n: getattr(self, n) for n in ("session", "signal", "backward", "grad", "origin", "cast")}
         return Scope(**{**fields, **changed})
+
+    def quiet(self, origin: Any) -> Scope:
+        """The same without a tape, for ops that all stand for one line: a pass over the tape, a step of an optimizer."""
+        other = Scope.__new__(Scope)
+        other.session, other.signal, other.backward, other.grad = self.session, self.signal, self.backward, False
+        other.origin, other.cast, other.kinds = origin, self.cast, self.kinds
+        return other
 
 
 class _Here(threading.local):

@@ -3,6 +3,7 @@ sockets; a link carries its messages."""
 
 from __future__ import annotations
 
+import secrets
 import sys
 import threading
 import warnings
@@ -47,7 +48,9 @@ RING = 1 << 16  # how many of the last results still know the line that asked fo
 class Link(Protocol):
     """How a session reaches the others."""
 
-    shares: bool  # every worker can see this process's memory files
+    @property
+    def shares(self) -> bool:
+        """Whether every worker can see this process's memory files."""
 
     def send(self, message: Any) -> None: ...
     def send_to(self, worker: int, message: Any, frames: tuple = ()) -> None: ...
@@ -154,6 +157,8 @@ class Session:
         self.kinds: dict[tuple[str, str], dict[tuple, Known]] = {}  # by signal and the dtype of autocast
         self.meaning: dict[int, Kind] = {}  # by number
         self.tracer = Tracer(self.numbers.__next__, self.meaning) if tracing else None
+        if self.tracer:
+            self.tracer.asked_for = self.asked_for
         self.forgotten = 0
         self.serial = 0
         self.written = 0  # instructions taken from the buffer, by the last batch, and known to be executed
@@ -174,7 +179,7 @@ class Session:
         self.config, self.auto_shard = Config(), False
         self.warned: set[str] = set()  # signals that the user was warned of
         self.notes: deque[str] = deque()  # what the user is to be warned of, from whichever thread waits next
-        self.seed, self.draws = int(np.random.SeedSequence().entropy) & (2**62 - 1), count(1)
+        self.seed, self.draws = secrets.randbits(62), count(1)
 
     # Kinds
 
@@ -356,6 +361,8 @@ class Session:
     def configure(self, signals: dict[str, Any]) -> None:
         with self.lock:
             self.flush()
+            if self.tracer:
+                self.tracer.compiled = {name for name, config in self.config.items() if config.compile}
             auto = {"": {"mesh": None, "axes": [0], "workers": None}} if self.auto_shard else {}
             self.link.send(Configure({**auto, **signals}))
 

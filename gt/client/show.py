@@ -69,8 +69,9 @@ def _writer(values: np.ndarray) -> Any:
         width = max((len(str(int(v))) for v in values.flat), default=0)
         return lambda v: str(int(v)).rjust(width)
     flat = values.astype(np.float64).reshape(-1)
-    form = _float_form(np.abs(flat[np.isfinite(flat) & (flat != 0)]))
-    width = max((len(_float_text(float(v), form)) for v in flat), default=0)
+    flat = flat[np.isfinite(flat) & (flat != 0)]  # zeros, infinities and nans do not count for the width either
+    form = _float_form(np.abs(flat))
+    width = max((len(_float_text(float(v), form)) for v in flat), default=1)
     return lambda v: _float_text(float(v), form).rjust(width)
 
 

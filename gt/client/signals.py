@@ -69,6 +69,8 @@ def under(scope: Scope, name: str, backward: str | None = None) -> Scope:
     if backward:
         _check(scope.session, backward, scope.session.config.get(backward))
     scope.session.tell()
+    if config is not None and config.compile:
+        scope.session.mark()  # what is inside repeats and is compiled by itself
     return scope.but(signal=name, backward=backward or "")
 
 
@@ -104,6 +106,9 @@ def _restore(before: Scope) -> None:
     if scope is None or scope.session is not before.session:
         HERE.scope = before if not before.session.closed else None
     else:
+        config = scope.session.config.get(scope.signal)
+        if config is not None and config.compile:
+            scope.session.mark()
         HERE.scope = scope.but(signal=before.signal, backward=before.backward)
 
 

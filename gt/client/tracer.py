@@ -10,7 +10,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
-from gt.client.traces import Raw, Trace, Window, define, definition, equal
+from gt.client.traces import Raw, Trace, Window, blame, define, definition, equal
 from gt.ops.table import Kind
 from gt.transport.messages import FREE, Instruction, TraceDef
 
@@ -39,11 +39,15 @@ class Tracer:
         self.stretch: list[Instruction] = []  # sent since the last boundary, and freed since
         self.stretch_freed: set[int] = set()
         self.fresh = True  # at a boundary, where a known trace may begin
+        self.ending = False  # at a boundary whose frees may still come
         self.traces: OrderedDict[int, list[Trace]] = OrderedDict()  # by first token, the last used at the end
         self.seen: OrderedDict[tuple, list[Window]] = OrderedDict()
         self.defined: list[TraceDef] = []
         self.dropped: list[int] = []
+        self.compiled: set[str] = set()  # signals whose ops are to be compiled
         self.misses: Counter[str] = Counter()
+        self.lines: dict[str, Any] = {}  # by reason, the line of an op that was not as in the trace
+        self.asked_for: Callable[[int], Any] = lambda result: None  # the session gives the real one
         self.found = self.hits = self.saved = 0
         self.probed = 0  # length of the stretch when it was last searched for a period
         self.likely: dict[int, Trace] = {}  # the trace last called, by its first token
@@ -51,6 +55,8 @@ class Tracer:
     def fold(self, batch: list[Instruction], final: bool, mark: bool) -> list[Instruction]:
         """Instructions to send for these. `final`: nothing may be held back; `mark`: their end is a boundary."""
         out: list[Instruction] = []
+        if self.ending:
+            batch = self._end(batch, final, out)
         if self.held_raw:
             batch, self.held_raw = self.held_raw + batch, []
         if self.fresh and self.likely:
@@ -74,6 +80,7 @@ class Tracer:
             rest = freed[self.frees_done :]
             out.extend((FREE, id) for id in rest)
             self.stretch_freed.update(rest)
+            self.ending = self.ending or bool(marks) and marks[-1] == taken and not self.fresh
         else:  # a trace may be under way: hold the rest as it came
             places = [k for k, ins in enumerate(batch) if ins[0] > 0] if taken else [0]
             self.held_raw = batch[places[taken] :]
@@ -81,6 +88,18 @@ class Tracer:
             pending.clear()
         self.frees_done = 0
         return out
+
+    def _end(self, batch: list[Instruction], final: bool, out: list[Instruction]) -> list[Instruction]:
+        """A batch ended at a boundary: what was freed since belongs to the stretch before it. Gives the rest."""
+        first = next((i for i, ins in enumerate(batch) if ins[0] > 0), len(batch))
+        if first == len(batch) and not final:
+            return batch
+        freed = [ins for ins in batch[:first] if ins[0] == FREE]
+        out.extend(freed)
+        self.stretch_freed.update(ins[1] for ins in freed)  # type: ignore[misc]
+        self.ending = False
+        self._close()
+        return batch[first:]
 
     def _quick(self, batch: list[Instruction], final: bool, out: list[Instruction]) -> list[Instruction]:
         """Replay what comes just as it came before; gives what has to be looked at closely."""
@@ -182,7 +201,7 @@ class Tracer:
             return 0
         longest = max(t.length for t in candidates)
         tokens = list(map(_number, ops[at : at + longest + 1]))
-        have, why = len(tokens), ""
+        have, why, refusal = len(tokens), "", None
         for trace in sorted(candidates, key=Trace.worth, reverse=True):
             n = trace.length
             if have < n or (have == n and not final):
@@ -201,13 +220,25 @@ class Tracer:
                     out.extend((FREE, id) for id in self.free_ids[self.frees_done : first])
                     self.frees_done = last
                     return self._replay(trace, call, rest, out)
-                why = why or refused
+                if not why:
+                    why, refusal = refused, (trace, window, refused)
                 self._revise(trace, window, refused)
             else:
                 why = why or "diverged"
             trace.misses += 1
-        self.misses[why] += 1
+        times = self.misses[why] = self.misses[why] + 1
+        if times & (times - 1) == 0:  # the first, second, fourth, ...: to look for the line each time would cost
+            result = blame(*refusal) if refusal else 0
+            self.lines[why] = self.asked_for(result or self._left(at, tokens, candidates))
         return 0
+
+    def _left(self, at: int, tokens: list, candidates: list[Trace]) -> int:
+        """The result of the op where the last of the candidates to be left was left."""
+        common = 0
+        for trace in candidates:
+            pairs = zip(tokens, trace.tokens)
+            common = max(common, next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(tokens), trace.length)))
+        return int(self.ops[min(at + common, len(self.ops) - 1)][1])
 
     def _replay(self, trace: Trace, call: Instruction, rest: set[int], out: list) -> int:
         out.append(call)
@@ -229,7 +260,8 @@ class Tracer:
 
     def _close(self) -> None:
         """A boundary was reached: if this stretch has been seen before, it becomes a trace."""
-        window = Window(self.stretch, self.stretch_freed)
+        loads = [i for i, ins in enumerate(self.stretch) if self._loads(ins)]
+        window = Window(self.stretch[loads[-1] + 1 :] if loads else self.stretch, self.stretch_freed)
         self.stretch, self.stretch_freed, self.probed = [], set(), 0
         self.fresh = True
         if not SHORTEST <= len(window.ops) <= LONGEST or not all(t in self.kinds for t in window.tokens):
@@ -243,6 +275,10 @@ class Tracer:
         while len(self.seen) > SEEN:
             self.seen.popitem(last=False)
 
+    def _loads(self, ins: Instruction) -> bool:
+        kind = self.kinds.get(ins[0])  # type: ignore[arg-type]
+        return kind is not None and kind.row.kernel is None
+
     def _learn(self, before: Window, now: Window, holes: set[int] = frozenset()) -> bool:  # type: ignore[assignment]
         """Make a trace of two stretches; whether they are calls of one."""
         trace = define(self.number(), self.kinds, before, now, holes)
@@ -251,7 +287,7 @@ class Tracer:
         same = self.traces.setdefault(trace.tokens[0], [])
         if any(equal(trace, t) for t in same):
             return True
-        self.defined.append(definition(trace, now, self.kinds))
+        self.defined.append(definition(trace, now, self.kinds, self.compiled))
         same.append(trace)
         self.found += 1
         if len(same) > 16:
@@ -303,6 +339,7 @@ class Tracer:
             "trace_hits": self.hits,
             "instructions_saved": self.saved,
             "trace_misses": dict(self.misses),
+            "trace_miss_lines": {why: origin for why, origin in self.lines.items() if origin is not None},
         }
 
 

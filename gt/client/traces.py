@@ -24,7 +24,7 @@ class Window:
 
     @property
     def tokens(self) -> list[int]:
-        return list(map(_number, self.ops))  # type: ignore[arg-type]
+        return list(map(_number, self.ops))
 
 
 def _pick(positions: list[int]) -> Callable[[Any], tuple]:
@@ -96,7 +96,8 @@ class Shape:
 
 class Trace:
     """A stretch that is known to come again: its topology, which numbers stay and which are given with each call (`holes`, the
-    positions of numbers that change together in one), which results are wanted afterwards (`live`) and which inputs end in it (`dies`)."""
+    positions of numbers that change together in one), which results are wanted afterwards (`live`) and which inputs
+    end in it (`dies`)."""
 
     def __init__(
         self, number: int, window: Window, shape: Shape, holes: list[list[int]], live: list[int], dies: list[int]
@@ -144,6 +145,28 @@ class Trace:
         return (self.number, *self.live(outs), *inputs, *numbers), rest, ""
 
 
+def blame(trace: Trace, window: Window, why: str) -> int:
+    """The result that stands for what differed in a stretch of a trace's kinds; 0 where that is no single one."""
+    flat = list(chain.from_iterable(window.ops))
+    outs, inputs = trace.shape.outs(flat), trace.shape.firsts(flat)
+    if why == "a result was kept alive":
+        return next(id for id in trace.dead(outs) if id not in window.freed)
+    if why == "an input was kept alive":
+        return next(id for id in trace.dies(inputs) if id not in window.freed)
+    if why != "a number changed":
+        return 0
+    open_ = {p for places in trace.hole_positions for p in places}
+    fixed = [p for p in trace.shape.number_positions if p not in open_]
+    changed = next((p for p, old in zip(fixed, trace.values) if flat[p] != old), None)
+    if changed is None:
+        return 0
+    for ins in window.ops:
+        changed -= len(ins)
+        if changed < 0:
+            return int(ins[1])
+    return 0
+
+
 def define(number: int, kinds: dict[int, Kind], before: Window, now: Window, holes: set[int] = frozenset()) -> Trace | None:  # type: ignore[assignment]
     """A trace that both stretches are calls of, or None where their topologies differ."""
     shape = Shape(now, kinds)
@@ -161,7 +184,7 @@ def define(number: int, kinds: dict[int, Kind], before: Window, now: Window, hol
     return Trace(number, now, shape, list(differing.values()), live, dies)
 
 
-def definition(trace: Trace, window: Window, kinds: dict[int, Kind]) -> TraceDef:
+def definition(trace: Trace, window: Window, kinds: dict[int, Kind], compiled: set[str] = frozenset()) -> TraceDef:  # type: ignore[assignment]
     """The trace as it is sent: a body over registers, inputs first, each freed behind its last use."""
     flat = list(chain.from_iterable(window.ops))
     outs, inputs = trace.shape.outs(flat), trace.shape.firsts(flat)
@@ -176,10 +199,10 @@ def definition(trace: Trace, window: Window, kinds: dict[int, Kind]) -> TraceDef
     for ins in window.ops:
         kind = kinds[ins[0]]  # type: ignore[index]
         n = len(kind.outs)
-        row: list[Any] = [ins[0], *(register[o] for o in ins[1 : 1 + n])]  # type: ignore[index]
+        row: list[Any] = [ins[0], *(register[o] for o in ins[1 : 1 + n])]
         for i, spec in enumerate(kind.ins):
             value = ins[1 + n + i]
-            row.append(register[value] if type(spec) is Spec else value)  # type: ignore[index]
+            row.append(register[value] if type(spec) is Spec else value)
             if at + 1 + n + i in hole_of:
                 holes[hole_of[at + 1 + n + i]].append((len(body), 1 + n + i))
         for r in (*row[1 : 1 + n], *(row[1 + n + i] for i in kind.tensors)):
@@ -193,6 +216,7 @@ def definition(trace: Trace, window: Window, kinds: dict[int, Kind]) -> TraceDef
         tuple(register[outs[i]] for i in trace.live_results),
         tuple(map(tuple, holes)),
         tuple(trace.dies_inputs),
+        bool(compiled) and any(kinds[t].signal in compiled for t in trace.tokens),
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import count, islice
 from typing import Any
 
@@ -113,18 +114,21 @@ class DataLoader:
             yield from self._stream(iter(self.dataset))
         elif self.batch_sampler is None:
             assert self.sampler is not None
-            yield from ((lambda i=i: self._alone(self.dataset[i])) for i in self.sampler)
+            yield from (partial(self._one, i) for i in self.sampler)
         else:
-            yield from ((lambda batch=batch: self._read(batch)) for batch in self.batch_sampler)
+            yield from (partial(self._read, batch) for batch in self.batch_sampler)
 
     def _stream(self, samples: Iterator[Any]) -> Iterator[Callable[[], Any]]:
         if self.batch_size is None:
-            yield from ((lambda s=s: self._alone(s)) for s in samples)
+            yield from (partial(self._alone, s) for s in samples)
             return
         while batch := list(islice(samples, self.batch_size)):
             if len(batch) < self.batch_size and self.drop_last:
                 return
-            yield lambda batch=batch: self._collated(batch)
+            yield partial(self._collated, batch)
+
+    def _one(self, index: Any) -> Any:
+        return self._alone(self.dataset[index])
 
     def _alone(self, sample: Any) -> Any:
         return sample if self.collate_fn is None else self.collate_fn(sample)

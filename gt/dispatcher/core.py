@@ -328,7 +328,7 @@ class Dispatcher:
                     if type(layout) is Layout:
                         if many:
                             policy.uncount(self.tables, client, ins[1], layout)
-                        queue = queues.get(layout.solo)
+                        queue = queues.get(layout.solo)  # type: ignore[arg-type]  # None: there is no such queue
                         if queue is not None:
                             queue.append(ins)
                         else:
@@ -348,7 +348,7 @@ class Dispatcher:
                 elif here is None:
                     return position
                 else:
-                    key = (number, policy.place(self.tables, client) if many and not use.kind.signal else here)
+                    key = (number, policy.place(self.tables, client) if many and not use.signal else here)
                 plan = plans.get(key)
                 if plan is None:
                     plan = self._plan(client, use, key, flow)
@@ -379,6 +379,7 @@ class Dispatcher:
                 if many and type(gone) is Layout:
                     policy.uncount(self.tables, client, ins[i], gone)
             if use.loads and ins[-3] == -1:
+                assert isinstance(use, Use)
                 queue.pop()
                 flow.mail.append(spread.upload(client, ins[1], use.kind.outs[0], plan.out))
                 return position + 1

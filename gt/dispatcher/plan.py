@@ -72,7 +72,7 @@ class _Choice:
 
     def __init__(self, kind: Kind, layouts: tuple[Layout, ...], goal: Layout | None, alias: tuple[int, ...]) -> None:
         self.kind, self.layouts, self.goal, self.alias = kind, layouts, goal, alias
-        self.specs: list[Spec] = [kind.ins[i] for i in kind.tensors]  # type: ignore[misc]
+        self.specs: list[Spec] = [kind.ins[i] for i in kind.tensors]
         whole = ((REPLICATE,) * len(kind.ins), (REPLICATE,) * len(kind.outs))
         self.rules: list[Rule] = [whole, *rules_of(kind)]
         self.costs: dict[tuple, int] = {}
@@ -181,7 +181,7 @@ def extent(kind: Kind, rule: Rule) -> int | None:
     """How long the axes are that a rule cuts; None where it cuts none."""
     for s, p in zip((*kind.ins, *kind.outs), (*rule[0], *rule[1])):
         if isinstance(p, Shard):
-            return s.shape[p.axis]  # type: ignore[union-attr]
+            return s.shape[p.axis]
     return None
 
 

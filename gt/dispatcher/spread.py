@@ -69,7 +69,9 @@ def bucket(client: Client, code: list, position: int, use: Use, plan: Bound, flo
     ins = code[position]
     for slot, to in plan.relaid:
         layout = client.layouts[ins[slot]]
-        dims = [d for d, p in enumerate(layout.placements) if isinstance(p, Partial)] if isinstance(layout, Layout) else []
+        if not isinstance(layout, Layout):
+            continue
+        dims = [d for d, p in enumerate(layout.placements) if isinstance(p, Partial)]
         if len(dims) != 1 or to is not layout.but(dims[0], REPLICATE):
             continue
         found = {ins[slot]: _operand(use, slot)}
@@ -89,7 +91,7 @@ def bucket(client: Client, code: list, position: int, use: Use, plan: Bound, flo
 
 
 def _operand(use: Use, slot: int) -> Spec:
-    return use.kind.ins[slot - 1 - use.outs]  # type: ignore[return-value]
+    return use.kind.ins[slot - 1 - use.outs]
 
 
 def _reduce(client: Client, tensors: dict[int, Spec], layout: Layout, dim: int, tag: int, flow: Any) -> None:

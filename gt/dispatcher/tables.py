@@ -25,12 +25,12 @@ class Lost:
 class TraceUse:
     """A client's trace: where in a call its inputs stand, and which of them end with it."""
 
-    __slots__ = ("definition", "outs", "at", "length", "loads", "dies", "kinds", "sizes")
+    __slots__ = ("definition", "outs", "at", "length", "loads", "dies", "kinds", "sizes", "signal")
 
     def __init__(self, definition: TraceDef, known: dict[int, Use | TraceUse]) -> None:
         if (wrong := _fault(definition, known)) is not None:
             raise ProtocolError(f"trace {definition.number} cannot be: {wrong}")
-        self.definition, self.outs, self.loads = definition, len(definition.outs), False
+        self.definition, self.outs, self.loads, self.signal = definition, len(definition.outs), False, ""
         self.at = tuple(range(1 + self.outs, 1 + self.outs + definition.inputs))
         self.length = 1 + self.outs + definition.inputs + len(definition.holes)
         self.dies = tuple(1 + self.outs + i for i in definition.dies)
@@ -79,10 +79,10 @@ def _fault(trace: TraceDef, known: dict[int, Use | TraceUse]) -> str | None:
 class Use:
     """A client's kind: its number, its meaning, and where in an instruction the tensors stand."""
 
-    __slots__ = ("definition", "kind", "outs", "at", "length", "loads", "dies", "sizes")
+    __slots__ = ("definition", "kind", "outs", "at", "length", "loads", "dies", "sizes", "signal")
 
     def __init__(self, definition: KindDef, kind: Kind) -> None:
-        self.definition, self.kind = definition, kind
+        self.definition, self.kind, self.signal = definition, kind, kind.signal
         self.outs = len(kind.outs)
         self.dies: tuple[int, ...] = ()
         self.loads = kind.row.kernel is None  # its bytes come from the client
@@ -178,8 +178,8 @@ class Tables:
                 assert isinstance(layout, Lost) or set(layout.workers) <= living, f"{id} lies on a worker that is gone"
             for waiting in client.acks.values():
                 assert waiting <= living, "an Ack waits for a worker that is gone"
-            for worker, numbers in client.told.items():
+            for at, numbers in client.told.items():
                 known = {*client.uses, *client.locals.values()}
-                assert worker in living and numbers <= known, "a worker was told a kind that is not there"
+                assert at in living and numbers <= known, "a worker was told a kind that is not there"
         for question in self.questions.values():
             assert question.client in self.clients and question.waiting <= living

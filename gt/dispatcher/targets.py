@@ -12,7 +12,8 @@ from gt.spec import REPLICATE, Mesh, Shape, Shard
 def check(signals: Any) -> dict[str, Any]:
     """A client's signals as they came, if they can be read."""
     for name, s in signals.items():
-        workers, mesh, axes = (s.get(k) for k in ("workers", "mesh", "axes")) if isinstance(s, dict) else (0, 0, 0)
+        found: list[Any] = [s.get(k) for k in ("workers", "mesh", "axes")] if isinstance(s, dict) else [0, 0, 0]
+        workers, mesh, axes = found
         fits = isinstance(axes, list) and axes and all(a is None or type(a) is int for a in axes)
         fits = fits and (mesh is None or (isinstance(mesh, list) and len(mesh) == len(axes) and _sizes(mesh, 1)))
         if not fits or not (workers is None or (isinstance(workers, list) and workers and _sizes(workers, 0))):

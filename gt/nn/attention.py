@@ -98,7 +98,7 @@ class MultiheadAttention(Module):
             weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight) if together is None else together.chunk(3, 0)
             biases = (None,) * 3 if bias is None else tuple(bias[i * e : (i + 1) * e] for i in range(3))
             q, k, v = (linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases))
-        if self.bias_k is not None:
+        if self.bias_k is not None and self.bias_v is not None:
             k, v = (cat([t, b.expand(t.shape[0], 1, e)], axis=1) for t, b in ((k, self.bias_k), (v, self.bias_v)))
         if self.add_zero_attn:
             k, v = (cat([t, zeros(t.shape[0], 1, e, dtype=t.dtype)], axis=1) for t in (k, v))

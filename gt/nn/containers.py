@@ -52,7 +52,7 @@ class _Row(_Kept):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return type(self)(list(self)[index])
+            return type(self)(list(self)[index])  # type: ignore[call-arg]
         return self._kept[self._place(index)]
 
     def __setitem__(self, index: int, thing: Any) -> None:

@@ -30,7 +30,7 @@ class _Conv(Module):
         n = self.axes
         self.in_channels, self.out_channels, self.groups, self.padding_mode = in_channels, out_channels, groups, padding_mode
         self.kernel_size, self.stride, self.dilation = spread(kernel_size, n), spread(stride, n), spread(dilation, n)
-        self.padding = padding if isinstance(padding, str) else spread(padding, n)
+        self.padding: Any = padding if isinstance(padding, str) else spread(padding, n)
         self.output_padding = spread(output_padding, n)
         first, second = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
         self.weight = empty(first, second // groups, *self.kernel_size, dtype=dtype)
@@ -50,7 +50,7 @@ class _Conv(Module):
         return [p for p in reversed(self.padding) for _ in range(2)]
 
     def forward(self, input: Tensor) -> Tensor:
-        padding = self.padding
+        padding: Any = self.padding
         if self.padding_mode != "zeros":
             input, padding = F.pad(input, self._edges(), mode=self.padding_mode), 0
         convolve: Callable = getattr(F, f"conv{self.axes}d")
@@ -115,8 +115,9 @@ class _Transpose(_Conv):
         """How much longer than the least an output of this size is."""
         n = self.axes
         want = tuple(output_size)[-n:]
+        padding: Any = self.padding
         least = [(d - 1) * s - 2 * p + e * (k - 1) + 1 for d, s, p, e, k in
-                 zip(input.shape[-n:], self.stride, self.padding, self.dilation, self.kernel_size)]  # fmt: skip
+                 zip(input.shape[-n:], self.stride, padding, self.dilation, self.kernel_size)]  # fmt: skip
         found = tuple(w - b for w, b in zip(want, least))
         if any(not 0 <= f < s for f, s in zip(found, self.stride)):
             most = [b + s - 1 for b, s in zip(least, self.stride)]

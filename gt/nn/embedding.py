@@ -44,7 +44,8 @@ class Embedding(Module):
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Embedding:
         """A table that holds these rows."""
-        return cls(*embeddings.shape, padding_idx=padding_idx, _weight=embeddings.detach(), _freeze=freeze)
+        rows, width = embeddings.shape
+        return cls(rows, width, padding_idx, _weight=embeddings.detach(), _freeze=freeze)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.embedding(input, self.weight, self.padding_idx)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import tensor
@@ -21,6 +21,10 @@ class _FromData(type(Tensor)):  # type: ignore[misc]
 
 class Parameter(Tensor, metaclass=_FromData):
     """A tensor that a module learns."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, data: Any, requires_grad: bool = True) -> None: ...
 
 
 class Keys(NamedTuple):

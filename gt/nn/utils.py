@@ -42,7 +42,7 @@ def clip_grad_norm_(
 ) -> Tensor:
     """Scale the gradients down so that their norm, all together, is at most `max_norm`; the norm they had comes back."""
     given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    total = get_total_norm([p.grad for p in _gradients(given)], norm_type, error_if_nonfinite)  # type: ignore[misc]
+    total = get_total_norm([p.grad for p in _gradients(given)], norm_type, error_if_nonfinite)
     clip_grads_with_norm_(given, max_norm, total)
     return total
 

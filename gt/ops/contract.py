@@ -81,8 +81,9 @@ def _weight_grad_rules(kind: Kind) -> list[Rule]:
     return einsum_rules([batch + "n", batch + "k"], "nk")
 
 
-def _bias_grad(g):
-    return g.op("sum", axis=tuple(range(g.ndim - 1)), keepdims=False) if g.ndim > 1 else g
+def _bias_grad_rules(kind: Kind) -> list[Rule]:
+    batch = "abcdefgh"[: len(kind.ins[0].shape) - 1]
+    return einsum_rules([batch + "n"], "n")
 
 
 def _linear_rules(kind: Kind) -> list[Rule]:
@@ -100,10 +101,15 @@ def _rows(xp, a):
 
 
 op("linear", autocast="low", shape=_linear, shard=_linear_rules, 
-   grad=(lambda g, b: g @ b, lambda g, a: g.op("linear_weight_grad", a), _bias_grad),
+   grad=(lambda g, b: g @ b, lambda g, a: g.op("linear_weight_grad", a),
+         lambda g, sc: g.op("linear_bias_grad") if g.shape != sc.shape else g),
    tries=(((X, W, B), {}), ((X, W), {}), ((Spec((2, 4, 3), float32), W, B), {}), ((Spec((3,), float32), W, B), {})),
    lower=lambda x, w, *b: x @ w.mT + b[0] if b else x @ w.mT,
    kernel=lambda xp, x, w, *b: xp.matmul(x, xp.swapaxes(w, 0, 1)) + (b[0] if b else 0))  # fmt: skip
+op("linear_bias_grad", shape=lambda g: Spec(g.shape[-1:], g.dtype), shard=_bias_grad_rules,
+   tries=(((Spec((4, 5), float32),), {}), ((Spec((2, 4, 5), float32),), {})),
+   kernel=lambda xp, g: xp.sum(g, axis=tuple(range(g.ndim - 1)), keepdims=False),
+   grad=(lambda g, sa: g.expand(sa.shape),))  # fmt: skip
 op("linear_weight_grad", shape=lambda g, x: Spec((g.shape[-1], x.shape[-1]), g.dtype), shard=_weight_grad_rules,
    tries=(((Spec((4, 5), float32), X), {}), ((Spec((2, 4, 5), float32), Spec((2, 4, 3), float32)), {})),
    kernel=lambda xp, g, x: xp.matmul(xp.swapaxes(_rows(xp, g), 0, 1), _rows(xp, x)),

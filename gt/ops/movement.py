@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gt.ops.rules import axis_of, broadcast, promote
+from gt.ops.rules import axis_of, promote
 from gt.ops.table import Kind, Rule, op
 from gt.spec import REPLICATE, Partial, Placement, Shape, Shard, Spec, float32
 
@@ -41,7 +41,8 @@ def _permute_rules(kind: Kind) -> list[Rule]:
 
 
 def _expand(a: Spec, *, shape) -> Spec:
-    if len(shape) < len(a.shape) or broadcast(a.shape, shape) != shape:
+    kept = shape[len(shape) - len(a.shape) :]
+    if len(shape) < len(a.shape) or any(d not in (1, e) for d, e in zip(a.shape, kept)):
         raise ValueError(f"cannot expand {a.shape} to {shape}: only axes of size 1 grow")
     return Spec(shape, a.dtype)
 

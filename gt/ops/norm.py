@@ -190,7 +190,8 @@ def _grads(g: Spec, a: Spec, *rest: Spec, ndim: int, bias: bool = False, saved: 
 ROWS, FEATURES = Spec((4, 1), float32), Spec((3,), float32)
 SAVED = Values(ROWS, 0.5, 2.0)
 
-op("layer_norm", autocast="high", shape=_last("layer_norm", 2), shard=_outer, extra=2, keep="inputs extra", grad=_layer_norm_pull,
+op("layer_norm", autocast="high", shape=_last("layer_norm", 2), shard=_outer, extra=2, keep="inputs extra",
+   grad=_layer_norm_pull,
    tries=(((X, 1e-5, FEATURES, FEATURES), {"ndim": 1}), ((X, 1e-5, FEATURES), {"ndim": 1}),
           ((IMAGE, 1e-5), {"ndim": 2})),
    kernel=_layer_norm, lower=_lower_layer_norm)  # fmt: skip

@@ -18,6 +18,8 @@ MASK = 0xFFFFFFFF
 def philox(xp: Any, counter: Any, seed: int, number: int) -> list[Any]:
     """Four words of 32 random bits, in int64, for each counter."""
     c0, c1, c2, c3 = counter & MASK, counter >> 32, number & MASK, (number >> 32) & MASK
+    if not isinstance(number, int):
+        c2 = c2 + (counter & 0)  # a number that came as a 0-d tensor, once for each counter
     k0, k1 = seed & MASK, (seed >> 32) & MASK
     for _ in range(10):
         p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57  # wraps to 64 bits; the shifts below read them as unsigned

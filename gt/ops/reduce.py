@@ -79,7 +79,7 @@ op("sum", autocast="high", shape=_sum, shard=reduction_rules("sum"), tries=TRIES
 
 def _mean_rules(kind: Kind) -> list[Rule]:
     """A mean of no elements has no terms."""
-    some = kind.ins[0].numel > 0  # type: ignore[union-attr]
+    some = kind.ins[0].numel > 0
     return reduction_rules(*(("sum",) if some else ()))(kind)
 
 
@@ -87,7 +87,7 @@ def _mean_piece(kind: Kind, rule: Rule, first: int, size: int) -> dict:
     """The term of a piece: its sum, divided by how many there are in the whole."""
     if rule[1] != (Partial(),):
         return {}
-    return {"row": "scaled_sum", "scale": 1.0 / count(kind.ins[0].shape, kind.settings["axis"])}  # type: ignore[union-attr]
+    return {"row": "scaled_sum", "scale": 1.0 / count(kind.ins[0].shape, kind.settings["axis"])}
 
 
 op("scaled_sum", shape=lambda a, *, axis, keepdims, scale: reduced(a, axis=axis, keepdims=keepdims),

@@ -7,8 +7,8 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import full_like, tensor
-from gt.client.scope import enable_grad, no_grad
-from gt.client.session import here
+from gt.client.scope import HERE, enable_grad
+from gt.client.session import here, origin
 
 
 class Optimizer:
@@ -51,12 +51,16 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        with no_grad():
+        outer = here()
+        HERE.scope = outer.quiet(outer.origin or origin(2))
+        try:
             for group in self.param_groups:
                 for p in group["params"]:
                     if p.grad is not None:
                         p.data = self.update(p, p.grad, self.state.setdefault(p, {}), group).data
-            here().session.mark()
+        finally:
+            HERE.scope = outer
+        outer.session.mark()
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:

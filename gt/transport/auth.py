@@ -31,7 +31,9 @@ def listen(socket: zmq.Socket, address: str, key: str = "") -> str:
         socket.bind(address)
     except zmq.ZMQError as taken:
         raise OSError(taken.errno, f"{taken.strerror}", address) from None
-    return socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+    bound = socket.getsockopt(zmq.LAST_ENDPOINT)
+    assert isinstance(bound, bytes)
+    return bound.rstrip(b"\0").decode()
 
 
 def reach(socket: zmq.Socket, address: str, key: str = "") -> None:

@@ -59,7 +59,8 @@ def kind_in(definition: KindDef) -> Kind:
 class TraceDef(msgspec.Struct, frozen=True, array_like=True):
     """A stretch of instructions that is called by one: `(number, *results, *inputs, *numbers for the holes)`. The body's ids
     are registers, the inputs' first, from 1; `outs` are the registers of the results; a hole is the places a number of the
-    call goes to, each (index in the body, index in that instruction); `dies` are the inputs that end with the call."""
+    call goes to, each (index in the body, index in that instruction); `dies` are the inputs that end with the call; `compile`
+    says that the user wants it compiled."""
 
     number: int
     inputs: int
@@ -67,6 +68,7 @@ class TraceDef(msgspec.Struct, frozen=True, array_like=True):
     outs: tuple[int, ...]
     holes: tuple[tuple[tuple[int, int], ...], ...] = ()
     dies: tuple[int, ...] = ()
+    compile: bool = False
 
 
 class Peer(msgspec.Struct, frozen=True, array_like=True):

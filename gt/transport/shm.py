@@ -124,7 +124,7 @@ class Borrowed:
         # What is watched must not be an array: NumPy lets a view of a view refer to the first owner, past those between.
         loan = (ctypes.c_ubyte * nbytes).from_buffer(mapped, offset)
         weakref.finalize(loan, release).atexit = False
-        return np.frombuffer(loan, np.uint8)
+        return np.frombuffer(memoryview(loan), np.uint8)
 
     def forget(self, pid: int) -> None:
         """That process is gone: let go of its memory, as far as nothing looks at it."""

@@ -1,4 +1,4 @@
-"""Messages as lines for people: what GT_DEBUG_CLIENT and GT_DEBUG_WORKER show on standard error."""
+"""Lines for people on standard error: messages, as GT_DEBUG_CLIENT and GT_DEBUG_WORKER show them, and remarks."""
 
 from __future__ import annotations
 
@@ -36,3 +36,10 @@ def trace(who: str, variable: str) -> See | None:
         print(f"{who} {direction} {line(message)}", file=sys.stderr, flush=True)
 
     return see
+
+
+def said(who: str, variable: str) -> Callable[[str], None] | None:
+    """A function that shows a remark, if the environment asks for it."""
+    if not os.environ.get(variable):
+        return None
+    return lambda remark: print(f"{who}: {remark}", file=sys.stderr, flush=True)

@@ -30,7 +30,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
 
 def open_socket(kind: int, identity: bytes | None = None) -> zmq.Socket:
     """A socket that never delays an exit, never drops what it has taken, and notices a silent peer."""
-    socket = zmq.Context.instance().socket(kind)
+    socket: zmq.Socket = zmq.Context.instance().socket(kind)
     socket.linger = 0
     socket.set_hwm(0)  # what is under way is bounded by the session, not by dropping
     socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
@@ -335,10 +335,10 @@ class ZmqLink:
         known: dict[str, zmq.Socket] = {}
         while not self.closed:
             if known != self.data:
-                for name, socket in known.items() - self.data.items():
+                for _, socket in known.items() - self.data.items():
                     poller.unregister(socket)
                     socket.close(0)
-                for name, socket in self.data.items() - known.items():
+                for _, socket in self.data.items() - known.items():
                     poller.register(socket, zmq.POLLIN)
                 known = dict(self.data)
             ready = dict(poller.poll())

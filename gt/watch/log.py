@@ -39,7 +39,7 @@ def spelled_out(client: Client, code: list[Instruction]) -> Iterator[tuple[Kind 
     """Each instruction with its kind (None: it frees), calls of traces as the instructions they stand for. What only lives
     inside a call goes by its register, below zero."""
     for ins in code:
-        use = client.uses.get(ins[0]) if ins else None  # type: ignore[call-overload]
+        use = client.uses.get(int(ins[0])) if ins else None
         if ins and ins[0] == FREE:
             yield None, ins
         elif isinstance(use, TraceUse):

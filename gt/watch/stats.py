@@ -7,10 +7,10 @@ import json
 import os
 from typing import Any
 
-from rich.console import Console
+from rich import box
+from rich.console import Console, Group
 from rich.table import Table
-
-SHOWN = 6  # names of ops that a row lists
+from rich.text import Text
 
 
 def amount(n: float) -> str:
@@ -23,26 +23,54 @@ def amount(n: float) -> str:
 
 
 def ops_text(ops: dict[str, int]) -> str:
-    """The most frequent ops by name, and how many others."""
-    most = sorted(ops.items(), key=lambda item: (-item[1], item[0]))
-    words = [f"{name} {n}" for name, n in most[:SHOWN]]
-    rest = sum(n for _, n in most[SHOWN:])
-    return ", ".join(words) + (f", {rest} of {len(most) - SHOWN} more" if rest else "")
+    """Ops by name, the most frequent first."""
+    return ", ".join(f"{name} {n}" for name, n in sorted(ops.items(), key=lambda item: (-item[1], item[0])))
 
 
-def table(workers: dict[str, dict[str, Any]]) -> Table:
-    made = Table(title="Workers")
+def engine_text(stats: dict[str, Any]) -> str:
+    """The engine, and, where another does part of its work, how many ops each did."""
+    name, ways = stats["engine"], stats.get("kernels", {})
+    if stats.get("base"):
+        others = {"bridged": f"by {stats['base']}"}
+        name += "".join(f"\n{ways[w]} {others.get(w, w)}" for w in ("own", "decomposed", "bridged") if ways.get(w))
+    return name + "".join(f"\nnot {missing}: {why}" for missing, why in stats.get("fell_back", {}).items())
+
+
+def report(workers: dict[str, dict[str, Any]]) -> Group:
+    """A row a worker, and below what each did by name."""
+    table = Table(title="Workers", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("#", "worker", "engine", "device"):
-        made.add_column(name, no_wrap=name == "#")
+        table.add_column(name, no_wrap=True)
     for name in ("ops", "tensors", "bytes", "queue", "idle", "failed"):
-        made.add_column(name, justify="right")
-    made.add_column("ops by name")
+        table.add_column(name, justify="right", no_wrap=True)
     for name, s in workers.items():
-        made.add_row(
-            str(s["index"]), name, s["engine"], s["device"], str(s["instructions"]), str(s["tensors"]),
-            f"{amount(s['bytes'])} of {amount(s['bytes_total'])}", str(s.get("queue", 0)), f"{s.get('idle', 1.0):.0%}",
-            str(s["failures"]), ops_text(s["ops"]),
+        table.add_row(
+            str(s["index"]), name, engine_text(s), s["device"], str(s["instructions"]), str(s["tensors"]), amount(s["bytes"]),
+            str(s.get("queue", 0)), f"{s.get('idle', 1.0):.0%}", str(s["failures"]),
         )  # fmt: skip
+    did = [Text(f"{name}: {ops_text(s['ops']) or 'no ops yet'}") for name, s in workers.items()]
+    return Group(table, *did)
+
+
+REPLAY = ("traces_found", "hits", "instructions_saved", "traces", "calls", "units", "unit_calls", "compiling", "compiled",
+          "compiled_executions", "launches_saved")  # fmt: skip
+
+
+def replay_table(workers: dict[str, dict[str, Any]]) -> Table:
+    """What became of repeats, a column for each worker."""
+    made = Table(title="Replay")
+    made.add_column("")
+    for name in workers:
+        made.add_column(name, justify="right")
+    kept = [s["replay"] for s in workers.values()]
+    for name in REPLAY:
+        made.add_row(name.replace("_", " "), *(str(r[name]) for r in kept))
+    made.add_row("compile seconds", *(f"{r['compile_seconds']:.2f}" for r in kept))
+    for why in sorted({why for r in kept for why in r["fallbacks"]}):
+        made.add_row(f"fallback: {why}", *(str(r["fallbacks"].get(why, 0)) for r in kept))
+    for why in sorted({why for r in kept for why in r["misses"]}):
+        line = next((r["miss_lines"][why] for r in kept if why in r["miss_lines"]), "")
+        made.add_row(f"miss: {why}" + (f"\n{line}" if line else ""), *(str(r["misses"].get(why, 0)) for r in kept))
     return made
 
 
@@ -66,5 +94,5 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(stats))
     else:
-        Console().print(table(stats["workers"]))
+        Console().print(report(stats["workers"]))
     return 0

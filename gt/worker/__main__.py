@@ -8,15 +8,25 @@ import ctypes
 import os
 import signal
 import sys
+import warnings
+from pathlib import Path
 from typing import Any
 
+from gt.config import Backends, read_backends
 from gt.errors import ConnectionFailed
+
+BACKEND = "a name that `gt backends` lists, or module:Class (GT_BACKEND, or backend: in GT_CONFIG)"
+FALLBACKS = (
+    "what to use, in this order, where the backend is not available, such as cpp,numpy "
+    "(GT_FALLBACK_BACKENDS, or fallback_backends: in GT_CONFIG)"
+)
 
 
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     p.add_argument("--host", default="localhost", help="where the dispatcher is (localhost)")
     p.add_argument("-p", "--port", type=int, default=9000, help="its port (9000)")
-    p.add_argument("--backend", default=os.environ.get("GT_BACKEND") or None, help="pytorch (default where installed) or numpy")
+    p.add_argument("--backend", default=os.environ.get("GT_BACKEND") or None, help=BACKEND)
+    p.add_argument("--fallback-backends", default=os.environ.get("GT_FALLBACK_BACKENDS"), metavar="NAMES", help=FALLBACKS)
     p.add_argument("--id", default="", help="this worker's name (host-pid)")
     p.add_argument("--key", default=os.environ.get("GT_KEY", ""), help="the dispatcher's key (GT_KEY)")
     p.add_argument("--memory", type=int, help="most bytes of the host's memory to use (what is free)")
@@ -60,28 +70,45 @@ def room() -> int:
 
     found = psutil.virtual_memory().available
     with contextlib.suppress(OSError, ValueError):
-        found = min(found, int(open("/sys/fs/cgroup/memory.max").read()))
+        found = min(found, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return found
+
+
+def wanted(args: argparse.Namespace) -> tuple[str | None, tuple[str, ...]]:
+    """The backend and its fallbacks: as said here, else by the environment, else by the configuration."""
+    path = os.environ.get("GT_CONFIG")
+    config = read_backends(path) if path else Backends()
+    named = args.fallback_backends
+    fallbacks = config.fallback_backends if named is None else tuple(n.strip() for n in named.split(",") if n.strip())
+    return args.backend or config.backend, fallbacks
 
 
 def work(args: argparse.Namespace) -> int:
     from gt.launch import follow_parent
-    from gt.transport.trace import trace
+    from gt.transport.trace import said, trace
     from gt.transport.zmq import address_of, ipc_address
 
     if args.auto:
         follow_parent()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     keep_freed_memory()
+    from gt.worker.batch import size_of
     from gt.worker.engine import make
     from gt.worker.serve import Shell
 
     address = ipc_address(args.auto) if args.auto else address_of(f"{args.host}:{args.port}")
     try:
-        engine = make(args.backend)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # said below, as everything is that a worker says
+            engine = make(*wanted(args))
+        for name, reason in engine.fell_back.items():
+            notice = f"backend {name!r} is not available: {reason}; falling back to {engine.name!r}"
+            print(f"gt-worker: {notice}", file=sys.stderr, flush=True)
         if engine.device == "cpu":
             bound_memory(args.memory or room())
-        shell = Shell(address, engine, args.key, args.id, args.timeout, trace("gt-worker", "GT_DEBUG_WORKER"))
+        batch = size_of(os.environ.get("GT_WORKER_BATCH_SIZE", ""))
+        see = trace("gt-worker", "GT_DEBUG_WORKER")
+        shell = Shell(address, engine, args.key, args.id, args.timeout, see, batch, said("gt-worker", "GT_DEBUG_COMPILE"))
         if os.environ.get("GT_VERBOSE"):
             where = f"{engine.name} on {engine.device}"
             print(f"gt-worker: {shell.core.name} is worker {shell.core.index}: {where}", file=sys.stderr, flush=True)

@@ -22,8 +22,10 @@ REDUCE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
 class Wait(Protocol):
     """A collective under way."""
 
-    kind: Kind
     tag: int
+
+    @property
+    def kind(self) -> Kind | None: ...
 
     def ready(self) -> bool: ...
     def result(self) -> list[Any]:
@@ -66,7 +68,8 @@ def elements(data: Any, spec: Spec) -> np.ndarray:
 
 
 def cut(array: np.ndarray, start: Shape, shape: Shape) -> np.ndarray:
-    return array[(*[slice(s, s + d) for s, d in zip(start, shape)], ...)]
+    box: Any = (*[slice(s, s + d) for s, d in zip(start, shape)], ...)
+    return array[box]
 
 
 class Mailed:
@@ -107,7 +110,7 @@ class Mailed:
         return None if array is None or hasattr(array, "error") else elements(self.engine.store(array, spec), spec)
 
     def array(self, part: np.ndarray, spec: Spec) -> Any:
-        return self.engine.load(memoryview(np.ascontiguousarray(part)).cast("B") if spec.numel else memoryview(b""), spec, True)
+        return self.engine.load(np.ascontiguousarray(part).data.cast("B") if spec.numel else memoryview(b""), spec, True)
 
 
 class _Round:
@@ -116,7 +119,7 @@ class _Round:
     def __init__(self, talk: Mailed, client: str, kind: Kind, operands: list[Any], tag: int) -> None:
         self.talk, self.client, self.kind, self.operands, self.tag = talk, client, kind, operands, tag
         self.group: tuple[int, ...] = kind.settings["group"]
-        self.specs: list[Spec] = [kind.ins[i] for i in kind.tensors]  # type: ignore[misc]
+        self.specs: list[Spec] = [kind.ins[i] for i in kind.tensors]
         self.mine = [talk.present(a, s) for a, s in zip(operands, self.specs)]
         self.others = [w for w in self.group if w != talk.index]
         sends: list[tuple[int, np.ndarray | None]]
@@ -201,7 +204,7 @@ class _Round:
         spec, axis, size = self.specs[0], self.kind.settings["axis"], self.kind.settings["size"]
 
         def finish(frames: dict[int, Any]) -> list[Any]:
-            parts = []
+            parts: list[Any] = []
             for i, w in enumerate(self.group):
                 shape = (*spec.shape[:axis], split(size, len(self.group), i)[1], *spec.shape[axis + 1 :])
                 parts.append(self.mine[0] if w == self.talk.index else elements(frames[w], Spec(shape, spec.dtype)))

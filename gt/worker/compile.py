@@ -18,14 +18,15 @@ TALK = 4  # the form of what workers do together
 class Ready:
     """A kind resolved to a kernel. `form` is how it is called: 1 or 2 tensors in and one out, or 0 for any other way."""
 
-    __slots__ = ("run", "form", "kind", "outs", "tensors", "ops", "dies")
+    __slots__ = ("run", "form", "kind", "outs", "tensors", "ops", "ways", "dies")
 
-    def __init__(self, kind: Kind, run: Callable, form: int | None = None) -> None:
+    def __init__(self, kind: Kind, run: Callable, way: str = "", form: int | None = None) -> None:
         self.run, self.kind, self.outs, self.dies = run, kind, len(kind.outs), ()
         self.tensors = tuple(1 + self.outs + i for i in kind.tensors)
         plain = self.outs == 1 and len(kind.tensors) == len(kind.ins)
         self.form = form if form is not None else len(kind.ins) if plain and len(kind.ins) in (1, 2) else 0
         self.ops = {kind.row.name: 1}
+        self.ways = {way: 1} if way else {}
 
     def stats(self) -> dict[str, float]:
         return {}
@@ -35,21 +36,36 @@ def trace_kinds(trace: TraceDef) -> set[int]:
     return {int(ins[0]) for ins in trace.body if ins[0] != FREE}
 
 
-class Program:
-    """A trace on this worker: its straight-line function, and, once it is hot, whatever faster form the engine has."""
+def _silent(line: str) -> None:
+    """Nobody asked what is compiled."""
 
-    def __init__(self, trace: TraceDef, kinds: dict[int, Ready], engine: Engine) -> None:
-        self.trace, self.kinds, self.engine = trace, kinds, engine
+
+class Program:
+    """A trace on this worker: its straight-line function, and, once it is hot, whatever faster form the engine has. `compile`
+    asks for a compiled form, `say` is told what became of it."""
+
+    def __init__(
+        self, trace: TraceDef, kinds: dict[int, Ready], engine: Engine, compile: bool = False,
+        say: Callable[[str], None] = _silent,
+    ) -> None:  # fmt: skip
+        self.trace, self.kinds, self.engine, self.say = trace, kinds, engine, say
+        self.compile = compile or trace.compile
         self.outs, self.inputs = len(trace.outs), trace.inputs
         self.tensors = tuple(range(1 + self.outs, 1 + self.outs + self.inputs))
         self.dies = tuple(1 + self.outs + i for i in trace.dies)
         self.ops = Counter(kinds[int(ins[0])].kind.row.name for ins in trace.body if ins[0] != FREE)
+        self.ways: Counter[str] = Counter()
+        for ins in trace.body:
+            if ins[0] != FREE:
+                self.ways.update(kinds[int(ins[0])].ways)
         self.length = sum(self.ops.values())
         self.kind = f"a trace of {self.length} ops"
         self.function = straight_line(trace, {n: r.run for n, r in kinds.items()}, kinds)
         self.calls = 0
-        self.faster: Any = engine.faster(self)
         self.failed: str = ""  # why there is no faster form, where one was tried
+        self.faster: Any = engine.faster(self)
+        becomes = f"{type(self.faster).__name__} when it is hot" if self.faster is not None else "no faster form is asked for"
+        self.tell(f"one function of {', '.join(f'{name} {n}' for name, n in self.ops.most_common(6))}; {becomes}")
 
     def run(self, table: dict[int, Any], ins: tuple) -> None:
         """A call: inputs from the table, results into it."""
@@ -68,6 +84,10 @@ class Program:
     def give_up(self, why: str) -> None:
         """There will be no faster form; the reason is shown with the statistics."""
         self.faster, self.failed = None, why
+        self.tell(f"left to its straight-line function: {why}")
+
+    def tell(self, what: str) -> None:
+        self.say(f"{self.kind} (number {self.trace.number}): {what}")
 
     def stats(self) -> dict[str, float]:
         own = {"traces": 1, "calls": self.calls, "launches_saved": self.calls * (self.length - 1)}

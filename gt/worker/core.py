@@ -4,7 +4,7 @@ sockets. Each client has ids and kinds of its own."""
 from __future__ import annotations
 
 import traceback
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from operator import itemgetter
@@ -35,6 +35,7 @@ from gt.transport.messages import (
     Welcome,
     kind_in,
 )  # fmt: skip
+from gt.worker.batch import Unit, Units
 from gt.worker.collectives import Mailed, Talk, Wait, cut, elements
 from gt.worker.compile import TALK, TRACE, Program, Ready, trace_kinds
 from gt.worker.engine import Engine
@@ -65,13 +66,14 @@ class Parked(BaseException):
 class Space:
     """What a worker holds for one client."""
 
-    __slots__ = ("table", "kinds", "counts", "forget")
+    __slots__ = ("table", "kinds", "counts", "forget", "units")
 
     def __init__(self) -> None:
         self.table: dict[int, Any] = {}
         self.kinds: dict[int, tuple[int, Callable, Ready | Program]] = {}  # form, kernel, and all about it
         self.counts: Counter[int] = Counter()  # how often each kind was used
         self.forget = 0
+        self.units: OrderedDict[tuple, Unit] = OrderedDict()  # by topology, the last used at the end
 
 
 class Memory:
@@ -93,7 +95,8 @@ class Memory:
 class _Attaching:
     """Waiting for a client that has not connected to this worker yet."""
 
-    kind, tag = None, 0
+    kind: Kind | None = None
+    tag = 0
 
     def __init__(self, memory: Memory, client: str) -> None:
         self.memory, self.client = memory, client
@@ -116,8 +119,11 @@ class Worker:
         self.broken: list[int] = []  # results of the last Run that could not be made
         self.runs = 0
         self.ops: dict[str, int] = {}  # counts of kinds that are gone
+        self.ways: Counter[str] = Counter()  # how often the engine ran what by itself, and what not
         self.traced: Counter[str] = Counter()  # what the traces that are gone did
         self.more: Callable[[], dict[str, Any]] = dict  # what only the shell can tell
+        self.units: Units | None = None  # with GT_WORKER_BATCH_SIZE, the stretches that run as one
+        self.say: Callable[[str], None] = _nothing  # told what is compiled
         self.talk = talk or Mailed(engine)
         self.parked: tuple[Parked, Space, Run, Iterator[tuple]] | None = None  # where the queue waits for other workers
         self.backlog: deque[Run | Drop] = deque()  # what came meanwhile
@@ -168,14 +174,17 @@ class Worker:
             ready = self._ready(run.client, definition)
             space.kinds[definition.number] = (ready.form, ready.run, ready)
         for trace in run.traces:
-            program = Program(trace, {n: space.kinds[n][2] for n in trace_kinds(trace)}, self.engine)
+            known = {n: space.kinds[n][2] for n in trace_kinds(trace)}
+            kinds = {n: r for n, r in known.items() if isinstance(r, Ready)}
+            program = Program(trace, kinds, self.engine, self.units is not None, self.say)
             space.kinds[trace.number] = (TRACE, program.run, program)
         self.broken.clear()
         space.counts.update(map(_number, run.code))
+        code = iter(run.code) if self.units is None else self.units.fold(space, run.code, self)
         if not self.memory.attached(run.client):
-            self.parked = (Parked((), _Attaching(self.memory, run.client)), space, run, iter(run.code))
+            self.parked = (Parked((), _Attaching(self.memory, run.client)), space, run, code)
             return []
-        return self._proceed(space, run, iter(run.code))
+        return self._proceed(space, run, code)
 
     def _proceed(self, space: Space, run: Run, rest: Iterator[tuple]) -> list[Mail]:
         """Execute what is left of a stretch, until its end or until it must wait for other workers."""
@@ -192,12 +201,12 @@ class Worker:
             out.append(Mail(DISPATCHER, Done(run.client, run.serial, tuple(map(int, self.broken)))))
         if run.forget:
             for n in [n for n in space.kinds if n < space.forget]:
-                self._count(space, n)
+                self.count(space, n)
                 del space.kinds[n]
             space.forget = run.forget
         for number in run.drops:
             if number in space.kinds:
-                self._count(space, number)
+                self.count(space, number)
                 del space.kinds[number]
         return out
 
@@ -229,10 +238,10 @@ class Worker:
     def _ready(self, client: str, definition: KindDef) -> Ready:
         kind = kind_in(definition)
         if kind.row.talks:
-            return Ready(kind, partial(self.talk.begin, client, kind), TALK)
+            return Ready(kind, partial(self.talk.begin, client, kind), form=TALK)
         if kind.row.kernel is None:
             return Ready(kind, lambda *place: self._load(client, kind, place))
-        return Ready(kind, self.engine.kernel(kind))
+        return Ready(kind, self.engine.kernel(kind), self.engine.way(kind))
 
     def _execute(self, space: Space, code: Iterable[tuple]) -> None:
         table, kinds = space.table, space.kinds
@@ -256,7 +265,7 @@ class Worker:
             except Exception as error:  # a kernel may fail in any way; its tensor then carries the cause
                 self._broken(space, ins, error)
 
-    def _talk(self, space: Space, ready: Ready, ins: tuple) -> None:
+    def _talk(self, space: Space, ready: Any, ins: tuple) -> None:
         """A collective: begin it, and wait where it does not end at once. A broken operand still takes part, or the others
         would wait for it."""
         operands = [space.table.get(i) for i in ins[1 + ready.outs : -1]]
@@ -265,7 +274,7 @@ class Worker:
             raise Parked(ins, wait)
         self._settle(space, ins, wait)
 
-    def _general(self, table: dict[int, Any], ready: Ready, ins: tuple) -> None:
+    def _general(self, table: dict[int, Any], ready: Any, ins: tuple) -> None:
         operands = list(ins[1 + ready.outs :])
         for i in ready.tensors:
             operands[i - 1 - ready.outs] = table[ins[i]]
@@ -278,6 +287,9 @@ class Worker:
 
     def _broken(self, space: Space, ins: tuple, error: Exception) -> None:
         """Mark the results of a failed instruction; what is made of a broken tensor keeps the first cause."""
+        if ins[0] in space.kinds and isinstance(ready := space.kinds[ins[0]][2], Unit):
+            self._execute(space, ready.chunk)  # one by one, so that only what fails is marked
+            return
         self.failures += 1
         if ins[0] not in space.kinds:
             return
@@ -312,7 +324,7 @@ class Worker:
             return self.engine.load(data, spec, copy)
         data, _ = self.memory.load(client, place, Spec(whole, spec.dtype).nbytes)
         part = cut(elements(data, Spec(whole, spec.dtype)), start, spec.shape)
-        return self.engine.load(memoryview(np.ascontiguousarray(part)).cast("B"), spec, True)
+        return self.engine.load(np.ascontiguousarray(part).data.cast("B"), spec, True)
 
     def _upload(self, client: str, id: int, spec: Any, frame: Any) -> list[Mail]:
         data = memoryview(frame)
@@ -351,30 +363,40 @@ class Worker:
     # What it did
 
     def _retire(self, space: Space | None) -> None:
-        for number in space.kinds if space else ():
-            self._count(space, number)
+        if space is not None:
+            for number in space.kinds:
+                self.count(space, number)
 
-    def _count(self, space: Space, number: int) -> None:
+    def count(self, space: Space, number: int) -> None:
         ready, times = space.kinds[number][2], space.counts.pop(number, 0)
         for name, n in ready.ops.items():
             self.ops[name] = self.ops.get(name, 0) + n * times
+        for way, n in ready.ways.items():
+            self.ways[way] += n * times
         self.traced.update(ready.stats())
 
     def stats(self) -> dict[str, Any]:
-        ops, traced = Counter(self.ops), Counter(self.traced)
+        ops, traced, ways = Counter(self.ops), Counter(self.traced), Counter(self.ways)
         for space in self.spaces.values():
             for number, (_, _, ready) in space.kinds.items():
                 times = space.counts.get(number, 0)
                 for name, n in ready.ops.items():
                     ops[name] += n * times
+                for way, n in ready.ways.items():
+                    ways[way] += n * times
                 traced.update(ready.stats())
         used, total = self.engine.memory()
         return {
             "engine": self.engine.name, "device": self.engine.device, "ops": dict(+ops), "instructions": sum(ops.values()),
             "tensors": sum(len(s.table) for s in self.spaces.values()), "clients": len(self.spaces), "bytes": used,
             "bytes_total": total, "failures": self.failures, "dropped": self.dropped, "runs": self.runs,
-            "traces": dict(traced), **self.more(),
+            "traces": dict(traced), "kernels": dict(+ways), "base": self.engine.base, "fell_back": self.engine.fell_back,
+            **self.more(),
         }  # fmt: skip
+
+
+def _nothing(line: str) -> None:
+    """Nobody asked."""
 
 
 def _out_of_memory(error: Exception) -> bool:

@@ -23,7 +23,9 @@ from gt.worker.engine import Engine
 PATIENCE = 5.0  # seconds for the dispatcher to notice a worker that its mates have noticed
 LONG = timedelta(days=7)  # a group ends by message, not by time-out
 TORCH = {d: getattr(torch, d.name) for d in DTYPES}
-OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "prod": dist.ReduceOp.PRODUCT}
+OPS: dict[str, Any] = {
+    "sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "prod": dist.ReduceOp.PRODUCT
+}  # fmt: skip
 
 
 class Group:
@@ -49,7 +51,7 @@ class Group:
         self.bell()
 
     def _gloo(self, store: Any) -> Any:
-        options = dist.ProcessGroupGloo._Options()
+        options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=self.host)]
         options._timeout = LONG
         return dist.ProcessGroupGloo(store, self.rank, len(self.members), options)
@@ -119,7 +121,7 @@ class _Collective:
     def __init__(self, talk: Grouped, client: str, kind: Kind, operands: list[Any], tag: int) -> None:
         self.talk, self.kind, self.tag = talk, kind, tag
         self.members: tuple[int, ...] = kind.settings["group"]
-        self.specs: list[Spec] = [kind.ins[i] for i in kind.tensors]  # type: ignore[misc]
+        self.specs: list[Spec] = [kind.ins[i] for i in kind.tensors]
         self.why = next((a for a in operands if a is None or hasattr(a, "error")), False)
         self.operands = operands
         self.work: Any = None
@@ -214,8 +216,8 @@ class _Collective:
         engine = self.talk.engine
         if engine.name == "pytorch":
             return tensor.reshape(spec.shape).to(engine.device)
-        host = tensor.contiguous().reshape(-1).view(torch.uint8).numpy() if spec.numel else b""
-        return engine.load(memoryview(host), spec, True)
+        host = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data if spec.numel else memoryview(b"")
+        return engine.load(host, spec, True)
 
     # Each collective gives its work, and what to do when that is done
 

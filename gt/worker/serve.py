@@ -35,6 +35,7 @@ from gt.transport.messages import (
 )  # fmt: skip
 from gt.transport.trace import See
 from gt.transport.zmq import Bell, Ends, first_word, host_name, ipc_address, open_socket, own_address
+from gt.worker.batch import Units
 from gt.worker.collectives import Mailed, Talk, worker_peer
 from gt.worker.core import DISPATCHER, Memory, Worker
 from gt.worker.engine import Engine
@@ -98,14 +99,19 @@ class Shell:
     """Joins a dispatcher and serves until it goes away."""
 
     def __init__(
-        self, address: str, engine: Engine, key: str = "", name: str = "", timeout: float = 10.0, see: See | None = None
-    ) -> None:
+        self, address: str, engine: Engine, key: str = "", name: str = "", timeout: float = 10.0, see: See | None = None,
+        batch: int = 1, say: Callable[[str], None] | None = None,
+    ) -> None:  # fmt: skip
         self.see = see
         self.memory = SharedMemory()
         self.host = own_address(address) if address.startswith("tcp://") else "127.0.0.1"
         self.bell, self.alone = Bell(), True
         self.core = Worker(engine, self.memory, os.getpid())
         self.core.more = self._times
+        if batch > 1:
+            self.core.units = Units(batch)
+        if say is not None:
+            self.core.say = say
         self.key = key
         self.mates: dict[int, zmq.Socket] = {}  # to other workers, where mail goes to them
         self.early: list[tuple[str, Piece, tuple]] = []  # pieces from workers that are not known yet
@@ -176,7 +182,7 @@ class Shell:
             self._send([Mail(DISPATCHER, Note(f"{text} for more than {STALL:g} s", wait.tag, client))])
 
     def _control(self) -> None:
-        arrived = []
+        arrived: list[Any] = []
         with contextlib.suppress(zmq.Again):
             while len(arrived) < 32:
                 arrived.append(self._read(self.control.recv(zmq.NOBLOCK)))

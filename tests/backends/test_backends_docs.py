@@ -16,7 +16,7 @@ NEEDS = {"tensor_ops_cpp": "cpp"}
 
 
 def blocks():
-    for name in ("backends.md", "tensor_ops.md"):
+    for name in ("backends.md", "tensor_ops.md", "worker-backends.md"):
         text = (DOCS / name).read_text()
         for match in re.finditer(r"^```python\n(.*?)^```", text, re.S | re.M):
             yield pytest.param(match[1], id=f"{name}:{text[: match.start()].count(chr(10)) + 1}")

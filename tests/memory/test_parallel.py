@@ -186,7 +186,7 @@ def test_a_mesh_combines_data_and_tensor_parallel():
 
 def test_stages_of_a_pipeline_run_on_their_own_workers():
     want, weights, _ = on(1, None, None)
-    with cluster(2) as made:
+    with cluster(2):
         for name, config in SIGNALS.items():
             gt.register_config(name, config)
         gt.manual_seed(0)

@@ -30,7 +30,7 @@ def tracer(c: Cluster) -> Any:
 
 # A random program: a loop whose body is a list of ops over variables; some numbers change each time, some results are kept,
 # some values are read in the middle, and now and then the body takes another branch.
-OPS = ("add", "mul", "sub", "relu", "scale", "shift", "sum", "transpose", "matmul", "slice")
+OPS = ("add", "mul", "sub", "relu", "scale", "shift", "sum", "transpose", "matmul", "slice", "window")
 STEP = st.tuples(st.sampled_from(OPS), st.integers(0, 4), st.integers(0, 4), st.integers(0, 4))
 
 
@@ -68,27 +68,33 @@ def apply(op: str, a: Any, b: Any, number: float) -> Any:
             return a.T * 0.5
         case "matmul":
             return (a @ b) * 0.1
+        case "window":
+            start = round(number * 100) % 3
+            return gt.cat([a[start : start + 2], b[:2]])
     return gt.cat([a[1:], a[:1]])
+
+
+def values_of(program: dict[str, Any]) -> list[np.ndarray]:
+    v = [gt.tensor(np.cos(np.arange(16.0) * (k + 1)).reshape(4, 4).astype(np.float32)) for k in range(5)]
+    seen, kept = [], []
+    for i in range(program["times"]):
+        body = program["other"] if i % program["branch"] == program["branch"] - 1 else program["body"]
+        for k, (op, to, a, b) in enumerate(body):
+            v[to] = apply(op, v[a], v[b], 0.9 + 0.01 * (i if program["changing"] else 0)).tanh()
+            if program["keep"] and (i + k) % 7 == program["keep"]:
+                kept.append(v[to])
+            if k == 1 and (program["read"] == "middle" or program["read"] == "sometimes" and i % 4 == 3):
+                seen.append(v[to].numpy())
+        if program["read"] == "end":
+            seen.append(v[0].numpy())
+        if program["mark"]:
+            HERE.scope.session.mark()
+    return seen + [x.numpy() for x in (*v, *kept)]
 
 
 def run(program: dict[str, Any], replay: bool) -> tuple[list, dict]:
     with stream(replay) as c:
-        v = [gt.tensor(np.cos(np.arange(16.0) * (k + 1)).reshape(4, 4).astype(np.float32)) for k in range(5)]
-        seen, kept = [], []
-        for i in range(program["times"]):
-            body = program["other"] if i % program["branch"] == program["branch"] - 1 else program["body"]
-            for k, (op, to, a, b) in enumerate(body):
-                v[to] = apply(op, v[a], v[b], 0.9 + 0.01 * (i if program["changing"] else 0)).tanh()
-                if program["keep"] and (i + k) % 7 == program["keep"]:
-                    kept.append(v[to])
-                if k == 1 and (program["read"] == "middle" or program["read"] == "sometimes" and i % 4 == 3):
-                    seen.append(v[to].numpy())
-            if program["read"] == "end":
-                seen.append(v[0].numpy())
-            if program["mark"]:
-                HERE.scope.session.mark()
-        values = seen + [x.numpy() for x in (*v, *kept)]
-        return values, tracer(c).stats() if replay else {}
+        return values_of(program), tracer(c).stats() if replay else {}
 
 
 @settings(max_examples=150, deadline=None)

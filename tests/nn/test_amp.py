@@ -28,7 +28,8 @@ def test_ops_choose_their_precision(dtype) -> None:
         h = x @ w
         assert h.dtype is dtype and F.linear(x, w).dtype is dtype and F.conv2d(img, kernel).dtype is dtype
         assert F.scaled_dot_product_attention(x, w, w).dtype is dtype and gt.einsum("ij,jk->ik", x, w).dtype is dtype
-        for wide in (h.softmax(1), F.layer_norm(h, (4,)), h.sum(), h.exp(), h.log(), F.cross_entropy(h, gt.tensor([0, 1, 2, 3])),
+        target = gt.tensor([0, 1, 2, 3])
+        for wide in (h.softmax(1), F.layer_norm(h, (4,)), h.sum(), h.exp(), h.log(), F.cross_entropy(h, target),
                      F.mse_loss(h, h), h.pow(2), h + x, F.binary_cross_entropy_with_logits(h, h.sigmoid())):  # fmt: skip
             assert wide.dtype is gt.float32
         assert h.relu().dtype is dtype and (h * 2).dtype is dtype

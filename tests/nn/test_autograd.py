@@ -129,7 +129,7 @@ def test_backward_with_inputs_fills_only_those() -> None:
 def test_a_hook_sees_and_replaces_the_gradient() -> None:
     x, tx = _pair(X)
     seen, tseen = [], []
-    for v, out, m in ((x, seen, gt), (tx, tseen, torch)):
+    for v, out in ((x, seen), (tx, tseen)):
         h = v * 2
         h.register_hook(lambda g: g * 3)
         h.register_hook(out.append)
@@ -242,6 +242,37 @@ def test_a_result_that_is_saved_is_differentiated_through() -> None:
     x = gt.tensor(1.0, requires_grad=True)
     (g,) = gt.autograd.grad(Exp.apply(x), x, create_graph=True)
     assert gt.autograd.grad(g, x)[0].item() == pytest.approx(np.e, rel=1e-5)
+
+
+def test_a_function_leaves_nothing_for_the_garbage_collector(cluster) -> None:
+    import gc
+
+    class Exp(gt.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x.exp()
+            ctx.save_for_backward(x, y)
+            return y
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.saved_tensors[1]
+
+    x = to_gt(X, True)
+    gc.collect()
+    gc.disable()
+    try:
+        counts = []
+        for _ in range(3):
+            y = Exp.apply(x)
+            y.sum().backward()
+            x.grad = None
+            del y
+            cluster.settle()
+            counts.append(len(cluster.workers[0].spaces["c0"].table))
+        assert counts[0] == counts[2] == 1
+    finally:
+        gc.enable()
 
 
 def test_setup_context_and_results_without_a_gradient() -> None:

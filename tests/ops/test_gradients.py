@@ -49,7 +49,7 @@ def doubled(row: Row) -> list[Sample]:
     """The tries in float64, so that differences are sharp. A row that mixes precisions by design keeps one of its tries."""
     found = []
     for i, (operands, statics) in enumerate(row.tries):
-        changed = tuple(samples._with_dtype(o, float64) for o in operands)
+        changed = tuple(samples.with_dtype(o, float64) for o in operands)
         specs = [samples.spec_of(o) for o in changed]
         if any(isinstance(s, Spec) and s.dtype.rank == 2 and s.dtype is not float64 for s in specs):
             continue

@@ -69,6 +69,7 @@ def valid(shape: tuple[int, ...], index: tuple) -> bool:
     """Whether PyTorch takes it: arrays may not broadcast, an Ellipsis may move a mask to another axis."""
     try:
         torch.zeros(shape)[for_torch(index)]
+        np.zeros(shape)[index]  # PyTorch does not look at places that are out of range where nothing is picked
     except (IndexError, ValueError, RuntimeError):
         return False
     return True

@@ -11,12 +11,9 @@ from gt.worker.engine import make as engine_for
 from gt.worker.engine.numpy import numpy_dtype
 from gt.worker.engine.torch import TORCH
 from tests.ops import samples
-from tests.ops.samples import ROWS, Sample, assert_close, several
+from tests.ops.samples import ROWS, SIGNED, Sample, assert_close, several
 
 NUMPY, TORCH_ENGINE = engine_for("numpy"), engine_for("pytorch")
-
-# Only up to the sign of each vector.
-SIGNED = {"qr", "svd", "eigh"}
 
 
 def run_numpy(sample: Sample) -> tuple:

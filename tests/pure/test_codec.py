@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, get_args
 
 import msgspec
@@ -78,10 +79,8 @@ def test_a_truncated_message_is_refused(message: Any) -> None:
 @example(b"")
 @settings(deadline=None)
 def test_foreign_bytes_are_a_message_or_a_protocol_error(data: bytes) -> None:
-    try:
+    with contextlib.suppress(ProtocolError):
         assert isinstance(m.decode(data), m.Message)
-    except ProtocolError:
-        pass
 
 
 @given(st.sampled_from(EACH), st.integers(0, 400), st.integers(0, 255))
@@ -89,10 +88,8 @@ def test_foreign_bytes_are_a_message_or_a_protocol_error(data: bytes) -> None:
 def test_a_changed_byte_is_a_message_or_a_protocol_error(message: Any, at: int, byte: int) -> None:
     data = bytearray(m.encode(message))
     data[at % len(data)] = byte
-    try:
+    with contextlib.suppress(ProtocolError):
         assert isinstance(m.decode(bytes(data)), m.Message)
-    except ProtocolError:
-        pass
 
 
 def test_an_oversized_message_is_refused_before_it_is_read() -> None:

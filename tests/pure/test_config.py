@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gt.config import Config, ShardConfig, SignalConfig, parse, read
+from gt.config import Backends, Config, ShardConfig, SignalConfig, parse, parse_backends, read
 from gt.errors import ConfigError
 from gt.spec import REPLICATE, Shard
 
@@ -93,3 +93,16 @@ def test_python_configs_are_checked_where_they_are_made():
         SignalConfig(mesh={"d": 2}, placement=["replicate"], workers=[0])
     with pytest.raises(ConfigError, match="wants a SignalConfig"):
         Config().register("a", {"shard": {}})  # type: ignore[arg-type]
+
+
+def test_backends_stand_beside_the_signals() -> None:
+    text = "backend: cuda\nfallback_backends: [cpp, numpy]\nlayer1:\n  shard: {axis: 0}\n"
+    assert parse_backends(text) == Backends("cuda", ("cpp", "numpy"))
+    assert list(parse(text)) == ["layer1"]
+    assert parse_backends("layer1: {compile: true}") == parse_backends("") == Backends()
+
+
+@pytest.mark.parametrize("text", ["fallback_backends: cpp", "a: {compile: true}\nfallback_backends: [1]", "backend: [cpp]"])
+def test_a_wrong_form_of_backends_names_its_line(text: str) -> None:
+    with pytest.raises(ConfigError, match=rf"<text>, line {text.count(chr(10)) + 1}: (fallback_backends|backend) is a"):
+        parse_backends(text)

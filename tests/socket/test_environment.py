@@ -110,7 +110,7 @@ def test_each_part_shows_its_messages_on_request(processes: Processes, variable:
 
 
 def test_a_key_is_never_shown(processes: Processes) -> None:
-    shown = {name: "1" for name in ("GT_VERBOSE", *DEBUG)}
+    shown = dict.fromkeys(("GT_VERBOSE", *DEBUG), "1")
     parts = separate(processes, GT_KEY="very secret", **shown)
     assert all("very secret" not in p.err + p.out for p in parts) and parts[0].err
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 from collections.abc import Iterator
@@ -145,11 +146,8 @@ def test_bytes_that_are_not_of_zmq_hurt_nobody(pool: int, noise: bytes) -> None:
     ports = [pool, int(worker_addresses()[1].rpartition(":")[2])]
     for port in ports:
         for _ in range(20):
-            with socket.create_connection(("127.0.0.1", port), 5) as s:
-                try:
-                    s.sendall(noise)
-                except OSError:
-                    pass
+            with socket.create_connection(("127.0.0.1", port), 5) as s, contextlib.suppress(OSError):
+                s.sendall(noise)
     still_well(x)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -65,10 +66,8 @@ class Tap:
 
     def close(self) -> None:
         for s in self.open:
-            try:
+            with contextlib.suppress(OSError):
                 s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
             s.close()
         for t in self.threads:
             t.join(5)

@@ -36,7 +36,9 @@ for dtype in ("float32", "float64", "float16", "bfloat16"):
         x = torch.randn(3, columns, generator=torch.Generator().manual_seed(columns)).to(getattr(torch, dtype))
         w = torch.linspace(0.5, 1.5, columns).to(torch.float64 if dtype == "float64" else torch.float32)
         y = torch.empty_like(x)
-        kernels.run_rms_norm(x, w, y, 1e-6, dtype == "float64")
+        rstd = torch.empty(3, dtype=w.dtype)
+        kernels.run_rms_norm(x, w, y, 1e-6, dtype == "float64", rstd)
+        assert torch.allclose(rstd.double(), (x.double().square().mean(1) + 1e-6).rsqrt(), rtol=1e-5)
         limit = 8 if dtype in ("float32", "float64") else 1
         check("rms_norm", y, oracle.rms_norm(x.double().numpy(), w.numpy(), 1e-6), dtype, limit)
 for scale in (1e30, 1e-30):
@@ -71,7 +73,8 @@ for dtype, wide in (("fp32", False), ("fp64", True), ("bf16", False)):
         compile(kernels.elementwise, pointers | {"count": "i64"}, op=op, wide=wide, block=4096, on_cpu=False)
     weight = {"w_ptr": "*fp64" if wide else "*fp32", "columns": "i32"}
     for kernel in (kernels.rms_row, kernels.rms_long_row):
-        compile(kernel, pointers | weight, root=1e-3, wide=wide, block=4096)
+        compile(kernel, pointers | weight, r_ptr=None, root=1e-3, wide=wide, block=4096)
+        compile(kernel, pointers | weight | {"r_ptr": weight["w_ptr"]}, root=1e-3, wide=wide, block=4096)
 print("compiled")
 """
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from gt.client.apply import apply, as_operand, binary, unary
+from gt.client.apply import apply, as_operand, binary, binary_of, unary, unary_of
 from gt.client.autograd import Tensor
 from gt.ops.table import TABLE, Row, rows
 
@@ -86,11 +86,20 @@ for _row in rows():
             FUNCTIONS[_row.name] = _call
 
 
+_SHORT: dict[tuple[str, int], Callable] = {}  # rows of one result and at most two operands, met before: the shorter way
+
+
 @method
 def op(self: Tensor, name: str, *operands: Any, **statics: Any) -> Any:
     """Apply a row of the op table with this tensor as its first operand."""
+    short = not statics and _SHORT.get((name, len(operands)))
+    if short:
+        return short(self, *operands)
     row = TABLE[name]
-    return apply(row, (self, *operands), tuple([statics[n] for n in row.statics]))
+    found = apply(row, (self, *operands), tuple([statics[n] for n in row.statics]))
+    if not row.statics and len(operands) < 2 and row.grad is not None and isinstance(found, Tensor):
+        _SHORT[name, len(operands)] = (unary_of, binary_of)[len(operands)](row)
+    return found
 
 
 from gt.client.functions import (  # noqa: E402

@@ -47,7 +47,7 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False, device: An
     """
     if isinstance(data, Tensor):
         return _made(data.detach() if dtype is None else data.detach().to(dtype), requires_grad)
-    if isinstance(data, (bool, int, float)):
+    if isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
         return full((), data, dtype=dtype or scalar_dtype(data), requires_grad=requires_grad)
     array, found = _as_array(data)
     return _made(_loaded(array, dtype_of(dtype) if dtype is not None else found), requires_grad)
@@ -106,13 +106,17 @@ def full(size: Any, fill_value: Any, dtype: Any = None, requires_grad: bool = Fa
 
 
 @function
-def zeros(*size: Any, dtype: Any = None, requires_grad: bool = False, shape: Any = None, device: Any = None) -> Tensor:
-    return full(shape_of(size, shape), 0, dtype=dtype or float32, requires_grad=requires_grad)
+def zeros(
+    *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None
+) -> Tensor:
+    return full(shape_of(dims, shape if size is None else size), 0, dtype=dtype or float32, requires_grad=requires_grad)
 
 
 @function
-def ones(*size: Any, dtype: Any = None, requires_grad: bool = False, shape: Any = None, device: Any = None) -> Tensor:
-    return full(shape_of(size, shape), 1, dtype=dtype or float32, requires_grad=requires_grad)
+def ones(
+    *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None
+) -> Tensor:
+    return full(shape_of(dims, shape if size is None else size), 1, dtype=dtype or float32, requires_grad=requires_grad)
 
 
 @function
@@ -158,15 +162,19 @@ def _float_dtype(dtype: Any) -> DType:
 
 
 @function
-def rand(*size: Any, dtype: Any = None, requires_grad: bool = False, shape: Any = None, device: Any = None) -> Tensor:
+def rand(
+    *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None
+) -> Tensor:
     """Random numbers, even over [0, 1)."""
-    return _made(draw("uniform", shape_of(size, shape), _float_dtype(dtype)), requires_grad)
+    return _made(draw("uniform", shape_of(dims, shape if size is None else size), _float_dtype(dtype)), requires_grad)
 
 
 @function
-def randn(*size: Any, dtype: Any = None, requires_grad: bool = False, shape: Any = None, device: Any = None) -> Tensor:
+def randn(
+    *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None
+) -> Tensor:
     """Random numbers of the standard normal distribution."""
-    return _made(draw("normal", shape_of(size, shape), _float_dtype(dtype)), requires_grad)
+    return _made(draw("normal", shape_of(dims, shape if size is None else size), _float_dtype(dtype)), requires_grad)
 
 
 @function

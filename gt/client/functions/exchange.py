@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from gt.client.autograd import Tensor
@@ -35,8 +36,8 @@ def __deepcopy__(self: Tensor, memo: dict) -> Tensor:
     """A variable of its own. Values never change, so the copy shares this one's."""
     if self.node is not None:
         raise RuntimeError("only leaves can be copied deeply: detach() this tensor first")
-    made = object.__new__(type(self))
-    Tensor.__init__(made, self.data, self.requires_grad)
+    made = copy.copy(self)
+    made.grad = made.hooks = None
     memo[id(self)] = made
     if self.grad is not None:
         made.grad = Tensor(self.grad.data)

@@ -85,4 +85,4 @@ def retain_grad(self: Tensor) -> None:
         self.register_hook(_Keep(self))
 
 
-Tensor.retains_grad = property(_kept)
+setattr(Tensor, "retains_grad", property(_kept))  # noqa: B010

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gt.client.apply import NUMBERS, apply, as_operand, binary, unary
+from gt.client.apply import NUMBERS, apply, as_operand, binary, binary_of, unary
 from gt.client.autograd import Tensor
 from gt.client.functions import both, method
 from gt.client.scope import is_grad_enabled
@@ -19,9 +19,7 @@ def _operator(name: str, row_name: str) -> None:
     row = TABLE[row_name]
 
     call = binary if row.grad is not None else _untaped
-
-    def forward(self: Tensor, other: Any) -> Tensor:
-        return call(row, self, other)
+    forward = binary_of(row) if row.grad is not None else lambda self, other: _untaped(row, self, other)
 
     def reflected(self: Tensor, other: Any) -> Tensor:
         return call(row, _like(other, self), self)

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from gt.client.autograd import Tensor, backward, beside
+from gt.client.apply import apply
+from gt.client.autograd import Node, Tensor, backward, beside
 from gt.client.functions import method
+from gt.client.session import here
 from gt.errors import GTError
-from gt.ops.table import spec_out
+from gt.ops.table import TABLE, spec_out
 
 
 def to_bfloat16_bits(array: np.ndarray) -> np.ndarray:
@@ -118,6 +120,10 @@ def __repr__(self: Tensor) -> str:
     return show(self)
 
 
+def _one(t: Tensor) -> Tensor:
+    return apply(TABLE["full_like"], (Tensor(t.data), 1.0), (t.data.spec.dtype.code,))
+
+
 _T: Any = Tensor
 _T.backward = None
 
@@ -130,10 +136,12 @@ def backward_(self: Tensor, gradient: Tensor | None = None, retain_graph: bool =
     if gradient is None:
         if self.data.spec.numel != 1:
             raise RuntimeError(f"backward() of a tensor of {self.data.spec.shape} wants a gradient of that shape")
-        from gt.client.functions.creation import full_like
-
-        with beside(self):  # made where the gradients are computed, not sent there
-            gradient = full_like(self, 1.0)
+        node = self.node
+        if isinstance(node, Node) and not node.scope.signal and not node.scope.backward and not here().signal:
+            gradient = _one(self)
+        else:
+            with beside(self):  # made where the gradients are computed, not sent there
+                gradient = _one(self)
     elif gradient.data.spec.shape != self.data.spec.shape:
         raise ValueError(f"the gradient of a tensor of {self.data.spec.shape} has its shape, not {gradient.data.spec.shape}")
     backward([self], [gradient], retain_graph or create_graph, create_graph)

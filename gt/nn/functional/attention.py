@@ -38,7 +38,7 @@ def _same_batch(query: Tensor, key: Tensor, value: Tensor, gqa: bool) -> tuple[T
         return query, key, value
     width = max(map(len, leads))
     lead = tuple(max(sizes) for sizes in zip(*((1,) * (width - len(s)) + s for s in leads)))
-    return tuple(t.expand(*lead, *t.shape[-n:]) for t in (query, key, value))  # type: ignore[return-value]
+    return tuple(t.expand(*lead, *t.shape[-n:]) for t in (query, key, value))
 
 
 def scaled_dot_product_attention(

@@ -49,6 +49,11 @@ def group_norm(
     return apply(TABLE["group_norm"], (input, float(eps), *parts), (num_groups,))[0]
 
 
+def _move(running: Tensor, found: Tensor, momentum: float) -> None:
+    """A running value, moved towards what was found."""
+    running.data = apply(TABLE["lerp"], (running, found.detach().to(running.dtype), float(momentum))).data
+
+
 def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
     bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
@@ -63,10 +68,20 @@ def batch_norm(
     with no_grad():
         for running, found in ((running_mean, mean), (running_var, var)):
             if running is not None:
-                running.data = apply(TABLE["lerp"], (running, found.detach().to(running.dtype), float(momentum))).data
+                _move(running, found, momentum)
     return y
 
 
-def instance_norm(input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
-    """Each channel of each sample by its own mean and variance."""
+def instance_norm(
+    input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None, weight: Tensor | None = None,
+    bias: Tensor | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Each channel of each sample by its own mean and variance, or by the running ones."""
+    if not use_input_stats:
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    if running_mean is not None and running_var is not None:
+        with no_grad():
+            flat = input.reshape(*input.shape[:2], -1)
+            _move(running_mean, flat.mean(axis=2).mean(axis=0), momentum)
+            _move(running_var, flat.var(dim=2).mean(axis=0), momentum)
     return group_norm(input, input.shape[1], weight, bias, eps)

@@ -15,8 +15,10 @@ name = "cpp"
 dtypes = ("float32", "float64", "float16", "bfloat16")
 on_device = False
 
-_OPS = {"silu": 0, "gelu_tanh": 1, "gelu_erf": 2}
+_OPS = {"silu": 0, "gelu_tanh": 1, "gelu_erf": 2, "exp": 3, "sigmoid": 4, "relu": 5}
+_PAIRS = {"add": 0, "sub": 1, "mul": 2, "div": 3, "relu_grad": 4, "sigmoid_grad": 5, "silu_grad": 6}
 _DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}
+unary, pairs = tuple(_OPS), tuple(_PAIRS)  # what `elementwise` and `binary` know
 _RECYCLED = 1 << 16  # smaller outputs come from NumPy, which keeps small blocks itself
 _LEVELS = ("x86-64", "x86-64-v3", "x86-64-v4")
 
@@ -34,7 +36,8 @@ def _load() -> ctypes.CDLL | BuildError:
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
     for function, arguments, result in (
         (lib.gt_elementwise, (ctypes.c_int, ctypes.c_int, pointer, pointer, size), None),
-        (lib.gt_rms_norm, (ctypes.c_int, pointer, pointer, pointer, size, size, ctypes.c_double), None),
+        (lib.gt_binary, (ctypes.c_int, ctypes.c_int, pointer, pointer, pointer, size, size), None),
+        (lib.gt_rms_norm, (ctypes.c_int, pointer, pointer, pointer, pointer, size, size, ctypes.c_double), None),
         (lib.gt_copy, (pointer, pointer, size), None),
         (lib.gt_take, (size,), pointer),
         (lib.gt_give, (pointer, size), None),
@@ -88,9 +91,18 @@ def elementwise(op: str, x: np.ndarray, out: np.ndarray, dtype: str) -> None:
     library().gt_elementwise(_OPS[op], _DTYPES[dtype], _address(x), _address(out), x.size)
 
 
-def rms_norm(x: np.ndarray, weight: np.ndarray, out: np.ndarray, eps: float, dtype: str) -> None:
+def binary(op: str, x: np.ndarray, y: np.ndarray, out: np.ndarray, dtype: str) -> None:
+    """y has x's shape, its last axes, or one element."""
+    library().gt_binary(_PAIRS[op], _DTYPES[dtype], _address(x), _address(y), _address(out), x.size, y.size)
+
+
+def rms_norm(
+    x: np.ndarray, weight: np.ndarray, out: np.ndarray, eps: float, dtype: str, rstd: np.ndarray | None = None
+) -> None:
+    """`rstd`, where it is given, becomes 1 / sqrt(mean(x^2) + eps) of each row, in the weight's dtype."""
     rows, columns = x.shape
-    library().gt_rms_norm(_DTYPES[dtype], _address(x), _address(weight), _address(out), rows, columns, eps)
+    kept = None if rstd is None else _address(rstd)
+    library().gt_rms_norm(_DTYPES[dtype], _address(x), _address(weight), _address(out), kept, rows, columns, eps)
 
 
 def copy(x: np.ndarray, out: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-// silu, gelu and rms_norm for contiguous float, double, half and bfloat arrays, behind a C interface.
+// silu, gelu, rms_norm and the arithmetic of a training step for contiguous float, double, half and bfloat arrays, behind a C interface.
 // One source is compiled for several instruction sets and the best that the running CPU has is chosen when the
 // library loads. Shapes, strides, dtypes and overlap are checked by the caller.
 #include <cmath>
@@ -13,10 +13,12 @@
 #include "pool.h"
 
 using Elementwise = void (*)(const void*, void*, size_t begin, size_t end);
-using Rows = void (*)(const void*, const void*, void*, size_t begin, size_t end, size_t columns, double eps);
+using Binary = void (*)(const void*, const void*, void*, size_t begin, size_t end, size_t period);
+using Rows = void (*)(const void*, const void*, void*, void* rstd, size_t begin, size_t end, size_t columns, double eps);
 
 struct Kernels {
-    Elementwise elementwise[3][4];
+    Elementwise elementwise[6][4];
+    Binary binary[7][4];
     Rows rms[4];
 };
 
@@ -66,10 +68,17 @@ struct ElementwiseJob {
     void* y;
 };
 
+struct BinaryJob {
+    Binary kernel;
+    const void *x, *y;
+    void* to;
+    size_t period;
+};
+
 struct RowsJob {
     Rows kernel;
     const void *x, *w;
-    void* y;
+    void *y, *rstd;
     size_t columns;
     double eps;
 };
@@ -92,13 +101,24 @@ void gt_elementwise(int op, int dtype, const void* x, void* y, size_t n) {
         &job, n, 16384);
 }
 
-void gt_rms_norm(int dtype, const void* x, const void* w, void* y, size_t rows, size_t columns, double eps) {
-    RowsJob job{chosen->rms[dtype], x, w, y, columns, eps};
+// y repeats after `period` elements, which may be n.
+void gt_binary(int op, int dtype, const void* x, const void* y, void* to, size_t n, size_t period) {
+    BinaryJob job{chosen->binary[op][dtype], x, y, to, period};
+    pool_slot()->run(
+        [](const void* j, size_t begin, size_t end) {
+            auto* job = static_cast<const BinaryJob*>(j);
+            job->kernel(job->x, job->y, job->to, begin, end, job->period);
+        },
+        &job, n, 32768);
+}
+
+void gt_rms_norm(int dtype, const void* x, const void* w, void* y, void* rstd, size_t rows, size_t columns, double eps) {
+    RowsJob job{chosen->rms[dtype], x, w, y, rstd, columns, eps};
     size_t grain = columns ? 32768 / columns : 1;
     pool_slot()->run(
         [](const void* j, size_t begin, size_t end) {
             auto* job = static_cast<const RowsJob*>(j);
-            job->kernel(job->x, job->w, job->y, begin, end, job->columns, job->eps);
+            job->kernel(job->x, job->w, job->y, job->rstd, begin, end, job->columns, job->eps);
         },
         &job, rows, grain ? grain : 1);
 }

@@ -39,6 +39,46 @@ static void elementwise(const void* from, void* to, size_t begin, size_t end) {
     }
 }
 
+// y has as many elements as x, or, with `one`, a single one.
+template <class Op, class C>
+static GT_INLINE void pair(const C* x, const C* y, C* to, size_t n, bool one) {
+    size_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+        C a[kLanes], b[kLanes];
+        for (size_t j = 0; j < kLanes; ++j) a[j] = x[i + j];
+        if (one)
+            for (size_t j = 0; j < kLanes; ++j) b[j] = y[0];
+        else
+            for (size_t j = 0; j < kLanes; ++j) b[j] = y[i + j];
+        for (size_t j = 0; j < kLanes; ++j) a[j] = Op::of(a[j], b[j]);
+        for (size_t j = 0; j < kLanes; ++j) to[i + j] = a[j];
+    }
+    for (; i < n; ++i) to[i] = Op::of(x[i], y[one ? 0 : i]);
+}
+
+// y repeats after `period` elements.
+template <class Op, class T>
+static void binary(const void* left, const void* right, void* result, size_t begin, size_t end, size_t period) {
+    using C = Compute<T>;
+    const T *x = static_cast<const T*>(left), *y = static_cast<const T*>(right);
+    T* to = static_cast<T*>(result);
+    bool one = period == 1;
+    for (size_t at = begin, n; at < end; at += n) {
+        size_t from = one ? 0 : at % period;
+        n = end - at < kBlock ? end - at : kBlock;
+        if (!one && period - from < n) n = period - from;
+        if constexpr (std::is_same<T, C>::value) {
+            pair<Op>(x + at, y + from, to + at, n, one);
+        } else {
+            C a[kBlock], b[kBlock];
+            for (size_t i = 0; i < n; ++i) a[i] = widen(x[at + i]);
+            for (size_t i = 0; i < (one ? 1 : n); ++i) b[i] = widen(y[from + i]);
+            pair<Op>(a, b, a, n, one);
+            for (size_t i = 0; i < n; ++i) to[at + i] = Narrow<T>::from(a[i]);
+        }
+    }
+}
+
 // Lanes keep the sum vectorised; folding them into a double every so often keeps long rows exact.
 template <class T>
 static GT_INLINE double sum_of_squares(const T* x, size_t n) {
@@ -66,7 +106,7 @@ static GT_INLINE double sum_of_squares(const T* x, size_t n) {
 
 // For squares that leave the range of the type: everything is divided by the largest magnitude first.
 template <class T>
-static __attribute__((noinline)) void rms_row_scaled(const T* x, const Compute<T>* w, T* y, size_t n, double eps) {
+static __attribute__((noinline)) void rms_row_scaled(const T* x, const Compute<T>* w, T* y, size_t n, double eps, Compute<T>* rstd) {
     double root = std::sqrt(eps), most = root, sum = 0;
     for (size_t i = 0; i < n; ++i) {
         double v = std::fabs(double(widen(x[i])));  // GCC 12 fails inside on a reduction by std::fmax here
@@ -80,26 +120,31 @@ static __attribute__((noinline)) void rms_row_scaled(const T* x, const Compute<T
         sum += sum_of_squares(part, count);
     }
     double scale = 1.0 / std::sqrt(sum / double(n) + (root / most) * (root / most));
+    if (rstd) *rstd = Compute<T>(scale / most);
     for (size_t i = 0; i < n; ++i)
         y[i] = Narrow<T>::from(Compute<T>(double(widen(x[i])) / most * scale * double(w[i])));
 }
 
+// `rstds`, where it is given, has room for each row's 1 / sqrt(mean + eps).
 template <class T>
-static void rms_rows(const void* from, const void* weight, void* to, size_t begin, size_t end, size_t n, double eps) {
+static void rms_rows(const void* from, const void* weight, void* to, void* rstds, size_t begin, size_t end, size_t n,
+                     double eps) {
     using C = Compute<T>;
     constexpr double small = std::is_same<C, float>::value ? 1e-30 : 1e-280;
     constexpr double large = std::is_same<C, float>::value ? 1e37 : 1e300;
     const C* w = static_cast<const C*>(weight);
+    C* rstd = static_cast<C*>(rstds);
     for (size_t row = begin; row < end; ++row) {
         const T* x = static_cast<const T*>(from) + row * n;
         T* y = static_cast<T*>(to) + row * n;
         double sum = sum_of_squares(x, n);
         double mean = sum / double(n) + eps;
         if (!(mean >= small && sum <= large)) {
-            rms_row_scaled(x, w, y, n, eps);
+            rms_row_scaled(x, w, y, n, eps, rstd ? rstd + row : nullptr);
             continue;
         }
         C scale = C(1.0 / std::sqrt(mean));
+        if (rstd) rstd[row] = scale;
         // The row is in the cache by now, so memory would idle while it is scaled: the next row is called for.
         for (size_t at = 0; at < n; at += kStride) {
             size_t stop = n - at < kStride ? n : at + kStride;
@@ -111,6 +156,11 @@ static void rms_rows(const void* from, const void* weight, void* to, size_t begi
 }
 
 #define GT_ROW(Op) {elementwise<Op, float>, elementwise<Op, double>, elementwise<Op, half_t>, elementwise<Op, bfloat_t>}
-static const Kernels kernels = {{GT_ROW(Silu), GT_ROW(GeluTanh), GT_ROW(GeluErf)},
+#define GT_PAIR(Op) {binary<Op, float>, binary<Op, double>, binary<Op, half_t>, binary<Op, bfloat_t>}
+static const Kernels kernels = {{GT_ROW(Silu), GT_ROW(GeluTanh), GT_ROW(GeluErf), GT_ROW(Exp), GT_ROW(Sigmoid),
+                                 GT_ROW(Relu)},
+                                {GT_PAIR(Add), GT_PAIR(Sub), GT_PAIR(Mul), GT_PAIR(Div), GT_PAIR(ReluGrad),
+                                 GT_PAIR(SigmoidGrad), GT_PAIR(SiluGrad)},
                                 {rms_rows<float>, rms_rows<double>, rms_rows<half_t>, rms_rows<bfloat_t>}};
 #undef GT_ROW
+#undef GT_PAIR

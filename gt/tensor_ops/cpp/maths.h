@@ -14,15 +14,43 @@ static GT_INLINE double least(double a, double b) { return __builtin_fmin(a, b);
 // off there. exp(-a) = 2^n * exp(-q) with |q| <= ln(2) / 2: adding 1.5 * 2^23 (2^52) rounds to the integer n and leaves
 // it in the low bits, from where a shift puts it in the exponent. ln(2) is cut where its products with n are exact,
 // since not every CPU has a fused multiply-add.
-static GT_INLINE float exp_minus(float a, float rest = 0.0f) {
-    constexpr float magic = 12582912.0f;
-    a = least(a, 87.0f);
-    float z = magic - a * 1.44269504f;
-    float n = z - magic;
+static constexpr float kMagic = 12582912.0f;
+
+static GT_INLINE float nearest(float a) { return kMagic - a * 1.44269504f; }
+
+static GT_INLINE float reduced(float a, float z) {
+    float n = z - kMagic;
     float q = a + n * 0.693359375f;
-    q = q + n * -2.12194440e-4f + rest;
+    return q + n * -2.12194440e-4f;
+}
+
+static GT_INLINE float power(float q, float z) {
     float q2 = q * q;
     float low = 1.0f - q, mid = 0.499992006f + q * -0.166671313f, high = 0.0418946114f + q * -0.0083122433f;
+    float p = low + q2 * (mid + q2 * high);
+    return bits<float>(bits<int32_t>(p) + int32_t(bits<uint32_t>(z) << 23));
+}
+
+static GT_INLINE float exp_minus(float a) {
+    a = least(a, 87.0f);
+    float z = nearest(a);
+    return power(reduced(a, z), z);
+}
+
+// Apart from the one above, since adding a zero is an instruction.
+static GT_INLINE float exp_minus(float a, float rest) {
+    a = least(a, 87.0f);
+    float z = nearest(a);
+    return power(reduced(a, z) + rest, z);
+}
+
+// 2^-t, by the same polynomial in other units, for an argument that is itself a product: log2(e) is then one of its
+// factors, where it costs neither an instruction nor a digit more.
+static GT_INLINE float exp2_minus(float t) {
+    t = least(t, 125.5f);
+    float z = kMagic - t;
+    float q = t + (z - kMagic), q2 = q * q;
+    float low = 1.0f - q * 0.6931471806f, mid = 0.2402226662f - q * 0.05550565601f, high = 0.009670746753f - q * 0.001329981352f;
     float p = low + q2 * (mid + q2 * high);
     return bits<float>(bits<int32_t>(p) + int32_t(bits<uint32_t>(z) << 23));
 }
@@ -47,22 +75,85 @@ static GT_INLINE double exp_minus(double a) {
 static GT_INLINE float unless(bool zero, float x) { return bits<float>(bits<int32_t>(x) & (int32_t(zero) - 1)); }
 static GT_INLINE double unless(bool zero, double x) { return bits<double>(bits<int64_t>(x) & (int64_t(zero) - 1)); }
 
-// x * sigmoid(a). Below the edge exp(-a) would overflow; the result there is under 6e-37 (float) or 1e-301 (double)
-// and is returned as zero.
+// x * sigmoid(a). Where `at` is below the edge exp(-a) would overflow; the result there is under 6e-37 (float) or 1e-301
+// (double) and is returned as zero.
 template <class C>
-static GT_INLINE C gate(C x, C a, C edge) { return unless(x < edge, x / (C(1) + exp_minus(a))); }
+static GT_INLINE C gate(C x, C a, C at, C edge) { return unless(at < edge, x / (C(1) + exp_minus(a))); }
 
 struct Silu {
-    static GT_INLINE float of(float x) { return gate(x, x, -88.0f); }
-    static GT_INLINE double of(double x) { return gate(x, x, -708.0); }
+    static GT_INLINE float of(float x) { return gate(x, x, x, -88.0f); }
+    static GT_INLINE double of(double x) { return gate(x, x, x, -708.0); }
+};
+
+// A function of NaN is that NaN: `least` drops it.
+template <class C>
+static GT_INLINE C kept(C x, C y) { return x != x ? x : y; }
+
+struct Exp {
+    static GT_INLINE float of(float x) { return kept(x, x > 88.7228394f ? HUGE_VALF : unless(x < -87.0f, exp_minus(-x))); }
+    static GT_INLINE double of(double x) {
+        return kept(x, x > 709.782712893384 ? HUGE_VAL : unless(x < -700.0, exp_minus(-x)));
+    }
+};
+
+struct Sigmoid {
+    static GT_INLINE float of(float x) { return kept(x, gate(1.0f, x, x, -88.0f)); }
+    static GT_INLINE double of(double x) { return kept(x, gate(1.0, x, x, -708.0)); }
+};
+
+struct Relu {
+    template <class C>
+    static GT_INLINE C of(C x) { return unless(x < C(0), x); }
+};
+
+struct Add {
+    template <class C>
+    static GT_INLINE C of(C x, C y) { return x + y; }
+};
+
+struct Sub {
+    template <class C>
+    static GT_INLINE C of(C x, C y) { return x - y; }
+};
+
+struct Mul {
+    template <class C>
+    static GT_INLINE C of(C x, C y) { return x * y; }
+};
+
+struct Div {
+    template <class C>
+    static GT_INLINE C of(C x, C y) { return x / y; }
+};
+
+// Gradients: of the result, and the value each is written in (relu's and sigmoid's result, silu's input).
+struct ReluGrad {
+    template <class C>
+    static GT_INLINE C of(C g, C y) { return unless(y <= C(0), g); }
+};
+
+struct SigmoidGrad {
+    template <class C>
+    static GT_INLINE C of(C g, C y) { return g * y * (C(1) - y); }
+};
+
+struct SiluGrad {
+    template <class C>
+    static GT_INLINE C of(C g, C x) {
+        C s = Sigmoid::of(x);
+        return g * s * (C(1) + x * (C(1) - s));
+    }
 };
 
 // gelu's tanh form is x * sigmoid(2u): 0.5 * (1 + tanh(u)) with u = sqrt(2/pi) * (x + 0.044715 x^3).
 struct GeluTanh {
-    template <class C>
-    static GT_INLINE C twice_u(C x) { return x * (C(1.5957691216057308) + C(0.07135481627260025) * (x * x)); }
-    static GT_INLINE float of(float x) { return gate(x, twice_u(x), -10.02f); }
-    static GT_INLINE double of(double x) { return gate(x, twice_u(x), -21.1); }
+    static GT_INLINE float of(float x) {
+        float t = x * (2.302208198f + 0.1029432396f * (x * x));  // 2u * log2(e)
+        return unless(x < -10.02f, x / (1.0f + exp2_minus(t)));
+    }
+    static GT_INLINE double of(double x) {
+        return gate(x, x * (1.5957691216057308 + 0.07135481627260025 * (x * x)), x, -21.1);
+    }
 };
 
 // x * Phi(x) = max(x, 0) - |x| / 2 * erfc(|x| / sqrt(2)), and erfc(t) = exp(-t^2) * P((t - 2) / (t + 2)) / (1 + 2t).

@@ -92,7 +92,7 @@ def unit_of(largest, root: tl.constexpr, wide: tl.constexpr):
 
 
 @triton.jit
-def rms_row(x_ptr, w_ptr, y_ptr, columns, root: tl.constexpr, wide: tl.constexpr, block: tl.constexpr):
+def rms_row(x_ptr, w_ptr, y_ptr, r_ptr, columns, root: tl.constexpr, wide: tl.constexpr, block: tl.constexpr):
     """One program a row, the row in registers. Dividing by the largest magnitude keeps the squares in range."""
     base = tl.program_id(0).to(tl.int64) * columns
     at = tl.arange(0, block)
@@ -104,12 +104,15 @@ def rms_row(x_ptr, w_ptr, y_ptr, columns, root: tl.constexpr, wide: tl.constexpr
     unit = unit_of(tl.max(tl.abs(x), axis=0), root, wide)
     z = x / unit
     mean = tl.sum(z * z, axis=0) / columns + (root / unit) * (root / unit)
-    y = z * (1.0 / tl.sqrt(mean)) * w
+    scale = 1.0 / tl.sqrt(mean)
+    if r_ptr is not None:
+        tl.store(r_ptr + tl.program_id(0), scale / unit)
+    y = z * scale * w
     tl.store(y_ptr + base + at, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def rms_long_row(x_ptr, w_ptr, y_ptr, columns, root: tl.constexpr, wide: tl.constexpr, block: tl.constexpr):
+def rms_long_row(x_ptr, w_ptr, y_ptr, r_ptr, columns, root: tl.constexpr, wide: tl.constexpr, block: tl.constexpr):
     """As rms_row, in pieces: one pass for the largest magnitude, one for the squares, one for the result."""
     base = tl.program_id(0).to(tl.int64) * columns
     lane = tl.arange(0, block)
@@ -123,6 +126,8 @@ def rms_long_row(x_ptr, w_ptr, y_ptr, columns, root: tl.constexpr, wide: tl.cons
         z = tl.load(x_ptr + base + start + lane, mask=start + lane < columns, other=0.0).to(sums.dtype) / unit
         sums += z * z
     scale = 1.0 / tl.sqrt(tl.sum(sums, axis=0) / columns + (root / unit) * (root / unit))
+    if r_ptr is not None:
+        tl.store(r_ptr + tl.program_id(0), scale / unit)
     for start in range(0, columns, block):
         inside = start + lane < columns
         x = tl.load(x_ptr + base + start + lane, mask=inside, other=0.0).to(sums.dtype)
@@ -136,8 +141,9 @@ def run_elementwise(op: str, x: Any, out: Any, wide: bool) -> None:
     elementwise[grid](x, out, x.numel(), op, wide, BLOCK, not x.is_cuda, num_warps=8, **OPTIONS)
 
 
-def run_rms_norm(x: Any, weight: Any, out: Any, eps: float, wide: bool) -> None:
-    """x and out are contiguous (rows, columns) tensors; weight is float32, or float64 where x is.
+def run_rms_norm(x: Any, weight: Any, out: Any, eps: float, wide: bool, rstd: Any = None) -> None:
+    """x and out are contiguous (rows, columns) tensors; weight is float32, or float64 where x is, and so is `rstd`, which,
+    where it is given, becomes 1 / sqrt(mean(x^2) + eps) of each row.
 
     The root of eps is compiled in: as an argument it would be rounded to float32 for float64 rows too.
     """
@@ -145,4 +151,4 @@ def run_rms_norm(x: Any, weight: Any, out: Any, eps: float, wide: bool) -> None:
     kernel = rms_row if columns <= WHOLE_ROW else rms_long_row
     block = min(max(triton.next_power_of_2(columns), 16), WHOLE_ROW)
     warps = min(16, max(1, block // 512))
-    kernel[(rows,)](x, weight, out, columns, eps**0.5, wide, block, num_warps=warps, **OPTIONS)
+    kernel[(rows,)](x, weight, out, rstd, columns, eps**0.5, wide, block, num_warps=warps, **OPTIONS)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 name = "opencl"
+unary, pairs = ("silu", "gelu_tanh", "gelu_erf"), ()  # what `elementwise` knows, and what it knows of two operands
 
 _SOURCE = Path(__file__).parent / "kernels.cl"
 _STORES = {"float32": "float", "float64": "double", "float16": "ushort", "bfloat16": "ushort"}
@@ -40,7 +41,7 @@ class _Device:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # compilers' remarks; what matters raises
                 program = self.cl.Program(self.context, _SOURCE.read_text()).build(options)
-            for op in ("silu", "gelu_tanh", "gelu_erf", "rms_norm"):
+            for op in (*unary, "rms_norm"):
                 found[op, dtype] = self.cl.Kernel(program, op)
         return found
 
@@ -118,17 +119,23 @@ def elementwise(op: str, x: np.ndarray, out: np.ndarray, dtype: str) -> None:
     on.collect(target, out)
 
 
-def rms_norm(x: np.ndarray, weight: np.ndarray, out: np.ndarray, eps: float, dtype: str) -> None:
+def rms_norm(
+    x: np.ndarray, weight: np.ndarray, out: np.ndarray, eps: float, dtype: str, rstd: np.ndarray | None = None
+) -> None:
+    """`rstd`, where it is given, becomes 1 / sqrt(mean(x^2) + eps) of each row, in the weight's dtype."""
     on = device()
     rows, columns = x.shape
     real = np.float64 if dtype == "float64" else np.float32
     source, scale, target = on.lend(x, False), on.lend(weight, False), on.lend(out, True)
     local = on.cl.LocalMemory(on.row_items * np.dtype(real).itemsize)
-    settings = (np.uint64(columns), real(eps), real(math.sqrt(eps)), local)
+    kept = None if rstd is None else on.lend(rstd, True)
+    settings = (np.uint64(columns), real(eps), real(math.sqrt(eps)), kept, local)
     with _lock:
         kernel = on.kernels["rms_norm", dtype]
         kernel(on.queue, (rows * on.row_items,), (on.row_items,), source, scale, target, *settings)
     on.collect(target, out)
+    if kept is not None and rstd is not None:
+        on.collect(kept, rstd)
 
 
 def get_opencl_info() -> dict[str, Any]:

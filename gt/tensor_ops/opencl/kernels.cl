@@ -197,9 +197,9 @@ INLINE REAL largest(__global const STORE* x, ulong n, __local REAL* part) {
     for (ulong at = n / WIDE * WIDE + get_local_id(0); at < n; at += get_local_size(0)) \
         store_one(VALUE(load_one(x + at)) * scale * w[at], y + at);
 
-// One work-group a row; its size is a power of two.
+// One work-group a row; its size is a power of two. `rstd`, where it is given, has room for each row's 1 / sqrt(mean).
 __kernel void rms_norm(__global const STORE* x, __global const REAL* w, __global STORE* y, ulong n, REAL eps,
-                       REAL root, __local REAL* part) {
+                       REAL root, __global REAL* rstd, __local REAL* part) {
     x += get_group_id(0) * n;
     y += get_group_id(0) * n;
     ulong step = get_local_size(0) * WIDE;
@@ -207,12 +207,14 @@ __kernel void rms_norm(__global const STORE* x, __global const REAL* w, __global
     REAL mean = sum / n + eps;
     if (mean >= SMALL && sum <= LARGE) {
         REAL scale = 1 / sqrt(mean);
+        if (rstd && get_local_id(0) == 0) rstd[get_group_id(0)] = scale;
         WRITE_ROW(AS_IS)
     } else {
         // Squares left the type's range: everything is divided by the largest magnitude first.
         REAL unit = fmin(fmax(largest(x, n, part), root), MOST);
         mean = sum_of_group(squares_in_units(x, n, unit), part) / n + (root / unit) * (root / unit);
         REAL scale = 1 / sqrt(mean);
+        if (rstd && get_local_id(0) == 0) rstd[get_group_id(0)] = scale / unit;
         WRITE_ROW(IN_UNITS)
     }
 }

@@ -1,8 +1,8 @@
-"""Engines compute: one file a backend, all of one form. An engine turns a kind into a callable over its own arrays."""
+"""Engines compute: one file a backend, all of one form. An engine turns a kind into a callable over its own arrays.
+`choose.py` makes the engine that a name asks for."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -11,12 +11,17 @@ from gt.spec import Spec
 
 Array = Any
 
+# How a kind runs: by the backend itself, as other rows which the backend has, or by another engine over its arrays.
+OWN, DECOMPOSED, BRIDGED = "own", "decomposed", "bridged"
+
 
 class Engine(Protocol):
     """What a worker asks of a backend."""
 
     name: str
     device: str
+    base: str  # the engine that what is bridged runs on; "" where nothing is
+    fell_back: dict[str, str]  # backends that were asked for before this one, and why they could not be had
     clock: Callable[[], float]
 
     def begin(self) -> None:
@@ -25,6 +30,9 @@ class Engine(Protocol):
     def kernel(self, kind: Kind) -> Callable[..., Any]:
         """A callable of the kind's operands (arrays, and numbers where the kind has a type) that gives its output,
         or a tuple where it has several."""
+
+    def way(self, kind: Kind) -> str:
+        """How `kernel(kind)` runs: OWN, DECOMPOSED or BRIDGED."""
 
     def faster(self, program: Any) -> Any:
         """A faster form of a trace (an object with `run(table, call) -> bool`, whether it ran, and `stats()`), or None."""
@@ -42,16 +50,8 @@ class Engine(Protocol):
         """Bytes in use and bytes there are."""
 
 
-FILES = {"numpy": "gt.worker.engine.numpy", "pytorch": "gt.worker.engine.torch"}
+def make(name: str | None = None, fallbacks: tuple[str, ...] = ()) -> Engine:
+    """The engine for a backend, or for the first of the fallbacks that can be had."""
+    from gt.worker.engine.choose import choose
 
-
-def default_name() -> str:
-    """PyTorch when it can be imported, else NumPy."""
-    return "pytorch" if importlib.util.find_spec("torch") else "numpy"
-
-
-def make(name: str | None) -> Engine:
-    name = name or default_name()
-    if name not in FILES:
-        raise ValueError(f"no backend {name!r}: available are {', '.join(sorted(FILES))}")
-    return importlib.import_module(FILES[name]).make()
+    return choose(name, fallbacks)

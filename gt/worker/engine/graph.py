@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gt.spec import Spec
+from gt.ops import Kind
 from gt.transport.messages import FREE
 from gt.worker.engine.torch_kernels import GATHERED
 
@@ -80,10 +80,12 @@ class Graph:
             made = list(function(*self.statics, *self.holes))
             self.results = self._settle(made)
         for buffer in self.results:
-            buffer.lent = True
+            buffer.lent = True  # type: ignore[attr-defined]
         self.graph = graph
         self.lent = [None] * program.outs
-        self.seconds += self.engine.clock() - began
+        took = self.engine.clock() - began
+        self.seconds += took
+        program.tell(f"captured as a CUDA graph in {took * 1e3:.1f} ms")
 
     def _settle(self, made: list[torch.Tensor]) -> list[torch.Tensor]:
         """Where each result is to lie: in the buffer of the input it comes back as, or where it was made."""
@@ -161,20 +163,22 @@ class Graph:
         return {"graph_captures": self.captures, "compiled_calls": self.runs, "compile_seconds": self.seconds}
 
 
-def capturable(program: Any, engine: Any) -> Callable[..., tuple]:
-    """A trace over kernels of tensors only: where a number is a hole, it is a 0-d tensor."""
+def capturable(program: Any, engine: Any, in_place: bool = True) -> Callable[..., tuple]:
+    """A trace over kernels of tensors only: where a number is a hole, it is a 0-d tensor. With `in_place`, updates of many
+    parameters run as one call and are written where those lie; without, all is in terms a compiler can fuse."""
     from gt.worker.compile import straight_line
 
     open_ = {int(program.trace.body[index][0]) for places in program.trace.holes for index, _ in places}
     kernels = {}
     for number, ready in program.kinds.items():
         kernel = kernels[number] = engine.plain(ready.kind)
-        if number in open_ and not getattr(getattr(kernel, "func", kernel), "takes_tensors", False):
-            kernels[number] = _cast(engine.generic(ready.kind), ready.kind.outs)
-    gather = {
+        takes_tensors = in_place and getattr(getattr(kernel, "func", kernel), "takes_tensors", False)
+        if number in open_ and not takes_tensors:
+            kernels[number] = _cast(engine.generic(ready.kind), ready.kind)
+    gather: dict[int, Any] = {
         n: partial(GATHERED[r.kind.row.name], **r.kind.settings)
         for n, r in program.kinds.items()
-        if r.kind.row.name in GATHERED and _ends(program.trace, n, r)
+        if in_place and r.kind.row.name in GATHERED and _ends(program.trace, n, r)
     }
     return straight_line(program.trace, kernels, program.kinds, flat=True, gather=gather)
 
@@ -193,14 +197,23 @@ def _buffer(a: torch.Tensor) -> torch.Tensor:
     return copy
 
 
-def _cast(run: Callable[..., Any], outs: tuple[Spec, ...]) -> Callable[..., Any]:
-    """A kernel whose numbers are tensors, its results in the dtypes the numbers would have given."""
+def _cast(run: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
+    """A kernel whose numbers are tensors, its results in the dtypes the numbers would have given. Whole numbers that
+    are computed with in floating point are doubles, as Python's would be; those that say where to begin stay whole."""
     from gt.worker.engine.torch import TORCH
 
+    outs = tuple(TORCH[s.dtype] for s in kind.outs)
+    computed = kind.row.pointwise or kind.row.family == "update"
+    widen = computed and all(t.is_floating_point for t in outs)
+    whole = [i for i, s in enumerate(kind.ins) if s is int] if widen else []
+
     def kernel(*operands: Any) -> Any:
-        made = run(*operands)
+        given = list(operands)
+        for i in whole:
+            given[i] = given[i].double() if isinstance(given[i], torch.Tensor) else given[i]
+        made = run(*given)
         if len(outs) == 1:
-            return made.to(TORCH[outs[0].dtype])
-        return tuple(m.to(TORCH[s.dtype]) for m, s in zip(made, outs))
+            return made.to(outs[0])
+        return tuple(m.to(t) for m, t in zip(made, outs))
 
     return kernel

@@ -13,7 +13,7 @@ import psutil
 from gt.ops import Kind
 from gt.ops.rules import promote
 from gt.spec import DTYPES, DType, Spec, bfloat16, bool_, float16, float32
-from gt.worker.engine import special
+from gt.worker.engine import OWN, special
 
 
 def round_bfloat16(a: np.ndarray) -> np.ndarray:
@@ -74,7 +74,11 @@ XP = Namespace()
 class NumPyEngine:
     name = "numpy"
     device = "cpu"
-    clock = float
+    base = ""
+    clock: Callable[[], float] = float
+
+    def __init__(self) -> None:
+        self.fell_back: dict[str, str] = {}
 
     def begin(self) -> None:
         pass
@@ -87,6 +91,9 @@ class NumPyEngine:
         if any(casts):
             run = partial(_wide, run, casts)
         return partial(_several, run, kind.outs) if len(kind.outs) > 1 else partial(_one, run, kind.outs[0])
+
+    def way(self, kind: Kind) -> str:
+        return OWN
 
     def faster(self, program: Any) -> None:
         return None
@@ -159,5 +166,5 @@ def _fit(a: Any, spec: Spec) -> np.ndarray:
     return a
 
 
-def make() -> NumPyEngine:
+def make(name: str = "numpy") -> NumPyEngine:
     return NumPyEngine()

@@ -14,6 +14,7 @@ import torch
 from gt.ops import Kind
 from gt.ops.rules import promote
 from gt.spec import DTYPES, DType, Spec
+from gt.worker.engine import OWN as OURS
 from gt.worker.engine.torch_kernels import NUMBERS, OWN
 
 TORCH: dict[DType, torch.dtype] = {d: getattr(torch, d.name) for d in DTYPES}
@@ -127,12 +128,14 @@ def _unlent(run: Callable[..., Any], a: torch.Tensor, *operands: Any) -> Any:
 
 class TorchEngine:
     name = "pytorch"
+    base = ""
 
     def __init__(self, device: str) -> None:
         self.at = torch.device(device)
         self.device = device if self.at.type == "cpu" else f"{device} {torch.cuda.get_device_name(self.at)}"
         self.xp = Namespace(self.at)
         self.clock: Callable[[], float] = float  # the shell gives a real one
+        self.fell_back: dict[str, str] = {}
 
     def begin(self) -> None:
         torch.inference_mode().__enter__()  # for good: nothing here ever asks PyTorch for a gradient
@@ -140,6 +143,9 @@ class TorchEngine:
     def kernel(self, kind: Kind) -> Callable[..., Any]:
         run = self.plain(kind)
         return partial(_unlent, run) if kind.row.view and self.at.type == "cuda" else run
+
+    def way(self, kind: Kind) -> str:
+        return OURS
 
     def plain(self, kind: Kind) -> Callable[..., Any]:
         """A kernel whose result may share memory with its operand."""
@@ -159,7 +165,7 @@ class TorchEngine:
         return partial(kind.row.kernel, self.xp, **kind.settings)
 
     def faster(self, program: Any) -> Any:
-        if os.environ.get("GT_AUTO_COMPILE", "0") not in ("", "0"):
+        if program.compile or os.environ.get("GT_AUTO_COMPILE", "0") not in ("", "0"):
             from gt.worker.engine.inductor import Inductor
 
             return Inductor(program, self)
@@ -208,8 +214,13 @@ class TorchEngine:
         return psutil.Process().memory_info().rss, psutil.virtual_memory().total
 
 
-def make() -> TorchEngine:
+def best_device() -> str:
+    """The GPU that is this process's turn, or the CPU where there is none."""
     if not torch.cuda.is_available():
-        return TorchEngine("cpu")
+        return "cpu"
     rank = int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0)
-    return TorchEngine(f"cuda:{rank % torch.cuda.device_count()}")
+    return f"cuda:{rank % torch.cuda.device_count()}"
+
+
+def make(name: str = "pytorch") -> TorchEngine:
+    return TorchEngine(best_device())

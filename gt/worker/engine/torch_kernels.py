@@ -15,7 +15,9 @@ aten = torch.ops.aten
 Array = torch.Tensor
 
 # Kernels that take many instructions of a row at once and write over operands that end there.
-GATHERED: dict[str, Callable[..., Any]] = {"adam": steps.adam_in_place}
+GATHERED: dict[str, Callable[..., Any]] = {
+    "adam": steps.adam_in_place, "sgd": steps.sgd_in_place, "sgd_momentum": steps.sgd_momentum_in_place,
+}  # fmt: skip
 # Pointwise functions of PyTorch that take a Python number after the first operand.
 NUMBERS = {"add", "sub", "mul", "div", "pow", "floor_divide", "remainder", "fmod", "eq", "ne", "lt", "le", "gt", "ge",
            "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "where", "clamp",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 aten = torch.ops.aten
@@ -62,6 +64,7 @@ def _run_fused_grad(
             g, q, k, v, y, lse, None, None, q.shape[-2], k.shape[-2], 0.0, causal, none, none, scale=scale
         )
     lse = torch.nn.functional.pad(lse, (0, -lse.shape[-1] % 32), value=float("inf"))  # the kernel reads 32 at a time
+    y = y.transpose(1, 2).contiguous().transpose(1, 2)  # and takes its output to lie as it made it, heads inside rows
     wanted = [True, True, True, False]
     return aten._scaled_dot_product_efficient_attention_backward(
         g, q, k, v, None, y, lse, none, none, 0.0, wanted, causal, scale=scale
@@ -168,6 +171,58 @@ def adam_in_place(calls: list[tuple], *, decoupled: bool, maximize: bool) -> lis
             lr=lr.to(torch.float32) if isinstance(lr, Array) else lr, beta1=b1, beta2=b2, weight_decay=decay, eps=eps,
             amsgrad=bool(top), maximize=maximize)  # fmt: skip
     return [(c[0], c[2], c[3], *c[10:]) for c in calls]
+
+
+def sgd_in_place(calls: list[tuple], *, maximize: bool) -> list[tuple[Array, ...]]:
+    """Many steps of plain descent at once, written where the parameters lie."""
+    for same in _alike(calls, 2):
+        lr, decay = same[0][2:4]
+        p, g = ([c[i] for c in same] for i in (0, 1))
+        _descend(p, _decayed(p, g, decay, maximize), lr)
+    return [(c[0],) for c in calls]
+
+
+def sgd_momentum_in_place(calls: list[tuple], *, nesterov: bool, maximize: bool) -> list[tuple[Array, ...]]:
+    """Many steps with momentum at once, written where the parameters and their buffers lie."""
+    for same in _alike(calls, 3):
+        lr, decay, momentum, dampening = same[0][3:7]
+        p, g, buffer = ([c[i] for c in same] for i in (0, 1, 2))
+        g = _decayed(p, g, decay, maximize)
+        torch._foreach_mul_(buffer, _narrow(momentum, buffer[0]))
+        _descend(buffer, g, dampening - 1.0)
+        _descend(p, _plus(g, buffer, momentum) if nesterov else buffer, lr)
+    return [(c[0], c[2]) for c in calls]
+
+
+def _alike(calls: list[tuple], first: int) -> list[list[tuple]]:
+    """Calls whose numbers, from this operand on, and dtypes are the same."""
+    groups: dict[tuple, list[tuple]] = {}
+    for call in calls:
+        groups.setdefault((call[0].dtype, *map(_identity, call[first:])), []).append(call)
+    return list(groups.values())
+
+
+def _narrow(number: Any, like: Array) -> Any:
+    return number.to(like.dtype) if isinstance(number, Array) else number
+
+
+def _plus(a: list[Array], b: list[Array], scale: Any) -> list[Array]:
+    if isinstance(scale, Array):
+        return [x + y * _narrow(scale, y) for x, y in zip(a, b)]
+    return list(torch._foreach_add(a, b, alpha=scale))
+
+
+def _decayed(p: list[Array], g: list[Array], decay: Any, maximize: bool) -> list[Array]:
+    g = list(torch._foreach_neg(g)) if maximize else g
+    return _plus(g, p, decay) if isinstance(decay, Array) or decay else g
+
+
+def _descend(p: list[Array], g: list[Array], lr: Any) -> None:
+    """p -= lr * g, in place."""
+    if isinstance(lr, Array):
+        torch._foreach_sub_(p, [x * _narrow(lr, x) for x in g])
+    else:
+        torch._foreach_add_(p, g, alpha=-lr)
 
 
 def _identity(number: object) -> object:

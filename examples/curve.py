@@ -1,0 +1,40 @@
+"""What the examples share: a progress bar, and the loss curve as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+def progress(things: Iterable[Any], total: int, what: str) -> Iterator[tuple[Any, Any]]:
+    """Each thing, and a function that shows a text beside the bar."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, TextColumn("{task.fields[note]}")) as bar:
+        task = bar.add_task(what, total=total, note="")
+        for thing in things:
+            yield thing, lambda note: bar.update(task, note=note)
+            bar.advance(task)
+
+
+def draw(losses: dict[str, list[float]], path: Path, title: str) -> None:
+    """Save the curves as a PNG, where matplotlib is installed."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+    except ImportError:
+        print(f"no picture of the losses: pip install 'gt[examples]' to have {path}")
+        return
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    for name, values in losses.items():
+        axes.plot(values, label=name, alpha=0.8)
+    axes.set(xlabel="step", ylabel="loss", title=title)
+    axes.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120, bbox_inches="tight")
+    pyplot.close(figure)
+    print(f"the losses are drawn in {path}")

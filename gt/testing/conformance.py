@@ -1,0 +1,137 @@
+"""What every backend has to pass: the samples of all rows, through the engine's own interface, against NumPy's numbers."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gt.ops import TABLE, infer
+from gt.spec import DTYPES, Spec
+from gt.testing import samples
+from gt.testing.samples import ROWS, SIGNED, Sample
+from gt.worker.engine import Engine, make
+from gt.worker.engine.numpy import NumPyEngine
+
+SHOWN = 10  # failures that a message lists
+NUMPY = NumPyEngine()
+
+
+@dataclass
+class Report:
+    """What was checked: how many rows and samples, and how many of these ran in each way."""
+
+    backend: str
+    rows: int = 0
+    samples: int = 0
+    ways: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        ways = ", ".join(f"{n} {way}" for way, n in self.ways.most_common())
+        return f"backend {self.backend}: {self.samples} samples of {self.rows} rows are right ({ways})"
+
+
+def check_backend(backend: Any, rows: tuple[str, ...] = ()) -> Report:
+    """Check a backend, given as its name, its class or its engine, on every row of the op table or on those named.
+
+    Raises AssertionError with what went wrong; a backend that is not available raises ValueError.
+
+    >>> print(gt.testing.check_backend("numpy", rows=("add", "exp")).rows)
+    2
+    """
+    engine = _engine(backend)
+    report = Report(engine.name)
+    failures = list(_round_trips(engine))
+    for row in ROWS:
+        if rows and row.name not in rows:
+            continue
+        report.rows += 1
+        for sample in (*samples.plain(row), *samples.varied(row)):
+            report.samples += 1
+            report.ways[engine.way(sample.kind)] += 1
+            if wrong := _wrong(engine, sample):
+                failures.append(f"{sample.id}: {wrong}")
+    if failures:
+        more = f"\nand {len(failures) - SHOWN} more" if len(failures) > SHOWN else ""
+        raise AssertionError(f"backend {engine.name!r} is wrong in {len(failures)} of {report.samples} samples:\n"
+                             + "\n".join(failures[:SHOWN]) + more)  # fmt: skip
+    return report
+
+
+def _engine(backend: Any) -> Engine:
+    if isinstance(backend, str):
+        return make(backend)
+    if inspect.isclass(backend):
+        from gt.backends.custom import checked
+        from gt.worker.engine.custom import CustomEngine
+
+        return CustomEngine(backend.__name__, checked(backend))
+    return backend
+
+
+def _round_trips(engine: Engine) -> Iterator[str]:
+    """Bytes that come in go out as they came, for every dtype and for no elements at all."""
+    for dtype in DTYPES:
+        for shape in ((2, 3), (), (0, 2)):
+            spec = Spec(shape, dtype)
+            data = bytes(NUMPY.store(samples.draw(spec, np.random.default_rng(0)), spec))
+            if bytes(engine.store(engine.load(memoryview(data), spec, True), spec)) != data:
+                yield f"load and store of {dtype.name} {shape}: other bytes came back"
+
+
+def _wrong(engine: Engine, sample: Sample) -> str:
+    """What is wrong with this sample, or nothing."""
+    kind = sample.kind
+    given = samples.for_numpy(sample)
+    want = samples.several(NUMPY.kernel(kind)(*given))
+    loaded = [_load(engine, o, s, sample.strided) if isinstance(s, Spec) else o for o, s in zip(given, kind.ins)]
+    try:
+        found = samples.several(engine.kernel(kind)(*loaded))
+        engine.sync()
+    except Exception as error:  # a backend's kernel may fail in any way; which one is what its author wants to read
+        return f"{type(error).__name__}: {error}"
+    if len(found) != len(kind.outs):
+        return f"{len(found)} results, want {len(kind.outs)}"
+    for f, w, spec in zip(found, want, kind.outs):
+        if tuple(f.shape) != spec.shape:
+            return f"a result of shape {tuple(f.shape)}, want {spec.shape}"
+        if wrong := _differs(_read(engine, f, spec), w, spec, sample, given):
+            return wrong
+    for array, before, spec in zip(loaded, given, kind.ins):
+        if isinstance(spec, Spec) and not np.array_equal(_read(engine, array, spec), before, equal_nan=spec.dtype.rank == 2):
+            return "an input was written to"
+    return ""
+
+
+def _load(engine: Engine, value: Any, spec: Spec, strided: bool) -> Any:
+    """An operand as the engine's array; `strided`, as every second element of another, where the engine has views."""
+    array = np.ascontiguousarray(value)
+    if not strided or not spec.ndim:
+        return engine.load(memoryview(bytes(NUMPY.store(array, spec))), spec, True)
+    room = np.zeros((*spec.shape[:-1], spec.shape[-1] * 2), array.dtype)
+    room[..., ::2] = array
+    wide = Spec(room.shape, spec.dtype)
+    take = (*((d, 1) for d in spec.shape[:-1]), (spec.shape[-1], 2))
+    kind = infer(TABLE["slice"], (wide, *[int] * spec.ndim), (take,))
+    return engine.kernel(kind)(engine.load(memoryview(bytes(NUMPY.store(room, wide))), wide, True), *[0] * spec.ndim)
+
+
+def _read(engine: Engine, array: Any, spec: Spec) -> np.ndarray:
+    return NUMPY.load(memoryview(bytes(engine.store(array, spec))), spec, True)
+
+
+def _differs(found: np.ndarray, want: np.ndarray, spec: Spec, sample: Sample, given: list[Any]) -> str:
+    if sample.kind.row.name in SIGNED:
+        found, want = np.abs(found), np.abs(want)
+    infinite = any(isinstance(o, np.ndarray) and o.dtype.kind == "f" and np.isinf(o).any() for o in given)
+    if infinite and spec.dtype.rank == 2:
+        found = np.where(np.isnan(want), want, found)  # at infinity a limit is as good as NaN
+    try:
+        samples.assert_close(found, want, spec, "", samples.coarsest(sample.kind))
+    except AssertionError as error:
+        return " ".join(str(error).split())[:300]
+    return ""

@@ -1,0 +1,200 @@
+"""A user's backend as an engine. Its class keeps tensors by number and knows some ops by name; which ones, and that their
+numbers are right, is found by asking. What it lacks is decomposed, or done by NumPy on what `get_data` gives."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from gt.ops import TABLE, Kind, infer
+from gt.ops.table import arity
+from gt.spec import Spec, bfloat16, float16, float32, float64
+from gt.worker.engine.mixed import Kernel, resolve
+from gt.worker.engine.numpy import NumPyEngine, numpy_dtype
+
+# A backend may lack these, but one that has them wrong is refused.
+PROMISED = ("add", "sub", "mul", "div", "relu", "sigmoid", "tanh", "exp", "log")
+CLOSE = {float32: 1e-4, float64: 1e-9}
+
+
+class Held:
+    """A tensor that the backend keeps; it is dropped there with the last use of it here."""
+
+    __slots__ = ("id", "spec", "tensors")
+
+    def __init__(self, id: int, spec: Spec, tensors: dict[int, Any]) -> None:
+        self.id, self.spec, self.tensors = id, spec, tensors
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape
+
+    def __del__(self) -> None:
+        self.tensors.pop(self.id, None)
+
+
+class Wrong(ArithmeticError):
+    """The backend ran, and its numbers are not right."""
+
+
+class CustomEngine:
+    base = "numpy"
+    clock: Callable[[], float] = float
+
+    def __init__(self, name: str, cls: Any) -> None:
+        self.name, self.backend, self.numpy = name, cls(), NumPyEngine()
+        self.device = str(getattr(self.backend, "device", "cpu"))
+        self.fell_back: dict[str, str] = {}
+        self.tensors: dict[int, Any] = getattr(self.backend, "tensors", {})
+        self.ids: Iterator[int] = count(1)
+        self.found: dict[tuple, bool] = {}
+        for op in PROMISED:
+            specs = (Spec((2, 3), float32),) * arity(TABLE[op])[0]
+            try:
+                self._try(infer(TABLE[op], specs, ()), op)
+            except Wrong as wrong:
+                raise ValueError(f"backend {name!r} is not to be trusted: {wrong}") from None
+
+    def begin(self) -> None:
+        pass
+
+    def kernel(self, kind: Kind) -> Kernel:
+        return resolve(kind, self.own, self.bridge, views=False)[1]
+
+    def way(self, kind: Kind) -> str:
+        return resolve(kind, self.own, self.bridge, views=False)[0]
+
+    def faster(self, program: Any) -> None:
+        return None
+
+    # Kernels
+
+    def own(self, kind: Kind) -> Kernel | None:
+        op = asked_as(kind)
+        return self._call(op, kind) if op is not None and self._has(kind, op) else None
+
+    def _call(self, op: str, kind: Kind) -> Kernel:
+        backend, out = self.backend, kind.outs[0]
+        if len(kind.ins) == 1:
+
+            def unary(a: Held) -> Held:
+                result = next(self.ids)
+                backend.unary_op(result, op, a.id)
+                return Held(result, out, self.tensors)
+
+            return unary
+        number = None if isinstance(kind.ins[1], Spec) else Spec((), kind.ins[0].dtype)
+
+        def binary(a: Held, b: Any) -> Held:
+            right = b if number is None else self.put(np.array(b, numpy_dtype(number.dtype)), number)
+            result = next(self.ids)
+            backend.binary_op(result, op, a.id, right.id)
+            return Held(result, out, self.tensors)
+
+        return binary
+
+    def bridge(self, kind: Kind) -> Kernel:
+        run, outs = self.numpy.kernel(kind), kind.outs
+
+        def kernel(*operands: Any) -> Any:
+            made = run(*[self.get(o) if isinstance(o, Held) else o for o in operands])
+            return self.put(made, outs[0]) if len(outs) == 1 else tuple(self.put(m, s) for m, s in zip(made, outs))
+
+        return kernel
+
+    # What it has
+
+    def _has(self, kind: Kind, op: str) -> bool:
+        """Whether the backend has this op for such operands: asked once for each dtype and way to broadcast."""
+        small = _small(kind)
+        if small.key not in self.found:
+            self.found[small.key] = self._ask(small, op)
+        return self.found[small.key]
+
+    def _ask(self, small: Kind, op: str) -> bool:
+        try:
+            return self._try(small, op)
+        except Wrong as wrong:
+            warnings.warn(f"backend {self.name!r}: {wrong}; it is left to NumPy", RuntimeWarning, stacklevel=2)
+            return False
+
+    def _try(self, small: Kind, op: str) -> bool:
+        """Whether it has the op. Raises Wrong where it has, and the numbers are not right."""
+        for low, high in ((0.25, 0.9), (-0.9, 0.9)):
+            operands = [_values(s, low, high, i) for i, s in enumerate(small.ins)]
+            want = self.numpy.kernel(small)(*operands)
+            held = [self.put(o, s) if isinstance(s, Spec) else o for o, s in zip(operands, small.ins)]
+            try:
+                got = self.get(self._call(op, small)(*held))
+            except Exception:  # it lacks this op, however it says so
+                return False
+            rtol = CLOSE.get(small.outs[0].dtype, 0.0)
+            right = np.isclose(got, want, rtol=rtol, atol=rtol, equal_nan=True)
+            if not right.all():
+                raise Wrong(f"its {small} gives {got[~right].flat[0]} where {want[~right].flat[0]} is right")
+        return True
+
+    # Arrays
+
+    def put(self, array: np.ndarray, spec: Spec) -> Held:
+        held = Held(next(self.ids), spec, self.tensors)
+        self.backend.create_tensor(held.id, np.ascontiguousarray(array).reshape(spec.shape), spec.dtype.name, spec.shape)
+        return held
+
+    def get(self, held: Held) -> np.ndarray:
+        found = np.asarray(self.backend.get_data(held.id))
+        want = numpy_dtype(held.spec.dtype)
+        if found.shape != held.spec.shape or found.dtype != want:
+            asked = f"{want.name} {held.spec.shape}"
+            raise TypeError(f"get_data of backend {self.name!r} gave {found.dtype.name} {found.shape} where {asked} lies")
+        return found
+
+    def load(self, buffer: memoryview, spec: Spec, copy: bool) -> Held:
+        return self.put(self.numpy.load(buffer, spec, True), spec)
+
+    def store(self, array: Held, spec: Spec) -> memoryview:
+        return self.numpy.store(self.get(array), spec)
+
+    def sync(self) -> None:
+        pass
+
+    def memory(self) -> tuple[int, int]:
+        return self.numpy.memory()
+
+
+def asked_as(kind: Kind) -> str | None:
+    """The op's name as a custom backend may know it, or None where no such backend has a word for the kind."""
+    specs = [s for s in kind.ins if isinstance(s, Spec)]
+    dtypes = {s.dtype for s in specs}
+    if len(dtypes) != 1 or len(kind.outs) != 1 or not isinstance(kind.ins[0], Spec) or dtypes & {bfloat16, float16}:
+        return None  # promotion and rounding to 16 bits are GT's to decide
+    row, first = kind.row, kind.ins[0]
+    if row.pointwise and not row.statics and len(kind.ins) <= 2 or row.name == "matmul":
+        return row.name
+    if row.family == "reduce" and len(kind.ins) == 1 and kind.settings == {"axis": (*range(first.ndim),), "keepdims": False}:
+        return row.name
+    return "transpose" if row.name == "permute" and kind.settings["axes"] == (1, 0) else None
+
+
+def _small(kind: Kind) -> Kind:
+    """The same kind of work on a few elements: sizes of 1 stay, equal sizes stay equal."""
+    sizes: dict[int, int] = {0: 2, 1: 1}
+
+    def shrunk(s: Any) -> Any:
+        return Spec(tuple(sizes.setdefault(d, 1 + len(sizes)) for d in s.shape), s.dtype) if isinstance(s, Spec) else s
+
+    ins = tuple(shrunk(s) for s in kind.ins)
+    return infer(kind.row, ins, kind.statics)
+
+
+def _values(spec: Any, low: float, high: float, seed: int) -> Any:
+    rng = np.random.default_rng(seed)
+    if not isinstance(spec, Spec):
+        return {float: high, int: 2, bool: True}[spec]
+    if spec.dtype.rank == 2:
+        return rng.uniform(low, high, spec.shape).astype(numpy_dtype(spec.dtype))
+    return rng.integers(0 if low > 0 else -3 * spec.dtype.is_signed, 4, spec.shape).astype(numpy_dtype(spec.dtype))

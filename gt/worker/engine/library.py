@@ -1,0 +1,161 @@
+"""PyTorch engines on a library or device that was asked for by name. `own` counts only what is certain to run there:
+
+- cpu, cuda, openmp: every op, since PyTorch computes all of them on that device, or in loops that its OpenMP may divide.
+- mkl: products of float32 and float64 matrices, which PyTorch hands to the BLAS it was built with; oneDNN is switched off.
+- mkldnn: products of float32 matrices and convolutions, by oneDNN's own entries: left to itself, PyTorch decides by size.
+- cudnn: convolutions, by cuDNN's own entry. triton: silu, gelu and rms_norm, by GT's kernels.
+
+All else is PyTorch's, on the same device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gt.ops import Kind
+from gt.spec import Spec, float32, float64
+from gt.worker.engine import BRIDGED, OWN
+from gt.worker.engine.mixed import Kernel, resolve
+from gt.worker.engine.torch import TORCH, TorchEngine, best_device
+
+aten = torch.ops.aten
+
+
+class Everywhere(TorchEngine):
+    """PyTorch on one device, whatever else there is."""
+
+    def __init__(self, name: str, device: str) -> None:
+        super().__init__(device)
+        self.name = name
+
+    def begin(self) -> None:
+        if self.name == "openmp":
+            torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))))
+        super().begin()
+
+
+class LibraryEngine(TorchEngine):
+    """PyTorch, with kernels of a library where it has them."""
+
+    base = "pytorch"
+
+    def __init__(self, name: str, device: str, own: Callable[[Kind], Kernel | None], start: Callable[[], Any] = int) -> None:
+        super().__init__(device)
+        self.name, self.own, self.start = name, own, start
+
+    def begin(self) -> None:
+        self.start()
+        super().begin()
+
+    def plain(self, kind: Kind) -> Kernel:
+        return resolve(kind, self.own, super().plain, views=True)[1]
+
+    def way(self, kind: Kind) -> str:
+        return resolve(kind, self.own, super().plain, views=True)[0]
+
+
+def _all_of(kind: Kind, *dtypes: Any) -> bool:
+    return all(s.dtype in dtypes and s.numel for s in kind.ins if isinstance(s, Spec))
+
+
+class Mkl(TorchEngine):
+    """PyTorch, whose matrix products MKL computes: the kernels are the same, and only the count differs."""
+
+    name, base = "mkl", "pytorch"
+
+    def begin(self) -> None:
+        torch.backends.mkldnn.set_flags(False)
+        super().begin()
+
+    def way(self, kind: Kind) -> str:
+        product = kind.row.name in ("matmul", "linear", "addmm") and kind.outs[0].ndim >= 2
+        return OWN if product and _all_of(kind, float32, float64) else BRIDGED
+
+
+def _bias(b: tuple[torch.Tensor, ...]) -> torch.Tensor | None:
+    """oneDNN reads a bias as if it were packed."""
+    return b[0].contiguous() if b else None
+
+
+def onednn(kind: Kind) -> Kernel | None:
+    if not _all_of(kind, float32):
+        return None
+    product = torch.ops.mkldnn._linear_pointwise
+    match kind.row.name:
+        case "linear":
+            return lambda x, w, *b: product(x, w.contiguous(), _bias(b), "none", [], "")
+        case "matmul" if all(s.ndim == 2 for s in kind.ins):
+            return lambda a, b: product(a, b.t().contiguous(), None, "none", [], "")
+        case "conv" if kind.ins[0].ndim == 4:
+            s = kind.settings
+            shape = s["padding"], s["stride"], s["dilation"], s["groups"]
+            return lambda a, w, *b: aten.mkldnn_convolution(a.contiguous(), w.contiguous(), _bias(b), *shape)
+    return None
+
+
+def cudnn(kind: Kind) -> Kernel | None:
+    if kind.row.name != "conv" or kind.ins[0].ndim != 4 or not _all_of(kind, float32, float64):
+        return None
+    s = kind.settings
+    shape = s["padding"], s["stride"], s["dilation"], s["groups"]
+
+    def kernel(a: torch.Tensor, w: torch.Tensor, *bias: torch.Tensor) -> torch.Tensor:
+        y = aten.cudnn_convolution(a.contiguous(), w.contiguous(), *shape, False, False, False)
+        return y + bias[0].reshape(1, -1, 1, 1) if bias else y
+
+    return kernel
+
+
+def triton(kind: Kind) -> Kernel | None:
+    """GT's Triton kernels, on tensors where they lie."""
+    first = kind.ins[0] if kind.ins else None
+    if not isinstance(first, Spec) or first.dtype.rank != 2 or not first.numel:
+        return None
+    if kind.row.name == "rms_norm":
+        return _triton_rms_norm(kind, first)
+    op = {"silu": "silu", "gelu": "gelu_tanh" if kind.settings.get("tanh") else "gelu_erf"}.get(kind.row.name)
+    if op is None:
+        return None
+    from gt.tensor_ops.cuda.kernels import run_elementwise
+
+    def kernel(a: torch.Tensor) -> torch.Tensor:
+        x = a.contiguous()
+        out = torch.empty_like(x)
+        run_elementwise(op, x, out, first.dtype is float64)
+        return out
+
+    return kernel
+
+
+def _triton_rms_norm(kind: Kind, first: Spec) -> Kernel:
+    from gt.tensor_ops.cuda.kernels import run_rms_norm
+
+    wide, shape = TORCH[kind.outs[1].dtype], kind.outs[1].shape
+    columns = torch.Size(first.shape[first.ndim - kind.settings["ndim"] :]).numel()
+
+    def kernel(a: torch.Tensor, eps: float, *weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = a.contiguous().reshape(-1, columns)
+        w = weight[0].to(wide).contiguous().reshape(-1) if weight else torch.ones(columns, dtype=wide, device=a.device)
+        out, rstd = torch.empty_like(x), torch.empty(shape, dtype=wide, device=a.device)
+        run_rms_norm(x, w, out, eps, first.dtype is float64, rstd)
+        return out.reshape(a.shape), rstd
+
+    return kernel
+
+
+def make(name: str) -> TorchEngine:
+    match name:
+        case "mkl":
+            return Mkl("cpu")
+        case "mkldnn":
+            return LibraryEngine(name, "cpu", onednn, lambda: torch.backends.mkldnn.set_flags(True))
+        case "cudnn":
+            return LibraryEngine(name, best_device(), cudnn)
+        case "triton":
+            return LibraryEngine(name, best_device(), triton)
+        case "cuda":
+            return Everywhere(name, best_device())
+    return Everywhere(name, "cpu")

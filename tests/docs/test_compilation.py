@@ -1,0 +1,77 @@
+"""The pages on compilation say what is: their blocks run on the PyTorch engine, and the demo's compiled form really runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "docs" / n for n in ("compilation.md", "BATCHING_AND_COMPILATION.md", "design/replay.md")]
+
+
+def run(*command: str, **more: str) -> subprocess.CompletedProcess:
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    env = {**os.environ, "PYTHONPATH": path, "COLUMNS": "120", **more}
+    done = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, timeout=85)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def blocks() -> list:
+    found = []
+    for page in PAGES:
+        for i, code in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M)):
+            found.append(pytest.param(code, id=f"{page.stem}-{i}"))
+    return found
+
+
+def test_there_are_blocks() -> None:
+    assert len(blocks()) == 4
+
+
+@pytest.mark.parametrize("code", blocks())
+def test_every_block_runs(code: str) -> None:
+    run("-c", code)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\((\S+?\.md)\)", page.read_text()):
+        assert (page.parent / link).exists(), link
+
+
+@pytest.mark.slow
+def test_the_demo_compiles_and_says_so() -> None:
+    done = run(str(ROOT / "examples" / "compile_demo.py"), GT_DEBUG_COMPILE="1", GT_CHECK_COMPILED="1")
+    assert "compiled:" in done.stdout and "fallbacks: none" in done.stdout
+    executions = re.search(r"compiled executions\D+(\d+)", done.stdout)
+    assert executions and int(executions[1]) >= 30
+    assert re.search(r"gt-worker: a trace of \d+ ops \(number \d+\): compiled in [\d.]+ s", done.stderr)
+
+
+FIRST_CALLS = """
+import time, gt
+x, w = gt.randn(8, 8), gt.randn(8, 8)
+while True:
+    (((x @ w) * 0.5).tanh().exp().log() + 1.0).numpy()
+    [worker] = gt.debug.get_worker_stats().values()
+    done = worker["traces"]
+    if done.get("compiled_calls") or done.get("fallbacks"): break
+    time.sleep(0.2)
+print(done["compile_seconds"], done["compile_cache_hits"])
+"""
+
+
+@pytest.mark.slow
+def test_a_second_run_finds_what_the_first_compiled_on_disk(tmp_path: Path) -> None:
+    seconds, hits = [], []
+    for _ in range(2):
+        out = run("-c", FIRST_CALLS, GT_AUTO_COMPILE="1", TORCHINDUCTOR_CACHE_DIR=str(tmp_path)).stdout.split()
+        seconds.append(float(out[0]))
+        hits.append(float(out[1]))
+    assert hits == [0, 1] and seconds[1] < seconds[0]

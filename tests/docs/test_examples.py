@@ -1,0 +1,47 @@
+"""The examples run, in processes of their own, and reach what they promise."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(name: str, out: Path) -> str:
+    """What an example prints in its quick mode."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / f"{name}.py"), "--quick", "--out", str(out)],
+        capture_output=True, text=True, env=environment, timeout=85, cwd=out,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    picture = (out / f"{name}.png").read_bytes()
+    assert picture.startswith(b"\x89PNG") and len(picture) > 5000
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_digits_are_read(tmp_path: Path) -> None:
+    found = re.search(r"([\d.]+)% of the test digits", run("mnist_like", tmp_path))
+    assert found and float(found[1]) > 95
+
+
+@pytest.mark.slow
+def test_a_gpt_learns_as_pytorchs_does(tmp_path: Path) -> None:
+    printed = run("gpt", tmp_path)
+    found = re.search(r"over 50 steps the losses of GT and PyTorch differ by at most ([\d.e+-]+)", printed)
+    assert found and float(found[1]) < 1e-3
+    first, last = map(float, re.search(r"went from ([\d.]+) to ([\d.]+)", printed).groups())
+    assert last < first - 0.5 and len(printed.split("writes:")[1]) > 80
+
+
+@pytest.mark.slow
+def test_a_model_goes_from_pytorch_to_gt_and_back(tmp_path: Path) -> None:
+    assert "100.0% of the points right" in run("finetune", tmp_path)
+    assert (tmp_path / "tuned.safetensors").stat().st_size > 10_000

@@ -1,0 +1,206 @@
+"""Traces that are compiled: the compiled callable really runs, gives what the straight-line function gives, and where it
+cannot be had or is wrong, that is counted and said."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gt
+from gt.worker.engine import inductor
+
+from .compiling import arithmetic, compilers, compiling, loop, model, settle, stats
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler's own
+
+
+@pytest.fixture
+def auto(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setenv("GT_AUTO_COMPILE", "1")
+    return monkeypatch
+
+
+def as_it_is(function: Any, samples: list) -> Any:
+    """A compiler that changes nothing."""
+    return function
+
+
+OPTIMIZERS = {
+    "momentum": lambda p: gt.optim.SGD(p, lr=0.1, momentum=0.9),
+    "adamw": lambda p: gt.optim.AdamW(p, lr=0.01),
+}
+
+
+@pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
+def test_a_compiled_training_step_trains_and_no_rate_compiles_it_anew(auto: Any, optimizer: str) -> None:
+    def rate(i: int) -> float:
+        return 0.02 / (i + 1)
+
+    with compiling() as c:
+        mine = loop(c, model(OPTIMIZERS[optimizer], rate), 20)
+        found = stats(c)
+        assert found["compiled_calls"] == 12 and found["compilations"] == 1 == found["compiled"]
+        assert found["compile_seconds"] > 0 and "fallbacks" not in found
+        assert any("compiled in" in line for line in c.lines)
+    with compiling(replay=False) as c:
+        want = loop(c, model(OPTIMIZERS[optimizer], rate), 20)
+        assert not stats(c)
+    np.testing.assert_allclose(mine, want, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_compiled_dropout_draws_the_numbers_it_draws_otherwise(auto: Any) -> None:
+    def step(i: int) -> Any:
+        return gt.nn.functional.dropout(arithmetic(x, 0.5), 0.3) * 2.0
+
+    found = {}
+    for replay in (True, False):
+        with compiling(replay) as c:
+            gt.manual_seed(3)
+            x = gt.ones(4, 4)
+            found[replay] = loop(c, step, 14)
+            assert not replay or stats(c)["compiled_calls"] == 6
+    np.testing.assert_allclose(found[True], found[False], rtol=1e-5)
+
+
+def test_an_input_laid_out_otherwise_is_copied_and_nobody_writes_into_it(auto: Any) -> None:
+    with compiling() as c:
+        square = gt.tensor(np.arange(16.0, dtype=np.float32).reshape(4, 4) / 16)
+        turned = gt.tensor(np.ascontiguousarray(square.numpy().T)).T
+        mine = loop(c, lambda i: arithmetic(square if i < 12 else turned, 0.5), 16)
+        found = stats(c)
+        assert found["compiled_calls"] == 8 and found["inputs_copied"] == 4
+        np.testing.assert_array_equal(turned.numpy(), square.numpy())
+    np.testing.assert_allclose(mine, [mine[0]] * 16, rtol=1e-6)
+
+
+def test_a_result_that_is_a_view_of_an_input_has_memory_of_its_own(auto: Any) -> None:
+    def step(i: int) -> Any:
+        views.append(x.reshape(8, 2))
+        views.append(x.T)
+        return arithmetic(x, 0.5)
+
+    views: list = []
+    with compiling() as c:
+        x = gt.ones(4, 4)
+        loop(c, step, 14)
+        c.settle()
+        assert stats(c)["compiled_calls"] == 6
+        table = c.workers[0].spaces["c0"].table
+        mine = table[x.data.id].untyped_storage().data_ptr()
+        made = [table[v.data.id].untyped_storage().data_ptr() for v in views]
+        assert mine in made[:12] and mine not in made[16:]
+
+
+def test_a_compiler_that_fails_is_counted_with_its_reason(auto: Any) -> None:
+    def broken(function: Any, samples: list) -> Any:
+        raise NotImplementedError("no such lowering\nand more")
+
+    auto.setattr(inductor, "build", broken)
+    with compiling() as c:
+        values = loop(c, lambda i: arithmetic(gt.ones(3, 3), 0.5), 14)
+        found = stats(c)
+        assert found["fallbacks"] == 1
+        assert found["fallback: torch.compile: NotImplementedError: no such lowering"] == 1
+        assert found.get("compiled_calls", 0) == 0
+        assert any("no such lowering" in line for line in c.lines)
+    np.testing.assert_array_equal(values, [values[0]] * 14)
+
+
+def test_a_compiled_form_whose_call_fails_is_left(auto: Any) -> None:
+    def brittle(function: Any, samples: list) -> Any:
+        calls = iter(range(100))
+
+        def run(*xs: Any) -> Any:
+            if next(calls) == 3:
+                raise RuntimeError("a kernel gave up")
+            return function(*xs)
+
+        return run
+
+    auto.setattr(inductor, "build", brittle)
+    with compiling() as c:
+        values = loop(c, model(OPTIMIZERS["adamw"], lambda i: 0.01), 20)
+        assert stats(c)["fallback: its call failed: RuntimeError: a kernel gave up"] == 1
+    with compiling(replay=False) as c:
+        np.testing.assert_allclose(values, loop(c, model(OPTIMIZERS["adamw"], lambda i: 0.01), 20), rtol=1e-5)
+
+
+def wrong(function: Any, samples: list) -> Any:
+    return lambda *xs: tuple(m * 1.01 for m in function(*xs))
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_wrong_compiled_form_is_found_out_by_the_check(auto: Any, check: bool) -> None:
+    auto.setattr(inductor, "build", wrong)
+    if check:
+        auto.setenv("GT_CHECK_COMPILED", "1")
+    with compiling() as c:
+        values = loop(c, lambda i: arithmetic(gt.ones(3, 3), 0.5), 14)
+        found = stats(c)
+    right = [np.allclose(v, values[0], rtol=1e-5) for v in values]
+    if check:
+        assert all(right) and "compiled_calls" not in found
+        assert found["fallback: compiled, its result 0 differs from that of the straight-line function"] == 1
+    else:  # it is the compiled form that ran
+        assert found["compiled_calls"] == 6 and right == [True] * 8 + [False] * 6
+
+
+def test_a_compiled_form_of_another_dtype_is_never_run(auto: Any) -> None:
+    auto.setattr(inductor, "build", lambda f, samples: lambda *xs: tuple(m.double() for m in f(*xs)))
+    with compiling() as c:
+        loop(c, lambda i: arithmetic(gt.ones(3, 3), 0.5), 14)
+        assert [name for name in stats(c) if "torch.float64[3, 3]" in name]
+
+
+def test_one_trace_at_a_time_is_compiled_while_the_others_are_served(auto: Any) -> None:
+    go, under_way, most = threading.Event(), [], []
+
+    def slow(function: Any, samples: list) -> Any:
+        under_way.append(function)
+        most.append(len(under_way))
+        assert go.wait(60)
+        under_way.pop()
+        return function
+
+    auto.setattr(inductor, "build", slow)
+    with compiling() as c:
+        values = []
+        for _ in range(12):  # neither is ready, both are served
+            for n in (3, 4):
+                values.append(arithmetic(gt.ones(n, n), 0.5).numpy()[0, 0])
+        assert stats(c).get("compiled_calls", 0) == 0 and stats(c)["calls"] >= 16
+        assert sum(f.thread is not None for f in compilers(c)) == 2
+        go.set()
+        settle(c)
+        for n in (3, 4):
+            values.append(arithmetic(gt.ones(n, n), 0.5).numpy()[0, 0])
+        assert stats(c)["compiled_calls"] == 2 and stats(c)["compilations"] == 2
+        assert most == [1, 1]
+    np.testing.assert_allclose(values, [values[0], values[1]] * 13)
+
+
+def test_a_signal_that_says_compile_has_its_ops_compiled_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inductor, "build", as_it_is)
+
+    def step(i: int) -> Any:
+        y = arithmetic(x, 0.5)
+        with gt.signal.context("hot"):
+            y = arithmetic(y, 0.25)
+        return arithmetic(y, 0.125)
+
+    found = {}
+    for compile in (True, False):
+        with compiling() as c:
+            gt.register_config("hot", gt.SignalConfig(compile=compile))
+            x = gt.ones(3, 3)
+            found[compile] = loop(c, step, 20)
+            hot = compilers(c)
+            assert len(hot) == compile
+            if compile:
+                assert stats(c)["compiled_calls"] >= 10 and stats(c)["traces"] > 1
+                assert {r.kind.signal for r in hot[0].program.kinds.values()} == {"hot"}
+    np.testing.assert_allclose(found[True], found[False], rtol=1e-6)

@@ -1,0 +1,180 @@
+"""Every form a trace takes on a worker gives what its instructions give one by one."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import gt
+from gt.client.scope import HERE
+from gt.testing import cluster
+from gt.transport.messages import FREE
+from gt.worker.compile import Program, together
+from gt.worker.engine import inductor
+from gt.worker.engine.graph import capturable
+
+from . import test_replay
+
+
+def one_by_one(program: Program, inputs: list, numbers: list) -> list:
+    """The oracle: a loop over the body."""
+    registers = dict(enumerate((a.clone() for a in inputs), 1))
+    given = {place: n for places, n in zip(program.trace.holes, numbers) for place in places}
+    for index, ins in enumerate(program.trace.body):
+        if ins[0] == FREE:
+            del registers[ins[1]]
+            continue
+        ready = program.kinds[ins[0]]
+        operands = [
+            registers[ins[i]] if i in ready.tensors else given.get((index, i), ins[i]) for i in range(1 + ready.outs, len(ins))
+        ]
+        made = ready.run(*operands)
+        registers.update(zip(ins[1 : 1 + ready.outs], made if ready.outs > 1 else (made,)))
+    return [registers[r] for r in program.trace.outs]
+
+
+def step_of(body: list, optimizer: str) -> Any:
+    """A training step whose forward pass is a random program."""
+    gt.manual_seed(1)
+    parameters = [gt.randn(4, 4, requires_grad=True) for _ in range(3)]
+    make = {"adamw": lambda: gt.optim.AdamW(parameters, lr=0.01), "sgd": lambda: gt.optim.SGD(parameters, lr=0.1, momentum=0.9)}
+    chosen = make[optimizer]()
+    x = gt.randn(4, 4)
+
+    def step(i: int) -> Any:
+        v = [*parameters, x, x]
+        for op, to, a, b in body:
+            v[to] = test_replay.apply(op, v[a], v[b], 0.9 + 0.01 * i).tanh()
+        loss = sum(((p * y).sum() for p, y in zip(parameters, v)), start=(x * x).sum())
+        loss.backward()
+        chosen.step()
+        chosen.zero_grad()
+        return loss.detach()
+
+    return step
+
+
+def programs(c: Any) -> list[Program]:
+    c.settle()
+    return [r for space in c.workers[0].spaces.values() for _, _, r in space.kinds.values() if isinstance(r, Program)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(test_replay.STEP, min_size=1, max_size=8), st.sampled_from(["adamw", "sgd"]))
+def test_straight_lines_gathered_and_flat_ones_give_what_the_instructions_give(body: list, optimizer: str) -> None:
+    with cluster(1, "pytorch") as c:
+        step = step_of(body, optimizer)
+        for i in range(5):
+            step(i).item()
+        found = programs(c)
+        assert found
+        for program in found:
+            check(program, c.workers[0].engine)
+
+
+def check(program: Program, engine: Any) -> None:
+    torch.manual_seed(0)
+    specs: dict[int, Any] = {}
+    for ins in program.trace.body:
+        if ins[0] != FREE:
+            ready = program.kinds[ins[0]]
+            specs.update({ins[i]: ready.kind.ins[i - 1 - ready.outs] for i in ready.tensors})
+    inputs = [torch.rand(specs[r].shape) for r in range(1, program.inputs + 1)]
+    first = [program.trace.body[places[0][0]][places[0][1]] for places in program.trace.holes]
+    numbers = [n + 1 if isinstance(n, int) and n > 2 else n for n in first]
+    want = one_by_one(program, inputs, numbers)
+    made = program.function([a.clone() for a in inputs], *numbers)
+    for a, b in zip(made, want):
+        assert torch.equal(a, b)
+    for in_place in (True, False):
+        function = capturable(program, engine, in_place)
+        made = function(*[a.clone() for a in inputs], *[inductor._tensor(n, engine.at) for n in numbers])
+        for a, b in zip(made, want):
+            assert a.dtype == b.dtype
+            torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5)
+
+
+def test_updates_are_gathered_where_none_is_used_before_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    with cluster(1, "pytorch") as c:
+        step = step_of([("mul", 0, 1, 2)], "adamw")
+        for i in range(5):
+            step(i).item()
+        [program] = [p for p in programs(c) if p.ops["adam"]]
+        [number] = [n for n, r in program.kinds.items() if r.kind.row.name == "adam"]
+        body = program.trace.body
+        groups, late = together(body, program.kinds, {number})
+        [(last, places)] = groups.items()
+        assert len(places) == 3 and last == places[-1] and all(body[i][0] == number for i in places)
+        assert late and all(body[k][0] == FREE and k < last for k in late)
+        used = body[places[0]][1]  # let the next instruction read what the first update makes
+        spoilt = [*body[: places[0] + 1], (FREE, used), *body[places[0] + 1 :]]
+        assert together(spoilt, program.kinds, {number}) == ({}, set())
+
+
+@settings(max_examples=25, deadline=None)
+@given(test_replay.programs())
+def test_any_program_gives_compiled_what_it_gives_without(program: dict[str, Any]) -> None:
+    """With the compiler left out, as a compile takes seconds: all else of the way to it and back."""
+
+    def at_once(self: Any, arrays: list, numbers: tuple) -> None:
+        self._compile([a.clone() for a in arrays], numbers)
+
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inductor, "build", lambda function, samples: function)
+        patch.setattr(inductor.Inductor, "_start", at_once)
+        patch.setenv("GT_AUTO_COMPILE", "1")
+        for compiled in (True, False):
+            with cluster(1, "pytorch") as c:
+                if not compiled:
+                    HERE.scope.session.tracer = None
+                found[compiled] = test_replay.values_of({**program, "times": program["times"] + 8})
+                stats = c.workers[0].stats()["traces"]
+                assert "fallbacks" not in stats, stats
+    for a, b in zip(found[True], found[False]):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def few_objects() -> Iterator[None]:
+    """A capture looks through all objects there are; those of before the test need not be looked at."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(test_replay.STEP, min_size=2, max_size=8), st.integers(0, 4), st.integers(4, 10), st.integers(0, 7))
+def test_a_compiled_function_with_state_does_what_the_plain_one_does(
+    few_objects: None, body: list, kept: int, times: int, held: int
+) -> None:
+    found = {}
+    for compiled in (True, False):
+        with cluster(1, "numpy"):
+            gt.manual_seed(0)
+            state = [gt.randn(4, 4) for _ in range(5)]
+            holds = []
+
+            def f(x: Any, state: list = state) -> Any:
+                v = [x, *state[1:]]
+                for op, to, a, b in body:
+                    v[to] = test_replay.apply(op, v[a], v[b], 0.9).tanh()
+                state[kept].add_(v[body[0][1]] * 0.1)
+                return v[0] * 2.0
+
+            run = gt.compile(f) if compiled else f
+            values = []
+            for i in range(times):
+                values.append(run(gt.full((4, 4), 0.1 * i)).numpy())
+                if i == held:
+                    holds.append(state[kept].detach())
+            found[compiled] = [*values, *(s.numpy() for s in (*state, *holds))]
+    for a, b in zip(found[True], found[False]):
+        np.testing.assert_array_equal(a, b)

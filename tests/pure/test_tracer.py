@@ -1,0 +1,70 @@
+"""Where the tracer sees boundaries."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from gt.client.tracer import MARK, Tracer
+from gt.ops import infer, row
+from gt.spec import Spec, float32
+from gt.transport.messages import FREE
+
+X = Spec((2,), float32)
+LOAD, ADD, MUL = 1, 2, 3
+
+
+def made() -> Tracer:
+    load = row("load")
+    whole = {"shape": (2,), "whole": (2,), "start": (0,), "dtype": float32.code}
+    kinds = {
+        LOAD: infer(load, (int, int, int), tuple(whole[n] for n in load.statics)),
+        ADD: infer(row("add"), (X, X), ()),
+        MUL: infer(row("mul"), (X, X), ()),
+    }
+    return Tracer(count(100).__next__, kinds)
+
+
+def step(first: int, weight: int) -> tuple[list, list, int]:
+    """Bytes loaded, then six ops on them and a weight; the weight's new value is the last result."""
+    load = [(MARK,), (LOAD, first, 7, first, 8), (MARK,)]
+    ops, last = [], first
+    for i in range(6):
+        ops.append((ADD if i % 2 else MUL, first + 1 + i, last, weight))
+        if i:
+            ops.append((FREE, last))
+        last = first + 1 + i
+    return load, [*ops, (FREE, first), (FREE, weight), (MARK,)], last
+
+
+def run(tracer: Tracer, steps: int, cuts: bool) -> list:
+    """What is sent for some steps; with `cuts`, a batch ends right behind the bytes."""
+    sent, weight, first = [], 1, 10
+    for _ in range(steps):
+        load, ops, weight = step(first, weight)
+        for batch in (load, ops) if cuts else (load + ops,):
+            sent += tracer.fold(batch, False, False)
+        first += 10
+    return sent + tracer.fold([], True, False)
+
+
+def test_bytes_are_no_part_of_a_trace_wherever_a_batch_ends() -> None:
+    for cuts in (False, True):
+        tracer = made()
+        sent = run(tracer, 8, cuts)
+        definitions, _ = tracer.take()
+        assert definitions and all(ins[0] != LOAD for d in definitions for ins in d.body)
+        assert tracer.hits >= 4, "a step whose data is loaded anew is replayed all the same"
+        assert sum(ins[0] == LOAD for ins in sent) == 8
+
+
+def test_frees_behind_a_boundary_belong_to_the_stretch_before_it() -> None:
+    tracer = made()
+    weight, first = 1, 10
+    for _ in range(8):
+        load, ops, following = step(first, weight)
+        tracer.fold([*load, *ops[:-3], (MARK,)], False, False)  # the batch ends at the boundary
+        tracer.fold([(FREE, first), (FREE, weight)], False, False)  # the frees come with the next
+        weight, first = following, first + 10
+    tracer.fold([], True, False)
+    definitions, _ = tracer.take()
+    assert tracer.hits >= 4 and all(d.dies for d in definitions)
