@@ -209,8 +209,11 @@ class Tracer:
                     why = why or "diverged"
                 elif final:
                     why = why or "a value was read"
+                    continue  # it may yet keep its promise; that it was cut short is not its fault
                 elif trace.worth() > 0:
                     return None
+                else:
+                    why = why or "too often broken off"
             elif tokens[:n] == trace.tokens:
                 first = bisect_right(self.free_after, at, self.frees_done)
                 last = bisect_right(self.free_after, at + n, first)
