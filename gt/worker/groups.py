@@ -5,7 +5,6 @@ in a thread of their own, collectives end in threads of theirs, and both ring `b
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -67,8 +66,8 @@ class Group:
 class Grouped:
     """The way of workers that have PyTorch. Sets of workers that one without it belongs to talk by mail."""
 
-    def __init__(self, engine: Engine, host: str, bell: Callable[[], None]) -> None:
-        self.engine, self.host, self.bell = engine, host, bell
+    def __init__(self, engine: Engine, host: str, bell: Callable[[], None], clock: Callable[[], float]) -> None:
+        self.engine, self.host, self.bell, self.clock = engine, host, bell, clock
         self.mail = Mailed(engine)
         self.groups: dict[tuple[int, ...], Group] = {}
         self.posts: list[Mail] = []
@@ -159,8 +158,8 @@ class _Collective:
     def _confirmed(self) -> bool:
         """A connection that broke most often means a worker that is gone: the dispatcher should be the one to say so, since
         whoever is told goes on at once with those that it says are there."""
-        self.since = self.since or time.monotonic()
-        return not self._alive() or time.monotonic() - self.since > PATIENCE
+        self.since = self.since or self.talk.clock()
+        return not self._alive() or self.talk.clock() - self.since > PATIENCE
 
     def _alive(self) -> bool:
         return set(self.members) <= self.talk.mates.keys()
