@@ -4,6 +4,7 @@ in a thread of their own, collectives end in threads of theirs, and both ring `b
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -174,6 +175,8 @@ class _Collective:
 
     def _issue(self, group: Group) -> None:
         self.group = group
+        # Held by the worker's table, by `operands` and by the call that counts: nobody else computes with it.
+        self.alone = len(self.operands) == 1 and sys.getrefcount(self.operands[0]) <= 3
         tensors = [self._tensor(a, s) for a, s in zip(self.operands, self.specs)]
         self.operands = []
         work, self.finish = getattr(self, f"_{self.kind.row.name}")(group.made, *tensors)
@@ -223,7 +226,7 @@ class _Collective:
     def _all_reduce(self, group: Any, *tensors: torch.Tensor) -> tuple:
         options = dist.AllreduceOptions()
         options.reduceOp = OPS[self.kind.settings["reduce"]]
-        flat = _own(tensors[0]) if len(tensors) == 1 else torch.cat([t.reshape(-1) for t in tensors])
+        flat = _own(tensors[0], self.alone) if len(tensors) == 1 else torch.cat([t.reshape(-1) for t in tensors])
         dtype = self.specs[0].dtype
         if dtype is bool_ or dtype is int16:  # Gloo adds neither
             flat = flat.to(torch.int32)
@@ -334,8 +337,9 @@ def _cut(tensor: torch.Tensor, start: Shape, shape: Shape) -> torch.Tensor:
     return tensor[tuple(slice(s, s + d) for s, d in zip(start, shape))]
 
 
-def _own(tensor: torch.Tensor) -> torch.Tensor:
+def _own(tensor: torch.Tensor, alone: bool) -> torch.Tensor:
     """The tensor itself where nobody else sees its memory, since it is reduced in place; else a copy."""
     storage = tensor.untyped_storage()
-    alone = torch._C._storage_Use_Count(storage._cdata) <= 2 and storage.nbytes() == tensor.numel() * tensor.element_size()
+    owners = torch._C._storage_Use_Count(storage._cdata)  # the table's tensor, this one and `storage`; a view would be more
+    alone = alone and owners <= 3 and storage.nbytes() == tensor.numel() * tensor.element_size()
     return tensor if alone else tensor.clone()
