@@ -4,8 +4,8 @@ in a thread of their own, collectives end in threads of theirs, and both ring `b
 
 from __future__ import annotations
 
+import sys
 import threading
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -67,8 +67,8 @@ class Group:
 class Grouped:
     """The way of workers that have PyTorch. Sets of workers that one without it belongs to talk by mail."""
 
-    def __init__(self, engine: Engine, host: str, bell: Callable[[], None]) -> None:
-        self.engine, self.host, self.bell = engine, host, bell
+    def __init__(self, engine: Engine, host: str, bell: Callable[[], None], clock: Callable[[], float]) -> None:
+        self.engine, self.host, self.bell, self.clock = engine, host, bell, clock
         self.mail = Mailed(engine)
         self.groups: dict[tuple[int, ...], Group] = {}
         self.posts: list[Mail] = []
@@ -159,8 +159,8 @@ class _Collective:
     def _confirmed(self) -> bool:
         """A connection that broke most often means a worker that is gone: the dispatcher should be the one to say so, since
         whoever is told goes on at once with those that it says are there."""
-        self.since = self.since or time.monotonic()
-        return not self._alive() or time.monotonic() - self.since > PATIENCE
+        self.since = self.since or self.talk.clock()
+        return not self._alive() or self.talk.clock() - self.since > PATIENCE
 
     def _alive(self) -> bool:
         return set(self.members) <= self.talk.mates.keys()
@@ -175,6 +175,8 @@ class _Collective:
 
     def _issue(self, group: Group) -> None:
         self.group = group
+        # Held by the worker's table, by `operands` and by the call that counts: nobody else computes with it.
+        self.alone = len(self.operands) == 1 and sys.getrefcount(self.operands[0]) <= 3
         tensors = [self._tensor(a, s) for a, s in zip(self.operands, self.specs)]
         self.operands = []
         work, self.finish = getattr(self, f"_{self.kind.row.name}")(group.made, *tensors)
@@ -225,7 +227,7 @@ class _Collective:
     def _all_reduce(self, group: Any, *tensors: torch.Tensor) -> tuple:
         options = dist.AllreduceOptions()
         options.reduceOp = OPS[self.kind.settings["reduce"]]
-        flat = _own(tensors[0]) if len(tensors) == 1 else torch.cat([t.reshape(-1) for t in tensors])
+        flat = _own(tensors[0], self.alone) if len(tensors) == 1 else torch.cat([t.reshape(-1) for t in tensors])
         dtype = self.specs[0].dtype
         if dtype is bool_ or dtype is int16:  # Gloo adds neither
             flat = flat.to(torch.int32)
@@ -336,8 +338,9 @@ def _cut(tensor: torch.Tensor, start: Shape, shape: Shape) -> torch.Tensor:
     return tensor[tuple(slice(s, s + d) for s, d in zip(start, shape))]
 
 
-def _own(tensor: torch.Tensor) -> torch.Tensor:
+def _own(tensor: torch.Tensor, alone: bool) -> torch.Tensor:
     """The tensor itself where nobody else sees its memory, since it is reduced in place; else a copy."""
     storage = tensor.untyped_storage()
-    alone = torch._C._storage_Use_Count(storage._cdata) <= 2 and storage.nbytes() == tensor.numel() * tensor.element_size()
+    owners = torch._C._storage_Use_Count(storage._cdata)  # the table's tensor, this one and `storage`; a view would be more
+    alone = alone and owners <= 3 and storage.nbytes() == tensor.numel() * tensor.element_size()
     return tensor if alone else tensor.clone()

@@ -92,7 +92,7 @@ def talk_for(engine: Engine, host: str, bell: Callable[[], None]) -> Talk:
         return Mailed(engine, announces=True)
     from gt.worker.groups import Grouped
 
-    return Grouped(engine, host, bell)
+    return Grouped(engine, host, bell, time.monotonic)
 
 
 class Shell:
