@@ -11,7 +11,7 @@ from gt.dispatcher.program import RESERVED
 from gt.errors import ProtocolError
 from gt.ops import Kind
 from gt.spec import Layout
-from gt.transport.messages import FREE, Batch, KindDef, Peer, TraceDef
+from gt.transport.messages import FREE, KindDef, Peer, TraceDef
 
 
 @dataclass(slots=True, eq=False)

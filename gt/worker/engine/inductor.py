@@ -122,7 +122,8 @@ class Inductor:
     def stats(self) -> dict[str, float]:
         busy = self.thread is not None and self.thread.is_alive()
         own = {
-            "compiling": float(busy), "compiled": float(self.compiled is not None), "compilations": self.built, "compiled_calls": self.runs,
+            "compiling": float(busy), "compiled": float(self.compiled is not None), "compilations": self.built,
+            "compiled_calls": self.runs,
             "compile_seconds": self.seconds, "compile_cache_hits": self.cached, "inputs_copied": self.copied,
         }  # fmt: skip
         if self.graph is not None:
