@@ -228,6 +228,9 @@ def _tensors(value: Any) -> list[Tensor]:
 
 def living_tensors() -> list[Tensor]:
     """Every tensor that something refers to. The collector itself does not keep track of most of them."""
+    frozen = gc.get_freeze_count()
+    if frozen:
+        gc.unfreeze()  # the collector does not name what is frozen
     gc.collect()  # what only garbage refers to is not living
     frames: list[Any] = []
     frame: Any = sys._getframe(1)
@@ -235,6 +238,8 @@ def living_tensors() -> list[Tensor]:
         frames.append(frame)
         frame = frame.f_back
     found = {id(t): t for t in gc.get_referents(*gc.get_objects(), *frames) if issubclass(type(t), Tensor)}
+    if frozen:
+        gc.freeze()
     for t in list(found.values()):
         if t.grad is not None:
             found[id(t.grad)] = t.grad

@@ -8,6 +8,7 @@ import ctypes
 import os
 import secrets
 import socket as plain
+import struct
 import sys
 import threading
 import time
@@ -17,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport import shm
@@ -112,16 +112,21 @@ class Ends:
         """Descriptors whose connections have ended since the last call."""
         ended = []
         while self.socket.poll(0):
-            event = recv_monitor_message(self.socket)
-            if event["event"] == zmq.EVENT_DISCONNECTED:
-                ended.append(int(event["value"]))
+            event, value = self._next()
+            if event == zmq.EVENT_DISCONNECTED:
+                ended.append(value)
         return ended
+
+    def _next(self) -> tuple[int, int]:
+        """An event and its value. (pyzmq's own reader of these would load asyncio, which costs each process 20 ms.)"""
+        event, value = struct.unpack("=Hi", self.socket.recv_multipart()[0])
+        return event, value
 
     def refused(self) -> bool:
         """Whether whoever is there broke off before a word was exchanged."""
         seen = 0
         while self.socket.poll(0):
-            seen |= recv_monitor_message(self.socket)["event"]
+            seen |= self._next()[0]
         return bool(seen)
 
     def close(self) -> None:

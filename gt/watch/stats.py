@@ -36,19 +36,23 @@ def engine_text(stats: dict[str, Any]) -> str:
     return name + "".join(f"\nnot {missing}: {why}" for missing, why in stats.get("fell_back", {}).items())
 
 
+def failed_text(n: int) -> str:
+    return f"; {n} failed" if n else ""
+
+
 def report(workers: dict[str, dict[str, Any]]) -> Group:
     """A row a worker, and below what each did by name."""
-    table = Table(title="Workers", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title="Workers", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("#", "worker", "engine", "device"):
         table.add_column(name, no_wrap=True)
-    for name in ("ops", "tensors", "bytes", "queue", "idle", "failed"):
+    for name in ("ops", "tensors", "bytes", "queue", "idle"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, s in workers.items():
         table.add_row(
             str(s["index"]), name, engine_text(s), s["device"], str(s["instructions"]), str(s["tensors"]), amount(s["bytes"]),
-            str(s.get("queue", 0)), f"{s.get('idle', 1.0):.0%}", str(s["failures"]),
+            str(s.get("queue", 0)), f"{s.get('idle', 1.0):.0%}",
         )  # fmt: skip
-    did = [Text(f"{name}: {ops_text(s['ops']) or 'no ops yet'}") for name, s in workers.items()]
+    did = [Text(f"{name}: {ops_text(s['ops']) or 'no ops yet'}{failed_text(s['failures'])}") for name, s in workers.items()]
     return Group(table, *did)
 
 

@@ -70,7 +70,10 @@ DIFFERENT: dict[tuple[str, tuple], tuple[Placement, str, str]] = {
 
 
 def theirs(mesh: Any, specs: tuple, placements: tuple, function: Any) -> str:
-    from torch.distributed.tensor import DTensor, Partial as TPartial, Replicate as TReplicate, Shard as TShard
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor import Partial as TPartial
+    from torch.distributed.tensor import Replicate as TReplicate
+    from torch.distributed.tensor import Shard as TShard
 
     written = {"Shard": lambda p: TShard(p.axis), "Replicate": lambda p: TReplicate(), "Partial": lambda p: TPartial(p.reduce)}
     given = []

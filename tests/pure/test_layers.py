@@ -27,7 +27,7 @@ ORDER = [
     ["cli"],
 ]
 HEIGHT = {part: i for i, line in enumerate(ORDER) for part in line}
-# What only `serve.py`, `transport/`, `launch.py` and the entry points may know.
+# What only shells, `transport/`, `launch.py` and the entry points may know.
 WORLD = {"asyncio", "multiprocessing", "sched", "select", "selectors", "signal", "socket", "subprocess", "time", "zmq"}
 CORES = ["errors", "spec", "ops", "config", "dispatcher", "worker", "client"]
 SHELLS = ("serve.py", "groups.py", "__main__.py")  # groups.py waits for other workers

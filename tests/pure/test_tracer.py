@@ -68,23 +68,3 @@ def test_frees_behind_a_boundary_belong_to_the_stretch_before_it() -> None:
     tracer.fold([], True, False)
     definitions, _ = tracer.take()
     assert tracer.hits >= 4 and all(d.dies for d in definitions)
-
-
-def test_a_trace_that_reads_cut_short_is_called_again_when_it_comes_whole() -> None:
-    tracer, weight, first = made(), 1, 10
-    for i in range(40):
-        _, ops, weight = step(first, weight)
-        ops = [(ADD, first, weight, weight), *ops]
-        first += 10
-        if 5 <= i < 30:  # a read in the middle, many times over
-            tracer.fold(ops[:4], True, True)
-            tracer.fold(ops[4:], False, False)
-        else:
-            tracer.fold(ops[:4], False, False)
-            tracer.fold(ops[4:], False, False)
-    before = tracer.hits
-    for _ in range(4):
-        _, ops, weight = step(first, weight)
-        tracer.fold([(ADD, first, weight, weight), *ops], False, False)
-        first += 10
-    assert before > 5 and tracer.hits > before + 1

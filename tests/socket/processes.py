@@ -142,7 +142,7 @@ class Processes:
         for process in reversed(self.all):
             process.close()
         try:
-            until(lambda: not self.running(), 10, "the end of all that was started")
+            until(lambda: not self.running(), 20, "the end of all that was started")
         finally:
             for p in self.running():
                 p.kill()

@@ -16,7 +16,7 @@ def test_one_line_needs_nothing_else_and_nothing_else_is_printed(processes: Proc
     script = processes.script("import gt; print(gt.full((2, 2), 1.5))")
     assert script.ended() == 0
     assert script.out == "tensor([[1.5000, 1.5000],\n        [1.5000, 1.5000]])\n" and script.err == ""
-    until(lambda: not processes.running(), 5, "no process after the script")
+    until(lambda: not processes.running(), 15, "no process after the script")
 
 
 def test_the_dispatcher_and_the_worker_have_processes_of_their_own(processes: Processes) -> None:
@@ -24,7 +24,7 @@ def test_the_dispatcher_and_the_worker_have_processes_of_their_own(processes: Pr
     assert len(processes.running()) == 3
     script.go()
     assert script.ended() == 0
-    until(lambda: not processes.running(), 5, "no process after the script")
+    until(lambda: not processes.running(), 15, "no process after the script")
 
 
 SHOW = "from gt.client.default import session; print(session().link.address, *[w.address for w in session().workers])"
@@ -56,7 +56,7 @@ def test_a_script_that_crashes_leaves_nothing_behind(processes: Processes, how: 
         """
     )
     assert script.ended() != 0 and script.out.count("ipc://") == 2
-    until(lambda: not processes.running(), 5, "no process after a crash")
+    until(lambda: not processes.running(), 15, "no process after a crash")
     nothing_left(processes, script)
 
 
@@ -66,7 +66,7 @@ def test_a_script_that_is_ended_from_outside_leaves_nothing_behind(processes: Pr
     assert len(listening(script.out)) == 2
     script.kill(how)
     assert script.ended() != 0
-    until(lambda: not processes.running(), 5, "no process after the end")
+    until(lambda: not processes.running(), 15, "no process after the end")
     nothing_left(processes, script)
 
 
@@ -183,7 +183,7 @@ def test_a_fork_that_outlives_the_script_does_not_keep_its_server(processes: Pro
         """
     ).says("up")
     script.ended()
-    until(lambda: len(processes.running()) == 1, 5, "only the fork is left")
+    until(lambda: len(processes.running()) == 1, 15, "only the fork is left")
     [fork] = processes.running()
     fork.kill()
 

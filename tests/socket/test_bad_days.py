@@ -145,7 +145,7 @@ def test_an_auto_started_dispatcher_that_dies_is_an_error_and_leaves_nothing(pro
     )
     assert script.ended() == 0, script.err
     assert script.out == "lost\n"
-    until(lambda: not processes.running(), 5, "nothing is left")
+    until(lambda: not processes.running(), 15, "nothing is left")
 
 
 def test_an_auto_started_worker_that_dies_is_an_error_for_old_and_new_work(processes: Processes) -> None:

@@ -48,9 +48,10 @@ for i in range(1000):
 """
 
 
-@pytest.mark.parametrize("backend", ["numpy", "pytorch"])
 @pytest.mark.parametrize(
-    "work", [MADE, LOADED, TRAINED], ids=["tensors of 1 MB made", "tensors of 1 MB loaded", "training steps"]
+    ("work", "backend"),
+    [(MADE, "numpy"), (LOADED, "numpy"), (TRAINED, "numpy"), (TRAINED, "pytorch")],
+    ids=["tensors of 1 MB made", "tensors of 1 MB loaded", "training steps", "training steps on PyTorch"],
 )
 def test_resident_sizes_stay_where_they_were_after_the_first_hundred(processes: Processes, work: str, backend: str) -> None:
     script = processes.script(SIZES + work + "print(json.dumps([early, sizes()]))", GT_BACKEND=backend)

@@ -87,7 +87,7 @@ def test_a_server_starts_workers_of_its_own_on_request(processes: Processes, dis
     gt.disconnect()
     server.popen.terminate()
     assert server.ended() == 0
-    until(lambda: not processes.running(), 5, "its workers end with it")
+    until(lambda: not processes.running(), 15, "its workers end with it")
 
 
 def test_workers_without_an_id_get_names_of_their_own(processes: Processes, disconnected: None) -> None:
