@@ -18,7 +18,7 @@ import gt
 
 ROOT = Path(__file__).parents[2]
 # Pages with a test of their own, which knows what their blocks need.
-ELSEWHERE = {"docs/backends.md", "docs/tensor_ops.md", "docs/pytorch.md"}
+ELSEWHERE = {"docs/backends.md", "docs/pytorch.md", "docs/sharding.md", "docs/tensor_ops.md"}
 PAGES = [p for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")]
          if str(p.relative_to(ROOT)) not in ELSEWHERE]  # fmt: skip
 
