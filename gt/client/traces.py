@@ -164,7 +164,7 @@ def blame(trace: Trace, window: Window, why: str) -> int:
         changed -= len(ins)
         if changed < 0:
             return int(ins[1])
-    return 0
+    return 0  # numbers that were one have parted
 
 
 def define(number: int, kinds: dict[int, Kind], before: Window, now: Window, holes: set[int] = frozenset()) -> Trace | None:  # type: ignore[assignment]

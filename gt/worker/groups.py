@@ -19,10 +19,10 @@ from gt.spec import DTYPES, Shape, Spec, bool_, int16, split
 from gt.transport.messages import Mail, Peer, Piece, Spoiled, Store
 from gt.worker.collectives import NO_STORE, Mailed, Wait, from_mates
 from gt.worker.engine import Engine
+from gt.worker.engine.torch import TORCH, TorchEngine
 
 PATIENCE = 5.0  # seconds for the dispatcher to notice a worker that its mates have noticed
 LONG = timedelta(days=7)  # a group ends by message, not by time-out
-TORCH = {d: getattr(torch, d.name) for d in DTYPES}
 OPS: dict[str, Any] = {
     "sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "prod": dist.ReduceOp.PRODUCT
 }  # fmt: skip
@@ -92,8 +92,8 @@ class Grouped:
         if self.store is None and len(workers) > 1:
             self.store = dist.TCPStore("0.0.0.0", 0, None, True, timedelta(seconds=60), False, use_libuv=True)
             gpu = ""
-            if self.engine.device.startswith("cuda"):
-                gpu = str(torch.cuda.get_device_properties(torch.device(self.engine.device)).uuid)
+            if isinstance(self.engine, TorchEngine) and self.engine.at.type == "cuda":
+                gpu = str(torch.cuda.get_device_properties(self.engine.at).uuid)
             self.posts.append(Mail("", Store(f"{self.host}:{self.store.port}|{gpu}")))
         for members in [m for m in self.groups if not set(m) <= self.mates.keys()]:
             self.dead.append(self.groups.pop(members))
@@ -209,13 +209,14 @@ class _Collective:
             return flat.to(TORCH[spec.dtype]).reshape(spec.shape)
         return array.detach().to(self._device()).contiguous()
 
-    def _device(self) -> str:
-        return self.talk.engine.device if self.group.nccl else "cpu"
+    def _device(self) -> torch.device:
+        engine = self.talk.engine
+        return engine.at if self.group.nccl and isinstance(engine, TorchEngine) else torch.device("cpu")
 
     def _array(self, tensor: torch.Tensor, spec: Spec) -> Any:
         engine = self.talk.engine
-        if engine.name == "pytorch":
-            return tensor.reshape(spec.shape).to(engine.device)
+        if isinstance(engine, TorchEngine):
+            return tensor.reshape(spec.shape).to(engine.at)
         host = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data if spec.numel else memoryview(b"")
         return engine.load(host, spec, True)
 

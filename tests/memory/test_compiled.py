@@ -146,7 +146,8 @@ def test_a_wrong_compiled_form_is_found_out_by_the_check(auto: Any, check: bool)
         assert all(right) and "compiled_calls" not in found
         assert found["fallback: compiled, its result 0 differs from that of the straight-line function"] == 1
     else:  # it is the compiled form that ran
-        assert found["compiled_calls"] == 6 and right == [True] * 8 + [False] * 6
+        ran = found["compiled_calls"]  # those after the wait, and as many before as the background was quick
+        assert 6 <= ran <= 10 and right == [True] * (14 - int(ran)) + [False] * int(ran)
 
 
 def test_a_compiled_form_of_another_dtype_is_never_run(auto: Any) -> None:

@@ -12,7 +12,10 @@ from typing import Any
 import torch
 import torch._inductor
 from torch._dynamo.utils import counters
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from gt.spec import Spec
 from gt.worker.engine.graph import Graph, capturable
@@ -22,9 +25,12 @@ _turns = threading.Lock()  # torch.fx patches functions while it traces, so one 
 
 
 def build(function: Callable[..., tuple], samples: list[torch.Tensor]) -> Callable[..., Any]:
-    """The function of these tensors, compiled."""
-    given: Any = samples
-    return torch._inductor.compile(make_fx(lambda *xs: _apart(function(*xs), xs))(*samples), given)
+    """The function of these tensors, compiled. PyTorch's cache on disk serves only those who trace with an environment of
+    shapes; all of them are static."""
+    fx = make_fx(lambda *xs: _apart(function(*xs), xs))(*samples)
+    fake = FakeTensorMode(shape_env=ShapeEnv())
+    with tracing(TracingContext(fake)):
+        return torch._inductor.compile(fx, [fake.from_tensor(s, static_shapes=True) for s in samples])
 
 
 class Inductor:
@@ -123,8 +129,8 @@ class Inductor:
         busy = self.thread is not None and self.thread.is_alive()
         own = {
             "compiling": float(busy), "compiled": float(self.compiled is not None), "compilations": self.built,
-            "compiled_calls": self.runs,
-            "compile_seconds": self.seconds, "compile_cache_hits": self.cached, "inputs_copied": self.copied,
+            "compiled_calls": self.runs, "compile_seconds": self.seconds, "compile_cache_hits": self.cached,
+            "inputs_copied": self.copied,
         }  # fmt: skip
         if self.graph is not None:
             for name, value in self.graph.stats().items():
