@@ -61,6 +61,7 @@ def signalled(client: Client, use: TraceUse) -> bool:
 
 AHEAD = 512  # instructions that are looked at for more to reduce together
 BUCKET = 32 << 20  # bytes that are reduced together
+SINGLE = 1 << 20  # bytes of a tensor that is reduced by itself, in place: to put it beside others would cost a copy
 
 
 def bucket(client: Client, code: list, position: int, use: Use, plan: Bound, flow: Any) -> bool:
@@ -72,7 +73,7 @@ def bucket(client: Client, code: list, position: int, use: Use, plan: Bound, flo
         if not isinstance(layout, Layout):
             continue
         dims = [d for d, p in enumerate(layout.placements) if isinstance(p, Partial)]
-        if len(dims) != 1 or to is not layout.but(dims[0], REPLICATE):
+        if len(dims) != 1 or to is not layout.but(dims[0], REPLICATE) or _operand(use, slot).nbytes >= SINGLE:
             continue
         found = {ins[slot]: _operand(use, slot)}
         total = _operand(use, slot).nbytes
@@ -81,6 +82,8 @@ def bucket(client: Client, code: list, position: int, use: Use, plan: Bound, flo
             if not isinstance(other, Use) or other.kind.row is not use.kind.row or len(later) != len(ins):
                 continue
             spec = _operand(other, slot)
+            if spec.nbytes >= SINGLE:
+                continue
             if client.layouts.get(later[slot]) is layout and spec.dtype is _operand(use, slot).dtype and total < BUCKET:
                 total += 0 if later[slot] in found else spec.nbytes
                 found[later[slot]] = spec
