@@ -83,7 +83,9 @@ def theirs(mesh: Any, specs: tuple, placements: tuple, function: Any) -> str:
             shape[p.axis] //= N
         local = torch.ones(shape)
         made = written[type(p).__name__](p)
-        given.append(DTensor.from_local(local, mesh, [made], run_check=False, shape=s.shape, stride=torch.ones(s.shape).stride()))
+        given.append(  # noqa: E501
+            DTensor.from_local(local, mesh, [made], run_check=False, shape=s.shape, stride=torch.ones(s.shape).stride())
+        )
     (out,) = function(*given).placements
     if out.is_shard():
         return f"Shard({out.dim})"
