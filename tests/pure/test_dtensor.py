@@ -83,7 +83,7 @@ def theirs(mesh: Any, specs: tuple, placements: tuple, function: Any) -> str:
             shape[p.axis] //= N
         local = torch.ones(shape)
         made = written[type(p).__name__](p)
-        given.append(  # noqa: E501
+        given.append(
             DTensor.from_local(local, mesh, [made], run_check=False, shape=s.shape, stride=torch.ones(s.shape).stride())
         )
     (out,) = function(*given).placements
