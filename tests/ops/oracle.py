@@ -174,6 +174,7 @@ def _spread(g, *scale, shape, axis, keepdims):
 
 ORACLE: dict[str, Callable[..., Any]] = {
     "spread": _spread,
+    "copy": torch.clone,
     "add_scaled": lambda a, b, s: torch.add(a, b, alpha=s),
     "addcmul": lambda a, b, c, v: torch.addcmul(a, b, c, value=v),
     "addcdiv": lambda a, b, c, v: torch.addcdiv(a, b, c, value=v),

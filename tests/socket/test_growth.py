@@ -67,7 +67,7 @@ def test_sessions_that_come_and_go_leave_the_server_as_it_was(processes: Process
     processes.worker(port)
     script = processes.script(
         """
-        import sys, json, gt, numpy as np, psutil
+        import sys, json, time, gt, numpy as np, psutil
         pids = [int(a) for a in sys.argv[2:]]
         def visit():
             gt.connect(sys.argv[1])
@@ -79,6 +79,8 @@ def test_sessions_that_come_and_go_leave_the_server_as_it_was(processes: Process
         for _ in range(10): visit()
         early = state()
         for _ in range(60): visit()
+        deadline = time.monotonic() + 10  # sockets are closed a moment after their last word
+        while psutil.Process().num_fds() > early[1] + 3 and time.monotonic() < deadline: time.sleep(0.05)
         print(json.dumps([early, state()]))
         """,
         f"localhost:{port}",
