@@ -10,6 +10,9 @@ constexpr size_t kStride = 64;  // elements scaled between two calls for the nex
 
 template <class Op, class C>
 static GT_INLINE void block(const C* x, C* y, size_t n) {
+#ifdef __aarch64__
+    if constexpr (std::is_same<C, float>::value && neon::Has<Op>::value) return neon::block<Op>(x, y, n);
+#endif
     size_t i = 0;
     for (; i + kLanes <= n; i += kLanes) {
         // Locals, since x may be y: with nothing to alias, the compiler interleaves the lanes' chains.
@@ -26,16 +29,13 @@ static void elementwise(const void* from, void* to, size_t begin, size_t end) {
     using C = Compute<T>;
     const T* x = static_cast<const T*>(from);
     T* y = static_cast<T*>(to);
+    if constexpr (std::is_same<T, C>::value) return block<Op>(x + begin, y + begin, end - begin);
     for (size_t at = begin; at < end; at += kBlock) {
         size_t n = end - at < kBlock ? end - at : kBlock;
-        if constexpr (std::is_same<T, C>::value) {
-            block<Op>(x + at, y + at, n);
-        } else {
-            C wide[kBlock];
-            for (size_t i = 0; i < n; ++i) wide[i] = widen(x[at + i]);
-            block<Op>(wide, wide, n);
-            for (size_t i = 0; i < n; ++i) y[at + i] = Narrow<T>::from(wide[i]);
-        }
+        C wide[kBlock];
+        for (size_t i = 0; i < n; ++i) wide[i] = widen(x[at + i]);
+        block<Op>(wide, wide, n);
+        for (size_t i = 0; i < n; ++i) y[at + i] = Narrow<T>::from(wide[i]);
     }
 }
 
@@ -125,6 +125,12 @@ static __attribute__((noinline)) void rms_row_scaled(const T* x, const Compute<T
         y[i] = Narrow<T>::from(Compute<T>(double(widen(x[i])) / most * scale * double(w[i])));
 }
 
+template <class T>
+static GT_INLINE void scale_by(const T* x, const Compute<T>* w, T* y, Compute<T> scale, size_t n) {
+#pragma GCC ivdep
+    for (size_t i = 0; i < n; ++i) y[i] = Narrow<T>::from(widen(x[i]) * scale * w[i]);
+}
+
 // `rstds`, where it is given, has room for each row's 1 / sqrt(mean + eps).
 template <class T>
 static void rms_rows(const void* from, const void* weight, void* to, void* rstds, size_t begin, size_t end, size_t n,
@@ -146,12 +152,12 @@ static void rms_rows(const void* from, const void* weight, void* to, void* rstds
         C scale = C(1.0 / std::sqrt(mean));
         if (rstd) rstd[row] = scale;
         // The row is in the cache by now, so memory would idle while it is scaled: the next row is called for.
-        for (size_t at = 0; at < n; at += kStride) {
-            size_t stop = n - at < kStride ? n : at + kStride;
-            for (size_t i = at; i < stop; i += 64 / sizeof(T)) __builtin_prefetch(x + n + i);
-#pragma GCC ivdep
-            for (size_t i = at; i < stop; ++i) y[i] = Narrow<T>::from(widen(x[i]) * scale * w[i]);
+        size_t at = 0;
+        for (; at + kStride <= n; at += kStride) {
+            for (size_t i = at; i < at + kStride; i += 64 / sizeof(T)) __builtin_prefetch(x + n + i);
+            scale_by(x + at, w + at, y + at, scale, kStride);
         }
+        scale_by(x + at, w + at, y + at, scale, n - at);
     }
 }
 
