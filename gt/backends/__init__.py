@@ -67,6 +67,8 @@ class Registry:
         self._searched = False
 
     def name(self, asked: str) -> str:
+        if not isinstance(asked, str):
+            raise TypeError(f"a backend's name is a string, not {type(asked).__name__}")
         name = ALIASES.get(asked, asked)
         if name not in self.rows and ":" in name:
             self.add(Row(name, name, partial(custom.probe_path, name)))

@@ -28,7 +28,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     build.set_defaults(run=build_kernels)
     _add_configure(commands.add_parser("configure", help="show or change backend.json"))
     measure = commands.add_parser("benchmark", help="build, test and measure every backend")
-    measure.add_argument("--rows", type=int, default=1024, help="rows of 4096 float32 (default 1024)")
+    measure.add_argument("--rows", type=_count, default=1024, help="rows of 4096 float32 (default 1024)")
     measure.add_argument("--output", default="gt-backends.png", help="the chart's file (default gt-backends.png)")
     measure.set_defaults(run=benchmark)
     return parser
@@ -38,6 +38,12 @@ def _compiled(name: str) -> str:
     if name not in COMPILED:
         raise argparse.ArgumentTypeError(f"no kernels to build for {name!r}: choose from {', '.join(COMPILED)}")
     return name
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"wanted a number of rows from 1 up, not {text!r}")
+    return int(text)
 
 
 def _add_configure(parser: argparse.ArgumentParser) -> None:
@@ -144,8 +150,11 @@ def benchmark(args: argparse.Namespace) -> int:
     results = measure.all_backends([n for n in NAMES if choice.process.reason(n) is None], rows=args.rows)
     measure.show(results)
     try:
-        print(f"wrote {measure.chart(results, args.output)}")
+        print(f"wrote {measure.chart(results, args.output, f'({args.rows}, {measure.COLUMNS}) float32')}")
     except ImportError:
         print("no chart: it needs matplotlib (pip install 'gt[plot]')", file=sys.stderr)
+        return 1
+    except (OSError, ValueError) as error:  # a folder that is not there, a kind of file that matplotlib does not write
+        print(f"no chart: {error}", file=sys.stderr)
         return 1
     return 0

@@ -79,3 +79,11 @@ def test_benchmark_prints_a_table_and_writes_a_png(gt, tmp_path):
     code, text = gt("benchmark", "--rows=16", f"--output={tmp_path / 'chart.png'}")
     assert code == 0 and "rms_norm" in text and "times NumPy" in text
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
+    code, text = gt("benchmark", "--rows=16", f"--output={tmp_path / 'nowhere' / 'chart.png'}")
+    assert code == 1 and "no chart: " in text and "nowhere" in text
+
+
+def test_benchmark_wants_rows(gt, capsys):
+    with pytest.raises(SystemExit):
+        gt("benchmark", "--rows=0")
+    assert "wanted a number of rows from 1 up, not '0'" in capsys.readouterr().err
