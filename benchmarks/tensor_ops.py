@@ -126,6 +126,8 @@ def of_shape(cpp: Any, shape: tuple[int, int]) -> Iterator[dict[str, Any]]:
             yield result(case, took["gt"], took["rival"], took["gt"] / took["rival"])
 
 
+CASES = {"tensor_ops": cases}
+
 if __name__ == "__main__":
     for row in cases():
         print(json.dumps({key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()}))

@@ -6,7 +6,6 @@ using Compute = std::conditional_t<std::is_same<T, double>::value, double, float
 constexpr size_t kLanes = 16;   // independent partial results: four NEON, two AVX2 or one AVX-512 register of floats
 constexpr size_t kSums = 32;    // the same for sums, whose chains of additions are longer
 constexpr size_t kBlock = 512;  // elements widened to float at a time
-constexpr size_t kStride = 64;  // elements scaled between two calls for the next row
 
 template <class Op, class C>
 static GT_INLINE void block(const C* x, C* y, size_t n) {
@@ -81,25 +80,39 @@ static void binary(const void* left, const void* right, void* result, size_t beg
 
 // Lanes keep the sum vectorised; folding them into a double every so often keeps long rows exact.
 template <class T>
-static GT_INLINE double sum_of_squares(const T* x, size_t n) {
+static GT_INLINE double folded(Compute<T>* lane) {
+    for (size_t width = kSums / 2; width; width /= 2)
+        for (size_t j = 0; j < width; ++j) lane[j] += lane[j + width];
+    return double(lane[0]);
+}
+
+struct Nothing {
+    GT_INLINE void operator()(size_t, size_t) const {}
+};
+
+// The sum of squares of x. `beside` is done for the same part of another row as each part is summed: what it has in the
+// cache it writes while memory brings x.
+template <class T, class Beside = Nothing>
+static GT_INLINE double sum_of_squares(const T* x, size_t n, Beside beside = Beside()) {
     using C = Compute<T>;
     double total = 0;
     for (size_t at = 0; at < n; at += 64 * kSums) {
         size_t end = n - at < 64 * kSums ? n : at + 64 * kSums, i = at;
         C lane[kSums];
         for (size_t j = 0; j < kSums; ++j) lane[j] = C(0);
-        for (; i + kSums <= end; i += kSums)
+        for (; i + kSums <= end; i += kSums) {
             for (size_t j = 0; j < kSums; ++j) {
                 C v = widen(x[i + j]);
                 lane[j] += v * v;
             }
+            beside(i, kSums);
+        }
+        beside(i, end - i);
         for (size_t j = 0; i < end; ++i, ++j) {
             C v = widen(x[i]);
             lane[j] += v * v;
         }
-        for (size_t width = kSums / 2; width; width /= 2)
-            for (size_t j = 0; j < width; ++j) lane[j] += lane[j + width];
-        total += double(lane[0]);
+        total += folded<T>(lane);
     }
     return total;
 }
@@ -140,24 +153,23 @@ static void rms_rows(const void* from, const void* weight, void* to, void* rstds
     constexpr double large = std::is_same<C, float>::value ? 1e37 : 1e300;
     const C* w = static_cast<const C*>(weight);
     C* rstd = static_cast<C*>(rstds);
-    for (size_t row = begin; row < end; ++row) {
-        const T* x = static_cast<const T*>(from) + row * n;
-        T* y = static_cast<T*>(to) + row * n;
-        double sum = sum_of_squares(x, n);
+    const T* x = static_cast<const T*>(from) + begin * n;
+    T* y = static_cast<T*>(to) + begin * n;
+    double sum = sum_of_squares(x, n);
+    for (size_t row = begin; row < end; ++row, x += n, y += n) {
+        bool last = row + 1 == end;
         double mean = sum / double(n) + eps;
         if (!(mean >= small && sum <= large)) {
             rms_row_scaled(x, w, y, n, eps, rstd ? rstd + row : nullptr);
+            if (!last) sum = sum_of_squares(x + n, n);
             continue;
         }
         C scale = C(1.0 / std::sqrt(mean));
         if (rstd) rstd[row] = scale;
-        // The row is in the cache by now, so memory would idle while it is scaled: the next row is called for.
-        size_t at = 0;
-        for (; at + kStride <= n; at += kStride) {
-            for (size_t i = at; i < at + kStride; i += 64 / sizeof(T)) __builtin_prefetch(x + n + i);
-            scale_by(x + at, w + at, y + at, scale, kStride);
-        }
-        scale_by(x + at, w + at, y + at, scale, n - at);
+        if (last)
+            scale_by(x, w, y, scale, n);
+        else
+            sum = sum_of_squares(x + n, n, [&](size_t at, size_t count) { scale_by(x + at, w + at, y + at, scale, count); });
     }
 }
 
