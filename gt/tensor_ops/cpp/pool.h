@@ -16,7 +16,7 @@
 #define GT_PAUSE() __builtin_ia32_pause()
 #elif defined(__aarch64__)
 // `yield` does nothing on most cores; this takes about as long as the pause of x86.
-#define GT_PAUSE() asm volatile("isb")
+#define GT_PAUSE() asm volatile("isb\n\tisb")
 #else
 #define GT_PAUSE() ((void)0)
 #endif

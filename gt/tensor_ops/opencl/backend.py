@@ -36,6 +36,7 @@ class _Device:
         self.queue = cl.CommandQueue(self.context)
         self.is_cpu = bool(device.type & cl.device_type.CPU)
         self.doubles = "cl_khr_fp64" in device.extensions
+        self.numbers: dict[tuple[str, str], tuple] = {}
         # A CPU device runs a work-group in one thread: a row is then best read by one work-item.
         self.row_items = 1 if self.is_cpu else min(256, 1 << (int(device.max_work_group_size).bit_length() - 1))
 
@@ -47,14 +48,10 @@ class _Device:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # compilers' remarks; what matters raises
                 program = self.cl.Program(self.context, _SOURCE.read_text()).build(options)
-            real = _real(dtype)
-            # pyopencl sets arguments of a stated type in a fifth of the time.
-            types = dict.fromkeys(unary, [None, None, np.uint64]) | {
-                "rms_norm": [None, None, None, np.uint64, real, real, None, None]
-            }
-            for op, scalars in types.items():
-                found[op, dtype] = kernel = self.cl.Kernel(program, op)
-                kernel.set_scalar_arg_dtypes(scalars)
+            for op in (*unary, "rms_norm"):
+                found[op, dtype] = self.cl.Kernel(program, op)
+            real = np.dtype(_real(dtype))
+            found["rms_norm", dtype].set_arg(7, self.cl.LocalMemory(self.row_items * real.itemsize))
         return found
 
     @functools.cached_property
@@ -63,12 +60,21 @@ class _Device:
         if not self.is_cpu:
             return False
         x, out = np.ones(4096, np.float32), np.zeros(4096, np.float32)
-        self.launch("silu", "float32", (x.size // _WIDE,), None, self.lend(x, False), self.lend(out, True), x.size).wait()
+        buffers = (self.lend(x, False), self.lend(out, True))
+        self.launch("silu", "float32", x.size // _WIDE, None, buffers, (np.uint64(x.size),)).wait()
         return bool(out.all())
 
-    def launch(self, op: str, dtype: str, size: tuple[int], group: tuple[int] | None, *arguments: Any) -> Any:
+    def launch(self, op: str, dtype: str, items: int, group: int | None, buffers: tuple, numbers: tuple) -> Any:
+        """Numbers follow the buffers. A kernel keeps them, so those of the last call are not set again: they cost more."""
         with _launching:
-            return self.kernels[op, dtype](self.queue, size, group, *arguments)
+            kernel = self.kernels[op, dtype]
+            for i, buffer in enumerate(buffers):
+                kernel.set_arg(i, buffer)
+            if self.numbers.get((op, dtype)) != numbers:
+                for i, number in enumerate(numbers, len(buffers)):
+                    kernel.set_arg(i, number)
+                self.numbers[op, dtype] = numbers
+            return self.cl.enqueue_nd_range_kernel(self.queue, kernel, (items,), group and (group,))
 
     def lend(self, array: np.ndarray, writes: bool) -> Any:
         flags = self.cl.mem_flags
@@ -140,9 +146,9 @@ def __getattr__(attribute: str) -> Any:
 
 def elementwise(op: str, x: np.ndarray, out: np.ndarray, dtype: str) -> None:
     on = device()
-    source, target = on.lend(x, writes=False), on.lend(out, writes=True)
-    done = on.launch(op, dtype, (math.ceil(x.size / _WIDE),), None, source, target, x.size)
-    on.collect(done, target, out)
+    buffers = on.lend(x, writes=False), on.lend(out, writes=True)
+    done = on.launch(op, dtype, math.ceil(x.size / _WIDE), None, buffers, (np.uint64(x.size),))
+    on.collect(done, buffers[1], out)
 
 
 def rms_norm(
@@ -150,12 +156,11 @@ def rms_norm(
 ) -> None:
     """`rstd`, where it is given, becomes 1 / sqrt(mean(x^2) + eps) of each row, in the weight's dtype."""
     on = device()
-    rows, columns = x.shape
-    source, scale, target = on.lend(x, False), on.lend(weight, False), on.lend(out, True)
-    local = on.cl.LocalMemory(on.row_items * np.dtype(_real(dtype)).itemsize)
-    kept = None if rstd is None else on.lend(rstd, True)
-    settings = (columns, eps, math.sqrt(eps), kept, local)
-    done = on.launch("rms_norm", dtype, (rows * on.row_items,), (on.row_items,), source, scale, target, *settings)
+    real, (rows, columns) = _real(dtype), x.shape
+    target, kept = on.lend(out, True), None if rstd is None else on.lend(rstd, True)
+    buffers = on.lend(x, False), on.lend(weight, False), target, kept
+    numbers = np.uint64(columns), real(eps), real(math.sqrt(eps))
+    done = on.launch("rms_norm", dtype, rows * on.row_items, on.row_items, buffers, numbers)
     on.collect(done, target, out)
     if kept is not None and rstd is not None:
         on.collect(done, kept, rstd)

@@ -198,8 +198,8 @@ INLINE REAL largest(__global const STORE* x, ulong n, __local REAL* part) {
         store_one(VALUE(load_one(x + at)) * scale * w[at], y + at);
 
 // One work-group a row; its size is a power of two. `rstd`, where it is given, has room for each row's 1 / sqrt(mean).
-__kernel void rms_norm(__global const STORE* x, __global const REAL* w, __global STORE* y, ulong n, REAL eps,
-                       REAL root, __global REAL* rstd, __local REAL* part) {
+__kernel void rms_norm(__global const STORE* x, __global const REAL* w, __global STORE* y, __global REAL* rstd, ulong n,
+                       REAL eps, REAL root, __local REAL* part) {
     x += get_group_id(0) * n;
     y += get_group_id(0) * n;
     ulong step = get_local_size(0) * WIDE;
