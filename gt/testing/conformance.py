@@ -6,6 +6,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,17 +76,15 @@ def _engine(backend: Any) -> Engine:
 
 def _round_trips(engine: Engine) -> Iterator[str]:
     """Bytes that come in go out as they came, for every dtype and for no elements at all."""
-    for dtype in DTYPES:
-        for shape in ((2, 3), (), (0, 2)):
-            spec = Spec(shape, dtype)
-            data = bytes(NUMPY.store(samples.draw(spec, np.random.default_rng(0)), spec))
-            back = _told(lambda: "" if _passed(engine, data, spec) == data else "other bytes came back")
-            if back:
-                yield f"load and store of {dtype.name} {shape}: {back}"
+    for spec in (Spec(shape, dtype) for dtype in DTYPES for shape in ((2, 3), (), (0, 2))):
+        if wrong := _told(partial(_round_trip, engine, spec)):
+            yield f"load and store of {spec.dtype.name} {spec.shape}: {wrong}"
 
 
-def _passed(engine: Engine, data: bytes, spec: Spec) -> bytes:
-    return bytes(engine.store(engine.load(memoryview(data), spec, True), spec))
+def _round_trip(engine: Engine, spec: Spec) -> str:
+    data = bytes(NUMPY.store(samples.draw(spec, np.random.default_rng(0)), spec))
+    back = bytes(engine.store(engine.load(memoryview(data), spec, True), spec))
+    return "" if back == data else "other bytes came back"
 
 
 def _told(check: Callable[[], str]) -> str:
@@ -100,7 +99,7 @@ def _wrong(engine: Engine, sample: Sample) -> str:
     """What is wrong with this sample, or nothing."""
     given = samples.for_numpy(sample)
     want = samples.several(NUMPY.kernel(sample.kind)(*given))
-    return _told(lambda: _compared(engine, sample, given, want))
+    return _told(partial(_compared, engine, sample, given, want))
 
 
 def _compared(engine: Engine, sample: Sample, given: list[Any], want: Sequence[Any]) -> str:
