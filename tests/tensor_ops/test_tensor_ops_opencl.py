@@ -43,3 +43,18 @@ def test_many_callers_at_once_all_get_right_answers():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_rows_of_one_group_do_not_mix(monkeypatch):
+    on = opencl.device()
+    if on.row_items != 1:
+        pytest.skip("this device gives each row a group")
+    monkeypatch.setattr(on, "row_groups", 4)
+    x = np.random.default_rng(1).standard_normal((30, 1031)).astype(np.float32)
+    x *= np.linspace(0.1, 30, 30, dtype=np.float32)[:, None]
+    x[3], x[8], x[15] = x[3] * np.float32(1e30), x[8] * np.float32(1e-30), 0
+    weight, rstd = np.linspace(1, 2, 1031, dtype=np.float32), np.zeros(30, np.float32)
+    out = x.copy()
+    opencl.rms_norm(out, weight, out, 1e-6, "float32", rstd)
+    assert oracle.ulps(out, oracle.rms_norm(x, weight, 1e-6), "float32") <= 8
+    assert np.allclose(rstd, 1 / np.sqrt(np.mean(x.astype(np.float64) ** 2, axis=1) + 1e-6), rtol=1e-5)

@@ -37,7 +37,8 @@ class _Device:
         self.is_cpu = bool(device.type & cl.device_type.CPU)
         self.doubles = "cl_khr_fp64" in device.extensions
         self.numbers: dict[tuple[str, str], tuple] = {}
-        # A CPU device runs a work-group in one thread: a row is then best read by one work-item.
+        # A CPU device runs a work-group in one thread: rows are then best read by one work-item, a few by each.
+        self.row_groups = 8 * int(device.max_compute_units)
         self.row_items = 1 if self.is_cpu else min(256, 1 << (int(device.max_work_group_size).bit_length() - 1))
 
     @functools.cached_property
@@ -51,7 +52,7 @@ class _Device:
             for op in (*unary, "rms_norm"):
                 found[op, dtype] = self.cl.Kernel(program, op)
             real = np.dtype(_real(dtype))
-            found["rms_norm", dtype].set_arg(7, self.cl.LocalMemory(self.row_items * real.itemsize))
+            found["rms_norm", dtype].set_arg(9, self.cl.LocalMemory(self.row_items * real.itemsize))
         return found
 
     @functools.cached_property
@@ -159,8 +160,9 @@ def rms_norm(
     real, (rows, columns) = _real(dtype), x.shape
     target, kept = on.lend(out, True), None if rstd is None else on.lend(rstd, True)
     buffers = on.lend(x, False), on.lend(weight, False), target, kept
-    numbers = np.uint64(columns), real(eps), real(math.sqrt(eps))
-    done = on.launch("rms_norm", dtype, rows * on.row_items, on.row_items, buffers, numbers)
+    each = math.ceil(rows / on.row_groups) if on.row_items == 1 else 1
+    numbers = np.uint64(columns), real(eps), real(math.sqrt(eps)), np.uint64(rows), np.uint64(each)
+    done = on.launch("rms_norm", dtype, math.ceil(rows / each) * on.row_items, on.row_items, buffers, numbers)
     on.collect(done, target, out)
     if kept is not None and rstd is not None:
         on.collect(done, kept, rstd)
