@@ -173,6 +173,7 @@ class Session:
         # would be one more object for the garbage collector to go through.
         self.asked_code: list[Any] = [None] * RING
         self.asked_at: list[int] = [0] * RING
+        self.user: dict | None = None  # the globals of the user's module that asked last, until the next batch
         self.uploads: dict[int, bytes] = {}
         self.lost: str = ""
         self.closed = False
@@ -267,7 +268,7 @@ class Session:
     def _flush(self, gets: tuple, final: bool, mark: bool) -> None:
         with self.lock:
             n = len(self.code)
-            self.limit = 1
+            self.limit, self.user = 1, None
             self.written += n
             batch = self.code[:n]
             del self.code[:n]

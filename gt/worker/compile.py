@@ -98,18 +98,18 @@ class Program:
         return {**own, **(self.faster.stats() if self.faster is not None else {})}
 
 
-def together(body: list, kinds: dict[int, Ready], numbers: set[int]) -> tuple[dict[int, list[int]], set[int]]:
-    """Instructions of these kinds that can run as one call: by the index of the last of each kind, the indices of all; and
-    the indices of frees that have to wait for it. Their results must not be used before."""
-    groups: dict[int, list[int]] = {}
+def together(body: list, kinds: dict[int, Ready], gather: dict[int, Callable]) -> tuple[dict[int, list[int]], set[int]]:
+    """Instructions that can run as one call, as they have a kernel of `gather` in common: by the index of the last of each
+    group, the indices of all; and the indices of frees that have to wait for it. Their results must not be used before."""
+    groups: dict[Callable, list[int]] = {}
     for index, ins in enumerate(body):
-        if ins[0] in numbers:
-            groups.setdefault(ins[0], []).append(index)
+        if ins[0] in gather:
+            groups.setdefault(gather[ins[0]], []).append(index)
     found: dict[int, list[int]] = {}
     late: set[int] = set()
-    for number, places in groups.items():
-        made = {r for i in places for r in body[i][1 : 1 + kinds[number].outs]}
-        used = {r for i in places for r in body[i][1 + kinds[number].outs :]}
+    for places in groups.values():
+        made = {r for i in places for r in body[i][1 : 1 + kinds[int(body[i][0])].outs]}
+        used = {r for i in places for r in body[i][1 + kinds[int(body[i][0])].outs :]}
         between = range(places[0], places[-1] + 1)
         reads = [body[k][1] if body[k][0] == FREE else [body[k][j] for j in kinds[int(body[k][0])].tensors] for k in between]
         if any(r in made for read in reads for r in (read if isinstance(read, list) else [read])):
@@ -158,7 +158,7 @@ def straight_line(
         lines.append("    del inputs[:]")
     over = over or {}
     ending = overwritten(trace.body, kinds, set(over))
-    groups, late = together(trace.body, kinds, set(gather or ()))
+    groups, late = together(trace.body, kinds, gather or {})
     waiting = {i for places in groups.values() for i in places}
     calls: dict[int, tuple[str, str]] = {}  # of instructions that wait for others: results and operands
     for index, ins in enumerate(trace.body):
