@@ -370,6 +370,163 @@ static PyObject *apply(PyObject *module, PyObject *const *args, Py_ssize_t n) {
     return issue(args[0], ((PyTupleObject *)args[1])->ob_item, PyTuple_GET_SIZE(args[1]), args[2]);
 }
 
+/* A trace as it comes in practice (Raw in traces.py): what each number of its instructions is to be, laid end to end. */
+enum { TOKEN, MADE, GIVEN, SAME, FIXED, HOLE, REST };
+
+typedef struct {
+    char what;
+    int which; /* MADE, GIVEN: the register it names; SAME: the register it must equal; FIXED: a value; HOLE: which */
+} Place;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *number, *values;   /* the trace's, and the numbers that stay the same */
+    Py_ssize_t length, places;   /* pieces, and numbers in them */
+    int registers, made, holes, live, rest;
+    Place *place;
+    int *alive; /* the registers of results that live on */
+} Form;
+
+static PyObject *form_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    PyObject *number, *places, *values, *alive;
+    Py_ssize_t length;
+    int made, given, holes;
+    if (!PyArg_ParseTuple(args, "OnO!O!O!iii:Form", &number, &length, &PyList_Type, &places, &PyTuple_Type, &values,
+                          &PyTuple_Type, &alive, &made, &given, &holes))
+        return NULL;
+    Form *self = (Form *)type->tp_alloc(type, 0);
+    if (self == NULL) return NULL;
+    self->number = Py_NewRef(number);
+    self->values = Py_NewRef(values);
+    self->length = length;
+    self->made = made;
+    self->registers = made + given;
+    self->holes = holes;
+    self->places = PyList_GET_SIZE(places);
+    self->live = (int)PyTuple_GET_SIZE(alive);
+    self->place = PyMem_Calloc(self->places + 1, sizeof(Place));
+    self->alive = PyMem_Calloc(self->live + 1, sizeof(int));
+    if (self->place == NULL || self->alive == NULL) goto failed;
+    for (Py_ssize_t i = 0; i < self->places; i++) {
+        int what, which;
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(places, i), "ii", &what, &which)) goto failed;
+        int bound = what == FIXED ? (int)PyTuple_GET_SIZE(values) : what == HOLE ? holes : self->registers;
+        if (what < TOKEN || what > REST || which < 0 || (what != TOKEN && what != REST && which >= bound)) {
+            PyErr_SetString(PyExc_ValueError, "a place outside of the form");
+            goto failed;
+        }
+        self->place[i] = (Place){(char)what, which};
+        self->rest += what == REST;
+    }
+    for (int i = 0; i < self->live; i++) {
+        self->alive[i] = (int)PyLong_AsLong(PyTuple_GET_ITEM(alive, i));
+        if (self->alive[i] < 0 || self->alive[i] >= made) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a result outside of the form");
+            goto failed;
+        }
+    }
+    return (PyObject *)self;
+failed:
+    Py_DECREF(self);
+    return NULL;
+}
+
+static void form_dealloc(Form *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    Py_XDECREF(self->number);
+    Py_XDECREF(self->values);
+    PyMem_Free(self->place);
+    PyMem_Free(self->alive);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static int equal(PyObject *a, PyObject *b) { return a == b ? 1 : PyObject_RichCompareBool(a, b, Py_EQ); }
+
+/* Whether inputs differ from each other and are older than all results, as ids grow. */
+static int apart(PyObject **registers, int made, int n) {
+    long long first = LLONG_MAX;
+    for (int i = 0; i < made; i++) {
+        long long id = PyLong_AsLongLong(registers[i]);
+        if (id == -1 && PyErr_Occurred()) return -1;
+        if (id < first) first = id;
+    }
+    PyObject *seen = PySet_New(NULL);
+    if (seen == NULL) return -1;
+    int fine = 1;
+    for (int i = made; i < n && fine == 1; i++) {
+        long long id = PyLong_AsLongLong(registers[i]);
+        if ((id == -1 && PyErr_Occurred()) || PySet_Add(seen, registers[i]) < 0)
+            fine = -1;
+        else if (id >= first)
+            fine = 0;
+    }
+    if (fine == 1 && PySet_GET_SIZE(seen) != n - made) fine = 0;
+    Py_DECREF(seen);
+    return fine;
+}
+
+/* call(pieces): the call that stands for these pieces and what is still to be freed; None where they are not of this form. */
+static PyObject *form_call(Form *self, PyObject *pieces) {
+    if (!PyList_CheckExact(pieces) || PyList_GET_SIZE(pieces) != self->length) Py_RETURN_NONE;
+    PyObject **registers = PyMem_Calloc(self->registers + self->holes + 1, sizeof(PyObject *)), *result = NULL;
+    PyObject *rest = PyTuple_New(self->rest), *call = NULL;
+    if (registers == NULL || rest == NULL) goto done;
+    PyObject **holes = registers + self->registers;
+    Py_ssize_t at = 0, left = 0;
+    for (Py_ssize_t i = 0; i < self->length; i++) {
+        PyObject *piece = PyList_GET_ITEM(pieces, i);
+        Py_ssize_t n = PyTuple_GET_SIZE(piece);
+        if (at + n > self->places || self->place[at].what != TOKEN) goto other;
+        for (Py_ssize_t k = 1; k < n; k++) {
+            PyObject *value = PyTuple_GET_ITEM(piece, k);
+            Place place = self->place[at + k];
+            int same = 1;
+            switch (place.what) {
+                case MADE: case GIVEN: registers[place.which] = value; break;
+                case SAME: same = registers[place.which] != NULL ? equal(value, registers[place.which]) : 0; break;
+                case FIXED: same = equal(value, PyTuple_GET_ITEM(self->values, place.which)); break;
+                case HOLE:
+                    if (holes[place.which] == NULL) holes[place.which] = value;
+                    else same = equal(value, holes[place.which]);
+                    break;
+                case REST: PyTuple_SET_ITEM(rest, left++, Py_NewRef(value)); break;
+                default: goto other; /* a longer instruction than the form's */
+            }
+            if (same < 0) goto done;
+            if (!same) goto other;
+        }
+        at += n;
+    }
+    if (at != self->places) goto other;
+    int fine = apart(registers, self->made, self->registers);
+    if (fine < 0) goto done;
+    if (!fine) goto other;
+    int given = self->registers - self->made;
+    call = PyTuple_New(1 + self->live + given + self->holes);
+    if (call == NULL) goto done;
+    PyTuple_SET_ITEM(call, 0, Py_NewRef(self->number));
+    for (int i = 0; i < self->live; i++) PyTuple_SET_ITEM(call, 1 + i, Py_NewRef(registers[self->alive[i]]));
+    for (int i = 0; i < given + self->holes; i++) PyTuple_SET_ITEM(call, 1 + self->live + i, Py_NewRef(registers[self->made + i]));
+    result = PyTuple_Pack(2, call, rest);
+    goto done;
+other:
+    result = Py_NewRef(Py_None);
+done:
+    Py_XDECREF(call);
+    Py_XDECREF(rest);
+    PyMem_Free(registers);
+    return result;
+}
+
+static PyMethodDef form_methods[] = {
+    {"call", (PyCFunction)form_call, METH_O, "The call that stands for these pieces and what is still to be freed, or None."},
+    {NULL}};
+static PyType_Slot form_slots[] = {
+    {Py_tp_doc, "A trace as it comes in practice."}, {Py_tp_new, form_new}, {Py_tp_dealloc, form_dealloc},
+    {Py_tp_methods, form_methods}, {0, NULL}};
+static PyType_Spec form_spec = {"gt.client._native.Form", sizeof(Form), 0, Py_TPFLAGS_DEFAULT, form_slots};
+
 /* Setting up */
 
 static int slot_of(PyTypeObject *type, const char *name, Py_ssize_t *offset) {
@@ -411,7 +568,7 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "gt.client._native", NULL, -1, methods};
 
 PyMODINIT_FUNC PyInit__native(void) {
-    PyObject *module = PyModule_Create(&definition), *op = NULL;
+    PyObject *module = PyModule_Create(&definition), *op = NULL, *form = NULL;
     if (module == NULL) return NULL;
     zero = PyLong_FromLong(0);
     nothing = Py_NewRef(Py_NotImplemented);
@@ -421,13 +578,17 @@ PyMODINIT_FUNC PyInit__native(void) {
     StreamType = (PyTypeObject *)PyType_FromSpec(&stream_spec);
     HandleType = (PyTypeObject *)PyType_FromSpec(&handle_spec);
     op = PyType_FromSpec(&op_spec);
+    form = PyType_FromSpec(&form_spec);
     if (zero == NULL || name_scope == NULL || name_due == NULL || name_module == NULL || StreamType == NULL ||
-        HandleType == NULL || op == NULL || PyModule_AddObjectRef(module, "Stream", (PyObject *)StreamType) < 0 ||
+        HandleType == NULL || op == NULL || form == NULL || PyModule_AddObjectRef(module, "Form", form) < 0 ||
+        PyModule_AddObjectRef(module, "Stream", (PyObject *)StreamType) < 0 ||
         PyModule_AddObjectRef(module, "Handle", (PyObject *)HandleType) < 0 || PyModule_AddObjectRef(module, "Op", op) < 0) {
         Py_XDECREF(op);
+        Py_XDECREF(form);
         Py_DECREF(module);
         return NULL;
     }
     Py_DECREF(op);
+    Py_DECREF(form);
     return module;
 }

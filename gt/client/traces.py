@@ -7,11 +7,13 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any
 
+from gt.client.native import NATIVE
 from gt.ops.table import Kind
 from gt.spec import Spec
 from gt.transport.messages import FREE, Instruction, TraceDef
 
 _number = itemgetter(0)
+TOKEN, MADE, GIVEN, SAME, FIXED, HOLE, REST = range(7)  # what a number of an instruction is, to native.c
 
 
 class Window:
@@ -262,6 +264,22 @@ class Raw:
         self.ended = _pick([p for p, id in shape.frees if id in ends])
         self.ended_of = _pick([register[id] for _, id in shape.frees if id in ends])
         self.rest = _pick([p for p, id in shape.frees if id not in ends])
+        if NATIVE is not None:
+            self.call = self._native(trace, pieces, ends, register, position).call  # type: ignore[method-assign]
+
+    def _native(self, trace: Trace, pieces: list, ends: set, register: dict, position: dict) -> Any:
+        """The same check in C: what each number of the pieces is to be."""
+        outs, refs, ref_of, first, again, again_of, numbers = self.shape.signature
+        places: dict[int, tuple[int, int]] = {p: (MADE, i) for i, p in enumerate(outs)}
+        places |= {p: (GIVEN, len(outs) + i) for i, p in enumerate(first)}
+        places |= {p: (SAME, i) for p, i in zip(refs, ref_of)}
+        places |= {p: (SAME, len(outs) + i) for p, i in zip(again, again_of)}
+        places |= {p: (SAME, register[id]) if id in ends else (REST, 0) for p, id in self.shape.frees}
+        places |= {position[p]: (HOLE, i) for i, group in enumerate(trace.hole_positions) for p in group}
+        places |= {p: (FIXED, i) for i, p in enumerate(p for p in numbers if p not in places)}
+        flat = [places.get(p, (TOKEN, 0)) for p in range(sum(map(len, pieces)))]
+        alive = tuple(trace.live_results)
+        return NATIVE.Form(self.number, self.length, flat, self.values, alive, len(outs), len(first), len(trace.hole_positions))
 
     def call(self, pieces: list[Instruction]) -> tuple[Instruction, tuple] | None:
         """The call that stands for these pieces, and what is still to be freed; None where they are not of this form."""
