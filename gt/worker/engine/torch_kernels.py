@@ -205,6 +205,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "conv_transpose": layers.conv_transpose,
     "conv_weight_grad": layers.conv_weight_grad,
     "max_pool": layers.max_pool,
+    "adaptive_max_pool": layers.adaptive_max,
     "avg_pool": layers.avg_pool,
     "avg_pool_grad": layers.avg_pool_grad,
     "adaptive_avg_pool": layers.adaptive,
