@@ -21,7 +21,7 @@ class _Activation(Module):
         return type(self).function(input, *(getattr(self, n) for n in self.names))
 
     def extra_repr(self) -> str:
-        return ", ".join(f"{n}={getattr(self, n)}" for n in self.names if not (n == "inplace" and not self.inplace))
+        return ", ".join(f"{n}={getattr(self, n)!r}" for n in self.names if not (n == "inplace" and not self.inplace))
 
     inplace: bool = False
 

@@ -63,7 +63,8 @@ class _Conv(Module):
         if self.dilation != (1,) * self.axes:
             text += f", dilation={self.dilation}"
         text += f", groups={self.groups}" if self.groups != 1 else ""
-        return text + (", bias=False" if self.bias is None else "")
+        text += ", bias=False" if self.bias is None else ""
+        return text + (f", padding_mode={self.padding_mode}" if self.padding_mode != "zeros" else "")
 
 
 class _Forward(_Conv):

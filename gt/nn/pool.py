@@ -15,6 +15,7 @@ class _Pool(Module):
 
     function: Callable
     names: tuple[str, ...]
+    shown: tuple[str, ...] = ()  # when printed; all of them unless it says otherwise
     kernel_size: Any
 
     def _set(self, *values: Any) -> None:
@@ -28,11 +29,12 @@ class _Pool(Module):
         return type(self).function(input, *(getattr(self, n) for n in self.names))
 
     def extra_repr(self) -> str:
-        return ", ".join(f"{n}={getattr(self, n)}" for n in self.names)
+        return ", ".join(f"{n}={getattr(self, n)}" for n in self.shown or self.names)
 
 
 class _MaxPool(_Pool):
     names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
+    shown = names[:-1]
 
     def __init__(
         self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, return_indices: bool = False,
@@ -46,6 +48,7 @@ class AvgPool1d(_Pool):
 
     function = staticmethod(F.avg_pool1d)
     names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
+    shown = names[:3]
 
     def __init__(
         self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True
@@ -55,6 +58,7 @@ class AvgPool1d(_Pool):
 
 class _AvgPool(_Pool):
     names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+    shown = names[:3]
 
     def __init__(
         self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
@@ -72,6 +76,7 @@ class _Adaptive(_Pool):
 
 class _AdaptiveMax(_Pool):
     names = ("output_size", "return_indices")
+    shown = names[:1]
 
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:
         self._set(output_size, return_indices)

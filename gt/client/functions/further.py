@@ -19,11 +19,13 @@ from gt.client.functions.creation import arange, full, rand, randint, randn
 from gt.client.functions.indexing import put
 from gt.client.functions.operators import assign
 from gt.client.scope import is_grad_enabled
+from gt.device import Device
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
 from gt.spec import dtype_of, int64
 
 _T: Any = Tensor
+HOME = Device("gt")
 
 
 def _same(name: str, doc: str) -> None:
@@ -45,7 +47,7 @@ for _name, _dtype in (("byte", "uint8"), ("char", "int8"), ("short", "int16")):
 _T.real = property(lambda self: self)
 _T.mH = property(lambda self: self.mT)
 _T.H = property(lambda self: self.t())
-_T.device = property(lambda self: "gt")  # which worker holds it, and on what, is the dispatcher's business
+_T.device = property(lambda self: HOME)  # which worker holds it, and on what, is the dispatcher's business
 _T.element_size = lambda self: self.dtype.size
 _T.nelement = lambda self: self.data.spec.numel
 _T.ndimension = lambda self: self.ndim
@@ -232,13 +234,6 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
     statics = (input.shape, offset, axes)
     spot = apply(TABLE["diagonal_grad"], (src.detach() == src.detach(),), statics)
     return spot.pick(apply(TABLE["diagonal_grad"], (src,), statics), input)
-
-
-@method
-def put_(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """With values at places among all elements, row by row."""
-    flat = apply(TABLE["index_put"], (self.reshape(-1), source.reshape(-1), index.reshape(-1)), ((0,), accumulate))
-    return assign(self, flat.reshape(self.shape))
 
 
 @method

@@ -3,6 +3,7 @@
 from gt.client.functions.moving import pad
 from gt.client.functions.picking import one_hot
 from gt.client.functions.products import linear
+from gt.client.functions.special import hardshrink, prelu
 from gt.nn.functional.activations import (
     celu,
     cosine_similarity,
@@ -11,7 +12,6 @@ from gt.nn.functional.activations import (
     gelu,
     glu,
     gumbel_softmax,
-    hardshrink,
     hardsigmoid,
     hardswish,
     hardtanh,
@@ -21,7 +21,6 @@ from gt.nn.functional.activations import (
     logsigmoid,
     mish,
     normalize,
-    prelu,
     relu,
     relu6,
     relu_,

@@ -101,11 +101,6 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     return where(input > lambd, input - lambd, where(input < -lambd, input + lambd, input * 0.0))
 
 
-def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """Zero within `lambd` of zero."""
-    return where((input >= -lambd) & (input <= lambd), 0.0, input)
-
-
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """`value` for all that is not above the threshold."""
     return _written(input, where(input <= threshold, float(value), input), inplace)
@@ -142,14 +137,6 @@ def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
 
 def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
     return elu(input, alpha, True)
-
-
-def prelu(input: Tensor, weight: Tensor) -> Tensor:
-    """A slope for what is negative, one for all or one for each channel."""
-    if weight.ndim > 1 or (weight.numel() != 1 and (input.ndim < 2 or input.shape[1] != weight.numel())):
-        raise ValueError(f"prelu of {input.shape} wants one slope or one for each channel, not {weight.shape}")
-    slope = weight if weight.numel() == 1 else weight.reshape((1, -1) + (1,) * (input.ndim - 2))
-    return where(input > 0, input, input * slope)
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:

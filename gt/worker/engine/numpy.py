@@ -40,6 +40,10 @@ class Namespace:
     erf = staticmethod(special.erf)
     erfc = staticmethod(special.erfc)
     erfinv = staticmethod(special.erfinv)
+    lgamma = staticmethod(special.lgamma)
+    digamma = staticmethod(special.digamma)
+    zeta = staticmethod(special.zeta)
+    i1 = staticmethod(special.i1)
 
     @staticmethod
     def dtype(code: int) -> np.dtype:
@@ -65,6 +69,12 @@ class Namespace:
     def add_at(a: np.ndarray, index: tuple, value: np.ndarray) -> np.ndarray:
         """`value` added at these places, as often as each stands there."""
         np.add.at(a, index, value)
+        return a
+
+    @staticmethod
+    def reduce_at(a: np.ndarray, index: tuple, value: np.ndarray, how: str) -> np.ndarray:
+        """All values for a place and the one that is there: their product, the largest or the least."""
+        {"prod": np.multiply, "amax": np.maximum, "amin": np.minimum}[how].at(a, index, value)
         return a
 
 

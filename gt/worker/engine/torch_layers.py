@@ -183,6 +183,11 @@ def _planes_back(function: Callable, g: Array, size: Any) -> Array:
     return function(flat, like).reshape(*g.shape[:-n], *size)
 
 
+def _full(a: Array) -> Array:
+    """PyTorch's CPU kernels for three axes know no 16-bit floats."""
+    return a.float() if a.device.type == "cpu" and a.dtype.itemsize == 2 else a
+
+
 @_flat_axis
 def max_pool(a: Array, *, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> tuple[Array, Array]:
     run = aten.max_pool2d_with_indices if len(kernel) == 2 else aten.max_pool3d_with_indices
@@ -198,7 +203,8 @@ def adaptive_max(a: Array, *, kernel: Any) -> tuple[Array, Array]:
 @_flat_axis
 def avg_pool(a: Array, *, kernel: Any, stride: Any, padding: Any, ceil: bool, padded: bool, divisor: int) -> Array:
     run = aten.avg_pool2d if len(kernel) == 2 else aten.avg_pool3d
-    return _planes(lambda x: run(x, kernel, stride, padding, ceil, padded, divisor or None), a, len(kernel))
+    wide = _full(a) if len(kernel) == 3 else a
+    return _planes(lambda x: run(x, kernel, stride, padding, ceil, padded, divisor or None), wide, len(kernel)).to(a.dtype)
 
 
 @_flat_axis
@@ -206,7 +212,10 @@ def avg_pool_grad(
     g: Array, *, size: Any, kernel: Any, stride: Any, padding: Any, ceil: bool, padded: bool, divisor: int
 ) -> Array:
     run = aten.avg_pool2d_backward if len(kernel) == 2 else aten.avg_pool3d_backward
-    return _planes_back(lambda x, like: run(x, like, kernel, stride, padding, ceil, padded, divisor or None), g, size)
+    wide = _full(g) if len(kernel) == 3 else g
+    return _planes_back(lambda x, like: run(x, like, kernel, stride, padding, ceil, padded, divisor or None), wide, size).to(
+        g.dtype
+    )
 
 
 @_flat_axis
