@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "pytorch.md"
 
 # Why a name is lacking, by what it looks like; the first that fits.
 REASONS = {
-    "GT has real numbers only": r"c(double|float|half)$|conj|imag$|angle|is_(conj|neg)$",
+    "GT has real numbers only": r"^i?stft$|c(double|float|half)$|conj|imag$|angle|is_(conj|neg)$",
     "GT's tensors are dense": (
         r"sparse|coalesce|(row|col|crow|ccol)_indices|^(indices|values|smm|sspaddmm)$|dense|nested|padded"
     ),
@@ -28,7 +28,9 @@ REASONS = {
     "PyTorch itself has given these up": (
         r"^(eig|symeig|lstsq|solve|triangular_solve|volatile|reinforce|name|map_|map2_|apply_)$"
     ),
-    "internal to PyTorch": r"^(output_nr|grad_dtype|hash_tensor|nonzero_static)$",
+    "internal to PyTorch": r"^(output_nr|grad_dtype|hash_tensor|nonzero_static|index)$",
+    "steps inside LAPACK's qr: use `linalg.qr`": r"^(geqrf|orgqr|ormqr)$",
+    "rare, and not there yet": r"^(igamma|nextafter)",
 }
 READS = """
 - `x[mask]`, `x[mask] = tensor` (not `x[mask] = number`), `masked_select`, `masked_scatter`

@@ -146,15 +146,17 @@ def histogram(input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | N
     from gt.client.functions.ordering import searchsorted
 
     flat = input.reshape(-1)
+    low: Any
+    high: Any
     if isinstance(bins, Tensor):
-        edges = bins
+        edges, low, high = bins, bins[0], bins[-1]
     else:
         low, high = range if range is not None else (flat.amin().item(), flat.amax().item())
         low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
         edges = linspace(low, high, int(bins) + 1, dtype=input.dtype)
     n = edges.shape[0] - 1
-    place = (searchsorted(edges, flat, right=True) - 1).minimum(n - 1) + (flat > edges[n]).to(int64)
-    inside = (flat >= edges[0]) & (flat <= edges[n])
+    place = searchsorted(edges, flat, right=True) - 1
+    inside = (flat >= low) & (flat <= high)
     what = ones(flat.shape[0], dtype=input.dtype) if weight is None else weight.reshape(-1)
     counts = zeros(n, dtype=input.dtype).index_add(0, place.clamp(0, n - 1), inside.pick(what, 0.0))
     if density:
