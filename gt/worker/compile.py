@@ -60,7 +60,8 @@ class Program:
                 self.ways.update(kinds[int(ins[0])].ways)
         self.length = sum(self.ops.values())
         self.kind = f"a trace of {self.length} ops"
-        self.function = straight_line(trace, {n: r.run for n, r in kinds.items()}, kinds)
+        over = {n: run for n, r in kinds.items() if (run := engine.over(r.kind)) and ends(trace, kinds, n)}
+        self.function = straight_line(trace, {n: r.run for n, r in kinds.items()}, kinds, gather=over)
         self.calls = 0
         self.failed: str = ""  # why there is no faster form, where one was tried
         self.faster: Any = engine.faster(self)
@@ -95,6 +96,20 @@ class Program:
             own["fallbacks"] = 1
             own[f"fallback: {self.failed}"] = 1
         return {**own, **(self.faster.stats() if self.faster is not None else {})}
+
+
+def ends(trace: TraceDef, kinds: dict[int, Ready], number: int) -> bool:
+    """Whether instructions of this kind, run together where the last of them stands, may write over all their tensors but
+    the second, the gradient: each ends in the trace, and nothing else reads it from there on."""
+    places = [i for i, ins in enumerate(trace.body) if ins[0] == number]
+    tensors = kinds[number].tensors
+    written = [trace.body[i][j] for i in places for j in tensors if j != tensors[1]]
+    read = {trace.body[i][tensors[1]] for i in places}
+    for ins in trace.body[places[-1] + 1 :]:
+        if ins[0] != FREE:
+            read |= {ins[j] for j in kinds[int(ins[0])].tensors}
+    freed = {ins[1] for ins in trace.body if ins[0] == FREE}
+    return len(set(written)) == len(written) and freed.issuperset(written) and not read.intersection(written)
 
 
 def together(body: list, kinds: dict[int, Ready], numbers: set[int]) -> tuple[dict[int, list[int]], set[int]]:

@@ -34,6 +34,10 @@ class Engine(Protocol):
     def way(self, kind: Kind) -> str:
         """How `kernel(kind)` runs: OWN, DECOMPOSED or BRIDGED."""
 
+    def over(self, kind: Kind) -> Callable[..., Any] | None:
+        """A kernel for many instructions of a kind that end what they update, which may write over that; None: there is none.
+        It takes the operands of each in a list, and gives their results in one."""
+
     def faster(self, program: Any) -> Any:
         """A faster form of a trace (an object with `run(table, call) -> bool`, whether it ran, and `stats()`), or None."""
 

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from gt.ops import Kind
-from gt.transport.messages import FREE
 from gt.worker.engine.torch_kernels import GATHERED
 
 HOT = 3  # calls watched before a trace is captured
@@ -166,7 +165,7 @@ class Graph:
 def capturable(program: Any, engine: Any, in_place: bool = True) -> Callable[..., tuple]:
     """A trace over kernels of tensors only: where a number is a hole, it is a 0-d tensor. With `in_place`, updates of many
     parameters run as one call and are written where those lie; without, all is in terms a compiler can fuse."""
-    from gt.worker.compile import straight_line
+    from gt.worker.compile import ends, straight_line
 
     open_ = {int(program.trace.body[index][0]) for places in program.trace.holes for index, _ in places}
     kernels = {}
@@ -178,16 +177,9 @@ def capturable(program: Any, engine: Any, in_place: bool = True) -> Callable[...
     gather: dict[int, Any] = {
         n: partial(GATHERED[r.kind.row.name], **r.kind.settings)
         for n, r in program.kinds.items()
-        if in_place and r.kind.row.name in GATHERED and _ends(program.trace, n, r)
+        if in_place and r.kind.row.name in GATHERED and ends(program.trace, program.kinds, n)
     }
     return straight_line(program.trace, kernels, program.kinds, flat=True, gather=gather)
-
-
-def _ends(trace: Any, number: int, ready: Any) -> bool:
-    """Whether every tensor that an instruction of this kind would write over ends there: all but the gradient, its second."""
-    written = {ins[i] for ins in trace.body if ins[0] == number for i in ready.tensors if i != ready.tensors[1]}
-    freed = {ins[1] for ins in trace.body if ins[0] == FREE}
-    return written <= freed
 
 
 def _buffer(a: torch.Tensor) -> torch.Tensor:

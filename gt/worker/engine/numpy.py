@@ -105,6 +105,9 @@ class NumPyEngine:
     def way(self, kind: Kind) -> str:
         return OWN
 
+    def over(self, kind: Kind) -> None:
+        return None
+
     def faster(self, program: Any) -> None:
         return None
 

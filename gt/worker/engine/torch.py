@@ -15,7 +15,8 @@ from gt.ops import Kind
 from gt.ops.rules import promote
 from gt.spec import DTYPES, DType, Spec
 from gt.worker.engine import OWN as OURS
-from gt.worker.engine.torch_kernels import NUMBERS, OWN
+from gt.worker.engine.torch_kernels import GATHERED, NUMBERS, OWN
+from gt.worker.engine.torch_steps import over_dying
 
 TORCH: dict[DType, torch.dtype] = {d: getattr(torch, d.name) for d in DTYPES}
 
@@ -163,6 +164,11 @@ class TorchEngine:
         """The row's own kernel, which takes 0-d tensors where numbers stand."""
         assert kind.row.kernel is not None, f"{kind.row} has no kernel of its own"
         return partial(kind.row.kernel, self.xp, **kind.settings)
+
+    def over(self, kind: Kind) -> Callable[..., Any] | None:
+        """On a GPU, graphs see to it."""
+        run = GATHERED.get(kind.row.name) if self.at.type == "cpu" else None
+        return partial(over_dying, run, **kind.settings) if run is not None else None
 
     def faster(self, program: Any) -> Any:
         if program.compile or os.environ.get("GT_AUTO_COMPILE", "0") not in ("", "0"):
