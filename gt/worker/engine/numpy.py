@@ -13,7 +13,7 @@ import psutil
 from gt.ops import Kind
 from gt.ops.rules import promote
 from gt.spec import DTYPES, DType, Spec, bfloat16, bool_, float16, float32
-from gt.worker.engine import OWN, special
+from gt.worker.engine import OWN, chance, special
 
 
 def round_bfloat16(a: np.ndarray) -> np.ndarray:
@@ -37,6 +37,9 @@ class Namespace:
         return value
 
     block = 1 << 14  # elements to work on at once where many passes are made: they should stay in a core's cache
+    fractions = staticmethod(chance.fractions)
+    words = staticmethod(chance.words)
+    chances = staticmethod(chance.chances)
     erf = staticmethod(special.erf)
     erfc = staticmethod(special.erfc)
     erfinv = staticmethod(special.erfinv)

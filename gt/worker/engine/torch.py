@@ -11,10 +11,11 @@ from typing import Any
 import psutil
 import torch
 
-from gt.ops import Kind
+from gt.ops import Kind, random
 from gt.ops.rules import promote
 from gt.spec import DTYPES, DType, Spec
 from gt.worker.engine import OWN as OURS
+from gt.worker.engine import chance
 from gt.worker.engine.torch_kernels import GATHERED, NUMBERS, OWN
 from gt.worker.engine.torch_steps import over_dying
 
@@ -48,6 +49,23 @@ class Namespace:
         value = getattr(torch, name)
         setattr(self, name, value)
         return value
+
+    def _random(self, name: str, seed: Any, number: Any, *args: int) -> torch.Tensor:
+        """NumPy's generator on the host; PyTorch's operations elsewhere, and where the seed is a tensor (a graph's)."""
+        if self.device.type == "cpu" and isinstance(seed, int) and isinstance(number, int):
+            return torch.from_numpy(getattr(chance, name)(seed, number, *args))
+        if name == "words":
+            return random.lanes(self, seed, number, *args, 32)
+        return getattr(random, name)(self, seed, number, *args)
+
+    def fractions(self, seed: Any, number: Any, first: int, count: int) -> torch.Tensor:
+        return self._random("fractions", seed, number, first, count)
+
+    def words(self, seed: Any, number: Any, first: int, count: int) -> torch.Tensor:
+        return self._random("words", seed, number, first, count)
+
+    def chances(self, seed: Any, number: Any, first: int, count: int, least: int) -> torch.Tensor:
+        return self._random("chances", seed, number, first, count, least)
 
     def dtype(self, code: int) -> torch.dtype:
         return TORCH[DTYPES[code]]

@@ -246,4 +246,6 @@ OWN: dict[str, Callable[..., Any]] = {
     "cross_entropy": steps.cross_entropy,
     "cross_entropy_grad": steps.cross_entropy_grad,
     "adam": steps.adam,
+    "sgd": steps.sgd,
+    "sgd_momentum": steps.sgd_momentum,
 }

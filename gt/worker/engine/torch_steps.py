@@ -196,6 +196,14 @@ def sgd_momentum_in_place(calls: list[tuple], *, nesterov: bool, maximize: bool)
     return [(c[0], c[2]) for c in calls]
 
 
+def sgd(p: Array, g: Array, lr: float, decay: float, *, maximize: bool) -> Array:
+    return sgd_in_place([(_dense(p), g, lr, decay)], maximize=maximize)[0][0]
+
+
+def sgd_momentum(p: Array, g: Array, buffer: Array, *numbers: float, nesterov: bool, maximize: bool) -> tuple[Array, ...]:
+    return sgd_momentum_in_place([(_dense(p), g, _dense(buffer), *numbers)], nesterov=nesterov, maximize=maximize)[0]
+
+
 def _alike(calls: list[tuple], first: int) -> list[list[tuple]]:
     """Calls whose numbers, from this operand on, and dtypes are the same."""
     groups: dict[tuple, list[tuple]] = {}
