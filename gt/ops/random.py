@@ -1,5 +1,5 @@
-"""Counter-based random numbers: Philox 4x64 over (seed, op number, index of the element in the whole tensor), so that any
-placement and every engine draw the same ones. They are those of NumPy's `Philox` for the key (seed, op number)."""
+"""Counter-based random numbers: Philox 4x32 over (seed, op number, index of the element in the whole tensor), so that any
+placement and every engine draw the same ones."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from gt.ops.create import F32, I64, any_axis, made
 from gt.ops.table import Kind, Rule
 from gt.spec import REPLICATE, Shape, Shard, Spec, float32
 
-LOW = 0xFFFFFFFF
-TIMES = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
-STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
+MASK = 0xFFFFFFFF
 ROWS = 1 << 20  # elements to draw at once where a piece has only a part of each row
 
 
-def _product(x: Any, times: int) -> tuple[Any, Any]:
-    """The upper and the lower half of a product of 64 bits by 64, in int64, whose shifts below read it as unsigned."""
-    low, high, x0, x1 = times & LOW, times >> 32, x & LOW, (x >> 32) & LOW
-    p = x0 * low
-    t = x1 * low + ((p >> 32) & LOW)
-    u = x0 * high + (t & LOW)
-    return x1 * high + ((t >> 32) & LOW) + ((u >> 32) & LOW), (u << 32) | (p & LOW)
-
-
-def _whole(x: Any, none: Any) -> Any:
-    """64 bits as an array, made of halves: compilers may take larger constants for floats. `none` is a zero."""
-    return ((none + ((x >> 32) & LOW)) << 32) | (none + (x & LOW)) if isinstance(x, int) else x
-
-
-def philox(block: Any, seed: Any, number: Any) -> list[Any]:
-    """Four numbers of 64 random bits, in int64, for each block."""
-    c0, c1, c2, c3 = block + 1, block * 0, block * 0, block * 0  # NumPy counts before it draws
-    k0, k1, s0, s1 = (_whole(x, block[:1] * 0) for x in (seed, number, *STEPS))
+def philox(xp: Any, counter: Any, seed: int, number: int) -> list[Any]:
+    """Four words of 32 random bits, in int64, for each counter."""
+    c0, c1, c2, c3 = counter & MASK, counter >> 32, number & MASK, (number >> 32) & MASK
+    if not isinstance(number, int):
+        c2 = c2 + (counter & 0)  # a number that came as a 0-d tensor, once for each counter
+    k0, k1 = seed & MASK, (seed >> 32) & MASK
     for _ in range(10):
-        (h0, l0), (h1, l1) = _product(c0, TIMES[0]), _product(c2, TIMES[1])
-        c0, c1, c2, c3 = h1 ^ c1 ^ k0, l1, h0 ^ c3 ^ k1, l0
-        k0, k1 = k0 + s0, k1 + s1
+        p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57  # wraps to 64 bits; the shifts below read them as unsigned
+        c0, c2 = p1 >> 32, p0 >> 32
+        c0 &= MASK  # in place, for these passes over memory are all the cost
+        c0 ^= c1
+        c0 ^= k0
+        c2 &= MASK
+        c2 ^= c3
+        c2 ^= k1
+        p1 &= MASK
+        p0 &= MASK
+        c1, c3 = p1, p0
+        k0, k1 = (k0 + 0x9E3779B9) & MASK, (k1 + 0xBB67AE85) & MASK
     return [c0, c1, c2, c3]
 
 
 def lanes(xp: Any, seed: Any, number: Any, first: int, count: int, bits: int) -> Any:
-    """`count` integers of so many bits from the `first` on: what an engine does that has nothing faster."""
-    each = 64 // bits
-    begin, end = first // (4 * each), -(-(first + count) // (4 * each))
-    blocks = xp.arange(begin, end)
-    parts = [xp.stack(philox(blocks[i : i + xp.block], seed, number), axis=1) for i in range(0, end - begin, xp.block)]
-    flat = xp.reshape(xp.concat(parts) if len(parts) > 1 else parts[0], (-1,))
-    cut = xp.stack([(flat >> (bits * i)) & ((1 << bits) - 1) for i in range(each)], axis=1)
-    return xp.reshape(cut, (-1,))[first - begin * 4 * each :][:count]
+    """`count` integers of so many bits from the `first` on: what an engine does that has nothing faster. A counter has four
+    words of 32 bits, and of them two of 16, the lower first."""
+    each = 128 // bits
+    begin, end = first // each, -(-(first + count) // each)
+    counters = xp.arange(begin, end)
+    parts = []
+    for i in range(0, end - begin, xp.block):
+        words = philox(xp, counters[i : i + xp.block], seed, number)
+        if bits == 16:
+            words = [half for w in words for half in (w & 0xFFFF, w >> 16)]
+        parts.append(xp.reshape(xp.stack(words, axis=1), (-1,)))
+    flat = xp.concat(parts) if len(parts) > 1 else parts[0]
+    return flat[first - begin * each :][:count]
 
 
 def fractions(xp: Any, seed: Any, number: Any, first: int, count: int) -> Any:
