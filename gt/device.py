@@ -20,12 +20,14 @@ class Device:
 
     def __init__(self, type: str | int | Device, index: int | None = None) -> None:
         if isinstance(type, Device):
-            type, index = type.type, type.index
+            name, index = type.type, type.index
         elif isinstance(type, int):
-            type, index = "cuda", type
-        kind, _, number = type.partition(":")
+            name, index = "cuda", type
+        else:
+            name = type
+        kind, _, number = name.partition(":")
         if kind not in DEVICES or number and not number.isdecimal():
-            raise ValueError(f"no device {type!r}: known are {', '.join(DEVICES)}, or one of them with a number: cuda:0")
+            raise ValueError(f"no device {name!r}: known are {', '.join(DEVICES)}, or one of them with a number: cuda:0")
         object.__setattr__(self, "type", kind)
         object.__setattr__(self, "index", int(number) if number else index)
 

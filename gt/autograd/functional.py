@@ -101,7 +101,7 @@ def jvp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, 
         weights = [zeros(y.shape, dtype=y.dtype, requires_grad=True) for y in several(ys)]
         pulled = grad(several(ys), xs, weights, create_graph=True, allow_unused=not strict, materialize_grads=not strict)
         along = [ones(x.shape, dtype=x.dtype) for x in xs] if v is None else several(v)
-        reached = [(p, a) for p, a in zip(pulled, along) if p.requires_grad]
+        reached = [(p, a) for p, a in zip(pulled, along) if p is not None and p.requires_grad]
         if reached:
             ps, vs = zip(*reached)
             found = grad(list(ps), weights, list(vs), create_graph=create_graph, allow_unused=True, materialize_grads=True)
@@ -119,7 +119,7 @@ def vhp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, 
         y = func(*xs)
         slopes = grad(y, xs, create_graph=True, allow_unused=not strict, materialize_grads=not strict)
         along = [ones(x.shape, dtype=x.dtype) for x in xs] if v is None else several(v)
-        pairs = [(s, a) for s, a in zip(slopes, along) if s.requires_grad]
+        pairs = [(s, a) for s, a in zip(slopes, along) if s is not None and s.requires_grad]
         if pairs:
             ss, vs = zip(*pairs)
             found = grad(list(ss), xs, list(vs), create_graph=create_graph, allow_unused=True, materialize_grads=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from gt.autograd.functional import fresh, hessian, jacobian
@@ -11,6 +11,7 @@ from gt.autograd.functional import jvp as along
 from gt.autograd.walk import grad as walk
 from gt.autograd.walk import seeds
 from gt.client.autograd import Tensor, nodes_of
+from gt.client.functions.moving import select
 from gt.client.functions.shapes import stack
 from gt.client.scope import enable_grad
 
@@ -165,7 +166,7 @@ def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = 
             raise ValueError(f"vmap wants arguments of one size along the axes it maps, not {sorted(sizes) or 'none'}")
 
         def at(i: int) -> list:
-            return [a if d is None else _mapped(a, lambda t, d=d: t.select(d, i)) for a, d in zip(args, dims)]
+            return [a if d is None else _mapped(a, partial(select, dim=d, index=i)) for a, d in zip(args, dims)]
 
         outs = [func(*at(i), **kwargs) for i in range(sizes.pop())]
         return _joined(outs, out_dims)

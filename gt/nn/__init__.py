@@ -102,7 +102,7 @@ from gt.nn.pool import (
     MaxUnpool2d,
     MaxUnpool3d,
 )  # fmt: skip
-from gt.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell, RNNCellBase
+from gt.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell
 from gt.nn.resize import (
     ChannelShuffle,
     CircularPad1d,
@@ -143,7 +143,7 @@ __all__ += ["LogSigmoid", "LogSoftmax", "MSELoss", "MarginRankingLoss", "MaxPool
 __all__ += ["MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d", "Mish", "Module", "ModuleDict", "ModuleList"]
 __all__ += ["MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss", "MultiheadAttention", "NLLLoss"]
 __all__ += ["Optimizer", "PReLU", "PairwiseDistance", "Parameter", "ParameterDict", "ParameterList", "PixelShuffle"]
-__all__ += ["PixelUnshuffle", "PoissonNLLLoss", "RMSNorm", "RMSprop", "RNN", "RNNBase", "RNNCell", "RNNCellBase", "RReLU"]
+__all__ += ["PixelUnshuffle", "PoissonNLLLoss", "RMSNorm", "RMSprop", "RNN", "RNNBase", "RNNCell", "RReLU"]
 __all__ += ["ReLU", "ReLU6", "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d"]
 __all__ += ["ReplicationPad2d", "ReplicationPad3d", "SELU", "SGD", "Sequential", "SiLU", "Sigmoid", "SmoothL1Loss"]
 __all__ += ["SoftMarginLoss", "Softmax", "Softmax2d", "Softmin", "Softplus", "Softshrink", "Softsign", "SyncBatchNorm"]

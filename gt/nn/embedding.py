@@ -72,9 +72,7 @@ class EmbeddingBag(Embedding):
                          dtype=dtype)  # fmt: skip
         self.mode, self.include_last_offset = mode, include_last_offset
 
-    def forward(  # type: ignore[override]
-        self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         return F.embedding_bag(
             input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, self.sparse,
             per_sample_weights, self.include_last_offset, self.padding_idx,

@@ -17,6 +17,8 @@ class _Pool(Module):
     names: tuple[str, ...]
     shown: tuple[str, ...] = ()  # when printed; all of them unless it says otherwise
     kernel_size: Any
+    stride: Any
+    padding: Any
 
     def _set(self, *values: Any) -> None:
         super().__init__()

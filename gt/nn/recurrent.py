@@ -108,6 +108,7 @@ class RNNBase(Module):
         if x.ndim != 3 or x.shape[-1] != self.input_size:
             raise ValueError(f"{type(self).__name__} wants {self.input_size} features at each place, not {input.shape}")
         state = self._begin(x, hx, single)
+        y: Any
         y, last = self._run(x, state, sizes)
         if single:
             y, last = y.squeeze(1), tuple(t.squeeze(1) for t in last)

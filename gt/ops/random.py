@@ -48,17 +48,22 @@ def lanes(xp: Any, seed: Any, number: Any, first: int, count: int, bits: int) ->
     counters = xp.arange(begin, end)
     parts = []
     for i in range(0, end - begin, xp.block):
-        words = philox(xp, counters[i : i + xp.block], seed, number)
+        found = philox(xp, counters[i : i + xp.block], seed, number)
         if bits == 16:
-            words = [half for w in words for half in (w & 0xFFFF, w >> 16)]
-        parts.append(xp.reshape(xp.stack(words, axis=1), (-1,)))
+            found = [half for w in found for half in (w & 0xFFFF, w >> 16)]
+        parts.append(xp.reshape(xp.stack(found, axis=1), (-1,)))
     flat = xp.concat(parts) if len(parts) > 1 else parts[0]
     return flat[first - begin * each :][:count]
 
 
+def words(xp: Any, seed: Any, number: Any, first: int, count: int) -> Any:
+    """Integers of 32 bits."""
+    return lanes(xp, seed, number, first, count, 32)
+
+
 def fractions(xp: Any, seed: Any, number: Any, first: int, count: int) -> Any:
     """Numbers of 24 bits, even over [0, 1)."""
-    return xp.cast(lanes(xp, seed, number, first, count, 32) >> 8, F32) * (1.0 / (1 << 24))
+    return xp.cast(words(xp, seed, number, first, count) >> 8, F32) * (1.0 / (1 << 24))
 
 
 def chances(xp: Any, seed: Any, number: Any, first: int, count: int, least: int) -> Any:
@@ -101,8 +106,8 @@ def _normal(xp, seed, number, *, shape, whole, start, dtype):
 
 
 def _integers(xp, seed, number, low, high, *, shape, whole, start, dtype):
-    words = _piece(xp, partial(xp.words, seed, number), shape, whole, start)
-    return xp.cast(low + words % (high - low), dtype)
+    drawn = _piece(xp, partial(xp.words, seed, number), shape, whole, start)
+    return xp.cast(low + drawn % (high - low), dtype)
 
 
 op = partial(table.op, shape=made, shard=any_axis, random=True)

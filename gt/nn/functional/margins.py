@@ -132,10 +132,10 @@ def gaussian_nll_loss(
 ) -> Tensor:
     """Minus the log-likelihood of targets around the input with a variance."""
     if isinstance(var, Tensor):
-        input, target, var = _wide(input, target, var)
-        if var.ndim == input.ndim - 1 and var.shape == input.shape[:-1]:
-            var = var.unsqueeze(-1)
-        spread = var + (var.maximum(eps) - var).detach()  # held up without a hand in the gradient
+        input, target, given = _wide(input, target, var)
+        if given.ndim == input.ndim - 1 and given.shape == input.shape[:-1]:
+            given = given.unsqueeze(-1)
+        spread = given + (given.maximum(eps) - given).detach()  # held up without a hand in the gradient
     else:
         spread = input.detach() * 0 + max(float(var), eps)
     loss = (spread.log() + (input - target) ** 2 / spread) * 0.5

@@ -71,7 +71,7 @@ def interpolate(
     scales: list[float | None] = [None] * n
     if size is None:
         scales = list(scale_factor) if isinstance(scale_factor, (tuple, list)) else [float(scale_factor)] * n
-        want = tuple(math.floor(d * s) for d, s in zip(old, scales))  # type: ignore[operator]
+        want = tuple(math.floor(d * s) for d, s in zip(old, scales))
         scales = [None] * n if recompute_scale_factor else scales
     else:
         want = (size,) * n if isinstance(size, int) else tuple(size)

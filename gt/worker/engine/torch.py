@@ -54,8 +54,6 @@ class Namespace:
         """NumPy's generator on the host; PyTorch's operations elsewhere, and where the seed is a tensor (a graph's)."""
         if self.device.type == "cpu" and isinstance(seed, int) and isinstance(number, int):
             return torch.from_numpy(getattr(chance, name)(seed, number, *args))
-        if name == "words":
-            return random.lanes(self, seed, number, *args, 32)
         return getattr(random, name)(self, seed, number, *args)
 
     def fractions(self, seed: Any, number: Any, first: int, count: int) -> torch.Tensor:

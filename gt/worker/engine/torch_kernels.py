@@ -130,13 +130,13 @@ def _polygamma(a: Array, *, n: int) -> Array:
 
 
 def _met(function: Callable) -> Callable:
-    def run(a: Array, *, axis: int) -> tuple[Array, Array]:
+    def run(a: Array, *, axis: int) -> tuple[Array, ...]:
         return tuple(function(a, axis)) if a.ndim else (a.clone(), torch.zeros((), dtype=torch.int64, device=a.device))
 
     return run
 
 
-def _mode(a: Array, *, axis: int, keepdims: bool) -> tuple[Array, Array]:
+def _mode(a: Array, *, axis: int, keepdims: bool) -> tuple[Array, ...]:
     return tuple(torch.mode(a, axis, keepdims))
 
 

@@ -267,7 +267,7 @@ def over_dying(run: Callable[..., Any], calls: list[tuple], **settings: Any) -> 
 def _owned(x: Array) -> bool:
     storage = x.untyped_storage()
     count = torch._C._storage_Use_Count(storage._cdata)  # the tensor's, and that of `storage` here
-    return x.is_contiguous() and storage.resizable() and count == 2 and x._use_count() == 1
+    return x.is_contiguous() and storage.resizable() and count == 2 and x._use_count() == 1  # type: ignore[attr-defined]
 
 
 def _dense(x: Array) -> Array:
