@@ -7,7 +7,6 @@ import traceback
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,7 @@ from gt.worker.collectives import Mailed, Talk, Wait, cut, elements
 from gt.worker.compile import TALK, TRACE, Program, Ready, trace_kinds
 from gt.worker.engine import Engine
 
-_number = itemgetter(0)
+INLINE = 4096  # bytes of a value that travel in the message itself
 DISPATCHER = ""  # the peer that instructions come from
 
 
@@ -179,7 +178,9 @@ class Worker:
             program = Program(trace, kinds, self.engine, self.units is not None, self.say)
             space.kinds[trace.number] = (TRACE, program.run, program)
         self.broken.clear()
-        space.counts.update(map(_number, run.code))
+        counts = space.counts
+        for ins in run.code:  # (Counter.update takes longer for the few instructions of a read)
+            counts[ins[0]] += 1  # type: ignore[index]
         code = iter(run.code) if self.units is None else self.units.fold(space, run.code, self)
         if not self.memory.attached(run.client):
             self.parked = (Parked((), _Attaching(self.memory, run.client)), space, run, code)
@@ -348,7 +349,9 @@ class Worker:
         except Exception as error:  # here a device tells of kernels that failed after they were started
             cause = self._cause("reading it", error, get.id)
             return Mail(client, Failed(get.ticket, cause.error, cause.text, cause.tensor))
-        place = self.memory.lend(client, data) if data.nbytes else None
+        if data.nbytes <= INLINE:
+            return Mail(client, Value(get.ticket, get.spec, get.start, get.whole, get.pieces, None, 0, bytes(data)))
+        place = self.memory.lend(client, data)
         value = Value(get.ticket, get.spec, get.start, get.whole, get.pieces, place, self.pid)
         return Mail(client, value, () if place else (data,))
 

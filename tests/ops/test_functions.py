@@ -145,7 +145,8 @@ F.bilinear(x, z, cube[:, :, :1].expand(2, 3, 4).mT @ cube); F.adaptive_max_pool2
 F.lp_pool2d(q.expand(2, 3, 4), 2.0, 2); F.local_response_norm(img, 2); F.unfold(img, 2)
 F.fold(F.unfold(img, 2), (4, 4), 2); F.pairwise_distance(x, z); F.embedding_bag(i, y, mode="sum")
 F.embedding_bag(i.reshape(-1), y, c * 3 - c * 3 + t.tensor([0, 2, 5]), mode="max"); F.gaussian_nll_loss(x, z, q)
-t.triu_indices(3, 4, 1); x.is_signed(); x.angle(); cube.stride(); x.stride(0); cube[:, :1].contiguous().stride(); x.is_cuda; x.is_sparse; x.element_size(); x.nelement(); x.is_contiguous(); x.is_same_size(z)
+t.triu_indices(3, 4, 1); x.is_signed(); x.angle(); cube.stride(); x.stride(0); cube[:, :1].contiguous().stride()
+x.is_cuda; x.is_sparse; x.element_size(); x.nelement(); x.is_contiguous(); x.is_same_size(z)
 """
 # After each line, what `a` is.
 CHANGES = """

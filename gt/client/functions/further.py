@@ -57,8 +57,8 @@ _T.real = property(lambda self: self)
 _T.mH = property(lambda self: self.mT)
 _T.H = property(lambda self: self.t())
 _T.device = property(lambda self: HOME)  # which worker holds it, and on what, is the dispatcher's business
-for _name in ("cuda", "mps", "xpu", "ipu", "mtia", "maia", "xla", "vulkan", "meta", "mkldnn", "cpu", "sparse", "sparse_csr", "nested",
-              "quantized"):  # fmt: skip
+for _name in ("cpu", "cuda", "ipu", "maia", "meta", "mkldnn", "mps", "mtia", "nested", "quantized", "sparse", "sparse_csr",
+              "vulkan", "xla", "xpu"):  # fmt: skip
     setattr(_T, f"is_{_name}", property(lambda self: False))
 for _name in ("conj", "neg", "inference", "pinned", "shared", "distributed"):
     setattr(_T, f"is_{_name}", lambda self: False)

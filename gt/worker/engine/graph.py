@@ -165,7 +165,7 @@ class Graph:
 def capturable(program: Any, engine: Any, in_place: bool = True) -> Callable[..., tuple]:
     """A trace over kernels of tensors only: where a number is a hole, it is a 0-d tensor. With `in_place`, updates of many
     parameters run as one call and are written where those lie; without, all is in terms a compiler can fuse."""
-    from gt.worker.compile import ends, straight_line
+    from gt.worker.compile import gathered, straight_line
 
     open_ = {int(program.trace.body[index][0]) for places in program.trace.holes for index, _ in places}
     kernels = {}
@@ -174,12 +174,13 @@ def capturable(program: Any, engine: Any, in_place: bool = True) -> Callable[...
         takes_tensors = in_place and getattr(getattr(kernel, "func", kernel), "takes_tensors", False)
         if number in open_ and not takes_tensors:
             kernels[number] = _cast(engine.generic(ready.kind), ready.kind)
-    gather: dict[int, Any] = {
-        n: partial(GATHERED[r.kind.row.name], **r.kind.settings)
-        for n, r in program.kinds.items()
-        if in_place and r.kind.row.name in GATHERED and ends(program.trace, program.kinds, n)
-    }
+    gather = gathered(program.trace, program.kinds, _in_place) if in_place else {}
     return straight_line(program.trace, kernels, program.kinds, flat=True, gather=gather)
+
+
+def _in_place(kind: Kind) -> Callable[..., Any] | None:
+    run = GATHERED.get(kind.row.name)
+    return None if run is None else partial(run, **kind.settings)
 
 
 def _buffer(a: torch.Tensor) -> torch.Tensor:

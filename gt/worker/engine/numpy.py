@@ -108,6 +108,9 @@ class NumPyEngine:
     def way(self, kind: Kind) -> str:
         return OWN
 
+    def update(self, kind: Kind) -> None:
+        return None
+
     def over(self, kind: Kind) -> None:
         return None
 
