@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import math
 from typing import Any
 
+from gt.device import Device as device
 from gt.spec import DType as dtype
 from gt.spec import (
     bfloat16,
@@ -21,6 +23,8 @@ from gt.spec import (
 from gt.spec import bool_ as bool  # noqa: A001
 
 __version__ = "0.1.0"
+inf, nan, pi, e, newaxis = math.inf, math.nan, math.pi, math.e, None
+strided, contiguous_format, preserve_format, channels_last = "strided", "contiguous", "preserve", "channels_last"
 double, half, long, short, float = float64, float16, int64, int16, float32  # noqa: A001
 int = int32  # noqa: A001
 
@@ -44,32 +48,52 @@ _FROM = {
     ],
     "gt.nn.functional": [
         "adaptive_avg_pool1d",
+        "adaptive_max_pool1d",
+        "alpha_dropout",
         "avg_pool1d",
         "batch_norm",
+        "bilinear",
+        "binary_cross_entropy_with_logits",
         "celu",
+        "channel_shuffle",
         "conv1d",
         "conv2d",
         "conv3d",
         "conv_transpose1d",
         "conv_transpose2d",
+        "conv_transpose3d",
+        "cosine_embedding_loss",
         "cosine_similarity",
+        "ctc_loss",
         "dropout",
         "embedding",
+        "embedding_bag",
         "gelu",
         "group_norm",
+        "hinge_embedding_loss",
         "instance_norm",
+        "kl_div",
         "layer_norm",
+        "margin_ranking_loss",
         "max_pool1d",
         "max_pool2d",
-        "prelu",
+        "max_pool3d",
+        "pairwise_distance",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "poisson_nll_loss",
         "rms_norm",
+        "rrelu",
         "selu",
+        "threshold",
+        "triplet_margin_loss",
     ],
 }
 _PARTS = [
     "amp",
     "autograd",
     "backends",
+    "cuda",
     "data",
     "debug",
     "errors",
@@ -88,6 +112,7 @@ _PARTS = [
 _PLACES = {name: module for module, names in _FROM.items() for name in names}
 
 __all__ = [
+    "device",
     "dtype",
     "promote_types",
     "bfloat16",
@@ -101,6 +126,7 @@ __all__ = [
     "uint8",
 ]
 __all__ += ["bool", "double", "half", "long", "short", "float", "int", *_PLACES, *_PARTS]
+__all__ += ["inf", "nan", "pi", "e", "newaxis", "strided", "contiguous_format", "preserve_format", "channels_last"]
 
 
 def __getattr__(name: str) -> Any:

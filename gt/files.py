@@ -1,4 +1,5 @@
-"""Tensors in files: safetensors, so that nothing read from a file is ever run.
+"""Tensors in files: safetensors, so that nothing read from a file is ever run. The format is left to its own library, which
+many use and which checks what it reads; it is loaded on first use.
 
 A dict of tensors becomes a file that any reader of the format understands. What else is saved (nested dicts, lists, numbers,
 such as an optimizer's state) is written beside them, in the file's metadata."""
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
+import tempfile
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -21,7 +22,6 @@ from gt.spec import DType, bfloat16, dtype_of
 NAMES = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "float16": "F16",
          "bfloat16": "BF16", "float32": "F32", "float64": "F64"}  # fmt: skip
 DTYPES = {code: dtype_of(name) for name, code in NAMES.items()}
-LONGEST_HEADER = 100_000_000  # the format's own limit
 Path = str | os.PathLike
 
 
@@ -38,13 +38,14 @@ def save(obj: Any, f: Path | BinaryIO, metadata: dict[str, str] | None = None) -
     else:
         shape = _described(obj, "", tensors)
         told = {**(metadata or {}), "gt": json.dumps(shape)}
+    write = _library().numpy
+    arrays = {name: _array(t) for name, t in tensors.items()}
     if hasattr(f, "write"):
-        _write(f, tensors, told)  # type: ignore[arg-type]
+        f.write(write.save(arrays, told or None))
         return
     part = f"{os.fspath(f)}.part"
     try:
-        with open(part, "wb") as file:
-            _write(file, tensors, told)
+        write.save_file(arrays, part, told or None)
         os.replace(part, f)  # a reader finds the old file or the new one, never half of it
     finally:
         if os.path.exists(part):
@@ -54,14 +55,12 @@ def save(obj: Any, f: Path | BinaryIO, metadata: dict[str, str] | None = None) -
 def load(f: Path | BinaryIO) -> Any:
     """What `save` wrote; of a file that others wrote, its tensors by name."""
     if hasattr(f, "read"):
-        data = np.frombuffer(f.read(), np.uint8)
-    elif os.path.getsize(f):
-        data = np.memmap(f, np.uint8, "r")
+        with tempfile.NamedTemporaryFile(suffix=".safetensors") as file:
+            file.write(f.read())
+            file.flush()
+            tensors, told = _tensors(file.name)
     else:
-        data = np.empty(0, np.uint8)
-    header, body = _header(data)
-    told = header.pop("__metadata__", {})
-    tensors = dict(_tensors(header, body))
+        tensors, told = _tensors(os.fspath(f))
     return _rebuilt(json.loads(told["gt"]), tensors) if "gt" in told else tensors
 
 
@@ -122,47 +121,36 @@ def _rebuilt(told: Any, tensors: dict[str, Tensor]) -> Any:
     raise ValueError(f"no {kind!r} can be read: this file was written by a later version")
 
 
-def _write(file: BinaryIO, tensors: dict[str, Tensor], told: dict[str, str]) -> None:
-    header: dict[str, Any] = {"__metadata__": told} if told else {}
-    at = 0
-    for name, t in tensors.items():
-        spec = t.data.spec
-        header[name] = {"dtype": NAMES[spec.dtype.name], "shape": list(spec.shape), "data_offsets": [at, at + spec.nbytes]}
-        at += spec.nbytes
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8
-    file.write(len(text).to_bytes(8, "little"))
-    file.write(text)
-    for t in tensors.values():  # one at a time: a model need not fit into this process twice
-        array = t.data.numpy()
-        file.write(np.ascontiguousarray(to_bfloat16_bits(array) if t.data.spec.dtype is bfloat16 else array).tobytes())
-
-
-def _header(data: np.ndarray) -> tuple[dict[str, Any], np.ndarray]:
-    """The header, checked, and the bytes behind it."""
-    if len(data) < 8:
-        raise ValueError("this is no safetensors file: it is too short")
-    n = int.from_bytes(data[:8].tobytes(), "little")
-    if n > min(LONGEST_HEADER, len(data) - 8):
-        raise ValueError(f"this is no safetensors file: a header of {n} bytes in {len(data)}")
+def _library() -> Any:
+    """The safetensors package, and bfloat16 as a dtype that NumPy knows."""
     try:
-        header = json.loads(data[8 : 8 + n].tobytes())
-    except ValueError:
-        raise ValueError("this is no safetensors file: its header is not JSON") from None
-    if not isinstance(header, dict):
-        raise ValueError("this is no safetensors file: its header is no dict")
-    return header, data[8 + n :]
+        import ml_dtypes  # noqa: F401
+        import safetensors.numpy
+    except ImportError as missing:
+        raise ImportError(f"gt.save and gt.load want the package {missing.name}: pip install safetensors ml_dtypes") from None
+    return safetensors
 
 
-def _tensors(header: dict[str, Any], body: np.ndarray) -> Iterator[tuple[str, Tensor]]:
-    for name, about in header.items():
-        try:
-            dtype, shape, (start, end) = DTYPES[about["dtype"]], tuple(about["shape"]), about["data_offsets"]
-            size = math.prod(shape) * dtype.size
-        except (KeyError, TypeError, ValueError):
-            raise ValueError(f"cannot read {name!r}: its entry is {about}") from None
-        if not 0 <= start <= end <= len(body) or end - start != size or any(d < 0 for d in shape):
-            raise ValueError(
-                f"cannot read {name!r}: {shape} of {dtype.name} is {size} bytes, not {start} to {end} of {len(body)}"
-            )
-        yield name, loaded(body[start:end], shape, dtype)
+def _array(t: Tensor) -> np.ndarray:
+    """A tensor's value, read, in its own dtype."""
+    array = t.data.numpy()
+    if t.data.spec.dtype is bfloat16:
+        array = to_bfloat16_bits(array).view("bfloat16")
+    return np.ascontiguousarray(array).reshape(t.data.spec.shape)
+
+
+def _tensors(path: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors by name, one read after another, and the metadata."""
+    library, found = _library(), {}
+    try:
+        with library.safe_open(path, framework="numpy") as file:
+            for name in file.keys():  # noqa: SIM118
+                about = file.get_slice(name)
+                dtype, shape = DTYPES.get(about.get_dtype()), tuple(about.get_shape())
+                if dtype is None:
+                    raise ValueError(f"cannot read {name!r}: GT has no dtype {about.get_dtype()}, only {', '.join(DTYPES)}")
+                data = np.ascontiguousarray(file.get_tensor(name)).reshape(-1).view(np.uint8)
+                found[name] = loaded(data, shape, dtype)
+            return found, file.metadata() or {}
+    except library.SafetensorError as wrong:
+        raise ValueError(f"this is no safetensors file: {wrong}") from None

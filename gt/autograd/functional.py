@@ -9,7 +9,7 @@ import numpy as np
 
 from gt.autograd.walk import grad, several
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import from_numpy, zeros
+from gt.client.functions.creation import from_numpy, ones, zeros
 from gt.client.functions.shapes import stack
 from gt.client.scope import enable_grad
 
@@ -91,3 +91,43 @@ def vjp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, 
         found = grad(ys, xs, v, create_graph=create_graph, allow_unused=not strict, materialize_grads=not strict)
     out = ys if create_graph else ys.detach() if isinstance(ys, Tensor) else tuple(y.detach() for y in ys)
     return out, found[0] if single else found
+
+
+def jvp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
+    """The result, and the product of the Jacobian with v: the gradient, by the weights, of what `vjp` gives for them."""
+    with enable_grad():
+        xs = [fresh(t, create_graph) for t in several(inputs)]
+        ys = func(*xs)
+        weights = [zeros(y.shape, dtype=y.dtype, requires_grad=True) for y in several(ys)]
+        pulled = grad(several(ys), xs, weights, create_graph=True, allow_unused=not strict, materialize_grads=not strict)
+        along = [ones(x.shape, dtype=x.dtype) for x in xs] if v is None else several(v)
+        reached = [(p, a) for p, a in zip(pulled, along) if p is not None and p.requires_grad]
+        if reached:
+            ps, vs = zip(*reached)
+            found = grad(list(ps), weights, list(vs), create_graph=create_graph, allow_unused=True, materialize_grads=True)
+        else:
+            found = tuple(zeros(w.shape, dtype=w.dtype) for w in weights)
+    out = ys if create_graph else ys.detach() if isinstance(ys, Tensor) else tuple(y.detach() for y in ys)
+    return out, found[0] if isinstance(ys, Tensor) else found
+
+
+def vhp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
+    """The result of a function that gives a single number, and the product of v with its Hessian."""
+    single = isinstance(inputs, Tensor)
+    with enable_grad():
+        xs = [fresh(t, create_graph) for t in several(inputs)]
+        y = func(*xs)
+        slopes = grad(y, xs, create_graph=True, allow_unused=not strict, materialize_grads=not strict)
+        along = [ones(x.shape, dtype=x.dtype) for x in xs] if v is None else several(v)
+        pairs = [(s, a) for s, a in zip(slopes, along) if s is not None and s.requires_grad]
+        if pairs:
+            ss, vs = zip(*pairs)
+            found = grad(list(ss), xs, list(vs), create_graph=create_graph, allow_unused=True, materialize_grads=True)
+        else:
+            found = tuple(zeros(x.shape, dtype=x.dtype) for x in xs)
+    return (y if create_graph else y.detach()), found[0] if single else found
+
+
+def hvp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
+    """The result, and the product of the Hessian, which is symmetric, with v."""
+    return vhp(func, inputs, v, create_graph, strict)

@@ -39,7 +39,7 @@ def seeds(outputs: list[Tensor], given: Any) -> list[Tensor]:
 
 def grad(
     outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_graph: bool | None = None,
-    create_graph: bool = False, allow_unused: bool | None = None, is_grads_batched: bool = False,
+    create_graph: bool = False, only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """The gradients of the sum of the outputs with respect to the inputs; `.grad` is left alone.

@@ -2,7 +2,15 @@
 
 from gt.data.dataset import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset, random_split
 from gt.data.loader import DataLoader, default_collate
-from gt.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
+from gt.data.sampler import (
+    BatchSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)  # fmt: skip
 
 __all__ = ["BatchSampler", "ConcatDataset", "DataLoader", "Dataset", "IterableDataset", "RandomSampler", "Sampler"]
-__all__ += ["SequentialSampler", "Subset", "TensorDataset", "default_collate", "random_split"]
+__all__ += ["SequentialSampler", "Subset", "TensorDataset", "default_collate", "random_split", "SubsetRandomSampler"]
+__all__ += ["WeightedRandomSampler"]

@@ -84,7 +84,7 @@ class DataLoader:
             raise ValueError("a sampler has its own order: no shuffle beside it")
         self.batch_sampler = self.sampler = None
         if not isinstance(dataset, IterableDataset):
-            self.sampler = sampler or (RandomSampler(dataset, generator) if shuffle else SequentialSampler(dataset))
+            self.sampler = sampler or (RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset))
             if batch_size is not None:
                 self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last)
 

@@ -7,17 +7,25 @@ from typing import Any
 
 import numpy as np
 
+from gt.client.functions.creation import Generator
 from gt.client.session import here
 
 
-def shuffled(n: int, generator: Any = None) -> np.ndarray:
-    """The numbers below n in an order of the session's seed (`gt.manual_seed`), or of a seed or generator of one's own."""
+def chance(generator: Any = None) -> np.random.Generator:
+    """Random numbers of the session's seed (`gt.manual_seed`), or of a seed or generator of one's own."""
+    if isinstance(generator, np.random.Generator):
+        return generator
     if generator is None:
         session = here().session
-        generator = np.random.Generator(np.random.Philox(key=[session.seed, next(session.draws)]))
-    elif not isinstance(generator, np.random.Generator):
-        generator = np.random.default_rng(generator)
-    return generator.permutation(n)
+        return np.random.Generator(np.random.Philox(key=[session.seed, next(session.draws)]))
+    if isinstance(generator, Generator):
+        return np.random.Generator(np.random.Philox(key=[generator.initial_seed(), next(generator.draws)]))
+    return np.random.default_rng(generator)
+
+
+def shuffled(n: int, generator: Any = None) -> np.ndarray:
+    """The numbers below n in a random order."""
+    return chance(generator).permutation(n)
 
 
 class Sampler:
@@ -41,18 +49,59 @@ class SequentialSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """In another order each time."""
+    """In another order each time; with `replacement`, so many draws of any."""
 
-    def __init__(self, data_source: Any, generator: Any = None) -> None:
-        self.data_source, self.generator = data_source, generator
-        if generator is not None and not isinstance(generator, np.random.Generator):
+    def __init__(
+        self, data_source: Any, replacement: Any = False, num_samples: int | None = None, generator: Any = None
+    ) -> None:
+        if not isinstance(replacement, bool):
+            raise TypeError(f"replacement is True or False, not {replacement!r}")
+        self.data_source, self.replacement, self.num_samples = data_source, replacement, num_samples
+        self.generator = generator
+        if generator is not None and not isinstance(generator, (np.random.Generator, Generator)):
             self.generator = np.random.default_rng(generator)  # one that goes on from epoch to epoch
 
     def __iter__(self) -> Iterator[int]:
-        return iter(shuffled(len(self.data_source), self.generator).tolist())
+        n, want = len(self.data_source), len(self)
+        if self.replacement:
+            return iter(chance(self.generator).integers(0, n, want).tolist())
+        found: list[int] = []
+        while len(found) < want and n:
+            found += shuffled(n, self.generator).tolist()
+        return iter(found[:want])
 
     def __len__(self) -> int:
-        return len(self.data_source)
+        return len(self.data_source) if self.num_samples is None else self.num_samples
+
+
+class SubsetRandomSampler(Sampler):
+    """Some of the elements, in another order each time."""
+
+    def __init__(self, indices: Any, generator: Any = None) -> None:
+        self.indices, self.generator = list(indices), generator
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([self.indices[i] for i in shuffled(len(self.indices), self.generator)])
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler):
+    """So many draws, each element as often as its weight says."""
+
+    def __init__(self, weights: Any, num_samples: int, replacement: bool = True, generator: Any = None) -> None:
+        if num_samples < 1:
+            raise ValueError(f"num_samples is 1 or more, not {num_samples}")
+        self.weights = np.asarray(weights.tolist() if hasattr(weights, "tolist") else weights, np.float64)
+        self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
+
+    def __iter__(self) -> Iterator[int]:
+        share = self.weights / self.weights.sum()
+        return iter(chance(self.generator).choice(len(share), self.num_samples, self.replacement, share).tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
 
 
 class BatchSampler(Sampler):

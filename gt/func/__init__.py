@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from gt.autograd.functional import fresh, hessian, jacobian
+from gt.autograd.functional import jvp as along
 from gt.autograd.walk import grad as walk
 from gt.autograd.walk import seeds
 from gt.client.autograd import Tensor, nodes_of
+from gt.client.functions.moving import select
+from gt.client.functions.shapes import stack
 from gt.client.scope import enable_grad
 
-__all__ = ["grad", "grad_and_value", "hessian", "jacobian", "jacrev", "vjp"]
+__all__ = ["functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "vjp", "vmap"]
 
 
 def _mapped(tree: Any, change: Callable[[Tensor], Any]) -> Any:
@@ -115,3 +118,67 @@ def jacrev(func: Callable, argnums: int = 0) -> Callable:
         return jacobian(of, args[argnums], create_graph=args[argnums].requires_grad)
 
     return slopes
+
+
+jacfwd = jacrev  # the same numbers; GT has no forward mode
+
+
+def jvp(func: Callable, primals: tuple, tangents: tuple, *, has_aux: bool = False) -> tuple:
+    """The value at the primals, and how it changes along the tangents."""
+    if has_aux:
+        value, slope = along(lambda *xs: func(*xs)[0], primals, tangents)
+        return value, slope, func(*primals)[1]
+    return along(func, primals, tangents)
+
+
+def functional_call(module: Any, parameters_and_buffers: Any, args: Any = None, kwargs: dict | None = None) -> Any:
+    """A module called with other parameters and buffers in the place of its own."""
+    given = parameters_and_buffers
+    named = given if isinstance(given, dict) else {k: v for part in given for k, v in part.items()}
+    inputs = () if args is None else args if isinstance(args, tuple) else (args,)
+    before: list[tuple[dict, str, Any]] = []
+    try:
+        for name, value in named.items():
+            path, _, last = name.rpartition(".")
+            owner = module.get_submodule(path) if path else module
+            if last not in owner.__dict__:
+                raise KeyError(f"{type(module).__name__} has no {name!r}")
+            before.append((owner.__dict__, last, owner.__dict__[last]))
+            owner.__dict__[last] = value
+        return module(*inputs, **(kwargs or {}))
+    finally:
+        for place, last, value in reversed(before):
+            place[last] = value
+
+
+def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *, chunk_size: Any = None) -> Callable:
+    """`func` over an axis of its arguments. It is called once for each of them: right, and as fast as a loop.
+
+    >>> gt.func.vmap(lambda x: x.sum())(gt.ones(2, 3))
+    tensor([3., 3.])
+    """
+
+    @wraps(func)
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        dims = tuple(in_dims) if isinstance(in_dims, (tuple, list)) else (in_dims,) * len(args)
+        sizes = {t.shape[d] for a, d in zip(args, dims) if d is not None for t in _flat(a)}
+        if len(sizes) != 1:
+            raise ValueError(f"vmap wants arguments of one size along the axes it maps, not {sorted(sizes) or 'none'}")
+
+        def at(i: int) -> list:
+            return [a if d is None else _mapped(a, partial(select, dim=d, index=i)) for a, d in zip(args, dims)]
+
+        outs = [func(*at(i), **kwargs) for i in range(sizes.pop())]
+        return _joined(outs, out_dims)
+
+    return mapped
+
+
+def _joined(outs: list, dims: Any) -> Any:
+    first = outs[0]
+    if isinstance(first, Tensor):
+        return stack(outs, axis=dims)
+    each = dims if isinstance(dims, (tuple, list)) else (dims,) * len(first)
+    if isinstance(first, dict):
+        return {k: _joined([o[k] for o in outs], dims) for k in first}
+    return type(first)(_joined([o[i] for o in outs], d) for i, d in enumerate(each))

@@ -21,7 +21,7 @@ class _Activation(Module):
         return type(self).function(input, *(getattr(self, n) for n in self.names))
 
     def extra_repr(self) -> str:
-        return ", ".join(f"{n}={getattr(self, n)}" for n in self.names if not (n == "inplace" and not self.inplace))
+        return ", ".join(f"{n}={getattr(self, n)!r}" for n in self.names if not (n == "inplace" and not self.inplace))
 
     inplace: bool = False
 
@@ -61,10 +61,49 @@ Softsign = _plain("Softsign", F.softsign)
 Hardtanh = _plain("Hardtanh", F.hardtanh, min_val=-1.0, max_val=1.0, inplace=False)
 Hardsigmoid = _plain("Hardsigmoid", F.hardsigmoid, inplace=False)
 Hardswish = _plain("Hardswish", F.hardswish, inplace=False)
+Hardshrink = _plain("Hardshrink", F.hardshrink, lambd=0.5)
+Softshrink = _plain("Softshrink", F.softshrink, lambd=0.5)
 Softmax = _plain("Softmax", F.softmax, dim=None)
 Softmin = _plain("Softmin", F.softmin, dim=None)
 LogSoftmax = _plain("LogSoftmax", F.log_softmax, dim=None)
 GLU = _plain("GLU", F.glu, dim=-1)
+
+
+class Threshold(Module):
+    """`value` for all that is not above the threshold."""
+
+    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
+        super().__init__()
+        self.threshold, self.value, self.inplace = threshold, value, inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.threshold(input, self.threshold, self.value, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"threshold={self.threshold}, value={self.value}" + (", inplace=True" if self.inplace else "")
+
+
+class RReLU(Module):
+    """A slope for what is negative, random when training."""
+
+    def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
+        super().__init__()
+        self.lower, self.upper, self.inplace = lower, upper, inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"lower={self.lower}, upper={self.upper}" + (", inplace=True" if self.inplace else "")
+
+
+class Softmax2d(Module):
+    """Softmax over the channels of (batch, channels, height, width)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in (3, 4):
+            raise ValueError(f"Softmax2d wants (batch, channels, height, width) or one without the batch, not {input.shape}")
+        return F.softmax(input, -3)
 
 
 class PReLU(Module):

@@ -1,4 +1,4 @@
-"""Convolutions and pooling."""
+"""Convolutions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ class _Conv(Module):
         if self.dilation != (1,) * self.axes:
             text += f", dilation={self.dilation}"
         text += f", groups={self.groups}" if self.groups != 1 else ""
-        return text + (", bias=False" if self.bias is None else "")
+        text += ", bias=False" if self.bias is None else ""
+        return text + (f", padding_mode={self.padding_mode}" if self.padding_mode != "zeros" else "")
 
 
 class _Forward(_Conv):
@@ -137,77 +138,35 @@ class ConvTranspose2d(_Transpose):
     axes = 2
 
 
-class _Pool(Module):
-    """A window that moves over the last axes; settings are those of the function it calls, in its order."""
+class ConvTranspose3d(_Transpose):
+    """The transpose of a convolution over (batch, channels, depth, height, width)."""
 
-    function: Callable
-    names: tuple[str, ...]
+    axes = 3
 
-    def _set(self, *values: Any) -> None:
+
+class Unfold(Module):
+    """The windows that a convolution would meet, as columns."""
+
+    def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> None:
         super().__init__()
-        for name, value in zip(self.names, values):
-            setattr(self, name, value)
-        if getattr(self, "stride", 0) is None:
-            self.stride = self.kernel_size
+        self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
 
-    kernel_size: Any
-
-    def forward(self, input: Tensor) -> Any:
-        return type(self).function(input, *(getattr(self, n) for n in self.names))
+    def forward(self, input: Tensor) -> Tensor:
+        return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
-        return ", ".join(f"{n}={getattr(self, n)}" for n in self.names)
+        return f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
 
 
-class _MaxPool(_Pool):
-    names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
+class Fold(Unfold):
+    """Columns added up where `Unfold` would take them from."""
 
-    def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, return_indices: bool = False,
-        ceil_mode: bool = False,
-    ) -> None:  # fmt: skip
-        self._set(kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    def __init__(self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> None:
+        super().__init__(kernel_size, dilation, padding, stride)
+        self.output_size = output_size
 
+    def forward(self, input: Tensor) -> Tensor:
+        return F.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
 
-class MaxPool1d(_MaxPool):
-    function = staticmethod(F.max_pool1d)
-
-
-class MaxPool2d(_MaxPool):
-    function = staticmethod(F.max_pool2d)
-
-
-class AvgPool1d(_Pool):
-    function = staticmethod(F.avg_pool1d)
-    names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
-
-    def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True
-    ) -> None:
-        self._set(kernel_size, stride, padding, ceil_mode, count_include_pad)
-
-
-class AvgPool2d(_Pool):
-    function = staticmethod(F.avg_pool2d)
-    names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
-
-    def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> None:  # fmt: skip
-        self._set(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-
-
-class _Adaptive(_Pool):
-    names = ("output_size",)
-
-    def __init__(self, output_size: Any) -> None:
-        self._set(output_size)
-
-
-class AdaptiveAvgPool1d(_Adaptive):
-    function = staticmethod(F.adaptive_avg_pool1d)
-
-
-class AdaptiveAvgPool2d(_Adaptive):
-    function = staticmethod(F.adaptive_avg_pool2d)
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}, {super().extra_repr()}"

@@ -24,10 +24,9 @@ class Embedding(Module):
         super().__init__()
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise ValueError(f"padding_idx {padding_idx} is none of the {num_embeddings} rows")
-        if max_norm is not None or scale_grad_by_freq:
-            raise NotImplementedError("Embedding with max_norm or scale_grad_by_freq")
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse = max_norm, norm_type, scale_grad_by_freq, sparse
         if _weight is not None and _weight.shape != (num_embeddings, embedding_dim):
             raise ValueError(f"this table is {(num_embeddings, embedding_dim)}, the weight given {_weight.shape}")
         self.weight = empty(num_embeddings, embedding_dim, dtype=dtype) if _weight is None else Parameter(_weight)
@@ -42,14 +41,42 @@ class Embedding(Module):
                 self.weight[self.padding_idx] = zeros(self.embedding_dim, dtype=self.weight.dtype)
 
     @classmethod
-    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Embedding:
+    def from_pretrained(
+        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None, max_norm: float | None = None,
+        norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
+    ) -> Embedding:  # fmt: skip
         """A table that holds these rows."""
         rows, width = embeddings.shape
-        return cls(rows, width, padding_idx, _weight=embeddings.detach(), _freeze=freeze)
+        return cls(rows, width, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, embeddings.detach(), freeze)
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.embedding(input, self.weight, self.padding_idx)
+        return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
 
     def extra_repr(self) -> str:
-        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+        text = f"{self.num_embeddings}, {self.embedding_dim}"
+        text += "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        text += "" if self.max_norm is None else f", max_norm={self.max_norm}"
+        text += f", norm_type={self.norm_type}" if self.norm_type != 2 else ""
+        return text + (f", scale_grad_by_freq={self.scale_grad_by_freq}" if self.scale_grad_by_freq else "")
+
+
+class EmbeddingBag(Embedding):
+    """The sum, mean or largest of a bag of rows."""
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None, norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, _weight: Tensor | None = None,
+        include_last_offset: bool = False, padding_idx: int | None = None, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight,
+                         dtype=dtype)  # fmt: skip
+        self.mode, self.include_last_offset = mode, include_last_offset
+
+    def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
+        return F.embedding_bag(
+            input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, self.sparse,
+            per_sample_weights, self.include_last_offset, self.padding_idx,
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, mode={self.mode!r}"

@@ -8,6 +8,7 @@ from typing import Any
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import zeros
 from gt.client.functions.products import linear
+from gt.nn import functional as F
 from gt.nn import init
 from gt.nn.module import Module, Parameter
 
@@ -54,6 +55,30 @@ class Linear(Module):
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Bilinear(Module):
+    """`x1 @ weight @ x2 + bias`, with a matrix for each output."""
+
+    def __init__(
+        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__()
+        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
+        self.weight = empty(out_features, in1_features, in2_features, dtype=dtype)
+        self.bias = empty(out_features, dtype=dtype) if bias else None
+        bound = 1 / math.sqrt(in1_features)
+        for p in self.parameters():
+            init.uniform_(p, -bound, bound)
+
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
+        return F.bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"in1_features={self.in1_features}, in2_features={self.in2_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}"
+        )
 
 
 class Flatten(Module):

@@ -7,6 +7,7 @@ from typing import Any
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import full, ones, zeros
 from gt.nn import functional as F
+from gt.nn.functional.conv import ranked
 from gt.nn.module import Module, Parameter
 from gt.spec import int64
 
@@ -131,6 +132,92 @@ class BatchNorm3d(_BatchNorm):
     ranks = (5,)
 
 
+class SyncBatchNorm(_BatchNorm):
+    """Over (batch, channels, ...). Wherever the samples lie, the mean is that of all of them: batch norm in GT always is."""
+
+    ranks = tuple(range(2, 9))
+
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+        track_running_stats: bool = True, process_group: Any = None, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype=dtype)
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
+        """The module as it is."""
+        return module
+
+
+class _InstanceNorm(Module):
+    """Mean 0 and variance 1 for each channel of each sample."""
+
+    axes: int
+
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
+        track_running_stats: bool = False, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        self.weight = Parameter(ones(num_features, dtype=dtype)) if affine else None
+        self.bias = Parameter(zeros(num_features, dtype=dtype)) if affine else None
+        tracks = track_running_stats
+        self.register_buffer("running_mean", zeros(num_features, dtype=dtype) if tracks else None)
+        self.register_buffer("running_var", ones(num_features, dtype=dtype) if tracks else None)
+        self.register_buffer("num_batches_tracked", full((), 0, dtype=int64) if tracks else None)
+
+    running_mean: Tensor | None
+    running_var: Tensor | None
+
+    def forward(self, input: Tensor) -> Tensor:
+        single = ranked(input, self.axes, type(self).__name__)
+        y = F.instance_norm(
+            input.unsqueeze(0) if single else input, self.running_mean, self.running_var, self.weight, self.bias,
+            self.training or not self.track_running_stats, self.momentum, self.eps,
+        )  # fmt: skip
+        return y.squeeze(0) if single else y
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Over (batch, channels, length)."""
+
+    axes = 1
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Over (batch, channels, height, width)."""
+
+    axes = 2
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Over (batch, channels, depth, height, width)."""
+
+    axes = 3
+
+
+class LocalResponseNorm(Module):
+    """Each element by the squares of its neighbours in other channels."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
 class _Dropout(Module):
     function: Any = staticmethod(F.dropout)
 
@@ -161,3 +248,15 @@ class Dropout2d(_Dropout):
     """Whole channels of (batch, channels, height, width) set to zero when training."""
 
     function = staticmethod(F.dropout2d)
+
+
+class Dropout3d(_Dropout):
+    """Whole channels of (batch, channels, depth, height, width) set to zero when training."""
+
+    function = staticmethod(F.dropout3d)
+
+
+class AlphaDropout(_Dropout):
+    """Dropout that keeps mean 0 and variance 1, for networks of SELU."""
+
+    function = staticmethod(F.alpha_dropout)

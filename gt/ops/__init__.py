@@ -13,6 +13,7 @@ from gt.ops import (
     index,
     linalg,
     loss,
+    lu,
     math,
     movement,
     norm,
@@ -20,7 +21,10 @@ from gt.ops import (
     pool,
     random,
     reduce,
+    scan,
+    scatter,
     sort,
+    special,
     update,
 )
 from gt.ops.table import TABLE, Kind, Operand, Row, Values, infer, row, rows
@@ -38,4 +42,5 @@ __all__ += [
     "elementwise",
     "index",
 ]
-__all__ += ["linalg", "loss", "math", "movement", "norm", "places", "pool", "random", "reduce", "sort", "update"]
+__all__ += ["linalg", "loss", "lu", "math", "movement", "norm", "places", "pool", "random", "reduce", "scan", "scatter"]
+__all__ += ["sort", "special", "update"]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from gt.ops.table import Kind, Rule, op
-from gt.spec import DTYPES, REPLICATE, Partial, Shard, Spec, float32, int64
+from gt.spec import DTYPES, REPLICATE, Partial, Shard, Spec, float32, float64, int64
 
 
 def made(*numbers: type, shape, dtype: int, **_: object) -> Spec:
@@ -18,12 +18,19 @@ def any_axis(kind: Kind) -> list[Rule]:
 
 F32, I64 = float32.code, int64.code
 
+
+def _iota(xp, first, step, *, shape, whole, start, dtype):
+    places = xp.arange(start[0], start[0] + shape[0])
+    if DTYPES[dtype].rank == 2:  # in float64, as PyTorch would take integers and a number to float32
+        places = xp.cast(places, float64.code)
+    return xp.cast(first + places * step, dtype)
+
+
 op("full", shape=made, shard=any_axis, tries=(((float,), {"shape": (2, 3), "dtype": F32}),),
    kernel=lambda xp, value, *, shape, dtype: xp.full(shape, value, dtype=xp.dtype(dtype)))  # fmt: skip
 op("iota", shape=made, shard=any_axis,
    tries=(((0.5, 2.0), {"shape": (3,), "whole": (5,), "start": (1,), "dtype": F32}),),
-   kernel=lambda xp, first, step, *, shape, whole, start, dtype: xp.cast(
-       first + xp.arange(start[0], start[0] + shape[0]) * step, dtype))  # fmt: skip
+   kernel=_iota)  # fmt: skip
 op("eye", shape=made, shard=any_axis,
    tries=(((), {"shape": (2, 3), "whole": (4, 3), "start": (1, 0), "dtype": F32}),),
    kernel=lambda xp, *, shape, whole, start, dtype: xp.cast(

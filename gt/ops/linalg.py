@@ -91,6 +91,30 @@ def _cholesky_grad(g, y):
     return y.mT.op("solve_triangular", left.mT, upper=True, unit=False).mT
 
 
+def _matrix_exp(xp, a):
+    """Taylor's sum of a fraction of the matrix, squared until it is the whole."""
+    size = xp.max(xp.sum(xp.abs(a), axis=(-1,)), axis=tuple(range(a.ndim - 1))) if a.size else 0.0
+    halvings = max(0, int(xp.ceil(xp.log2(xp.maximum(size, 1e-30)))) + 4) if xp.isfinite(size) else 0
+    part = a / 2.0**halvings
+    n = a.shape[-1]
+    one = xp.cast(xp.reshape(xp.arange(0, n), (-1, 1)) == xp.arange(0, n), float32.code)
+    total = term = xp.broadcast_to(one, tuple(a.shape)) + 0.0 * part
+    for k in range(1, 15):
+        term = xp.matmul(term, part) / k
+        total = total + term
+    for _ in range(halvings):
+        total = xp.matmul(total, total)
+    return total
+
+
+def _matrix_exp_grad(g, a):
+    """The gradient stands above the diagonal of the exponential of [[aT, g], [0, aT]]."""
+    n, last = a.shape[-1], a.ndim - 1
+    t = a.mT
+    top, bottom = t.op("cat", g, axis=last), (t * 0.0).op("cat", t, axis=last)
+    return top.op("cat", bottom, axis=last - 1).op("matrix_exp").narrow(-2, 0, n).narrow(-1, n, n)
+
+
 def _qr(a: Spec, *, complete: bool) -> tuple[Spec, Spec]:
     _floats("qr", a)
     *lead, m, n = a.shape
@@ -200,6 +224,9 @@ op("solve_triangular", shape=_triangular, shard=_batch,
    grad=(_triangular_left, lambda g, a, upper, unit: a.mT.op("solve_triangular", g, upper=not upper, unit=unit)))  # fmt: skip
 op("cholesky", shape=_square("cholesky"), shard=_batch, tries=(WELL, ((STACK,), {})), grad=(_cholesky_grad,),
    kernel=lambda xp, a: xp.linalg.cholesky(a))  # fmt: skip
+op("matrix_exp", shape=_square("matrix_exp"), shard=_batch, tries=(((S,), {}), ((Spec((2, 3, 3), float32),), {})),
+   kernel=_matrix_exp,
+   grad=(_matrix_exp_grad,))  # fmt: skip
 op("qr", shape=_qr, shard=_batch, keep="inputs outputs", grad=_qr_pull,
    tries=(((S,), {"complete": False}), ((TALL,), {"complete": False}), ((TALL,), {"complete": True}),
           ((Spec((2, 4), float32),), {"complete": False})),

@@ -1,4 +1,4 @@
-"""Pooling over the last axes, one or two of them: (..., height, width)."""
+"""Pooling over the last axes, one to three of them: (..., depth, height, width)."""
 
 from __future__ import annotations
 
@@ -48,11 +48,22 @@ def _places(d: int, n: int, k: int, s: int, p: int, e: int) -> list[list[int]]:
 
 
 def _max_pool(xp, a, *, kernel, stride, padding, dilation, ceil):
-    """The largest of each window, the first where several are, and its place among the pooled axes; a nan wins."""
     n = len(kernel)
-    sizes = tuple(a.shape[-n:])
     shape = _out("max_pool", tuple(a.shape), kernel, stride, padding, dilation, ceil)
-    axes = [_places(*each) for each in zip(sizes, shape[-n:], kernel, stride, padding, dilation)]
+    return _largest(xp, a, shape, [_places(*each) for each in zip(a.shape[-n:], shape[-n:], kernel, stride, padding, dilation)])
+
+
+def _adaptive_max_pool(xp, a, *, kernel):
+    n = len(kernel)
+    axes = [[list(range(s.start, s.stop)) for s in _spans(d, k)] for d, k in zip(a.shape[-n:], kernel)]
+    return _largest(xp, a, (*a.shape[:-n], *kernel), axes)
+
+
+def _largest(xp, a, shape: Shape, axes: list[list[list[int]]]):
+    """The largest of each window, the first where several are, and its place among the pooled axes; a nan wins. Of each axis
+    there is the list of its windows, each the elements it meets."""
+    n = len(axes)
+    sizes = tuple(a.shape[-n:])
     flat = xp.reshape(a, (*a.shape[:-n], Spec(sizes).numel))
     values, places = [], []
     for window in product(*axes):
@@ -123,10 +134,15 @@ def _spans(d: int, n: int) -> list[slice]:
 
 
 def _adaptive(a: Spec, *, kernel) -> Spec:
-    floats("adaptive_avg_pool")(a)
+    floats("adaptive pooling")(a)
     if a.ndim <= len(kernel):
-        raise ValueError(f"adaptive_avg_pool to {kernel} wants at least {len(kernel) + 1} axes, not {a.shape}")
+        raise ValueError(f"adaptive pooling to {kernel} wants at least {len(kernel) + 1} axes, not {a.shape}")
     return Spec((*a.shape[: -len(kernel)], *kernel), a.dtype)
+
+
+def _adaptive_max(a: Spec, *, kernel) -> tuple[Spec, Spec]:
+    out = _adaptive(a, kernel=kernel)
+    return out, Spec(out.shape, int64)
 
 
 def _adaptive_avg_pool(xp, a, *, kernel):
@@ -155,28 +171,36 @@ def _back(g: Spec, *, size, kernel, **_: object) -> Spec:
     return Spec((*g.shape[: -len(kernel)], *size), g.dtype)
 
 
-X1, X2 = Spec((2, 3, 7), float32), Spec((2, 3, 5, 6), float32)
+X1, X2, X3 = Spec((2, 3, 7), float32), Spec((2, 3, 5, 6), float32), Spec((2, 3, 3, 4, 3), float32)
 MAX1 = {"kernel": (3,), "stride": (2,), "padding": (1,), "dilation": (1,), "ceil": True}
 MAX2 = {"kernel": (2, 2), "stride": (2, 1), "padding": (1, 0), "dilation": (1, 2), "ceil": False}
 AVG1 = {"kernel": (3,), "stride": (2,), "padding": (1,), "ceil": True, "padded": False, "divisor": 0}
+MAX3 = {"kernel": (2, 3, 2), "stride": (1, 1, 2), "padding": (1, 0, 1), "dilation": (1, 1, 1), "ceil": False}
+AVG3 = {"kernel": (2, 3, 2), "stride": (1, 1, 2), "padding": (1, 0, 1), "ceil": False, "padded": False, "divisor": 0}
 AVG2 = {"kernel": (2, 3), "stride": (2, 2), "padding": (1, 0), "ceil": False, "padded": True, "divisor": 0}
 
 op("max_pool", shape=_max_shape, shard=_outer, extra=1, keep="extra", grad=_max_pull,
-   tries=(((X1,), MAX1), ((X2,), MAX2)),
+   tries=(((X1,), MAX1), ((X2,), MAX2), ((X3,), MAX3)),
    kernel=_max_pool)  # fmt: skip
+op("adaptive_max_pool", shape=_adaptive_max, shard=_outer, extra=1, keep="extra", grad=_max_pull,
+   tries=(((X1,), {"kernel": (3,)}), ((X2,), {"kernel": (2, 4)}), ((X3,), {"kernel": (2, 2, 3)})),
+   kernel=_adaptive_max_pool)  # fmt: skip
 op("avg_pool", shape=_average, shard=_outer_linear,
-   tries=(((X1,), AVG1), ((X2,), AVG2), ((X2,), {**AVG2, "divisor": 5, "ceil": True})),
+   tries=(((X1,), AVG1), ((X2,), AVG2), ((X2,), {**AVG2, "divisor": 5, "ceil": True}), ((X3,), AVG3)),
    kernel=_avg_pool,
    grad=lambda gs, ys, ins, kernel, **s: [
        gs[0].op("avg_pool_grad", size=ins[0].shape[-len(kernel):], kernel=kernel, **s)])  # fmt: skip
 op("avg_pool_grad", shape=_back, shard=_outer_linear,
-   tries=(((Spec((2, 3, 4), float32),), {"size": (7,), **AVG1}), ((Spec((2, 3, 3, 2), float32),), {"size": (5, 6), **AVG2})),
+   tries=(((Spec((2, 3, 4), float32),), {"size": (7,), **AVG1}), ((Spec((2, 3, 3, 2), float32),), {"size": (5, 6), **AVG2}),
+          ((Spec((2, 3, 4, 2, 2), float32),), {"size": (3, 4, 3), **AVG3})),
    kernel=_avg_pool_grad,
    grad=lambda gs, ys, ins, size, **s: [gs[0].op("avg_pool", **s)])  # fmt: skip
-op("adaptive_avg_pool", shape=_adaptive, shard=_outer_linear, tries=(((X1,), {"kernel": (3,)}), ((X2,), {"kernel": (2, 4)})),
+op("adaptive_avg_pool", shape=_adaptive, shard=_outer_linear,
+   tries=(((X1,), {"kernel": (3,)}), ((X2,), {"kernel": (2, 4)}), ((X3,), {"kernel": (2, 2, 3)})),
    kernel=_adaptive_avg_pool,
    grad=(lambda g, sa, kernel: g.op("adaptive_avg_pool_grad", size=sa.shape[-len(kernel):], kernel=kernel),))  # fmt: skip
 op("adaptive_avg_pool_grad", shape=_back, shard=_outer_linear,
-   tries=(((Spec((2, 3, 3), float32),), {"size": (7,), "kernel": (3,)}),),
+   tries=(((Spec((2, 3, 3), float32),), {"size": (7,), "kernel": (3,)}),
+          ((Spec((2, 3, 2, 2, 3), float32),), {"size": (3, 4, 3), "kernel": (2, 2, 3)})),
    kernel=_adaptive_grad,
    grad=(lambda g, kernel: g.op("adaptive_avg_pool", kernel=kernel),))  # fmt: skip

@@ -3,6 +3,8 @@ placement and every engine draw the same ones."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,9 +12,10 @@ from gt.ops import table
 from gt.ops.activation import floats
 from gt.ops.create import F32, I64, any_axis, made
 from gt.ops.table import Kind, Rule
-from gt.spec import REPLICATE, Shard, Spec, float32
+from gt.spec import REPLICATE, Shape, Shard, Spec, float32
 
 MASK = 0xFFFFFFFF
+ROWS = 1 << 20  # elements to draw at once where a piece has only a part of each row
 
 
 def philox(xp: Any, counter: Any, seed: int, number: int) -> list[Any]:
@@ -37,65 +40,74 @@ def philox(xp: Any, counter: Any, seed: int, number: int) -> list[Any]:
     return [c0, c1, c2, c3]
 
 
-def _words(xp: Any, seed: int, number: int, shape, whole, start) -> Any:
-    """32 bits for each element of this piece: word i % 4 of counter i // 4, i being its index in the whole."""
-    return _drawn(xp, seed, number, shape, whole, start, 4, lambda words: words)
+def lanes(xp: Any, seed: Any, number: Any, first: int, count: int, bits: int) -> Any:
+    """`count` integers of so many bits from the `first` on: what an engine does that has nothing faster. A counter has four
+    words of 32 bits, and of them two of 16, the lower first."""
+    each = 128 // bits
+    begin, end = first // each, -(-(first + count) // each)
+    counters = xp.arange(begin, end)
+    parts = []
+    for i in range(0, end - begin, xp.block):
+        found = philox(xp, counters[i : i + xp.block], seed, number)
+        if bits == 16:
+            found = [half for w in found for half in (w & 0xFFFF, w >> 16)]
+        parts.append(xp.reshape(xp.stack(found, axis=1), (-1,)))
+    flat = xp.concat(parts) if len(parts) > 1 else parts[0]
+    return flat[first - begin * each :][:count]
 
 
-def _halves(xp: Any, seed: int, number: int, shape, whole, start) -> Any:
-    """16 bits for each element, where those are enough: half a word each, so eight of a counter."""
-    return _drawn(xp, seed, number, shape, whole, start, 8, lambda w: [h for x in w for h in (x & 0xFFFF, x >> 16)])
+def words(xp: Any, seed: Any, number: Any, first: int, count: int) -> Any:
+    """Integers of 32 bits."""
+    return lanes(xp, seed, number, first, count, 32)
 
 
-def _drawn(xp: Any, seed: int, number: int, shape, whole, start, lanes: int, cut) -> Any:
-    """Element i of the whole has lane i % `lanes` of what `cut` makes of the words of counter i // `lanes`."""
-    n = 1
-    for d in shape:
-        n *= d
-    if n == 0:
-        return xp.zeros((0,), dtype=xp.int64)
-    if tuple(shape[1:]) == tuple(whole[1:]):  # rows of the whole: consecutive elements
-        row = n // shape[0] if shape else 1
-        first = start[0] * row if shape else 0
-        counters = xp.arange(first // lanes, (first + n + lanes - 1) // lanes)
-        parts = []
-        for at in range(0, len(counters), xp.block):
-            words = cut(philox(xp, counters[at : at + xp.block], seed, number))
-            parts.append(xp.reshape(xp.stack(words, axis=1), (-1,)))
-        flat = xp.concat(parts) if len(parts) > 1 else parts[0]
-        return flat[first % lanes : first % lanes + n]
-    index: Any = 0
-    for axis, d in enumerate(shape):
-        stride = 1
-        for e in whole[axis + 1 :]:
-            stride *= e
-        along = xp.arange(start[axis], start[axis] + d) * stride
-        index = index + xp.reshape(along, (-1,) + (1,) * (len(shape) - axis - 1))
-    index = xp.reshape(index, (-1,))
-    words = cut(philox(xp, index // lanes, seed, number))
-    found, lane = words[0], index % lanes
-    for i in range(1, lanes):
-        found = xp.where(lane == i, words[i], found)
-    return found
+def fractions(xp: Any, seed: Any, number: Any, first: int, count: int) -> Any:
+    """Numbers of 24 bits, even over [0, 1)."""
+    return xp.cast(words(xp, seed, number, first, count) >> 8, F32) * (1.0 / (1 << 24))
+
+
+def chances(xp: Any, seed: Any, number: Any, first: int, count: int, least: int) -> Any:
+    """Whether numbers of 16 bits are no less."""
+    return lanes(xp, seed, number, first, count, 16) >= least
+
+
+def _piece(xp: Any, draw: Callable[[int, int], Any], shape: Shape, whole: Shape, start: Shape) -> Any:
+    """What `draw(first, count)` has for the elements of this piece, by their index in the whole."""
+    if not Spec(shape).numel:
+        return xp.reshape(draw(0, 1)[:0], shape)
+    if not shape:
+        return xp.reshape(draw(0, 1), ())
+    row = Spec(whole[1:]).numel
+    if tuple(shape[1:]) == tuple(whole[1:]):
+        return xp.reshape(draw(start[0] * row, shape[0] * row), shape)
+    inner = tuple(slice(s, s + d) for s, d in zip(start[1:], shape[1:]))
+    step = max(1, ROWS // row)
+    parts = []
+    for at in range(0, shape[0], step):
+        n = min(step, shape[0] - at)
+        rows = xp.reshape(draw((start[0] + at) * row, n * row), (n, *whole[1:]))
+        parts.append(rows[(slice(None), *inner)])
+    return xp.concat(parts) if len(parts) > 1 else parts[0]
 
 
 def _uniform(xp, seed, number, *, shape, whole, start, dtype):
-    words = _words(xp, seed, number, shape, whole, start)
-    return xp.cast(xp.reshape(xp.cast(words >> 8, F32) * (1.0 / (1 << 24)), shape), dtype)
+    return xp.cast(_piece(xp, partial(xp.fractions, seed, number), shape, whole, start), dtype)
 
 
 def _normal(xp, seed, number, *, shape, whole, start, dtype):
-    """Box and Muller, with both numbers of an element drawn from its own counter, so that no pair straddles two pieces."""
-    u = _words(xp, seed, number, shape, whole, start)
-    v = _words(xp, seed, number | (1 << 62), shape, whole, start)
-    radius = xp.sqrt(-2.0 * xp.log((xp.cast(u >> 8, F32) + 1.0) * (1.0 / (1 << 24))))
-    angle = xp.cast(v >> 8, F32) * (6.283185307179586 / (1 << 24))
-    return xp.cast(xp.reshape(radius * xp.cos(angle), shape), dtype)
+    """Box and Muller, with both numbers of an element its own, so that no pair straddles two pieces."""
+
+    def draw(first: int, count: int) -> Any:
+        pair = xp.reshape(xp.fractions(seed, number, 2 * first, 2 * count), (-1, 2))
+        radius = xp.sqrt(-2.0 * xp.log(pair[:, 0] + 1.0 / (1 << 24)))
+        return radius * xp.cos(pair[:, 1] * (2.0 * math.pi))
+
+    return xp.cast(_piece(xp, draw, shape, whole, start), dtype)
 
 
 def _integers(xp, seed, number, low, high, *, shape, whole, start, dtype):
-    words = _words(xp, seed, number, shape, whole, start)
-    return xp.cast(xp.reshape(low + words % (high - low), shape), dtype)
+    drawn = _piece(xp, partial(xp.words, seed, number), shape, whole, start)
+    return xp.cast(low + drawn % (high - low), dtype)
 
 
 op = partial(table.op, shape=made, shard=any_axis, random=True)
@@ -108,7 +120,8 @@ op("integers", kernel=_integers, tries=(((7, 1, -2, 9), {**PIECE, "dtype": I64})
 
 def _dropout(xp, a, p, seed, number, *, whole, start):
     """Each element is kept or not by the number that belongs to its place in the whole."""
-    kept = xp.reshape(_halves(xp, seed, number, tuple(a.shape), whole, start) >= round(p * (1 << 16)), tuple(a.shape))
+    least = round(p * (1 << 16))
+    kept = _piece(xp, lambda first, count: xp.chances(seed, number, first, count, least), tuple(a.shape), whole, start)
     return xp.where(kept, a * (1.0 / (1.0 - p) if p < 1 else 0.0), xp.zeros((), dtype=a.dtype))
 
 

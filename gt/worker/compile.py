@@ -61,7 +61,8 @@ class Program:
         self.length = sum(self.ops.values())
         self.kind = f"a trace of {self.length} ops"
         over = {n: kernel for n, r in kinds.items() if (kernel := engine.over(r.kind)) is not None}
-        self.function = straight_line(trace, {n: r.run for n, r in kinds.items()}, kinds, over=over)
+        updates = gathered(trace, kinds, engine.update)
+        self.function = straight_line(trace, {n: r.run for n, r in kinds.items()}, kinds, gather=updates, over=over)
         self.calls = 0
         self.failed: str = ""  # why there is no faster form, where one was tried
         self.faster: Any = engine.faster(self)
@@ -96,6 +97,34 @@ class Program:
             own["fallbacks"] = 1
             own[f"fallback: {self.failed}"] = 1
         return {**own, **(self.faster.stats() if self.faster is not None else {})}
+
+
+def ends(trace: TraceDef, kinds: dict[int, Ready], number: int) -> bool:
+    """Whether updates of this kind, run together where the last of them or a later update stands, may write over all their
+    tensors but the second, the gradient: each ends in the trace, and neither another update nor anything from there on reads
+    it."""
+    places = [i for i, ins in enumerate(trace.body) if ins[0] == number]
+    tensors = kinds[number].tensors
+    written = [trace.body[i][j] for i in places for j in tensors if j != tensors[1]]
+    read = {trace.body[i][tensors[1]] for i in places}
+    for i, ins in enumerate(trace.body):
+        if ins[0] not in (FREE, number) and (i > places[-1] or kinds[int(ins[0])].kind.row.updates):
+            read |= {ins[j] for j in kinds[int(ins[0])].tensors}
+    freed = {ins[1] for ins in trace.body if ins[0] == FREE}
+    return len(set(written)) == len(written) and freed.issuperset(written) and not read.intersection(written)
+
+
+def gathered(
+    trace: TraceDef, kinds: dict[int, Ready], kernel: Callable[[Kind], Callable[..., Any] | None]
+) -> dict[int, Callable[..., Any]]:
+    """Kernels for updates that may run together and write over what they update, by kind: one for all shapes."""
+    found: dict[int, Callable[..., Any]] = {}
+    alike: dict[tuple, Callable[..., Any]] = {}
+    for n, ready in kinds.items():
+        run = kernel(ready.kind)
+        if run is not None and ends(trace, kinds, n):
+            found[n] = alike.setdefault((ready.kind.row.name, ready.kind.statics), run)
+    return found
 
 
 def together(body: list, kinds: dict[int, Ready], gather: dict[int, Callable]) -> tuple[dict[int, list[int]], set[int]]:

@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "pytorch.md"
 
 # Why a name is lacking, by what it looks like; the first that fits.
 REASONS = {
-    "GT has real numbers only": r"c(double|float|half)$|conj|imag$|angle|is_(conj|neg)$",
+    "GT has real numbers only": r"^i?stft$|c(double|float|half)$|conj|imag$|angle|is_(conj|neg)$",
     "GT's tensors are dense": (
         r"sparse|coalesce|(row|col|crow|ccol)_indices|^(indices|values|smm|sspaddmm)$|dense|nested|padded"
     ),
@@ -28,7 +28,9 @@ REASONS = {
     "PyTorch itself has given these up": (
         r"^(eig|symeig|lstsq|solve|triangular_solve|volatile|reinforce|name|map_|map2_|apply_)$"
     ),
-    "internal to PyTorch": r"^(output_nr|grad_dtype|hash_tensor|nonzero_static)$",
+    "internal to PyTorch": r"^(output_nr|grad_dtype|hash_tensor|nonzero_static|index)$",
+    "steps inside LAPACK's qr: use `linalg.qr`": r"^(geqrf|orgqr|ormqr)$",
+    "rare, and not there yet": r"^(igamma|nextafter)",
 }
 READS = """
 - `x[mask]`, `x[mask] = tensor` (not `x[mask] = number`), `masked_select`, `masked_scatter`
@@ -69,6 +71,14 @@ def text() -> str:
         "- Values on the workers never change. `x += 1`, `x.add_(1)` and `x[0] = 1` make a new value and let the variable",
         "  point at it; another variable that had the old value keeps it, so views do not follow.",
         "- Slices may go backwards: `x[::-1]`.",
+        "- `x.data` is the value on the workers, which can be read, and assigned from another tensor's `.data`; change a",
+        "  variable that wants gradients inside `gt.no_grad()`: `w.copy_(x)`, not `w.data.copy_(x)`.",
+        "- Devices decide nothing: `gt.device`, `.to(device)`, `.cuda()` are taken and ignored, `gt.cuda.is_available()` is",
+        "  False, and the dispatcher chooses among the workers.",
+        "- There is no forward mode: `jacfwd` goes backwards, and `vmap` is a loop.",
+        "- The same seed gives the same random numbers on every engine and any number of workers, not those of PyTorch.",
+        "- `gt.save` and `gt.load` write safetensors, never pickle, by the library that defines the format: one reader and its",
+        "  checks for everybody. All tensors of a file are held in memory while it is written.",
         "- Where values decide a shape, they are read, and the script waits for them:",
         *("  " + line for line in READS.strip().splitlines()),
         "",

@@ -46,7 +46,9 @@ def close(found: Any, wanted: Any, name: str = "", rtol: float = 2e-5, atol: flo
 
 
 def flat(result: Any) -> list:
-    return [r for r in result if r is not None] if isinstance(result, (tuple, list)) else [result]
+    if isinstance(result, (tuple, list)):
+        return [leaf for r in result if r is not None for leaf in flat(r)]
+    return [result]
 
 
 def random_state(module: torch.nn.Module, seed: int = 1) -> dict[str, torch.Tensor]:

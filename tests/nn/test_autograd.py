@@ -485,3 +485,40 @@ def test_grad_mode_is_set_and_put_back() -> None:
     with gt.inference_mode():
         assert not gt.is_grad_enabled()
     assert gt.is_grad_enabled() and (x * 2).requires_grad
+
+
+def test_products_with_jacobians_and_hessians_are_pytorchs() -> None:
+    def curve(t):
+        return lambda x: (x**3).sum() * x[0] + (x[1:] * x[:-1]).sum()
+
+    x, v = np.array([0.5, -1.0, 2.0], np.float32), np.array([1.0, 0.5, -2.0], np.float32)
+    with gt.testing.cluster():
+        for name in ("hvp", "vhp"):
+            a = getattr(gt.autograd.functional, name)(curve(gt), gt.tensor(x), gt.tensor(v))
+            b = getattr(torch.autograd.functional, name)(curve(torch), torch.tensor(x), torch.tensor(v))
+            for p, q in zip(a, b):
+                np.testing.assert_allclose(p.numpy(), q.numpy(), rtol=1e-5)
+        pair = lambda x: (x * x, x.sum())  # noqa: E731
+        a = gt.autograd.functional.jvp(pair, gt.tensor(x), gt.tensor(v))
+        b = torch.autograd.functional.jvp(pair, torch.tensor(x), torch.tensor(v))
+        c = gt.func.jvp(pair, (gt.tensor(x),), (gt.tensor(v),))
+        for found in (a, c):
+            for p, q in zip(found, b):
+                for r, s in zip(p, q):
+                    np.testing.assert_allclose(r.numpy(), s.numpy(), rtol=1e-5)
+
+
+def test_functions_are_mapped_and_modules_called_with_other_parameters_as_in_pytorch() -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    with gt.testing.cluster():
+        for t in (gt, torch):
+            f = t.func.vmap(t.func.grad(lambda w, x: (w * x).sin().sum()), in_dims=(None, 1), out_dims=1)
+            found = f(t.tensor([0.5, 2.0]), t.tensor(x))
+            want = found.numpy() if t is gt else want  # noqa: F821
+        np.testing.assert_allclose(want, found.numpy(), rtol=1e-5)
+        layer = gt.nn.Sequential(gt.nn.Linear(3, 2))
+        before = layer[0].weight
+        y = gt.func.functional_call(layer, {"0.weight": gt.ones(2, 3), "0.bias": gt.zeros(2)}, (gt.tensor(x),))
+        assert y.tolist() == [[3.0, 3.0], [12.0, 12.0]] and layer[0].weight is before
+        with pytest.raises(KeyError, match="no '0.wieght'"):
+            gt.func.functional_call(layer, {"0.wieght": gt.ones(2, 3)}, (gt.tensor(x),))

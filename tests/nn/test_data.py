@@ -158,3 +158,14 @@ def test_pytorchs_name_for_it() -> None:
     from gt.utils.data import DataLoader as same
 
     assert same is DataLoader
+
+
+def test_samplers_draw_by_weight_of_a_part_and_by_a_generator() -> None:
+    with gt.testing.cluster():
+        draws = list(gt.data.WeightedRandomSampler([0.0, 3.0, 1.0], 400, generator=gt.Generator().manual_seed(0)))
+        assert set(draws) == {1, 2} and 250 < draws.count(1) < 350
+        assert sorted(gt.data.WeightedRandomSampler([1, 1, 1], 3, replacement=False)) == [0, 1, 2]
+        assert sorted(gt.data.SubsetRandomSampler([4, 7, 9])) == [4, 7, 9]
+        assert len(list(gt.data.RandomSampler(range(5), replacement=True, num_samples=12))) == 12
+        first, second = (list(gt.data.RandomSampler(range(50), generator=gt.Generator().manual_seed(3))) for _ in range(2))
+        assert first == second and sorted(first) == list(range(50)) != first

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -141,3 +142,9 @@ def test_from_torch_keeps_the_wish_for_gradients_and_refuses_others() -> None:
     assert not gt.from_torch(torch.ones(2, requires_grad=True), requires_grad=False).requires_grad
     with pytest.raises(TypeError, match="gt.tensor"):
         gt.from_torch(np.ones(2))
+
+
+def test_without_the_safetensors_package_gt_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    with pytest.raises(ImportError, match="pip install safetensors"):
+        gt.save({"w": gt.ones(1)}, tmp_path / "w.safetensors")

@@ -47,11 +47,30 @@ CASES = [
     ("kl_div", (LOGP, np.where(Q < 0.4, 0, Q)), {"reduction": "batchmean"}),
     ("kl_div", (LOGP, LOGP[::-1].copy()), {"log_target": True}),
     ("cosine_embedding_loss", (X, Y, SIGNS), {"margin": 0.1}),
+    ("margin_ranking_loss", (X[:, 0], Y[:, 0], SIGNS), {"margin": 0.3}),
+    ("hinge_embedding_loss", (X[:, 0], SIGNS), {"margin": 0.8}),
+    ("soft_margin_loss", (X[:, 0] * 30, SIGNS), {}),
+    ("triplet_margin_loss", (X, Y, P), {"margin": 0.7, "swap": True}),
+    ("triplet_margin_loss", (X, Y, P), {"p": 1.0}),
+    ("triplet_margin_with_distance_loss", (X, Y, P), {"margin": 0.2}),
+    ("multi_margin_loss", (X, np.array([0, 4, 3, 2])), {}),
+    ("multi_margin_loss", (X, np.array([0, 4, 3, 2])), {"p": 2, "margin": 0.5, "weight": WEIGHT}),
+    ("multilabel_margin_loss", (X, np.array([[3, 0, -1, 1, 2], [-1, 0, 0, 0, 0], [4, 3, 2, 1, 0], [2, -1, 2, 0, 0]])), {}),
+    ("multilabel_soft_margin_loss", (X, np.round(Q)), {"weight": WEIGHT}),
+    ("poisson_nll_loss", (X, np.round(Q * 5)), {}),
+    ("poisson_nll_loss", (P, np.round(Q * 5)), {"log_input": False, "full": True}),
+    ("gaussian_nll_loss", (X, Y, P), {"full": True}),
+    ("gaussian_nll_loss", (X, Y, P[:, :1]), {"eps": 0.5}),
 ]
 MODULES = {"mse_loss": "MSELoss", "l1_loss": "L1Loss", "smooth_l1_loss": "SmoothL1Loss", "huber_loss": "HuberLoss",
            "cross_entropy": "CrossEntropyLoss", "nll_loss": "NLLLoss", "binary_cross_entropy": "BCELoss",
            "binary_cross_entropy_with_logits": "BCEWithLogitsLoss", "kl_div": "KLDivLoss",
-           "cosine_embedding_loss": "CosineEmbeddingLoss"}  # fmt: skip
+           "cosine_embedding_loss": "CosineEmbeddingLoss", "margin_ranking_loss": "MarginRankingLoss",
+           "hinge_embedding_loss": "HingeEmbeddingLoss", "soft_margin_loss": "SoftMarginLoss",
+           "triplet_margin_loss": "TripletMarginLoss",
+           "triplet_margin_with_distance_loss": "TripletMarginWithDistanceLoss", "multi_margin_loss": "MultiMarginLoss",
+           "multilabel_margin_loss": "MultiLabelMarginLoss", "multilabel_soft_margin_loss": "MultiLabelSoftMarginLoss",
+           "poisson_nll_loss": "PoissonNLLLoss", "gaussian_nll_loss": "GaussianNLLLoss"}  # fmt: skip
 pytestmark = pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
 
 
@@ -74,7 +93,7 @@ def _run(functions: tuple, inputs: tuple, keywords: dict, first: int = 1) -> Non
 def test_a_loss_is_pytorchs(engine: str, reduction: str, case: tuple) -> None:
     name, inputs, keywords = case
     with gt.testing.cluster(1, engine):
-        first = 2 if name == "cosine_embedding_loss" else 1
+        first = {"cosine_embedding_loss": 2, "margin_ranking_loss": 2}.get(name, 3 if "triplet" in name else 1)
         _run((getattr(F, name), getattr(T, name)), inputs, {"reduction": reduction, **keywords}, first)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -71,18 +72,22 @@ def _conv_transpose(a: Any, w: Any, *bias: Any, size: Any, stride: Any, padding:
 
 
 def _max_pool(a: Any, *, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
-    function = F.max_pool1d if len(kernel) == 1 else F.max_pool2d
+    function = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[len(kernel) - 1]
     return function(a, kernel, stride, padding, dilation, ceil, True)
 
 
 def _avg_pool(a: Any, *, kernel: Any, stride: Any, padding: Any, ceil: bool, padded: bool, divisor: int) -> Any:
     if len(kernel) == 1:
         return F.avg_pool1d(a, kernel, stride, padding, ceil, padded)
-    return F.avg_pool2d(a, kernel, stride, padding, ceil, padded, divisor or None)
+    return (F.avg_pool2d if len(kernel) == 2 else F.avg_pool3d)(a, kernel, stride, padding, ceil, padded, divisor or None)
 
 
 def _adaptive(a: Any, *, kernel: Any) -> Any:
-    return (F.adaptive_avg_pool1d if len(kernel) == 1 else F.adaptive_avg_pool2d)(a, kernel)
+    return (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[len(kernel) - 1](a, kernel)
+
+
+def _adaptive_max(a: Any, *, kernel: Any) -> Any:
+    return (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[len(kernel) - 1](a, kernel, True)
 
 
 def _prod(a: Any, *, axis: Any, keepdims: bool) -> Any:
@@ -161,6 +166,19 @@ def _adagrad(p: Any, g: Any, total: Any, lr: float, rate_decay: float, decay: fl
     return p.detach(), s["sum"]
 
 
+def _polygamma(a: Any, *, n: int) -> Any:
+    """torch.polygamma(1, a) has only nine digits; PyTorch's zeta function has them all."""
+    sign = (-1.0) ** (n + 1) * math.factorial(n)
+    return torch.digamma(a) if n == 0 else (sign * torch.special.zeta(n + 1.0, a.float() if a.itemsize == 2 else a)).to(a.dtype)
+
+
+def _pivot_order(pivots: Any, *, rows: int) -> Any:
+    """PyTorch gives the exchange of rows as a matrix: row i of the product is column i's."""
+    shape = (*pivots.shape[:-1], rows, pivots.shape[-1])
+    p, _, _ = torch.lu_unpack(torch.zeros(shape), pivots.contiguous(), unpack_data=False)
+    return p.argmax(-2)
+
+
 def _bincount(a: Any, *weight: Any, size: int) -> Any:
     return torch.bincount(a, *weight, minlength=size)
 
@@ -207,6 +225,17 @@ ORACLE: dict[str, Callable[..., Any]] = {
     "max_at": lambda a, *, axis, keepdims: torch.max(a, axis, keepdims),
     "min_at": lambda a, *, axis, keepdims: torch.min(a, axis, keepdims),
     "median": lambda a, *, axis, keepdims: torch.median(a, axis, keepdims),
+    "mode": lambda a, *, axis, keepdims: torch.mode(a, axis, keepdims),
+    "cummax": lambda a, *, axis: torch.cummax(a, axis),
+    "cummin": lambda a, *, axis: torch.cummin(a, axis),
+    "logcumsumexp": lambda a, *, axis: torch.logcumsumexp(a, axis),
+    "polygamma": _polygamma,
+    "i1": torch.special.i1,
+    "frexp": torch.frexp,
+    "matrix_exp": torch.linalg.matrix_exp,
+    "lu_factor": torch.linalg.lu_factor,
+    "pivot_order": _pivot_order,
+    "scatter_reduce": lambda a, i, s, *, axis, reduce: torch.scatter_reduce(a, axis, i, s, reduce),
     "cumsum": lambda a, *, axis: torch.cumsum(a, axis),
     "cumprod": lambda a, *, axis: torch.cumprod(a, axis),
     "searchsorted": lambda e, v, *, right: torch.searchsorted(e, v, right=right),
@@ -245,6 +274,7 @@ ORACLE: dict[str, Callable[..., Any]] = {
     "max_pool": _max_pool,
     "avg_pool": _avg_pool,
     "adaptive_avg_pool": _adaptive,
+    "adaptive_max_pool": _adaptive_max,
     "inverse": torch.linalg.inv,
     "det": torch.linalg.det,
     "slogdet": torch.linalg.slogdet,

@@ -13,6 +13,7 @@ import torch.nn.functional as TF
 import gt
 import gt.nn.functional as GF
 
+pytestmark = pytest.mark.filterwarnings("ignore:index_reduce")
 LINES = """
 x + 1; 1 + x; x - 1; 1 - x; 2 * x; x / 2; 2 / x; x ** 2; 2 ** x; (x // 0.3).detach(); x % 0.7; -x; abs(x); x @ y; n // 2
 n % 3; -n; n ** 2; n & 3; n | 4; n ^ 5; ~n; n << 1; n >> 1; m & ~m; m | m; m ^ m; x > z; x <= 0.5; x == x; n != 2; 3 - n
@@ -114,8 +115,38 @@ x.quantile(t.tensor([0.2, 0.8], dtype=t.float64), dim=1); x.quantile(0.5, dim=0,
 t.unique_consecutive(n); t.addbmm(s[:, :3], cube[:, :3, :3], cube[:, :3, 1:]); v.diagflat(); x.hsplit(2); x.vsplit(3)
 cube.dsplit(2); x.split_with_sizes([1, 2]); x.narrow_copy(1, 0, 2); x.unfold(1, 2, 1); x.unfold(0, 2, 1)
 cube.unfold(2, 3, 1); x.select_scatter(v, 0, 1); x.slice_scatter(z[:2], 0, 0, 2); s.diagonal_scatter(v[:3])
-x.view_as(z); x.mH; x.real; t.block_diag(x, y); t.cartesian_prod(v, v[:2]); t.tril_indices(3, 4)
-t.triu_indices(3, 4, 1); x.is_signed(); x.element_size(); x.nelement(); x.is_contiguous(); x.is_same_size(z)
+x.view_as(z); x.mH; x.real; t.block_diag(x, y); t.cartesian_prod(v, v[:2]); t.tril_indices(3, 4); q.lgamma()
+q.digamma(); t.polygamma(2, q); q.polygamma(0); (q + 2).mvlgamma(2); x.i0(); t.copysign(x, z); x.copysign(-1.0)
+x.signbit(); n.signbit(); p.gcd(n); p.lcm(p + 1); x.frexp(); x.cummax(1); x.cummin(dim=0); n.cummax(0)
+x.logcumsumexp(1); (n % 3).mode(1); (n % 3).mode(0, keepdim=True); x.nanmedian(); x.nanmedian(1)
+t.where(m, x, float("nan")).nanmedian(0, keepdim=True); t.where(x > 0, x, float("nan")).nanquantile(0.3, dim=1)
+x.nanquantile(0.7); x.nanquantile(t.tensor([0.2, 0.9], dtype=t.float64), 0); x.scatter_reduce(1, i, z[:, :3], "amax")
+x.scatter_reduce(0, i, z[:, :3], "amin", include_self=False); x.scatter_reduce(1, i, z[:, :3], reduce="prod")
+x.scatter_reduce(1, i, z[:, :3], "mean"); x.scatter_reduce(1, i, z[:, :3], "mean", include_self=False)
+x.scatter_reduce(1, i, z[:, :3], "sum", include_self=False); n.scatter_reduce(1, i, p[:, :3], "mean")
+n.scatter_reduce(1, i, p[:, :3], "amax", include_self=False); x.index_reduce(1, k, z[:, :2], "amax")
+x.detach().index_reduce(0, k, z.detach()[:2], "mean", include_self=False); x.put(k, v[:2])
+x.put(k, v[:2], accumulate=True); x.renorm(2, 0, 1.0); x.hardshrink(0.7); x.prelu(v[:1] * 0.1)
+t.histogram(x.detach(), 4); t.histogram(x.detach(), 4, range=(-1, 1), density=True)
+t.histogram(x.detach(), edges, weight=q.detach()); t.matrix_exp(s); t.linalg.matrix_exp(s * 3)
+t.cholesky_inverse(s.tril()); t.linalg.lu_factor(s); t.linalg.lu(s); t.linalg.lu(x.detach())
+t.linalg.lu_solve(*t.linalg.lu_factor(s), y[:3]); t.linalg.cond(s); t.linalg.cond(s.detach(), 1)
+t.linalg.matrix_rank(s); t.linalg.matrix_rank(x, tol=1.5); t.linalg.lstsq(s.detach(), y[:3].detach())[0]
+t.linalg.vander(v, N=3); t.vander(v.detach()); t.vander(v.detach(), 3, increasing=True); t.linalg.vecdot(x, z)
+t.linalg.tensorinv(s, 1); t.linalg.tensorsolve(s, v[:3]); t.isin(n, t.tensor([1, 2])); t.isin(n, 2, invert=True)
+t.trapezoid(x); t.trapezoid(x, z); t.trapezoid(x, dx=0.5, dim=0); t.trapezoid(x, v); t.cumulative_trapezoid(x)
+t.cdist(x, z); t.cdist(x, z + 3, p=1.0); t.pdist(x); t.combinations(v); t.combinations(v, 3, True)
+t.unravel_index(k, (2, 3)); t.broadcast_shapes((2, 1), (3,)); t.hann_window(6); t.hamming_window(5, periodic=False)
+t.blackman_window(7); t.bartlett_window(6); t.kaiser_window(6, False, 8.0); t.scalar_tensor(3); t.asarray([1.5, 2.0])
+t.gradient(v); t.gradient(x, spacing=2.0, dim=1); t.frombuffer(bytearray(b"abcd"), dtype=t.uint8); F.softshrink(x)
+F.hardshrink(x, 0.3); F.threshold(x, 0.1, 3.0); F.pixel_shuffle(img, 2)
+F.interpolate(img, size=3, mode="bicubic", align_corners=True)
+F.bilinear(x, z, cube[:, :, :1].expand(2, 3, 4).mT @ cube); F.adaptive_max_pool2d(img, (1, 3))
+F.lp_pool2d(q.expand(2, 3, 4), 2.0, 2); F.local_response_norm(img, 2); F.unfold(img, 2)
+F.fold(F.unfold(img, 2), (4, 4), 2); F.pairwise_distance(x, z); F.embedding_bag(i, y, mode="sum")
+F.embedding_bag(i.reshape(-1), y, c * 3 - c * 3 + t.tensor([0, 2, 5]), mode="max"); F.gaussian_nll_loss(x, z, q)
+t.triu_indices(3, 4, 1); x.is_signed(); x.angle(); cube.stride(); x.stride(0); cube[:, :1].contiguous().stride()
+x.is_cuda; x.is_sparse; x.element_size(); x.nelement(); x.is_contiguous(); x.is_same_size(z)
 """
 # After each line, what `a` is.
 CHANGES = """
@@ -136,6 +167,13 @@ a = n * 1; a += 1; a //= 2; a %= 3; a &= 1; a |= 6; a <<= 1; a ^= 3
 a = n * 1; a[0] = 2.9; a.clamp_(0, 3); a.bitwise_and_(1); a.fill_(4)
 a = m.clone(); a &= m; a |= ~m; a.logical_not_()
 a = x.detach().clone(); a.put_(k, v[:2].detach()); a.fill_diagonal_(7.0)
+a = x * 1; a.scatter_reduce_(1, i, z[:, :3], "amax")
+a = x * 1; a.renorm_(2, 0, 1.0)
+a = x * 1; t.exp_(a)
+a = x * 1; a.copysign_(z)
+a = q * 1; a.digamma_(); a.i0_(); t.relu_(a)
+a = q * 1; a.lgamma_(); a.index_reduce_(0, k, z[:2], "amin")
+a = p * 1; a.gcd_(n); a.lcm_(p)
 """
 # What PyTorch refuses. (A leaf that wants gradients does not change in place.)
 REFUSED = """

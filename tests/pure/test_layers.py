@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2] / "gt"
 # A part imports only parts that stand above it. Those on one line never import one another.
 ORDER = [
-    ["errors", "spec"],
+    ["device", "errors", "spec"],
     ["ops"],
     ["tensor_ops"],
     ["config"],
@@ -18,7 +18,7 @@ ORDER = [
     ["launch"],
     ["backends"],
     ["dispatcher", "worker", "client"],
-    ["amp", "autograd", "data", "files", "linalg", "optim"],
+    ["amp", "autograd", "cuda", "data", "files", "linalg", "optim"],
     ["func", "utils"],
     ["nn"],
     ["persistent"],

@@ -118,8 +118,10 @@ from gt.client.functions import (  # noqa: E402
     products,
     reading,
     reductions,
+    scattered,
     shapes,
     shares,
+    special,
 )
 
 __all__ = [
@@ -135,4 +137,4 @@ __all__ = [
     "operators",
     "ordering",
 ]
-__all__ += ["picking", "pointwise", "products", "reading", "reductions", "shapes", "shares"]
+__all__ += ["picking", "pointwise", "products", "reading", "reductions", "scattered", "shapes", "shares", "special"]

@@ -220,6 +220,138 @@ def pinv(A: Tensor, rtol: float | None = None) -> Tensor:
     return vh.mT @ (inverted.unsqueeze(-1) * u.mT)
 
 
+class LeastSquares(NamedTuple):
+    solution: Tensor
+    residuals: Tensor
+    rank: Tensor
+    singular_values: Tensor
+
+
+@linalg
+def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LeastSquares:
+    """What A must be multiplied by to come nearest to B; of several, the least."""
+    vector = B.ndim == 1
+    X = pinv(A, rcond) @ (B.unsqueeze(-1) if vector else B)
+    left = (A @ X - (B.unsqueeze(-1) if vector else B)).square().sum(-2)
+    s = svdvals(A)
+    solution, left = (X.squeeze(-1), left.squeeze(-1)) if vector else (X, left)
+    return LeastSquares(solution, left, matrix_rank(A, rtol=rcond), s)
+
+
+@linalg
+def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
+    """How many singular values are not as good as none."""
+    from gt.client.functions.info import finfo
+
+    s = svdvals(A)
+    share = rtol if rtol is not None else 0.0 if atol is not None or tol is not None else max(A.shape[-2:]) * finfo(A.dtype).eps
+    least = s.amax(-1, keepdims=True) * share
+    floor = tol if tol is not None else atol
+    return (s > (least if floor is None else least.maximum(floor))).sum(-1)
+
+
+@linalg
+def cond(A: Tensor, p: Any = None) -> Tensor:
+    """How much an inverse magnifies errors."""
+    if p in (None, 2, -2):
+        s = svdvals(A)
+        return s.amin(-1) / s.amax(-1) if p == -2 else s.amax(-1) / s.amin(-1)
+    return matrix_norm(A, p) * matrix_norm(inverse(A), p)
+
+
+@linalg
+@both
+def matrix_exp(A: Tensor) -> Tensor:
+    """The exponential of square matrices."""
+    return apply(TABLE["matrix_exp"], (A,))
+
+
+@both
+def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
+    """The inverse of the matrix whose Cholesky triangle this is."""
+    from gt.client.functions.creation import eye
+
+    return cholesky_solve(eye(input.shape[-1], dtype=input.dtype).expand(input.shape), input, upper)
+
+
+class LU(NamedTuple):
+    LU: Tensor
+    pivots: Tensor
+
+
+class PLU(NamedTuple):
+    P: Tensor
+    L: Tensor
+    U: Tensor
+
+
+@linalg
+def lu_factor(A: Tensor, *, pivot: bool = True) -> LU:
+    """Two triangles in one matrix, and the rows that were exchanged."""
+    if not pivot:
+        raise NotImplementedError("lu_factor with pivot=False")
+    return LU(*apply(TABLE["lu_factor"], (A,)))
+
+
+@linalg
+@function
+def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
+    """`solve`, by triangles already found."""
+    if not left:
+        raise NotImplementedError("lu_solve with left=False")
+    order = apply(TABLE["pivot_order"], (pivots,), (LU.shape[-1],)).unsqueeze(-1).expand(B.shape)
+    lower = solve_triangular(LU, B.gather(-2, order), upper=False, unitriangular=True)
+    return solve_triangular(LU, lower, upper=True)
+
+
+FUNCTIONS["lu_solve"] = lambda b, LU_data, LU_pivots: lu_solve(LU_data, LU_pivots, b)  # the old order of arguments
+_T: Any = Tensor
+_T.lu_solve = FUNCTIONS["lu_solve"]
+_T.lu = lambda self, pivot=True: lu_factor(self, pivot=pivot)
+
+
+@linalg
+def lu(A: Tensor, *, pivot: bool = True) -> PLU:
+    """An exchange of rows, a lower triangle with ones on its diagonal, and an upper one."""
+    from gt.client.functions.creation import arange, eye
+
+    found, pivots = lu_factor(A, pivot=pivot)
+    m, n = A.shape[-2:]
+    k = min(m, n)
+    low = found.narrow(-1, 0, k)
+    order = apply(TABLE["pivot_order"], (pivots,), (m,))
+    exchange = (arange(m).unsqueeze(-1) == order.unsqueeze(-2)).to(A.dtype)
+    return PLU(exchange, low.tril(-1) + eye(m, k, dtype=A.dtype), found.narrow(-2, 0, k).triu())
+
+
+@linalg
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    return (x * y).sum(dim)
+
+
+@linalg
+def vander(x: Tensor, *, N: int | None = None) -> Tensor:
+    """Rising powers of each element."""
+    return FUNCTIONS["vander"](x, N, True)
+
+
+@linalg
+def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
+    """The inverse under `tensordot`, the first `ind` axes being the rows."""
+    n = 1
+    for d in A.shape[:ind]:
+        n *= d
+    return inverse(A.reshape(n, -1)).reshape(*A.shape[ind:], *A.shape[:ind])
+
+
+@linalg
+def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
+    """What A must be multiplied by, under `tensordot`, to give B."""
+    if dims is not None:
+        A = A.movedim(tuple(dims), tuple(range(A.ndim - len(dims), A.ndim)))
+    return solve(A.reshape(B.numel(), -1), B.reshape(-1)).reshape(A.shape[B.ndim :])
+
+
 alias("pinverse", pinv)
 alias("matrix_power", matrix_power)
 

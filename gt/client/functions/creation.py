@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import secrets
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -120,7 +122,9 @@ def ones(
 
 
 @function
-def arange(start: Any, end: Any = None, step: Any = 1, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+def arange(
+    start: Any, end: Any = None, step: Any = 1, dtype: Any = None, requires_grad: bool = False, device: Any = None
+) -> Tensor:
     """Numbers from start (0) to end, end excluded."""
     if end is None:
         start, end = 0, start
@@ -133,7 +137,7 @@ def arange(start: Any, end: Any = None, step: Any = 1, dtype: Any = None, requir
 
 
 @function
-def eye(n: int, m: int | None = None, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+def eye(n: int, m: int | None = None, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
     shape = (n, n if m is None else m)
     return _made(apply(TABLE["eye"], (), (shape, shape, (0, 0), dtype_of(dtype or float32).code)), requires_grad)
 
@@ -141,16 +145,51 @@ def eye(n: int, m: int | None = None, dtype: Any = None, requires_grad: bool = F
 @function
 def manual_seed(seed: int) -> None:
     """Begin the random numbers of this session anew: the same seed gives the same numbers on any number of workers."""
-    from itertools import count
-
     session = here().session
     session.seed, session.draws = int(seed) & (2**62 - 1), count(1)
 
 
-def draw(name: str, shape: tuple[int, ...], dtype: Any, numbers: tuple = ()) -> Tensor:
-    """A random op: the session's seed, and a number of its own."""
+class Generator:
+    """Random numbers of a seed of one's own, apart from the session's."""
+
+    def __init__(self, device: Any = None) -> None:
+        self.manual_seed(0x6D74)
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Begin anew: the same seed gives the same numbers."""
+        self.seed_, self.draws = int(seed) & (2**62 - 1), count(1)
+        return self
+
+    def seed(self) -> int:
+        """Begin anew with a seed that nobody chose."""
+        self.manual_seed(secrets.randbits(62))
+        return self.seed_
+
+    def initial_seed(self) -> int:
+        return self.seed_
+
+
+FUNCTIONS["Generator"] = Generator
+
+
+@function
+def initial_seed() -> int:
+    """The seed that the session's random numbers began with."""
+    return here().session.seed
+
+
+@function
+def seed() -> int:
+    """Begin the session's random numbers anew with a seed that nobody chose."""
+    manual_seed(secrets.randbits(62))
+    return initial_seed()
+
+
+def draw(name: str, shape: tuple[int, ...], dtype: Any, numbers: tuple = (), generator: Generator | None = None) -> Tensor:
+    """A random op: a seed, the session's unless there is a generator, and a number of its own."""
     session = here().session
-    operands = (session.seed, next(session.draws), *numbers)
+    mine = (session.seed, next(session.draws)) if generator is None else (generator.seed_, next(generator.draws))
+    operands = (*mine, *numbers)
     return apply(TABLE[name], operands, (shape, shape, (0,) * len(shape), dtype_of(dtype).code))
 
 
@@ -163,22 +202,28 @@ def _float_dtype(dtype: Any) -> DType:
 
 @function
 def rand(
-    *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None
-) -> Tensor:
+    *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """Random numbers, even over [0, 1)."""
-    return _made(draw("uniform", shape_of(dims, shape if size is None else size), _float_dtype(dtype)), requires_grad)
+    want = shape_of(dims, shape if size is None else size)
+    return _made(draw("uniform", want, _float_dtype(dtype), generator=generator), requires_grad)
 
 
 @function
 def randn(
-    *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None
-) -> Tensor:
+    *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """Random numbers of the standard normal distribution."""
-    return _made(draw("normal", shape_of(dims, shape if size is None else size), _float_dtype(dtype)), requires_grad)
+    want = shape_of(dims, shape if size is None else size)
+    return _made(draw("normal", want, _float_dtype(dtype), generator=generator), requires_grad)
 
 
 @function
-def randint(low: int, high: Any = None, size: Any = None, dtype: Any = None) -> Tensor:
+def randint(
+    low: int, high: Any = None, size: Any = None, dtype: Any = None, device: Any = None, generator: Generator | None = None
+) -> Tensor:
     """Random whole numbers from low (0) up to, not including, high."""
     if size is None and isinstance(high, (tuple, list)):
         low, high, size = 0, low, high
@@ -186,7 +231,7 @@ def randint(low: int, high: Any = None, size: Any = None, dtype: Any = None) -> 
         low, high = 0, low
     if high <= low:
         raise ValueError(f"randint from {low} to {high}: want a low below the high")
-    return draw("integers", shape_of((size,)), dtype or int64, (int(low), int(high)))
+    return draw("integers", shape_of((size,)), dtype or int64, (int(low), int(high)), generator)
 
 
 @function
@@ -196,7 +241,9 @@ def empty(*size: Any, dtype: Any = None, requires_grad: bool = False, shape: Any
 
 
 @function
-def linspace(start: float, end: float, steps: int, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+def linspace(
+    start: float, end: float, steps: int, dtype: Any = None, requires_grad: bool = False, device: Any = None
+) -> Tensor:
     """So many numbers from start to end, both included, at equal distances."""
     by = (end - start) / (steps - 1) if steps > 1 else 0.0
     kind = dtype_of(dtype or float32)
@@ -205,7 +252,7 @@ def linspace(start: float, end: float, steps: int, dtype: Any = None, requires_g
 
 
 @function
-def logspace(start: float, end: float, steps: int, base: float = 10.0, dtype: Any = None) -> Tensor:
+def logspace(start: float, end: float, steps: int, base: float = 10.0, dtype: Any = None, device: Any = None) -> Tensor:
     """The base to the power of equally distant numbers."""
     return (float(base) ** linspace(start, end, steps)).to(dtype or float32)
 
@@ -238,24 +285,24 @@ for _name in ("zeros", "ones", "empty", "rand", "randn"):
 
 
 @function
-def full_like(input: Tensor, fill_value: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+def full_like(input: Tensor, fill_value: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
     """A tensor of one value, of another's shape, where that lies."""
     value = fill_value.item() if hasattr(fill_value, "item") else fill_value
     return _made(apply(TABLE["full_like"], (input, value), (dtype_of(dtype or input.dtype).code,)), requires_grad)
 
 
 @method
-def new_full(self: Tensor, size: Any, fill_value: Any, dtype: Any = None) -> Tensor:
+def new_full(self: Tensor, size: Any, fill_value: Any, dtype: Any = None, device: Any = None) -> Tensor:
     return full(size, fill_value, dtype=dtype or self.dtype)
 
 
 @method
-def new_tensor(self: Tensor, data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+def new_tensor(self: Tensor, data: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
     return tensor(data, dtype=dtype or self.dtype, requires_grad=requires_grad)
 
 
 @function
-def randint_like(input: Tensor, low: int, high: Any = None, dtype: Any = None) -> Tensor:
+def randint_like(input: Tensor, low: int, high: Any = None, dtype: Any = None, device: Any = None) -> Tensor:
     return (
         randint(low, high, input.shape, dtype or input.dtype)
         if high is not None
@@ -264,41 +311,44 @@ def randint_like(input: Tensor, low: int, high: Any = None, dtype: Any = None) -
 
 
 @function
-def randperm(n: int, dtype: Any = None) -> Tensor:
+def randperm(n: int, dtype: Any = None, device: Any = None, generator: Generator | None = None) -> Tensor:
     """The numbers from 0 to n - 1 in a random order."""
-    return draw("integers", (n,), int64, (0, 1 << 32)).argsort().to(dtype or int64)
+    return draw("integers", (n,), int64, (0, 1 << 32), generator).argsort().to(dtype or int64)
 
 
 @function
-def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, dtype: Any = None) -> Tensor:
+def normal(
+    mean: Any = 0.0, std: Any = 1.0, size: Any = None, dtype: Any = None, device: Any = None, generator: Generator | None = None
+) -> Tensor:
     """Normal random numbers, with one mean and deviation or those of tensors."""
     if size is None:
         from gt.ops.rules import broadcast
 
         size = broadcast(*[x.shape for x in (mean, std) if isinstance(x, Tensor)])
         dtype = dtype or next(x for x in (mean, std) if isinstance(x, Tensor)).dtype
-    return randn(size, dtype=dtype) * std + mean
+    return randn(size, dtype=dtype, generator=generator) * std + mean
 
 
 @function
-def bernoulli(input: Tensor, p: float | None = None) -> Tensor:
+def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
     """1 with the chance that stands there, else 0."""
-    return (rand(input.shape, dtype=input.dtype) < (input if p is None else p)).to(input.dtype)
+    return (rand(input.shape, dtype=input.dtype, generator=generator) < (input if p is None else p)).to(input.dtype)
 
 
 @function
-def multinomial(input: Tensor, num_samples: int, replacement: bool = False) -> Tensor:
+def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Tensor:
     """Places drawn by their weights along the last axis."""
     if input.ndim not in (1, 2):
         raise ValueError(f"multinomial wants one or two axes of weights, not {input.shape}")
     if replacement:
         edges = input.cumsum(axis=-1)
-        draws = rand((*input.shape[:-1], num_samples), dtype=input.dtype) * edges.narrow(-1, input.shape[-1] - 1, 1)
+        draws = rand((*input.shape[:-1], num_samples), dtype=input.dtype, generator=generator)
+        draws = draws * edges.narrow(-1, input.shape[-1] - 1, 1)
         return FUNCTIONS["searchsorted"](edges, draws, right=True).clamp(0, input.shape[-1] - 1)
     if num_samples > input.shape[-1]:
         raise ValueError(f"cannot draw {num_samples} different places of {input.shape[-1]}")
     # the first to arrive, of clocks that run at the speed of their weight
-    clocks = -(1.0 - rand(input.shape, dtype=input.dtype)).log() / input
+    clocks = -(1.0 - rand(input.shape, dtype=input.dtype, generator=generator)).log() / input
     return clocks.topk(num_samples, -1, largest=False).indices
 
 

@@ -19,11 +19,22 @@ from gt.client.functions.creation import arange, full, rand, randint, randn
 from gt.client.functions.indexing import put
 from gt.client.functions.operators import assign
 from gt.client.scope import is_grad_enabled
+from gt.device import Device
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
 from gt.spec import dtype_of, int64
 
 _T: Any = Tensor
+HOME = Device("gt")
+
+
+def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """How far apart neighbours along each axis lie, row by row."""
+    found, step = [], 1
+    for d in reversed(shape):
+        found.append(step)
+        step *= max(d, 1)
+    return tuple(reversed(found))
 
 
 def _same(name: str, doc: str) -> None:
@@ -37,7 +48,7 @@ def _same(name: str, doc: str) -> None:
 
 for _name in ("cpu", "cuda", "pin_memory"):
     _same(_name, "This tensor: where it lies is the dispatcher's business.")
-for _name in ("conj", "resolve_conj", "resolve_neg", "positive"):
+for _name in ("conj", "resolve_conj", "resolve_neg", "positive", "conj_physical", "conj_physical_", "to_dense"):
     _same(_name, "This tensor: its numbers are real.")
 for _name, _dtype in (("byte", "uint8"), ("char", "int8"), ("short", "int16")):
     setattr(_T, _name, lambda self, _dtype=_dtype: self.to(_dtype))
@@ -45,7 +56,16 @@ for _name, _dtype in (("byte", "uint8"), ("char", "int8"), ("short", "int16")):
 _T.real = property(lambda self: self)
 _T.mH = property(lambda self: self.mT)
 _T.H = property(lambda self: self.t())
-_T.device = property(lambda self: "gt")  # which worker holds it, and on what, is the dispatcher's business
+_T.device = property(lambda self: HOME)  # which worker holds it, and on what, is the dispatcher's business
+for _name in ("cpu", "cuda", "ipu", "maia", "meta", "mkldnn", "mps", "mtia", "nested", "quantized", "sparse", "sparse_csr",
+              "vulkan", "xla", "xpu"):  # fmt: skip
+    setattr(_T, f"is_{_name}", property(lambda self: False))
+for _name in ("conj", "neg", "inference", "pinned", "shared", "distributed"):
+    setattr(_T, f"is_{_name}", lambda self: False)
+_T.get_device = lambda self: -1
+_T.stride = lambda self, dim=None: strides(self.shape) if dim is None else strides(self.shape)[dim]  # values are dense
+_T.storage_offset = lambda self: 0
+_T.unsafe_chunk, _T.unsafe_split, _T.unsafe_split_with_sizes = _T.chunk, _T.split, lambda self, *a: self.split_with_sizes(*a)
 _T.element_size = lambda self: self.dtype.size
 _T.nelement = lambda self: self.data.spec.numel
 _T.ndimension = lambda self: self.ndim
@@ -68,6 +88,12 @@ def fmax(input: Tensor, other: Tensor) -> Tensor:
 def fmin(input: Tensor, other: Tensor) -> Tensor:
     """The smaller, or the one that is a number."""
     return input.isnan().pick(other, other.isnan().pick(input, input.minimum(other)))
+
+
+@both
+def angle(input: Tensor) -> Tensor:
+    """0 for what is not negative, pi for what is."""
+    return input.isnan().pick(input, (input < 0).pick(math.pi, input * 0.0))
 
 
 @both
@@ -232,13 +258,6 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
     statics = (input.shape, offset, axes)
     spot = apply(TABLE["diagonal_grad"], (src.detach() == src.detach(),), statics)
     return spot.pick(apply(TABLE["diagonal_grad"], (src,), statics), input)
-
-
-@method
-def put_(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """With values at places among all elements, row by row."""
-    flat = apply(TABLE["index_put"], (self.reshape(-1), source.reshape(-1), index.reshape(-1)), ((0,), accumulate))
-    return assign(self, flat.reshape(self.shape))
 
 
 @method

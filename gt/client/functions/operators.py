@@ -9,6 +9,7 @@ from gt.client.apply import NUMBERS, apply, as_operand, binary, binary_of, unary
 from gt.client.autograd import Tensor
 from gt.client.functions import both, method
 from gt.client.scope import is_grad_enabled
+from gt.device import DEVICES, Device
 from gt.ops.table import TABLE, Row
 from gt.spec import dtype_of
 
@@ -137,12 +138,15 @@ _cast_method("bfloat16", dtype_of("bfloat16"))
 
 
 @method
-def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
+def to(
+    self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False, non_blocking: bool = False,
+    memory_format: Any = None,
+) -> Tensor:  # fmt: skip
     """This tensor in another dtype. Devices are the dispatcher's business, so naming one changes nothing."""
     for a in args:
         if isinstance(a, Tensor):
             dtype = a.dtype
-        elif not (isinstance(a, str) and a.split(":")[0] in ("cpu", "cuda", "mps", "gt")) and not isinstance(a, bool):
+        elif not isinstance(a, (bool, Device)) and not (isinstance(a, str) and a.split(":")[0] in DEVICES) and a is not None:
             dtype = a
     if dtype is None:
         return self

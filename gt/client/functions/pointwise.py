@@ -222,7 +222,7 @@ def _in_place(name: str, f: Any) -> None:
 
     change.__name__ = change.__qualname__ = f"{name}_"
     change.__doc__ = f"`{name}`, into this variable."
-    setattr(Tensor, f"{name}_", change)
+    alias(f"{name}_", change)
 
 
 _SHAPED = ("clamp", "clip", "clamp_min", "clamp_max", "frac", "lerp", "addcmul", "addcdiv", "masked_fill", "logit", "sinc",

@@ -3,48 +3,43 @@
 from gt.client.functions.moving import pad
 from gt.client.functions.picking import one_hot
 from gt.client.functions.products import linear
+from gt.client.functions.special import hardshrink, prelu
 from gt.nn.functional.activations import (
     celu,
     cosine_similarity,
     elu,
+    elu_,
     gelu,
     glu,
+    gumbel_softmax,
     hardsigmoid,
     hardswish,
     hardtanh,
     leaky_relu,
+    leaky_relu_,
     log_softmax,
     logsigmoid,
     mish,
     normalize,
-    prelu,
     relu,
     relu6,
+    relu_,
+    rrelu,
     selu,
     sigmoid,
     silu,
     softmax,
     softmin,
     softplus,
+    softshrink,
     softsign,
     tanh,
     tanhshrink,
+    threshold,
 )  # fmt: skip
 from gt.nn.functional.attention import scaled_dot_product_attention
-from gt.nn.functional.basic import dropout, dropout1d, dropout2d, embedding
-from gt.nn.functional.conv import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    avg_pool1d,
-    avg_pool2d,
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    max_pool1d,
-    max_pool2d,
-)  # fmt: skip
+from gt.nn.functional.basic import alpha_dropout, bilinear, dropout, dropout1d, dropout2d, dropout3d, embedding, embedding_bag
+from gt.nn.functional.conv import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d, fold, unfold
 from gt.nn.functional.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -57,13 +52,54 @@ from gt.nn.functional.loss import (
     nll_loss,
     smooth_l1_loss,
 )  # fmt: skip
-from gt.nn.functional.norm import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
+from gt.nn.functional.margins import (
+    ctc_loss,
+    gaussian_nll_loss,
+    hinge_embedding_loss,
+    margin_ranking_loss,
+    multi_margin_loss,
+    multilabel_margin_loss,
+    multilabel_soft_margin_loss,
+    pairwise_distance,
+    poisson_nll_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
+)  # fmt: skip
+from gt.nn.functional.norm import batch_norm, group_norm, instance_norm, layer_norm, local_response_norm, rms_norm
+from gt.nn.functional.pool import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    lp_pool1d,
+    lp_pool2d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
+)  # fmt: skip
+from gt.nn.functional.resize import channel_shuffle, interpolate, pixel_shuffle, pixel_unshuffle, upsample
 
-__all__ = ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "avg_pool1d", "avg_pool2d", "batch_norm", "binary_cross_entropy"]
-__all__ += ["binary_cross_entropy_with_logits", "celu", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"]
-__all__ += ["cosine_embedding_loss", "cosine_similarity", "cross_entropy", "dropout", "dropout1d", "dropout2d", "elu"]
-__all__ += ["embedding", "gelu", "glu", "group_norm", "hardsigmoid", "hardswish", "hardtanh", "huber_loss", "instance_norm"]
-__all__ += ["kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear", "log_softmax", "logsigmoid", "max_pool1d"]
-__all__ += ["max_pool2d", "mish", "mse_loss", "nll_loss", "normalize", "one_hot", "pad", "prelu", "relu", "relu6", "rms_norm"]
-__all__ += ["scaled_dot_product_attention", "selu", "sigmoid", "silu", "smooth_l1_loss", "softmax", "softmin", "softplus"]
-__all__ += ["softsign", "tanh", "tanhshrink"]
+__all__ = ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d"]
+__all__ += ["adaptive_max_pool2d", "adaptive_max_pool3d", "alpha_dropout", "avg_pool1d", "avg_pool2d", "avg_pool3d"]
+__all__ += ["batch_norm", "bilinear", "binary_cross_entropy", "binary_cross_entropy_with_logits", "celu"]
+__all__ += ["channel_shuffle", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
+__all__ += ["cosine_embedding_loss", "cosine_similarity", "cross_entropy", "ctc_loss", "dropout", "dropout1d", "dropout2d"]
+__all__ += ["dropout3d", "elu", "elu_", "embedding", "embedding_bag", "fold", "gaussian_nll_loss", "gelu", "glu"]
+__all__ += ["group_norm", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hinge_embedding_loss"]
+__all__ += ["huber_loss", "instance_norm", "interpolate", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "leaky_relu_"]
+__all__ += ["linear", "local_response_norm", "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d", "margin_ranking_loss"]
+__all__ += ["max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d", "mish", "mse_loss"]
+__all__ += ["multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "normalize"]
+__all__ += ["one_hot", "pad", "pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "prelu", "relu"]
+__all__ += ["relu6", "relu_", "rms_norm", "rrelu", "scaled_dot_product_attention", "selu", "sigmoid", "silu"]
+__all__ += ["smooth_l1_loss", "soft_margin_loss", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh"]
+__all__ += ["tanhshrink", "threshold", "triplet_margin_loss", "triplet_margin_with_distance_loss", "unfold", "upsample"]

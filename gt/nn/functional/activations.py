@@ -6,6 +6,7 @@ from typing import Any
 
 from gt.client.apply import apply, unary
 from gt.client.autograd import Tensor
+from gt.client.functions.creation import rand
 from gt.client.functions.operators import assign
 from gt.client.functions.pointwise import where
 from gt.ops.rules import axis_of
@@ -93,12 +94,49 @@ def tanhshrink(input: Tensor) -> Tensor:
     return input - tanh(input)
 
 
-def prelu(input: Tensor, weight: Tensor) -> Tensor:
-    """A slope for what is negative, one for all or one for each channel."""
-    if weight.ndim > 1 or (weight.numel() != 1 and (input.ndim < 2 or input.shape[1] != weight.numel())):
-        raise ValueError(f"prelu of {input.shape} wants one slope or one for each channel, not {weight.shape}")
-    slope = weight if weight.numel() == 1 else weight.reshape((1, -1) + (1,) * (input.ndim - 2))
-    return where(input > 0, input, input * slope)
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """Nearer to zero by `lambd`, and zero within it."""
+    if lambd < 0:
+        raise ValueError(f"lambd is not negative: {lambd}")
+    return where(input > lambd, input - lambd, where(input < -lambd, input + lambd, input * 0.0))
+
+
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """`value` for all that is not above the threshold."""
+    return _written(input, where(input <= threshold, float(value), input), inplace)
+
+
+def rrelu(
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """A slope for what is negative: a random one for each element when training, the middle one when not."""
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2, inplace)
+    slope = rand(input.shape, dtype=input.dtype) * (upper - lower) + lower
+    return _written(input, where(input >= 0, input, input * slope), inplace)
+
+
+def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+    """A random choice that gradients pass through; `hard` gives it as 0 and 1."""
+    clocks = -(1.0 - rand(logits.shape, dtype=logits.dtype)).log()
+    soft = softmax((logits - clocks.log()) / tau, dim)
+    if not hard:
+        return soft
+    chosen = soft.argmax(dim, keepdim=True)
+    sharp = soft.detach() * 0
+    return sharp.scatter(axis_of(dim, soft.ndim), chosen, 1.0) - soft.detach() + soft
+
+
+def relu_(input: Tensor) -> Tensor:
+    return relu(input, True)
+
+
+def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    return leaky_relu(input, negative_slope, True)
+
+
+def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    return elu(input, alpha, True)
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:

@@ -2,28 +2,113 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from gt.autograd.function import Function
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import ones
+from gt.client.functions import FUNCTIONS
+from gt.client.functions.creation import arange, ones, zeros
 from gt.client.functions.operators import assign
+from gt.client.functions.pointwise import where
+from gt.client.functions.products import einsum
+from gt.client.scope import no_grad
 from gt.client.session import here
 from gt.ops.table import TABLE
+
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`input1 @ weight @ input2`, with a matrix for each output."""
+    y = einsum("...i,oij,...j->...o", input1, weight, input2)
+    return y if bias is None else y + bias
+
+
+def _row(padding_idx: int | None, rows: int) -> int:
+    if padding_idx is None:
+        return -1
+    if not -rows <= padding_idx < rows:
+        raise ValueError(f"padding_idx {padding_idx} is none of the {rows} rows")
+    return padding_idx % rows
+
+
+@no_grad()
+def _hold(weight: Tensor, input: Tensor, most: float, order: float) -> None:
+    """Rows that the input numbers and that are longer than `most` are made that long, in the table itself."""
+    size = weight.norm(float(order), dim=1, keepdim=True)
+    asked = _counts(input, weight) > 0
+    weight.data = where(asked & (size > most), weight * (most / (size + 1e-7)), weight).data
+
+
+def _counts(input: Tensor, weight: Tensor) -> Tensor:
+    """How often each row is asked for, as (rows, 1)."""
+    ones_ = ones(input.numel(), dtype=weight.dtype)
+    return zeros(weight.shape[0], dtype=weight.dtype).index_add(0, input.reshape(-1), ones_).unsqueeze(1)
+
+
+class _Shared(Function):
+    """Rows as they are, whose gradients are divided by how often each was asked for."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, counts: Tensor) -> Tensor:
+        ctx.save_for_backward(counts)
+        return rows * 1
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        return g / ctx.saved_tensors[0], None
 
 
 def embedding(
     input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
     scale_grad_by_freq: bool = False, sparse: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The rows of `weight` that the input numbers; row `padding_idx` gets no gradient."""
-    if max_norm is not None or scale_grad_by_freq:
-        raise NotImplementedError("embedding with max_norm or scale_grad_by_freq")
-    rows = weight.shape[0]
-    padding = -1
-    if padding_idx is not None:
-        if not -rows <= padding_idx < rows:
-            raise ValueError(f"padding_idx {padding_idx} is none of the {rows} rows")
-        padding = padding_idx % rows
-    return apply(TABLE["embedding"], (weight, input), (padding,))
+    """The rows of `weight` that the input numbers; row `padding_idx` gets no gradient. With `max_norm`, rows asked for that
+    are longer become that long in `weight` itself first."""
+    padding = _row(padding_idx, weight.shape[0])
+    if max_norm is not None:
+        _hold(weight, input, float(max_norm), norm_type)
+    rows = apply(TABLE["embedding"], (weight, input), (padding,))
+    if not scale_grad_by_freq:
+        return rows
+    counts = apply(TABLE["embedding"], (_counts(input, weight.detach()), input), (-1,))
+    return _Shared.apply(rows, counts)
+
+
+def embedding_bag(
+    input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None, norm_type: float = 2,
+    scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False, padding_idx: int | None = None,
+) -> Tensor:  # fmt: skip
+    """The sum, mean or largest of the rows in each bag: a row of a 2-d input, or what lies from one offset to the next."""
+    if mode not in ("sum", "mean", "max"):
+        raise ValueError(f"no mode {mode!r}: known are sum, mean, max")
+    if per_sample_weights is not None and mode != "sum":
+        raise ValueError(f"per_sample_weights go with mode='sum', not {mode}")
+    flat, padding = input.reshape(-1), _row(padding_idx, weight.shape[0])
+    if input.ndim == 2:
+        if offsets is not None:
+            raise ValueError("a 2-d input has a bag a row: no offsets")
+        bags, bag = input.shape[0], arange(input.numel()) // max(input.shape[1], 1)
+    else:
+        if offsets is None:
+            raise ValueError("a 1-d input wants the offsets at which its bags begin")
+        offsets = offsets[:-1] if include_last_offset else offsets
+        bags = offsets.shape[0]
+        bag = FUNCTIONS["searchsorted"](offsets, arange(input.numel()), right=True) - 1
+    rows = embedding(flat, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
+    kept = (flat != padding).to(weight.dtype).unsqueeze(1)
+    if mode == "max":
+        low = where(kept > 0, rows, float("-inf"))
+        found = zeros(bags, weight.shape[1], dtype=weight.dtype)
+        places = bag.unsqueeze(1).expand(rows.shape)
+        found = found.scatter_reduce(0, places, low, "amax", include_self=False)
+        return where(found == float("-inf"), 0.0, found)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.reshape(-1, 1)
+    total = zeros(bags, weight.shape[1], dtype=weight.dtype).index_add(0, bag, rows * kept)
+    if mode == "sum":
+        return total
+    return total / zeros(bags, 1, dtype=weight.dtype).index_add(0, bag, kept).maximum(1.0)
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -55,3 +140,20 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     return _feature_dropout(input, p, training, 2, "dropout2d")
+
+
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    return _feature_dropout(input, p, training, 3, "dropout3d")
+
+
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """Dropout that keeps mean 0 and variance 1, for networks of selu: what is dropped becomes selu's least value."""
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"a probability is from 0 to 1, not {p}")
+    if not training or p == 0:
+        return input
+    least = -1.7580993408473766
+    kept = dropout(ones(*input.shape, dtype=input.dtype), p) > 0
+    scale = ((1 - p) * (1 + p * least**2)) ** -0.5 if p < 1 else 0.0
+    y = where(kept, input, least) * scale - scale * least * p
+    return assign(input, y) if inplace else y

@@ -1,11 +1,16 @@
-"""Convolutions and pooling over one or two axes (three for convolutions)."""
+"""Convolutions over one to three axes, and their windows as columns."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import product
 from typing import Any
+
+import numpy as np
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
+from gt.client.functions.creation import from_numpy, zeros
 from gt.client.functions.moving import pad
 from gt.ops.table import TABLE
 
@@ -22,171 +27,112 @@ def spread(value: Any, n: int, name: str = "a size") -> tuple[int, ...]:
     return out
 
 
-def _batched(input: Tensor, n: int, name: str) -> tuple[Tensor, bool]:
-    """(batch, channels, ...), and whether the batch was missing."""
-    if input.ndim == n + 1:
-        return input.unsqueeze(0), True
-    if input.ndim != n + 2:
-        raise ValueError(f"{name} wants (channels, ...) or (batch, channels, ...) with {n} axes more, not {input.shape}")
-    return input, False
-
-
-def _conv(n: int, input: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Tensor:
-    x, single = _batched(input, n, f"conv{n}d")
-    stride, dilation = spread(stride, n, "stride"), spread(dilation, n, "dilation")
-    if padding == "same":
-        if any(s != 1 for s in stride):
-            raise ValueError("padding='same' goes with a stride of 1")
-        totals = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:])]
-        uneven = [t % 2 for t in totals]
-        if any(uneven):  # the odd element goes behind, as PyTorch has it
-            x = pad(x, [w for u in reversed(uneven) for w in (0, u)])
-        padding = tuple(t // 2 for t in totals)
-    elif padding == "valid":
-        padding = 0
-    statics = (stride, spread(padding, n, "padding"), dilation, groups)
-    y = apply(TABLE["conv"], (x, weight) if bias is None else (x, weight, bias), statics)
-    return y.squeeze(0) if single else y
-
-
-def conv1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
-    return _conv(1, input, weight, bias, stride, padding, dilation, groups)
-
-
-def conv2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
-    return _conv(2, input, weight, bias, stride, padding, dilation, groups)
-
-
-def conv3d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
-    return _conv(3, input, weight, bias, stride, padding, dilation, groups)
-
-
-def _transpose(
-    n: int, input: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any
-) -> Tensor:
-    x, single = _batched(input, n, f"conv_transpose{n}d")
-    stride, padding, dilation = spread(stride, n, "stride"), spread(padding, n, "padding"), spread(dilation, n, "dilation")
-    extra = spread(output_padding, n, "output_padding")
-    for e, s, d in zip(extra, stride, dilation):
-        if e >= max(s, d):
-            raise ValueError(f"output_padding is less than stride or dilation: {extra} for {stride} and {dilation}")
-    size = tuple(
-        (d - 1) * s - 2 * p + e * (k - 1) + o + 1
-        for d, s, p, e, k, o in zip(x.shape[2:], stride, padding, dilation, weight.shape[2:], extra)
-    )
-    y = apply(
-        TABLE["conv_transpose"], (x, weight) if bias is None else (x, weight, bias), (size, stride, padding, dilation, groups)
-    )
-    return y.squeeze(0) if single else y
-
-
-def conv_transpose1d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-    groups: int = 1, dilation: Any = 1,
-) -> Tensor:  # fmt: skip
-    return _transpose(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-def conv_transpose2d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-    groups: int = 1, dilation: Any = 1,
-) -> Tensor:  # fmt: skip
-    return _transpose(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-def _ranked(input: Tensor, n: int, name: str) -> None:
+def ranked(input: Tensor, n: int, name: str) -> bool:
+    """Whether the batch is missing from (batch, channels, ...) with n axes more."""
     if input.ndim not in (n + 1, n + 2):
         raise ValueError(f"{name} wants (channels, ...) or (batch, channels, ...) with {n} axes more, not {input.shape}")
+    return input.ndim == n + 1
 
 
-def _max_pool(n: int, input: Tensor, size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, places: bool) -> Any:
-    _ranked(input, n, f"max_pool{n}d")
-    size = spread(size, n, "kernel_size")
-    by = size if stride is None or stride == () else spread(stride, n, "stride")
-    statics = (size, by, spread(padding, n, "padding"), spread(dilation, n, "dilation"), bool(ceil))
-    found = apply(TABLE["max_pool"], (input,), statics)
-    return found if places else found[0]
+def named(f: Callable, name: str) -> Callable:
+    f.__name__ = f.__qualname__ = name
+    return f
 
 
-def max_pool1d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:  # fmt: skip
-    return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+def _over(row: str, x: Tensor, weight: Tensor, bias: Tensor | None, single: bool, statics: tuple) -> Tensor:
+    operands = (x.unsqueeze(0) if single else x, weight, *(() if bias is None else (bias,)))
+    y = apply(TABLE[row], operands, statics)
+    return y.squeeze(0) if single else y
 
 
-def max_pool2d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:  # fmt: skip
-    return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+def _same(x: Tensor, size: Any, stride: Any, dilation: Any) -> tuple[Tensor, tuple[int, ...]]:
+    """The input and the padding that give an output of the input's size."""
+    if any(s != 1 for s in stride):
+        raise ValueError("padding='same' goes with a stride of 1")
+    totals = [d * (k - 1) for d, k in zip(dilation, size)]
+    uneven = [t % 2 for t in totals]
+    if any(uneven):  # the odd element goes behind, as PyTorch has it
+        x = pad(x, [w for u in reversed(uneven) for w in (0, u)])
+    return x, tuple(t // 2 for t in totals)
 
 
-def _avg_pool(
-    n: int, input: Tensor, size: Any, stride: Any, padding: Any, ceil: bool, padded: bool, divisor: int | None
-) -> Tensor:
-    _ranked(input, n, f"avg_pool{n}d")
-    if divisor == 0:
-        raise ValueError("divisor_override is not 0")
-    size = spread(size, n, "kernel_size")
-    by = size if stride is None or stride == () else spread(stride, n, "stride")
-    return apply(TABLE["avg_pool"], (input,), (size, by, spread(padding, n, "padding"), bool(ceil), bool(padded), divisor or 0))
+def _conv(n: int) -> Callable:
+    name = f"conv{n}d"
+
+    def conv(
+        input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+        groups: int = 1,
+    ) -> Tensor:  # fmt: skip
+        single = ranked(input, n, name)
+        stride, dilation = spread(stride, n, "stride"), spread(dilation, n, "dilation")
+        if padding == "same":
+            input, padding = _same(input, weight.shape[2:], stride, dilation)
+        edges = spread(0 if padding == "valid" else padding, n, "padding")
+        return _over("conv", input, weight, bias, single, (stride, edges, dilation, groups))
+
+    return named(conv, name)
 
 
-def avg_pool1d(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Tensor:
-    return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+def _transpose(n: int) -> Callable:
+    name = f"conv_transpose{n}d"
+
+    def conv(
+        input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+        groups: int = 1, dilation: Any = 1,
+    ) -> Tensor:  # fmt: skip
+        single = ranked(input, n, name)
+        stride, padding, dilation = spread(stride, n, "stride"), spread(padding, n, "padding"), spread(dilation, n, "dilation")
+        extra = spread(output_padding, n, "output_padding")
+        for e, s, d in zip(extra, stride, dilation):
+            if e >= max(s, d):
+                raise ValueError(f"output_padding is less than stride or dilation: {extra} for {stride} and {dilation}")
+        size = tuple(
+            (d - 1) * s - 2 * p + e * (k - 1) + o + 1
+            for d, s, p, e, k, o in zip(input.shape[-n:], stride, padding, dilation, weight.shape[2:], extra)
+        )
+        return _over("conv_transpose", input, weight, bias, single, (size, stride, padding, dilation, groups))
+
+    return named(conv, name)
 
 
-def avg_pool2d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Tensor:  # fmt: skip
-    return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+conv1d, conv2d, conv3d = map(_conv, (1, 2, 3))
+conv_transpose1d, conv_transpose2d, conv_transpose3d = map(_transpose, (1, 2, 3))
 
 
-def _adaptive(n: int, input: Tensor, size: Any) -> Tensor:
-    _ranked(input, n, f"adaptive_avg_pool{n}d")
-    want = (size,) * n if size is None or isinstance(size, int) else tuple(size)
-    whole = input.shape[-n:]
-    if len(want) != n:
-        raise ValueError(f"an output size is one number or {n}, not {want}")
-    return apply(TABLE["adaptive_avg_pool"], (input,), (tuple(d if w is None else w for w, d in zip(want, whole)),))
+def _windows(size: tuple[int, ...], kernel: Any, dilation: Any, stride: Any) -> tuple[np.ndarray, int]:
+    """The places, among all of an image of this size, that each window meets: (elements of a window, windows), flat."""
+    counts = [(d - e * (k - 1) - 1) // s + 1 for d, k, e, s in zip(size, kernel, dilation, stride)]
+    if min(counts) < 1:
+        raise ValueError(f"a window of {kernel} with dilation {dilation} does not fit into {size}")
+    first = np.array([[i * e for i, e in zip(at, dilation)] for at in product(*map(range, kernel))])
+    moved = np.array([[i * s for i, s in zip(at, stride)] for at in product(*map(range, counts))])
+    places = first[:, None] + moved[None]
+    return np.ravel_multi_index(tuple(np.moveaxis(places, -1, 0)), size).reshape(-1), len(moved)
 
 
-def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
-    return _adaptive(1, input, output_size)
+def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
+    """The windows that a convolution would meet, as columns: (batch, channels * elements of a window, windows)."""
+    single = ranked(input, 2, "unfold")
+    kernel, by, gaps, edges = (spread(v, 2) for v in (kernel_size, stride, dilation, padding))
+    x = pad(input.unsqueeze(0) if single else input, [p for e in reversed(edges) for p in (e, e)])
+    places, n = _windows(x.shape[2:], kernel, gaps, by)
+    found = x.reshape(*x.shape[:2], -1).index_select(2, from_numpy(places)).reshape(x.shape[0], -1, n)
+    return found.squeeze(0) if single else found
 
 
-def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
-    return _adaptive(2, input, output_size)
+def fold(input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
+    """Columns back to where `unfold` would take them from, overlapping ones added."""
+    if input.ndim not in (2, 3):
+        raise ValueError(f"fold wants (channels * elements of a window, windows), with a batch or not, not {input.shape}")
+    x = input.unsqueeze(0) if input.ndim == 2 else input
+    size, kernel, by, gaps, edges = (spread(v, 2) for v in (output_size, kernel_size, stride, dilation, padding))
+    wide = tuple(d + 2 * e for d, e in zip(size, edges))
+    places, n = _windows(wide, kernel, gaps, by)
+    each = len(places) // n
+    if x.shape[1] % each or x.shape[2] != n:
+        raise ValueError(f"fold to {size} by windows of {kernel} wants (.., a multiple of {each}, {n}), not {input.shape}")
+    channels = x.shape[1] // each
+    flat = zeros(x.shape[0], channels, wide[0] * wide[1], dtype=x.dtype)
+    found = flat.index_add(2, from_numpy(places), x.reshape(x.shape[0], channels, -1)).reshape(*flat.shape[:2], *wide)
+    found = found[:, :, edges[0] : edges[0] + size[0], edges[1] : edges[1] + size[1]]
+    return found.squeeze(0) if input.ndim == 2 else found

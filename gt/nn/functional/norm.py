@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import ones
+from gt.client.functions.moving import pad
 from gt.client.scope import no_grad
 from gt.ops.table import TABLE
 from gt.spec import bfloat16, float16, float32, float64
@@ -85,3 +86,15 @@ def instance_norm(
             _move(running_mean, flat.mean(axis=2).mean(axis=0), momentum)
             _move(running_var, flat.var(dim=2).mean(axis=0), momentum)
     return group_norm(input, input.shape[1], weight, bias, eps)
+
+
+def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    """Each element by the squares of its neighbours in other channels."""
+    if input.ndim < 3:
+        raise ValueError(f"local_response_norm wants (batch, channels, ...), not {input.shape}")
+    if not input.numel():
+        return input
+    flat = (input * input).reshape(input.shape[0], 1, input.shape[1], -1)
+    flat = pad(flat, (0, 0, size // 2, (size - 1) // 2))
+    near = apply(TABLE["avg_pool"], (flat,), ((size, 1), (1, 1), (0, 0), False, True, 0)).reshape(input.shape)
+    return input / (near * alpha + k) ** beta

@@ -38,6 +38,10 @@ class Engine(Protocol):
         """As `kernel`, for a kind whose result always is new memory: one that writes it over the first operand's. None where
         there is none."""
 
+    def update(self, kind: Kind) -> Callable[..., Any] | None:
+        """A kernel for many updates that end what they update, which may write over that: it takes the operands of each in a
+        list, and gives their results in one. None where there is none."""
+
     def faster(self, program: Any) -> Any:
         """A faster form of a trace (an object with `run(table, call) -> bool`, whether it ran, and `stats()`), or None."""
 

@@ -68,6 +68,9 @@ class CustomEngine:
     def way(self, kind: Kind) -> str:
         return resolve(kind, self.own, self.bridge, views=False)[0]
 
+    def update(self, kind: Kind) -> None:
+        return None
+
     def over(self, kind: Kind) -> None:
         return None
 

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from gt.ops import Kind
-from gt.transport.messages import FREE
 from gt.worker.engine import checking
 from gt.worker.engine.torch_kernels import GATHERED
 
@@ -182,7 +181,7 @@ class Graph:
 def capturable(program: Any, engine: Any, in_place: bool = True) -> Callable[..., tuple]:
     """A trace over kernels of tensors only: where a number is a hole, it is a 0-d tensor. With `in_place`, updates of many
     parameters run as one call and are written where those lie; without, all is in terms a compiler can fuse."""
-    from gt.worker.compile import straight_line
+    from gt.worker.compile import gathered, straight_line
 
     open_ = {int(program.trace.body[index][0]) for places in program.trace.holes for index, _ in places}
     kernels = {}
@@ -191,21 +190,13 @@ def capturable(program: Any, engine: Any, in_place: bool = True) -> Callable[...
         takes_tensors = in_place and getattr(getattr(kernel, "func", kernel), "takes_tensors", False)
         if number in open_ and not takes_tensors:
             kernels[number] = _cast(engine.generic(ready.kind), ready.kind)
-    gather: dict[int, Any] = {}
-    alike: dict[tuple, Any] = {}  # one kernel for all shapes
-    for n, r in program.kinds.items():
-        if in_place and r.kind.row.name in GATHERED and _ends(program.trace, n, r):
-            settings = r.kind.settings
-            key = (r.kind.row.name, *settings.items())
-            gather[n] = alike.setdefault(key, partial(GATHERED[r.kind.row.name], **settings))
+    gather = gathered(program.trace, program.kinds, _in_place) if in_place else {}
     return straight_line(program.trace, kernels, program.kinds, flat=True, gather=gather)
 
 
-def _ends(trace: Any, number: int, ready: Any) -> bool:
-    """Whether every tensor that an instruction of this kind would write over ends there: all but the gradient, its second."""
-    written = {ins[i] for ins in trace.body if ins[0] == number for i in ready.tensors if i != ready.tensors[1]}
-    freed = {ins[1] for ins in trace.body if ins[0] == FREE}
-    return written <= freed
+def _in_place(kind: Kind) -> Callable[..., Any] | None:
+    run = GATHERED.get(kind.row.name)
+    return None if run is None else partial(run, **kind.settings)
 
 
 def _buffer(a: torch.Tensor) -> torch.Tensor:

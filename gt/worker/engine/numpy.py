@@ -13,7 +13,7 @@ import psutil
 from gt.ops import Kind
 from gt.ops.rules import promote
 from gt.spec import DTYPES, DType, Spec, bfloat16, bool_, float16, float32
-from gt.worker.engine import OWN, special
+from gt.worker.engine import OWN, chance, special
 
 
 def round_bfloat16(a: np.ndarray) -> np.ndarray:
@@ -37,9 +37,16 @@ class Namespace:
         return value
 
     block = 1 << 14  # elements to work on at once where many passes are made: they should stay in a core's cache
+    fractions = staticmethod(chance.fractions)
+    words = staticmethod(chance.words)
+    chances = staticmethod(chance.chances)
     erf = staticmethod(special.erf)
     erfc = staticmethod(special.erfc)
     erfinv = staticmethod(special.erfinv)
+    lgamma = staticmethod(special.lgamma)
+    digamma = staticmethod(special.digamma)
+    zeta = staticmethod(special.zeta)
+    i1 = staticmethod(special.i1)
 
     @staticmethod
     def dtype(code: int) -> np.dtype:
@@ -65,6 +72,12 @@ class Namespace:
     def add_at(a: np.ndarray, index: tuple, value: np.ndarray) -> np.ndarray:
         """`value` added at these places, as often as each stands there."""
         np.add.at(a, index, value)
+        return a
+
+    @staticmethod
+    def reduce_at(a: np.ndarray, index: tuple, value: np.ndarray, how: str) -> np.ndarray:
+        """All values for a place and the one that is there: their product, the largest or the least."""
+        {"prod": np.multiply, "amax": np.maximum, "amin": np.minimum}[how].at(a, index, value)
         return a
 
 
@@ -94,6 +107,9 @@ class NumPyEngine:
 
     def way(self, kind: Kind) -> str:
         return OWN
+
+    def update(self, kind: Kind) -> None:
+        return None
 
     def over(self, kind: Kind) -> None:
         return None

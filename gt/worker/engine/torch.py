@@ -12,11 +12,13 @@ import numpy as np
 import psutil
 import torch
 
-from gt.ops import Kind
+from gt.ops import Kind, random
 from gt.ops.rules import promote
 from gt.spec import DTYPES, DType, Spec, bfloat16
 from gt.worker.engine import OWN as OURS
-from gt.worker.engine.torch_kernels import NUMBERS, OWN
+from gt.worker.engine import chance
+from gt.worker.engine.torch_kernels import GATHERED, NUMBERS, OWN
+from gt.worker.engine.torch_steps import over_dying
 
 TORCH: dict[DType, torch.dtype] = {d: getattr(torch, d.name) for d in DTYPES}
 
@@ -48,6 +50,21 @@ class Namespace:
         value = getattr(torch, name)
         setattr(self, name, value)
         return value
+
+    def _random(self, name: str, seed: Any, number: Any, *args: int) -> torch.Tensor:
+        """NumPy's generator on the host; PyTorch's operations elsewhere, and where the seed is a tensor (a graph's)."""
+        if self.device.type == "cpu" and isinstance(seed, int) and isinstance(number, int):
+            return torch.from_numpy(getattr(chance, name)(seed, number, *args))
+        return getattr(random, name)(self, seed, number, *args)
+
+    def fractions(self, seed: Any, number: Any, first: int, count: int) -> torch.Tensor:
+        return self._random("fractions", seed, number, first, count)
+
+    def words(self, seed: Any, number: Any, first: int, count: int) -> torch.Tensor:
+        return self._random("words", seed, number, first, count)
+
+    def chances(self, seed: Any, number: Any, first: int, count: int, least: int) -> torch.Tensor:
+        return self._random("chances", seed, number, first, count, least)
 
     def dtype(self, code: int) -> torch.dtype:
         return TORCH[DTYPES[code]]
@@ -171,6 +188,11 @@ class TorchEngine:
         if self.at.type != "cpu" or kind.outs != kind.ins[:1] or self.kernel(kind) is not getattr(torch, name, None):
             return None
         return getattr(torch.Tensor, f"{name}_", None)
+
+    def update(self, kind: Kind) -> Callable[..., Any] | None:
+        """On a GPU, graphs see to it."""
+        run = GATHERED.get(kind.row.name) if self.at.type == "cpu" else None
+        return partial(over_dying, run, **kind.settings) if run is not None else None
 
     def faster(self, program: Any) -> Any:
         if program.compile or os.environ.get("GT_AUTO_COMPILE", "0") not in ("", "0"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -135,6 +136,26 @@ def _with_places(function: Callable) -> Callable:
     return lambda a, *, axis, keepdims: tuple(function(a, axis, keepdims))
 
 
+def _polygamma(a: Array, *, n: int) -> Array:
+    """By the zeta function: torch.polygamma(1, a) has nine digits."""
+    if n == 0:
+        return torch.digamma(a)
+    wide = a.double() if a.dtype is torch.float64 or not a.dtype.is_floating_point else a.float()
+    found = (-1.0) ** (n + 1) * math.factorial(n) * torch.special.zeta(n + 1.0, wide)
+    return found.to(a.dtype if a.dtype.is_floating_point else torch.float32)
+
+
+def _met(function: Callable) -> Callable:
+    def run(a: Array, *, axis: int) -> tuple[Array, ...]:
+        return tuple(function(a, axis)) if a.ndim else (a.clone(), torch.zeros((), dtype=torch.int64, device=a.device))
+
+    return run
+
+
+def _mode(a: Array, *, axis: int, keepdims: bool) -> tuple[Array, ...]:
+    return tuple(torch.mode(a, axis, keepdims))
+
+
 def _logsumexp(a: Array, *, axis: Any, keepdims: bool) -> Array:
     return torch.logsumexp(a, axis, keepdims) if a.ndim else a.clone()
 
@@ -190,6 +211,16 @@ OWN: dict[str, Callable[..., Any]] = {
     "max_at": _with_places(torch.max),
     "min_at": _with_places(torch.min),
     "median": _with_places(torch.median),
+    "mode": _mode,
+    "cummax": _met(torch.cummax),
+    "cummin": _met(torch.cummin),
+    "logcumsumexp": lambda a, *, axis: torch.logcumsumexp(a, axis),
+    "polygamma": _polygamma,
+    "i1": torch.special.i1,
+    "frexp": lambda a: tuple(torch.frexp(a)),
+    "matrix_exp": torch.linalg.matrix_exp,
+    "lu_factor": lambda a: tuple(torch.linalg.lu_factor(a)),
+    "scatter_reduce": lambda a, index, source, *, axis, reduce: torch.scatter_reduce(a, axis, index, source, reduce),
     "cumsum": lambda a, *, axis: torch.cumsum(a, axis),
     "cumprod": lambda a, *, axis: torch.cumprod(a, axis),
     "searchsorted": lambda edges, values, *, right: torch.searchsorted(edges.contiguous(), values.contiguous(), right=right),
@@ -222,6 +253,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "conv_transpose": layers.conv_transpose,
     "conv_weight_grad": layers.conv_weight_grad,
     "max_pool": layers.max_pool,
+    "adaptive_max_pool": layers.adaptive_max,
     "avg_pool": layers.avg_pool,
     "avg_pool_grad": layers.avg_pool_grad,
     "adaptive_avg_pool": layers.adaptive,
@@ -231,4 +263,6 @@ OWN: dict[str, Callable[..., Any]] = {
     "cross_entropy": steps.cross_entropy,
     "cross_entropy_grad": steps.cross_entropy_grad,
     "adam": steps.adam,
+    "sgd": steps.sgd,
+    "sgd_momentum": steps.sgd_momentum,
 }

@@ -144,12 +144,18 @@ def conv_weight_grad(g: Array, a: Array, *, size: Any, stride: Any, padding: Any
     return aten.convolution_backward(g, a, like, None, stride, padding, dilation, False, zero, groups, [False, True, False])[1]
 
 
-def max_pool(a: Array, *, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> tuple[Array, Array]:
-    if len(kernel) == 2:
-        return _planes(lambda x: aten.max_pool2d_with_indices(x, kernel, stride, padding, dilation, ceil), a, 2)
-    one = [1, *kernel], [1, *stride], [0, *padding], [1, *dilation]
-    y, places = _planes(lambda x: aten.max_pool2d_with_indices(x, *one, ceil), a.unsqueeze(-2), 2)
-    return y.squeeze(-2), places.squeeze(-2)
+def _flat_axis(function: Callable) -> Callable:
+    """PyTorch's pooling kernels are for two axes or three: one axis is pooled as a plane of a single row."""
+
+    def run(a: Array, *, kernel: Any, **settings: Any) -> Any:
+        if len(kernel) > 1:
+            return function(a, kernel=kernel, **settings)
+        one = {"stride": 1, "padding": 0, "dilation": 1, "size": 1}
+        wide = {name: (one[name], *v) if name in one else v for name, v in settings.items()}
+        found = function(a.unsqueeze(-2), kernel=(1, *kernel), **wide)
+        return tuple(f.squeeze(-2) for f in found) if isinstance(found, tuple) else found.squeeze(-2)
+
+    return run
 
 
 def _planes(function: Callable, a: Array, n: int) -> Any:
@@ -168,44 +174,58 @@ def _planes(function: Callable, a: Array, n: int) -> Any:
     return found.reshape(*a.shape[:-n], *found.shape[-n:])
 
 
+def _planes_back(function: Callable, g: Array, size: Any) -> Array:
+    """A gradient of pooling, given planes of gradients and something of the input's shape."""
+    n = len(size)
+    if not g.numel():
+        return g.new_zeros(*g.shape[:-n], *size)
+    flat = g.reshape(1, -1, *g.shape[-n:])
+    like = torch.empty((), dtype=g.dtype, device=g.device).expand(*flat.shape[:2], *size)
+    return function(flat, like).reshape(*g.shape[:-n], *size)
+
+
+def _full(a: Array) -> Array:
+    """PyTorch's CPU kernels for three axes know no 16-bit floats."""
+    return a.float() if a.device.type == "cpu" and a.dtype.itemsize == 2 else a
+
+
+@_flat_axis
+def max_pool(a: Array, *, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> tuple[Array, Array]:
+    run = aten.max_pool2d_with_indices if len(kernel) == 2 else aten.max_pool3d_with_indices
+    return _planes(lambda x: run(x, kernel, stride, padding, dilation, ceil), a, len(kernel))
+
+
+@_flat_axis
+def adaptive_max(a: Array, *, kernel: Any) -> tuple[Array, Array]:
+    run = aten.adaptive_max_pool2d if len(kernel) == 2 else aten.adaptive_max_pool3d
+    return _planes(lambda x: run(x, kernel), a, len(kernel))
+
+
+@_flat_axis
 def avg_pool(a: Array, *, kernel: Any, stride: Any, padding: Any, ceil: bool, padded: bool, divisor: int) -> Array:
-    if len(kernel) == 1:
-        kernel, stride, padding = (1, *kernel), (1, *stride), (0, *padding)
-        wide = avg_pool(
-            a.unsqueeze(-2), kernel=kernel, stride=stride, padding=padding, ceil=ceil, padded=padded, divisor=divisor
-        )
-        return wide.squeeze(-2)
-    return _planes(lambda x: aten.avg_pool2d(x, kernel, stride, padding, ceil, padded, divisor or None), a, 2)
+    run = aten.avg_pool2d if len(kernel) == 2 else aten.avg_pool3d
+    wide = _full(a) if len(kernel) == 3 else a
+    return _planes(lambda x: run(x, kernel, stride, padding, ceil, padded, divisor or None), wide, len(kernel)).to(a.dtype)
 
 
+@_flat_axis
 def avg_pool_grad(
     g: Array, *, size: Any, kernel: Any, stride: Any, padding: Any, ceil: bool, padded: bool, divisor: int
 ) -> Array:
-    if len(kernel) == 1:
-        wide = avg_pool_grad(
-            g.unsqueeze(-2), size=(1, *size), kernel=(1, *kernel), stride=(1, *stride), padding=(0, *padding),
-            ceil=ceil, padded=padded, divisor=divisor,
-        )  # fmt: skip
-        return wide.squeeze(-2)
-    if not g.numel():
-        return g.new_empty(*g.shape[:-2], *size)
-    flat = g.reshape(1, -1, *g.shape[-2:])
-    like = torch.empty((), dtype=g.dtype, device=g.device).expand(*flat.shape[:2], *size)
-    found = aten.avg_pool2d_backward(flat, like, kernel, stride, padding, ceil, padded, divisor or None)
-    return found.reshape(*g.shape[:-2], *size)
+    run = aten.avg_pool2d_backward if len(kernel) == 2 else aten.avg_pool3d_backward
+    wide = _full(g) if len(kernel) == 3 else g
+    return _planes_back(lambda x, like: run(x, like, kernel, stride, padding, ceil, padded, divisor or None), wide, size).to(
+        g.dtype
+    )
 
 
+@_flat_axis
 def adaptive(a: Array, *, kernel: Any) -> Array:
-    if len(kernel) == 1:
-        return adaptive(a.unsqueeze(-2), kernel=(1, *kernel)).squeeze(-2)
-    return _planes(lambda x: aten._adaptive_avg_pool2d(x, kernel), a, 2)
+    run = aten._adaptive_avg_pool2d if len(kernel) == 2 else aten._adaptive_avg_pool3d
+    return _planes(lambda x: run(x, kernel), a, len(kernel))
 
 
+@_flat_axis
 def adaptive_grad(g: Array, *, size: Any, kernel: Any) -> Array:
-    if len(kernel) == 1:
-        return adaptive_grad(g.unsqueeze(-2), size=(1, *size), kernel=(1, *kernel)).squeeze(-2)
-    if not g.numel():
-        return g.new_empty(*g.shape[:-2], *size)
-    flat = g.reshape(1, -1, *g.shape[-2:])
-    like = torch.empty((), dtype=g.dtype, device=g.device).expand(*flat.shape[:2], *size)
-    return aten._adaptive_avg_pool2d_backward(flat, like).reshape(*g.shape[:-2], *size)
+    run = aten._adaptive_avg_pool2d_backward if len(kernel) == 2 else aten._adaptive_avg_pool3d_backward
+    return _planes_back(run, g, size)

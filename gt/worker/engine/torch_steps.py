@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -151,7 +153,7 @@ def adam(
     *top: Array, decoupled: bool, maximize: bool,
 ) -> tuple[Array, ...]:  # fmt: skip
     """PyTorch's fused step, which writes in place: into copies."""
-    state = [t.clone(memory_format=torch.contiguous_format) for t in (p, m, v, *top)]
+    state = [_dense(t) for t in (p, m, v, *top)]
     call = (state[0], g, state[1], state[2], lr, b1, b2, eps, decay, step, *state[3:])
     return adam_in_place([call], decoupled=decoupled, maximize=maximize)[0]
 
@@ -192,6 +194,14 @@ def sgd_momentum_in_place(calls: list[tuple], *, nesterov: bool, maximize: bool)
         _descend(buffer, g, dampening - 1.0)
         _descend(p, _plus(g, buffer, momentum) if nesterov else buffer, lr)
     return [(c[0], c[2]) for c in calls]
+
+
+def sgd(p: Array, g: Array, lr: float, decay: float, *, maximize: bool) -> Array:
+    return sgd_in_place([(_dense(p), g, lr, decay)], maximize=maximize)[0][0]
+
+
+def sgd_momentum(p: Array, g: Array, buffer: Array, *numbers: float, nesterov: bool, maximize: bool) -> tuple[Array, ...]:
+    return sgd_momentum_in_place([(_dense(p), g, _dense(buffer), *numbers)], nesterov=nesterov, maximize=maximize)[0]
 
 
 def _alike(calls: list[tuple], first: int) -> list[list[tuple]]:
@@ -236,4 +246,39 @@ def _identity(number: object) -> object:
     return id(number) if isinstance(number, Array) else number
 
 
+def _holders(calls: list[tuple]) -> list[list[int]]:
+    """How many hold each operand of the calls."""
+    return [[sys.getrefcount(x) for x in call] for call in calls]
+
+
+def _alone() -> int:
+    """How many hold an operand that nobody but the caller and its call holds, as this Python counts."""
+    register = torch.zeros(1)
+    return _holders([(register,)])[0][0]
+
+
+def over_dying(run: Callable[..., Any], calls: list[tuple], **settings: Any) -> Any:
+    """`run`, which writes over parameters and their state: over those that end with the call and that nobody else holds (no
+    other name, no view, no bytes on their way to a reader, no memory of a client's), else over copies."""
+    given = []
+    for call, counts in zip(calls, _holders(calls)):
+        own = [
+            x if i == 1 or not isinstance(x, Array) or count == ALONE and _owned(x) else _dense(x)
+            for i, (x, count) in enumerate(zip(call, counts))
+        ]
+        given.append(tuple(own))
+    return run(given, **settings)
+
+
+def _owned(x: Array) -> bool:
+    storage = x.untyped_storage()
+    count = torch._C._storage_Use_Count(storage._cdata)  # the tensor's, and that of `storage` here
+    return x.is_contiguous() and storage.resizable() and count == 2 and x._use_count() == 1  # type: ignore[attr-defined]
+
+
+def _dense(x: Array) -> Array:
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+ALONE = _alone()
 adam.takes_tensors = True  # type: ignore[attr-defined]

@@ -1,0 +1,172 @@
+"""Values put at places where they meet others, and running, common and middle elements along an axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.client.apply import apply
+from gt.client.autograd import Tensor
+from gt.client.functions import axis_spelling, both, method
+from gt.client.functions.creation import full, ones, zeros
+from gt.client.functions.info import iinfo
+from gt.client.functions.operators import assign
+from gt.client.functions.ordering import Sorted
+from gt.client.functions.reductions import Extreme
+from gt.ops.rules import axis_of
+from gt.ops.table import TABLE
+from gt.spec import bool_, int64
+
+REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
+
+
+def _neutral(how: str, x: Tensor) -> Any:
+    """What changes nothing when it meets others."""
+    if how in ("sum", "mean"):
+        return 0
+    if how == "prod":
+        return 1
+    if x.dtype.rank == 2:
+        return float("-inf") if how == "amax" else float("inf")
+    if x.dtype is bool_:
+        return how == "amin"
+    ends = iinfo(x.dtype)
+    return ends.min if how == "amax" else ends.max
+
+
+@both
+def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
+    """At each place the sum, product, mean or extreme of all values put there and, unless told not to, the one before."""
+    if reduce not in REDUCTIONS:
+        raise ValueError(f"no reduction {reduce!r}: known are {', '.join(REDUCTIONS)}")
+    axis = axis_of(dim, input.ndim)
+    base = input if include_self else apply(TABLE["scatter"], (input, index, _neutral(reduce, input)), (axis,))
+    if reduce not in ("sum", "mean"):
+        return apply(TABLE["scatter_reduce"], (base, index, src), (axis, reduce))
+    total = apply(TABLE["scatter_add"], (base, index, src), (axis,))
+    if reduce == "sum":
+        return total
+    count = ones(*input.shape, dtype=input.dtype)
+    if not include_self:
+        count = apply(TABLE["scatter"], (count, index, 0), (axis,))
+    count = apply(TABLE["scatter_add"], (count, index, ones(*index.shape, dtype=input.dtype)), (axis,)).maximum(1)
+    return total / count if input.dtype.rank == 2 else total // count
+
+
+@both
+def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
+    """`scatter_reduce` of whole slices along an axis."""
+    axis = axis_of(dim, input.ndim)
+    shape = (1,) * axis + (-1,) + (1,) * (input.ndim - axis - 1)
+    return scatter_reduce(input, axis, index.reshape(shape).expand(source.shape), source, reduce, include_self=include_self)
+
+
+@both
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """With values at places among all elements, row by row."""
+    flat = apply(TABLE["index_put"], (input.reshape(-1), source.reshape(-1), index.reshape(-1)), ((0,), accumulate))
+    return flat.reshape(input.shape)
+
+
+for _name, _f in (("scatter_reduce_", scatter_reduce), ("index_reduce_", index_reduce), ("put_", put)):
+
+    def _change(self: Tensor, *args: Any, _f: Any = _f, **settings: Any) -> Tensor:
+        return assign(self, _f(self, *args, **settings))
+
+    _change.__name__ = _change.__qualname__ = _name
+    _change.__doc__ = f"`{_name[:-1]}`, into this variable."
+    method(_change)
+
+
+@both
+def cummax(input: Tensor, dim: int) -> Sorted:
+    """The largest so far along an axis, and where it stands."""
+    return Sorted(*apply(TABLE["cummax"], (input,), (axis_of(dim, input.ndim),)))
+
+
+@both
+def cummin(input: Tensor, dim: int) -> Sorted:
+    """The least so far along an axis, and where it stands."""
+    return Sorted(*apply(TABLE["cummin"], (input,), (axis_of(dim, input.ndim),)))
+
+
+@both
+def logcumsumexp(input: Tensor, dim: int) -> Tensor:
+    """The logarithm of the running sum of exponentials along an axis."""
+    return apply(TABLE["logcumsumexp"], (input,), (axis_of(dim, input.ndim),))
+
+
+@both
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Extreme:
+    """The commonest element along an axis, the least of equally common ones, and where it stands last."""
+    return Extreme(*apply(TABLE["mode"], (input,), (axis_of(dim, input.ndim), bool(keepdim))))
+
+
+@both
+def nanmedian(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
+    """The middle one of those elements that are numbers."""
+    axis = axis_spelling(axis, dim)
+    if axis is None:
+        return nanmedian(input.reshape(-1), 0).values
+    at, keep = axis_of(axis, input.ndim), bool(keepdims or keepdim)
+    values, places = input.sort(at)  # nans come last
+    middle = ((input == input).to(int64).sum(at, keepdim=True) - 1).clamp(min=0) // 2
+    found = [t.gather(at, middle) for t in (values, places)]
+    return Extreme(*(found if keep else [t.squeeze(at) for t in found]))
+
+
+@both
+def nanquantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """`quantile` of those elements that are numbers."""
+    from gt.client.functions import as_tensor
+
+    values, at = (input.reshape(-1), 0) if dim is None else (input, axis_of(dim, input.ndim))
+    values = values.sort(at).values.movedim(at, -1)  # nans come last
+    share = as_tensor(q).to(input.dtype)
+    last = (values == values).to(input.dtype).sum(-1, keepdim=True) - 1.0
+    places = last.clamp(min=0.0) * share.reshape(-1)  # (..., quantiles)
+    low = places.floor()
+    below, above = (values.gather(-1, p.to(int64)) for p in (low, (low + 1.0).minimum(last.clamp(min=0.0))))
+    found = below.lerp(above, places - low).movedim(-1, 0)
+    if keepdim:
+        found = found.unsqueeze(at + 1) if dim is not None else found.reshape((-1,) + (1,) * input.ndim)
+    return found if share.ndim else found.select(0, 0)
+
+
+class Histogram(Sorted):
+    """Counts, and the edges between which they are."""
+
+    hist = property(lambda self: self[0])
+    bin_edges = property(lambda self: self[1])
+
+
+@both
+def histogram(input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | None = None, density: bool = False) -> Any:
+    """How much lies in each bin, and the edges of the bins. Without a range, the least and the greatest are read."""
+    from gt.client.functions.creation import linspace
+    from gt.client.functions.ordering import searchsorted
+
+    flat = input.reshape(-1)
+    low: Any
+    high: Any
+    if isinstance(bins, Tensor):
+        edges, low, high = bins, bins[0], bins[-1]
+    else:
+        low, high = range if range is not None else (flat.amin().item(), flat.amax().item())
+        low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
+        edges = linspace(low, high, int(bins) + 1, dtype=input.dtype)
+    n = edges.shape[0] - 1
+    place = searchsorted(edges, flat, right=True) - 1
+    inside = (flat >= low) & (flat <= high)
+    what = ones(flat.shape[0], dtype=input.dtype) if weight is None else weight.reshape(-1)
+    counts = zeros(n, dtype=input.dtype).index_add(0, place.clamp(0, n - 1), inside.pick(what, 0.0))
+    if density:
+        counts = counts / (edges[1:] - edges[:-1]) / counts.sum()
+    return Histogram(counts, edges)
+
+
+@both
+def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+    """Slices along an axis that are longer than `maxnorm` made that long."""
+    at = axis_of(dim, input.ndim)
+    size = input.norm(float(p), dim=tuple(i for i, _ in enumerate(input.shape) if i != at), keepdim=True)
+    return input * (size > maxnorm).pick(maxnorm / (size + 1e-7), full((), 1.0, dtype=input.dtype))

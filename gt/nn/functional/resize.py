@@ -1,0 +1,119 @@
+"""Images made larger, smaller or otherwise arranged."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from gt.client.autograd import Tensor
+from gt.client.functions.creation import from_numpy
+from gt.nn.functional.pool import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+
+LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
+
+
+def _cubic(t: np.ndarray) -> list[np.ndarray]:
+    """The weights of the four elements around a place, `t` beyond the second."""
+    a = -0.75
+    near = [((a + 2) * x - (a + 3)) * x * x + 1 for x in (t, 1 - t)]
+    far = [((a * x - 5 * a) * x + 8 * a) * x - 4 * a for x in (t + 1, 2 - t)]
+    return [far[0], near[0], near[1], far[1]]
+
+
+def _taps(d: int, n: int, scale: float | None, mode: str, corners: bool) -> list[tuple[np.ndarray, Any]]:
+    """For an axis of d elements that becomes n: which elements each of the n is made of, and how much of them."""
+    step = d / n if scale is None else 1.0 / scale
+    i = np.arange(n)
+    if mode == "nearest":
+        return [(np.minimum(np.floor(i * np.float32(step)), d - 1), None)]
+    if mode == "nearest-exact":
+        return [(np.minimum(np.floor((i + 0.5) * step), d - 1), None)]
+    at = i * ((d - 1) / (n - 1) if n > 1 else 0.0) if corners else (i + 0.5) * step - 0.5
+    if mode == "bicubic":
+        low = np.floor(at)
+        return [(np.clip(low + k - 1, 0, d - 1), w) for k, w in enumerate(_cubic(at - low))]
+    at = np.maximum(at, 0.0)
+    low = np.minimum(np.floor(at), d - 1)
+    return [(low, 1.0 - (at - low)), (np.minimum(low + 1, d - 1), at - low)]
+
+
+def _along(x: Tensor, axis: int, taps: list[tuple[np.ndarray, Any]]) -> Tensor:
+    total: Any = None
+    for places, weight in taps:
+        part = x.index_select(axis, from_numpy(places.astype(np.int64)))
+        if weight is not None:
+            part = part * from_numpy(weight.reshape((-1,) + (1,) * (x.ndim - axis - 1))).to(x.dtype)
+        total = part if total is None else total + part
+    return total
+
+
+def interpolate(
+    input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None, antialias: bool = False,
+) -> Tensor:  # fmt: skip
+    """(batch, channels, ...) at another size, given or as a multiple of the one it has."""
+    n = input.ndim - 2
+    if not 1 <= n <= 3:
+        raise ValueError(f"interpolate wants (batch, channels, ...) with one to three axes more, not {input.shape}")
+    if mode not in ("nearest", "nearest-exact", "area", *LINEAR):
+        raise ValueError(f"no mode {mode!r}: known are nearest, nearest-exact, area, {', '.join(LINEAR)}")
+    if LINEAR.get(mode, n) != n:
+        raise ValueError(f"mode {mode!r} is for {LINEAR[mode]} axes besides batch and channels, not {input.shape}")
+    if (size is None) == (scale_factor is None):
+        raise ValueError("interpolate wants a size or a scale_factor, and not both")
+    if antialias:
+        raise NotImplementedError("interpolate with antialias=True")
+    if align_corners is not None and mode not in LINEAR:
+        raise ValueError(f"align_corners goes with {', '.join(LINEAR)}, not {mode}")
+    old = input.shape[2:]
+    scales: list[float | None] = [None] * n
+    if size is None:
+        scales = list(scale_factor) if isinstance(scale_factor, (tuple, list)) else [float(scale_factor)] * n
+        want = tuple(math.floor(d * s) for d, s in zip(old, scales))
+        scales = [None] * n if recompute_scale_factor else scales
+    else:
+        want = (size,) * n if isinstance(size, int) else tuple(size)
+    if len(want) != n or min(want) < 1:
+        raise ValueError(f"interpolate of {input.shape} wants {n} sizes of 1 or more, not {want}")
+    if mode == "area":
+        return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[n - 1](input, want)
+    for i, (d, w, s) in enumerate(zip(old, want, scales)):
+        if d != w or s not in (None, 1.0):
+            input = _along(input, 2 + i, _taps(d, w, s, mode, bool(align_corners)))
+    return input
+
+
+def upsample(
+    input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None
+) -> Tensor:
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
+    """(.., channels * r * r, h, w) as (.., channels, h * r, w * r)."""
+    r, (*lead, c, h, w) = upscale_factor, input.shape
+    if r < 1 or c % (r * r):
+        raise ValueError(f"pixel_shuffle by {r} wants a multiple of {r * r} channels, not {c} of {input.shape}")
+    n = len(lead)
+    x = input.reshape(*lead, c // (r * r), r, r, h, w)
+    return x.permute(*range(n), n, n + 3, n + 1, n + 4, n + 2).reshape(*lead, c // (r * r), h * r, w * r)
+
+
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
+    """(.., channels, h * r, w * r) as (.., channels * r * r, h, w)."""
+    r, (*lead, c, h, w) = downscale_factor, input.shape
+    if r < 1 or h % r or w % r:
+        raise ValueError(f"pixel_unshuffle by {r} wants height and width that it divides, not {input.shape}")
+    n = len(lead)
+    x = input.reshape(*lead, c, h // r, r, w // r, r)
+    return x.permute(*range(n), n, n + 2, n + 4, n + 1, n + 3).reshape(*lead, c * r * r, h // r, w // r)
+
+
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """Channels of all groups in turn."""
+    b, c, *rest = input.shape
+    if groups < 1 or c % groups:
+        raise ValueError(f"{c} channels cannot be parted into {groups} groups")
+    return input.reshape(b, groups, c // groups, *rest).transpose(1, 2).reshape(input.shape)

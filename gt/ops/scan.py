@@ -1,0 +1,81 @@
+"""Ops that go along an axis and keep what they have met: running extremes, running sums of exponentials, the commonest."""
+
+from __future__ import annotations
+
+from gt.ops.norm import along
+from gt.ops.rules import axis_of, floats_only
+from gt.ops.sort import PICK, X, _from_here, _kept, _pick, _picked, _pull, _sort
+from gt.ops.table import op
+from gt.spec import Spec, float64, int64
+
+
+def _running(a: Spec, *, axis: int) -> tuple[Spec, Spec]:
+    axis_of(axis, a.ndim)
+    return a, Spec(a.shape, int64)
+
+
+def _places(xp, a, axis: int):
+    """For each element its place along an axis."""
+    shape = (1,) * axis + (-1,) + (1,) * (a.ndim - axis - 1)
+    return xp.broadcast_to(xp.reshape(xp.arange(0, a.shape[axis]), shape), tuple(a.shape))
+
+
+def _extreme(largest: bool):
+    """The extreme so far, the last of equals; once a nan, always one."""
+
+    def kernel(xp, a, *, axis):
+        if not a.ndim:
+            return a, xp.zeros((), dtype=xp.dtype(int64.code))
+        met = (xp.maximum if largest else xp.minimum).accumulate(a, axis=axis)
+        hit = (a == met) | xp.isnan(a)
+        places = xp.maximum.accumulate(xp.where(hit, _places(xp, a, axis), 0), axis=axis)
+        return xp.take_along_axis(a, places, axis), places
+
+    return kernel
+
+
+def _back(gs, ys, ins, axis):
+    """Each element gets the gradients of all places at which it is the extreme."""
+    g, places = gs[0], ys[1]
+    return [g.op("gather_grad", places, shape=ins[0].shape, axis=axis) if g.ndim else g]
+
+
+def _log_sums(xp, a, *, axis):
+    return xp.logaddexp.accumulate(a, axis=axis) if a.ndim else a
+
+
+def _log_sums_grad(g, y, a, axis):
+    """Each element has a share exp(a - y) in its own sum and in those after it; in float64, as the factors may be far apart."""
+    if not g.ndim:
+        return g
+    wide, met = a.to(float64), y.to(float64)
+    top = met.op("amax", axis=(axis,), keepdims=True).detach()
+    top = top.isfinite().pick(top, 0.0)
+    reached = (y == float("-inf")).pick(0.0, g.to(float64) * (top - (y == float("-inf")).pick(0.0, met)).exp())
+    return ((wide - top).exp() * _from_here(reached, axis)).to(a.dtype)
+
+
+def _floats(a: Spec, *, axis: int) -> Spec:
+    axis_of(axis, a.ndim)
+    return floats_only("logcumsumexp")(a)
+
+
+def _mode(xp, a, *, axis, keepdims):
+    """The commonest, the least of equally common ones, and where it stands last."""
+    if not a.ndim:
+        return a, xp.zeros((), dtype=xp.dtype(int64.code))
+    values, places = _sort(xp, a, axis=axis, descending=False)
+    at = _places(xp, a, axis)
+    before = xp.roll(values, 1, axis=axis)
+    begins = (values != before) | (at == 0)
+    run = at - xp.maximum.accumulate(xp.where(begins, at, 0), axis=axis)
+    best = xp.argmax(run, axis=axis, keepdims=True)  # the end of the first of the longest runs
+    return _pick(xp, a, xp.take_along_axis(places, best, axis), axis, keepdims)
+
+
+for _name, _largest in (("cummax", True), ("cummin", False)):
+    op(_name, shape=_running, shard=along, keep="outputs", grad=_back, tries=(((X,), {"axis": 1}), ((X,), {"axis": 0})),
+       kernel=_extreme(_largest))  # fmt: skip
+op("logcumsumexp", autocast="high", shape=_floats, shard=along, tries=(((X,), {"axis": 1}), ((X,), {"axis": 0})),
+   kernel=_log_sums, grad=(_log_sums_grad,))  # fmt: skip
+op("mode", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=PICK, kernel=_mode)

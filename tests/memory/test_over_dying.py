@@ -1,0 +1,93 @@
+"""Updates are written over what ends with them, and over nothing that someone still holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+import gt
+from gt.worker.engine.torch_steps import adam_in_place, over_dying
+
+A, G = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4), np.linspace(2, -1, 12, dtype=np.float32).reshape(3, 4)
+NUMBERS = (1e-2, 0.9, 0.99, 1e-8, 0.1, 3)
+
+
+def _step(make: Callable[[], tuple[torch.Tensor, ...]]) -> list[bool]:
+    """One update as a trace would call it; for parameter and state, whether they were written over."""
+    p, m, v = make()
+    g = torch.tensor(G)
+    before = [t.data_ptr() for t in (p, m, v)]
+    ((a, b, c),) = over_dying(adam_in_place, [(p, g, m, v, *NUMBERS)], decoupled=True, maximize=False)
+    return [t.data_ptr() == place for t, place in zip((a, b, c), before)]
+
+
+def test_what_nobody_else_holds_is_written_over() -> None:
+    assert _step(lambda: (torch.tensor(A), torch.zeros(3, 4), torch.zeros(3, 4))) == [True, True, True]
+
+
+def test_what_has_another_name_a_view_or_a_reader_is_not() -> None:
+    kept: list = []
+
+    def make() -> tuple[torch.Tensor, ...]:
+        p, m, v = torch.tensor(A), torch.zeros(3, 4), torch.zeros(3, 4)
+        kept.extend((p, m.reshape(-1), memoryview(v.view(torch.uint8).numpy())))
+        return p, m, v
+
+    assert _step(make) == [False, False, False]
+    np.testing.assert_array_equal(kept[0].numpy(), A)
+    assert not kept[1].any() and not np.asarray(kept[2]).any()
+
+
+def test_memory_of_others_and_what_is_not_dense_is_not() -> None:
+    memory = A.copy()
+    assert _step(lambda: (torch.from_numpy(memory), torch.zeros(4, 3).t(), torch.zeros(3, 4))) == [False, False, True]
+    np.testing.assert_array_equal(memory, A)
+
+
+@pytest.mark.parametrize(
+    "name, settings", [("AdamW", {}), ("Adam", {"amsgrad": True}), ("SGD", {}), ("SGD", {"momentum": 0.9})]
+)
+def test_values_held_across_updates_stay_what_they_were(name: str, settings: dict) -> None:
+    """The loop is replayed as a trace after some turns; each turn holds the value before in another way."""
+    with gt.testing.cluster(1, "pytorch"):
+        w, v = gt.nn.Parameter(gt.tensor(A)), torch.nn.Parameter(torch.tensor(A))
+        ours, theirs = (getattr(lib.optim, name)([p], lr=0.1, **settings) for lib, p in ((gt, w), (torch, v)))
+        kept: list = []
+        for i in range(40):
+            before, want = w.detach(), v.detach().clone()
+            copy, read = w.detach().clone(), w.detach().numpy() if i % 7 == 3 else None
+            for p, o in ((w, ours), (v, theirs)):
+                o.zero_grad()
+                (p * p).sum().backward()
+                o.step()
+            moved = (w.detach() - before).abs().sum()
+            np.testing.assert_allclose(moved.item(), (v.detach() - want).abs().sum().item(), rtol=1e-3, atol=1e-5)
+            np.testing.assert_allclose(before.numpy(), want.numpy(), rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(copy.numpy(), want.numpy(), rtol=1e-4, atol=1e-5)
+            if read is not None:
+                kept.append((read, want))
+        for read, want in kept:
+            np.testing.assert_allclose(read, want.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_an_old_value_read_after_the_update_within_a_trace_is_the_old_one() -> None:
+    """Nothing is read by the client in between, so that the whole turn is one trace, the difference included."""
+    with gt.testing.cluster(1, "pytorch"):
+        w = gt.nn.Parameter(gt.tensor(A))
+        o = gt.optim.SGD([w], lr=0.1)
+        total = gt.zeros(())
+        v, want = torch.tensor(A), 0.0
+        for _ in range(60):
+            before = w.detach()
+            o.zero_grad()
+            (w * w).sum().backward()
+            o.step()
+            total = total + (before - w.detach()).sum()
+            del before
+            want += float((0.2 * v).sum())
+            v = v - 0.2 * v
+        np.testing.assert_allclose(total.item(), want, atol=1e-4)
+        np.testing.assert_allclose(w.detach().numpy(), v.numpy(), atol=1e-5)
