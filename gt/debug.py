@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from gt.client.autograd import Node, Port, Tensor
 from gt.client.session import here
+from gt.errors import GTError
 from gt.spec import Spec
+from gt.watch import timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,27 @@ def get_worker_stats() -> dict[str, dict[str, Any]]:
     for stats in workers.values():
         stats["replay"] = replay(stats["traces"], mine)
     return workers
+
+
+@contextmanager
+def record(keep: int = 1 << 16) -> Iterator[timeline.Timeline]:
+    """Have the workers record when they do what for this script: each keeps its last `keep` units of work. At its end this
+    waits until all is done. A device that runs behind is waited for after each op, so steps take longer while recorded.
+
+    >>> with gt.debug.record() as timeline:
+    ...     y = gt.ones(2, 2) @ gt.ones(2, 2)
+    >>> [span.name for span in timeline.spans]
+    ['full', 'full', 'matmul']
+    """
+    session, made = here().session, timeline.Timeline()
+    session.ask("record", keep)
+    try:
+        yield made
+    except BaseException:
+        with suppress(GTError):
+            session.ask("times")
+        raise
+    made.spans = timeline.read(session.ask("times", timeout=600.0)["workers"])
 
 
 def replay(done: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ sockets. Each client has ids and kinds of its own."""
 from __future__ import annotations
 
 import traceback
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from operator import itemgetter
@@ -39,21 +39,11 @@ from gt.worker.batch import Unit, Units
 from gt.worker.collectives import Mailed, Talk, Wait, cut, elements
 from gt.worker.compile import TALK, TRACE, Program, Ready, trace_kinds
 from gt.worker.engine import Engine
+from gt.worker.space import Broken, Space
+from gt.worker.times import MOST, Times
 
 _number = itemgetter(0)
 DISPATCHER = ""  # the peer that instructions come from
-
-
-class Broken:
-    """What stands in a tensor's place when it could not be made: the first cause."""
-
-    __array_ufunc__ = None
-
-    def __init__(self, error: str, text: str, tensor: int) -> None:
-        self.error, self.text, self.tensor = error, text, tensor
-
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError("this tensor could not be made")
 
 
 class Parked(BaseException):
@@ -61,19 +51,6 @@ class Parked(BaseException):
 
     def __init__(self, instruction: tuple, wait: Wait) -> None:
         self.instruction, self.wait = instruction, wait
-
-
-class Space:
-    """What a worker holds for one client."""
-
-    __slots__ = ("table", "kinds", "counts", "forget", "units")
-
-    def __init__(self) -> None:
-        self.table: dict[int, Any] = {}
-        self.kinds: dict[int, tuple[int, Callable, Ready | Program]] = {}  # form, kernel, and all about it
-        self.counts: Counter[int] = Counter()  # how often each kind was used
-        self.forget = 0
-        self.units: OrderedDict[tuple, Unit] = OrderedDict()  # by topology, the last used at the end
 
 
 class Memory:
@@ -126,7 +103,8 @@ class Worker:
         self.say: Callable[[str], None] = _nothing  # told what is compiled
         self.talk = talk or Mailed(engine)
         self.parked: tuple[Parked, Space, Run, Iterator[tuple]] | None = None  # where the queue waits for other workers
-        self.backlog: deque[Run | Drop] = deque()  # what came meanwhile
+        self.backlog: deque[Run | Drop | Ask] = deque()  # what came meanwhile
+        self.clock: Callable[[], float] = float  # the shell gives a real one
 
     def handle(self, mail: Mail) -> list[Mail]:
         try:
@@ -139,13 +117,15 @@ class Worker:
         match mail.message:
             case Run() as run if mail.peer == DISPATCHER:
                 return self.run(run)
-            case Ask(ticket, about) if mail.peer == DISPATCHER:
-                return [Mail(DISPATCHER, Answer(ticket, self.stats() if about == "stats" else None))]
+            case Ask(ticket, "stats") if mail.peer == DISPATCHER:
+                return [Mail(DISPATCHER, Answer(ticket, self.stats()))]
+            case (Ask() | Drop()) as message if mail.peer == DISPATCHER and self.parked is not None:
+                self.backlog.append(message)
+                return []
+            case Ask(ticket, about, (client, keep)) if mail.peer == DISPATCHER:
+                return [Mail(DISPATCHER, Answer(ticket, self._record(client, keep if about == "record" else 0)))]
             case Drop(client) if mail.peer == DISPATCHER:
-                if self.parked is not None:
-                    self.backlog.append(mail.message)
-                else:
-                    self._retire(self.spaces.pop(client, None))
+                self._retire(self.spaces.pop(client, None))
                 return []
             case Peers(workers, lost) if mail.peer == DISPATCHER:
                 self.talk.meet(workers, lost)
@@ -181,6 +161,8 @@ class Worker:
         self.broken.clear()
         space.counts.update(map(_number, run.code))
         code = iter(run.code) if self.units is None else self.units.fold(space, run.code, self)
+        if space.times is not None:
+            code = space.times.watch(space.kinds, code)
         if not self.memory.attached(run.client):
             self.parked = (Parked((), _Attaching(self.memory, run.client)), space, run, code)
             return []
@@ -361,6 +343,13 @@ class Worker:
         return data
 
     # What it did
+
+    def _record(self, client: str, keep: int) -> dict[str, Any]:
+        """Record times from here on, or, with nothing to keep, no longer; and those there are."""
+        space = self.spaces.setdefault(client, Space())
+        spans = space.times.told() if space.times is not None else []
+        space.times = Times(min(keep, MOST), self.clock, self.engine.sync) if keep else None
+        return {"spans": spans}
 
     def _retire(self, space: Space | None) -> None:
         if space is not None:

@@ -107,7 +107,7 @@ class Shell:
         self.host = own_address(address) if address.startswith("tcp://") else "127.0.0.1"
         self.bell, self.alone = Bell(), True
         self.core = Worker(engine, self.memory, os.getpid())
-        self.core.more = self._times
+        self.core.more, self.core.clock = self._times, time.time
         if batch > 1:
             self.core.units = Units(batch)
         if say is not None:
