@@ -114,14 +114,22 @@ def _label(span: Span) -> str:
 
 
 def _colours(spans: list[Span]) -> dict[str, str]:
-    labels = {talks: list(dict.fromkeys(_label(s) for s in spans if s.talks is talks)) for talks in (False, True)}
-    return {
-        label: colours[i % len(colours)]
-        for talks, colours in ((False, WORK), (True, TALK)) for i, label in enumerate(labels[talks])
-    }  # fmt: skip
+    """By label, in the order of their appearance. A signal named after another (`stage 1 backward`) has its colour, lighter."""
+    found: dict[str, str] = {}
+    for talks, colours in ((False, WORK), (True, TALK)):
+        labels = list(dict.fromkeys(_label(s) for s in spans if s.talks is talks))
+        bases = {a: b for a in labels for b in labels if a != b and a.startswith(b)}
+        own = dict(zip((x for x in labels if x not in bases), colours * len(labels)))
+        found |= {x: own[x] if x in own else _lighter(own.get(bases[x], colours[0])) for x in labels}
+    return found
 
 
-Bar = tuple[float, float, str, list[str]]  # from, to, colour, and what it was
+def _lighter(colour: str) -> str:
+    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{p + (255 - p) * 9 // 20:02x}" for p in parts)
+
+
+Bar = tuple[float, float, str, list[str], bool]  # from, to, colour, what it was, and whether workers did it together
 
 
 def _bars(spans: list[Span], worker: int, pixel: float, colours: dict[str, str]) -> list[Bar]:
@@ -132,19 +140,20 @@ def _bars(spans: list[Span], worker: int, pixel: float, colours: dict[str, str])
             continue
         colour = colours[_label(s)]
         if found and found[-1][2] == colour and s.start - found[-1][1] < pixel:
-            found[-1] = (found[-1][0], max(found[-1][1], s.stop), colour, [*found[-1][3], s.name])
+            found[-1] = (found[-1][0], max(found[-1][1], s.stop), colour, [*found[-1][3], s.name], s.talks)
         else:
-            found.append((s.start, s.stop, colour, [s.name]))
+            found.append((s.start, s.stop, colour, [s.name], s.talks))
     return found
 
 
 def _bar(bar: Bar, y: float, scale: float) -> str:
-    start, stop, colour, names = bar
+    """Work as high as the lane, collectives thinner: most of their time is waiting."""
+    start, stop, colour, names, talks = bar
     x, width = LEFT + start * scale, max(0.6, (stop - start) * scale)
-    what = " ".join(dict.fromkeys(names))
-    text = escape(f"{what}: {(stop - start) * 1e3:.2f} ms")
-    edge = ' stroke="#fff" stroke-width="0.8"' if width > 3 else ""
-    return f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{BAR}" fill="{colour}"{edge}><title>{text}</title></rect>'
+    text = escape(f"{' '.join(dict.fromkeys(names))}: {(stop - start) * 1e3:.2f} ms")
+    y, high = (y + BAR // 3, BAR // 3) if talks else (y, BAR)
+    edge = ' stroke="#fff" stroke-width="0.8"' if width > 3 and not talks else ""
+    return f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{high}" fill="{colour}"{edge}><title>{text}</title></rect>'
 
 
 def _legend(colours: dict[str, str], y: int) -> list[str]:
