@@ -280,7 +280,8 @@ class ZmqLink:
         self.alarm.set()
 
     def wait(self, reply: Any, timeout: float | None) -> None:
-        reply.wait(timeout)
+        while not reply.wait(1.0 if timeout is None else timeout) and timeout is None:
+            self.session.tell()  # what keeps it waiting is said while it waits
 
     @property
     def shares(self) -> bool:
