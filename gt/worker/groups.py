@@ -219,7 +219,7 @@ class _Collective:
         engine = self.talk.engine
         if isinstance(engine, TorchEngine):
             return tensor.reshape(spec.shape).to(engine.at)
-        host = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data if spec.numel else memoryview(b"")
+        host = _bytes(tensor.contiguous()).numpy().data if spec.numel else memoryview(b"")
         return engine.load(host, spec, True)
 
     # Each collective gives its work, and what to do when that is done
@@ -330,8 +330,9 @@ def _numel(shape: Shape) -> int:
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as bytes: what is only moved is moved for every dtype alike."""
-    return tensor.reshape(-1).view(torch.uint8)
+    """The same memory as bytes: what is only moved is moved for every dtype alike. A single element counts as contiguous
+    whatever its stride, so the stride is said."""
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 def _cut(tensor: torch.Tensor, start: Shape, shape: Shape) -> torch.Tensor:
