@@ -66,6 +66,12 @@ def listens(address: str) -> bool:
     return False
 
 
+def nearest(address: str) -> str:
+    """Where a worker is reached: by IPC if it listens within reach, whatever hosts call themselves, else by TCP."""
+    local, _, remote = address.partition("|")
+    return local if not remote or listens(local) else remote
+
+
 def await_listener(address: str, starting: Callable[[], bool], timeout: float) -> bool:
     """Whether a local address gets a listener in time, while whoever is to listen there is still `starting`."""
     deadline = time.monotonic() + timeout
@@ -400,10 +406,9 @@ class ZmqLink:
         for worker in workers:
             if worker.name in self.data:
                 continue
-            local, _, remote = worker.address.partition("|")
             socket = open_socket(zmq.DEALER, self.name.encode())
             try:
-                reach(socket, local if worker.host == host_name() or not remote else remote, self.key)
+                reach(socket, nearest(worker.address), self.key)
             except zmq.ZMQError:  # no address of this host's kind; what lies there cannot be read from here
                 socket.close(0)
                 continue

@@ -34,7 +34,7 @@ from gt.transport.messages import (
     encode,
 )  # fmt: skip
 from gt.transport.trace import See
-from gt.transport.zmq import Bell, Ends, first_word, host_name, ipc_address, open_socket, own_address
+from gt.transport.zmq import Bell, Ends, first_word, host_name, ipc_address, nearest, open_socket, own_address
 from gt.worker.batch import Units
 from gt.worker.collectives import Mailed, Talk, worker_peer
 from gt.worker.core import DISPATCHER, Memory, Worker
@@ -292,9 +292,8 @@ class Shell:
         if mate is None:
             return  # it is gone, and nobody waits for what it would have had
         if index not in self.mates:
-            local, _, remote = mate.address.partition("|")
             socket = self.mates[index] = open_socket(zmq.DEALER, self.token.encode())
-            reach(socket, local if mate.host == host_name() or not remote else remote, self.key)
+            reach(socket, nearest(mate.address), self.key)
         self.mates[index].send_multipart([encode(mail.message), *mail.frames])
 
     def _post(self, mail: Mail) -> None:
