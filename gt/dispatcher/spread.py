@@ -33,6 +33,7 @@ def _define(client: Client, worker: int, kind: Kind, told: set[int], flow: Any) 
     if number is None:
         client.last_local -= 1
         number = client.locals[kind.key] = client.last_local
+        client.kinds[number] = kind
     if number not in told:
         told.add(number)
         flow.kinds.setdefault(worker, []).append(kind_out(number, kind))

@@ -37,8 +37,9 @@ from gt.transport.messages import (
 )  # fmt: skip
 from gt.worker.batch import Unit, Units
 from gt.worker.collectives import Mailed, Talk, Wait, cut, elements
-from gt.worker.compile import TALK, TRACE, Program, Ready, trace_kinds
+from gt.worker.compile import TALK, TRACE, Ready
 from gt.worker.engine import Engine
+from gt.worker.joint import unfold
 from gt.worker.space import Broken, Space
 from gt.worker.times import MOST, Times
 
@@ -154,13 +155,12 @@ class Worker:
             ready = self._ready(run.client, definition)
             space.kinds[definition.number] = (ready.form, ready.run, ready)
         for trace in run.traces:
-            known = {n: space.kinds[n][2] for n in trace_kinds(trace)}
-            kinds = {n: r for n, r in known.items() if isinstance(r, Ready)}
-            program = Program(trace, kinds, self.engine, self.units is not None, self.say)
-            space.kinds[trace.number] = (TRACE, program.run, program)
+            space.define(trace, self.engine, self.units is not None, self.say)
         self.broken.clear()
         space.counts.update(map(_number, run.code))
-        code = iter(run.code) if self.units is None else self.units.fold(space, run.code, self)
+        code = iter(run.code) if not space.joints else unfold(space, run.code)
+        if self.units is not None:
+            code = self.units.fold(space, code, self)
         if space.times is not None:
             code = space.times.watch(space.kinds, code)
         if not self.memory.attached(run.client):
@@ -186,7 +186,7 @@ class Worker:
                 self.count(space, n)
                 del space.kinds[n]
             space.forget = run.forget
-        for number in run.drops:
+        for number in [n for dropped in run.drops for n in space.parts(dropped)]:
             if number in space.kinds:
                 self.count(space, number)
                 del space.kinds[number]
@@ -281,7 +281,7 @@ class Worker:
         causes = [space.table.get(ins[i]) for i in ready.tensors if i < len(ins)]
         cause = next((c for c in causes if isinstance(c, Broken)), None)
         if cause is None:
-            cause = self._cause(str(ready.kind), error, ins[1])
+            cause = self._cause(str(ready.kind), error, ins[1] if ins[1] > 0 else space.within)
         for id in ins[1 : 1 + ready.outs]:
             space.table[id] = cause
             self.broken.append(id)
