@@ -89,8 +89,8 @@ def placement(tensor: Tensor) -> None:
 def get_worker_stats() -> dict[str, dict[str, Any]]:
     """By worker's name: engine, device, ops by name, bytes in use and in all, queue (instructions that waited when this was
     asked) and the idle share of its time. Under "replay": traces this script's stream was found to have, `hits` and `misses`
-    by reason with the line of one (`miss_lines`), and what the worker made of them: calls, compiled executions, fallbacks
-    by reason, launches saved, seconds spent compiling."""
+    by reason with the line of one (`miss_lines`), and what the worker made of them: calls, joint calls (those with
+    collectives inside), compiled executions, fallbacks by reason, launches saved, seconds spent compiling."""
     session = here().session
     workers = session.ask("stats")["workers"]
     mine = session.tracer.stats() if session.tracer else {}
@@ -135,6 +135,7 @@ def replay(done: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:
         "calls": int(done.get("calls", 0)),
         "units": int(done.get("units", 0)),
         "unit_calls": int(done.get("unit_calls", 0)),
+        "joint_calls": int(done.get("joint_calls", 0)),
         "compiling": int(done.get("compiling", 0)),
         "compiled": int(done.get("compiled", 0) + done.get("graph_captures", 0)),
         "compiled_executions": int(done.get("compiled_calls", 0)),
