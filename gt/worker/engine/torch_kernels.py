@@ -214,4 +214,5 @@ OWN: dict[str, Callable[..., Any]] = {
     "cross_entropy": steps.cross_entropy,
     "cross_entropy_grad": steps.cross_entropy_grad,
     "adam": steps.adam,
+    "sgd": steps.sgd,
 }
