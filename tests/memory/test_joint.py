@@ -123,6 +123,42 @@ def test_a_steady_step_is_one_instruction_for_each_worker(monkeypatch):
             assert done["sgd"] == 20 and done["relu"] == 5 and done["all_reduce"] >= 10, done
 
 
+def test_updates_are_written_over_what_ends_and_nothing_that_is_seen_changes():
+    """Parameters that were read, kept or viewed before a step are as they were after it."""
+    with cluster(2, engine="pytorch") as made:
+        configure()
+        with gt.signal("copies"):
+            model = MLP()
+        opt = Adam(model.parameters(), lr=0.05)
+        with gt.signal("batch"):
+            x = gt.randn(8, 12)
+        seen: list[tuple] = []
+
+        def step():
+            with gt.signal("batch"):
+                loss = (model(x) ** 2).mean()
+            loss.backward()
+            opt.step()
+            opt.zero_grad()
+            return loss.item()
+
+        made.settle()
+        table = made.workers[0].spaces["c0"].table
+        where: list[set[int]] = []
+        for i in range(16):
+            if i > 8 and i % 2:
+                kept = [p.detach() for p in model.parameters()] + [model.fc1.weight.detach().T, model.fc1.weight.detach()[1:3]]
+                seen += [(t, t.numpy().copy(), t.numpy()) for t in kept]
+            step()
+            made.settle()
+            where.append({a.data_ptr() for a in table.values() if tuple(a.shape) == (16, 12)})
+        assert any(a == b for a, b in zip(where, where[1:])), "some step wrote where its parameters lay"
+        for t, copy, read in seen:
+            assert (t.numpy() == copy).all() and (read == copy).all()
+        assert joints(made)[0]["joint_calls"] >= 3
+        del seen, kept, t, copy, read
+
+
 def test_a_pipeline_s_step_is_one_call_for_each_stage():
     def step(first, second, batches, staged):
         total = 0.0

@@ -71,6 +71,9 @@ class CustomEngine:
     def faster(self, program: Any) -> None:
         return None
 
+    def over(self, kind: Kind) -> None:
+        return None
+
     # Kernels
 
     def own(self, kind: Kind) -> Kernel | None:
