@@ -17,8 +17,8 @@ from measure import Result, best, rates, times, took
 import gt
 from gt.dispatcher.core import Dispatcher
 from gt.spec import float32
+from gt.transport.addresses import ipc_address
 from gt.transport.messages import VERSION, Batch, Hello, Join, KindDef, Mail
-from gt.transport.zmq import ipc_address
 
 
 def chain() -> Iterator[Result]:
@@ -193,7 +193,7 @@ def _free_port() -> int:
 
 
 def _until_up(port: int) -> None:
-    from gt.transport.zmq import await_listener
+    from gt.transport.addresses import await_listener
 
     if not await_listener(ipc_address(str(port)), lambda: True, 20):
         raise RuntimeError("the server did not start")

@@ -32,6 +32,19 @@ def follow_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def end_when_told() -> Callable[[], bool]:
+    """Exit on SIGTERM. Gives whether it came: an exit raised in code that was called from C, such as a destructor, is lost, so
+    whoever waits in a loop has to ask."""
+    told: list[int] = []
+
+    def end(number: int, frame: object) -> None:
+        told.append(number)
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, end)
+    return lambda: bool(told)
+
+
 class Children:
     """Processes of ours that end with this object, or with this process."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 Shape = tuple[int, ...]
@@ -223,10 +224,11 @@ class Layout:
             found = cls._known.setdefault((mesh, placements), found)
         return found
 
-    @classmethod
-    def on(cls, worker: int) -> Layout:
+    @staticmethod
+    @cache
+    def on(worker: int) -> Layout:
         """Whole, on one worker."""
-        return cls(Mesh((1,), (worker,)), (REPLICATE,))
+        return Layout(Mesh((1,), (worker,)), (REPLICATE,))
 
     def __repr__(self) -> str:
         return f"{', '.join(map(repr, self.placements))} on {list(self.workers)}"

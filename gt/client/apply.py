@@ -10,13 +10,21 @@ from typing import Any
 
 from gt.client.autograd import Node, Port, Tensor, plan_for
 from gt.client.scope import HERE
-from gt.client.session import RING, Handle, here, origin
+from gt.client.session import RING, Handle, Session, here, origin
 from gt.ops.table import Row
 from gt.spec import DType, bfloat16, float16, float32
 
 CASTS = (bfloat16, float16, float32)  # dtypes that autocast changes
 MASK = RING - 1
 NUMBERS = (float, int, bool)
+
+
+def user(session: Session, frame: Any) -> Any:
+    """The innermost frame of the user's code, whose module the session then knows."""
+    while frame.f_globals.get("__name__", "")[:3] == "gt.":
+        frame = frame.f_back
+    session.user = frame.f_globals
+    return frame
 
 
 @cache
@@ -36,14 +44,15 @@ def unary_of(row: Row) -> Callable[[Tensor], Tensor]:
             known = session.learn(scope, (row, x.spec), row, (x.spec,), ())
         id = session.next_id()
         session.emit((known.number, id, x.id))
+        slot = id & MASK
         if scope.origin is None:
             frame: Any = _getframe(1)
-            while frame.f_globals.get("__name__", "")[:3] == "gt.":
-                frame = frame.f_back
-            session.asked_code[id & MASK] = frame.f_code
-            session.asked_at[id & MASK] = frame.f_lasti
+            if frame.f_globals is not session.user:
+                frame = user(session, frame)
+            session.asked_code[slot] = frame.f_code
+            session.asked_at[slot] = frame.f_lasti
         else:
-            session.asked_code[id & MASK], session.asked_at[id & MASK] = scope.origin
+            session.asked_code[slot], session.asked_at[slot] = scope.origin
         if len(session.code) >= session.limit:
             session.due()
         out = Handle(id, known.out, session)
@@ -88,14 +97,15 @@ def binary_of(row: Row) -> Callable[[Tensor, Any], Tensor]:
             known = session.learn(scope, key, row, (x.spec, second), ())
         id = session.next_id()
         session.emit((known.number, id, x.id, operand))
+        slot = id & MASK
         if scope.origin is None:
             frame: Any = _getframe(1)
-            while frame.f_globals.get("__name__", "")[:3] == "gt.":
-                frame = frame.f_back
-            session.asked_code[id & MASK] = frame.f_code
-            session.asked_at[id & MASK] = frame.f_lasti
+            if frame.f_globals is not session.user:
+                frame = user(session, frame)
+            session.asked_code[slot] = frame.f_code
+            session.asked_at[slot] = frame.f_lasti
         else:
-            session.asked_code[id & MASK], session.asked_at[id & MASK] = scope.origin
+            session.asked_code[slot], session.asked_at[slot] = scope.origin
         if len(session.code) >= session.limit:
             session.due()
         out = Handle(id, known.out, session)
@@ -154,14 +164,15 @@ def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
         return _several(known, operands, values, mask, scope)
     id = session.next_id()
     session.emit((known.number, id, *values))
+    slot = id & MASK
     if scope.origin is None:
         frame: Any = _getframe(2)
-        while frame.f_globals.get("__name__", "")[:3] == "gt.":
-            frame = frame.f_back
-        session.asked_code[id & MASK] = frame.f_code
-        session.asked_at[id & MASK] = frame.f_lasti
+        if frame.f_globals is not session.user:
+            frame = user(session, frame)
+        session.asked_code[slot] = frame.f_code
+        session.asked_at[slot] = frame.f_lasti
     else:
-        session.asked_code[id & MASK], session.asked_at[id & MASK] = scope.origin
+        session.asked_code[slot], session.asked_at[slot] = scope.origin
     if len(session.code) >= session.limit:
         session.due()
     out = Handle(id, known.out, session)

@@ -13,8 +13,9 @@ from gt.client.session import Session
 from gt.config import Config, read
 from gt.errors import ConnectionFailed
 from gt.launch import Children
+from gt.transport.addresses import address_of, await_listener, ipc_address
 from gt.transport.trace import See, trace
-from gt.transport.zmq import ZmqLink, address_of, await_listener, ipc_address
+from gt.transport.zmq import ZmqLink
 
 _lock = threading.RLock()
 

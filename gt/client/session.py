@@ -42,6 +42,7 @@ BATCH = 256  # instructions that are sent without being asked for
 WINDOW = 1 << 14  # instructions that may be under way
 BYTES = 16 << 20  # and bytes loaded; of larger tensors, one is copied out while the next is copied in
 KINDS = 1 << 15  # op uses remembered; past it all are forgotten and learnt again
+PATIENCE = 3  # alarms without a word from the user's threads after which a trace under way is given up
 RING = 1 << 16  # how many of the last results still know the line that asked for them
 
 
@@ -172,6 +173,7 @@ class Session:
         # would be one more object for the garbage collector to go through.
         self.asked_code: list[Any] = [None] * RING
         self.asked_at: list[int] = [0] * RING
+        self.user: dict | None = None  # the globals of the user's module that asked last, until the next batch
         self.uploads: dict[int, bytes] = {}
         self.lost: str = ""
         self.closed = False
@@ -235,17 +237,21 @@ class Session:
             self._await_room()
 
     def paused(self) -> None:
-        """The user's thread pauses: what it wrote goes out. A trace under way is held for one pause, as it may go on."""
-        if self.tracer and self.tracer.held() != self.held:
-            self.held = self.tracer.held()
-            self._flush((), False, False)
-            if self.tracer.held():
-                self.link.wake()
-            return
-        self.held = 0
-        self._flush((), True, False)
+        """The alarm rang: if the user's threads have written nothing since it last did, they pause, and what they wrote goes
+        out. A trace under way is held for a while longer, as it may go on."""
+        progress = self.written + len(self.code)
+        self.looks = self.looks + 1 if progress == self.progress else 0
+        self.progress = progress
+        if self.looks:
+            self._flush((), self.looks >= PATIENCE, False)
+        if self.buffered():
+            self.link.wake()
 
-    held = 0
+    progress = looks = 0
+
+    def buffered(self) -> bool:
+        """Whether anything waits to be sent."""
+        return bool(self.code or self.tracer and self.tracer.pieces)
 
     def mark(self) -> None:
         """A natural boundary of what repeats, such as the end of an optimizer's step."""
@@ -262,7 +268,7 @@ class Session:
     def _flush(self, gets: tuple, final: bool, mark: bool) -> None:
         with self.lock:
             n = len(self.code)
-            self.limit = 1
+            self.limit, self.user = 1, None
             self.written += n
             batch = self.code[:n]
             del self.code[:n]
@@ -320,6 +326,10 @@ class Session:
         if self.lost or self.closed:
             reply.settle(error=errors.SessionLost(self.lost or "the session is closed"))
         return reply
+
+    def waited_for(self) -> bool:
+        """Whether anyone waits for what has not come yet."""
+        return len(self.replies) > 1 and any(not reply.done for reply in list(self.replies.values()))
 
     def read(self, handle: Handle) -> np.ndarray:
         """The value of a handle, once all before it is done."""
@@ -454,7 +464,7 @@ class Session:
         if value.place is not None:
             data = self.link.view(value.pid, value.place, spec.nbytes, mail.peer)
         else:
-            data = np.frombuffer(mail.frames[0] if mail.frames else b"", np.uint8)
+            data = np.frombuffer(mail.frames[0] if mail.frames else value.data, np.uint8)
         if reply is None:  # the reader was interrupted
             return
         if value.pieces == 1:

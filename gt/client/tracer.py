@@ -4,7 +4,6 @@ otherwise they are sent as they were, so replay can change the cost of a program
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from operator import itemgetter
@@ -20,28 +19,28 @@ LONGEST = 1 << 14
 UNROLL = 128  # a short period is repeated to at least this many ops, so that a call is worth its message
 KNOWN = 128  # traces kept
 SEEN = 512  # stretches remembered, in the hope that they come again
+FORMS = 8  # ways in which one trace comes, remembered
+TRIES = 64  # ways tried; past it the trace's frees come anywhere, and are looked at each time
 
 
 _number = itemgetter(0)
 
 
 class Tracer:
-    """Stands between the buffer and the wire: `fold` takes instructions and gives those to be sent."""
+    """Stands between the buffer and the wire: `fold` takes instructions and gives those to be sent. Frees and marks stay among
+    the ops as they came; where they stand matters only to the quick way of recognising a trace."""
 
     def __init__(self, number: Callable[[], int], kinds: dict[int, Kind]) -> None:
         self.number, self.kinds = number, kinds
-        self.held_raw: list[Instruction] = []  # the beginning of what may be a trace, as it came
-        self.ops: list[Instruction] = []  # those being looked at
-        self.free_ids: list[int] = []  # frees among them, and how many of `ops` come before each
-        self.free_after: list[int] = []
-        self.frees_done = 0  # how many of those have been decided on
-        self.marks: list[int] = []
-        self.stretch: list[Instruction] = []  # sent since the last boundary, and freed since
-        self.stretch_freed: set[int] = set()
+        self.pieces: list[Instruction] = []  # held back: the beginning of what may be a trace
+        self.tokens: list[int] = []  # the first number of each
+        self.stretch: list[Instruction] = []  # sent since the last boundary
         self.fresh = True  # at a boundary, where a known trace may begin
-        self.ending = False  # at a boundary whose frees may still come
+        self.ending = False  # behind a boundary, where the frees of what was before it come
         self.traces: OrderedDict[int, list[Trace]] = OrderedDict()  # by first token, the last used at the end
-        self.seen: OrderedDict[tuple, list[Window]] = OrderedDict()
+        self.forms: dict[int, list[Raw]] = {}  # by first token, the longest first
+        self.seen: OrderedDict[tuple, list[list[Instruction]]] = OrderedDict()  # stretches, by the tokens of their ops
+        self.plain: set[int] = set()  # tokens of ops that may be part of a trace
         self.defined: list[TraceDef] = []
         self.dropped: list[int] = []
         self.compiled: set[str] = set()  # signals whose ops are to be compiled
@@ -50,157 +49,87 @@ class Tracer:
         self.asked_for: Callable[[int], Any] = lambda result: None  # the session gives the real one
         self.found = self.hits = self.saved = 0
         self.probed = 0  # length of the stretch when it was last searched for a period
-        self.likely: dict[int, Trace] = {}  # the trace last called, by its first token
 
     def fold(self, batch: list[Instruction], final: bool, mark: bool) -> list[Instruction]:
         """Instructions to send for these. `final`: nothing may be held back; `mark`: their end is a boundary."""
         out: list[Instruction] = []
-        if self.ending:
-            batch = self._end(batch, final, out)
-        if self.held_raw:
-            batch, self.held_raw = self.held_raw + batch, []
-        if self.fresh and self.likely:
-            batch = self._quick(batch, final, out)
-            if not batch:
-                return out
-        ops, marks, after, freed = self.ops, self.marks, self.free_after, self.free_ids
-        for ins in batch:
-            number = ins[0]
-            if number > 0:
-                ops.append(ins)
-            elif number == FREE:
-                after.append(len(ops))
-                freed.append(ins[1])  # type: ignore[arg-type]
-            else:
-                marks.append(len(ops))
+        pieces, tokens = self.pieces, self.tokens
+        pieces += batch
+        tokens += map(_number, batch)
         if mark:
-            marks.append(len(ops))
-        taken = self._advance(out, final)
-        if taken == len(ops):
-            rest = freed[self.frees_done :]
-            out.extend((FREE, id) for id in rest)
-            self.stretch_freed.update(rest)
-            self.ending = self.ending or bool(marks) and marks[-1] == taken and not self.fresh
-        else:  # a trace may be under way: hold the rest as it came
-            places = [k for k, ins in enumerate(batch) if ins[0] > 0] if taken else [0]
-            self.held_raw = batch[places[taken] :]
-        for pending in (ops, after, freed, marks):
-            pending.clear()
-        self.frees_done = 0
+            pieces.append((MARK,))
+            tokens.append(MARK)
+        at, n = 0, len(pieces)
+        while at < n:
+            if self.ending or self.fresh and tokens[at] <= FREE:
+                at = self._between(at, out)
+            elif self.fresh:
+                end = self._match(at, out, final)
+                if end is None:
+                    break  # a trace may be under way: hold the rest
+                self.fresh = end > at
+                at = end
+            else:
+                at = self._pass(at, out)
+        if final and self.ending:
+            self._close()
+        del pieces[:at], tokens[:at]
         return out
 
-    def _end(self, batch: list[Instruction], final: bool, out: list[Instruction]) -> list[Instruction]:
-        """A batch ended at a boundary: what was freed since belongs to the stretch before it. Gives the rest."""
-        first = next((i for i, ins in enumerate(batch) if ins[0] > 0), len(batch))
-        if first == len(batch) and not final:
-            return batch
-        freed = [ins for ins in batch[:first] if ins[0] == FREE]
-        out.extend(freed)
-        self.stretch_freed.update(ins[1] for ins in freed)  # type: ignore[misc]
-        self.ending = False
-        self._close()
-        return batch[first:]
-
-    def _quick(self, batch: list[Instruction], final: bool, out: list[Instruction]) -> list[Instruction]:
-        """Replay what comes just as it came before; gives what has to be looked at closely."""
-        tokens: list[Any] = [ins[0] for ins in batch]
-        at, n = 0, len(batch)
-        while at < n:
-            trace = self.likely.get(tokens[at])
-            if trace is None:
-                break
-            raw = trace.raw or self._form(trace, batch, tokens, at, final)
-            if raw is None:
-                break
-            end = at + raw.length
-            if end >= n and not final:
-                if tokens[at:] == raw.tokens[: n - at]:
-                    self.held_raw = batch[at:]  # it may end here, or frees may follow
-                    return []
-                break
-            found = raw.call(batch[at:end]) if tokens[at:end] == raw.tokens and (end == n or tokens[end] > 0) else None
-            if found is None:
-                trace.raw = None
-                break
-            out.append(found[0])
-            out.extend((FREE, id) for id in found[1])
-            self._count(trace)
-            at = end
-        return batch[at:] if at else batch
-
-    def _form(self, trace: Trace, batch: list, tokens: list, at: int, final: bool) -> Raw | None:
-        """How a trace comes in practice, from the stretch that begins here, if that is a call of it."""
-        places = [k for k in range(at, len(batch)) if tokens[k] > 0][: trace.length + 1]
-        if [tokens[k] for k in places[: trace.length]] != trace.tokens or (len(places) <= trace.length and not final):
-            return None
-        trace.raw_tries += 1
-        if trace.raw_tries > 16:  # its frees never come at the same places
-            return None
-        pieces = batch[at : places[trace.length] if len(places) > trace.length else len(batch)]
-        ops = [ins for ins in pieces if ins[0] > 0]
-        if trace.call(Window(ops, {ins[1] for ins in pieces if ins[0] == FREE}))[0] is None:
-            return None
-        trace.raw = Raw(trace, pieces, self.kinds)
-        return trace.raw
-
-    def _count(self, trace: Trace) -> None:
-        trace.calls += 1
-        self.hits += 1
-        self.saved += trace.length - 1
-        if self.stretch:
-            self.stretch, self.stretch_freed, self.probed = [], set(), 0
-
-    def _advance(self, out: list[Instruction], final: bool) -> int:
-        """Decide on as many ops as can be decided; how many those are."""
-        at, n, passed = 0, len(self.ops), 0
-        while at < n:
-            if self.fresh:
-                step = self._match(at, out, final)
-                if step is None:
-                    break  # a trace may be under way: hold the rest
-                at += step
-                if step:
-                    continue
-                self.fresh = False
-            # A boundary counts once something stands behind it, so that the frees between belong to the stretch.
-            while passed < len(self.marks) and self.marks[passed] <= at:
-                passed += 1
-            boundary = self.marks[passed] if passed < len(self.marks) else n
-            met = passed < len(self.marks) and (boundary < n or final)
-            self._send(at, boundary, out, met or final)
-            at = boundary
-            if met:
+    def _between(self, at: int, out: list[Instruction]) -> int:
+        """Frees and marks between two stretches. Those behind a boundary belong to the stretch before it, which is complete
+        when an op stands behind them."""
+        tokens = self.tokens
+        end = next((i for i in range(at, len(tokens)) if tokens[i] > FREE), len(tokens))
+        freed = [ins for ins in self.pieces[at:end] if ins[0] == FREE]
+        out += freed
+        if self.ending:
+            self.stretch += freed
+            if end < len(tokens):
                 self._close()
-            elif len(self.stretch) - self.probed >= UNROLL:
-                self._find_period()
-        return at
+        return end
 
-    def _send(self, start: int, end: int, out: list[Instruction], through: bool) -> None:
-        """Ops as they are, with the frees between them; with `through`, also those right behind the last."""
-        at, done = start, self.frees_done
-        stop = (bisect_right if through else bisect_left)(self.free_after, end, done)
-        for k, id in zip(self.free_after[done:stop], self.free_ids[done:stop]):
-            if k > at:
-                out.extend(self.ops[at:k])
-                at = k
-            out.append((FREE, id))
-        self.stretch_freed.update(self.free_ids[done:stop])
-        self.frees_done = stop
-        out.extend(self.ops[at:end])
-        self.stretch.extend(self.ops[start:end])
-        if len(self.stretch) > LONGEST:
-            self.stretch, self.stretch_freed, self.probed = [], set(), 0
+    def _pass(self, at: int, out: list[Instruction]) -> int:
+        """Send what is no trace as it is, up to the next boundary."""
+        try:
+            end = self.tokens.index(MARK, at)
+            self.ending = True
+        except ValueError:
+            end = len(self.tokens)
+        sent = self.pieces[at:end]
+        out += sent
+        self.stretch += sent
+        if self.ending:
+            return end + 1
+        if len(self.stretch) > 2 * LONGEST:
+            self.stretch, self.probed = [], 0
+        elif len(self.stretch) - self.probed >= UNROLL:
+            self._find_period()
+        return end
 
     # Replaying
 
     def _match(self, at: int, out: list[Instruction], final: bool) -> int | None:
-        """Ops covered by a call that starts here; 0 where no trace does, None where more must come first."""
-        ops = self.ops
-        candidates = self.traces.get(ops[at][0])  # type: ignore[arg-type]
-        if not candidates:
-            return 0
+        """The end of the call that starts here; `at` where no trace does, None where more must come first."""
+        pieces, tokens = self.pieces, self.tokens
+        n = len(pieces)
+        for form in self.forms.get(tokens[at], ()):
+            end = at + form.length
+            if end < n or (end == n and final):
+                if tokens[at:end] == form.tokens and (end == n or tokens[end] > FREE):
+                    found = form.call(pieces[at:end])
+                    if found is not None:
+                        return self._replay(form.trace, found[0], found[1], out, end)
+            elif not final and tokens[at:] == form.tokens[: n - at]:
+                return None  # it may end here, or frees may follow
+        candidates = self.traces.get(tokens[at])
+        return self._search(at, candidates, out, final) if candidates else at
+
+    def _search(self, at: int, candidates: list[Trace], out: list[Instruction], final: bool) -> int | None:
+        """As `_match`, wherever the frees stand."""
         longest = max(t.length for t in candidates)
-        tokens = list(map(_number, ops[at : at + longest + 1]))
+        places = [i for i in range(at, len(self.tokens)) if self.tokens[i] > FREE][: longest + 1]
+        tokens = [self.tokens[i] for i in places]
         have, why, refusal = len(tokens), "", None
         for trace in sorted(candidates, key=Trace.worth, reverse=True):
             n = trace.length
@@ -215,14 +144,13 @@ class Tracer:
                 else:
                     why = why or "too often broken off"
             elif tokens[:n] == trace.tokens:
-                first = bisect_right(self.free_after, at, self.frees_done)
-                last = bisect_right(self.free_after, at + n, first)
-                window = Window(ops[at : at + n], set(self.free_ids[first:last]))
+                end = places[n] if have > n else len(self.pieces)
+                window = Window.of(self.pieces[at:end])
                 call, rest, refused = trace.call(window)
                 if call is not None:
-                    out.extend((FREE, id) for id in self.free_ids[self.frees_done : first])
-                    self.frees_done = last
-                    return self._replay(trace, call, rest, out)
+                    self._remember(trace, self.pieces[at:end])
+                    self.traces.move_to_end(trace.tokens[0])
+                    return self._replay(trace, call, rest, out, end)
                 if not why:
                     why, refusal = refused, (trace, window, refused)
                 self._revise(trace, window, refused)
@@ -232,55 +160,81 @@ class Tracer:
         times = self.misses[why] = self.misses[why] + 1
         if times & (times - 1) == 0:  # the first, second, fourth, ...: to look for the line each time would cost
             result = blame(*refusal) if refusal else 0
-            self.lines[why] = self.asked_for(result or self._left(at, tokens, candidates))
-        return 0
+            self.lines[why] = self.asked_for(result or self._left(places, tokens, candidates))
+        return at
 
-    def _left(self, at: int, tokens: list, candidates: list[Trace]) -> int:
+    def _left(self, places: list[int], tokens: list[int], candidates: list[Trace]) -> int:
         """The result of the op where the last of the candidates to be left was left."""
         common = 0
         for trace in candidates:
             pairs = zip(tokens, trace.tokens)
             common = max(common, next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(tokens), trace.length)))
-        return int(self.ops[min(at + common, len(self.ops) - 1)][1])
+        return int(self.pieces[places[min(common, len(places) - 1)]][1])
 
-    def _replay(self, trace: Trace, call: Instruction, rest: set[int], out: list) -> int:
+    def _replay(self, trace: Trace, call: Instruction, freed: Any, out: list[Instruction], end: int) -> int:
         out.append(call)
-        out.extend((FREE, id) for id in rest)
-        self._count(trace)
-        self.traces.move_to_end(trace.tokens[0])
-        self.likely[trace.tokens[0]] = trace
-        return trace.length
+        out += [(FREE, id) for id in freed]
+        trace.calls += 1
+        self.hits += 1
+        self.saved += trace.length - 1
+        if self.stretch:
+            self.stretch, self.probed = [], 0
+        return end
+
+    def _remember(self, trace: Trace, pieces: list[Instruction]) -> None:
+        """This way in which a trace came, so that the next time is recognised at once."""
+        trace.tries += 1
+        if trace.tries > TRIES:
+            return
+        forms = self.forms.setdefault(trace.tokens[0], [])
+        own = [f for f in forms if f.trace is trace]
+        if len(own) >= FORMS:
+            forms.remove(own[0])
+        forms.append(Raw(trace, pieces, self.kinds))
+        forms.sort(key=lambda form: form.length, reverse=True)
 
     def _revise(self, trace: Trace, window: Window, why: str) -> None:
         """A trace that fits but for a number or a lifetime gets a sibling that fits this stretch too."""
         if why == "another topology" or trace.calls > 1 << 20:
             return
+        holes = {p for places in trace.hole_positions for p in places}
         for before in reversed(self.seen.get(tuple(trace.tokens), [])):
-            if self._learn(before, window, {p for places in trace.hole_positions for p in places}):
+            if self._learn(Window.of(before), window, holes):
                 return
 
     # Finding
 
     def _close(self) -> None:
         """A boundary was reached: if this stretch has been seen before, it becomes a trace."""
-        loads = [i for i, ins in enumerate(self.stretch) if self._loads(ins)]
-        window = Window(self.stretch[loads[-1] + 1 :] if loads else self.stretch, self.stretch_freed)
-        self.stretch, self.stretch_freed, self.probed = [], set(), 0
-        self.fresh = True
-        if not SHORTEST <= len(window.ops) <= LONGEST or not all(t in self.kinds for t in window.tokens):
-            return  # too little, too much, or with calls of traces in it
-        key = tuple(window.tokens)
-        alike = self.seen.pop(key, [])
+        stretch = self.stretch
+        self.stretch, self.probed, self.fresh, self.ending = [], 0, True, False
+        if len(stretch) < SHORTEST:
+            return
+        tokens = [t for t in map(_number, stretch) if t > FREE]
+        if not self.plain.issuperset(tokens):
+            stretch, tokens = self._traceable(stretch)
+        if not SHORTEST <= len(tokens) <= LONGEST:
+            return
+        key = tuple(tokens)
+        alike = self.seen.pop(key, None)
+        if alike is None:
+            self.seen[key] = [stretch]
+            if len(self.seen) > SEEN:
+                self.seen.popitem(last=False)
+            return
         for before in reversed(alike):  # the same kinds may come in several topologies
-            if self._learn(before, window):
+            if self._learn(Window.of(before), Window.of(stretch)):
                 break
-        self.seen[key] = [*alike[-3:], window]
-        while len(self.seen) > SEEN:
-            self.seen.popitem(last=False)
+        self.seen[key] = [*alike[-3:], stretch]
 
-    def _loads(self, ins: Instruction) -> bool:
-        kind = self.kinds.get(ins[0])  # type: ignore[arg-type]
-        return kind is not None and kind.row.kernel is None
+    def _traceable(self, stretch: list[Instruction]) -> tuple[list[Instruction], list[int]]:
+        """What follows the last load of a stretch, and the tokens of its ops; nothing where it calls traces."""
+        kinds = self.kinds
+        self.plain.update(t for t in {ins[0] for ins in stretch} if t in kinds and kinds[t].row.kernel is not None)  # type: ignore[index,misc]
+        loads = [i for i, ins in enumerate(stretch) if ins[0] in kinds and ins[0] not in self.plain]
+        rest = stretch[loads[-1] + 1 :] if loads else stretch
+        tokens = [t for t in map(_number, rest) if t > FREE]
+        return (rest, tokens) if self.plain.issuperset(tokens) else ([], [])
 
     def _learn(self, before: Window, now: Window, holes: set[int] = frozenset()) -> bool:  # type: ignore[assignment]
         """Make a trace of two stretches; whether they are calls of one."""
@@ -294,41 +248,52 @@ class Tracer:
         same.append(trace)
         self.found += 1
         if len(same) > 16:
-            self.dropped.append(same.pop(0).number)
-            self.likely.pop(trace.tokens[0], None)
+            self._drop([same.pop(0)])
         while sum(map(len, self.traces.values())) > KNOWN:
-            first, oldest = self.traces.popitem(last=False)
-            self.likely.pop(first, None)
-            self.dropped += [t.number for t in oldest]
+            self._drop(self.traces.popitem(last=False)[1])
         return True
+
+    def _drop(self, traces: list[Trace]) -> None:
+        """Let go of traces with the same first token."""
+        self.dropped += [t.number for t in traces]
+        first = traces[0].tokens[0]
+        left = [form for form in self.forms.pop(first, ()) if form.trace not in traces]
+        if left:
+            self.forms[first] = left
 
     def _find_period(self) -> None:
         """A stretch without boundaries that repeats itself, such as a loop of plain arithmetic."""
         self.probed = len(self.stretch)
-        tokens = list(map(_number, self.stretch))
+        ops = [ins for ins in self.stretch if ins[0] > FREE]
+        tokens = list(map(_number, ops))
         n = len(tokens)
+        if n < 2 * SHORTEST:
+            return
         for period in _periods(tokens):
             times = max(1, -(-UNROLL // period))
             length = period * times
             if length < SHORTEST or 2 * length > n or tokens[n - length :] != tokens[n - 2 * length : n - length]:
                 continue
-            now, before = self.stretch[n - length :], self.stretch[n - 2 * length : n - length]
+            if (
+                not self.plain.issuperset(tokens[n - 2 * length :])
+                and len(self._traceable(ops[n - 2 * length :])[1]) < 2 * length
+            ):
+                return
             # The last results are still in use by the op to come; only what both halves freed is taken for dead.
-            self._learn(Window(before, self.stretch_freed), Window(now, self.stretch_freed))
-            self.stretch, self.stretch_freed, self.probed = [], set(), 0
-            self.fresh = True
+            freed = Window.of(self.stretch).freed
+            self._learn(Window(ops[n - 2 * length : n - length], freed), Window(ops[n - length :], freed))
+            self.stretch, self.probed, self.fresh = [], 0, True
             return
 
     def held(self) -> int:
         """How many instructions are held back."""
-        return len(self.held_raw)
+        return len(self.pieces)
 
     def reset(self) -> None:
         """Forget all traces, as their kinds are forgotten."""
-        self.traces.clear()
-        self.likely.clear()
-        self.seen.clear()
-        self.stretch, self.stretch_freed, self.probed, self.fresh = [], set(), 0, False
+        for known in (self.traces, self.forms, self.seen, self.plain):
+            known.clear()
+        self.stretch, self.probed, self.fresh, self.ending = [], 0, False, False
 
     def take(self) -> tuple[tuple[TraceDef, ...], tuple[int, ...]]:
         """Definitions to send with the next batch, and numbers that will not be called again."""

@@ -22,6 +22,10 @@ class Window:
     def __init__(self, ops: list[Instruction], freed: set[int]) -> None:
         self.ops, self.freed = ops, freed
 
+    @classmethod
+    def of(cls, pieces: list[Instruction]) -> Window:
+        return cls([ins for ins in pieces if ins[0] > FREE], {ins[1] for ins in pieces if ins[0] == FREE})  # type: ignore[misc]
+
     @property
     def tokens(self) -> list[int]:
         return list(map(_number, self.ops))
@@ -118,8 +122,7 @@ class Trace:
         alive = set(live)
         self.dead = _pick([i for i in range(count) if i not in alive])
         self.calls = self.misses = 0
-        self.raw: Raw | None = None
-        self.raw_tries = 0
+        self.tries = 0  # how often the way in which it came was remembered
 
     def worth(self) -> int:
         """How much there is to gain: its length, unless it is more often begun than completed."""
@@ -140,7 +143,6 @@ class Trace:
             return None, set(), "a result was kept alive"
         if not window.freed.issuperset(dies):
             return None, set(), "an input was kept alive"
-        self.calls += 1
         rest = window.freed.difference(dead, dies)
         return (self.number, *self.live(outs), *inputs, *numbers), rest, ""
 
@@ -243,7 +245,7 @@ class Raw:
     def __init__(self, trace: Trace, pieces: list[Instruction], kinds: dict[int, Kind]) -> None:
         self.tokens = list(map(_number, pieces))
         self.length = len(pieces)
-        self.number = trace.number
+        self.trace, self.number = trace, trace.number
         shape = self.shape = Shape(Window(pieces, set()), kinds)
         flat = list(chain.from_iterable(pieces))
         outs, inputs = shape.outs(flat), shape.firsts(flat)

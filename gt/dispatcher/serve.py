@@ -13,7 +13,7 @@ from gt.dispatcher.core import Dispatcher
 from gt.errors import ProtocolError
 from gt.transport.auth import listen
 from gt.transport.messages import LIMIT, Mail, decode, encode
-from gt.transport.zmq import Ends, open_socket
+from gt.transport.sockets import FIRST, LAST, Ends, open_socket
 
 
 class Server:
@@ -23,6 +23,8 @@ class Server:
         self.core = core
         self.router = open_socket(zmq.ROUTER)
         self.router.setsockopt(zmq.MAXMSGSIZE, 2 * LIMIT)  # past this a peer is cut off before it fills our memory
+        self.more = zmq.Poller()
+        self.more.register(self.router, zmq.POLLIN)
         self.ends = Ends(self.router)
         for address in addresses:
             listen(self.router, address, key)
@@ -53,16 +55,15 @@ class Server:
     def _drain(self) -> None:
         receive = self.router.recv
         for _ in range(32):
-            try:
-                sender = receive(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
+            sender = receive(copy=False)
+            data = last = receive(copy=False) if sender.more else sender
+            while last.more:
+                last = receive(copy=False)  # nothing travels beside what the dispatcher reads
+            self._receive(sender, data.buffer if sender.more else b"")
+            if not self.more.poll(0):
                 return
-            data = receive() if sender.more else b""
-            while self.router.getsockopt(zmq.RCVMORE):
-                receive()  # nothing travels beside what the dispatcher reads
-            self._receive(sender, data)
 
-    def _receive(self, sender: Any, data: bytes) -> None:
+    def _receive(self, sender: Any, data: Any) -> None:
         peer = sender.bytes.decode("latin1")
         name = peer.removesuffix(">")
         if peer not in self.fds:
@@ -78,8 +79,8 @@ class Server:
     def _send(self, mails: list[Mail]) -> None:
         for mail in mails:
             try:
-                self.router.send(mail.peer.encode("latin1"), zmq.SNDMORE | zmq.NOBLOCK)
-                self.router.send(encode(mail.message), zmq.NOBLOCK)
+                self.router.send(mail.peer.encode("latin1"), FIRST)
+                self.router.send(encode(mail.message), LAST)
             except zmq.ZMQError:
                 self._send(self.core.lose(mail.peer, "it cannot be reached"))
 

@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from gt.errors import ProtocolError
@@ -173,6 +173,7 @@ def spec_out(s: Operand) -> WireSpec:
     return (s.dtype.code, *s.shape) if isinstance(s, Spec) else (-1 - _NUMBERS.index(s),)
 
 
+@lru_cache(1 << 14)
 def spec_in(w: WireSpec) -> Operand:
     if not w or not -3 <= w[0] < len(DTYPES) or any(d < 0 for d in w[1:]):
         raise ProtocolError(f"no spec is written {w}")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from typing import Any
 
 from gt.dispatcher.core import Dispatcher, Watch
 from gt.dispatcher.serve import Server
-from gt.launch import Children, follow_parent
-from gt.transport.zmq import LOOPBACK, ipc_address
+from gt.launch import Children, end_when_told, follow_parent
+from gt.transport.addresses import LOOPBACK, ipc_address
 
 
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -75,8 +74,7 @@ def serve(args: argparse.Namespace) -> int:
     tell = say if os.environ.get("GT_VERBOSE") else None
     if args.auto:
         follow_parent()
-    else:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    told = end_when_told()
     try:
         server = Server(addresses(args), Dispatcher(args.key, watcher(), tell, truth("GT_AUTO_SHARD")), args.key)
     except OSError as taken:
@@ -88,7 +86,7 @@ def serve(args: argparse.Namespace) -> int:
         for i in range(args.workers):
             children.worker(f"127.0.0.1:{args.port}", args.key, args.backend, of=args.workers, rank=i)
         try:
-            server.run()
+            server.run(until=told)
         except (KeyboardInterrupt, SystemExit):
             pass
         finally:

@@ -230,7 +230,8 @@ class Attached(Message, frozen=True, tag=16):
 
 
 class Value(Message, frozen=True, tag=17):
-    """A piece of a tensor, in the frame behind, or in shared memory of process `pid` where `place` is given."""
+    """A piece of a tensor: a small one in `data`, a large one in the frame behind, or in shared memory of process `pid` where
+    `place` is given."""
 
     ticket: int
     spec: WireSpec
@@ -239,6 +240,7 @@ class Value(Message, frozen=True, tag=17):
     pieces: int
     place: tuple[int, int, int] | None = None  # descriptor, serial, offset
     pid: int = 0
+    data: bytes = b""
 
 
 class Release(Message, frozen=True, tag=18):

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import ctypes
 import os
-import signal
 import sys
 import warnings
 from pathlib import Path
@@ -85,13 +84,13 @@ def wanted(args: argparse.Namespace) -> tuple[str | None, tuple[str, ...]]:
 
 
 def work(args: argparse.Namespace) -> int:
-    from gt.launch import follow_parent
+    from gt.launch import end_when_told, follow_parent
+    from gt.transport.addresses import address_of, ipc_address
     from gt.transport.trace import said, trace
-    from gt.transport.zmq import address_of, ipc_address
 
     if args.auto:
         follow_parent()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    told = end_when_told()
     keep_freed_memory()
     from gt.worker.batch import size_of
     from gt.worker.engine import make
@@ -117,7 +116,7 @@ def work(args: argparse.Namespace) -> int:
         print(f"gt-worker: {failed}", file=sys.stderr)
         return 1
     try:
-        shell.run()
+        shell.run(until=told)
     except (KeyboardInterrupt, SystemExit):
         pass
     finally:

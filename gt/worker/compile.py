@@ -60,7 +60,8 @@ class Program:
                 self.ways.update(kinds[int(ins[0])].ways)
         self.length = sum(self.ops.values())
         self.kind = f"a trace of {self.length} ops"
-        self.function = straight_line(trace, {n: r.run for n, r in kinds.items()}, kinds)
+        over = {n: kernel for n, r in kinds.items() if (kernel := engine.over(r.kind)) is not None}
+        self.function = straight_line(trace, {n: r.run for n, r in kinds.items()}, kinds, over=over)
         self.calls = 0
         self.failed: str = ""  # why there is no faster form, where one was tried
         self.faster: Any = engine.faster(self) if faster else None
@@ -97,18 +98,18 @@ class Program:
         return {**own, **(self.faster.stats() if self.faster is not None else {})}
 
 
-def together(body: list, kinds: dict[int, Ready], numbers: set[int]) -> tuple[dict[int, list[int]], set[int]]:
-    """Instructions of these kinds that can run as one call: by the index of the last of each kind, the indices of all; and
-    the indices of frees that have to wait for it. Their results must not be used before."""
-    groups: dict[int, list[int]] = {}
+def together(body: list, kinds: dict[int, Ready], gather: dict[int, Callable]) -> tuple[dict[int, list[int]], set[int]]:
+    """Instructions that can run as one call, as they have a kernel of `gather` in common: by the index of the last of each
+    group, the indices of all; and the indices of frees that have to wait for it. Their results must not be used before."""
+    groups: dict[Callable, list[int]] = {}
     for index, ins in enumerate(body):
-        if ins[0] in numbers:
-            groups.setdefault(ins[0], []).append(index)
+        if ins[0] in gather:
+            groups.setdefault(gather[ins[0]], []).append(index)
     found: dict[int, list[int]] = {}
     late: set[int] = set()
-    for number, places in groups.items():
-        made = {r for i in places for r in body[i][1 : 1 + kinds[number].outs]}
-        used = {r for i in places for r in body[i][1 + kinds[number].outs :]}
+    for places in groups.values():
+        made = {r for i in places for r in body[i][1 : 1 + kinds[int(body[i][0])].outs]}
+        used = {r for i in places for r in body[i][1 + kinds[int(body[i][0])].outs :]}
         between = range(places[0], places[-1] + 1)
         reads = [body[k][1] if body[k][0] == FREE else [body[k][j] for j in kinds[int(body[k][0])].tensors] for k in between]
         if any(r in made for read in reads for r in (read if isinstance(read, list) else [read])):
@@ -118,13 +119,36 @@ def together(body: list, kinds: dict[int, Ready], numbers: set[int]) -> tuple[di
     return found, late
 
 
+def overwritten(body: list, kinds: dict[int, Ready], numbers: set[int]) -> set[int]:
+    """Indices of instructions of these kinds that may write over their first operand: it was made here as new memory, nothing
+    but kinds that make new memory has seen it, so that there is no view of it, and it ends there."""
+    made: dict[int, int] = {}  # registers that are new memory, by the instruction that made them
+    last: dict[int, list[int]] = {}  # registers, and where they are used
+    freed = {ins[1] for ins in body if ins[0] == FREE}
+    for index, ins in enumerate(body):
+        if ins[0] == FREE:
+            continue
+        ready = kinds[int(ins[0])]
+        for i in ready.tensors:
+            if ins[0] in numbers:
+                last.setdefault(ins[i], []).append(index)
+            else:
+                made.pop(ins[i], None)
+        if ins[0] in numbers:
+            made[ins[1]] = index
+    return {places[-1] for register, places in last.items()
+            if register in made and register in freed and body[places[-1]][2] == register
+            and places.count(places[-1]) == 1}  # fmt: skip
+
+
 def straight_line(
     trace: TraceDef, kernels: dict[int, Callable], kinds: dict[int, Ready], flat: bool = False,
-    gather: dict[int, Callable] | None = None,
+    gather: dict[int, Callable] | None = None, over: dict[int, Callable] | None = None,
 ) -> Callable[..., tuple]:  # fmt: skip
     """`f(inputs, *numbers) -> results`, or with `flat` `f(*inputs, *numbers)`: a line for each instruction, kernels and
     numbers bound as globals. The list of inputs is emptied, so that each array ends with its last use. Kinds in `gather` have
-    a kernel that takes the operands of many instructions at once and gives a list of their results."""
+    a kernel that takes the operands of many instructions at once and gives a list of their results; those in `over` one that
+    writes over its first operand."""
     holes = {place: f"h{i}" for i, places in enumerate(trace.holes) for place in places}
     names: dict[str, Any] = {}
     registers = [f"r{i + 1}" for i in range(trace.inputs)]
@@ -132,7 +156,9 @@ def straight_line(
     if registers and not flat:
         lines.append(f"    {', '.join(registers)}, = inputs")
         lines.append("    del inputs[:]")
-    groups, late = together(trace.body, kinds, set(gather or ()))
+    over = over or {}
+    ending = overwritten(trace.body, kinds, set(over))
+    groups, late = together(trace.body, kinds, gather or {})
     waiting = {i for places in groups.values() for i in places}
     calls: dict[int, tuple[str, str]] = {}  # of instructions that wait for others: results and operands
     for index, ins in enumerate(trace.body):
@@ -141,8 +167,9 @@ def straight_line(
                 lines.append(f"    del r{ins[1]}")
             continue
         ready = kinds[int(ins[0])]
-        kernel = f"k{ins[0]}".replace("-", "_")  # the dispatcher's own kinds have numbers below zero
-        names[kernel] = kernels[int(ins[0])]
+        form = "o" if index in ending else "k"
+        kernel = f"{form}{ins[0]}".replace("-", "_")  # the dispatcher's own kinds have numbers below zero
+        names[kernel] = over[int(ins[0])] if index in ending else kernels[int(ins[0])]
         operands = []
         for i in range(1 + ready.outs, len(ins)):
             if i in ready.tensors:

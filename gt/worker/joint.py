@@ -137,7 +137,7 @@ class Joint:
         """The number under which an update may write over what ends with it."""
         if number not in self.overs:
             ready = self.kinds[number]
-            kernel = self.engine.over(ready.kind)
+            kernel = self.engine.renew(ready.kind)
             if kernel is None:
                 self.overs[number] = number
             else:

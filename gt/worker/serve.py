@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib.util
 import os
@@ -16,6 +15,7 @@ import zmq
 
 from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport import shm
+from gt.transport.addresses import host_name, ipc_address, nearest, own_address
 from gt.transport.auth import listen, reach
 from gt.transport.messages import (
     VERSION,
@@ -33,8 +33,9 @@ from gt.transport.messages import (
     decode,
     encode,
 )  # fmt: skip
+from gt.transport.sockets import FIRST, LAST, Ends, first_word, open_socket
 from gt.transport.trace import See
-from gt.transport.zmq import Bell, Ends, first_word, host_name, ipc_address, nearest, open_socket, own_address
+from gt.transport.wake import Bell
 from gt.worker.batch import Units
 from gt.worker.collectives import Mailed, Talk, worker_peer
 from gt.worker.core import DISPATCHER, Memory, Worker
@@ -119,6 +120,8 @@ class Shell:
         self.since = 0.0
         self.token = secrets.token_hex(12)
         self.control = open_socket(zmq.DEALER, self.token.encode())
+        self.more = zmq.Poller()
+        self.more.register(self.control, zmq.POLLIN)
         self.ends = Ends(self.control)
         self.data = open_socket(zmq.ROUTER)
         self.waiting: dict[str, list[Mail]] = {}  # mail for clients that have not attached yet
@@ -137,7 +140,7 @@ class Shell:
         if self.core.index < 0:
             raise ConnectionFailed(f"the dispatcher at {address} refused this worker")
 
-    def run(self) -> None:
+    def run(self, until: Callable[[], bool] = lambda: False) -> None:
         self.core.engine.clock = time.perf_counter
         self.core.engine.begin()
         gc.freeze()
@@ -146,7 +149,7 @@ class Shell:
         for source in (self.control, self.data, self.ends.socket, self.bell.fd):
             poller.register(source, zmq.POLLIN)
         clock = time.perf_counter
-        while True:
+        while not until():
             before = clock()
             ready = dict(poller.poll(None if self.core.parked is None else 1000))
             after = clock()
@@ -182,16 +185,18 @@ class Shell:
             self._send([Mail(DISPATCHER, Note(f"{text} for more than {STALL:g} s", wait.tag, client))])
 
     def _control(self) -> None:
-        arrived: list[Any] = []
-        with contextlib.suppress(zmq.Again):
-            while len(arrived) < 32:
-                arrived.append(self._read(self.control.recv(zmq.NOBLOCK)))
+        arrived = [self._read(self.control.recv())]
+        while len(arrived) < 32 and self.more.poll(0):
+            arrived.append(self._read(self.control.recv()))
         waiting = 0
         for message in arrived:
             self.queue, waiting = waiting, waiting + (len(message.code) if type(message) is Run else 0)
             self._take(message)
 
     def _take(self, message: Any) -> None:
+        if type(message) is Run:
+            self._send(self.core.handle(Mail(DISPATCHER, message)))
+            return
         if type(message) is Bye:
             raise ConnectionFailed(f"the dispatcher {message.why}")
         if type(message) is Drop:
@@ -297,9 +302,11 @@ class Shell:
         self.mates[index].send_multipart([encode(mail.message), *mail.frames])
 
     def _post(self, mail: Mail) -> None:
-        frames = [mail.peer.encode("latin1"), encode(mail.message), *mail.frames]
         try:
-            self.data.send_multipart(frames, zmq.NOBLOCK, copy=sum(len(f) for f in mail.frames) < shm.SMALL)
+            self.data.send(mail.peer.encode("latin1"), FIRST)
+            self.data.send(encode(mail.message), FIRST if mail.frames else LAST)
+            for i, frame in enumerate(mail.frames, 1):
+                self.data.send(frame, FIRST if i < len(mail.frames) else LAST, copy=len(frame) < shm.SMALL)
         except zmq.ZMQError:
             self.attached.discard(mail.peer)  # the client is gone; the dispatcher will say so
 

@@ -109,13 +109,13 @@ def test_updates_are_gathered_where_none_is_used_before_the_last(monkeypatch: py
         [program] = [p for p in programs(c) if p.ops["adam"]]
         [number] = [n for n, r in program.kinds.items() if r.kind.row.name == "adam"]
         body = program.trace.body
-        groups, late = together(body, program.kinds, {number})
+        groups, late = together(body, program.kinds, {number: print})
         [(last, places)] = groups.items()
         assert len(places) == 3 and last == places[-1] and all(body[i][0] == number for i in places)
         assert late and all(body[k][0] == FREE and k < last for k in late)
         used = body[places[0]][1]  # let the next instruction read what the first update makes
         spoilt = [*body[: places[0] + 1], (FREE, used), *body[places[0] + 1 :]]
-        assert together(spoilt, program.kinds, {number}) == ({}, set())
+        assert together(spoilt, program.kinds, {number: print}) == ({}, set())
 
 
 @settings(max_examples=25, deadline=None)

@@ -60,7 +60,7 @@ class Pool:
     def unharmed(self) -> None:
         [mail] = self.say("good", Batch(2, (), [], ((9, 1, PAIR),)))
         assert mail.peer == "good" and isinstance(mail.message, Value)
-        assert np.frombuffer(mail.frames[0], "f4").tolist() == [3.0] * 4
+        assert np.frombuffer(mail.message.data, "f4").tolist() == [3.0] * 4
         assert set(self.worker.spaces["good"].table) == {1}
 
 

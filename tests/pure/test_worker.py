@@ -66,7 +66,7 @@ def run(worker: Worker, code: list, *reads: int, client: str = "c", kinds: tuple
 
 def value(mail: Mail) -> np.ndarray:
     assert isinstance(mail.message, Value)
-    return np.frombuffer(mail.frames[0], "f4").reshape(2, 2)
+    return np.frombuffer(mail.message.data, "f4").reshape(2, 2)
 
 
 def test_instructions_run_in_order_and_values_go_to_who_asked(worker: Worker) -> None:
@@ -164,4 +164,4 @@ def test_bfloat16_bytes_come_and_go_as_16_bits(worker: Worker) -> None:
     bits = np.array([0x3F80, 0xC000, 0x7F80], np.uint16)  # 1, -2, infinity
     worker.handle(Mail("c", Upload("c", 1, spec), (bits.tobytes(),)))
     [mail] = worker.handle(Mail(DISPATCHER, Run("c", 1, (), [], (Fetch(1, 1, spec, (0,), (3,)),))))
-    assert np.frombuffer(mail.frames[0], np.uint16).tolist() == bits.tolist()
+    assert np.frombuffer(mail.message.data, np.uint16).tolist() == bits.tolist()

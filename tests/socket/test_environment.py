@@ -30,7 +30,7 @@ def separate(processes: Processes, **environment: str) -> tuple[Process, Process
     quiet = {"GT_VERBOSE": "", **environment}
     server = processes.start("-m", "gt.server", "-p", str(port := _port()), **quiet)
     worker = processes.start("-m", "gt.worker", "-p", str(port), **{"GT_BACKEND": "numpy", **quiet})
-    from gt.transport.zmq import ipc_address, listens
+    from gt.transport.addresses import ipc_address, listens
 
     until(lambda: listens(ipc_address(str(port))), what="the server listens")
     client = processes.script(WORK, f"localhost:{port}", **environment)

@@ -15,8 +15,8 @@ from processes import Processes, until
 import gt
 from gt.client.default import session
 from gt.transport import messages as m
+from gt.transport.addresses import ipc_address
 from gt.transport.auth import reach
-from gt.transport.zmq import ipc_address
 
 KEY = "what a stranger does not know"
 GOOD = [

@@ -34,10 +34,14 @@ class Engine(Protocol):
     def way(self, kind: Kind) -> str:
         """How `kernel(kind)` runs: OWN, DECOMPOSED or BRIDGED."""
 
+    def over(self, kind: Kind) -> Callable[..., Any] | None:
+        """As `kernel`, for a kind whose result always is new memory: one that writes it over the first operand's. None where
+        there is none."""
+
     def faster(self, program: Any) -> Any:
         """A faster form of a trace (an object with `run(table, call) -> bool`, whether it ran, and `stats()`), or None."""
 
-    def over(self, kind: Kind) -> Callable[[list[Array]], Any] | None:
+    def renew(self, kind: Kind) -> Callable[[list[Array]], Any] | None:
         """A kernel for an update that takes a list of operands, which nobody else is to hold, and writes over those that end
         there (all but the second) if nobody else sees their memory. None where there is no such kernel."""
 

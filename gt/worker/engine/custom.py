@@ -68,10 +68,13 @@ class CustomEngine:
     def way(self, kind: Kind) -> str:
         return resolve(kind, self.own, self.bridge, views=False)[0]
 
+    def over(self, kind: Kind) -> None:
+        return None
+
     def faster(self, program: Any) -> None:
         return None
 
-    def over(self, kind: Kind) -> None:
+    def renew(self, kind: Kind) -> None:
         return None
 
     # Kernels

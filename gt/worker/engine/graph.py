@@ -175,11 +175,13 @@ def capturable(program: Any, engine: Any, in_place: bool = True) -> Callable[...
         takes_tensors = in_place and getattr(getattr(kernel, "func", kernel), "takes_tensors", False)
         if number in open_ and not takes_tensors:
             kernels[number] = _cast(engine.generic(ready.kind), ready.kind)
-    gather: dict[int, Any] = {
-        n: partial(GATHERED[r.kind.row.name], **r.kind.settings)
-        for n, r in program.kinds.items()
-        if in_place and r.kind.row.name in GATHERED and _ends(program.trace, n, r)
-    }
+    gather: dict[int, Any] = {}
+    alike: dict[tuple, Any] = {}  # one kernel for all shapes
+    for n, r in program.kinds.items():
+        if in_place and r.kind.row.name in GATHERED and _ends(program.trace, n, r):
+            settings = r.kind.settings
+            key = (r.kind.row.name, *settings.items())
+            gather[n] = alike.setdefault(key, partial(GATHERED[r.kind.row.name], **settings))
     return straight_line(program.trace, kernels, program.kinds, flat=True, gather=gather)
 
 

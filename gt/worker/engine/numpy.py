@@ -95,10 +95,13 @@ class NumPyEngine:
     def way(self, kind: Kind) -> str:
         return OWN
 
+    def over(self, kind: Kind) -> None:
+        return None
+
     def faster(self, program: Any) -> None:
         return None
 
-    def over(self, kind: Kind) -> None:
+    def renew(self, kind: Kind) -> None:
         return None
 
     def load(self, buffer: memoryview, spec: Spec, copy: bool) -> np.ndarray:

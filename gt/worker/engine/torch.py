@@ -9,12 +9,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import psutil
 import torch
 
 from gt.ops import Kind
 from gt.ops.rules import promote
-from gt.spec import DTYPES, DType, Spec
+from gt.spec import DTYPES, DType, Spec, bfloat16
 from gt.worker.engine import OWN as OURS
 from gt.worker.engine.torch_kernels import GATHERED, NUMBERS, OWN
 
@@ -139,7 +140,8 @@ class TorchEngine:
         self.fell_back: dict[str, str] = {}
 
     def begin(self) -> None:
-        torch.inference_mode().__enter__()  # for good: nothing here ever asks PyTorch for a gradient
+        self.mode = torch.inference_mode()  # for good: nothing here ever asks PyTorch for a gradient
+        self.mode.__enter__()  # (the object is kept, as the mode ends with it)
 
     def kernel(self, kind: Kind) -> Callable[..., Any]:
         run = self.plain(kind)
@@ -165,6 +167,12 @@ class TorchEngine:
         assert kind.row.kernel is not None, f"{kind.row} has no kernel of its own"
         return partial(kind.row.kernel, self.xp, **kind.settings)
 
+    def over(self, kind: Kind) -> Callable[..., Any] | None:
+        name = kind.row.name
+        if self.at.type != "cpu" or kind.outs != kind.ins[:1] or self.kernel(kind) is not getattr(torch, name, None):
+            return None
+        return getattr(torch.Tensor, f"{name}_", None)
+
     def faster(self, program: Any) -> Any:
         if program.compile or os.environ.get("GT_AUTO_COMPILE", "0") not in ("", "0"):
             from gt.worker.engine.inductor import Inductor
@@ -176,7 +184,7 @@ class TorchEngine:
             return Graph(program, self)
         return None
 
-    def over(self, kind: Kind) -> Callable[[list[Any]], Any] | None:
+    def renew(self, kind: Kind) -> Callable[[list[Any]], Any] | None:
         gathered = GATHERED.get(kind.row.name)
         if gathered is None:
             return None
@@ -217,8 +225,10 @@ class TorchEngine:
     def store(self, array: torch.Tensor, spec: Spec) -> memoryview:
         if spec.numel == 0:
             return memoryview(b"")
-        flat = array.detach().cpu().contiguous().as_strided((spec.numel,), (1,))  # sizes of 1 may have any stride
-        return flat.view(torch.uint8).numpy().data
+        host = array if self.at.type == "cpu" else array.cpu()
+        if spec.dtype is bfloat16:  # which NumPy lacks
+            host = host.view(torch.int16)
+        return np.ascontiguousarray(host.detach().numpy()).reshape(-1).view(np.uint8).data
 
     def sync(self) -> None:
         if self.at.type == "cuda":

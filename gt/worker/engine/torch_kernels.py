@@ -24,6 +24,22 @@ NUMBERS = {"add", "sub", "mul", "div", "pow", "floor_divide", "remainder", "fmod
            "lerp"}  # fmt: skip
 
 
+def _linear(x: Array, w: Array, *bias: Array) -> Array:
+    """In float32 on a GPU the bias is added apart: on an H200 cuBLASLt, which would add it in one kernel, takes up to twice as
+    long (128x256 by 10 columns 15.9 us against 8.3, 256x1536 by 384 34 against 18), and never saves more than 1 us."""
+    if bias and x.is_cuda and x.dtype is torch.float32:
+        return torch.matmul(x, w.t()) + bias[0]
+    return F.linear(x, w, *bias)
+
+
+def _bias_grad(g: Array) -> Array:
+    """The sum over rows; in float32 on a GPU as a product with ones, as a narrow sum takes 7.6 us there against 2.9."""
+    if g.is_cuda and g.dtype is torch.float32 and g.ndim > 1:
+        rows = g.flatten(0, -2)
+        return torch.mv(rows.t(), rows.new_ones(rows.shape[0]))
+    return g.sum(dim=tuple(range(g.ndim - 1))) if g.ndim > 1 else g
+
+
 def _weight_grad(g: Array, x: Array) -> Array:
     if g.ndim == 1:
         return torch.outer(g, x)
@@ -152,7 +168,8 @@ OWN: dict[str, Callable[..., Any]] = {
     "hardtanh": F.hardtanh,
     "hardtanh_grad": aten.hardtanh_backward.default,
     "matmul": torch.matmul,
-    "linear": F.linear,
+    "linear": _linear,
+    "linear_bias_grad": _bias_grad,
     "addmm": _addmm,
     "einsum": lambda *operands, equation: torch.einsum(equation, *operands),
     "sum": _sum,

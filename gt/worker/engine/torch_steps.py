@@ -232,7 +232,13 @@ def _descend(p: list[Array], g: list[Array], lr: Any) -> None:
     if isinstance(lr, Array):
         torch._foreach_sub_(p, [x * _narrow(lr, x) for x in g])
     else:
-        torch._foreach_add_(p, g, alpha=-lr)
+        # A kernel for many tensors gives each block 65,536 elements, which leaves most of a GPU idle on a few large ones.
+        large = [x.numel() > 1 << 16 for x in p]
+        for x, y in ((x, y) for x, y, is_large in zip(p, g, large) if is_large):
+            x.add_(y, alpha=-lr)
+        if not all(large):
+            small = [(x, y) for x, y, is_large in zip(p, g, large) if not is_large]
+            torch._foreach_add_([x for x, _ in small], [y for _, y in small], alpha=-lr)
 
 
 def _identity(number: object) -> object:

@@ -1,0 +1,72 @@
+"""What wakes a thread that polls: another thread at once, or the kernel a moment later."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+
+
+class Bell:
+    """Wakes a poll from another thread."""
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK) if hasattr(os, "eventfd") else -1
+        self.write = self.fd
+        if self.fd < 0:
+            self.fd, self.write = os.pipe()
+
+    def ring(self) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self.write, b"\1\0\0\0\0\0\0\0")
+
+    def hush(self) -> None:
+        with contextlib.suppress(OSError):
+            os.read(self.fd, 8)
+
+    def close(self) -> None:
+        for fd in {self.fd, self.write}:
+            os.close(fd)
+
+
+class Alarm:
+    """Wakes a poll a moment from now, unless it is called off: the user's thread sets it with the first instruction of a
+    burst and calls it off when it sends by itself, so that the receiving thread wakes only when the user's pauses. Kept by
+    the kernel, as a wake-up through Python would take the interpreter from the user's thread each time."""
+
+    IDLE = 1_000_000  # nanoseconds without a read or a full buffer that count as a pause
+
+    def __init__(self) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        clock_monotonic, nonblock_cloexec = 1, 0o2004000
+        self.fd: int = libc.timerfd_create(clock_monotonic, nonblock_cloexec)
+        if self.fd < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create")
+        self._set = libc.timerfd_settime
+        self._set.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+        self._soon = (ctypes.c_long * 4)(0, 0, 0, self.IDLE)
+        self._never = (ctypes.c_long * 4)(0, 0, 0, 0)
+
+    def set(self) -> None:
+        self._set(self.fd, 0, self._soon, None)
+
+    def off(self) -> None:
+        self._set(self.fd, 0, self._never, None)
+
+    def hush(self) -> None:
+        with contextlib.suppress(OSError):
+            os.read(self.fd, 8)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class Now:
+    """Where the kernel has no such timers: wakes at once."""
+
+    def __init__(self) -> None:
+        self.bell = Bell()
+        self.fd, self.set, self.hush, self.close = self.bell.fd, self.bell.ring, self.bell.hush, self.bell.close
+
+    def off(self) -> None:
+        pass
