@@ -4,6 +4,7 @@ a worker."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
@@ -42,11 +43,11 @@ class Joint:
 
     def __init__(self, number: int, definitions: dict[int, TraceDef], picks: dict[int, tuple[int, ...]]) -> None:
         self.solo, self.number, self.definitions, self.told = None, number, definitions, False
-        self.picks = [(w, itemgetter(*at) if len(at) > 1 else _only(at[0])) for w, at in sorted(picks.items())]
+        self.picks = [(worker, _picking(places)) for worker, places in sorted(picks.items())]
         self.outs: tuple[Layout, ...] = ()
         self.relaid: tuple[tuple[int, Layout], ...] = ()
 
-    def write(self, tables: Tables, client: Client, use: TraceUse, call: Instruction, flow: Any) -> None:
+    def write(self, tables: Tables, client: Client, use: TraceUse, call: tuple, flow: Any) -> None:
         """A call of this trace for each worker, and how its tensors lie afterwards."""
         if not self.told:
             self.told = True
@@ -68,11 +69,15 @@ class Joint:
                 policy.uncount(tables, client, call[at], gone)
 
 
-def _only(at: int) -> Any:
-    return lambda slots: (slots[at],)
+def _picking(places: tuple[int, ...]) -> Callable[[tuple], tuple]:
+    if len(places) == 1:
+        at = places[0]
+        return lambda slots: (slots[at],)
+    pick: Any = itemgetter(*places)
+    return pick
 
 
-def learn(client: Client, use: TraceUse, call: Instruction, before: tuple, codes: dict[int, list], lines: list) -> Joint | None:
+def learn(client: Client, use: TraceUse, call: tuple, before: tuple, codes: dict[int, list], lines: list) -> Joint | None:
     """What a call became, for the next of its kind. `before` is how its inputs lay, `lines` the instructions it stands for.
     None where that cannot be kept: something was lost on the way."""
     layouts = client.layouts

@@ -38,7 +38,7 @@ from gt.worker.batch import Unit, Units
 from gt.worker.collectives import Mailed, Talk, Wait, cut, elements
 from gt.worker.compile import TALK, TRACE, Ready
 from gt.worker.engine import Engine
-from gt.worker.joint import unfold
+from gt.worker.joint import Joint, unfold
 from gt.worker.space import Broken, Space
 from gt.worker.times import MOST, Times
 
@@ -277,6 +277,7 @@ class Worker:
         if ins[0] not in space.kinds:
             return
         ready = space.kinds[ins[0]][2]
+        assert not isinstance(ready, Joint)  # `unfold` has put what it stands for in its place
         for i in ready.dies:
             space.table.pop(ins[i], None)
         causes = [space.table.get(ins[i]) for i in ready.tensors if i < len(ins)]
