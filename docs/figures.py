@@ -104,12 +104,12 @@ STRATEGIES: dict[str, tuple[str, Callable[[], Callable[[], None]]]] = {
 
 
 def draw(name: str, folder: Path) -> None:
-    """The picture of a strategy: its fourth step."""
+    """The picture of a strategy: its third step, all groups made and all plans known, but each op still a span of its own."""
     for signal, config in SIGNALS.items():
         gt.register_config(signal, config)
     title, make = STRATEGIES[name]
     step = make()
-    for _ in range(3):
+    for _ in range(2):
         step()
     with gt.debug.record() as timeline:
         step()
@@ -118,9 +118,10 @@ def draw(name: str, folder: Path) -> None:
 
 
 def main(names: list[str]) -> None:
-    gt.gpu_workers(2)
     for name in names or STRATEGIES:
+        gt.gpu_workers(2)
         draw(name, PICTURES)
+        gt.disconnect()  # the next begins anew, so that no step of it is known from this one
 
 
 if __name__ == "__main__":
