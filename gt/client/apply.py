@@ -8,12 +8,15 @@ from functools import cache
 from sys import _getframe
 from typing import Any
 
-from gt.client.autograd import Node, Port, Tensor, plan_for
-from gt.client.scope import HERE
-from gt.client.session import RING, Handle, Session, here, origin
+from gt.client.autograd import Node, Plan, Port, Tensor, plan_for
+from gt.client.native import NATIVE
+from gt.client.scope import HERE, Scope
+from gt.client.session import RING, Handle, Known, Session, here, origin
 from gt.ops.table import Row
 from gt.spec import DType, bfloat16, float16, float32
 
+if NATIVE is not None:
+    NATIVE.setup(Tensor, Node, Known, Scope, Plan, HERE)
 CASTS = (bfloat16, float16, float32)  # dtypes that autocast changes
 MASK = RING - 1
 NUMBERS = (float, int, bool)
@@ -62,7 +65,7 @@ def unary_of(row: Row) -> Callable[[Tensor], Tensor]:
         kept = out if plan.keeps_output else None
         return Tensor(out, True, Node(known, plan, [x if plan.keep[0] else x.spec], (a.node or a,), kept, scope, id))
 
-    return call
+    return NATIVE.Op(row, call) if NATIVE is not None else call
 
 
 @cache
@@ -118,7 +121,7 @@ def binary_of(row: Row) -> Callable[[Tensor, Any], Tensor]:
         kept = out if plan.keeps_output else None
         return Tensor(out, True, Node(known, plan, [x if keep[0] else x.spec, second], edges, kept, scope, id))
 
-    return call
+    return NATIVE.Op(row, call) if NATIVE is not None else call
 
 
 def unary(row: Row, a: Tensor) -> Tensor:
@@ -131,6 +134,10 @@ def binary(row: Row, a: Tensor, b: Any) -> Tensor:
 
 def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
     """Any op: tensors and numbers in, a tensor out, or a tuple where the op has several results."""
+    if NATIVE is not None:
+        result = NATIVE.apply(row, operands, statics)
+        if result is not NotImplemented:
+            return result
     scope = HERE.scope or here()
     session = scope.session
     specs: list[Any] = []

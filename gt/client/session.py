@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from gt import errors
+from gt.client.native import NATIVE
 from gt.client.scope import HERE, Scope
 from gt.client.tracer import MARK, Tracer
 from gt.config import Config
@@ -119,6 +120,12 @@ class Handle(msgspec.Struct, gc=False, eq=False):
         return f"<{self.spec.dtype.name}{list(self.spec.shape)} on the workers>"
 
 
+if NATIVE is not None:
+    for _name in ("shape", "dtype", "numpy", "__array__", "__repr__"):
+        setattr(NATIVE.Handle, _name, vars(Handle)[_name])
+    Handle = NATIVE.Handle  # type: ignore[misc]
+
+
 class Reply:
     """What a reader waits for."""
 
@@ -145,12 +152,15 @@ class Reply:
         return self.done
 
 
-class Session:
+class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[misc]
+    next_id: Callable[[], int]  # a name for another result
+
     def __init__(self, link: Link, name: str, tracing: bool = True) -> None:
         self.link, self.name = link, name
         self.code: list[tuple] = []  # one list for good: any thread may append, `flush` takes from the front
         self.emit = self.code.append
-        self.next_id = count(1).__next__
+        if NATIVE is None:
+            self.next_id = count(1).__next__
         self.limit = 1  # length of `code` at which something is to be done: wake the link at first, then send
         self.lock = threading.RLock()
         self.numbers = count(FREE + 1)
@@ -503,7 +513,7 @@ class Session:
     def close(self) -> None:
         if not self.closed:
             self.closed, self.limit = True, 0  # every further op comes to `due`, which raises
-            self.emit = _nothing
+            self.emit, self.ended = _nothing, True
             self.link.close()
             for reply in list(self.replies.values()):
                 reply.settle(error=errors.SessionLost("the session is closed"))

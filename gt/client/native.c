@@ -1,0 +1,433 @@
+/* The client's hot path in C. It does what apply.py does for the common case, an op of known kind on tensors of this thread's
+   session; whatever is unusual it leaves to the Python function it was given, which is complete. So there is one place for the
+   rules, and this file is speed only: GT works the same without it. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#define MOST 16 /* operands of an op that is issued here */
+
+static PyTypeObject *StreamType, *HandleType;
+static PyTypeObject *TensorType, *NodeType, *KnownType, *ScopeType, *PlanType; /* Python's, given by `setup` */
+static PyObject *here, *zero, *name_scope, *name_due, *name_module, *nothing;
+
+/* Where the slots of those lie in their objects. */
+static Py_ssize_t tensor_data, tensor_requires_grad, tensor_node;
+static Py_ssize_t known_number, known_out, known_outs, known_differentiable, known_pulls;
+static Py_ssize_t scope_session, scope_kinds, scope_origin, scope_grad;
+static Py_ssize_t plan_keep, plan_keeps_output;
+
+#define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
+
+/* What of a session an op needs. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *code;                  /* the buffer of instructions */
+    PyObject *asked_code, *asked_at; /* the line that asked for each of the last results */
+    PyObject *user;                  /* globals of the user's module that asked last */
+    Py_ssize_t limit;                /* length of `code` at which `due` is called */
+    long long last;                  /* the id given last */
+    char ended;                      /* frees go nowhere */
+} Stream;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *id, *spec, *session;
+} Handle;
+
+/* Streams */
+
+static PyObject *next_id(Stream *self, PyObject *unused) { return PyLong_FromLongLong(++self->last); }
+
+static PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    Stream *self = (Stream *)type->tp_alloc(type, 0);
+    return (PyObject *)self;
+}
+
+static int stream_traverse(Stream *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(self->code);
+    Py_VISIT(self->asked_code);
+    Py_VISIT(self->asked_at);
+    Py_VISIT(self->user);
+    return 0;
+}
+
+static int stream_clear(Stream *self) {
+    Py_CLEAR(self->code);
+    Py_CLEAR(self->asked_code);
+    Py_CLEAR(self->asked_at);
+    Py_CLEAR(self->user);
+    return 0;
+}
+
+static void stream_dealloc(Stream *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    stream_clear(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef stream_methods[] = {
+    {"next_id", (PyCFunction)next_id, METH_NOARGS, "A name for another result."}, {NULL}};
+static PyMemberDef stream_members[] = {
+    {"code", T_OBJECT, offsetof(Stream, code), 0},
+    {"asked_code", T_OBJECT, offsetof(Stream, asked_code), 0},
+    {"asked_at", T_OBJECT, offsetof(Stream, asked_at), 0},
+    {"user", T_OBJECT, offsetof(Stream, user), 0},
+    {"limit", T_PYSSIZET, offsetof(Stream, limit), 0},
+    {"ended", T_BOOL, offsetof(Stream, ended), 0},
+    {NULL}};
+static PyType_Slot stream_slots[] = {
+    {Py_tp_doc, "What of a session an op needs."},
+    {Py_tp_new, stream_new},
+    {Py_tp_traverse, stream_traverse},
+    {Py_tp_clear, stream_clear},
+    {Py_tp_dealloc, stream_dealloc},
+    {Py_tp_methods, stream_methods},
+    {Py_tp_members, stream_members},
+    {0, NULL}};
+static PyType_Spec stream_spec = {
+    "gt.client._native.Stream", sizeof(Stream), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, stream_slots};
+
+/* Handles */
+
+static PyObject *handle_make(PyObject *id, PyObject *spec, PyObject *session) {
+    Handle *self = PyObject_New(Handle, HandleType);
+    if (self == NULL) return NULL;
+    self->id = Py_NewRef(id);
+    self->spec = Py_NewRef(spec);
+    self->session = Py_NewRef(session);
+    return (PyObject *)self;
+}
+
+static PyObject *handle_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    PyObject *id, *spec, *session;
+    if (!PyArg_ParseTuple(args, "O!OO:Handle", &PyLong_Type, &id, &spec, &session)) return NULL;
+    if (!PyObject_TypeCheck(session, StreamType)) {
+        PyErr_SetString(PyExc_TypeError, "a Handle belongs to a session");
+        return NULL;
+    }
+    return handle_make(id, spec, session);
+}
+
+static void handle_dealloc(Handle *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    Stream *stream = (Stream *)self->session;
+    if (!stream->ended && stream->code != NULL) { /* the free is an instruction like others */
+        PyObject *instruction = PyTuple_Pack(2, zero, self->id);
+        if (instruction == NULL || PyList_Append(stream->code, instruction) < 0) PyErr_WriteUnraisable((PyObject *)type);
+        Py_XDECREF(instruction);
+    }
+    Py_DECREF(self->id);
+    Py_DECREF(self->spec);
+    Py_DECREF(self->session);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static PyMemberDef handle_members[] = {
+    {"id", T_OBJECT, offsetof(Handle, id), READONLY},
+    {"spec", T_OBJECT, offsetof(Handle, spec), READONLY},
+    {"session", T_OBJECT, offsetof(Handle, session), READONLY},
+    {NULL}};
+static PyType_Slot handle_slots[] = {
+    {Py_tp_doc, "A value on the workers."}, {Py_tp_new, handle_new}, {Py_tp_dealloc, handle_dealloc},
+    {Py_tp_members, handle_members}, {0, NULL}};
+static PyType_Spec handle_spec = {"gt.client._native.Handle", sizeof(Handle), 0, Py_TPFLAGS_DEFAULT, handle_slots};
+
+/* The user's line */
+
+/* The innermost frame of the user's code, whose module the stream then knows. */
+static PyFrameObject *users(Stream *stream, PyFrameObject *frame) {
+    Py_INCREF(frame);
+    for (;;) {
+        PyObject *globals = PyFrame_GetGlobals(frame);
+        PyObject *name = PyDict_GetItemWithError(globals, name_module);
+        int ours = name != NULL && PyUnicode_Check(name) && PyUnicode_GET_LENGTH(name) > 3 &&
+                   PyUnicode_READ_CHAR(name, 0) == 'g' && PyUnicode_READ_CHAR(name, 1) == 't' && PyUnicode_READ_CHAR(name, 2) == '.';
+        PyFrameObject *back = ours ? PyFrame_GetBack(frame) : NULL;
+        if (back == NULL) {
+            Py_XSETREF(stream->user, globals);
+            return frame;
+        }
+        Py_DECREF(globals);
+        Py_SETREF(frame, back);
+    }
+}
+
+/* Note for a result the line that asked for it. */
+static int note(Stream *stream, PyObject *origin, Py_ssize_t slot) {
+    PyObject *code, *at;
+    if (origin != Py_None) {
+        code = Py_NewRef(PyTuple_GET_ITEM(origin, 0));
+        at = Py_NewRef(PyTuple_GET_ITEM(origin, 1));
+    } else {
+        PyFrameObject *frame = PyEval_GetFrame();
+        if (frame == NULL) return 0;
+        PyObject *globals = PyFrame_GetGlobals(frame);
+        int known = globals == stream->user;
+        Py_DECREF(globals);
+        if (known)
+            Py_INCREF(frame);
+        else if ((frame = users(stream, frame)) == NULL)
+            return -1;
+        code = (PyObject *)PyFrame_GetCode(frame);
+        at = PyLong_FromLong(PyFrame_GetLasti(frame));
+        Py_DECREF(frame);
+        if (at == NULL) {
+            Py_DECREF(code);
+            return -1;
+        }
+    }
+    if (PyList_SetItem(stream->asked_code, slot, code) < 0) {
+        Py_DECREF(at);
+        return -1;
+    }
+    return PyList_SetItem(stream->asked_at, slot, at);
+}
+
+/* The tape: a tensor with a node behind it. */
+static PyObject *taped(PyObject *known, PyObject *plan, PyObject *const *operands, Py_ssize_t n, int mask, PyObject *out,
+                       PyObject *scope, PyObject *id) {
+    PyObject *keep = SLOT(plan, plan_keep), *kept = SLOT(plan, plan_keeps_output) == Py_True ? out : Py_None;
+    PyObject *inputs = PyList_New(n), *edges = PyTuple_New(n), *node = NULL, *result = NULL;
+    if (inputs == NULL || edges == NULL) goto done;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *operand = operands[i], *input = operand, *edge = Py_None;
+        if (PyObject_TypeCheck(operand, TensorType)) {
+            Handle *handle = (Handle *)SLOT(operand, tensor_data);
+            input = PyTuple_GET_ITEM(keep, i) == Py_True ? (PyObject *)handle : handle->spec;
+            if (mask >> i & 1) {
+                edge = SLOT(operand, tensor_node);
+                if (edge == Py_None) edge = operand;
+            }
+        }
+        PyList_SET_ITEM(inputs, i, Py_NewRef(input));
+        PyTuple_SET_ITEM(edges, i, Py_NewRef(edge));
+    }
+    PyObject *parts[] = {known, plan, inputs, edges, kept, scope, id};
+    node = PyObject_Vectorcall((PyObject *)NodeType, parts, 7, NULL);
+    if (node == NULL) goto done;
+    PyObject *fields[] = {out, Py_True, node};
+    result = PyObject_Vectorcall((PyObject *)TensorType, fields, 3, NULL);
+done:
+    Py_XDECREF(inputs);
+    Py_XDECREF(edges);
+    Py_XDECREF(node);
+    return result;
+}
+
+/* An op on these operands. NotImplemented where that is not for here, and nothing has been done. */
+static PyObject *issue(PyObject *row, PyObject *const *operands, Py_ssize_t n, PyObject *statics) {
+    if (n < 1 || n > MOST) return Py_NewRef(nothing);
+    PyObject *scope = PyObject_GetAttr(here, name_scope), *session = NULL, *key = NULL, *result = NULL;
+    PyObject *id = NULL, *instruction = NULL, *out = NULL;
+    if (scope == NULL) return NULL;
+    if (Py_TYPE(scope) != ScopeType) goto unusual;
+    session = SLOT(scope, scope_session);
+    int mask = 0;
+    key = PyTuple_New(1 + n + (statics != NULL));
+    if (key == NULL) goto done;
+    PyTuple_SET_ITEM(key, 0, Py_NewRef(row));
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *operand = operands[i], *part;
+        if (PyObject_TypeCheck(operand, TensorType)) {
+            Handle *handle = (Handle *)SLOT(operand, tensor_data);
+            if (handle == NULL || Py_TYPE(handle) != HandleType || handle->session != session) goto unusual;
+            part = handle->spec;
+            if (SLOT(operand, tensor_requires_grad) == Py_True) mask |= 1 << i;
+        } else if (PyFloat_CheckExact(operand) || PyLong_CheckExact(operand) || PyBool_Check(operand)) {
+            part = (PyObject *)Py_TYPE(operand);
+        } else {
+            goto unusual;
+        }
+        PyTuple_SET_ITEM(key, 1 + i, Py_NewRef(part));
+    }
+    if (statics != NULL) PyTuple_SET_ITEM(key, 1 + n, Py_NewRef(statics));
+    PyObject *known = PyDict_GetItemWithError(SLOT(scope, scope_kinds), key), *plan = NULL;
+    if (known == NULL && PyErr_Occurred()) goto done;
+    if (known == NULL || PyTuple_GET_SIZE(SLOT(known, known_outs)) != 1) goto unusual;
+    if (mask && SLOT(scope, scope_grad) == Py_True) {
+        if (SLOT(known, known_differentiable) == Py_True) {
+            PyObject *bits = PyLong_FromLong(mask);
+            plan = bits ? PyDict_GetItemWithError(SLOT(known, known_pulls), bits) : NULL;
+            Py_XDECREF(bits);
+            if (plan == NULL && PyErr_Occurred()) goto done;
+            if (plan == NULL || !PyBool_Check(SLOT(plan, plan_keeps_output))) goto unusual;
+        } else if (statics != NULL) {
+            goto unusual; /* perhaps it is to be taken apart into ops that are differentiable */
+        }
+    }
+    Py_INCREF(known);
+    Py_XINCREF(plan);
+    Stream *stream = (Stream *)session;
+    long long number = ++stream->last;
+    id = PyLong_FromLongLong(number);
+    instruction = PyTuple_New(2 + n);
+    if (id == NULL || instruction == NULL) goto issued;
+    PyTuple_SET_ITEM(instruction, 0, Py_NewRef(SLOT(known, known_number)));
+    PyTuple_SET_ITEM(instruction, 1, Py_NewRef(id));
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *operand = operands[i];
+        int tensor = PyObject_TypeCheck(operand, TensorType);
+        PyTuple_SET_ITEM(instruction, 2 + i, Py_NewRef(tensor ? ((Handle *)SLOT(operand, tensor_data))->id : operand));
+    }
+    if (PyList_Append(stream->code, instruction) < 0) goto issued;
+    if (note(stream, SLOT(scope, scope_origin), number & (PyList_GET_SIZE(stream->asked_code) - 1)) < 0) goto issued;
+    if (PyList_GET_SIZE(stream->code) >= stream->limit) {
+        PyObject *sent = PyObject_CallMethodNoArgs(session, name_due);
+        if (sent == NULL) goto issued;
+        Py_DECREF(sent);
+    }
+    out = handle_make(id, SLOT(known, known_out), session);
+    if (out == NULL) goto issued;
+    result = plan != NULL ? taped(known, plan, operands, n, mask, out, scope, id)
+                          : PyObject_Vectorcall((PyObject *)TensorType, &out, 1, NULL);
+issued:
+    Py_DECREF(known);
+    Py_XDECREF(plan);
+    goto done;
+unusual:
+    result = Py_NewRef(nothing);
+done:
+    Py_XDECREF(out);
+    Py_XDECREF(instruction);
+    Py_XDECREF(id);
+    Py_XDECREF(key);
+    Py_DECREF(scope);
+    return result;
+}
+
+/* The function of a row, and a method of tensors; `python` is the same in Python. */
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc call;
+    PyObject *row, *python;
+} Op;
+
+static PyObject *op_call(Op *self, PyObject *const *args, size_t nargsf, PyObject *names) {
+    if (names == NULL) {
+        PyObject *result = issue(self->row, args, PyVectorcall_NARGS(nargsf), NULL);
+        if (result != nothing) return result;
+        Py_DECREF(result);
+    }
+    return PyObject_Vectorcall(self->python, args, nargsf, names);
+}
+
+static PyObject *op_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    PyObject *row, *python;
+    if (!PyArg_ParseTuple(args, "OO:Op", &row, &python)) return NULL;
+    Op *self = (Op *)type->tp_alloc(type, 0);
+    if (self == NULL) return NULL;
+    self->call = (vectorcallfunc)op_call;
+    self->row = Py_NewRef(row);
+    self->python = Py_NewRef(python);
+    return (PyObject *)self;
+}
+
+static int op_traverse(Op *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(self->row);
+    Py_VISIT(self->python);
+    return 0;
+}
+
+static int op_clear(Op *self) {
+    Py_CLEAR(self->row);
+    Py_CLEAR(self->python);
+    return 0;
+}
+
+static void op_dealloc(Op *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    op_clear(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *op_bind(PyObject *self, PyObject *object, PyObject *type) {
+    return object == NULL || object == Py_None ? Py_NewRef(self) : PyMethod_New(self, object);
+}
+
+static PyMemberDef op_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Op, call), READONLY},
+    {"__wrapped__", T_OBJECT, offsetof(Op, python), READONLY},
+    {NULL}};
+static PyType_Slot op_slots[] = {
+    {Py_tp_doc, "The function of a row."}, {Py_tp_new, op_new}, {Py_tp_traverse, op_traverse}, {Py_tp_clear, op_clear},
+    {Py_tp_dealloc, op_dealloc}, {Py_tp_call, PyVectorcall_Call}, {Py_tp_descr_get, op_bind}, {Py_tp_members, op_members},
+    {0, NULL}};
+static PyType_Spec op_spec = {
+    "gt.client._native.Op", sizeof(Op), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR, op_slots};
+
+/* apply(row, operands, statics): the result, or NotImplemented where it is Python's to do. */
+static PyObject *apply(PyObject *module, PyObject *const *args, Py_ssize_t n) {
+    if (n != 3 || !PyTuple_CheckExact(args[1])) return Py_NewRef(nothing);
+    return issue(args[0], ((PyTupleObject *)args[1])->ob_item, PyTuple_GET_SIZE(args[1]), args[2]);
+}
+
+/* Setting up */
+
+static int slot_of(PyTypeObject *type, const char *name, Py_ssize_t *offset) {
+    PyObject *descriptor = PyObject_GetAttrString((PyObject *)type, name);
+    if (descriptor == NULL) return -1;
+    int found = Py_TYPE(descriptor) == &PyMemberDescr_Type && ((PyMemberDescrObject *)descriptor)->d_member->type == T_OBJECT_EX;
+    if (found)
+        *offset = ((PyMemberDescrObject *)descriptor)->d_member->offset;
+    else
+        PyErr_Format(PyExc_TypeError, "%s.%s is no slot", type->tp_name, name);
+    Py_DECREF(descriptor);
+    return found ? 0 : -1;
+}
+
+static PyObject *setup(PyObject *module, PyObject *args) {
+    PyObject *where;
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!O:setup", &PyType_Type, &TensorType, &PyType_Type, &NodeType, &PyType_Type,
+                          &KnownType, &PyType_Type, &ScopeType, &PyType_Type, &PlanType, &where))
+        return NULL;
+    struct { PyTypeObject *type; const char *name; Py_ssize_t *offset; } slots[] = {
+        {TensorType, "data", &tensor_data}, {TensorType, "requires_grad", &tensor_requires_grad},
+        {TensorType, "node", &tensor_node}, {KnownType, "number", &known_number}, {KnownType, "out", &known_out},
+        {KnownType, "outs", &known_outs}, {KnownType, "differentiable", &known_differentiable},
+        {KnownType, "pulls", &known_pulls}, {ScopeType, "session", &scope_session}, {ScopeType, "kinds", &scope_kinds},
+        {ScopeType, "origin", &scope_origin}, {ScopeType, "grad", &scope_grad}, {PlanType, "keep", &plan_keep},
+        {PlanType, "keeps_output", &plan_keeps_output}};
+    for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++)
+        if (slot_of(slots[i].type, slots[i].name, slots[i].offset) < 0) return NULL;
+    PyTypeObject *types[] = {TensorType, NodeType, KnownType, ScopeType, PlanType};
+    for (int i = 0; i < 5; i++) Py_INCREF(types[i]); /* for good: this module is never unloaded */
+    here = Py_NewRef(where);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"apply", (PyCFunction)(void (*)(void))apply, METH_FASTCALL, "An op, or NotImplemented where it is Python's to do."},
+    {"setup", setup, METH_VARARGS, "Tell of the types and the place of this thread's scope."},
+    {NULL}};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "gt.client._native", NULL, -1, methods};
+
+PyMODINIT_FUNC PyInit__native(void) {
+    PyObject *module = PyModule_Create(&definition), *op = NULL;
+    if (module == NULL) return NULL;
+    zero = PyLong_FromLong(0);
+    nothing = Py_NewRef(Py_NotImplemented);
+    name_scope = PyUnicode_InternFromString("scope");
+    name_due = PyUnicode_InternFromString("due");
+    name_module = PyUnicode_InternFromString("__name__");
+    StreamType = (PyTypeObject *)PyType_FromSpec(&stream_spec);
+    HandleType = (PyTypeObject *)PyType_FromSpec(&handle_spec);
+    op = PyType_FromSpec(&op_spec);
+    if (zero == NULL || name_scope == NULL || name_due == NULL || name_module == NULL || StreamType == NULL ||
+        HandleType == NULL || op == NULL || PyModule_AddObjectRef(module, "Stream", (PyObject *)StreamType) < 0 ||
+        PyModule_AddObjectRef(module, "Handle", (PyObject *)HandleType) < 0 || PyModule_AddObjectRef(module, "Op", op) < 0) {
+        Py_XDECREF(op);
+        Py_DECREF(module);
+        return NULL;
+    }
+    Py_DECREF(op);
+    return module;
+}
