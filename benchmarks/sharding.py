@@ -57,6 +57,11 @@ def fastest(work, rounds):
         print(min(found))
 """
 
+THEIR_END = """
+dist.barrier()
+dist.destroy_process_group()  # or its threads may abort the process as it ends
+"""
+
 OUR_MLP = """
 from gt.nn import Module, Linear, SGD
 
@@ -203,7 +208,7 @@ def theirs(code: str) -> float:
     ranks = []
     for rank in range(2):
         env = _environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-        command = [sys.executable, "-c", textwrap.dedent(THEIRS + code)]
+        command = [sys.executable, "-c", textwrap.dedent(THEIRS + code + THEIR_END)]
         ranks.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     outs = [p.communicate(timeout=600) for p in ranks]
     if any(p.returncode for p in ranks):

@@ -1,5 +1,5 @@
 """A pipeline: two stages on two workers. Micro-batches follow one another, and the stages work at the same time, because
-nobody waits before a value is read.
+nobody waits before a value is read: all micro-batches are asked for first, then the gradients of their sum.
 
 python examples/pipeline.py
 """
@@ -21,13 +21,14 @@ optimizer = SGD([*first.parameters(), *second.parameters()], lr=0.05)
 
 for step in range(3):
     total = 0.0
-    for _ in range(4):  # micro-batches
-        with gt.signal("stage_1"):
-            h = first(gt.randn(32, 64)).relu()
-        with gt.signal("stage_2"):
-            loss = (second(h) ** 2).mean() / 4
-        loss.backward()
-        total = loss.detach() + total
-    optimizer.step()
-    optimizer.zero_grad()
-    print(f"step {step}: loss {total.item():.4f}, h on {h.placement.workers}, loss on {loss.placement.workers}")
+    with gt.debug.record() as timeline:
+        for _ in range(4):  # micro-batches
+            with gt.signal("stage_1"):
+                h = first(gt.randn(2048, 64)).relu()
+            with gt.signal("stage_2"):
+                total = (second(h) ** 2).mean() / 4 + total
+        total.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    both = timeline.together(0, 1) * 1e3
+    print(f"step {step}: loss {total.item():.4f}, h on {h.placement.workers}, both workers busy for {both:.1f} ms")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from gt.client.autograd import Node, Port, Tensor
 from gt.client.session import here
+from gt.errors import GTError
 from gt.spec import Spec
+from gt.watch import timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +89,35 @@ def placement(tensor: Tensor) -> None:
 def get_worker_stats() -> dict[str, dict[str, Any]]:
     """By worker's name: engine, device, ops by name, bytes in use and in all, queue (instructions that waited when this was
     asked) and the idle share of its time. Under "replay": traces this script's stream was found to have, `hits` and `misses`
-    by reason with the line of one (`miss_lines`), and what the worker made of them: calls, compiled executions, fallbacks
-    by reason, launches saved, seconds spent compiling."""
+    by reason with the line of one (`miss_lines`), and what the worker made of them: calls, joint calls (those with
+    collectives inside), compiled executions, fallbacks by reason, launches saved, seconds spent compiling."""
     session = here().session
     workers = session.ask("stats")["workers"]
     mine = session.tracer.stats() if session.tracer else {}
     for stats in workers.values():
         stats["replay"] = replay(stats["traces"], mine)
     return workers
+
+
+@contextmanager
+def record(keep: int = 1 << 16) -> Iterator[timeline.Timeline]:
+    """Have the workers record when they do what for this script: each keeps its last `keep` units of work. At its end this
+    waits until all is done. A device that runs behind is waited for after each op, so steps take longer while recorded.
+
+    >>> with gt.debug.record() as timeline:
+    ...     y = gt.ones(2, 2) @ gt.ones(2, 2)
+    >>> [span.name for span in timeline.spans]
+    ['full', 'full', 'matmul']
+    """
+    session, made = here().session, timeline.Timeline()
+    session.ask("record", keep)
+    try:
+        yield made
+    except BaseException:
+        with suppress(GTError):
+            session.ask("times")
+        raise
+    made.spans = timeline.read(session.ask("times", timeout=600.0)["workers"])
 
 
 def replay(done: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:
@@ -110,6 +135,7 @@ def replay(done: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:
         "calls": int(done.get("calls", 0)),
         "units": int(done.get("units", 0)),
         "unit_calls": int(done.get("unit_calls", 0)),
+        "joint_calls": int(done.get("joint_calls", 0)),
         "compiling": int(done.get("compiling", 0)),
         "compiled": int(done.get("compiled", 0) + done.get("graph_captures", 0)),
         "compiled_executions": int(done.get("compiled_calls", 0)),

@@ -70,7 +70,7 @@ class Dispatcher(Stream):
                 return self._hello(peer, message)
             case Join() if not client and not worker:
                 return self._join(peer, message)
-            case Ask(_, "placement") | Configure() if client and client.held:
+            case Ask(_, "placement" | "record" | "times") | Configure() if client and client.held:
                 client.held.append(message)  # it is about what waits there
                 return []
             case Ask() if client:
@@ -237,12 +237,14 @@ class Dispatcher(Stream):
 
     def _ask(self, client: Client, ask: Ask) -> Iterable[Mail]:
         match ask.about:
-            case "stats":
+            case "record" if type(ask.argument) is not int or ask.argument < 1:
+                yield Mail(client.name, Failed(ask.ticket, "GTError", f"cannot keep {ask.argument!r} times: want 1 or more"))
+            case "stats" | "record" | "times":
                 ticket = next(self.tickets)
                 question = Question(client.name, ask.ticket, {w.index for w in self.tables.living()})
                 self.tables.questions[ticket] = question
                 for worker in self.tables.living():
-                    yield Mail(worker.peer, Ask(ticket, "stats"))
+                    yield Mail(worker.peer, Ask(ticket, ask.about, (client.name, ask.argument)))
                 yield from self._settled(ticket, question)
             case "placement":
                 yield Mail(client.name, Answer(ask.ticket, spread.placement(client, ask.argument)))

@@ -110,7 +110,7 @@ class Bringing:
                     mine = Spec(boxes[at][1], self.spec.dtype)
                     settings: dict = {"group": group, "reduce": reduce}
                     if isinstance(to, Shard):
-                        settings |= {"axis": to.axis, "size": split(mine.shape[to.axis], len(group), rank)[1]}
+                        settings |= {"axis": to.axis, "sizes": (split(mine.shape[to.axis], len(group), rank)[1],)}
                     self._talk(group[rank], "all_reduce" if to == REPLICATE else "reduce_scatter", mine, self.slot, settings)
             self.layout = self.layout.but(dim, to)
         if todo:

@@ -10,7 +10,7 @@ from gt.dispatcher.program import Bound
 from gt.dispatcher.tables import Client, TraceUse, Use
 from gt.ops import TABLE, Kind, infer
 from gt.ops.table import spec_in, spec_out
-from gt.spec import REPLICATE, Box, Layout, Partial, Shard, Spec
+from gt.spec import REPLICATE, Box, Layout, Partial, Shard, Spec, split
 from gt.transport.messages import Fetch, Mail, Note, Upload, kind_out
 
 
@@ -33,6 +33,7 @@ def _define(client: Client, worker: int, kind: Kind, told: set[int], flow: Any) 
     if number is None:
         client.last_local -= 1
         number = client.locals[kind.key] = client.last_local
+        client.kinds[number] = kind
     if number not in told:
         told.add(number)
         flow.kinds.setdefault(worker, []).append(kind_out(number, kind))
@@ -66,51 +67,68 @@ SINGLE = 1 << 20  # bytes of a tensor that is reduced by itself, in place: to pu
 
 def bucket(client: Client, code: list, position: int, use: Use, plan: Bound, flow: Any) -> bool:
     """An op wants terms added up, as an optimizer does with a gradient. Where the ops behind it are of the same row and want
-    the same, all are reduced at once. Whether that was so; the layouts say what changed."""
+    the same, all are reduced at once, to whole tensors or to pieces. Whether that was so; the layouts say what changed."""
     ins = code[position]
     for slot, to in plan.relaid:
         layout = client.layouts[ins[slot]]
         if not isinstance(layout, Layout):
             continue
         dims = [d for d, p in enumerate(layout.placements) if isinstance(p, Partial)]
-        if len(dims) != 1 or to is not layout.but(dims[0], REPLICATE) or _operand(use, slot).nbytes >= SINGLE:
+        if len(dims) != 1 or to is not layout.but(dims[0], to.placements[dims[0]]):
             continue
+        whole = to.placements[dims[0]] == REPLICATE
+        most = SINGLE if whole else BUCKET  # pieces are copied out of what they are pieces of anyway
         found = {ins[slot]: _operand(use, slot)}
-        total = _operand(use, slot).nbytes
+        total = found[ins[slot]].nbytes
+        if total >= most:
+            continue
         for later in code[position + 1 : position + AHEAD]:
             other = client.uses.get(later[0])
             if not isinstance(other, Use) or other.kind.row is not use.kind.row or len(later) != len(ins):
                 continue
             spec = _operand(other, slot)
-            if spec.nbytes >= SINGLE:
+            if not isinstance(spec, Spec) or spec.nbytes >= most or total + spec.nbytes > BUCKET or later[slot] in found:
                 continue
-            if client.layouts.get(later[slot]) is layout and spec.dtype is _operand(use, slot).dtype and total < BUCKET:
-                total += 0 if later[slot] in found else spec.nbytes
+            if client.layouts.get(later[slot]) is not layout or spec.dtype is not _operand(use, slot).dtype:
+                continue
+            if whole or _wants(client, other, later, slot, to):
+                total += spec.nbytes
                 found[later[slot]] = spec
         if len(found) > 1:
-            _reduce(client, found, layout, dims[0], ins[1], flow)
+            _reduce(client, found, layout, dims[0], to, ins[1], flow)
             return True
     return False
+
+
+def _wants(client: Client, use: Use, ins: tuple, slot: int, to: Layout) -> bool:
+    """Whether an instruction is known to want this operand laid out so."""
+    plan = client.plans.get((ins[0], *[client.layouts.get(ins[i]) for i in use.at]))
+    return isinstance(plan, Bound) and (slot, to) in plan.relaid
 
 
 def _operand(use: Use, slot: int) -> Spec:
     return use.kind.ins[slot - 1 - use.outs]
 
 
-def _reduce(client: Client, tensors: dict[int, Spec], layout: Layout, dim: int, tag: int, flow: Any) -> None:
+def _reduce(client: Client, tensors: dict[int, Spec], layout: Layout, dim: int, to: Layout, tag: int, flow: Any) -> None:
     """Add up the terms of several tensors where they lie, as one message."""
     reduce = layout.placements[dim].reduce  # type: ignore[union-attr]
     boxes = [layout.boxes(spec.shape) for spec in tensors.values()]
-    row = TABLE["all_reduce"]
+    place = to.placements[dim]
     for line in layout.mesh.lines(dim):
         group = tuple(layout.workers[at] for at in line)
-        for worker, at in zip(group, line):
+        for rank, at in enumerate(line):
             specs = tuple(Spec(b[at][1], spec.dtype) for b, spec in zip(boxes, tensors.values()))
-            kind = infer(row, (*specs, int), (group, reduce))
+            if isinstance(place, Shard):
+                sizes = tuple(split(s.shape[place.axis], len(group), rank)[1] for s in specs)
+                kind = infer(TABLE["reduce_scatter"], (*specs, int), (group, reduce, place.axis, sizes))
+            else:
+                kind = infer(TABLE["all_reduce"], (*specs, int), (group, reduce))
+            worker = group[rank]
             _define(client, worker, kind, client.told.setdefault(worker, set()), flow)
             flow.queue(worker).append((client.locals[kind.key], *tensors, *tensors, tag))
     for id in tensors:
-        client.layouts[id] = layout.but(dim, REPLICATE)
+        client.layouts[id] = to
 
 
 def alias(ins: tuple, at: tuple[int, ...]) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from gt.dispatcher import policy, spread
+from gt.dispatcher.joint import Joint, filled, learn, marked
 from gt.dispatcher.plan import Plan, choose
 from gt.dispatcher.tables import Client, Lost, Tables, TraceUse, Use, Worker
 from gt.dispatcher.traces import choose_trace, expand
@@ -87,21 +88,31 @@ class Stream:
             client.uses.pop(number, None)
             for told in client.told.values():
                 told.discard(number)
-        if batch.drops:
-            gone = set(batch.drops)
+        drops = batch.drops
+        if drops:
+            gone = set(drops)
+            drops += self._drop_joints(client, gone)
             client.plans = {k: p for k, p in client.plans.items() if k[0] not in gone}
         workers = self.tables.workers
         busy = set(flow.code) | set(flow.gets) | (client.acks.get(batch.serial, set()) if ack else set())
         runs = [
             Mail(workers[w].peer, Run(client.name, batch.serial, tuple(flow.kinds.get(w, ())), flow.code.get(w, []),
                                       tuple(flow.gets.get(w, ())), ack, batch.forget,
-                                      tuple(flow.traces.get(w, ())), batch.drops))
+                                      tuple(flow.traces.get(w, ())), drops))
             for w in sorted(busy)
         ]  # fmt: skip
         if self.watch is not None:
             for w, mail in zip(sorted(busy), runs):
                 self.watch("run", workers[w].name, (client, mail.message))
         return runs + flow.mail
+
+    def _drop_joints(self, client: Client, traces: set[int]) -> tuple[int, ...]:
+        """The numbers of what these traces were planned as, forgotten."""
+        joints = {p.number for k, p in client.plans.items() if k[0] in traces and isinstance(p, Joint)}
+        client.locals = {k: n for k, n in client.locals.items() if n not in joints}
+        for told in client.told.values():
+            told -= joints
+        return tuple(joints)
 
     def _unused(self, client: Client, number: int) -> int:
         """A kind's number has one meaning for good: workers are told it once."""
@@ -184,7 +195,7 @@ class Stream:
         """An instruction for several workers. Whether an upload must arrive before the next."""
         ins = code[position]
         if isinstance(use, TraceUse):
-            self._rewrite(client, expand(client, use, ins), flow)
+            self._call(client, use, ins, key, plan, flow)
             return False
         if plan.relaid and spread.bucket(client, code, position, use, plan, flow):
             return self._rewrite(client, [ins], flow) is not None
@@ -202,6 +213,25 @@ class Stream:
         for slot, layout in plan.relaid:
             client.layouts[ins[slot]] = layout
         return False
+
+    def _call(self, client: Client, use: TraceUse, call: tuple, key: tuple, plan: Any, flow: _Flow) -> None:
+        """A call of a trace that concerns several workers."""
+        if use.makes and use.at:
+            key = (*key, policy.place(self.tables, client))
+            plan = client.plans.get(key)
+        if isinstance(plan, Joint):
+            plan.write(self.tables, client, use, call, flow)
+            return
+        ids = [call[i] for i in use.at]
+        keep = self.watch is None and len(set(ids)) == len(ids)  # the log spells out each op
+        lines = expand(client, use, marked(use, call))
+        apart = flow.beside()
+        self._rewrite(client, lines, apart)
+        for worker, code in apart.code.items():
+            flow.queue(worker).extend(filled(code, call))
+        joint = learn(client, use, call, key[1 : 1 + len(use.at)], apart.code, lines) if keep else None
+        if joint is not None:
+            client.plans[key] = joint
 
     def _plan(self, client: Client, use: Use | TraceUse, key: tuple, flow: _Flow, same: tuple = ()) -> Any:
         """A plan for operands laid out so, and the workers told of its kinds; None where an operand is lost."""
@@ -259,6 +289,7 @@ class Stream:
         client.plans = {k: p for k, p in client.plans.items() if k[0] >= last}
         client.plans = {k: p for k, p in client.plans.items() if p.solo is not None}
         client.locals.clear()  # a worker that forgets drops all kinds below zero
+        client.kinds.clear()
         client.told = {w: {n for n in numbers if n >= max(last, 1)} for w, numbers in client.told.items()}
 
     # Bytes that a client has and workers want, where they share no memory
@@ -319,6 +350,12 @@ class _Flow:
         self.traces: dict[int, list[TraceDef]] = {}
         self.gets: dict[int, list[Fetch]] = {}
         self.mail: list[Mail] = []
+
+    def beside(self) -> _Flow:
+        """A flow with code of its own."""
+        other = _Flow()
+        other.kinds, other.traces, other.gets, other.mail = self.kinds, self.traces, self.gets, self.mail
+        return other
 
     def queue(self, worker: int) -> list:
         return self.code.setdefault(worker, [])

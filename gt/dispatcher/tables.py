@@ -25,7 +25,7 @@ class Lost:
 class TraceUse:
     """A client's trace: where in a call its inputs stand, and which of them end with it."""
 
-    __slots__ = ("definition", "outs", "at", "length", "loads", "dies", "kinds", "sizes", "signal")
+    __slots__ = ("definition", "outs", "at", "length", "loads", "dies", "kinds", "sizes", "signal", "makes")
 
     def __init__(self, definition: TraceDef, known: dict[int, Use | TraceUse]) -> None:
         if (wrong := _fault(definition, known)) is not None:
@@ -35,6 +35,8 @@ class TraceUse:
         self.length = 1 + self.outs + definition.inputs + len(definition.holes)
         self.dies = tuple(1 + self.outs + i for i in definition.dies)
         self.kinds = sorted({int(ins[0]) for ins in definition.body if ins[0] != FREE})
+        inner = [known[n] for n in self.kinds]
+        self.makes = any(not u.at and not u.signal for u in inner)  # tensors that go where there is most room
         made: dict[Any, int] = {}
         for ins in definition.body:
             if ins[0] != FREE:
@@ -111,6 +113,7 @@ class Client:
     noted: set[str] = field(default_factory=set)  # signals whose missing workers it was told of
     sizes: dict[int, int] = field(default_factory=dict)  # bytes of a tensor on each of its workers, where there are several
     locals: dict[tuple, int] = field(default_factory=dict)  # kinds of the dispatcher's own making, numbered below zero
+    kinds: dict[int, Kind] = field(default_factory=dict)  # what those mean
     last_local: int = 0
     instructions: int = 0
     temporaries: int = RESERVED  # ids below zero that the dispatcher has used

@@ -1,5 +1,5 @@
-"""Calls of traces. Where all inputs lie on one worker the call is handed on as it is; elsewhere it is taken apart into the
-instructions it stands for, which are planned one by one."""
+"""Calls of traces. Where all inputs lie on one worker the call is handed on as it is; elsewhere the first is taken apart into
+the instructions it stands for, which are planned one by one (and kept, see `gt/dispatcher/joint.py`)."""
 
 from __future__ import annotations
 

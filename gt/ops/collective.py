@@ -21,15 +21,18 @@ def _resized(a: Spec, axis: int, size: int) -> Spec:
     return Spec((*a.shape[:axis], size, *a.shape[axis + 1 :]), a.dtype)
 
 
+def _pieces(*operands: Any, group, reduce, axis: int, sizes: Shape) -> tuple[Spec, ...]:
+    return tuple(_resized(s, axis, n) for s, n in zip(operands, sizes, strict=False) if isinstance(s, Spec))
+
+
 def _given(*operands: Any, shape: Shape | None, dtype: int, **_: object) -> Any:
     return () if shape is None else Spec(shape, DTYPES[dtype])
 
 
 # Several tensors at once travel as one.
 op("all_reduce", shape=_same, statics=("group", "reduce"))
-# `size` is the length of this worker's piece of the axis.
-op("reduce_scatter", statics=("group", "reduce", "axis", "size"),
-   shape=lambda a, tag, *, group, reduce, axis, size: _resized(a, axis, size))  # fmt: skip
+# So do they here; `sizes` are the lengths of this worker's piece of the axis of each.
+op("reduce_scatter", shape=_pieces, statics=("group", "reduce", "axis", "sizes"))
 # `size` is the length of the whole axis.
 op("all_gather", statics=("group", "axis", "size"),
    shape=lambda a, tag, *, group, axis, size: _resized(a, axis, size))  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -42,6 +43,7 @@ class Cluster:
 
     def _add(self, name: str, engine: str) -> None:
         worker = Worker(make(engine), _Shared(self))
+        worker.clock = time.time
         self.workers.append(worker)
 
         def party(mail: Mail) -> list[Mail]:

@@ -34,6 +34,12 @@ def listens(address: str) -> bool:
     return False
 
 
+def nearest(address: str) -> str:
+    """Where a worker is reached: by IPC if it listens within reach, whatever hosts call themselves, else by TCP."""
+    local, _, remote = address.partition("|")
+    return local if not remote or listens(local) else remote
+
+
 def await_listener(address: str, starting: Callable[[], bool], timeout: float) -> bool:
     """Whether a local address gets a listener in time, while whoever is to listen there is still `starting`."""
     deadline = time.monotonic() + timeout

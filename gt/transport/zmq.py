@@ -16,7 +16,7 @@ import zmq
 
 from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport import shm
-from gt.transport.addresses import host_name
+from gt.transport.addresses import host_name, nearest
 from gt.transport.auth import reach
 from gt.transport.messages import VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, Value, Welcome, decode, encode
 from gt.transport.sockets import Ends, first_word, open_socket
@@ -116,12 +116,14 @@ class ZmqLink:
             try:
                 self.visits += 1
                 while not (reply.done or self.closed or end and time.monotonic() > end):
-                    self._take_in(self.sockets, None if timeout is None else int(timeout * 1000) + 1)
+                    self._take_in(self.sockets, 1000 if timeout is None else int(timeout * 1000) + 1)
+                    self.session.tell()  # what keeps it waiting is said while it waits
             finally:
                 self.turn.release()
             if len(self.session.replies) > 1:
                 self.hand.ring()  # another thread waits, too
-        reply.wait(None if end is None else max(0.0, end - time.monotonic()))
+        while not reply.wait(1.0 if end is None else max(0.0, end - time.monotonic())) and end is None:
+            self.session.tell()
 
     @property
     def shares(self) -> bool:
@@ -277,10 +279,9 @@ class ZmqLink:
         for worker in workers:
             if worker.name in self.data:
                 continue
-            local, _, remote = worker.address.partition("|")
             socket = open_socket(zmq.DEALER, self.name.encode())
             try:
-                reach(socket, local if worker.host == host_name() or not remote else remote, self.key)
+                reach(socket, nearest(worker.address), self.key)
             except zmq.ZMQError:  # no address of this host's kind; what lies there cannot be read from here
                 socket.close(0)
                 continue

@@ -71,7 +71,7 @@ class Units:
         yield from self._call(space, chunk, worker) if ops == self.size else chunk
 
     def _call(self, space: Any, chunk: list[tuple], worker: Any) -> Iterator[tuple]:
-        read = _Reading(space, chunk)
+        read = Reading(space, chunk)
         unit = space.units.get(read.key)
         known = unit is not None and unit.trace.number in space.kinds
         if not known or any(v != w for i, (v, w) in enumerate(zip(read.numbers, unit.values)) if i not in unit.holes):
@@ -81,7 +81,7 @@ class Units:
         yield (unit.trace.number, *read.outs, *read.inputs, *(read.numbers[i] for i in sorted(unit.holes)))
         yield from read.rest
 
-    def _learn(self, space: Any, read: _Reading, before: Unit | None, worker: Any) -> Unit:
+    def _learn(self, space: Any, read: Reading, before: Unit | None, worker: Any) -> Unit:
         """A unit for this chunk. Numbers that differ from those of one alike are given with the call from now on."""
         holes: set[int] = set()
         if before is not None:
@@ -109,7 +109,7 @@ def _fits(space: Any, ins: tuple) -> bool:
     return form < TRACE and ready.kind.row.kernel is not None
 
 
-class _Reading:
+class Reading:
     """A chunk read through once: its topology as `key`, what it takes in and leaves, and frees that are none of its."""
 
     def __init__(self, space: Any, chunk: list[tuple]) -> None:
@@ -152,7 +152,7 @@ class _Reading:
             names[id] = len(names)
             self.made.append(id)
 
-    def definition(self, number: int, holes: list[int]) -> TraceDef:
+    def definition(self, number: int, holes: list[int], compile: bool = True) -> TraceDef:
         register = {id: i + 1 for i, id in enumerate((*self.inputs, *self.made))}
         body: list[tuple] = []
         for ins in self.chunk:
@@ -165,5 +165,5 @@ class _Reading:
             body.append(tuple(register[x] if i in ids else x for i, x in enumerate(ins)))
         return TraceDef(
             number, len(self.inputs), body, tuple(register[id] for id in self.outs),
-            tuple((self.places[i],) for i in holes), tuple(i for i, id in enumerate(self.inputs) if id in self.freed), True,
+            tuple((self.places[i],) for i in holes), tuple(i for i, id in enumerate(self.inputs) if id in self.freed), compile,
         )  # fmt: skip

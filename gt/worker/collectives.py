@@ -182,23 +182,31 @@ class _Round:
         return total
 
     def _reduce_scatter(self) -> tuple:
-        spec, axis, n = self.specs[0], self.kind.settings["axis"], len(self.group)
-        spans = [split(spec.shape[axis], n, i) for i in range(n)]
+        axis, n, me = self.kind.settings["axis"], len(self.group), self.group.index(self.talk.index)
 
-        def part(i: int) -> np.ndarray | None:
-            lead = (slice(None),) * axis
-            return None if self.mine[0] is None else self.mine[0][(*lead, slice(spans[i][0], sum(spans[i])))]
+        def part(t: int, i: int) -> np.ndarray:
+            """The piece of tensor t that is the i-th of the group's."""
+            mine, (start, size) = self.mine[t], split(self.specs[t].shape[axis], n, i)
+            assert mine is not None
+            return mine[(*(slice(None),) * axis, slice(start, start + size))]
 
-        sends = [(w, part(i)) for i, w in enumerate(self.group) if w != self.talk.index]
-        out, me = self.kind.outs[0], self.group.index(self.talk.index)
+        def parts(i: int) -> np.ndarray | None:
+            if any(m is None for m in self.mine):
+                return None
+            return np.frombuffer(b"".join(np.ascontiguousarray(part(t, i)).tobytes() for t in range(len(self.mine))), np.uint8)
 
         def finish(frames: dict[int, Any]) -> list[Any]:
-            own = part(me)
-            assert own is not None
-            terms = [self.talk.array(own if w == self.talk.index else elements(frames[w], out), out) for w in self.group]
-            return [self._reduced(terms, out)]
+            found, at = [], 0
+            for t, out in enumerate(self.kind.outs):
+                terms = [
+                    part(t, me) if w == self.talk.index else elements(memoryview(frames[w])[at : at + out.nbytes], out)
+                    for w in self.group
+                ]
+                found.append(self._reduced([self.talk.array(term, out) for term in terms], out))
+                at += out.nbytes
+            return found
 
-        return sends, self.others, finish
+        return [(w, parts(i)) for i, w in enumerate(self.group) if i != me], self.others, finish
 
     def _all_gather(self) -> tuple:
         spec, axis, size = self.specs[0], self.kind.settings["axis"], self.kind.settings["size"]

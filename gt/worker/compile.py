@@ -46,7 +46,7 @@ class Program:
 
     def __init__(
         self, trace: TraceDef, kinds: dict[int, Ready], engine: Engine, compile: bool = False,
-        say: Callable[[str], None] = _silent,
+        say: Callable[[str], None] = _silent, faster: bool = True,
     ) -> None:  # fmt: skip
         self.trace, self.kinds, self.engine, self.say = trace, kinds, engine, say
         self.compile = compile or trace.compile
@@ -65,7 +65,7 @@ class Program:
         self.function = straight_line(trace, {n: r.run for n, r in kinds.items()}, kinds, gather=updates, over=over)
         self.calls = 0
         self.failed: str = ""  # why there is no faster form, where one was tried
-        self.faster: Any = engine.faster(self)
+        self.faster: Any = engine.faster(self) if faster else None
         becomes = f"{type(self.faster).__name__} when it is hot" if self.faster is not None else "no faster form is asked for"
         self.tell(f"one function of {', '.join(f'{name} {n}' for name, n in self.ops.most_common(6))}; {becomes}")
 
@@ -92,7 +92,7 @@ class Program:
         self.say(f"{self.kind} (number {self.trace.number}): {what}")
 
     def stats(self) -> dict[str, float]:
-        own = {"traces": 1, "calls": self.calls, "launches_saved": self.calls * (self.length - 1)}
+        own = {"traces": 1, "calls": self.calls, "launches_saved": self.calls * max(0, self.length - 1)}
         if self.failed:
             own["fallbacks"] = 1
             own[f"fallback: {self.failed}"] = 1
@@ -196,7 +196,8 @@ def straight_line(
                 lines.append(f"    del r{ins[1]}")
             continue
         ready = kinds[int(ins[0])]
-        kernel = f"o{ins[0]}" if index in ending else f"k{ins[0]}"
+        form = "o" if index in ending else "k"
+        kernel = f"{form}{ins[0]}".replace("-", "_")  # the dispatcher's own kinds have numbers below zero
         names[kernel] = over[int(ins[0])] if index in ending else kernels[int(ins[0])]
         operands = []
         for i in range(1 + ready.outs, len(ins)):
@@ -213,9 +214,9 @@ def straight_line(
             continue
         calls[index] = results, ", ".join(operands)
         if index in groups:
-            names[f"g{ins[0]}"] = gather[int(ins[0])]  # type: ignore[index]
+            names[f"all_{kernel}"] = gather[int(ins[0])]  # type: ignore[index]
             left = ", ".join(f"({calls[i][0]},)" for i in groups[index])
-            lines.append(f"    {left}, = g{ins[0]}([{', '.join(f'({calls[i][1]},)' for i in groups[index])}])")
+            lines.append(f"    {left}, = all_{kernel}([{', '.join(f'({calls[i][1]},)' for i in groups[index])}])")
     lines.append(f"    return ({''.join(f'r{r}, ' for r in trace.outs)})")
     exec(compile("\n".join(lines), f"<trace {trace.number}>", "exec"), names)
     return names["program"]

@@ -4,7 +4,7 @@ sockets. Each client has ids and kinds of its own."""
 from __future__ import annotations
 
 import traceback
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -36,23 +36,14 @@ from gt.transport.messages import (
 )  # fmt: skip
 from gt.worker.batch import Unit, Units
 from gt.worker.collectives import Mailed, Talk, Wait, cut, elements
-from gt.worker.compile import TALK, TRACE, Program, Ready, trace_kinds
+from gt.worker.compile import TALK, TRACE, Ready
 from gt.worker.engine import Engine
+from gt.worker.joint import Joint, unfold
+from gt.worker.space import Broken, Space
+from gt.worker.times import MOST, Times
 
 INLINE = 4096  # bytes of a value that travel in the message itself
 DISPATCHER = ""  # the peer that instructions come from
-
-
-class Broken:
-    """What stands in a tensor's place when it could not be made: the first cause."""
-
-    __array_ufunc__ = None
-
-    def __init__(self, error: str, text: str, tensor: int) -> None:
-        self.error, self.text, self.tensor = error, text, tensor
-
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError("this tensor could not be made")
 
 
 class Parked(BaseException):
@@ -60,19 +51,6 @@ class Parked(BaseException):
 
     def __init__(self, instruction: tuple, wait: Wait) -> None:
         self.instruction, self.wait = instruction, wait
-
-
-class Space:
-    """What a worker holds for one client."""
-
-    __slots__ = ("table", "kinds", "counts", "forget", "units")
-
-    def __init__(self) -> None:
-        self.table: dict[int, Any] = {}
-        self.kinds: dict[int, tuple[int, Callable, Ready | Program]] = {}  # form, kernel, and all about it
-        self.counts: Counter[int] = Counter()  # how often each kind was used
-        self.forget = 0
-        self.units: OrderedDict[tuple, Unit] = OrderedDict()  # by topology, the last used at the end
 
 
 class Memory:
@@ -125,7 +103,8 @@ class Worker:
         self.say: Callable[[str], None] = _nothing  # told what is compiled
         self.talk = talk or Mailed(engine)
         self.parked: tuple[Parked, Space, Run, Iterator[tuple]] | None = None  # where the queue waits for other workers
-        self.backlog: deque[Run | Drop] = deque()  # what came meanwhile
+        self.backlog: deque[Run | Drop | Ask] = deque()  # what came meanwhile
+        self.clock: Callable[[], float] = float  # the shell gives a real one
 
     def handle(self, mail: Mail) -> list[Mail]:
         try:
@@ -138,13 +117,15 @@ class Worker:
         match mail.message:
             case Run() as run if mail.peer == DISPATCHER:
                 return self.run(run)
-            case Ask(ticket, about) if mail.peer == DISPATCHER:
-                return [Mail(DISPATCHER, Answer(ticket, self.stats() if about == "stats" else None))]
+            case Ask(ticket, "stats") if mail.peer == DISPATCHER:
+                return [Mail(DISPATCHER, Answer(ticket, self.stats()))]
+            case (Ask() | Drop()) as message if mail.peer == DISPATCHER and self.parked is not None:
+                self.backlog.append(message)
+                return []
+            case Ask(ticket, about, (client, keep)) if mail.peer == DISPATCHER:
+                return [Mail(DISPATCHER, Answer(ticket, self._record(client, keep if about == "record" else 0)))]
             case Drop(client) if mail.peer == DISPATCHER:
-                if self.parked is not None:
-                    self.backlog.append(mail.message)
-                else:
-                    self._retire(self.spaces.pop(client, None))
+                self._retire(self.spaces.pop(client, None))
                 return []
             case Peers(workers, lost) if mail.peer == DISPATCHER:
                 self.talk.meet(workers, lost)
@@ -173,15 +154,16 @@ class Worker:
             ready = self._ready(run.client, definition)
             space.kinds[definition.number] = (ready.form, ready.run, ready)
         for trace in run.traces:
-            known = {n: space.kinds[n][2] for n in trace_kinds(trace)}
-            kinds = {n: r for n, r in known.items() if isinstance(r, Ready)}
-            program = Program(trace, kinds, self.engine, self.units is not None, self.say)
-            space.kinds[trace.number] = (TRACE, program.run, program)
+            space.define(trace, self.engine, self.units is not None, self.say)
         self.broken.clear()
         counts = space.counts
         for ins in run.code:  # (Counter.update takes longer for the few instructions of a read)
             counts[ins[0]] += 1  # type: ignore[index]
-        code = iter(run.code) if self.units is None else self.units.fold(space, run.code, self)
+        code = iter(run.code) if not space.joints else unfold(space, run.code)
+        if self.units is not None:
+            code = self.units.fold(space, code, self)
+        if space.times is not None:
+            code = space.times.watch(space.kinds, code)
         if not self.memory.attached(run.client):
             self.parked = (Parked((), _Attaching(self.memory, run.client)), space, run, code)
             return []
@@ -205,7 +187,7 @@ class Worker:
                 self.count(space, n)
                 del space.kinds[n]
             space.forget = run.forget
-        for number in run.drops:
+        for number in [n for dropped in run.drops for n in space.parts(dropped)]:
             if number in space.kinds:
                 self.count(space, number)
                 del space.kinds[number]
@@ -295,12 +277,13 @@ class Worker:
         if ins[0] not in space.kinds:
             return
         ready = space.kinds[ins[0]][2]
+        assert not isinstance(ready, Joint)  # `unfold` has put what it stands for in its place
         for i in ready.dies:
             space.table.pop(ins[i], None)
         causes = [space.table.get(ins[i]) for i in ready.tensors if i < len(ins)]
         cause = next((c for c in causes if isinstance(c, Broken)), None)
         if cause is None:
-            cause = self._cause(str(ready.kind), error, ins[1])
+            cause = self._cause(str(ready.kind), error, ins[1] if ins[1] > 0 else space.within)
         for id in ins[1 : 1 + ready.outs]:
             space.table[id] = cause
             self.broken.append(id)
@@ -364,6 +347,13 @@ class Worker:
         return data
 
     # What it did
+
+    def _record(self, client: str, keep: int) -> dict[str, Any]:
+        """Record times from here on, or, with nothing to keep, no longer; and those there are."""
+        space = self.spaces.setdefault(client, Space())
+        spans = space.times.told() if space.times is not None else []
+        space.times = Times(min(keep, MOST), self.clock, self.engine.sync) if keep else None
+        return {"spans": spans}
 
     def _retire(self, space: Space | None) -> None:
         if space is not None:

@@ -219,7 +219,7 @@ class _Collective:
         engine = self.talk.engine
         if isinstance(engine, TorchEngine):
             return tensor.reshape(spec.shape).to(engine.at)
-        host = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data if spec.numel else memoryview(b"")
+        host = _bytes(tensor.contiguous()).numpy().data if spec.numel else memoryview(b"")
         return engine.load(host, spec, True)
 
     # Each collective gives its work, and what to do when that is done
@@ -239,21 +239,21 @@ class _Collective:
 
         return group.allreduce([flat], options), finish
 
-    def _reduce_scatter(self, group: Any, tensor: torch.Tensor) -> tuple:
-        """Each member gets everyone's term of its piece, and adds them up in the group's order."""
-        axis, n, rank = self.kind.settings["axis"], len(self.members), self.group.rank
-        parts = tensor.split([split(tensor.shape[axis], n, i)[1] for i in range(n)], axis)
-        out, reduce = self.kind.outs[0], self.kind.settings["reduce"]
-        work, taken = self._swap(group, [p.contiguous() for p in parts], [out.shape] * n, tensor.dtype)
+    def _reduce_scatter(self, group: Any, *tensors: torch.Tensor) -> tuple:
+        """Each member gets everyone's terms of its pieces, and adds them up in the group's order."""
+        axis, n, outs = self.kind.settings["axis"], len(self.members), self.kind.outs
+        pieces = [t.split([split(t.shape[axis], n, i)[1] for i in range(n)], axis) for t in tensors]
+        alone = len(tensors) == 1
+        sends = [pieces[0][i].contiguous() if alone else torch.cat([p[i].reshape(-1) for p in pieces]) for i in range(n)]
+        combine = _COMBINE[self.kind.settings["reduce"]]
+        work, taken = self._swap(group, sends, [(sum(o.numel for o in outs),)] * n, tensors[0].dtype)
 
         def finish() -> list[Any]:
-            terms = taken()
-            total = terms[0]
-            for term in terms[1:]:
-                total = _COMBINE[reduce](total, term)
-            return [self._array(total, out)]
+            first, *rest = taken()
+            for term in rest:
+                first = combine(first, term)
+            return [self._array(p, o) for p, o in zip(first.split([o.numel for o in outs]), outs)]
 
-        assert parts[rank].shape == out.shape
         return work, finish
 
     def _all_gather(self, group: Any, tensor: torch.Tensor) -> tuple:
@@ -330,8 +330,9 @@ def _numel(shape: Shape) -> int:
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as bytes: what is only moved is moved for every dtype alike."""
-    return tensor.reshape(-1).view(torch.uint8)
+    """The same memory as bytes: what is only moved is moved for every dtype alike. A single element counts as contiguous
+    whatever its stride, so the stride is said."""
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 def _cut(tensor: torch.Tensor, start: Shape, shape: Shape) -> torch.Tensor:

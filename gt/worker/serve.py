@@ -15,7 +15,7 @@ import zmq
 
 from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport import shm
-from gt.transport.addresses import host_name, ipc_address, own_address
+from gt.transport.addresses import host_name, ipc_address, nearest, own_address
 from gt.transport.auth import listen, reach
 from gt.transport.messages import (
     VERSION,
@@ -108,7 +108,7 @@ class Shell:
         self.host = own_address(address) if address.startswith("tcp://") else "127.0.0.1"
         self.bell, self.alone = Bell(), True
         self.core = Worker(engine, self.memory, os.getpid())
-        self.core.more = self._times
+        self.core.more, self.core.clock = self._times, time.time
         if batch > 1:
             self.core.units = Units(batch)
         if say is not None:
@@ -297,9 +297,8 @@ class Shell:
         if mate is None:
             return  # it is gone, and nobody waits for what it would have had
         if index not in self.mates:
-            local, _, remote = mate.address.partition("|")
             socket = self.mates[index] = open_socket(zmq.DEALER, self.token.encode())
-            reach(socket, local if mate.host == host_name() or not remote else remote, self.key)
+            reach(socket, nearest(mate.address), self.key)
         self.mates[index].send_multipart([encode(mail.message), *mail.frames])
 
     def _post(self, mail: Mail) -> None:

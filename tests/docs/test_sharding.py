@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "docs" / "sharding.md").read_text(), re.S)
 
 
-def test_the_guide_s_blocks_run():
+def test_the_guide_s_blocks_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     names: dict = {}
     with cluster(4):
         for language, block in BLOCKS:
@@ -25,7 +26,26 @@ def test_the_guide_s_blocks_run():
             else:
                 assert config.parse(block)
         names.clear()
+    assert "worker 3" in (tmp_path / "step.svg").read_text()
     assert sum(language == "python" for language, _ in BLOCKS) >= 9
+
+
+def test_each_picture_of_the_guide_is_drawn_by_its_script(tmp_path, monkeypatch):
+    """The script's programs run, and every picture shows what it is there to show."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import figures
+
+    monkeypatch.setattr(figures, "ROWS", 16)
+    monkeypatch.setattr(figures, "WIDE", 32)
+    shown = re.findall(r"!\[.+?\]\(pictures/(\w+)\.svg\)", (ROOT / "docs" / "sharding.md").read_text())
+    assert sorted(shown) == sorted(figures.STRATEGIES)
+    wants = {"data_parallel": "all_reduce", "zero": "all_gather", "tensor_parallel": "all_reduce", "pipeline": "exchange"}
+    for name in shown:
+        with cluster(2):
+            figures.draw(name, tmp_path)
+        for folder in (tmp_path, figures.PICTURES):
+            text = (folder / f"{name}.svg").read_text()
+            assert "worker 0" in text and "worker 1" in text and wants[name] in text, folder
 
 
 def test_the_demo_s_configuration_can_be_read():

@@ -109,6 +109,37 @@ def test_zero_style_training_keeps_parameters_and_state_in_pieces():
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("workers", [2, 3])
+def test_zero_style_gradients_are_scattered_together(workers):
+    """Once it is known that all want pieces, one message carries all of them, uneven pieces and all."""
+    with cluster(workers) as made:
+        for name, config in SIGNALS.items():
+            gt.register_config(name, config)
+        gt.manual_seed(0)
+        with gt.signal.context("rows"):
+            model = MLP()
+        before = [p.numpy() for p in model.parameters()]
+        opt = SGD(model.parameters(), lr=1.0)
+        with gt.signal.context("batch"):
+            x = gt.randn(64, 12)
+        counts = []
+        for _ in range(6):
+            with gt.signal.context("batch"):
+                loss = (model(x) ** 2).mean()
+            loss.backward()
+            grads = [p.grad for p in model.parameters()]
+            was = moves(made)["reduce_scatter"]
+            opt.step()
+            counts.append(moves(made)["reduce_scatter"] - was)
+            opt.zero_grad()
+            after = [p.numpy() for p in model.parameters()]
+            for a, b, g in zip(before, after, grads):
+                np.testing.assert_allclose(a - b, g.numpy(), atol=1e-5)
+            before = after
+        del grads, loss
+        assert counts[0] == 4 and counts[1:] == [1] * 5, counts
+
+
 def test_tensor_parallel_layers_need_one_all_reduce():
     rng = np.random.default_rng(0)
     x, w1, w2 = (rng.normal(size=s).astype("f4") for s in [(6, 8), (8, 12), (12, 4)])

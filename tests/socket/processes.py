@@ -91,7 +91,8 @@ class Processes:
         self.files = folder / "tmp"  # where all that is started puts its files
         self.files.mkdir()
 
-    def start(self, *command: str, **environment: str) -> Process:
+    def start(self, *command: str, within: tuple[str, ...] = (), **environment: str) -> Process:
+        """Start Python with this command line, by means of another command where it is to run `within` something."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
         path = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH")]))
         env = {
@@ -102,7 +103,7 @@ class Processes:
             "TMPDIR": str(self.files),
             **environment,
         }
-        self.all.append(Process([sys.executable, *command], self.folder, env))
+        self.all.append(Process([*within, sys.executable, *command], self.folder, env))
         return self.all[-1]
 
     def server(self, *args: str, port: int | None = None, **environment: str) -> tuple[Process, int]:

@@ -50,6 +50,9 @@ for dtype in ("float64", "int64", "int32", "uint8", "bool", "float16", "int16"):
 with gt.signal("batch"):
     e = gt.ones(1, 3)                         # one piece is empty
 same(e * 2, np.full((1, 3), 2.0)); same(e.sum(), 3.0)
+with gt.signal("batch"):
+    few = gt.from_numpy(a[:2, :3])
+same(gt.signal.tensor(few.T, name="batch"), a[:2, :3].T)  # a piece of one element, with a stride
 big = rng.normal(size=(1000, 700)).astype("f4")
 with gt.signal("batch"):
     same(gt.from_numpy(big), big)

@@ -175,6 +175,16 @@ def adam_in_place(calls: list[tuple], *, decoupled: bool, maximize: bool) -> lis
     return [(c[0], c[2], c[3], *c[10:]) for c in calls]
 
 
+def sgd(p: Array, g: Array, lr: Any, decay: Any, *, maximize: bool) -> Array:
+    """Plain descent in one pass over memory. Numbers that are 0-d tensors take two."""
+    if isinstance(lr, Array) or isinstance(decay, Array):
+        g = -g if maximize else g
+        return p - (g + p * decay) * lr
+    if decay:
+        g, maximize = torch.add(-g if maximize else g, p, alpha=decay), False
+    return torch.add(p, g, alpha=lr if maximize else -lr)
+
+
 def sgd_in_place(calls: list[tuple], *, maximize: bool) -> list[tuple[Array, ...]]:
     """Many steps of plain descent at once, written where the parameters lie."""
     for same in _alike(calls, 2):
@@ -194,10 +204,6 @@ def sgd_momentum_in_place(calls: list[tuple], *, nesterov: bool, maximize: bool)
         _descend(buffer, g, dampening - 1.0)
         _descend(p, _plus(g, buffer, momentum) if nesterov else buffer, lr)
     return [(c[0], c[2]) for c in calls]
-
-
-def sgd(p: Array, g: Array, lr: float, decay: float, *, maximize: bool) -> Array:
-    return sgd_in_place([(_dense(p), g, lr, decay)], maximize=maximize)[0][0]
 
 
 def sgd_momentum(p: Array, g: Array, buffer: Array, *numbers: float, nesterov: bool, maximize: bool) -> tuple[Array, ...]:

@@ -1,0 +1,59 @@
+"""What a worker holds for a client, and what stands there for a tensor that could not be made."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from gt.transport.messages import TraceDef
+from gt.worker.batch import Unit
+from gt.worker.compile import TALK, TRACE, Program, Ready, trace_kinds
+from gt.worker.engine import Engine
+from gt.worker.joint import SEGMENTS, Joint, Over
+from gt.worker.times import Times
+
+
+class Broken:
+    """What stands in a tensor's place when it could not be made: the first cause."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, error: str, text: str, tensor: int) -> None:
+        self.error, self.text, self.tensor = error, text, tensor
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError("this tensor could not be made")
+
+
+class Space:
+    """What a worker holds for one client."""
+
+    __slots__ = ("table", "kinds", "counts", "forget", "units", "times", "joints", "within", "segment")
+
+    def __init__(self) -> None:
+        self.table: dict[int, Any] = {}
+        self.kinds: dict[int, tuple[int, Callable, Ready | Program | Joint | Over]] = {}  # form, kernel, and all about it
+        self.counts: Counter[int] = Counter()  # how often each kind was used
+        self.forget = 0
+        self.units: OrderedDict[tuple, Unit] = OrderedDict()  # by topology, the last used at the end
+        self.times: Times | None = None  # when it did what, where the client wants to know
+        self.joints = False  # whether there are traces with collectives inside
+        self.within = 0  # the first result of the call of such a one that is under way
+        self.segment = count(SEGMENTS, -1).__next__
+
+    def define(self, trace: TraceDef, engine: Engine, compile: bool, say: Callable[[str], None]) -> None:
+        """A trace, as one program, or as several between its collectives."""
+        known = {n: self.kinds[n] for n in trace_kinds(trace)}
+        if any(form == TALK for form, _, _ in known.values()):
+            joint = Joint(trace, self, engine, say)
+            self.kinds[trace.number], self.joints = (TRACE, joint.code, joint), True
+            return
+        program = Program(trace, {n: r for n, (_, _, r) in known.items() if isinstance(r, Ready)}, engine, compile, say)
+        self.kinds[trace.number] = (TRACE, program.run, program)
+
+    def parts(self, number: int) -> list[int]:
+        """The numbers that go when this one goes."""
+        ready = self.kinds[number][2] if number in self.kinds else None
+        return [number, *ready.segments] if isinstance(ready, Joint) else [number]

@@ -1,0 +1,54 @@
+"""Stages of a pipeline on real processes work at the same time, by the times that the workers recorded."""
+
+from __future__ import annotations
+
+import pytest
+from processes import Processes
+
+STAGES = """
+import sys, gt
+gt.gpu_workers(2)
+for i in (0, 1):
+    gt.register_config(f"stage_{i}", gt.SignalConfig(gt.ShardConfig(workers=[i])))
+weights = []
+for i in (0, 1):
+    with gt.signal(f"stage_{i}"):
+        weights.append(gt.randn(384, 384) / 20)
+
+def stage(i, x):
+    with gt.signal(f"stage_{i}"):
+        for _ in range(12):
+            x = (x @ weights[i]).tanh()
+        return x
+
+def step(serial):
+    outs = []
+    for _ in range(6):                 # micro-batches
+        with gt.signal("stage_0"):
+            x = gt.randn(384, 384)
+        outs.append(stage(1, stage(0, x)).sum())
+        if serial:
+            outs[-1].item()            # nothing of the next is asked for before this one is done
+    return [o.item() for o in outs]
+
+step(True)                             # groups are made
+with gt.debug.record() as timeline:
+    step(sys.argv[1] == "serial")
+assert timeline.workers == [0, 1], timeline.workers
+for worker in (0, 1):
+    signals = {s.signal for s in timeline.spans if s.worker == worker and not s.talks}
+    assert f"stage_{worker}" in signals and f"stage_{1 - worker}" not in signals, signals
+spent = [sum(stop - start for start, stop in timeline.busy(w)) for w in (0, 1)]
+print(timeline.together(0, 1) / min(spent))
+"""
+
+
+@pytest.mark.parametrize("backend", ["numpy", "pytorch"])
+def test_stages_overlap_unless_the_program_waits_between_micro_batches(processes: Processes, backend: str) -> None:
+    shares = {}
+    for way in ("free", "serial"):
+        script = processes.script(STAGES, way, GT_BACKEND=backend, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+        assert script.ended(85) == 0, script.err[-3000:]
+        shares[way] = float(script.out)
+    assert shares["serial"] == 0.0, shares
+    assert shares["free"] > 0.1, shares

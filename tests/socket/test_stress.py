@@ -1,0 +1,78 @@
+"""Random programs over overlapping sets of workers, on real processes with Gloo; and what is said of one that stands still."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from processes import Processes, until
+
+COLLECTIVES = os.environ.get("TEST_COLLECTIVES", "200")  # a long run asks for 10,000
+
+STRESS = """
+import random, sys, time
+import gt
+from gt.config import ShardConfig, SignalConfig
+from tests.memory.test_stress import MOVES, program
+
+gt.gpu_workers(4)
+rng, wanted, names = random.Random(0), int(sys.argv[1]), [f"s{i}" for i in range(6)]
+start = time.monotonic()
+while True:
+    groups = [rng.sample(range(4), rng.randint(1, 4)) for _ in names]
+    for name, workers in zip(names, groups):
+        gt.register_config(name, SignalConfig(ShardConfig(rng.randint(0, 1), workers, rng.random() < 0.3)))
+    program(rng, names, 40)
+    workers = gt.debug.get_worker_stats().values()
+    done = {move: sum(s["ops"].get(move, 0) for s in workers) for move in MOVES}
+    assert not any(s["failures"] or s["dropped"] for s in workers), workers
+    if sum(done.values()) >= 4 * wanted:  # each is counted by all who take part, which are four at the most
+        break
+assert all(done.values()), done
+left = [s["tensors"] for s in workers]
+assert left == [0] * 4, left
+print("at least", sum(done.values()) // 4, "collectives in", round(time.monotonic() - start, 1), "s, parts in them:", done)
+"""
+
+
+def test_random_programs_over_overlapping_workers_end(processes: Processes) -> None:
+    script = processes.script(STRESS, COLLECTIVES, GT_BACKEND="pytorch", OMP_NUM_THREADS="1")
+    assert script.ended(85 if int(COLLECTIVES) < 1000 else 1200) == 0, script.err[-3000:]
+    print(script.out)
+
+
+FROZEN = """
+import sys, warnings, gt
+warnings.simplefilter("always")
+gt.connect(sys.argv[1])
+gt.register_config("all", gt.SignalConfig(gt.ShardConfig(axis=0)))
+gt.register_config("two", gt.SignalConfig(gt.ShardConfig(axis=0, workers=[0, 1])))
+with gt.signal("all"):
+    x = gt.ones(9, 4)
+with gt.signal("two"):
+    y = gt.ones(6, 4)
+x.sum().item(), y.sum().item()
+print("begun", flush=True)
+input()
+total = x.sum()  # the line that stalls
+other = y.sum()
+print(total.item(), other.item(), flush=True)
+"""
+
+
+def test_a_frozen_worker_is_told_of_and_nothing_is_lost_when_it_goes_on(processes: Processes) -> None:
+    """Two of three wait for the third: each tells of its op, its group, itself and the line that asked; then all is well."""
+    _, port = processes.server("--expect", "3")
+    workers = [processes.worker(port, "--id", f"w{i}", GT_STALL_SECONDS="1") for i in range(3)]
+    (processes.folder / "frozen.py").write_text(FROZEN)
+    script = processes.start("frozen.py", f"localhost:{port}").says("begun")
+    workers[2].kill(signal.SIGSTOP)
+    script.go()
+    for i in (0, 1):
+        text = f"all_reduce of workers [0, 1, 2] waits on worker w{i} (index {i}) for more than 1 s"
+        until(lambda: text in script.err, what=f"{text} in {script.err}")  # noqa: B023
+    assert 'frozen.py", line 14' in script.err and "# the line that stalls" in script.err
+    assert script.popen.poll() is None and script.out == "begun\n"
+    workers[2].kill(signal.SIGCONT)
+    assert script.ended() == 0, script.err
+    assert script.out.splitlines()[-1] == "36.0 24.0" and "waits on worker w2" not in script.err
