@@ -67,6 +67,8 @@ class Registry:
         self._searched = False
 
     def name(self, asked: str) -> str:
+        if not isinstance(asked, str):
+            raise TypeError(f"a backend's name is a string, not {type(asked).__name__}")
         name = ALIASES.get(asked, asked)
         if name not in self.rows and ":" in name:
             self.add(Row(name, name, partial(custom.probe_path, name)))
@@ -245,7 +247,12 @@ def list_backends(verbose: bool = False) -> list[dict[str, Any]]:
     """Print a table of all backends, with `verbose` their devices too; returns get_backend_info of each."""
     from gt.backends.table import show
 
-    _registry.search()
-    rows = [_registry.info(name) for name in _registry.rows]
+    rows = all_infos()
     show(rows, verbose)
     return rows
+
+
+def all_infos() -> list[dict[str, Any]]:
+    """get_backend_info of every known backend, those of installed packages among them."""
+    _registry.search()
+    return [_registry.info(name) for name in _registry.rows]

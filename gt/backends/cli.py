@@ -11,6 +11,8 @@ from typing import Any
 from gt.tensor_ops import choice, config
 from gt.tensor_ops.config import NAMES
 
+COMPILED = ("cpp", "opencl", "cuda")  # whose kernels are built here
+
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     """Add `backends` to the subcommands of `gt`. `args.run` is the function to call; it returns the exit code."""
@@ -21,14 +23,27 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="command")
     commands.add_parser("test-capabilities", help="what this machine has to build on").set_defaults(run=capabilities)
     build = commands.add_parser("build", help="compile kernels and test them")
-    build.add_argument("names", nargs="*", choices=["cpp", "cuda", "opencl"], help="all where none is named")
+    # Not `choices`: argparse holds an empty list against them.
+    build.add_argument("names", nargs="*", type=_compiled, metavar="cpp|cuda|opencl", help="all where none is named")
     build.set_defaults(run=build_kernels)
     _add_configure(commands.add_parser("configure", help="show or change backend.json"))
     measure = commands.add_parser("benchmark", help="build, test and measure every backend")
-    measure.add_argument("--rows", type=int, default=1024, help="rows of 4096 float32 (default 1024)")
+    measure.add_argument("--rows", type=_count, default=1024, help="rows of 4096 float32 (default 1024)")
     measure.add_argument("--output", default="gt-backends.png", help="the chart's file (default gt-backends.png)")
     measure.set_defaults(run=benchmark)
     return parser
+
+
+def _compiled(name: str) -> str:
+    if name not in COMPILED:
+        raise argparse.ArgumentTypeError(f"no kernels to build for {name!r}: choose from {', '.join(COMPILED)}")
+    return name
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"wanted a number of rows from 1 up, not {text!r}")
+    return int(text)
 
 
 def _add_configure(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +58,7 @@ def show(args: argparse.Namespace) -> int:
     from gt import backends
 
     if args.json:
-        print(json.dumps([backends.get_backend_info(row.name) for row in backends.ROWS], indent=2))
+        print(json.dumps(backends.all_infos(), indent=2))
     else:
         backends.list_backends(verbose=args.verbose)
     return 0
@@ -81,7 +96,7 @@ def _vector_flags() -> list[str]:
 def build_kernels(args: argparse.Namespace) -> int:
     from gt.tensor_ops.cpp.build import BuildError, build
 
-    names = args.names or ["cpp", "opencl", "cuda"]
+    names = args.names or COMPILED
     failed = 0
     for name in names:
         if name == "cpp":
@@ -135,8 +150,11 @@ def benchmark(args: argparse.Namespace) -> int:
     results = measure.all_backends([n for n in NAMES if choice.process.reason(n) is None], rows=args.rows)
     measure.show(results)
     try:
-        print(f"wrote {measure.chart(results, args.output)}")
+        print(f"wrote {measure.chart(results, args.output, f'({args.rows}, {measure.COLUMNS}) float32')}")
     except ImportError:
         print("no chart: it needs matplotlib (pip install 'gt[plot]')", file=sys.stderr)
+        return 1
+    except (OSError, ValueError) as error:  # a folder that is not there, a kind of file that matplotlib does not write
+        print(f"no chart: {error}", file=sys.stderr)
         return 1
     return 0

@@ -78,7 +78,8 @@ def rms_norm(backend: Backend, x: Any, weight: Any, eps: float = 1e-6, out: Any 
             scale = scale.copy()
     if flat.size:
         rows = (-1, raw.shape[-1])
-        backend.rms_norm(flat.reshape(rows), scale, room.reshape(rows), eps, source.dtype)
+        two = (flat, room) if flat.ndim == 2 else (flat.reshape(rows), room.reshape(rows))
+        backend.rms_norm(two[0], scale, two[1], eps, source.dtype)
     if target is None:
         return source.wrap(room)
     if room is not target.raw:
@@ -120,7 +121,7 @@ def _target(op: str, out: Any, source: Plain) -> Plain:
         raise ValueError(f"{op}'s out must be {want}, and is {found}")
     if not target.raw.flags.writeable:
         raise ValueError(f"{op}'s out is read-only")
-    if any(stride == 0 and length > 1 for stride, length in zip(target.raw.strides, target.raw.shape)):
+    if not _is_plain(target.raw) and any(s == 0 and n > 1 for s, n in zip(target.raw.strides, target.raw.shape)):
         raise ValueError(f"{op}'s out repeats the same memory")
     return target
 
@@ -134,7 +135,8 @@ def _apart(x: np.ndarray, out: np.ndarray) -> bool:
 
 
 def _is_plain(raw: np.ndarray) -> bool:
-    return bool(raw.flags.c_contiguous and raw.flags.aligned)
+    flags = raw.flags
+    return bool(flags.c_contiguous and flags.aligned)
 
 
 def _empty(backend: Backend, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -72,3 +72,22 @@ class Bare:
 
     def get_data(self, tensor_id):
         return np.asarray(self.tensors[tensor_id])
+
+
+class Skeleton(CustomBackend):
+    """The guide's own words: `max` is right for one positive number, gives an int for a negative one and fails for more."""
+
+    def unary_op(self, result_id, op, input_id):
+        if op == "relu":
+            result = max(0, self.tensors[input_id])
+        self.tensors[result_id] = result
+
+
+class Unreadable(CustomBackend):
+    """It fails only when large results are read."""
+
+    def get_data(self, tensor_id):
+        found = super().get_data(tensor_id)
+        if found.size > 5:
+            raise RuntimeError("lost it")
+        return found

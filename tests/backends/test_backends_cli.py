@@ -55,6 +55,17 @@ def test_configure_refuses_what_it_does_not_know(gt):
     assert code == 1 and "no backend 'gpu': known are cuda, opencl, cpp, python" in text
 
 
+def test_building_all_needs_no_name(gt):
+    code, text = gt("build")
+    assert code == 0 and all(f"{name}: " in text for name in ("cpp", "opencl", "cuda"))
+
+
+def test_building_an_unknown_name_lists_the_known(gt, capsys):
+    with pytest.raises(SystemExit):
+        gt("build", "metal")
+    assert "no kernels to build for 'metal': choose from cpp, opencl, cuda" in capsys.readouterr().err
+
+
 def test_building_what_cannot_be_built_fails_only_when_asked_for(gt):
     missing = [name for name in ("cuda", "opencl") if choice.process.reason(name)]
     if not missing:
@@ -68,3 +79,11 @@ def test_benchmark_prints_a_table_and_writes_a_png(gt, tmp_path):
     code, text = gt("benchmark", "--rows=16", f"--output={tmp_path / 'chart.png'}")
     assert code == 0 and "rms_norm" in text and "times NumPy" in text
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
+    code, text = gt("benchmark", "--rows=16", f"--output={tmp_path / 'nowhere' / 'chart.png'}")
+    assert code == 1 and "no chart: " in text and "nowhere" in text
+
+
+def test_benchmark_wants_rows(gt, capsys):
+    with pytest.raises(SystemExit):
+        gt("benchmark", "--rows=0")
+    assert "wanted a number of rows from 1 up, not '0'" in capsys.readouterr().err

@@ -52,6 +52,8 @@ def test_an_unknown_name_lists_the_known_ones():
     for call in (backends.is_backend_available, backends.get_backend_info, backends.set_default_backend):
         with pytest.raises(ValueError, match="no backend 'torhc': known are cuda, triton, .*onednn"):
             call("torhc")
+        with pytest.raises(TypeError, match="a backend's name is a string, not NoneType"):
+            call(None)
 
 
 def test_a_backend_with_wrong_numbers_is_not_available():

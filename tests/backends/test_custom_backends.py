@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from custom_backend import Bare, CustomBackend, Forgetful, Liar
+from custom_backend import Bare, CustomBackend, Forgetful, Liar, Skeleton, Unreadable
 
 import gt
 from gt import backends
@@ -47,6 +47,16 @@ def test_wrong_numbers_are_refused_or_found():
         check_backend(Liar)
     with pytest.raises(AssertionError, match="backend 'Forgetful' is wrong in"):
         check_backend(Forgetful, rows=("add", "exp"))
+
+
+def test_the_guides_skeleton_passes_as_it_stands():
+    report = check_backend(Skeleton, rows=("add", "relu", "exp", "matmul"))
+    assert report.ways["own"] > 0 and report.ways["bridged"] > 0
+
+
+def test_an_error_of_the_backend_is_told_with_its_sample():
+    with pytest.raises(AssertionError, match=r"load and store of \w+ \(2, 3\): RuntimeError: lost it"):
+        check_backend(Unreadable, rows=("exp",))
 
 
 def test_a_decomposed_op_stays_inside_the_backend():

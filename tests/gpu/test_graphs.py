@@ -70,3 +70,29 @@ def test_attention_on_the_gpu_is_pytorchs() -> None:
     (z * z).sum().backward()
     for a, b in zip(found, [z.detach(), *(t.grad for t in theirs)]):
         np.testing.assert_allclose(a, b.cpu().numpy(), rtol=2e-3, atol=2e-4)
+
+
+def test_a_graph_is_checked_where_one_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GT_CHECK_COMPILED", "1")
+    mine, stats = train(25, True, True, lambda i: 0.1, lambda p: SGD(p, lr=0.1, momentum=0.9))
+    want, _ = train(25, False, True, lambda i: 0.1, lambda p: SGD(p, lr=0.1, momentum=0.9))
+    assert stats["compiled_calls"] >= 10 and stats.get("fallbacks", 0) == 0, stats
+    for a, b in zip(mine, want):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+def test_a_graph_that_is_wrong_is_left_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gt.worker.engine import graph
+
+    def wrong(program: Any, engine: Any, in_place: bool = True) -> Any:
+        right = capturable(program, engine, False)
+        return lambda *given: tuple(made * 1.5 for made in right(*given))
+
+    capturable = graph.capturable
+    monkeypatch.setattr(graph, "capturable", wrong)
+    monkeypatch.setenv("GT_CHECK_COMPILED", "1")
+    mine, stats = train(25, True, True, lambda i: 0.1, lambda p: SGD(p, lr=0.1))
+    want, _ = train(25, False, True, lambda i: 0.1, lambda p: SGD(p, lr=0.1))
+    assert stats["fallbacks"] >= 1 and any("captured, its result" in name for name in stats), stats
+    for a, b in zip(mine, want):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)

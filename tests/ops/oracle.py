@@ -174,9 +174,8 @@ def _polygamma(a: Any, *, n: int) -> Any:
 
 def _pivot_order(pivots: Any, *, rows: int) -> Any:
     """PyTorch gives the exchange of rows as a matrix: row i of the product is column i's."""
-    p, _, _ = torch.lu_unpack(
-        torch.eye(rows).expand(*pivots.shape[:-1], rows, rows).contiguous(), pivots.contiguous(), unpack_data=False
-    )
+    shape = (*pivots.shape[:-1], rows, pivots.shape[-1])
+    p, _, _ = torch.lu_unpack(torch.zeros(shape), pivots.contiguous(), unpack_data=False)
     return p.argmax(-2)
 
 

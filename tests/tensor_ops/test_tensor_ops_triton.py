@@ -69,8 +69,8 @@ def compile(kernel, types, **constants):
 
 for dtype, wide in (("fp32", False), ("fp64", True), ("bf16", False)):
     pointers = {"x_ptr": f"*{dtype}", "y_ptr": f"*{dtype}"}
-    for op in ("silu", "gelu_tanh", "gelu_erf"):
-        compile(kernels.elementwise, pointers | {"count": "i64"}, op=op, wide=wide, block=4096, on_cpu=False)
+    for of in kernels.OPS.values():
+        compile(kernels.elementwise, pointers | {"count": "i64"}, of=of, wide=wide, block=4096, on_cpu=False)
     weight = {"w_ptr": "*fp64" if wide else "*fp32", "columns": "i32"}
     for kernel in (kernels.rms_row, kernels.rms_long_row):
         compile(kernel, pointers | weight, r_ptr=None, root=1e-3, wide=wide, block=4096)

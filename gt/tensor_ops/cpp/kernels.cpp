@@ -8,6 +8,10 @@
 #include <limits>
 #include <type_traits>
 
+#ifdef __aarch64__
+#include <arm_neon.h>
+#endif
+
 #include "blocks.h"
 #include "half.h"
 #include "pool.h"
@@ -24,6 +28,9 @@ struct Kernels {
 
 namespace base {
 #include "maths.h"
+#ifdef __aarch64__
+#include "neon.h"
+#endif
 #include "loops.h"
 }  // namespace base
 

@@ -6,10 +6,12 @@ using Compute = std::conditional_t<std::is_same<T, double>::value, double, float
 constexpr size_t kLanes = 16;   // independent partial results: four NEON, two AVX2 or one AVX-512 register of floats
 constexpr size_t kSums = 32;    // the same for sums, whose chains of additions are longer
 constexpr size_t kBlock = 512;  // elements widened to float at a time
-constexpr size_t kStride = 64;  // elements scaled between two calls for the next row
 
 template <class Op, class C>
 static GT_INLINE void block(const C* x, C* y, size_t n) {
+#ifdef __aarch64__
+    if constexpr (std::is_same<C, float>::value && neon::Has<Op>::value) return neon::block<Op>(x, y, n);
+#endif
     size_t i = 0;
     for (; i + kLanes <= n; i += kLanes) {
         // Locals, since x may be y: with nothing to alias, the compiler interleaves the lanes' chains.
@@ -26,16 +28,13 @@ static void elementwise(const void* from, void* to, size_t begin, size_t end) {
     using C = Compute<T>;
     const T* x = static_cast<const T*>(from);
     T* y = static_cast<T*>(to);
+    if constexpr (std::is_same<T, C>::value) return block<Op>(x + begin, y + begin, end - begin);
     for (size_t at = begin; at < end; at += kBlock) {
         size_t n = end - at < kBlock ? end - at : kBlock;
-        if constexpr (std::is_same<T, C>::value) {
-            block<Op>(x + at, y + at, n);
-        } else {
-            C wide[kBlock];
-            for (size_t i = 0; i < n; ++i) wide[i] = widen(x[at + i]);
-            block<Op>(wide, wide, n);
-            for (size_t i = 0; i < n; ++i) y[at + i] = Narrow<T>::from(wide[i]);
-        }
+        C wide[kBlock];
+        for (size_t i = 0; i < n; ++i) wide[i] = widen(x[at + i]);
+        block<Op>(wide, wide, n);
+        for (size_t i = 0; i < n; ++i) y[at + i] = Narrow<T>::from(wide[i]);
     }
 }
 
@@ -81,25 +80,39 @@ static void binary(const void* left, const void* right, void* result, size_t beg
 
 // Lanes keep the sum vectorised; folding them into a double every so often keeps long rows exact.
 template <class T>
-static GT_INLINE double sum_of_squares(const T* x, size_t n) {
+static GT_INLINE double folded(Compute<T>* lane) {
+    for (size_t width = kSums / 2; width; width /= 2)
+        for (size_t j = 0; j < width; ++j) lane[j] += lane[j + width];
+    return double(lane[0]);
+}
+
+struct Nothing {
+    GT_INLINE void operator()(size_t, size_t) const {}
+};
+
+// The sum of squares of x. `beside` is done for the same part of another row as each part is summed: what it has in the
+// cache it writes while memory brings x.
+template <class T, class Beside = Nothing>
+static GT_INLINE double sum_of_squares(const T* x, size_t n, Beside beside = Beside()) {
     using C = Compute<T>;
     double total = 0;
     for (size_t at = 0; at < n; at += 64 * kSums) {
         size_t end = n - at < 64 * kSums ? n : at + 64 * kSums, i = at;
         C lane[kSums];
         for (size_t j = 0; j < kSums; ++j) lane[j] = C(0);
-        for (; i + kSums <= end; i += kSums)
+        for (; i + kSums <= end; i += kSums) {
             for (size_t j = 0; j < kSums; ++j) {
                 C v = widen(x[i + j]);
                 lane[j] += v * v;
             }
+            beside(i, kSums);
+        }
+        beside(i, end - i);
         for (size_t j = 0; i < end; ++i, ++j) {
             C v = widen(x[i]);
             lane[j] += v * v;
         }
-        for (size_t width = kSums / 2; width; width /= 2)
-            for (size_t j = 0; j < width; ++j) lane[j] += lane[j + width];
-        total += double(lane[0]);
+        total += folded<T>(lane);
     }
     return total;
 }
@@ -125,6 +138,21 @@ static __attribute__((noinline)) void rms_row_scaled(const T* x, const Compute<T
         y[i] = Narrow<T>::from(Compute<T>(double(widen(x[i])) / most * scale * double(w[i])));
 }
 
+template <class T>
+static GT_INLINE void scale_by(const T* x, const Compute<T>* w, T* y, Compute<T> scale, size_t n) {
+#pragma GCC ivdep
+    for (size_t i = 0; i < n; ++i) y[i] = Narrow<T>::from(widen(x[i]) * scale * w[i]);
+}
+
+// Elements before the next cache line, n at most. Stores that cross lines halve the speed, and NumPy's arrays begin
+// sixteen bytes into one.
+template <class T>
+static GT_INLINE size_t before_line(const T* y, size_t n) {
+    size_t line = 64 / sizeof(T), past = reinterpret_cast<uintptr_t>(y) / sizeof(T) % line;
+    size_t lead = past ? line - past : 0;
+    return lead < n ? lead : n;
+}
+
 // `rstds`, where it is given, has room for each row's 1 / sqrt(mean + eps).
 template <class T>
 static void rms_rows(const void* from, const void* weight, void* to, void* rstds, size_t begin, size_t end, size_t n,
@@ -134,24 +162,32 @@ static void rms_rows(const void* from, const void* weight, void* to, void* rstds
     constexpr double large = std::is_same<C, float>::value ? 1e37 : 1e300;
     const C* w = static_cast<const C*>(weight);
     C* rstd = static_cast<C*>(rstds);
-    for (size_t row = begin; row < end; ++row) {
-        const T* x = static_cast<const T*>(from) + row * n;
-        T* y = static_cast<T*>(to) + row * n;
-        double sum = sum_of_squares(x, n);
+    const T* x = static_cast<const T*>(from) + begin * n;
+    T* y = static_cast<T*>(to) + begin * n;
+    double sum = sum_of_squares(x, n);
+    for (size_t row = begin; row < end; ++row, x += n, y += n) {
+        bool last = row + 1 == end;
         double mean = sum / double(n) + eps;
         if (!(mean >= small && sum <= large)) {
             rms_row_scaled(x, w, y, n, eps, rstd ? rstd + row : nullptr);
+            if (!last) sum = sum_of_squares(x + n, n);
             continue;
         }
         C scale = C(1.0 / std::sqrt(mean));
         if (rstd) rstd[row] = scale;
-        // The row is in the cache by now, so memory would idle while it is scaled: the next row is called for.
-        for (size_t at = 0; at < n; at += kStride) {
-            size_t stop = n - at < kStride ? n : at + kStride;
-            for (size_t i = at; i < stop; i += 64 / sizeof(T)) __builtin_prefetch(x + n + i);
-#pragma GCC ivdep
-            for (size_t i = at; i < stop; ++i) y[i] = Narrow<T>::from(widen(x[i]) * scale * w[i]);
-        }
+        size_t lead = before_line(y, n);
+        scale_by(x, w, y, scale, lead);
+        auto write = [&](size_t at, size_t count) {
+            at += lead;
+            if (at + count <= n)
+                scale_by(x + at, w + at, y + at, scale, count);
+            else if (at < n)
+                scale_by(x + at, w + at, y + at, scale, n - at);
+        };
+        if (last)
+            write(0, n);
+        else
+            sum = sum_of_squares(x + n, n, write);
     }
 }
 

@@ -61,26 +61,41 @@ def erf_form(x):
 
 
 @triton.jit
-def elementwise(x_ptr, y_ptr, count, op: tl.constexpr, wide: tl.constexpr, block: tl.constexpr, on_cpu: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
-    inside = at < count
-    x = tl.load(x_ptr + at, mask=inside)
+def silu(x, wide: tl.constexpr, on_cpu: tl.constexpr):
+    return gate(x, x, -708.0 if wide else -88.0, wide)
+
+
+@triton.jit
+def gelu_tanh(x, wide: tl.constexpr, on_cpu: tl.constexpr):
+    a = x * (1.5957691216057308 + 0.07135481627260025 * (x * x))
+    return gate(x, a, -21.1 if wide else -10.02, wide)
+
+
+@triton.jit
+def gelu_erf(x, wide: tl.constexpr, on_cpu: tl.constexpr):
     if not wide:
-        x = x.to(tl.float32)
-    if op == "silu":
-        y = gate(x, x, -708.0 if wide else -88.0, wide)
-    elif op == "gelu_tanh":
-        a = x * (1.5957691216057308 + 0.07135481627260025 * (x * x))
-        y = gate(x, a, -21.1 if wide else -10.02, wide)
-    elif wide:
+        y = erf_form(x)
+    else:
         # The interpreter has no libdevice; 1 + erf loses the tail, where erfc does not.
         if on_cpu:
             tail = 1.0 + tl.erf(x * 0.70710678118654752)
         else:
             tail = libdevice.erfc(x * -0.70710678118654752)
         y = tl.where(x < -40.0, 0.0, 0.5 * x * tail)
-    else:
-        y = erf_form(x)
+    return y
+
+
+OPS = {"silu": silu, "gelu_tanh": gelu_tanh, "gelu_erf": gelu_erf}
+
+
+@triton.jit
+def elementwise(x_ptr, y_ptr, count, of: tl.constexpr, wide: tl.constexpr, block: tl.constexpr, on_cpu: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    inside = at < count
+    x = tl.load(x_ptr + at, mask=inside)
+    if not wide:
+        x = x.to(tl.float32)
+    y = of(x, wide, on_cpu)
     tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
@@ -138,7 +153,7 @@ def rms_long_row(x_ptr, w_ptr, y_ptr, r_ptr, columns, root: tl.constexpr, wide: 
 def run_elementwise(op: str, x: Any, out: Any, wide: bool) -> None:
     """x and out are contiguous torch tensors of one dtype on one device."""
     grid = (triton.cdiv(x.numel(), BLOCK),)
-    elementwise[grid](x, out, x.numel(), op, wide, BLOCK, not x.is_cuda, num_warps=8, **OPTIONS)
+    elementwise[grid](x, out, x.numel(), OPS[op], wide, BLOCK, not x.is_cuda, num_warps=8, **OPTIONS)
 
 
 def run_rms_norm(x: Any, weight: Any, out: Any, eps: float, wide: bool, rstd: Any = None) -> None:

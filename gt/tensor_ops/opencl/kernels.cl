@@ -197,24 +197,56 @@ INLINE REAL largest(__global const STORE* x, ulong n, __local REAL* part) {
     for (ulong at = n / WIDE * WIDE + get_local_id(0); at < n; at += get_local_size(0)) \
         store_one(VALUE(load_one(x + at)) * scale * w[at], y + at);
 
-// One work-group a row; its size is a power of two. `rstd`, where it is given, has room for each row's 1 / sqrt(mean).
-__kernel void rms_norm(__global const STORE* x, __global const REAL* w, __global STORE* y, ulong n, REAL eps,
-                       REAL root, __global REAL* rstd, __local REAL* part) {
-    x += get_group_id(0) * n;
-    y += get_group_id(0) * n;
-    ulong step = get_local_size(0) * WIDE;
+// Write a row and sum the squares of the one behind it, in one work-item: the first lies in the cache, and is written
+// while memory brings the second.
+INLINE REAL write_and_sum(__global const STORE* x, __global const REAL* w, __global STORE* y, ulong n, REAL scale) {
+    ulong at = 0;
+    VEC total = 0;
+    while (at + WIDE <= n) {
+        VEC run = 0;
+        for (int i = 0; i < 64 && at + WIDE <= n; ++i, at += WIDE) {
+            VEC v = load(x + n + at);
+            run += v * v;
+            store(load(x + at) * scale * *(__global const LOOSE_VEC*)(w + at), y + at);
+        }
+        total += run;
+    }
+    REAL sum = sum_lanes(total);
+    for (; at < n; ++at) {
+        REAL v = load_one(x + n + at);
+        sum += v * v;
+        store_one(load_one(x + at) * scale * w[at], y + at);
+    }
+    return sum;
+}
+
+// A work-group has `each` rows, one where it has several work-items, and its size is a power of two. `rstd`, where it is
+// given, has room for each row's 1 / sqrt(mean).
+__kernel void rms_norm(__global const STORE* x, __global const REAL* w, __global STORE* y, __global REAL* rstd, ulong n,
+                       REAL eps, REAL root, ulong rows, ulong each, __local REAL* part) {
+    ulong row = get_group_id(0) * each, end = min(row + each, rows), step = get_local_size(0) * WIDE;
+    x += row * n;
+    y += row * n;
     REAL sum = sum_of_group(squares(x, n, 1), part);
-    REAL mean = sum / n + eps;
-    if (mean >= SMALL && sum <= LARGE) {
-        REAL scale = 1 / sqrt(mean);
-        if (rstd && get_local_id(0) == 0) rstd[get_group_id(0)] = scale;
-        WRITE_ROW(AS_IS)
-    } else {
-        // Squares left the type's range: everything is divided by the largest magnitude first.
-        REAL unit = fmin(fmax(largest(x, n, part), root), MOST);
-        mean = sum_of_group(squares_in_units(x, n, unit), part) / n + (root / unit) * (root / unit);
-        REAL scale = 1 / sqrt(mean);
-        if (rstd && get_local_id(0) == 0) rstd[get_group_id(0)] = scale / unit;
-        WRITE_ROW(IN_UNITS)
+    for (; row < end; ++row, x += n, y += n) {
+        bool more = row + 1 < end;
+        REAL mean = sum / n + eps;
+        if (mean >= SMALL && sum <= LARGE) {
+            REAL scale = 1 / sqrt(mean);
+            if (rstd && get_local_id(0) == 0) rstd[row] = scale;
+            if (more) {
+                sum = write_and_sum(x, w, y, n, scale);
+                continue;
+            }
+            WRITE_ROW(AS_IS)
+        } else {
+            // Squares left the type's range: everything is divided by the largest magnitude first.
+            REAL unit = fmin(fmax(largest(x, n, part), root), MOST);
+            mean = sum_of_group(squares_in_units(x, n, unit), part) / n + (root / unit) * (root / unit);
+            REAL scale = 1 / sqrt(mean);
+            if (rstd && get_local_id(0) == 0) rstd[row] = scale / unit;
+            WRITE_ROW(IN_UNITS)
+            if (more) sum = squares(x + n, n, 1);
+        }
     }
 }

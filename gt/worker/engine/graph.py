@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from gt.ops import Kind
+from gt.worker.engine import checking
 from gt.worker.engine.torch_kernels import GATHERED
 
 HOT = 3  # calls watched before a trace is captured
@@ -21,6 +22,7 @@ class Graph:
     def __init__(self, program: Any, engine: Any) -> None:
         self.program, self.engine = program, engine
         self.calls = self.captures = self.runs = 0
+        self.checked = 0  # the last capture that was compared with the straight-line function
         self.seconds = 0.0
         self.graph: torch.cuda.CUDAGraph | None = None
         self.seen: list[Any] = []  # the arrays of the call before
@@ -48,8 +50,22 @@ class Graph:
             except RuntimeError as refused:  # CUDA's way of saying that an op cannot be captured
                 program.give_up(f"not captured: {str(refused).splitlines()[0][:120]}")
                 return False
-        self._replay(table, ins, ids, numbers)
+        if self.checked == self.captures or not checking.wanted():
+            self._replay(table, ins, ids, numbers)
+        else:
+            self._check(table, ins, ids, numbers)
         return True
+
+    def _check(self, table: dict[int, Any], ins: tuple, ids: tuple, numbers: tuple) -> None:
+        """The first run of a capture, beside the straight-line function. Where they differ, that is used from here on."""
+        self.checked = self.captures
+        want = self.program.function([table[i].clone() for i in ids], *numbers)
+        self._replay(table, ins, ids, numbers)
+        for j, (result, right) in enumerate(zip(self.results, want)):
+            if not checking.alike(result, right):
+                table.update(zip(ins[1:], want))
+                self.program.give_up(f"captured, its result {j} differs from that of the straight-line function")
+                return
 
     def _watch(self, table: dict[int, Any], ids: tuple, outs: tuple) -> None:
         """Which inputs stay the same array, and which are results of the call before."""

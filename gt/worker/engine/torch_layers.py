@@ -56,7 +56,8 @@ def rms_norm_grad(g: Array, a: Array, rstd: Array, *weight: Array, ndim: int) ->
     w = weight[0] if weight else None
     if g.device.type == "cuda":
         return _kept(aten._fused_rms_norm_backward(
-            g.contiguous(), a.contiguous(), _inner(a, ndim), rstd, w, [True, w is not None]), weight)  # fmt: skip
+            g.contiguous(), a.contiguous(), _inner(a, ndim), rstd.contiguous(), w if w is None else w.contiguous(),
+            [True, w is not None]), weight)  # fmt: skip
     axes = list(range(a.ndim - ndim, a.ndim))
     hat = a * rstd  # in 32 bits where the input has 16
     wg = g * w if w is not None else g

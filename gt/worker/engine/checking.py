@@ -1,0 +1,21 @@
+"""`GT_CHECK_COMPILED=1`: what a faster form of a trace gives is compared with what its straight-line function gives."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+
+def wanted() -> bool:
+    return os.environ.get("GT_CHECK_COMPILED", "0") not in ("", "0")
+
+
+def alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two results are the same but for rounding, measured by the largest element."""
+    if not b.is_floating_point():
+        return torch.equal(a, b)
+    close = 1e-3 if b.dtype.itemsize > 2 else 2e-2
+    a, b = a.double(), b.double()
+    known = b[torch.isfinite(b)]
+    return torch.allclose(a, b, rtol=close, atol=close * float(known.abs().max()) if known.numel() else 0.0, equal_nan=True)
