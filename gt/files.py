@@ -133,10 +133,10 @@ def _library() -> Any:
 
 def _array(t: Tensor) -> np.ndarray:
     """A tensor's value, read, in its own dtype."""
-    array = t.data.numpy()
-    if t.data.spec.dtype is bfloat16:
+    array = t.handle.numpy()
+    if t.handle.spec.dtype is bfloat16:
         array = to_bfloat16_bits(array).view("bfloat16")
-    return np.ascontiguousarray(array).reshape(t.data.spec.shape)
+    return np.ascontiguousarray(array).reshape(t.handle.spec.shape)
 
 
 def _tensors(path: str) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -35,7 +35,7 @@ def gradcheck(
         full = list(args)
         for i, x in zip(wanted, xs):
             full[i] = x
-        return [y for y in several(func(*full)) if isinstance(y, Tensor) and y.data.spec.dtype.rank == 2]
+        return [y for y in several(func(*full)) if isinstance(y, Tensor) and y.handle.spec.dtype.rank == 2]
 
     found = jacobian(lambda *xs: tuple(outputs(*xs)), tuple(args[i].detach() for i in wanted))
     for at, i in enumerate(wanted):

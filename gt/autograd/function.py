@@ -40,14 +40,14 @@ class Context:
 class _Result:
     """A saved tensor that is a result of the function itself: kept without the node, which it would hold in a circle."""
 
-    __slots__ = ("data", "index", "wants")
+    __slots__ = ("handle", "index", "wants")
 
     def __init__(self, t: Tensor, index: int | None, wants: bool) -> None:
-        self.data, self.index, self.wants = t.data, index, wants
+        self.handle, self.index, self.wants = t.handle, index, wants
 
     def tensor(self, node: Any) -> Tensor:
         at = None if node is None or not self.wants else node if self.index is None else Port(node, self.index)
-        return Tensor(self.data, at is not None, at)
+        return Tensor(self.handle, at is not None, at)
 
 
 class _Shape:
@@ -75,9 +75,9 @@ class FunctionNode(Node):
     def of(cls, function: type[Function], ctx: Context, args: tuple, outs: list[Tensor]) -> FunctionNode:
         scope = here()
         session = scope.session
-        ins = [a.data.spec if isinstance(a, Tensor) else None for a in args]
+        ins = [a.handle.spec if isinstance(a, Tensor) else None for a in args]
         extra = 0 if ctx.materialize_grads else len(outs)
-        known: Any = _Shape(function.__name__, ins, [t.data.spec for t in outs], extra)
+        known: Any = _Shape(function.__name__, ins, [t.handle.spec for t in outs], extra)
         edges = [(a.node or a) if isinstance(a, Tensor) and a.requires_grad else None for a in args]
         order = session.next_id()
         session.asked_code[order % RING], session.asked_at[order % RING] = origin(3)
@@ -94,7 +94,7 @@ class FunctionNode(Node):
         if len(found) != len(self.edges):
             raise RuntimeError(f"{self.name}.backward gave {len(found)} gradients for {len(self.edges)} inputs")
         for i, (grad, spec) in enumerate(zip(found, self.known.kind.ins)):
-            if grad is not None and self.edges[i] is not None and grad.data.spec.numel < spec.numel:
+            if grad is not None and self.edges[i] is not None and grad.handle.spec.numel < spec.numel:
                 found[i] = grad.expand(spec.shape)
         return found
 
@@ -141,9 +141,9 @@ class Function:
         node = FunctionNode.of(cls, ctx, args, outs)
         made, kept = {}, {}
         for i, t in enumerate(outs):
-            wants, index = t.data.spec.dtype.rank == 2 and id(t) not in ctx.marked, None if len(outs) == 1 else i
+            wants, index = t.handle.spec.dtype.rank == 2 and id(t) not in ctx.marked, None if len(outs) == 1 else i
             at: Node | Port | None = (node if index is None else Port(node, i)) if wants else None
-            made[id(t)], kept[id(t)] = Tensor(t.data, wants, at), _Result(t, index, wants)
+            made[id(t)], kept[id(t)] = Tensor(t.handle, wants, at), _Result(t, index, wants)
         given = {id(a) for a in args}
         ctx.node = weakref.ref(node)
         ctx.saved = tuple(t if id(t) in given else kept.get(id(t), t) for t in ctx.saved)

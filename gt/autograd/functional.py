@@ -18,7 +18,7 @@ def fresh(t: Tensor, keep: bool) -> Tensor:
     """A variable of the same value to differentiate by; with `keep`, one that the tape behind `t` goes on from."""
     if keep and t.requires_grad:
         return t * 1
-    return Tensor(t.data, True)
+    return Tensor(t.handle, True)
 
 
 def _unit(spec: Any, i: int) -> Tensor:
@@ -30,7 +30,7 @@ def _unit(spec: Any, i: int) -> Tensor:
 
 def _rows(y: Tensor, xs: list[Tensor], graph: bool, strict: bool) -> list[Tensor]:
     """For each x, the gradients of every element of y, as (*y.shape, *x.shape)."""
-    spec = y.data.spec
+    spec = y.handle.spec
     parts: list[list[Tensor]] = [[] for _ in xs]
     for i in range(spec.numel):
         found: tuple = (None,) * len(xs)
@@ -73,8 +73,8 @@ def hessian(
 
     def slopes(*xs: Tensor) -> Any:
         y = func(*xs)
-        if y.data.spec.numel != 1:
-            raise RuntimeError(f"a Hessian is of a function that gives one number, not {y.data.spec.shape}")
+        if y.handle.spec.numel != 1:
+            raise RuntimeError(f"a Hessian is of a function that gives one number, not {y.handle.spec.shape}")
         found = grad(y.reshape(()), list(xs), create_graph=True, allow_unused=not strict)
         filled = tuple(zeros(x.shape, dtype=x.dtype) if g is None else g for x, g in zip(xs, found))
         return filled[0] if single else filled

@@ -24,15 +24,15 @@ def seeds(outputs: list[Tensor], given: Any) -> list[Tensor]:
         raise ValueError(f"{len(outputs)} outputs want as many gradients, not {len(wanted)}")
     found = []
     for output, seed in zip(outputs, wanted):
-        spec = output.data.spec
+        spec = output.handle.spec
         if seed is None:
             if spec.numel != 1:
                 raise RuntimeError(
                     f"the gradient of an output of {spec.shape} must be given: only a single number has a default"
                 )
             seed = full(spec.shape, 1.0, dtype=spec.dtype)
-        elif seed.data.spec.shape != spec.shape:
-            raise ValueError(f"the gradient of an output of {spec.shape} has its shape, not {seed.data.spec.shape}")
+        elif seed.handle.spec.shape != spec.shape:
+            raise ValueError(f"the gradient of an output of {spec.shape} has its shape, not {seed.handle.spec.shape}")
         found.append(seed)
     return found
 

@@ -36,7 +36,7 @@ def unary_of(row: Row) -> Callable[[Tensor], Tensor]:
 
     def call(a: Tensor) -> Tensor:
         scope = HERE.scope or here()
-        x = a.data
+        x = a.handle
         session = x.session
         if scope.session is not session:
             scope = _belongs(x)
@@ -74,7 +74,7 @@ def binary_of(row: Row) -> Callable[[Tensor, Any], Tensor]:
 
     def call(a: Tensor, b: Any) -> Tensor:
         scope = HERE.scope or here()
-        x = a.data
+        x = a.handle
         session = x.session
         if scope.session is not session:
             scope = _belongs(x)
@@ -82,7 +82,7 @@ def binary_of(row: Row) -> Callable[[Tensor, Any], Tensor]:
         kind = type(b)
         second: Any
         if isinstance(b, Tensor):
-            z = b.data
+            z = b.handle
             if z.session is not session:
                 _belongs(z)
             second, operand = z.spec, z.id
@@ -145,7 +145,7 @@ def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
     mask, bit = 0, 1
     for o in operands:
         if isinstance(o, Tensor):
-            data = o.data
+            data = o.handle
             if data.session is not session:
                 scope = _belongs(data)
                 session = data.session
@@ -193,7 +193,7 @@ def recast(low: DType, row: Row, operands: tuple) -> tuple | None:
     if not row.autocast:
         return None
     want = low if row.autocast == "low" else float32
-    wrong = [isinstance(o, Tensor) and o.data.spec.dtype in CASTS and o.data.spec.dtype is not want for o in operands]
+    wrong = [isinstance(o, Tensor) and o.handle.spec.dtype in CASTS and o.handle.spec.dtype is not want for o in operands]
     return tuple([o.to(want) if w else o for o, w in zip(operands, wrong)]) if any(wrong) else None
 
 
@@ -209,16 +209,18 @@ def _several(known: Any, operands: tuple, values: list, mask: int, scope: Any) -
         session.due()
     results = tuple(Tensor(Handle(id, spec, session)) for id, spec in zip(ids, known.outs))
     if mask and scope.grad and known.row.grad is not None:
-        node = _node(known, operands, values, mask, [r.data for r in results], ids[0], scope)
+        node = _node(known, operands, values, mask, [r.handle for r in results], ids[0], scope)
         for i, result in enumerate(results):
-            if result.data.spec.dtype.rank == 2:
+            if result.handle.spec.dtype.rank == 2:
                 result.requires_grad, result.node = True, Port(node, i)
     return results
 
 
 def _node(known: Any, operands: tuple, values: list, mask: int, output: Any, order: int, scope: Any) -> Node:
     plan = known.pulls.get(mask) or plan_for(known, mask)
-    inputs = [o.data if kept else v if type(o) in NUMBERS else o.data.spec for o, v, kept in zip(operands, values, plan.keep)]
+    inputs = [
+        o.handle if kept else v if type(o) in NUMBERS else o.handle.spec for o, v, kept in zip(operands, values, plan.keep)
+    ]
     edges = [(o.node or o) if mask >> i & 1 else None for i, o in enumerate(operands)]
     keep = plan.keeps_output
     kept = output if keep is True else None if keep is False else keep(output)

@@ -22,9 +22,9 @@ AFTER = -1  # the place of a leaf's hooks that are called once `.grad` is there
 
 
 class Tensor(msgspec.Struct, eq=False, weakref=True):
-    """A variable: its value (`data`), whether gradients are wanted, and the tape behind it. Methods are in `functions`."""
+    """A variable: its value (`handle`), whether gradients are wanted, and the tape behind it. Methods are in `functions`."""
 
-    data: Handle
+    handle: Handle
     requires_grad: bool = False
     node: Node | Port | None = None
     grad: Tensor | None = None
@@ -123,7 +123,7 @@ class Node(msgspec.Struct, eq=False, weakref=True):
         edge = self.edges[i] if graph else None
         if edge is None:
             return Tensor(held)
-        if isinstance(edge, Tensor) and edge.data is held:
+        if isinstance(edge, Tensor) and edge.handle is held:
             return edge
         return Tensor(held, True, None if isinstance(edge, Tensor) else edge)
 
@@ -282,7 +282,7 @@ class Walk:
             if plain and type(node) is Node and node.plan.fast and type(node.inputs) is list and node.hooks is None:
                 ins, edges = node.known.kind.ins, node.edges
                 for i, grad in node.plan.fast(g, node.inputs, node.output):
-                    deliver(edges[i], grad if grad.data.spec is ins[i] else _shaped(grad, ins[i]))
+                    deliver(edges[i], grad if grad.handle.spec is ins[i] else _shaped(grad, ins[i]))
                 if not self.retain:
                     node.inputs = node.output = None
                 continue
@@ -403,7 +403,7 @@ def _fill(node: Node, g: Any) -> Any:
 
 def _shaped(grad: Tensor, want: Spec) -> Tensor:
     """A gradient summed over broadcast axes and cast back, so that it has its input's shape and dtype."""
-    spec = grad.data.spec
+    spec = grad.handle.spec
     if spec is want:
         return grad
     if spec.shape != want.shape:

@@ -70,7 +70,7 @@ def _shape_of(value: Any, leaves: list[Tensor]) -> Any:
     """What a call depends on besides the values of its tensors; collects those."""
     if isinstance(value, Tensor):
         leaves.append(value)
-        return (value.data.spec, value.requires_grad)
+        return (value.handle.spec, value.requires_grad)
     if isinstance(value, (list, tuple)):
         return (type(value), *(_shape_of(v, leaves) for v in value))
     if isinstance(value, dict):
@@ -108,7 +108,7 @@ class _Use:
         if self.runs == 1 or session.tracer is None:  # the first run makes what is made once, such as optimizers' state
             self.refused = "" if session.tracer else "GT_TRACE=0"
             return fn(*args, **kwargs)
-        ids = [t.data.id for t in leaves]
+        ids = [t.handle.id for t in leaves]
         with session.lock:
             session.flush(wait=False)
             before, session.limit = session.serial, sys.maxsize
@@ -135,7 +135,7 @@ class _Use:
             return
         holders: dict[int, list[Tensor]] = {}
         for t in living_tensors():
-            holders.setdefault(t.data.id, []).append(t)
+            holders.setdefault(t.handle.id, []).append(t)
         self.calls.append(_Call(window, holders, result))
         if len(self.calls) == 2:
             self._define(ids)
@@ -191,13 +191,13 @@ class _Use:
             return False
         for i in self.trace.dies_inputs:
             source = self.tensors[i]
-            if not isinstance(source, Tensor) or sys.getrefcount(source.data) > 2:
+            if not isinstance(source, Tensor) or sys.getrefcount(source.handle) > 2:
                 return False
         return True
 
     def replay(self, leaves: list[Tensor]) -> Any:
         session = self.session
-        inputs = [source.data.id for s in self.tensors if (source := leaves[s] if type(s) is int else s) is not None]
+        inputs = [source.handle.id for s in self.tensors if (source := leaves[s] if type(s) is int else s) is not None]
         self.tensors = []
         made = [Handle(session.next_id(), spec, session) for spec in self.live_specs]
         for handle in made:
@@ -207,7 +207,7 @@ class _Use:
             for sink in sinks:
                 t = sink()
                 if t is not None:
-                    t.data = handle
+                    t.handle = handle
         return _filled(self.template, made)
 
 
@@ -252,7 +252,7 @@ class _Slot(int):
 
 def _templated(value: Any, places: dict[int, int]) -> Any:
     if isinstance(value, Tensor):
-        return _Slot(places[value.data.id]) if value.data.id in places else value
+        return _Slot(places[value.handle.id]) if value.handle.id in places else value
     if isinstance(value, (list, tuple)):
         return type(value)(_templated(v, places) for v in value)
     if isinstance(value, dict):

@@ -14,9 +14,9 @@ EDGE, THRESHOLD, PRECISION, WIDTH = 3, 1000, 4, 80
 
 
 def show(t: Tensor) -> str:
-    spec = t.data.spec
+    spec = t.handle.spec
     large = spec.numel > THRESHOLD
-    values = (_corners(t) if large else t).data.numpy()
+    values = (_corners(t) if large else t).handle.numpy()
     write = _writer(values)
     if spec.numel == 0:
         body = "[]"
@@ -54,7 +54,7 @@ def _corners(t: Tensor) -> Tensor:
     from gt.client.functions.shapes import cat
 
     t = t.detach()
-    for axis, d in enumerate(t.data.spec.shape):
+    for axis, d in enumerate(t.handle.spec.shape):
         if d > 2 * EDGE:
             t = cat([t.narrow(axis, 0, EDGE), t.narrow(axis, d - EDGE, EDGE)], axis)
     return t

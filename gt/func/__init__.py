@@ -52,7 +52,7 @@ def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: 
             own = _flat([full[i] for i in numbers])
             out = func(*full, **kwargs)
             y, aux = out if has_aux else (out, None)
-            if not isinstance(y, Tensor) or y.data.spec.numel != 1 or y.data.spec.shape:
+            if not isinstance(y, Tensor) or y.handle.spec.numel != 1 or y.handle.spec.shape:
                 raise RuntimeError("grad is of a function that gives a single number (0-d)")
             graph = _others([y], own)
             found = iter(walk(y, own, create_graph=graph, materialize_grads=True) if y.requires_grad else [t * 0 for t in own])

@@ -7,14 +7,15 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import eye, full, rand, randn
+from gt.client.functions.operators import point
 from gt.client.scope import no_grad
 
 
 def _filled(t: Tensor, value: Tensor) -> Tensor:
     """The variable with a new value of its shape and dtype."""
-    if value.data.spec.shape != t.data.spec.shape:
+    if value.handle.spec.shape != t.handle.spec.shape:
         raise ValueError(f"cannot fill {t.shape} with {value.shape}")
-    t.data = value.detach().to(t.data.spec.dtype).data
+    point(t, value.detach().to(t.handle.spec.dtype))
     return t
 
 
@@ -33,7 +34,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 def _fans(tensor: Tensor) -> tuple[int, int]:
     """How many inputs meet in an output, and how many outputs an input goes to."""
-    shape = tensor.data.spec.shape
+    shape = tensor.handle.spec.shape
     if len(shape) < 2:
         raise ValueError(f"a tensor of {shape} has no inputs and outputs: want 2 dimensions or more")
     field = math.prod(shape[2:])

@@ -16,7 +16,7 @@ class _FromData(type(Tensor)):  # type: ignore[misc]
 
     def __call__(cls, data: Any, requires_grad: bool = True) -> Any:
         source = data if isinstance(data, Tensor) else tensor(data)
-        return super().__call__(source.data, requires_grad)
+        return super().__call__(source.handle, requires_grad)
 
 
 class Parameter(Tensor, metaclass=_FromData):
@@ -206,8 +206,8 @@ class Module:
         if dtype is not None:
             want = dtype_of(dtype)
             for t in [*self.parameters(), *self.buffers()]:
-                if t.data.spec.dtype.rank == 2:
-                    t.data = t.detach().to(want).data
+                if t.handle.spec.dtype.rank == 2:
+                    t.handle = t.detach().to(want).handle
                     t.grad = None if t.grad is None else t.grad.to(want)
         return self
 
@@ -257,9 +257,11 @@ class Module:
         for name, variable in own.items():
             if name in state:
                 value = state[name] if isinstance(state[name], Tensor) else tensor(state[name])
-                if value.data.spec.shape != variable.data.spec.shape:
-                    raise ValueError(f"{name} has shape {variable.data.spec.shape}, the state brings {value.data.spec.shape}")
-                variable.data = (value if assign else value.detach().to(variable.data.spec.dtype)).data
+                if value.handle.spec.shape != variable.handle.spec.shape:
+                    raise ValueError(
+                        f"{name} has shape {variable.handle.spec.shape}, the state brings {value.handle.spec.shape}"
+                    )
+                variable.handle = (value if assign else value.detach().to(variable.handle.spec.dtype)).handle
         return keys
 
     def extra_repr(self) -> str:

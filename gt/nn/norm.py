@@ -99,7 +99,7 @@ class _BatchNorm(Module):
             raise ValueError(f"{type(self).__name__} wants {' or '.join(map(str, self.ranks))} axes, not {input.shape}")
         momentum = 0.0 if self.momentum is None else self.momentum
         if self.training and self.num_batches_tracked is not None:
-            self.num_batches_tracked.data = (self.num_batches_tracked + 1).data
+            self.num_batches_tracked.handle = (self.num_batches_tracked + 1).handle
             if self.momentum is None:  # the mean of all batches alike
                 momentum = 1.0 / float(self.num_batches_tracked)
         training = self.training or self.running_mean is None

@@ -57,7 +57,7 @@ class Optimizer:
             for group in self.param_groups:
                 for p in group["params"]:
                     if p.grad is not None:
-                        p.data = self.update(p, p.grad, self.state.setdefault(p, {}), group).data
+                        p.handle = self.update(p, p.grad, self.state.setdefault(p, {}), group).handle
         finally:
             HERE.scope = outer
         outer.session.mark()

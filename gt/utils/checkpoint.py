@@ -23,7 +23,7 @@ def _tensors(tree: Any) -> list[Tensor]:
 def _apart(tree: Any) -> Any:
     """The same arguments, with leaves of their own in place of tensors: the tape of a second run ends there."""
     if isinstance(tree, Tensor):
-        return Tensor(tree.data, tree.requires_grad)
+        return Tensor(tree.handle, tree.requires_grad)
     if isinstance(tree, dict):
         return {k: _apart(v) for k, v in tree.items()}
     return type(tree)(_apart(t) for t in tree) if type(tree) in (list, tuple) else tree

@@ -90,8 +90,8 @@ def test_a_result_that_is_a_view_of_an_input_has_memory_of_its_own(auto: Any) ->
         c.settle()
         assert stats(c)["compiled_calls"] == 6
         table = c.workers[0].spaces["c0"].table
-        mine = table[x.data.id].untyped_storage().data_ptr()
-        made = [table[v.data.id].untyped_storage().data_ptr() for v in views]
+        mine = table[x.handle.id].untyped_storage().data_ptr()
+        made = [table[v.handle.id].untyped_storage().data_ptr() for v in views]
         assert mine in made[:12] and mine not in made[16:]
 
 

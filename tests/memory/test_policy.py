@@ -45,7 +45,7 @@ def test_an_op_on_two_workers_moves_the_smaller():
         before = made.hub.frames_seen.get("w1", 0)
         y = a @ b
         assert y.placement.workers == [1]
-        assert made.hub.frames_seen["w1"] - before == a.data.spec.nbytes
+        assert made.hub.frames_seen["w1"] - before == a.handle.spec.nbytes
         assert y.numpy()[0, 0] == 1024
 
 

@@ -34,7 +34,7 @@ def test_two_clients_with_the_same_ids_keep_their_own_values(pool: Cluster) -> N
     mine = gt.tensor([1.0, 2.0])
     with using(other):
         theirs = gt.tensor([10.0, 20.0])
-        assert theirs.data.id == mine.data.id
+        assert theirs.handle.id == mine.handle.id
         doubled = theirs * 2
     tripled = mine * 3
     assert tripled.tolist() == [3, 6] and mine.tolist() == [1, 2]

@@ -285,3 +285,23 @@ def test_in_place_activations_change_the_variable() -> None:
     assert gt.nn.ReLU(inplace=True)(x) is x and x.tolist() == [0.0, 2.0]
     with pytest.raises(RuntimeError, match="leaf"):
         gt.nn.functional.relu(gt.ones(2, requires_grad=True), inplace=True)
+
+
+def test_the_data_of_a_parameter_is_changed_and_exchanged_as_in_pytorch() -> None:
+    with gt.testing.cluster():
+        for t in (gt, torch):
+            w = t.nn.Parameter(t.zeros(2, 3))
+            w.data.fill_(2.0).mul_(3.0)
+            w.data[0] = -1.0
+            w.data.add_(1.0)
+            t.nn.init.constant_(w.data[1], 5.0)
+            assert w.tolist()[0] == [0.0] * 3 and w.requires_grad and not w.data.requires_grad and w.is_leaf
+            (w * 2.0).sum().backward()
+            w.data -= 0.5 * w.grad.data
+            w.grad.data.zero_()
+            assert w.tolist()[0] == [-1.0] * 3 and w.grad.tolist() == [[0.0] * 3] * 2
+            w.data = t.ones(3, 1)
+            assert w.shape == (3, 1) and w.requires_grad and isinstance(w.data, t.Tensor)
+            assert (w.data + 1).tolist() == [[2.0]] * 3
+        with pytest.raises(TypeError, match="set to a tensor"):
+            gt.nn.Parameter(gt.zeros(2)).data = 3.0

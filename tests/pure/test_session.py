@@ -131,7 +131,7 @@ def test_a_read_flushes_asks_and_returns_the_value(wire: Wire) -> None:
     x = gt.ones(2, 2)
     gives(wire, np.array([[1, 2], [3, 4]], "f4"))
     assert x.tolist() == [[1, 2], [3, 4]]
-    assert len(wire.sent) == 1 and wire.sent[0].gets[0][1] == x.data.id
+    assert len(wire.sent) == 1 and wire.sent[0].gets[0][1] == x.handle.id
     assert not wire.session.replies
 
 
@@ -201,7 +201,7 @@ def test_a_failed_read_raises_with_the_line_that_asked(wire: Wire) -> None:
     y = x.exp()  # the line that asked
 
     def answer(reply: Reply) -> None:
-        wire.session.handle(Mail("", Failed(reply.ticket, "OutOfMemory", "no room", y.data.id)))
+        wire.session.handle(Mail("", Failed(reply.ticket, "OutOfMemory", "no room", y.handle.id)))
 
     wire.answer = answer
     with pytest.raises(
@@ -231,7 +231,7 @@ def test_a_closed_session_raises_on_ops_and_bears_frees(wire: Wire) -> None:
     with pytest.raises(errors.SessionLost, match="closed"):
         wire.session.due()
     with pytest.raises(errors.SessionLost):
-        wire.session.read(x.data)
+        wire.session.read(x.handle)
     del x
 
 
@@ -247,7 +247,7 @@ def test_loaded_bytes_are_placed_and_named(wire: Wire) -> None:
     x = gt.from_numpy(np.array([1, 2, 3], "f4"))
     wire.session.flush()
     assert wire.placed == [np.array([1, 2, 3], "f4").tobytes()]
-    assert wire.code[-1][1:] == (x.data.id, 1, 0, 0)
+    assert wire.code[-1][1:] == (x.handle.id, 1, 0, 0)
 
 
 def test_where_no_memory_is_shared_bytes_wait_until_a_worker_wants_them() -> None:
@@ -257,8 +257,8 @@ def test_where_no_memory_is_shared_bytes_wait_until_a_worker_wants_them() -> Non
     try:
         x = gt.from_numpy(np.array([1, 2], "f4"))
         wire.session.flush()
-        assert wire.code[-1][1:] == (x.data.id, -1, 0, 0) and not wire.posted
-        wire.session.handle(Mail("", Upload("c", x.data.id, (8, 2), (0, 1))))
+        assert wire.code[-1][1:] == (x.handle.id, -1, 0, 0) and not wire.posted
+        wire.session.handle(Mail("", Upload("c", x.handle.id, (8, 2), (0, 1))))
         assert [w for w, _, _ in wire.posted] == [0, 1]
         assert bytes(wire.posted[0][2][0]) == np.array([1, 2], "f4").tobytes()
         assert not wire.session.uploads
@@ -304,7 +304,7 @@ def test_when_a_worker_is_lost_reads_under_way_are_asked_again_and_late_pieces_d
         wire.session.handle(Mail("w0", piece, (half,)))
         wire.session.handle(Mail("", Peers((), "worker w0 was lost")))
         ticket, id, spec = wire.sent[-1].gets[0]
-        assert ticket != old and id == x.data.id
+        assert ticket != old and id == x.handle.id
         wire.session.handle(Mail("w0", piece, (half,)))
         wire.session.handle(Mail("w1", Value(ticket, spec, (0, 0), (2, 2), 1), (half + half,)))
 

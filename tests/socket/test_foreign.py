@@ -123,7 +123,7 @@ def test_who_claims_another_s_name_gets_nothing_of_its(pool: int) -> None:
     x.numpy()
     mine = session().name.encode()
     with dealer(ipc_address(str(pool)), mine) as s, dealer(worker_addresses()[0], mine) as data:
-        s.send(m.encode(m.Batch(1, (), [], ((1, x.data.id, (8, 3)),))))
+        s.send(m.encode(m.Batch(1, (), [], ((1, x.handle.id, (8, 3)),))))
         data.send(m.encode(m.Attach(mine.decode(), 1, 1, b"")))
         still_well(x)
         assert not s.poll(200) and not data.poll(200)

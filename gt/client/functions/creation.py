@@ -34,8 +34,8 @@ def shape_of(size: tuple, shape: Any = None) -> tuple[int, ...]:
 
 def _made(t: Tensor, requires_grad: bool) -> Tensor:
     if requires_grad:
-        if t.data.spec.dtype.rank != 2:
-            raise TypeError(f"only floating-point tensors have gradients, not {t.data.spec.dtype.name}")
+        if t.handle.spec.dtype.rank != 2:
+            raise TypeError(f"only floating-point tensors have gradients, not {t.handle.spec.dtype.name}")
         t.requires_grad = True
     return t
 

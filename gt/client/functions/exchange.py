@@ -28,7 +28,7 @@ def torch(self: Tensor) -> Any:
     import torch as pytorch
 
     found = pytorch.from_numpy(self.numpy())
-    return found.to(pytorch.bfloat16) if self.data.spec.dtype.name == "bfloat16" else found
+    return found.to(pytorch.bfloat16) if self.handle.spec.dtype.name == "bfloat16" else found
 
 
 @method
@@ -40,5 +40,5 @@ def __deepcopy__(self: Tensor, memo: dict) -> Tensor:
     made.grad = made.hooks = None
     memo[id(self)] = made
     if self.grad is not None:
-        made.grad = Tensor(self.grad.data)
+        made.grad = Tensor(self.grad.handle)
     return made

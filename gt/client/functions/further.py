@@ -17,7 +17,7 @@ from gt.client.functions import products as products
 from gt.client.functions import shapes as shapes
 from gt.client.functions.creation import arange, full, rand, randint, randn
 from gt.client.functions.indexing import put
-from gt.client.functions.operators import assign
+from gt.client.functions.operators import assign, point
 from gt.client.scope import is_grad_enabled
 from gt.device import Device
 from gt.ops.rules import axis_of
@@ -67,7 +67,7 @@ _T.stride = lambda self, dim=None: strides(self.shape) if dim is None else strid
 _T.storage_offset = lambda self: 0
 _T.unsafe_chunk, _T.unsafe_split, _T.unsafe_split_with_sizes = _T.chunk, _T.split, lambda self, *a: self.split_with_sizes(*a)
 _T.element_size = lambda self: self.dtype.size
-_T.nelement = lambda self: self.data.spec.numel
+_T.nelement = lambda self: self.handle.spec.numel
 _T.ndimension = lambda self: self.ndim
 _T.is_contiguous = lambda self, **_: True
 _T.is_complex = lambda self: False
@@ -270,7 +270,7 @@ def become(target: Tensor, value: Tensor) -> Tensor:
     """Let a variable point at a value, of whatever shape."""
     if target.requires_grad and target.node is None and is_grad_enabled():
         raise RuntimeError("a leaf that requires gradients cannot change in place: use gt.no_grad(), or detach() it first")
-    target.data = value.data
+    point(target, value)
     if is_grad_enabled():
         target.node = value.node
     return target

@@ -128,7 +128,7 @@ def _position(p: Any, size: int, axis: int, shape: tuple) -> int:
 
 @method
 def __getitem__(self: Tensor, index: Any) -> Tensor:
-    picture = Picture(self.data.spec.shape, index)
+    picture = Picture(self.handle.spec.shape, index)
     picked = picture.sliced(self)
     if not picture.places:
         return picked
@@ -161,7 +161,7 @@ def put(x: Tensor, index: Any, value: Any, accumulate: bool = False) -> Tensor:
     if isinstance(mask, Tensor) and mask.dtype is bool_ and mask.shape == x.shape and not accumulate:
         if not isinstance(value, Tensor) or value.ndim == 0:
             return mask.pick(value, x)  # nothing need be read
-    picture = Picture(x.data.spec.shape, index)
+    picture = Picture(x.handle.spec.shape, index)
     if not picture.places:
         value = _without_ones(value, len(picture.shape))
         kept = tuple(n for n, _ in picture.take if n >= 0)
@@ -192,9 +192,9 @@ def __setitem__(self: Tensor, index: Any, value: Any) -> None:
 @both
 def narrow(self: Tensor, dim: int, start: Any, length: int) -> Tensor:
     """`length` elements of an axis, from `start` on."""
-    at = axis_of(dim, self.data.spec.ndim)
-    size = self.data.spec.shape[at]
+    at = axis_of(dim, self.handle.spec.ndim)
+    size = self.handle.spec.shape[at]
     start = int(start) + size if int(start) < 0 else int(start)
     if not 0 <= start <= start + length <= size:
-        raise IndexError(f"no {length} elements from {start} on along axis {at} of {self.data.spec.shape}")
+        raise IndexError(f"no {length} elements from {start} on along axis {at} of {self.handle.spec.shape}")
     return self[(slice(None),) * at + (slice(start, start + length),)]

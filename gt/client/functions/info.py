@@ -75,7 +75,7 @@ def iinfo(dtype: Any) -> IInfo:
 @function
 def result_type(a: Any, b: Any) -> DType:
     """The dtype of an op on these two."""
-    return promote(*(x.data.spec if isinstance(x, Tensor) else type(x) for x in (a, b)))
+    return promote(*(x.handle.spec if isinstance(x, Tensor) else type(x) for x in (a, b)))
 
 
 @function
@@ -91,7 +91,7 @@ def is_tensor(x: Any) -> bool:
 
 @function
 def is_floating_point(x: Tensor) -> bool:
-    return x.data.spec.dtype.rank == 2
+    return x.handle.spec.dtype.rank == 2
 
 
 FUNCTIONS["get_default_dtype"] = lambda: float32

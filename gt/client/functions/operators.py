@@ -91,21 +91,47 @@ def add_scaled(a: Tensor, b: Tensor, scale: float) -> Tensor:
     return apply(TABLE["add_scaled"], (a, b, scale))
 
 
+class Data(Tensor):
+    """`x.data`: the value of a variable, apart from the tape. What changes in place changes the variable too."""
+
+    source: Any = None
+
+
+def _data(self: Tensor) -> Tensor:
+    return Data(self.handle, source=self)
+
+
+def _give(self: Tensor, value: Tensor) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"x.data is set to a tensor, not {type(value).__name__}")
+    point(self, value)
+
+
+def point(target: Tensor, value: Tensor) -> None:
+    """Let a variable point at a value, and where it is the data of another, that one too."""
+    target.handle = value.handle
+    if type(target) is Data:
+        point(target.source, value)
+
+
+_T.data = property(_data, _give)
+
+
 def assign(target: Tensor, value: Tensor) -> Tensor:
     """Let a variable point at a new value of its shape, as in-place forms do."""
     if target.requires_grad and target.node is None and is_grad_enabled():
         raise RuntimeError("a leaf that requires gradients cannot change in place: use gt.no_grad(), or detach() it first")
-    if value.data.spec.shape != target.data.spec.shape:
+    if value.handle.spec.shape != target.handle.spec.shape:
         raise ValueError(f"cannot write {value.shape} into a tensor of {target.shape} in place")
-    if value.data.spec.dtype is not target.data.spec.dtype:
-        if value.data.spec.dtype.rank > target.data.spec.dtype.rank:
+    if value.handle.spec.dtype is not target.handle.spec.dtype:
+        if value.handle.spec.dtype.rank > target.handle.spec.dtype.rank:
             raise TypeError(f"cannot write {value.dtype.name} into a tensor of {target.dtype.name} in place")
-        value = value.to(target.data.spec.dtype)
+        value = value.to(target.handle.spec.dtype)
     if is_grad_enabled():
         if value.requires_grad and value.node is None:
             value = value.clone()  # a leaf of its own would catch the gradient that is the other's
         target.node, target.requires_grad = value.node, value.requires_grad
-    target.data = value.data
+    point(target, value)
     return target
 
 
@@ -151,7 +177,7 @@ def to(
     if dtype is None:
         return self
     want = dtype_of(dtype)
-    return self if want is self.data.spec.dtype else apply(TABLE["cast"], (self,), (want.code,))
+    return self if want is self.handle.spec.dtype else apply(TABLE["cast"], (self,), (want.code,))
 
 
 @method

@@ -24,7 +24,7 @@ class Sorted(NamedTuple):
 
 def _axis(x: Tensor, axis: Any, dim: Any, otherwise: int = -1) -> int:
     axis = axis_spelling(axis, dim)
-    return axis_of(otherwise if axis is None else axis, x.data.spec.ndim)
+    return axis_of(otherwise if axis is None else axis, x.handle.spec.ndim)
 
 
 @both
@@ -76,7 +76,7 @@ def _running(name: str, x: Tensor, axis: Any, dim: Any, dtype: Any) -> Tensor:
     axis = axis_spelling(axis, dim)
     if axis is None:
         x, axis = x.reshape(-1), 0
-    return apply(TABLE[name], (x,), (axis_of(axis, x.data.spec.ndim),))
+    return apply(TABLE[name], (x,), (axis_of(axis, x.handle.spec.ndim),))
 
 
 @both

@@ -26,7 +26,7 @@ def to_bfloat16_bits(array: np.ndarray) -> np.ndarray:
 @method
 def numpy(self: Tensor) -> np.ndarray:
     """The value as a NumPy array; bfloat16, which NumPy lacks, comes as float32."""
-    return self.data.numpy()
+    return self.handle.numpy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Placed:
 
 def placement(self: Tensor) -> Placed:
     """Where this tensor lies: `Shard(0) on [0, 1]`."""
-    handle = self.data
+    handle = self.handle
     found = handle.session.ask("placement", [handle.id, *spec_out(handle.spec)], timeout=60)
     if found is None:
         raise GTError("this tensor lies nowhere: a worker that had it was lost, or it could not be made")
@@ -59,25 +59,25 @@ Tensor.placement = property(placement)  # type: ignore[attr-defined]
 @method
 def item(self: Tensor) -> Any:
     """The value of a tensor of one element, as a Python number."""
-    if self.data.spec.numel != 1:
-        raise ValueError(f"item() is for one element, not {self.data.spec.shape}: use tolist() or numpy()")
-    return self.data.numpy().reshape(()).item()
+    if self.handle.spec.numel != 1:
+        raise ValueError(f"item() is for one element, not {self.handle.spec.shape}: use tolist() or numpy()")
+    return self.handle.numpy().reshape(()).item()
 
 
 @method
 def tolist(self: Tensor) -> Any:
-    return self.data.numpy().tolist()
+    return self.handle.numpy().tolist()
 
 
 @method
 def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-    return self.data.__array__(dtype)
+    return self.handle.__array__(dtype)
 
 
 @method
 def __bool__(self: Tensor) -> bool:
-    if self.data.spec.numel != 1:
-        raise ValueError(f"whether a tensor of {self.data.spec.shape} is true has no single answer: use any() or all()")
+    if self.handle.spec.numel != 1:
+        raise ValueError(f"whether a tensor of {self.handle.spec.shape} is true has no single answer: use any() or all()")
     return bool(item(self))
 
 
@@ -93,14 +93,14 @@ def __float__(self: Tensor) -> float:
 
 @method
 def __index__(self: Tensor) -> int:
-    if self.data.spec.dtype.rank != 1 or self.data.spec.numel != 1:
+    if self.handle.spec.dtype.rank != 1 or self.handle.spec.numel != 1:
         raise TypeError("only a whole-number tensor of one element can be an index")
     return int(item(self))
 
 
 @method
 def __dlpack__(self: Tensor, **settings: Any) -> Any:
-    return self.data.numpy().__dlpack__(**settings)
+    return self.handle.numpy().__dlpack__(**settings)
 
 
 @method
@@ -110,7 +110,7 @@ def __dlpack_device__(self: Tensor) -> tuple[int, int]:
 
 @method
 def __format__(self: Tensor, form: str) -> str:
-    return format(item(self), form) if form and self.data.spec.numel == 1 else repr(self)
+    return format(item(self), form) if form and self.handle.spec.numel == 1 else repr(self)
 
 
 @method
@@ -121,7 +121,7 @@ def __repr__(self: Tensor) -> str:
 
 
 def _one(t: Tensor) -> Tensor:
-    return apply(TABLE["full_like"], (Tensor(t.data), 1.0), (t.data.spec.dtype.code,))
+    return apply(TABLE["full_like"], (Tensor(t.handle), 1.0), (t.handle.spec.dtype.code,))
 
 
 _T: Any = Tensor
@@ -134,16 +134,18 @@ def backward_(self: Tensor, gradient: Tensor | None = None, retain_graph: bool =
     if not self.requires_grad:
         raise RuntimeError("backward() of a tensor that no gradient leads to: want requires_grad=True somewhere before it")
     if gradient is None:
-        if self.data.spec.numel != 1:
-            raise RuntimeError(f"backward() of a tensor of {self.data.spec.shape} wants a gradient of that shape")
+        if self.handle.spec.numel != 1:
+            raise RuntimeError(f"backward() of a tensor of {self.handle.spec.shape} wants a gradient of that shape")
         node = self.node
         if isinstance(node, Node) and not node.scope.signal and not node.scope.backward and not here().signal:
             gradient = _one(self)
         else:
             with beside(self):  # made where the gradients are computed, not sent there
                 gradient = _one(self)
-    elif gradient.data.spec.shape != self.data.spec.shape:
-        raise ValueError(f"the gradient of a tensor of {self.data.spec.shape} has its shape, not {gradient.data.spec.shape}")
+    elif gradient.handle.spec.shape != self.handle.spec.shape:
+        raise ValueError(
+            f"the gradient of a tensor of {self.handle.spec.shape} has its shape, not {gradient.handle.spec.shape}"
+        )
     backward([self], [gradient], retain_graph or create_graph, create_graph)
 
 

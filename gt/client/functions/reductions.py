@@ -13,8 +13,8 @@ from gt.ops.table import TABLE
 
 def axes_for(x: Tensor, axis: Any, dim: Any) -> tuple[int, ...]:
     """The axes to reduce: all where none is named. A 0-d tensor has none, whatever is named."""
-    axes = axes_of(axis_spelling(axis, dim), x.data.spec.ndim)
-    return axes if x.data.spec.ndim else ()
+    axes = axes_of(axis_spelling(axis, dim), x.handle.spec.ndim)
+    return axes if x.handle.spec.ndim else ()
 
 
 def _reduction(name: str) -> Any:
@@ -89,7 +89,7 @@ def _extreme(name: str, values: Any) -> Any:
             return getattr(x, f"{name}imum")(axis)
         if axis is None:
             return values(x)
-        return Extreme(*apply(row, (x,), (axis_of(axis, x.data.spec.ndim), bool(keepdims or keepdim))))
+        return Extreme(*apply(row, (x,), (axis_of(axis, x.handle.spec.ndim), bool(keepdims or keepdim))))
 
     pick.__name__ = pick.__qualname__ = name
     pick.__doc__ = f"The {name}imum of all elements, or along an axis with the indices, as PyTorch has it."
@@ -106,7 +106,7 @@ def median(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = No
     axis = axis_spelling(axis, dim)
     if axis is None:
         return apply(TABLE["median"], (x.reshape(-1),), (0, False))[0]
-    return Extreme(*apply(TABLE["median"], (x,), (axis_of(axis, x.data.spec.ndim), bool(keepdims or keepdim))))
+    return Extreme(*apply(TABLE["median"], (x,), (axis_of(axis, x.handle.spec.ndim), bool(keepdims or keepdim))))
 
 
 @both
@@ -120,10 +120,10 @@ def _arg(name: str) -> Any:
     def pick(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Tensor:
         axis = axis_spelling(axis, dim)
         keep = bool(keepdims or keepdim)
-        if axis is None or not x.data.spec.ndim:
+        if axis is None or not x.handle.spec.ndim:
             found = apply(row, (x.reshape(-1),), ((0,), False))
-            return found.reshape((1,) * x.data.spec.ndim) if keep else found
-        return apply(row, (x,), ((axis_of(axis, x.data.spec.ndim),), keep))
+            return found.reshape((1,) * x.handle.spec.ndim) if keep else found
+        return apply(row, (x,), ((axis_of(axis, x.handle.spec.ndim),), keep))
 
     pick.__name__ = pick.__qualname__ = name
     pick.__doc__ = "Where the extreme element stands, among all or along an axis."
@@ -172,11 +172,11 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
 @method
 def sum_to(self: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The sum over the axes along which `shape` would be broadcast to this tensor."""
-    have = self.data.spec.shape
+    have = self.handle.spec.shape
     lead = len(have) - len(shape)
     axes = tuple(range(lead)) + tuple(lead + i for i, d in enumerate(shape) if d == 1 and have[lead + i] != 1)
     out = apply(TABLE["sum"], (self,), (axes, False)) if axes else self
-    return out if out.data.spec.shape == shape else out.reshape(shape)
+    return out if out.handle.spec.shape == shape else out.reshape(shape)
 
 
 _T: Any = Tensor

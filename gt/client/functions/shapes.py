@@ -15,37 +15,37 @@ from gt.ops.table import TABLE
 @method
 def size(self: Tensor, axis: int | None = None, *, dim: int | None = None) -> Any:
     axis = axis_spelling(axis, dim)
-    return self.data.spec.shape if axis is None else self.data.spec.shape[axis_of(axis, self.data.spec.ndim)]
+    return self.handle.spec.shape if axis is None else self.handle.spec.shape[axis_of(axis, self.handle.spec.ndim)]
 
 
 def _property(name: str, read: Any) -> None:
     setattr(Tensor, name, property(read))
 
 
-_property("shape", lambda t: t.data.spec.shape)
-_property("dtype", lambda t: t.data.spec.dtype)
-_property("ndim", lambda t: len(t.data.spec.shape))
+_property("shape", lambda t: t.handle.spec.shape)
+_property("dtype", lambda t: t.handle.spec.dtype)
+_property("ndim", lambda t: len(t.handle.spec.shape))
 _property("is_leaf", lambda t: t.node is None)
 _property("grad_fn", lambda t: t.node.node if isinstance(t.node, Port) else t.node)
 _property("T", lambda t: permute(t, tuple(range(t.ndim))[::-1]))
 _property("mT", lambda t: transpose(t, -2, -1))
-_property("nbytes", lambda t: t.data.spec.nbytes)
-_property("itemsize", lambda t: t.data.spec.dtype.size)
+_property("nbytes", lambda t: t.handle.spec.nbytes)
+_property("itemsize", lambda t: t.handle.spec.dtype.size)
 
 
 @method
 def dim(self: Tensor) -> int:
-    return self.data.spec.ndim
+    return self.handle.spec.ndim
 
 
 @both
 def numel(self: Tensor) -> int:
-    return self.data.spec.numel
+    return self.handle.spec.numel
 
 
 @method
 def is_floating_point(self: Tensor) -> bool:
-    return self.data.spec.dtype.rank == 2
+    return self.handle.spec.dtype.rank == 2
 
 
 def _given(args: tuple) -> tuple:
@@ -56,7 +56,7 @@ def _given(args: tuple) -> tuple:
 def reshape(self: Tensor, *shape: Any) -> Tensor:
     """These elements, row by row, in another shape; one size may be -1."""
     want = tuple(d.__index__() for d in _given(shape))
-    spec = self.data.spec
+    spec = self.handle.spec
     if -1 in want:
         rest = 1
         for d in want:
@@ -74,14 +74,14 @@ _T.view = reshape
 @both
 def permute(self: Tensor, *axes: Any) -> Tensor:
     """The axes in another order."""
-    order = tuple(axis_of(a, self.data.spec.ndim) for a in _given(axes))
-    return self if order == tuple(range(self.data.spec.ndim)) else apply(TABLE["permute"], (self,), (order,))
+    order = tuple(axis_of(a, self.handle.spec.ndim) for a in _given(axes))
+    return self if order == tuple(range(self.handle.spec.ndim)) else apply(TABLE["permute"], (self,), (order,))
 
 
 @both
 def transpose(self: Tensor, *axes: Any) -> Tensor:
     """Two axes exchanged; without axes, all of them reversed; with all of them, their order, as NumPy has it."""
-    n = self.data.spec.ndim
+    n = self.handle.spec.ndim
     axes = _given(axes)
     if not axes:
         return permute(self, tuple(range(n))[::-1])
@@ -96,16 +96,16 @@ def transpose(self: Tensor, *axes: Any) -> Tensor:
 @both
 def t(self: Tensor) -> Tensor:
     """A matrix transposed."""
-    if self.data.spec.ndim > 2:
-        raise ValueError(f"t() is for at most 2 dimensions, not {self.data.spec.shape}: use transpose or mT")
-    return permute(self, tuple(range(self.data.spec.ndim))[::-1])
+    if self.handle.spec.ndim > 2:
+        raise ValueError(f"t() is for at most 2 dimensions, not {self.handle.spec.shape}: use transpose or mT")
+    return permute(self, tuple(range(self.handle.spec.ndim))[::-1])
 
 
 @both
 def squeeze(self: Tensor, axis: Any = None, *, dim: Any = None) -> Tensor:
     """Without its axes of size 1, or without those named."""
     axis = axis_spelling(axis, dim)
-    shape = self.data.spec.shape
+    shape = self.handle.spec.shape
     named = range(len(shape)) if axis is None else _given((axis,))
     drop = {axis_of(a, len(shape)) for a in named}
     return reshape(self, tuple(d for i, d in enumerate(shape) if not (i in drop and d == 1)))
@@ -114,15 +114,15 @@ def squeeze(self: Tensor, axis: Any = None, *, dim: Any = None) -> Tensor:
 @both
 def unsqueeze(self: Tensor, axis: Any = None, *, dim: Any = None) -> Tensor:
     """With an axis of size 1 more."""
-    at = axis_of(axis_spelling(axis, dim), self.data.spec.ndim + 1)
-    shape = self.data.spec.shape
+    at = axis_of(axis_spelling(axis, dim), self.handle.spec.ndim + 1)
+    shape = self.handle.spec.shape
     return reshape(self, (*shape[:at], 1, *shape[at:]))
 
 
 @method
 def expand(self: Tensor, *shape: Any) -> Tensor:
     """Axes of size 1 repeated, without a copy; -1 leaves a size as it is."""
-    want, have = _given(shape), self.data.spec.shape
+    want, have = _given(shape), self.handle.spec.shape
     lead = len(want) - len(have)
     want = tuple(have[i - lead] if d == -1 and i >= lead else d for i, d in enumerate(want))
     return self if want == have else apply(TABLE["expand"], (self,), (want,))
@@ -130,7 +130,7 @@ def expand(self: Tensor, *shape: Any) -> Tensor:
 
 @method
 def expand_as(self: Tensor, other: Tensor) -> Tensor:
-    return expand(self, other.data.spec.shape)
+    return expand(self, other.handle.spec.shape)
 
 
 @function
@@ -140,7 +140,7 @@ def cat(tensors: Any, axis: Any = None, *, dim: Any = None) -> Tensor:
     if not parts:
         raise ValueError("cat wants at least one tensor")
     axis = axis_spelling(axis, dim)
-    return apply(TABLE["cat"], parts, (axis_of(0 if axis is None else axis, parts[0].data.spec.ndim),))
+    return apply(TABLE["cat"], parts, (axis_of(0 if axis is None else axis, parts[0].handle.spec.ndim),))
 
 
 @function
@@ -149,22 +149,26 @@ def stack(tensors: Any, axis: Any = None, *, dim: Any = None) -> Tensor:
     parts = [as_tensor(x) for x in tensors]
     axis = axis_spelling(axis, dim)
     axis = 0 if axis is None else axis
-    if len({p.data.spec.shape for p in parts}) > 1:
-        raise ValueError(f"cannot stack {', '.join(str(p.data.spec.shape) for p in parts)}: want one shape")
-    return cat([unsqueeze(p, axis) for p in parts], axis_of(axis, parts[0].data.spec.ndim + 1))
+    if len({p.handle.spec.shape for p in parts}) > 1:
+        raise ValueError(f"cannot stack {', '.join(str(p.handle.spec.shape) for p in parts)}: want one shape")
+    return cat([unsqueeze(p, axis) for p in parts], axis_of(axis, parts[0].handle.spec.ndim + 1))
 
 
 @method
 def detach(self: Tensor) -> Tensor:
     """The same value, off the tape."""
-    return Tensor(self.data)
+    return Tensor(self.handle)
 
 
 @both
 def clone(self: Tensor) -> Tensor:
     """A variable of its own with the same value. Values never change, so nothing is copied."""
     return (
-        Tensor(self.data, self.requires_grad, self.node) if self.node else self * 1 if self.requires_grad else Tensor(self.data)
+        Tensor(self.handle, self.requires_grad, self.node)
+        if self.node
+        else self * 1
+        if self.requires_grad
+        else Tensor(self.handle)
     )
 
 
@@ -175,21 +179,21 @@ def contiguous(self: Tensor) -> Tensor:
 
 @method
 def requires_grad_(self: Tensor, wanted: bool = True) -> Tensor:
-    if wanted and self.data.spec.dtype.rank != 2:
-        raise TypeError(f"only floating-point tensors have gradients, not {self.data.spec.dtype.name}")
+    if wanted and self.handle.spec.dtype.rank != 2:
+        raise TypeError(f"only floating-point tensors have gradients, not {self.handle.spec.dtype.name}")
     self.requires_grad = wanted
     return self
 
 
 @method
 def __len__(self: Tensor) -> int:
-    if not self.data.spec.shape:
+    if not self.handle.spec.shape:
         raise TypeError("a 0-d tensor has no length")
-    return self.data.spec.shape[0]
+    return self.handle.spec.shape[0]
 
 
 @method
 def __iter__(self: Tensor) -> Iterator[Tensor]:
-    if not self.data.spec.shape:
+    if not self.handle.spec.shape:
         raise TypeError("cannot iterate over a 0-d tensor")
-    return (self[i] for i in range(self.data.spec.shape[0]))
+    return (self[i] for i in range(self.handle.spec.shape[0]))

@@ -36,7 +36,7 @@ def _hold(weight: Tensor, input: Tensor, most: float, order: float) -> None:
     """Rows that the input numbers and that are longer than `most` are made that long, in the table itself."""
     size = weight.norm(float(order), dim=1, keepdim=True)
     asked = _counts(input, weight) > 0
-    weight.data = where(asked & (size > most), weight * (most / (size + 1e-7)), weight).data
+    weight.handle = where(asked & (size > most), weight * (most / (size + 1e-7)), weight).handle
 
 
 def _counts(input: Tensor, weight: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     if not training or p == 0:
         return input
     session = here().session
-    shape = input.data.spec.shape
+    shape = input.handle.spec.shape
     y = apply(TABLE["dropout"], (input, float(p), session.seed, next(session.draws)), (shape, (0,) * len(shape)))
     return assign(input, y) if inplace else y
 

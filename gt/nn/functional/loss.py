@@ -35,7 +35,7 @@ def _wide(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Under autocast, in float32."""
     if HERE.scope is None or HERE.scope.cast is None:
         return tensors
-    return tuple(t.to(float32) if t.data.spec.dtype.rank == 2 else t for t in tensors)
+    return tuple(t.to(float32) if t.handle.spec.dtype.rank == 2 else t for t in tensors)
 
 
 def mse_loss(
@@ -92,7 +92,7 @@ def cross_entropy(
     (input,) = _wide(input)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"label_smoothing is from 0 to 1, not {label_smoothing}")
-    if target.data.spec.dtype.rank == 2:
+    if target.handle.spec.dtype.rank == 2:
         return _against_probabilities(input, target, weight, reduction, label_smoothing)
     _known(reduction)
     operands = (input, target, float(label_smoothing)) + (() if weight is None else (weight,))
@@ -101,7 +101,7 @@ def cross_entropy(
 
 
 def _against_probabilities(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float) -> Tensor:
-    if target.data.spec.shape != input.data.spec.shape:
+    if target.handle.spec.shape != input.handle.spec.shape:
         raise ValueError(f"probabilities have the scores' shape {input.shape}, not {target.shape}")
     axis = 1 if input.ndim > 1 else 0
     classes = input.shape[axis]
@@ -153,7 +153,7 @@ def binary_cross_entropy(
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """Of probabilities against targets from 0 to 1."""
-    if target.data.spec.shape != input.data.spec.shape:
+    if target.handle.spec.shape != input.handle.spec.shape:
         raise ValueError(f"binary_cross_entropy of {input.shape} wants targets of that shape, not {target.shape}")
     input, target = _wide(input, target)
     loss = _BinaryCrossEntropy.apply(input, target)
@@ -165,7 +165,7 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean", pos_weight: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Of scores, whose sigmoid is the probability, against targets from 0 to 1."""
-    if target.data.spec.shape != input.data.spec.shape:
+    if target.handle.spec.shape != input.handle.spec.shape:
         raise ValueError(f"binary_cross_entropy_with_logits of {input.shape} wants targets of that shape, not {target.shape}")
     input, target = _wide(input, target)
     log = logsigmoid(input)

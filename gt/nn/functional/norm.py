@@ -52,7 +52,7 @@ def group_norm(
 
 def _move(running: Tensor, found: Tensor, momentum: float) -> None:
     """A running value, moved towards what was found."""
-    running.data = apply(TABLE["lerp"], (running, found.detach().to(running.dtype), float(momentum))).data
+    running.handle = apply(TABLE["lerp"], (running, found.detach().to(running.dtype), float(momentum))).handle
 
 
 def batch_norm(

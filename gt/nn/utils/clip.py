@@ -61,5 +61,5 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     at = 0
     for p in parameters:
-        p.data = vec[at : at + p.numel()].reshape(p.shape).data
+        p.handle = vec[at : at + p.numel()].reshape(p.shape).handle
         at += p.numel()

@@ -43,10 +43,10 @@ class D(nn.Module):
 def weights_init(m):
     classname = m.__class__.__name__
     if classname.find("Conv") != -1:
-        nn.init.normal_(m.weight.detach(), 0.0, 0.02)
+        nn.init.normal_(m.weight.data, 0.0, 0.02)
     elif classname.find("BatchNorm") != -1:
-        nn.init.constant_(m.weight.detach(), 1.0)
-        nn.init.constant_(m.bias.detach(), 0)
+        nn.init.constant_(m.weight.data, 1.0)
+        nn.init.constant_(m.bias.data, 0)
 
 
 rng = np.random.default_rng(0)
@@ -56,8 +56,7 @@ d.apply(weights_init)
 for net in (g, d):
     for m in net.modules():
         if isinstance(m, (nn.Conv2d, nn.ConvTranspose2d)):
-            with torch.no_grad():
-                m.weight.copy_(torch.tensor(rng.standard_normal(tuple(m.weight.shape)), dtype=torch.float32) * 0.3)
+            m.weight.data.copy_(torch.tensor(rng.standard_normal(tuple(m.weight.shape)), dtype=torch.float32) * 0.3)
 criterion = nn.BCELoss()
 og = torch.optim.Adam(g.parameters(), lr=2e-3, betas=(0.5, 0.999))
 od = torch.optim.RMSprop(d.parameters(), lr=2e-3)

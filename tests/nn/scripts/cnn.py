@@ -73,7 +73,7 @@ with torch.no_grad():
     out = model(X)
     pred = out.argmax(dim=1, keepdim=True)
     correct += pred.eq(Y.view_as(pred)).sum().item()
-    _, predicted = torch.max(out.detach(), 1)
+    _, predicted = torch.max(out.data, 1)
 result = dict(
     losses=losses,
     lr=sched.get_last_lr(),

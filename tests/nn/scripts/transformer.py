@@ -34,12 +34,9 @@ class Model(nn.Module):
 
     def init_weights(self):
         initrange = 0.1
-        with torch.no_grad():
-            self.embedding.weight.uniform_(-initrange, initrange)
-        with torch.no_grad():
-            self.linear.bias.zero_()
-        with torch.no_grad():
-            self.linear.weight.uniform_(-initrange, initrange)
+        self.embedding.weight.data.uniform_(-initrange, initrange)
+        self.linear.bias.data.zero_()
+        self.linear.weight.data.uniform_(-initrange, initrange)
 
     def forward(self, src, src_mask=None):
         src = self.embedding(src) * math.sqrt(self.d_model)
@@ -53,8 +50,7 @@ class Model(nn.Module):
 model = Model(40, 16, 2, 32, 2)
 rng = np.random.default_rng(0)
 for p in model.parameters():
-    with torch.no_grad():
-        p.copy_(torch.tensor(rng.standard_normal(tuple(p.shape)) * 0.2))
+    p.data.copy_(torch.tensor(rng.standard_normal(tuple(p.shape)) * 0.2))
 data = torch.tensor(rng.integers(0, 40, (7, 4)), dtype=torch.long)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.98), eps=1e-9)
 scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min((s + 1) ** -0.5, (s + 1) * 4**-1.5))
@@ -71,8 +67,7 @@ for step in range(4):
     losses.append(math.exp(loss.item()))
 mha = nn.MultiheadAttention(16, 4, batch_first=True)
 for p in mha.parameters():
-    with torch.no_grad():
-        p.copy_(torch.tensor(rng.standard_normal(tuple(p.shape)) * 0.2))
+    p.data.copy_(torch.tensor(rng.standard_normal(tuple(p.shape)) * 0.2))
 q = torch.tensor(rng.standard_normal((2, 5, 16)), dtype=torch.float32, requires_grad=True)
 padmask = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
 y, w = mha(q, q, q, key_padding_mask=padmask, need_weights=True, average_attn_weights=False)
