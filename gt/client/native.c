@@ -12,7 +12,7 @@ static PyTypeObject *TensorType, *NodeType, *KnownType, *ScopeType, *PlanType; /
 static PyObject *here, *zero, *name_scope, *name_due, *name_module, *nothing;
 
 /* Where the slots of those lie in their objects. */
-static Py_ssize_t tensor_data, tensor_requires_grad, tensor_node;
+static Py_ssize_t tensor_handle, tensor_requires_grad, tensor_node;
 static Py_ssize_t known_number, known_out, known_outs, known_differentiable, known_pulls;
 static Py_ssize_t scope_session, scope_kinds, scope_origin, scope_grad;
 static Py_ssize_t plan_keep, plan_keeps_output;
@@ -197,7 +197,7 @@ static PyObject *taped(PyObject *known, PyObject *plan, PyObject *const *operand
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *operand = operands[i], *input = operand, *edge = Py_None;
         if (PyObject_TypeCheck(operand, TensorType)) {
-            Handle *handle = (Handle *)SLOT(operand, tensor_data);
+            Handle *handle = (Handle *)SLOT(operand, tensor_handle);
             input = PyTuple_GET_ITEM(keep, i) == Py_True ? (PyObject *)handle : handle->spec;
             if (mask >> i & 1) {
                 edge = SLOT(operand, tensor_node);
@@ -234,7 +234,7 @@ static PyObject *issue(PyObject *row, PyObject *const *operands, Py_ssize_t n, P
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *operand = operands[i], *part;
         if (PyObject_TypeCheck(operand, TensorType)) {
-            Handle *handle = (Handle *)SLOT(operand, tensor_data);
+            Handle *handle = (Handle *)SLOT(operand, tensor_handle);
             if (handle == NULL || Py_TYPE(handle) != HandleType || handle->session != session) goto unusual;
             part = handle->spec;
             if (SLOT(operand, tensor_requires_grad) == Py_True) mask |= 1 << i;
@@ -272,7 +272,7 @@ static PyObject *issue(PyObject *row, PyObject *const *operands, Py_ssize_t n, P
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *operand = operands[i];
         int tensor = PyObject_TypeCheck(operand, TensorType);
-        PyTuple_SET_ITEM(instruction, 2 + i, Py_NewRef(tensor ? ((Handle *)SLOT(operand, tensor_data))->id : operand));
+        PyTuple_SET_ITEM(instruction, 2 + i, Py_NewRef(tensor ? ((Handle *)SLOT(operand, tensor_handle))->id : operand));
     }
     if (PyList_Append(stream->code, instruction) < 0) goto issued;
     if (note(stream, SLOT(scope, scope_origin), number & (PyList_GET_SIZE(stream->asked_code) - 1)) < 0) goto issued;
@@ -547,7 +547,7 @@ static PyObject *setup(PyObject *module, PyObject *args) {
                           &KnownType, &PyType_Type, &ScopeType, &PyType_Type, &PlanType, &where))
         return NULL;
     struct { PyTypeObject *type; const char *name; Py_ssize_t *offset; } slots[] = {
-        {TensorType, "data", &tensor_data}, {TensorType, "requires_grad", &tensor_requires_grad},
+        {TensorType, "handle", &tensor_handle}, {TensorType, "requires_grad", &tensor_requires_grad},
         {TensorType, "node", &tensor_node}, {KnownType, "number", &known_number}, {KnownType, "out", &known_out},
         {KnownType, "outs", &known_outs}, {KnownType, "differentiable", &known_differentiable},
         {KnownType, "pulls", &known_pulls}, {ScopeType, "session", &scope_session}, {ScopeType, "kinds", &scope_kinds},
