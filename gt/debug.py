@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gt.client.autograd import Node, Port, Tensor
+from gt.client.native import NATIVE
 from gt.client.session import here
 from gt.errors import GTError
 from gt.spec import Spec
@@ -70,6 +71,11 @@ def print_tape() -> None:
 
 def _text(value: Any) -> str:
     return f"{value.dtype.name}{list(value.shape)}" if isinstance(value, Spec) else repr(value)
+
+
+def is_native() -> bool:
+    """Whether ops are issued by the part of GT that is compiled when it is installed, where a compiler is there."""
+    return NATIVE is not None
 
 
 def placement(tensor: Tensor) -> None:

@@ -1,0 +1,129 @@
+"""The hot path in C is there where a compiler is, and does what the Python does."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gt
+from gt.client import traces
+from gt.client.native import NATIVE
+from gt.client.traces import Raw, Window, define
+from gt.ops.table import TABLE, infer
+from gt.spec import Spec, float32
+from gt.testing import cluster
+from gt.transport.messages import FREE
+
+native = pytest.mark.skipif(NATIVE is None, reason="not built: there is no compiler here")
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no compiler")
+def test_it_is_built_where_a_compiler_is() -> None:
+    assert NATIVE is not None and gt.debug.is_native()
+
+
+@native
+def test_both_ways_send_the_same_instructions_and_find_the_same_numbers() -> None:
+    program = Path(__file__).with_name("native_programs.py")
+    found = {}
+    for way, name in (("0", "python"), ("1", "native")):
+        env = {**os.environ, "GT_NATIVE": way, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run([sys.executable, program], env=env, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0 and done.stderr == f"{name}\n", done.stderr
+        found[name] = done.stdout.splitlines()
+    assert len(found["python"]) > 300 and found["native"] == found["python"]
+
+
+ADD, MUL = (infer(TABLE[name], (Spec((2,), float32),) * 2, ()) for name in ("add", "mul"))
+SCALE = infer(TABLE["mul"], (Spec((2,), float32), float), ())
+KINDS = {1: ADD, 2: MUL, 3: SCALE}
+
+
+def stretch(first: int, a: int, b: int, number: float) -> list[tuple]:
+    """Three ops on two inputs, of which the first and a temporary end."""
+    x, y, z = first, first + 1, first + 2
+    return [(1, x, a, b), (3, y, x, number), (FREE, x), (FREE, a), (2, z, y, b), (FREE, y), (FREE, first - 50)]
+
+
+def forms() -> tuple[Raw, Raw]:
+    """The same form, checked in C and in Python."""
+    trace = define(9, KINDS, *(Window.of(stretch(*at)) for at in ((100, 60, 61, 0.5), (200, 160, 161, 0.25))))  # type: ignore[misc]
+    assert trace is not None
+    made = Raw(trace, stretch(200, 160, 161, 0.25), KINDS)
+    plain = Raw.__new__(Raw)
+    plain.__dict__.update({k: v for k, v in made.__dict__.items() if k != "call"})
+    return made, plain
+
+
+@native
+@given(st.integers(0, 6), st.integers(1, 3), st.sampled_from([60, 61, 100, 101, 102, 50, 7, 0.5, 0.25]), st.booleans())
+def test_forms_are_recognised_alike(piece: int, at: int, value: Any, change: bool) -> None:
+    quick, plain = forms()
+    pieces = stretch(100, 60, 61, 0.75)
+    if change and at < len(pieces[piece]):
+        pieces[piece] = (*pieces[piece][:at], value, *pieces[piece][at + 1 :])
+    want = plain.call(pieces)
+    assert quick.call(pieces) == want
+    if not change:
+        assert want is not None and want[0] == (9, 102, 60, 61, 0.75) and want[1] == (50,)
+
+
+@native
+def test_what_is_no_form_is_refused() -> None:
+    quick, _ = forms()
+    pieces = stretch(100, 60, 61, 0.75)
+    assert quick.call(pieces[:-1]) is None and quick.call([]) is None
+    assert quick.call([(*pieces[0], 4), *pieces[1:]]) is None
+    assert quick.call([pieces[0][:-1], *pieces[1:]]) is None
+    for wrong in ([(7, 0)], [(-1, 0)], [(1, 5)], [(4, 3)]):
+        with pytest.raises(ValueError):
+            NATIVE.Form(9, 1, wrong, (), (), 1, 1, 0)
+    with pytest.raises(TypeError):
+        NATIVE.Handle(1, None, object())
+    assert traces.REST == 6  # as native.c counts
+
+
+@native
+def test_nothing_is_left_behind() -> None:
+    with cluster(1, "numpy") as c:
+        session = c.sessions[0]
+        a, b = gt.ones(3, requires_grad=True), gt.ones(3)
+        rows = [TABLE["mul"], TABLE["add"], session, a.handle.spec, None, True]
+
+        def work() -> None:
+            for _ in range(50):
+                ((a * b + 1).exp().sum() * 2).backward()
+                a.grad = None
+                with pytest.raises(ValueError):
+                    a + gt.ones(4)
+            session.flush()
+
+        def held() -> list[int]:
+            gc.collect()
+            return [sys.getrefcount(x) for x in rows]
+
+        for _ in range(6):
+            work()
+        before = held()
+        for _ in range(6):
+            work()
+        grown = [y - x for x, y in zip(before, held())]
+        assert max(grown) < 100, grown  # 300 rounds of ops: a reference lost in each would show
+        c.settle()
+        assert len(c.workers[0].spaces["c0"].table) < 20
+
+
+def test_ids_are_given_once() -> None:
+    with cluster(1, "numpy") as c:
+        ids = [c.sessions[0].next_id() for _ in range(5)]
+        assert ids == list(range(ids[0], ids[0] + 5)) and next(count(ids[0])) == ids[0]
