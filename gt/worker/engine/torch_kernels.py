@@ -25,17 +25,21 @@ NUMBERS = {"add", "sub", "mul", "div", "pow", "floor_divide", "remainder", "fmod
            "lerp"}  # fmt: skip
 
 
+SMALL = 1 << 20  # elements up to which a kernel's start and choice matter more than the bytes it moves
+
+
 def _linear(x: Array, w: Array, *bias: Array) -> Array:
-    """In float32 on a GPU the bias is added apart: on an H200 cuBLASLt, which would add it in one kernel, takes up to twice as
-    long (128x256 by 10 columns 15.9 us against 8.3, 256x1536 by 384 34 against 18), and never saves more than 1 us."""
-    if bias and x.is_cuda and x.dtype is torch.float32:
+    """In float32 on a GPU the bias of a small result is added apart: on an H200 cuBLASLt, which would add it in one kernel,
+    takes up to twice as long (128x256 by 10 columns 15.9 us against 8.3, 256x1536 by 384 34 against 18), and saves at most
+    1 us until the result's own traffic counts."""
+    if bias and x.is_cuda and x.dtype is torch.float32 and x.numel() // max(x.shape[-1], 1) * w.shape[0] <= SMALL:
         return torch.matmul(x, w.t()) + bias[0]
     return F.linear(x, w, *bias)
 
 
 def _bias_grad(g: Array) -> Array:
     """The sum over rows; in float32 on a GPU as a product with ones, as a narrow sum takes 7.6 us there against 2.9."""
-    if g.is_cuda and g.dtype is torch.float32 and g.ndim > 1:
+    if g.is_cuda and g.dtype is torch.float32 and g.ndim > 1 and g.numel() <= SMALL:
         rows = g.flatten(0, -2)
         return torch.mv(rows.t(), rows.new_ones(rows.shape[0]))
     return g.sum(dim=tuple(range(g.ndim - 1))) if g.ndim > 1 else g
