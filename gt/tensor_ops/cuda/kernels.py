@@ -25,9 +25,10 @@ def exp_minus(a, rest):
 
 
 @triton.jit
-def gate(x, a, edge: tl.constexpr, wide: tl.constexpr):
-    """x * sigmoid(a). Below the edge exp(-a) overflows; the result there is as good as zero."""
-    if wide:
+def gate(x, a, edge: tl.constexpr, plain: tl.constexpr):
+    """x * sigmoid(a). Below the edge exp(-a) overflows; the result there is as good as zero. The hardware's exp is `plain`
+    enough for 64 bits, where it is exact, and for results of 16, which do not see its error."""
+    if plain:
         e = tl.exp(-a)
     else:
         e = exp_minus(a, 0.0)
@@ -61,18 +62,18 @@ def erf_form(x):
 
 
 @triton.jit
-def silu(x, wide: tl.constexpr, on_cpu: tl.constexpr):
-    return gate(x, x, -708.0 if wide else -88.0, wide)
+def silu(x, wide: tl.constexpr, narrow: tl.constexpr, on_cpu: tl.constexpr):
+    return gate(x, x, -708.0 if wide else -88.0, wide or narrow)
 
 
 @triton.jit
-def gelu_tanh(x, wide: tl.constexpr, on_cpu: tl.constexpr):
+def gelu_tanh(x, wide: tl.constexpr, narrow: tl.constexpr, on_cpu: tl.constexpr):
     a = x * (1.5957691216057308 + 0.07135481627260025 * (x * x))
-    return gate(x, a, -21.1 if wide else -10.02, wide)
+    return gate(x, a, -21.1 if wide else -10.02, wide or narrow)
 
 
 @triton.jit
-def gelu_erf(x, wide: tl.constexpr, on_cpu: tl.constexpr):
+def gelu_erf(x, wide: tl.constexpr, narrow: tl.constexpr, on_cpu: tl.constexpr):
     if not wide:
         y = erf_form(x)
     else:
@@ -95,7 +96,7 @@ def elementwise(x_ptr, y_ptr, count, of: tl.constexpr, wide: tl.constexpr, block
     x = tl.load(x_ptr + at, mask=inside)
     if not wide:
         x = x.to(tl.float32)
-    y = of(x, wide, on_cpu)
+    y = of(x, wide, x_ptr.dtype.element_ty.primitive_bitwidth == 16, on_cpu)
     tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
@@ -117,7 +118,10 @@ def rms_row(x_ptr, w_ptr, y_ptr, r_ptr, columns, root: tl.constexpr, wide: tl.co
     if not wide:
         x = x.to(tl.float32)
     unit = unit_of(tl.max(tl.abs(x), axis=0), root, wide)
-    z = x / unit
+    if x_ptr.dtype.element_ty.primitive_bitwidth == 16:
+        z = x * (1.0 / unit)  # a division for each element would be what takes the time
+    else:
+        z = x / unit
     mean = tl.sum(z * z, axis=0) / columns + (root / unit) * (root / unit)
     scale = 1.0 / tl.sqrt(mean)
     if r_ptr is not None:
