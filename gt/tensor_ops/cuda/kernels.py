@@ -118,10 +118,7 @@ def rms_row(x_ptr, w_ptr, y_ptr, r_ptr, columns, root: tl.constexpr, wide: tl.co
     if not wide:
         x = x.to(tl.float32)
     unit = unit_of(tl.max(tl.abs(x), axis=0), root, wide)
-    if x_ptr.dtype.element_ty.primitive_bitwidth == 16:
-        z = x * (1.0 / unit)  # a division for each element would be what takes the time
-    else:
-        z = x / unit
+    z = x / unit
     mean = tl.sum(z * z, axis=0) / columns + (root / unit) * (root / unit)
     scale = 1.0 / tl.sqrt(mean)
     if r_ptr is not None:
