@@ -128,7 +128,7 @@ def record(keep: int = 1 << 16) -> Iterator[timeline.Timeline]:
 
 def replay(done: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:
     """What became of repeats: what a worker says, and what this client found."""
-    from gt.client.session import line_of
+    from gt.client.lines import line_of
 
     lines = found.get("trace_miss_lines", {})
     return {

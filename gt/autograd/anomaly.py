@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gt.client.autograd import ANOMALY, Node, Tensor
+from gt.client.lines import RING, line_of
 from gt.client.scope import no_grad
-from gt.client.session import RING, line_of
 
 
 def forward_line(node: Node) -> str:

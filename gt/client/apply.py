@@ -9,9 +9,11 @@ from sys import _getframe
 from typing import Any
 
 from gt.client.autograd import Node, Plan, Port, Tensor, plan_for
+from gt.client.handle import Handle, Known
+from gt.client.lines import RING, origin
 from gt.client.native import NATIVE
 from gt.client.scope import HERE, Scope
-from gt.client.session import RING, Handle, Known, Session, here, origin
+from gt.client.session import Session, here
 from gt.ops.table import Row
 from gt.spec import DType, bfloat16, float16, float32
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gt.client.handle import Handle, Known
+from gt.client.lines import origin
 from gt.client.scope import HERE, Scope
-from gt.client.session import Handle, Known, here, origin
+from gt.client.session import here
 from gt.ops.table import Row
 from gt.spec import Spec
 

@@ -12,7 +12,8 @@ from typing import Any
 from weakref import ref
 
 from gt.client.autograd import Tensor
-from gt.client.session import Handle, Session, here
+from gt.client.handle import Handle
+from gt.client.session import Session, here
 from gt.client.tracer import SHORTEST
 from gt.client.traces import Trace, Window, define, definition
 from gt.transport.messages import FREE

@@ -4,18 +4,18 @@ sockets; a link carries its messages."""
 from __future__ import annotations
 
 import secrets
-import sys
 import threading
-import warnings
 from collections import deque
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
-import msgspec
 import numpy as np
 
 from gt import errors
+from gt.client.handle import Handle, Known, as_numpy
+from gt.client.lines import RING, line_of, warn
+from gt.client.link import Link, Reply
 from gt.client.native import NATIVE
 from gt.client.scope import HERE, Scope
 from gt.client.tracer import MARK, Tracer
@@ -44,112 +44,6 @@ WINDOW = 1 << 14  # instructions that may be under way
 BYTES = 16 << 20  # and bytes loaded; of larger tensors, one is copied out while the next is copied in
 KINDS = 1 << 15  # op uses remembered; past it all are forgotten and learnt again
 PATIENCE = 3  # alarms without a word from the user's threads after which a trace under way is given up
-RING = 1 << 16  # how many of the last results still know the line that asked for them
-
-
-class Link(Protocol):
-    """How a session reaches the others."""
-
-    @property
-    def shares(self) -> bool:
-        """Whether every worker can see this process's memory files."""
-
-    def send(self, message: Any) -> None: ...
-    def send_to(self, worker: int, message: Any, frames: tuple = ()) -> None: ...
-    def wake(self) -> None:
-        """Have `session.paused` called soon, from elsewhere, when this thread pauses."""
-
-    def wait(self, reply: Reply, timeout: float | None) -> None: ...
-    def place(self, data: np.ndarray) -> tuple[int, int, int]:
-        """Copy the bytes to where every worker can see them."""
-
-    def outstanding(self) -> int:
-        """Bytes placed that are not yet known to be read."""
-
-    def sealed(self, serial: int) -> bool:
-        """A batch goes out: what was placed since the last is read by it. Whether the link wants to know when it is done."""
-
-    def executed(self, serial: int) -> None:
-        """All batches up to this one are done."""
-
-    def view(self, pid: int, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
-        """Bytes that a worker lends."""
-
-    def close(self) -> None: ...
-
-
-class Known:
-    """A kind this session has defined, and what the client's hot path wants of it."""
-
-    __slots__ = ("number", "kind", "out", "outs", "row", "differentiable", "pulls")
-
-    def __init__(self, number: int, kind: Kind) -> None:
-        self.number, self.kind, self.row, self.outs, self.out = number, kind, kind.row, kind.outs, kind.outs[0]
-        self.differentiable = kind.row.grad is not None and self.out.dtype.rank == 2
-        self.pulls: dict[Any, Any] = {}  # the tape's plans, by which inputs want gradients
-
-
-class Handle(msgspec.Struct, gc=False, eq=False):
-    """A value on the workers. It never changes, and is freed when its last user lets go. (A Struct is made in a third of the
-    time of a plain object, and one is made for every op.)"""
-
-    id: int
-    spec: Spec
-    session: Session
-
-    def __del__(self) -> None:
-        self.session.emit((FREE, self.id))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.spec.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self.spec.dtype
-
-    def numpy(self) -> np.ndarray:
-        """The value, read from where it lies."""
-        return self.session.read(self)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype, copy=False)
-
-    def __repr__(self) -> str:
-        return f"<{self.spec.dtype.name}{list(self.spec.shape)} on the workers>"
-
-
-if NATIVE is not None:
-    for _name in ("shape", "dtype", "numpy", "__array__", "__repr__"):
-        setattr(NATIVE.Handle, _name, vars(Handle)[_name])
-    Handle = NATIVE.Handle  # type: ignore[misc]
-
-
-class Reply:
-    """What a reader waits for."""
-
-    __slots__ = ("ticket", "wanted", "done", "value", "error", "pieces", "_lock")
-
-    def __init__(self, ticket: int) -> None:
-        self.ticket, self.done = ticket, False
-        self.wanted: tuple | None = None  # the id and spec of a tensor that is read
-        self.value: Any = None
-        self.error: BaseException | None = None
-        self.pieces = 0
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def settle(self, value: Any = None, error: BaseException | None = None) -> None:
-        if not self.done:
-            self.value, self.error, self.done = value, error, True
-            self._lock.release()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Whether it came in time. Ctrl-C interrupts."""
-        if self._lock.acquire(timeout=-1 if timeout is None else timeout):
-            self._lock.release()
-        return self.done
 
 
 class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[misc]
@@ -523,26 +417,6 @@ def _nothing(instruction: tuple) -> None:
     """Where the frees of a closed session go."""
 
 
-def as_numpy(data: np.ndarray, spec: Spec) -> np.ndarray:
-    """Received bytes as an array; bfloat16, which NumPy lacks, widened to float32."""
-    if spec.dtype.name == "bfloat16":
-        wide = data.view(np.uint16).astype(np.uint32) << 16
-        return wide.view(np.float32).reshape(spec.shape)
-    if not data.flags.writeable:
-        data = data.copy()
-    return data.view(np.ndarray).view(spec.dtype.name).reshape(spec.shape)
-
-
-def line_of(origin: tuple[Any, int]) -> str:
-    """`file, line n, in function: text` for a code object and an offset in it."""
-    import linecache
-
-    code, at = origin
-    lines = [line for start, stop, line in code.co_lines() if start <= at < stop and line]
-    line = lines[0] if lines else code.co_firstlineno
-    return f'File "{code.co_filename}", line {line}, in {code.co_name}\n    {linecache.getline(code.co_filename, line).strip()}'
-
-
 def here() -> Scope:
     """This thread's scope; the first use starts the default session."""
     scope = HERE.scope
@@ -551,19 +425,3 @@ def here() -> Scope:
 
         scope = HERE.scope = Scope(default.session())
     return scope
-
-
-def warn(text: str) -> None:
-    """A warning that points at the user's line."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_globals.get("__name__", "").startswith("gt.") and frame.f_back is not None:
-        frame, level = frame.f_back, level + 1
-    warnings.warn(text, stacklevel=level)
-
-
-def origin(depth: int) -> tuple[Any, int]:
-    """The innermost line outside this package."""
-    frame = sys._getframe(depth)
-    while frame.f_globals.get("__name__", "")[:3] == "gt." and frame.f_back is not None:
-        frame = frame.f_back
-    return frame.f_code, frame.f_lasti

@@ -7,8 +7,9 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import full_like, tensor
+from gt.client.lines import origin
 from gt.client.scope import HERE, enable_grad
-from gt.client.session import here, origin
+from gt.client.session import here
 
 
 class Optimizer:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from gt.client.autograd import Tensor
-from gt.client.session import Handle
+from gt.client.handle import Handle
 from gt.spec import REPLICATE, Layout, Mesh, Partial, Placement, Shard, Spec, bool_
 from gt.testing import Cluster
 from gt.worker.core import Space

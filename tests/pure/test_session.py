@@ -11,8 +11,9 @@ import pytest
 import gt
 from gt import errors
 from gt.client import session as session_module
+from gt.client.link import Reply
 from gt.client.scope import HERE, Scope
-from gt.client.session import BATCH, WINDOW, Reply, Session
+from gt.client.session import BATCH, WINDOW, Session
 from gt.transport.messages import FREE, Ack, Answer, Ask, Batch, Failed, Mail, Peers, Upload, Value
 
 

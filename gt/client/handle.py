@@ -1,0 +1,74 @@
+"""Values on the workers, as the client knows them, and the kinds of ops that make them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from gt.client.native import NATIVE
+from gt.ops.table import Kind
+from gt.spec import Spec
+from gt.transport.messages import FREE
+
+if TYPE_CHECKING:
+    from gt.client.session import Session
+
+
+class Known:
+    """A kind this session has defined, and what the client's hot path wants of it."""
+
+    __slots__ = ("number", "kind", "out", "outs", "row", "differentiable", "pulls")
+
+    def __init__(self, number: int, kind: Kind) -> None:
+        self.number, self.kind, self.row, self.outs, self.out = number, kind, kind.row, kind.outs, kind.outs[0]
+        self.differentiable = kind.row.grad is not None and self.out.dtype.rank == 2
+        self.pulls: dict[Any, Any] = {}  # the tape's plans, by which inputs want gradients
+
+
+class Handle(msgspec.Struct, gc=False, eq=False):
+    """A value on the workers. It never changes, and is freed when its last user lets go. (A Struct is made in a third of the
+    time of a plain object, and one is made for every op.)"""
+
+    id: int
+    spec: Spec
+    session: Session
+
+    def __del__(self) -> None:
+        self.session.emit((FREE, self.id))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.spec.dtype
+
+    def numpy(self) -> np.ndarray:
+        """The value, read from where it lies."""
+        return self.session.read(self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __repr__(self) -> str:
+        return f"<{self.spec.dtype.name}{list(self.spec.shape)} on the workers>"
+
+
+if NATIVE is not None:
+    for _name in ("shape", "dtype", "numpy", "__array__", "__repr__"):
+        setattr(NATIVE.Handle, _name, vars(Handle)[_name])
+    Handle = NATIVE.Handle  # type: ignore[misc]
+
+
+def as_numpy(data: np.ndarray, spec: Spec) -> np.ndarray:
+    """Received bytes as an array; bfloat16, which NumPy lacks, widened to float32."""
+    if spec.dtype.name == "bfloat16":
+        wide = data.view(np.uint16).astype(np.uint32) << 16
+        return wide.view(np.float32).reshape(spec.shape)
+    if not data.flags.writeable:
+        data = data.copy()
+    return data.view(np.ndarray).view(spec.dtype.name).reshape(spec.shape)

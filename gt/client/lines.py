@@ -1,0 +1,35 @@
+"""The user's lines: which one asked for a result, and how it is told."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+RING = 1 << 16  # how many of the last results still know the line that asked for them
+
+
+def line_of(origin: tuple[Any, int]) -> str:
+    """`file, line n, in function: text` for a code object and an offset in it."""
+    import linecache
+
+    code, at = origin
+    lines = [line for start, stop, line in code.co_lines() if start <= at < stop and line]
+    line = lines[0] if lines else code.co_firstlineno
+    return f'File "{code.co_filename}", line {line}, in {code.co_name}\n    {linecache.getline(code.co_filename, line).strip()}'
+
+
+def warn(text: str) -> None:
+    """A warning that points at the user's line."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_globals.get("__name__", "").startswith("gt.") and frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)
+
+
+def origin(depth: int) -> tuple[Any, int]:
+    """The innermost line outside this package."""
+    frame = sys._getframe(depth)
+    while frame.f_globals.get("__name__", "")[:3] == "gt." and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti

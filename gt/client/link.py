@@ -1,0 +1,65 @@
+"""How a session reaches the others, and what its readers wait for."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class Reply:
+    """What a reader waits for."""
+
+    __slots__ = ("ticket", "wanted", "done", "value", "error", "pieces", "_lock")
+
+    def __init__(self, ticket: int) -> None:
+        self.ticket, self.done = ticket, False
+        self.wanted: tuple | None = None  # the id and spec of a tensor that is read
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.pieces = 0
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def settle(self, value: Any = None, error: BaseException | None = None) -> None:
+        if not self.done:
+            self.value, self.error, self.done = value, error, True
+            self._lock.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether it came in time. Ctrl-C interrupts."""
+        if self._lock.acquire(timeout=-1 if timeout is None else timeout):
+            self._lock.release()
+        return self.done
+
+
+class Link(Protocol):
+    """How a session reaches the others."""
+
+    @property
+    def shares(self) -> bool:
+        """Whether every worker can see this process's memory files."""
+
+    def send(self, message: Any) -> None: ...
+    def send_to(self, worker: int, message: Any, frames: tuple = ()) -> None: ...
+    def wake(self) -> None:
+        """Have `session.paused` called soon, from elsewhere, when this thread pauses."""
+
+    def wait(self, reply: Reply, timeout: float | None) -> None: ...
+    def place(self, data: np.ndarray) -> tuple[int, int, int]:
+        """Copy the bytes to where every worker can see them."""
+
+    def outstanding(self) -> int:
+        """Bytes placed that are not yet known to be read."""
+
+    def sealed(self, serial: int) -> bool:
+        """A batch goes out: what was placed since the last is read by it. Whether the link wants to know when it is done."""
+
+    def executed(self, serial: int) -> None:
+        """All batches up to this one are done."""
+
+    def view(self, pid: int, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
+        """Bytes that a worker lends."""
+
+    def close(self) -> None: ...
