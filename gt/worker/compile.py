@@ -72,10 +72,8 @@ class Program:
     def run(self, table: dict[int, Any], ins: tuple) -> None:
         """A call: inputs from the table, results into it."""
         self.calls += 1
-        faster, clock = self.faster, self.engine.clock
-        if faster is not None and faster.run(table, ins):
+        if self.faster is not None and self.faster.run(table, ins):
             return
-        began = clock() if faster is not None else 0.0
         outs = self.outs
         split = 1 + outs + self.inputs
         arrays = [table[i] for i in ins[1 + outs : split]]
@@ -84,8 +82,6 @@ class Program:
         made = self.function(arrays, *ins[split:])
         for i, array in enumerate(made):
             table[ins[1 + i]] = array
-        if faster is not None:
-            faster.ran(clock() - began)
 
     def give_up(self, why: str) -> None:
         """There will be no faster form; the reason is shown with the statistics."""

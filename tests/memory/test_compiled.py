@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import gt
 from gt.worker.engine import inductor
@@ -206,38 +205,3 @@ def test_a_signal_that_says_compile_has_its_ops_compiled_and_no_others(monkeypat
                 assert stats(c)["compiled_calls"] == 12 and stats(c)["traces"] > 1
                 assert {r.kind.signal for r in hot[0].program.kinds.values()} == {"hot"}
     np.testing.assert_allclose(found[True], found[False], rtol=1e-6)
-
-
-def test_a_compiled_form_that_is_slower_than_its_kernels_is_left() -> None:
-    class Program:
-        inputs, outs, dies, failed = 1, 1, (), ""
-
-        def give_up(self, why: str) -> None:
-            self.failed = why
-
-    class Engine:
-        now = 0.0
-
-        def clock(self) -> float:
-            return self.now
-
-    for slow, left in ((0.03, True), (0.01, False), (0.0005, False)):
-        program, engine = Program(), Engine()
-        form = inductor.Inductor(program, engine)
-
-        def compiled(array: Any, engine: Engine = engine, slow: float = slow) -> tuple:
-            engine.now += slow
-            return (array,)
-
-        form.compiled, form.strides = compiled, [(1,)]
-        table = {1: torch.ones(1)}
-        ran = []
-        for _ in range(8):
-            ran.append(form.run(table, (7, 2, 1)))
-            if not ran[-1]:
-                form.ran(0.02)
-            if program.failed:
-                break
-        assert ("slower than its kernels: 30 ms against 20" in program.failed) is left
-        assert ran[:3] == [True] * 3 and ran.count(False) == (0 if slow < inductor.WORTH else 3)
-        assert left or ran[-1]

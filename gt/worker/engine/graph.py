@@ -174,9 +174,6 @@ class Graph:
             self.fixed = [False] * len(self.fixed)
         self._capture(arrays, numbers)
 
-    def ran(self, seconds: float) -> None:
-        """The straight-line function ran. On a GPU that says nothing: its kernels have only been started."""
-
     def stats(self) -> dict[str, float]:
         return {"graph_captures": self.captures, "compiled_calls": self.runs, "compile_seconds": self.seconds}
 

@@ -21,8 +21,6 @@ from gt.worker.engine.checking import alike, wanted
 from gt.worker.engine.graph import Graph, capturable
 
 HOT = 3  # calls before a trace is worth compiling
-TRIALS = 3  # calls of either form that are measured
-WORTH = 1e-3  # seconds of a call below which the clock says more about the machine than about the form
 _turns = threading.Lock()  # torch.fx patches functions while it traces, so one trace is compiled at a time
 
 
@@ -46,8 +44,6 @@ class Inductor:
         self.compiled: Callable[..., Any] | None = None
         self.strides: list[tuple[int, ...]] = []
         self.graph: Graph | None = None
-        self.quick: list[float] = []  # seconds of the first compiled calls, and of straight-line ones beside them
-        self.plain: list[float] = []
         self.failure = ""
         self.thread: threading.Thread | None = None
 
@@ -65,9 +61,6 @@ class Inductor:
             if self.thread is None and self.calls > HOT:
                 self._start(arrays, ins[split:])
             return False
-        if len(self.quick) == TRIALS > len(self.plain) and min(self.quick) > WORTH:
-            return False  # to be measured beside it
-        began = self.engine.clock()
         try:
             made = self._call(arrays, ins[split:])
         except Exception as refused:  # what runs is not our code; the inputs are as they were
@@ -78,18 +71,7 @@ class Inductor:
         for i, array in enumerate(made):
             table[ins[1 + i]] = array
         self.runs += 1
-        if len(self.quick) < TRIALS:
-            self.quick.append(self.engine.clock() - began)
         return True
-
-    def ran(self, seconds: float) -> None:
-        """The straight-line function ran, which takes so long. A compiled form that takes longer is not used."""
-        if len(self.quick) < TRIALS or self.graph is not None:
-            return
-        self.plain.append(seconds)
-        if len(self.plain) == TRIALS and min(self.quick) > min(self.plain):
-            figures = f"{min(self.quick) * 1e3:.3g} ms against {min(self.plain) * 1e3:.3g}"
-            self.program.give_up(f"compiled, it is slower than its kernels: {figures}")
 
     def _call(self, arrays: list[Any], numbers: tuple) -> Any:
         for i, (a, stride) in enumerate(zip(arrays, self.strides)):
