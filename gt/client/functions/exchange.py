@@ -25,8 +25,10 @@ def from_torch(data: Any, requires_grad: bool | None = None) -> Any:
 @method
 def torch(self: Tensor) -> Any:
     """The value as a PyTorch tensor of the same dtype, in this process's memory."""
-    import torch as pytorch
-
+    try:
+        import torch as pytorch
+    except ImportError:
+        raise ImportError("x.torch() gives a tensor of PyTorch, which is not installed here: pip install torch") from None
     found = pytorch.from_numpy(self.numpy())
     return found.to(pytorch.bfloat16) if self.handle.spec.dtype.name == "bfloat16" else found
 
