@@ -446,6 +446,8 @@ static int equal(PyObject *a, PyObject *b) { return a == b ? 1 : PyObject_RichCo
 /* Whether inputs differ from each other and are older than all results, as ids grow. */
 static int apart(PyObject **registers, int made, int n) {
     long long first = LLONG_MAX;
+    for (int i = 0; i < n; i++)
+        if (!PyLong_CheckExact(registers[i])) return 0;
     for (int i = 0; i < made; i++) {
         long long id = PyLong_AsLongLong(registers[i]);
         if (id == -1 && PyErr_Occurred()) return -1;
