@@ -538,7 +538,7 @@ static int slot_of(PyTypeObject *type, const char *name, Py_ssize_t *offset) {
     if (found)
         *offset = ((PyMemberDescrObject *)descriptor)->d_member->offset;
     else
-        PyErr_Format(PyExc_TypeError, "%s.%s is no slot", type->tp_name, name);
+        PyErr_Format(PyExc_TypeError, "%s.%s is no slot: GT_NATIVE=0 does without the part in C", type->tp_name, name);
     Py_DECREF(descriptor);
     return found ? 0 : -1;
 }

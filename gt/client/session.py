@@ -407,7 +407,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
     def close(self) -> None:
         if not self.closed:
             self.closed, self.limit = True, 0  # every further op comes to `due`, which raises
-            self.emit, self.ended = _nothing, True
+            self.emit, self.ended, self.user = _nothing, True, None
             self.link.close()
             for reply in list(self.replies.values()):
                 reply.settle(error=errors.SessionLost("the session is closed"))
