@@ -85,6 +85,7 @@ class SharedMemory(Memory):
 
 
 STALL = float(os.environ.get("GT_STALL_SECONDS", 30))  # a collective that takes longer is told of
+TURN = 1000  # milliseconds after which it looks up: a signal that comes to another thread, such as Gloo's, wakes no poll
 
 
 def talk_for(engine: Engine, host: str, bell: Callable[[], None]) -> Talk:
@@ -151,7 +152,7 @@ class Shell:
         clock = time.perf_counter
         while not until():
             before = clock()
-            ready = dict(poller.poll(None if self.core.parked is None else 1000))
+            ready = dict(poller.poll(TURN))
             after = clock()
             self.idle += after - before
             if self.bell.fd in ready:
