@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 from measure import Result, best, times, took
+from models import MLP, torch_mlp
 
 import gt
-from gt.nn import SGD, Linear, Module
+from gt.nn import SGD
 
 
 def matmul() -> Iterator[Result]:
@@ -28,24 +29,6 @@ def matmul() -> Iterator[Result]:
     ours, theirs = gt.randn(2048, 2048), torch.randn(2048, 2048)
     run(ours), run(theirs)
     yield times("matmul", *best(lambda: run(ours), lambda: run(theirs), 4), "ms/op")
-
-
-class MLP(Module):
-    def __init__(self, sizes: tuple[int, ...]) -> None:
-        super().__init__()
-        self.layers = [Linear(a, b) for a, b in zip(sizes, sizes[1:])]
-
-    def forward(self, x: Any) -> Any:
-        for layer in self.layers[:-1]:
-            x = layer(x).relu()
-        return self.layers[-1](x)
-
-
-def torch_mlp(sizes: tuple[int, ...]) -> torch.nn.Module:
-    layers: list[torch.nn.Module] = []
-    for a, b in zip(sizes, sizes[1:]):
-        layers += [torch.nn.Linear(a, b), torch.nn.ReLU()]
-    return torch.nn.Sequential(*layers[:-1])
 
 
 def steps(model: Any, optimizer: Any, x: Any, y: Any, n: int) -> float:

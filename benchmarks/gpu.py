@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 import gt
-from benchmarks.models import gpt, gpt_step
-from gt.nn import SGD, Linear, Module
+from benchmarks.models import MLP, gpt, gpt_step, torch_mlp
+from gt.nn import SGD
 
 Step = Callable[[], Any]
 
@@ -47,24 +47,6 @@ def chain(n: int = 4000) -> Iterator[dict[str, Any]]:
     yield row("chain", *best(*runs), n)
 
 
-class MLP(Module):
-    def __init__(self, sizes: tuple[int, ...]) -> None:
-        super().__init__()
-        self.layers = [Linear(a, b) for a, b in zip(sizes, sizes[1:])]
-
-    def forward(self, x: Any) -> Any:
-        for layer in self.layers[:-1]:
-            x = layer(x).relu()
-        return self.layers[-1](x)
-
-
-def torch_mlp(sizes: tuple[int, ...]) -> torch.nn.Module:
-    layers: list[torch.nn.Module] = []
-    for a, b in zip(sizes, sizes[1:]):
-        layers += [torch.nn.Linear(a, b), torch.nn.ReLU()]
-    return torch.nn.Sequential(*layers[:-1]).cuda()
-
-
 def steps(model: Any, optimizer: Any, x: Any, y: Any, n: int) -> Any:
     for _ in range(n):
         loss = ((model(x) - y) ** 2).mean()
@@ -76,7 +58,7 @@ def steps(model: Any, optimizer: Any, x: Any, y: Any, n: int) -> Any:
 
 def mlp() -> Iterator[dict[str, Any]]:
     for sizes, batch, n in (((784, 256, 10), 128, 500), ((1024, 4096, 4096, 1024), 256, 100)):
-        mine, theirs = MLP(sizes), torch_mlp(sizes)
+        mine, theirs = MLP(sizes), torch_mlp(sizes).cuda()
         x, y = gt.randn(batch, sizes[0]), gt.randn(batch, sizes[-1])
         tx, ty = torch.randn(batch, sizes[0], device="cuda"), torch.randn(batch, sizes[-1], device="cuda")
         opt, topt = SGD(mine.parameters(), lr=0.01), torch.optim.SGD(theirs.parameters(), lr=0.01)
@@ -106,7 +88,7 @@ def matmul(n: int = 20) -> Iterator[dict[str, Any]]:
 def compiled_mlp(n: int = 500) -> Iterator[dict[str, Any]]:
     """The small MLP with `gt.compile`, against PyTorch eager."""
     sizes, batch = (784, 256, 10), 128
-    mine, theirs = MLP(sizes), torch_mlp(sizes)
+    mine, theirs = MLP(sizes), torch_mlp(sizes).cuda()
     x, y = gt.randn(batch, sizes[0]), gt.randn(batch, sizes[-1])
     tx, ty = torch.randn(batch, sizes[0], device="cuda"), torch.randn(batch, sizes[-1], device="cuda")
     opt, topt = SGD(mine.parameters(), lr=0.01), torch.optim.SGD(theirs.parameters(), lr=0.01)

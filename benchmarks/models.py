@@ -4,6 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
+from gt.nn import Linear, Module
+
+
+class MLP(Module):
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.layers = [Linear(a, b) for a, b in zip(sizes, sizes[1:])]
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers[:-1]:
+            x = layer(x).relu()
+        return self.layers[-1](x)
+
+
+def torch_mlp(sizes: tuple[int, ...]) -> torch.nn.Module:
+    layers: list[torch.nn.Module] = []
+    for a, b in zip(sizes, sizes[1:]):
+        layers += [torch.nn.Linear(a, b), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers[:-1])
+
 
 def gpt(lib: Any, layers: int = 6, width: int = 384, heads: int = 6, tokens: int = 256, vocabulary: int = 65) -> Any:
     """A small GPT, pre-norm, with learnt positions."""

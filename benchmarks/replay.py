@@ -43,25 +43,16 @@ def warm(run: Callable[[], Any]) -> None:
 
 
 def chain_ratio() -> Iterator[Result]:
-    n = 4000
-    ours = [gt.ones(16, 16), gt.full((16, 16), 0.999), gt.full((16, 16), 0.001)]
-    theirs = [torch.ones(16, 16), torch.full((16, 16), 0.999), torch.full((16, 16), 0.001)]
+    from stream import chains
 
-    def run(x: Any, a: Any, b: Any) -> float:
-        def work() -> None:
-            y = x
-            for _ in range(n // 2):
-                y = y * a + b
-            y.numpy()
-
-        return took(work) / n * 1e6
-
-    warm(lambda: run(*ours))
-    yield times("chain_compiled", *best(lambda: run(*ours), lambda: run(*theirs), 9), "us/op")
+    ours, theirs = chains()
+    warm(ours)
+    yield times("chain_compiled", *best(ours, theirs, 9), "us/op")
 
 
 def mlp_ratio() -> Iterator[Result]:
-    from compute import MLP, steps, torch_mlp
+    from compute import steps
+    from models import MLP, torch_mlp
 
     sizes, n = (784, 256, 10), 50
     model, other = MLP(sizes), torch_mlp(sizes)

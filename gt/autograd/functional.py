@@ -93,6 +93,15 @@ def vjp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, 
     return out, found[0] if single else found
 
 
+def _along(gradients: Any, of: list, directions: Any, create_graph: bool) -> tuple:
+    """The gradients, by `of`, of these gradients weighted by directions; zero where they do not depend on it."""
+    reached = [(g, v) for g, v in zip(gradients, directions) if g is not None and g.requires_grad]
+    if not reached:
+        return tuple(zeros(x.shape, dtype=x.dtype) for x in of)
+    gs, vs = map(list, zip(*reached))
+    return grad(gs, of, vs, create_graph=create_graph, allow_unused=True, materialize_grads=True)
+
+
 def jvp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
     """The result, and the product of the Jacobian with v: the gradient, by the weights, of what `vjp` gives for them."""
     with enable_grad():
@@ -100,13 +109,7 @@ def jvp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, 
         ys = func(*xs)
         weights = [zeros(y.shape, dtype=y.dtype, requires_grad=True) for y in several(ys)]
         pulled = grad(several(ys), xs, weights, create_graph=True, allow_unused=not strict, materialize_grads=not strict)
-        along = [ones(x.shape, dtype=x.dtype) for x in xs] if v is None else several(v)
-        reached = [(p, a) for p, a in zip(pulled, along) if p is not None and p.requires_grad]
-        if reached:
-            ps, vs = zip(*reached)
-            found = grad(list(ps), weights, list(vs), create_graph=create_graph, allow_unused=True, materialize_grads=True)
-        else:
-            found = tuple(zeros(w.shape, dtype=w.dtype) for w in weights)
+        found = _along(pulled, weights, [ones(x.shape, dtype=x.dtype) for x in xs] if v is None else several(v), create_graph)
     out = ys if create_graph else ys.detach() if isinstance(ys, Tensor) else tuple(y.detach() for y in ys)
     return out, found[0] if isinstance(ys, Tensor) else found
 
@@ -118,13 +121,7 @@ def vhp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, 
         xs = [fresh(t, create_graph) for t in several(inputs)]
         y = func(*xs)
         slopes = grad(y, xs, create_graph=True, allow_unused=not strict, materialize_grads=not strict)
-        along = [ones(x.shape, dtype=x.dtype) for x in xs] if v is None else several(v)
-        pairs = [(s, a) for s, a in zip(slopes, along) if s is not None and s.requires_grad]
-        if pairs:
-            ss, vs = zip(*pairs)
-            found = grad(list(ss), xs, list(vs), create_graph=create_graph, allow_unused=True, materialize_grads=True)
-        else:
-            found = tuple(zeros(x.shape, dtype=x.dtype) for x in xs)
+        found = _along(slopes, xs, [ones(x.shape, dtype=x.dtype) for x in xs] if v is None else several(v), create_graph)
     return (y if create_graph else y.detach()), found[0] if single else found
 
 

@@ -71,10 +71,12 @@ class GroupNorm(Module):
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
 
 
-class _BatchNorm(Module):
-    """Mean 0 and variance 1 for each channel: of the batch when training, of all batches seen when not."""
+class _ChannelNorm(Module):
+    """What the norms of channels hold: a scale and a shift, and what they have seen."""
 
-    ranks: tuple[int, ...]
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
@@ -90,9 +92,17 @@ class _BatchNorm(Module):
         self.register_buffer("running_var", ones(num_features, dtype=dtype) if tracks else None)
         self.register_buffer("num_batches_tracked", full((), 0, dtype=int64) if tracks else None)
 
-    running_mean: Tensor | None
-    running_var: Tensor | None
-    num_batches_tracked: Tensor | None
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class _BatchNorm(_ChannelNorm):
+    """Mean 0 and variance 1 for each channel: of the batch when training, of all batches seen when not."""
+
+    ranks: tuple[int, ...]
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in self.ranks:
@@ -106,12 +116,6 @@ class _BatchNorm(Module):
         keep = self.training and self.track_running_stats
         mean, var = (self.running_mean, self.running_var) if keep or not training else (None, None)
         return F.batch_norm(input, mean, var, self.weight, self.bias, training, momentum, self.eps)
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"track_running_stats={self.track_running_stats}"
-        )
 
 
 class BatchNorm1d(_BatchNorm):
@@ -149,7 +153,7 @@ class SyncBatchNorm(_BatchNorm):
         return module
 
 
-class _InstanceNorm(Module):
+class _InstanceNorm(_ChannelNorm):
     """Mean 0 and variance 1 for each channel of each sample."""
 
     axes: int
@@ -158,32 +162,15 @@ class _InstanceNorm(Module):
         self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
         track_running_stats: bool = False, device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
-        super().__init__()
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.affine, self.track_running_stats = affine, track_running_stats
-        self.weight = Parameter(ones(num_features, dtype=dtype)) if affine else None
-        self.bias = Parameter(zeros(num_features, dtype=dtype)) if affine else None
-        tracks = track_running_stats
-        self.register_buffer("running_mean", zeros(num_features, dtype=dtype) if tracks else None)
-        self.register_buffer("running_var", ones(num_features, dtype=dtype) if tracks else None)
-        self.register_buffer("num_batches_tracked", full((), 0, dtype=int64) if tracks else None)
-
-    running_mean: Tensor | None
-    running_var: Tensor | None
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
 
     def forward(self, input: Tensor) -> Tensor:
         single = ranked(input, self.axes, type(self).__name__)
         y = F.instance_norm(
             input.unsqueeze(0) if single else input, self.running_mean, self.running_var, self.weight, self.bias,
-            self.training or not self.track_running_stats, self.momentum, self.eps,
+            self.training or not self.track_running_stats, self.momentum or 0.0, self.eps,
         )  # fmt: skip
         return y.squeeze(0) if single else y
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"track_running_stats={self.track_running_stats}"
-        )
 
 
 class InstanceNorm1d(_InstanceNorm):

@@ -94,23 +94,29 @@ def steady(made, monkeypatch) -> list[int]:
     return seen
 
 
+def trained(optimizer_of):
+    """A model copied to all workers, and a step of it on a batch that is cut."""
+    configure()
+    with gt.signal("copies"):
+        model = MLP()
+    opt = optimizer_of(model.parameters(), lr=0.05)
+    with gt.signal("batch"):
+        x = gt.randn(8, 12)
+
+    def step():
+        with gt.signal("batch"):
+            loss = (model(x) ** 2).mean()
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        return loss.item()
+
+    return model, step
+
+
 def test_a_steady_step_is_one_instruction_for_each_worker(monkeypatch):
     with cluster(4) as made:
-        configure()
-        with gt.signal("copies"):
-            model = MLP()
-        opt = SGD(model.parameters(), lr=0.05)
-        with gt.signal("batch"):
-            x = gt.randn(8, 12)
-
-        def step():
-            with gt.signal("batch"):
-                loss = (model(x) ** 2).mean()
-            loss.backward()
-            opt.step()
-            opt.zero_grad()
-            return loss.item()
-
+        _, step = trained(SGD)
         for _ in range(6):
             step()
         seen = steady(made, monkeypatch)
@@ -126,21 +132,7 @@ def test_a_steady_step_is_one_instruction_for_each_worker(monkeypatch):
 def test_updates_are_written_over_what_ends_and_nothing_that_is_seen_changes():
     """Parameters that were read, kept or viewed before a step are as they were after it."""
     with cluster(2, engine="pytorch") as made:
-        configure()
-        with gt.signal("copies"):
-            model = MLP()
-        opt = Adam(model.parameters(), lr=0.05)
-        with gt.signal("batch"):
-            x = gt.randn(8, 12)
-
-        def step():
-            with gt.signal("batch"):
-                loss = (model(x) ** 2).mean()
-            loss.backward()
-            opt.step()
-            opt.zero_grad()
-            return loss.item()
-
+        model, step = trained(Adam)
         made.settle()
         table = made.workers[0].spaces["c0"].table
         where: list[set[int]] = []
