@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from rich.console import Console
@@ -11,12 +12,15 @@ from run import results
 
 
 def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="All cases as one table.")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="which cases (all); `run.py --list` names them")
+    names = parser.parse_args(argv).cases
     table = Table(title="GT and its rivals (a ratio over 1: GT is faster)")
     table.add_column("case")
     for name in ("gt", "rival", "unit", "ratio"):
         table.add_column(name, justify="left" if name == "unit" else "right")
     with Live(table, console=Console(), auto_refresh=False) as live:
-        for r in results(sys.argv[1:] if argv is None else argv):
+        for r in results(names):
             table.add_row(r["case"], f"{r['gt']:.6g}", f"{r['rival']:.6g}", r["unit"], f"{r['ratio']:.2f}")
             live.refresh()
     return 0
