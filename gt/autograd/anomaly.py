@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gt.client.autograd import ANOMALY, Node, Tensor
+from gt.client.autograd import Node, Tensor
+from gt.client.backward import ANOMALY
 from gt.client.lines import RING, line_of
 from gt.client.scope import no_grad
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gt.client import autograd as tape
+from gt.client import backward as tape
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import full, zeros
 

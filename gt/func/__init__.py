@@ -10,7 +10,8 @@ from gt.autograd.functional import fresh, hessian, jacobian
 from gt.autograd.functional import jvp as along
 from gt.autograd.walk import grad as walk
 from gt.autograd.walk import seeds
-from gt.client.autograd import Tensor, nodes_of
+from gt.client.autograd import Tensor
+from gt.client.backward import nodes_of
 from gt.client.functions.moving import select
 from gt.client.functions.shapes import stack
 from gt.client.scope import enable_grad

@@ -8,7 +8,8 @@ from itertools import count
 from types import ModuleType
 from typing import Any
 
-from gt.client.autograd import Node, Tensor, nodes_of
+from gt.client.autograd import Node, Tensor
+from gt.client.backward import nodes_of
 from gt.client.scope import HERE
 from gt.client.session import Session, here
 

@@ -10,7 +10,8 @@ import torch
 
 import gt
 from gt.client.apply import apply
-from gt.client.autograd import Tensor, backward
+from gt.client.autograd import Tensor
+from gt.client.backward import backward
 from gt.ops import TABLE, Row
 from gt.spec import Spec, float64
 from gt.worker.engine import make as engine_for

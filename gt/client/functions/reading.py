@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from gt.client.apply import apply
-from gt.client.autograd import Node, Tensor, backward, beside
+from gt.client.autograd import Node, Tensor
+from gt.client.backward import backward, beside
 from gt.client.functions import method
 from gt.client.session import here
 from gt.errors import GTError

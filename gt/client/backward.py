@@ -1,0 +1,228 @@
+"""Walking the tape: gradients go from the roots to the leaves, latest op first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from heapq import heappop, heappush
+from typing import Any
+
+from gt.client.autograd import AFTER, Node, Port, Tensor
+from gt.client.lines import origin
+from gt.client.scope import HERE, Scope
+from gt.client.session import here
+from gt.spec import Spec
+
+
+def backward(
+    roots: list[Tensor], seeds: list[Tensor], retain_graph: bool = False, create_graph: bool = False,
+    inputs: list[Tensor] | None = None,
+) -> list[Tensor | None]:  # fmt: skip
+    """Walk the tape from the roots, latest op first. Gradients go into `.grad` of the leaves, or, where `inputs` are named,
+    are returned for those."""
+    walk = Walk(retain_graph, create_graph, inputs)
+    if inputs is not None:
+        walk.needed, walk.pulled = leading(roots, walk.wanted or set())
+    outer = here()
+    try:
+        asked = outer.origin or origin(2)
+        if create_graph or outer.cast is not None:
+            HERE.scope = outer.but(grad=create_graph, cast=None, origin=asked)
+        else:
+            HERE.scope = outer.quiet(asked)
+        for root, seed in zip(roots, seeds):
+            if root.requires_grad:
+                walk.deliver(root.node or root, seed)
+        walk.run(outer)
+        walk.settle()
+    finally:
+        HERE.scope = outer
+    return [walk.caught.get(place(t)) for t in inputs] if inputs is not None else []
+
+
+class Walk:
+    """One walk over the tape: gradients on their way, and where they are to end."""
+
+    __slots__ = ("retain", "graph", "wanted", "needed", "pulled", "arrived", "heap", "late", "caught", "check")
+
+    def __init__(self, retain: bool, graph: bool, inputs: list[Tensor] | None) -> None:
+        self.retain, self.graph = retain, graph
+        self.wanted: Any = None if inputs is None else {place(t) for t in inputs}
+        self.needed: set[Node] = set()  # nodes whose gradient is asked for or leads on, and those of them it leads on from
+        self.pulled: set[Node] = set()
+        self.arrived: dict[Node, Any] = {}
+        self.heap: list[tuple[int, Node]] = []
+        self.late: dict[Tensor, Tensor] = {}  # gradients of leaves whose hooks are to see the sum
+        self.caught: dict[Any, Tensor] = {}
+        self.check: Callable | None = ANOMALY.check
+
+    def deliver(self, edge: Any, g: Tensor) -> None:
+        if type(edge) is Node and self.wanted is None:
+            before = self.arrived.get(edge)
+            if before is None:
+                heappush(self.heap, (-edge.order, edge))
+            self.arrived[edge] = g if before is None else before + g
+            return
+        if isinstance(edge, Tensor):
+            if self.wanted is not None or getattr(edge, "hooks", None):
+                self.late[edge] = g if edge not in self.late else self.late[edge] + g
+            else:
+                edge.grad = g if edge.grad is None else edge.grad + g
+            return
+        node, index = (edge.node, edge.index) if isinstance(edge, Port) else (edge, None)
+        if self.wanted is not None and node not in self.needed:
+            return
+        if node not in self.arrived:
+            heappush(self.heap, (-node.order, node))
+            self.arrived[node] = None if index is None else [None] * len(node.known.outs)
+        if index is None:
+            self.arrived[node] = g if self.arrived[node] is None else self.arrived[node] + g
+        else:
+            slot = self.arrived[node]
+            slot[index] = g if slot[index] is None else slot[index] + g
+
+    def run(self, outer: Scope) -> None:
+        heap, arrived, deliver = self.heap, self.arrived, self.deliver
+        plain = not self.graph and self.wanted is None and self.check is None
+        inside: Any = HERE.scope
+        last = None
+        while heap:
+            node = heappop(heap)[1]
+            g = arrived.pop(node)
+            if node.scope is not last:
+                last = node.scope
+                under = last.backward or last.signal
+                if inside.signal != under:
+                    inside = HERE.scope = inside.but(signal=under, backward="")
+            if plain and type(node) is Node and node.plan.fast and type(node.inputs) is list and node.hooks is None:
+                ins, edges = node.known.kind.ins, node.edges
+                for i, grad in node.plan.fast(g, node.inputs, node.output):
+                    deliver(edges[i], grad if grad.handle.spec is ins[i] else _shaped(grad, ins[i]))
+                if not self.retain:
+                    node.inputs = node.output = None
+                continue
+            if node.hooks is not None:
+                g = _hooked(node.hooks, g)
+            if self.wanted is not None:
+                self._catch(node, g)
+                if node not in self.pulled:
+                    continue
+            found = node.pull(_fill(node, g), self.graph)
+            if self.check is not None:
+                self.check(node, found)
+            for edge, held, grad in zip(node.edges, node.known.kind.ins, found):
+                if edge is not None and grad is not None:
+                    deliver(edge, _shaped(grad, held))
+            if not self.retain:
+                node.inputs = node.output = None
+
+    def _catch(self, node: Node, g: Any) -> None:
+        for at, part in enumerate(g) if isinstance(g, list) else ((None, g),):
+            if self.wanted is not None and (node, at) in self.wanted and part is not None:
+                self.caught[node, at] = part
+
+    def settle(self) -> None:
+        """Give the leaves that waited for the whole of their gradient what is theirs."""
+        for leaf, g in self.late.items():
+            g = _hooked(getattr(leaf, "hooks", None), g)
+            if self.wanted is None:
+                leaf.grad = g if leaf.grad is None else leaf.grad + g
+                for _, hook in [h for h in getattr(leaf, "hooks", None) or () if h[0] == AFTER]:
+                    hook(leaf)
+            elif leaf in self.wanted:
+                self.caught[leaf] = g
+
+
+@contextmanager
+def beside(t: Tensor) -> Iterator[None]:
+    """The scope in which the gradient of a tensor is computed."""
+    node = t.node.node if isinstance(t.node, Port) else t.node
+    before = here()
+    if node is not None:
+        HERE.scope = before.but(signal=node.scope.backward or node.scope.signal, backward="")
+    try:
+        yield
+    finally:
+        HERE.scope = before
+
+
+def _hooked(hooks: Any, g: Any) -> Any:
+    """The gradient after each hook has seen it and, where it gave another, replaced it."""
+    for at, hook in [h for h in hooks or () if h[0] != AFTER]:
+        part = g if at is None else g[at]
+        other = hook(part) if part is not None else None
+        if other is not None and at is None:
+            g = other
+        elif other is not None:
+            g = [other if i == at else x for i, x in enumerate(g)]
+    return g
+
+
+def place(t: Tensor) -> Any:
+    """Where a gradient for this tensor arrives: a leaf itself, or a node and which of its results."""
+    return t if t.node is None else (t.node.node, t.node.index) if isinstance(t.node, Port) else (t.node, None)
+
+
+def behind(node: Node) -> Iterator[Node]:
+    """The nodes that a node's gradients go to."""
+    for edge in node.edges:
+        if edge is not None and not isinstance(edge, Tensor):
+            yield edge.node if isinstance(edge, Port) else edge
+
+
+def nodes_of(roots: list[Tensor], since: int = 0) -> list[Node]:
+    """Every node the roots were made by, latest first; with `since`, those of that order or later."""
+    stack = [place(t)[0] for t in roots if t.node is not None]
+    seen: set[Node] = set()
+    while stack:
+        node = stack.pop()
+        if node not in seen and node.order >= since:
+            seen.add(node)
+            stack.extend(behind(node))
+    return sorted(seen, key=lambda n: -n.order)
+
+
+def leading(roots: list[Tensor], wanted: set) -> tuple[set[Node], set[Node]]:
+    """The nodes by way of which, from the roots, a gradient comes to what is wanted; and those it passes through."""
+    sources = {w[0] for w in wanted if isinstance(w, tuple)}
+    needed: set[Node] = set()
+    passed: set[Node] = set()
+    for node in reversed(nodes_of(roots)):
+        if any(isinstance(e, Tensor) and e in wanted for e in node.edges) or any(n in needed for n in behind(node)):
+            passed.add(node)
+        if node in passed or node in sources:
+            needed.add(node)
+    return needed, passed
+
+
+class _Anomaly:
+    """Whether walks look at each gradient, and how: `check(node, gradients)`."""
+
+    check: Callable | None = None
+
+
+ANOMALY = _Anomaly()
+
+
+def _fill(node: Node, g: Any) -> Any:
+    """Results that nobody used have a gradient of zeros, save those that are there for the gradient alone."""
+    main = len(node.known.outs) - node.known.row.extra
+    if isinstance(g, list) and any(x is None for x in g[:main]):
+        from gt.client.functions.creation import zeros
+
+        return [
+            zeros(s.shape, dtype=s.dtype) if x is None and i < main else x for i, (x, s) in enumerate(zip(g, node.known.outs))
+        ]
+    return g
+
+
+def _shaped(grad: Tensor, want: Spec) -> Tensor:
+    """A gradient summed over broadcast axes and cast back, so that it has its input's shape and dtype."""
+    spec = grad.handle.spec
+    if spec is want:
+        return grad
+    if spec.shape != want.shape:
+        grad = grad.sum_to(want.shape)
+    if spec.dtype is not want.dtype:
+        grad = grad.to(want.dtype)
+    return grad
