@@ -54,7 +54,7 @@ def test_without_any_nothing_is_printed(processes: Processes) -> None:
 def test_the_instruction_log_has_every_op_on_its_way(processes: Processes, tmp_path: Path, start: object) -> None:
     log = tmp_path / "ops.log"
     start(processes, GT_INSTRUCTION_LOG="ops.log")  # type: ignore[operator]
-    until(lambda: log.exists() and log.read_text().count("SEND  ") > 3, 5, "a written log")
+    until(lambda: log.exists() and log.read_text().count("] SEND ") > 3, 5, "a written log")
     lines = log.read_text().splitlines()
     assert all(LINE.fullmatch(line) for line in lines), lines
     for op, sort in (("full", "CreateOp"), ("matmul", "BinaryOp"), ("sum", "UnaryOp")):
