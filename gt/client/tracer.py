@@ -5,8 +5,9 @@ otherwise they are sent as they were, so replay can change the cost of a program
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any
 
 from gt.client.traces import Raw, Trace, Window, blame, define, definition, equal
@@ -197,7 +198,7 @@ class Tracer:
         """A trace that fits but for a number or a lifetime gets a sibling that fits this stretch too."""
         if why == "another topology" or trace.calls > 1 << 20:
             return
-        holes = {p for places in trace.hole_positions for p in places}
+        holes = {p: None for places in trace.hole_positions for p in places}
         for before in reversed(self.seen.get(tuple(trace.tokens), [])):
             if self._learn(Window.of(before), window, holes):
                 return
@@ -236,7 +237,7 @@ class Tracer:
         tokens = [t for t in map(_number, rest) if t > FREE]
         return (rest, tokens) if self.plain.issuperset(tokens) else ([], [])
 
-    def _learn(self, before: Window, now: Window, holes: set[int] = frozenset()) -> bool:  # type: ignore[assignment]
+    def _learn(self, before: Window, now: Window, holes: Mapping[int, Any] = MappingProxyType({})) -> bool:
         """Make a trace of two stretches; whether they are calls of one."""
         trace = define(self.number(), self.kinds, before, now, holes)
         if trace is None:
