@@ -93,11 +93,14 @@ def _shape_of(value: Any, leaves: list[Tensor]) -> Any:
 
 
 class _Call:
-    """One captured run: its window, where updates take their numbers from, which tensors held what when it ended, and what it
-    returned."""
+    """The last captured run: its window, where updates take their numbers from, which tensors held what when it ended, and what
+    it returned. Of the run before, only the window is kept: what holds its tensors would keep this run from ending them."""
 
-    def __init__(self, window: Window, noted: list[list[Place]], holders: dict[int, list[Tensor]], result: Any) -> None:
-        self.window, self.noted, self.holders, self.result = window, noted, holders, result
+    def __init__(self, window: Window, noted: list[list[Place]], result: Any) -> None:
+        self.window, self.noted, self.result = window, noted, result
+        self.holders: dict[int, list[Tensor]] = {}
+        for t in living_tensors():
+            self.holders.setdefault(t.handle.id, []).append(t)
 
 
 class _Use:
@@ -106,7 +109,7 @@ class _Use:
     def __init__(self, session: Session, given: set[tuple] = frozenset()) -> None:  # type: ignore[assignment]
         self.session = session
         self.given = set(given)  # keys of settings that turned out to change, and are given with each call
-        self.calls: list[_Call] = []
+        self.before: Window | None = None  # of the run that was captured first
         self.runs = 0
         self.ready = False
         self.refused = ""
@@ -145,13 +148,10 @@ class _Use:
             self.refused = "its result is on the tape: call backward() inside, or detach()"
         if self.refused:
             return
-        holders: dict[int, list[Tensor]] = {}
-        for t in living_tensors():
-            holders.setdefault(t.handle.id, []).append(t)
-        self.calls.append(_Call(window, noted, holders, result))
-        if len(self.calls) == 2:
-            self._define(ids)
-            self.calls.clear()
+        if self.before is None:
+            self.before = window
+        else:
+            self._define(self.before, _Call(window, noted, result), ids)
 
     def _places(self, call: _Call) -> dict[int, Place]:
         """Where the numbers at these positions of the window lie, as far as that is known and they are still there."""
@@ -168,17 +168,16 @@ class _Use:
             at += len(ins)
         return found
 
-    def _define(self, ids: list[int]) -> None:
-        first, last = self.calls
-        if first.window.tokens != last.window.tokens:
+    def _define(self, before: Window, last: _Call, ids: list[int]) -> None:
+        if before.tokens != last.window.tokens:
             self.refused = "its ops differ from call to call"
             return
         session = self.session
         assert session.tracer is not None
-        old, new = _flat(first.window), _flat(last.window)
+        old, new = _flat(before), _flat(last.window)
         places = self._places(last)
         apart = {p: x.key for p, x in places.items() if x.parameter is None and (x.key in self.given or old[p] != new[p])}
-        trace = define(session.tracer.number(), session.meaning, first.window, last.window, apart)
+        trace = define(session.tracer.number(), session.meaning, before, last.window, apart)
         if trace is None:
             self.refused = "its topology differs from call to call"
             return
@@ -192,11 +191,11 @@ class _Use:
         self.given = {key for key in known if key in open_}
         self.settings = [(x, x.value()) for x in known.values()]
         session.tracer.defined.append(definition(trace, last.window, session.meaning, session.tracer.compiled))
-        self._bind(trace, first, last, ids)
+        self._bind(trace, before, last, ids)
 
-    def _bind(self, trace: Trace, first: _Call, last: _Call, ids: list[int]) -> None:
+    def _bind(self, trace: Trace, before: Window, last: _Call, ids: list[int]) -> None:
         """Where inputs come from and results go to: arguments, what the call returns, and tensors that live on."""
-        outs_before, _ = trace.shape.bind(_flat(first.window)) or ((), ())
+        outs_before, _ = trace.shape.bind(_flat(before)) or ((), ())
         outs, inputs = trace.shape.bind(_flat(last.window)) or ((), ())
         made_before = {made: j for j, made in enumerate(outs_before)}
         self.trace = trace
