@@ -67,7 +67,9 @@ def test_every_optimizer_is_replayed(name: str) -> None:
     assert run.replays == STEPS - 3 and run.captures == 1 and not run.again
     [use] = run.uses.values()
     ending = {"adamw": 9, "amsgrad": 12, "sgd": 6, "rmsprop": 9, "adagrad": 6}
-    assert len(use.trace.dies_inputs) == ending[name]  # each parameter and its state end with the call, so they are written over
+    assert (
+        len(use.trace.dies_inputs) == ending[name]
+    )  # each parameter and its state end with the call, so they are written over
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd"])
