@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -17,9 +18,12 @@ import gt
 from gt.client.scope import HERE
 from gt.testing import cluster
 from gt.transport.messages import FREE
-from gt.worker.compile import Program, halves, together
+from gt.worker.compile import Program
 from gt.worker.engine import inductor
-from gt.worker.engine.graph import capturable
+from gt.worker.engine.beside import constants, off_the_way
+from gt.worker.engine.graph import capturable, where_it_lies
+from gt.worker.lines import straight_line
+from gt.worker.updates import gathered, halves, together
 
 from . import test_replay
 
@@ -93,6 +97,48 @@ def samples_of(program: Program) -> tuple[list, tuple]:
     return [torch.rand(specs[r].shape) for r in range(1, program.inputs + 1)], numbers
 
 
+class Watched:
+    """A second stream of which nothing may be used before it is waited for."""
+
+    def __init__(self, indices: set[int]) -> None:
+        self.indices, self.pending, self.runs = indices, [], 0
+
+    def run(self, careful: Careful, *operands: Any) -> Any:
+        made = careful.kernel(*operands)
+        self.runs += 1
+        self.pending += made if isinstance(made, tuple) else [made]
+        return made
+
+    def join(self) -> None:
+        self.pending.clear()
+
+
+class Careful:
+    """A kernel of the first stream. What creates looks at shapes only, which are there at once."""
+
+    def __init__(self, kernel: Any, ready: Any, watched: Watched) -> None:
+        self.kernel, self.creates, self.watched = kernel, ready.kind.row.family == "create", watched
+
+    def __call__(self, *operands: Any) -> Any:
+        given = [y for x in operands for y in (chain.from_iterable(x) if isinstance(x, list) else [x])]
+        assert self.creates or not any(a is b for a in given for b in self.watched.pending)
+        return self.kernel(*operands)
+
+
+def beside(program: Program, engine: Any, inputs: list, numbers: tuple) -> tuple[list, int]:
+    """Results where what may run beside the rest does, and how much did."""
+    trace, kinds = program.trace, program.kinds
+    plain = {n: engine.plain(r.kind) for n, r in kinds.items()}
+    known = constants(trace, kinds, plain, engine.at)
+    watched = Watched(off_the_way(trace, kinds, known))
+    kernels = {n: Careful(k, kinds[n], watched) for n, k in plain.items()}
+    gather = {n: Careful(k, kinds[n], watched) for n, k in gathered(trace, kinds, where_it_lies).items()}
+    function = straight_line(trace, kernels, kinds, flat=True, gather=gather, known=known, beside=watched)
+    made = function(*inputs, *numbers)
+    assert not watched.pending
+    return made, watched.runs
+
+
 def check(program: Program, engine: Any) -> None:
     inputs, numbers = samples_of(program)
     want = one_by_one(program, inputs, numbers)
@@ -105,6 +151,8 @@ def check(program: Program, engine: Any) -> None:
         for a, b in zip(made, want):
             assert a.dtype == b.dtype
             torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5)
+    for a, b in zip(beside(program, engine, [a.clone() for a in inputs], numbers)[0], want):
+        torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inductor, "build", lambda function, samples: function)
         compiled = inductor.Compiled(program, engine, [a.clone() for a in inputs], numbers)
@@ -127,6 +175,33 @@ def test_updates_are_gathered_where_none_is_used_before_the_last(monkeypatch: py
         used = body[places[0]][1]  # let the next instruction read what the first update makes
         spoilt = [*body[: places[0] + 1], (FREE, used), *body[places[0] + 1 :]]
         assert together(spoilt, program.kinds, {number: print}) == ({}, set())
+
+
+def test_gradients_of_weights_run_beside_those_of_activations() -> None:
+    with cluster(1, "pytorch") as c:
+        gt.manual_seed(0)
+        model = gt.nn.Sequential(*(gt.nn.Linear(4, 4) for _ in range(3)))
+        optimizer, x = gt.optim.AdamW(model.parameters(), lr=0.01), gt.randn(4, 4)
+
+        @gt.compile
+        def step(x: Any) -> Any:
+            loss = (model(x) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        for _ in range(5):
+            step(x)
+        x.numpy()
+        [program] = [p for p in programs(c) if p.ops["adam"]]
+        check(program, c.workers[0].engine)
+        engine = c.workers[0].engine
+        inputs, numbers = samples_of(program)
+        made, runs = beside(program, engine, inputs, numbers)
+        assert runs == 7  # the gradients of two weights and three biases, and the loss itself, which is two ops
+        kernels = {n: engine.plain(r.kind) for n, r in program.kinds.items()}
+        assert len(constants(program.trace, program.kinds, kernels, engine.at)) == 2  # where the gradient begins
 
 
 def test_compiled_code_leaves_updates_to_kernels_that_write_in_place(monkeypatch: pytest.MonkeyPatch) -> None:

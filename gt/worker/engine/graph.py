@@ -5,16 +5,18 @@ not already there. A result that someone still holds when the graph is to run ag
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
 
 from gt.ops import Kind
 from gt.transport.messages import TraceDef
-from gt.worker.compile import gathered, straight_line
 from gt.worker.engine import checking
+from gt.worker.engine.beside import Aside, constants, off_the_way
 from gt.worker.engine.torch_kernels import GATHERED
+from gt.worker.lines import straight_line
+from gt.worker.updates import gathered
 
 HOT = 3  # calls watched before a trace is captured
 TRIES = 3  # captures anew, where inputs turn out to vary
@@ -190,7 +192,19 @@ def capturable(trace: TraceDef, kinds: dict[int, Any], engine: Any, in_place: bo
         takes_tensors = in_place and getattr(getattr(kernel, "func", kernel), "takes_tensors", False)
         if number in open_ and not takes_tensors:
             kernels[number] = _cast(engine.generic(ready.kind), ready.kind)
-    return straight_line(trace, kernels, kinds, flat=True, gather=gathered(trace, kinds, where_it_lies) if in_place else {})
+    if not in_place:
+        return straight_line(trace, kernels, kinds, flat=True)
+    updates = gathered(trace, kinds, where_it_lies)
+    known = constants(trace, kinds, kernels, engine.at)
+    off = off_the_way(trace, kinds, known) if engine.at.type == "cuda" else set()
+    beside = Aside(off, second_stream()) if off else None
+    return straight_line(trace, kernels, kinds, flat=True, gather=updates, known=known, beside=beside)
+
+
+@cache
+def second_stream() -> torch.cuda.Stream:
+    """One for all graphs, as libraries keep memory for each stream."""
+    return torch.cuda.Stream()
 
 
 def where_it_lies(kind: Kind) -> Callable[..., Any] | None:

@@ -18,9 +18,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from gt.spec import Spec
-from gt.worker.compile import gathered, halves, straight_line
 from gt.worker.engine.checking import alike, wanted
 from gt.worker.engine.graph import Graph, capturable, where_it_lies
+from gt.worker.lines import straight_line
+from gt.worker.updates import gathered, halves
 
 HOT = 3  # calls before a trace is worth compiling
 _turns = threading.Lock()  # torch.fx patches functions while it traces, so one trace is compiled at a time
