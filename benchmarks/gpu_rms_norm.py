@@ -268,7 +268,7 @@ def measure() -> list[dict[str, Any]]:
                 continue
             try:
                 right(name, form, dtype, "cuda")
-                found = against_copy(lambda form=form: form(x, w, y), copy, queued=True)
+                found = against_copy(lambda form=form, at=(x, w, y): form(*at), copy, queued=True)
             except Exception as error:  # a form that this GPU cannot hold must not end the others
                 print(f"{name}: {type(error).__name__}: {error}")
                 continue
