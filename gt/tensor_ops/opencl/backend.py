@@ -161,7 +161,7 @@ def rms_norm(
     target, kept = on.lend(out, True), None if rstd is None else on.lend(rstd, True)
     buffers = on.lend(x, False), on.lend(weight, False), target, kept
     each = math.ceil(rows / on.row_groups) if on.row_items == 1 else 1
-    numbers = _numbers(_real(dtype), columns, eps, rows, each)
+    numbers = _numbers(dtype, columns, eps, rows, each)
     done = on.launch("rms_norm", dtype, math.ceil(rows / each) * on.row_items, on.row_items, buffers, numbers)
     on.collect(done, target, out)
     if kept is not None and rstd is not None:
@@ -169,7 +169,8 @@ def rms_norm(
 
 
 @functools.lru_cache(64)
-def _numbers(real: type[np.floating], columns: int, eps: float, rows: int, each: int) -> tuple:
+def _numbers(dtype: str, columns: int, eps: float, rows: int, each: int) -> tuple:
+    real = _real(dtype)
     return np.uint64(columns), real(eps), real(math.sqrt(eps)), np.uint64(rows), np.uint64(each)
 
 
