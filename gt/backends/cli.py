@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from gt.tensor_ops import choice, config
-from gt.tensor_ops.config import NAMES
+from gt.tensor_ops.config import AUTO, NAMES
 
 COMPILED = ("cpp", "opencl", "cuda")  # whose kernels are built here
 
@@ -48,7 +48,7 @@ def _count(text: str) -> int:
 
 def _add_configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--show", action="store_true", help="print the configuration in force and its file")
-    parser.add_argument("--backend", choices=[*NAMES, "auto"], help="use it where it is available")
+    parser.add_argument("--backend", choices=[*NAMES, AUTO], help="use it where it is available")
     parser.add_argument("--force", choices=[*NAMES, "none"], help="use it or fail")
     parser.add_argument("--priority", help='order to try them in, such as "cpp,cuda,opencl,python"')
     parser.set_defaults(run=configure)
@@ -116,7 +116,7 @@ def build_kernels(args: argparse.Namespace) -> int:
 def configure(args: argparse.Namespace) -> int:
     changes: dict[str, Any] = {}
     if args.backend:
-        changes["preferred_backend"] = None if args.backend == "auto" else args.backend
+        changes["preferred_backend"] = config.asked(args.backend)
     if args.force:
         changes["force_backend"] = None if args.force == "none" else args.force
     if args.priority:

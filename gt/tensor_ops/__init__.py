@@ -50,5 +50,5 @@ def get_backend_info() -> dict[str, Any]:
 
 
 def set_backend(name: str | None) -> None:
-    """Use this backend from now on, or with None the one that configuration gives. Raises if it is not available."""
+    """Use this backend from now on, or with "auto" or None the one that configuration gives. Raises if it is not available."""
     _choice.set(name)

@@ -78,9 +78,10 @@ class Choice:
 
     def set(self, name: str | None) -> None:
         with self._lock:
-            if name is not None:
-                self._need(config.known(name), "set_backend")
-            self._asked, self._active = name, None
+            asked = config.asked(name)
+            if asked:
+                self._need(asked, "set_backend")
+            self._asked, self._active = asked, None
 
     def _need(self, name: str, who: str) -> str:
         if reason := self.reason(name):
@@ -107,9 +108,9 @@ class Choice:
         if self._asked:
             self._why = "set_backend"
             return self._asked, False
-        if named := os.environ.get("GT_TENSOR_OPS_BACKEND"):
+        if named := config.asked(os.environ.get("GT_TENSOR_OPS_BACKEND") or None):
             self._why = "GT_TENSOR_OPS_BACKEND"
-            return self._need(config.known(named), "GT_TENSOR_OPS_BACKEND"), False
+            return self._need(named, "GT_TENSOR_OPS_BACKEND"), False
         path = config.find()
         wanted = config.load(path)
         if wanted.force_backend:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("cuda", "opencl", "cpp", "python")
+AUTO = "auto"  # no backend by name: the rest of the configuration decides
 PACKAGED = Path(__file__).parent / "backend.json"
 
 
@@ -25,6 +26,15 @@ class Config:
 def known(name: str) -> str:
     if name not in NAMES:
         raise ValueError(f"no backend {name!r}: known are {', '.join(NAMES)}")
+    return name
+
+
+def asked(name: str | None) -> str | None:
+    """The backend a user names, or None where that is left to the rest of the configuration."""
+    if name is None or name == AUTO:
+        return None
+    if name not in NAMES:
+        raise ValueError(f"no backend {name!r}: known are {', '.join(NAMES)}, and {AUTO!r} for the configured one")
     return name
 
 

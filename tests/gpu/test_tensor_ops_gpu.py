@@ -50,6 +50,14 @@ def test_strides_out_and_overlap_are_right_on_the_gpu(cuda):
     calls.silu(cuda, x, x)
 
 
+def test_a_weight_may_lie_in_out_or_on_the_host(cuda):
+    x = torch.randn(4, 4096, device="cuda")
+    want = torch.nn.functional.rms_norm(x, (4096,), x[2], 1e-6)
+    torch.testing.assert_close(calls.rms_norm(cuda, x, x[2].cpu().numpy()), want)
+    calls.rms_norm(cuda, x, x[2], 1e-6, x)
+    torch.testing.assert_close(x, want)
+
+
 def test_bad_gpu_input_raises_as_on_the_host(cuda):
     x = torch.randn(4, 8, device="cuda")
     with pytest.raises(TypeError, match="not int64"):

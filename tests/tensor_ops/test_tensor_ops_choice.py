@@ -78,6 +78,18 @@ def test_forcing_what_is_not_available_raises(machine, monkeypatch):
         machine("python").set("cpp")
 
 
+def test_auto_leaves_the_choice_to_the_configuration(machine, monkeypatch):
+    chosen = machine("cuda", "cpp", "python")
+    chosen.set("cpp")
+    chosen.set("auto")
+    assert chosen.active().name == "cuda"
+    monkeypatch.setenv("GT_TENSOR_OPS_BACKEND", "cpp")
+    chosen.set("auto")
+    assert chosen.active().name == "cpp"
+    monkeypatch.setenv("GT_TENSOR_OPS_BACKEND", "auto")
+    assert machine("cuda", "cpp", "python").active().name == "cuda"
+
+
 def test_set_backend_overrules_the_environment_and_that_the_file(machine, monkeypatch):
     config.save(config.Config(force_backend="cuda"))
     chosen = machine("cuda", "cpp", "python")

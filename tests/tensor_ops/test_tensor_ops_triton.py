@@ -41,11 +41,17 @@ for dtype in ("float32", "float64", "float16", "bfloat16"):
         assert torch.allclose(rstd.double(), (x.double().square().mean(1) + 1e-6).rsqrt(), rtol=1e-5)
         limit = 8 if dtype in ("float32", "float64") else 1
         check("rms_norm", y, oracle.rms_norm(x.double().numpy(), w.numpy(), 1e-6), dtype, limit)
+        w = w.to(x.dtype)
+        kernels.run_rms_norm(x, w, y, 1e-6, dtype == "float64")
+        check("rms_norm", y, oracle.rms_norm(x.double().numpy(), w.double().numpy(), 1e-6), dtype, limit)
 for scale in (1e30, 1e-30):
-    x, w = torch.randn(2, 300) * scale, torch.ones(300)
-    y = torch.empty_like(x)
-    kernels.run_rms_norm(x, w, y, 0.0, False)
-    check("rms_norm", y, oracle.rms_norm(x.double().numpy(), w.numpy(), 0.0), "float32", 8)
+    for columns in (300, 17000):
+        x, w = torch.randn(3, columns) * scale, torch.ones(columns)
+        x[1] /= scale
+        y, rstd = torch.empty_like(x), torch.empty(3)
+        kernels.run_rms_norm(x, w, y, 0.0, False, rstd)
+        check("rms_norm", y, oracle.rms_norm(x.double().numpy(), w.numpy(), 0.0), "float32", 8)
+        assert torch.allclose(rstd.double() * scale, x.double().square().mean(1).rsqrt() * scale, rtol=1e-5)
 x = torch.ones(2, 20)
 x[0, 3] = float("inf")
 y = torch.empty_like(x)
@@ -70,11 +76,12 @@ def compile(kernel, types, **constants):
 for dtype, wide in (("fp32", False), ("fp64", True), ("bf16", False)):
     pointers = {"x_ptr": f"*{dtype}", "y_ptr": f"*{dtype}"}
     for of in kernels.OPS.values():
-        compile(kernels.elementwise, pointers | {"count": "i64"}, of=of, wide=wide, block=4096, on_cpu=False)
-    weight = {"w_ptr": "*fp64" if wide else "*fp32", "columns": "i32"}
+        compile(kernels.elementwise, pointers | {"count": "i64"}, of=of, wide=wide, block=kernels.BLOCK, on_cpu=False)
+    weight = {"w_ptr": f"*{dtype}", "columns": "i32"}
+    scale = {"r_ptr": "*fp64" if wide else "*fp32"}
     for kernel in (kernels.rms_row, kernels.rms_long_row):
         compile(kernel, pointers | weight, r_ptr=None, root=1e-3, wide=wide, block=4096)
-        compile(kernel, pointers | weight | {"r_ptr": weight["w_ptr"]}, root=1e-3, wide=wide, block=4096)
+        compile(kernel, pointers | weight | scale, root=1e-3, wide=wide, block=4096)
 print("compiled")
 """
 

@@ -82,8 +82,7 @@ def elementwise_there(op: str, kernel: str, x: Any, out: Any) -> Any:
     """The op on a torch tensor that lies on a GPU; the result lies there too."""
     torch, kernels = _modules()
     dtype = _checked(op, "x", x)
-    result = torch.empty_like(x, memory_format=torch.contiguous_format) if out is None else _target(op, out, x)
-    room = result if result.is_contiguous() else torch.empty_like(x, memory_format=torch.contiguous_format)
+    result, room = _room(op, x, out)
     if x.numel():
         with torch.cuda.device(x.device):
             kernels.run_elementwise(kernel, _apart(x, room), room, dtype == "float64")
@@ -95,25 +94,45 @@ def rms_norm_there(x: Any, weight: Any, eps: float, out: Any) -> Any:
     dtype = _checked("rms_norm", "x", x)
     if x.dim() == 0:
         raise ValueError("rms_norm needs x with at least one axis, and was given a single number")
+    weight = weight if isinstance(weight, torch.Tensor) else torch.from_dlpack(weight)
     kind = _checked("rms_norm", "weight", weight)
-    if tuple(weight.shape) != tuple(x.shape[-1:]):
+    if weight.shape != x.shape[-1:]:
         raise ValueError(f"rms_norm of x {tuple(x.shape)} wants a weight {tuple(x.shape[-1:])}, not {tuple(weight.shape)}")
     if kind != dtype and not (kind == "float32" and dtype in ("float16", "bfloat16")):
         raise TypeError(f"rms_norm's weight is {kind} and x is {dtype}: they must be alike")
-    result = torch.empty_like(x, memory_format=torch.contiguous_format) if out is None else _target("rms_norm", out, x)
-    room = result if result.is_contiguous() else torch.empty_like(x, memory_format=torch.contiguous_format)
+    result, room = _room("rms_norm", x, out)
     if x.numel():
         rows = (-1, x.shape[-1])
-        scale = weight.to(x.device, torch.float64 if dtype == "float64" else torch.float32).contiguous()
+        scale = weight.to(x.device).contiguous()
+        scale = scale.clone() if _shares(scale, room) else scale
         with torch.cuda.device(x.device):
             kernels.run_rms_norm(_apart(x, room).reshape(rows), scale, room.view(rows), eps, dtype == "float64")
     return result if room is result else result.copy_(room)
 
 
+def _room(op: str, x: Any, out: Any) -> tuple[Any, Any]:
+    """What is returned, and the contiguous memory that a kernel writes to: the same where it can be."""
+    import torch
+
+    result = torch.empty_like(x, memory_format=torch.contiguous_format) if out is None else _target(op, out, x)
+    if result.is_contiguous():
+        return result, result
+    return result, torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@functools.cache
+def _names() -> dict[Any, str]:
+    import torch
+
+    return {getattr(torch, name): name for name in dtypes}
+
+
 def _checked(op: str, what: str, x: Any) -> str:
-    name = str(x.dtype).removeprefix("torch.")
-    if name not in dtypes:
-        raise TypeError(f"{op}'s {what} must be float16, bfloat16, float32 or float64, not {name}")
+    name = _names().get(x.dtype)
+    if name is None:
+        raise TypeError(
+            f"{op}'s {what} must be float16, bfloat16, float32 or float64, not {str(x.dtype).removeprefix('torch.')}"
+        )
     import torch
 
     if x.requires_grad and torch.is_grad_enabled():
@@ -132,8 +151,11 @@ def _target(op: str, out: Any, x: Any) -> Any:
 def _apart(x: Any, out: Any) -> Any:
     """x as contiguous memory that out does not overwrite before it is read; in place is fine."""
     same = x.data_ptr() == out.data_ptr() and x.is_contiguous()
-    shares = x.untyped_storage().data_ptr() == out.untyped_storage().data_ptr()
-    return x.clone(memory_format=_contiguous()) if shares and not same else x.contiguous()
+    return x.clone(memory_format=_contiguous()) if _shares(x, out) and not same else x.contiguous()
+
+
+def _shares(x: Any, out: Any) -> bool:
+    return x.untyped_storage().data_ptr() == out.untyped_storage().data_ptr()
 
 
 def _contiguous() -> Any:

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-BLOCK = 4096
+BLOCK = 2048
 OPTIONS = {"enable_fp_fusion": True}  # said aloud, since Triton's default is about to change and warns of it
 WHOLE_ROW = 16384  # longer rows do not fit a program's registers and are read in pieces
 
@@ -91,13 +91,14 @@ OPS = {"silu": silu, "gelu_tanh": gelu_tanh, "gelu_erf": gelu_erf}
 
 @triton.jit
 def elementwise(x_ptr, y_ptr, count, of: tl.constexpr, wide: tl.constexpr, block: tl.constexpr, on_cpu: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
-    inside = at < count
-    x = tl.load(x_ptr + at, mask=inside)
+    base = tl.program_id(0).to(tl.int64) * block
+    at = tl.arange(0, block)
+    inside = at < count - base
+    x = tl.load(x_ptr + base + at, mask=inside)
     if not wide:
         x = x.to(tl.float32)
     y = of(x, wide, x_ptr.dtype.element_ty.primitive_bitwidth == 16, on_cpu)
-    tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
+    tl.store(y_ptr + base + at, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -108,8 +109,14 @@ def unit_of(largest, root: tl.constexpr, wide: tl.constexpr):
 
 
 @triton.jit
+def in_range(mean, wide: tl.constexpr):
+    """Whether no square overflowed or was lost; not so for NaN."""
+    return (mean > (1e-280 if wide else 1e-30)) & (mean < (1e300 if wide else 1e37))
+
+
+@triton.jit
 def rms_row(x_ptr, w_ptr, y_ptr, r_ptr, columns, root: tl.constexpr, wide: tl.constexpr, block: tl.constexpr):
-    """One program a row, the row in registers. Dividing by the largest magnitude keeps the squares in range."""
+    """One program a row, the row in registers. One whose squares leave the range is divided by its largest magnitude."""
     base = tl.program_id(0).to(tl.int64) * columns
     at = tl.arange(0, block)
     inside = at < columns
@@ -117,54 +124,71 @@ def rms_row(x_ptr, w_ptr, y_ptr, r_ptr, columns, root: tl.constexpr, wide: tl.co
     w = tl.load(w_ptr + at, mask=inside, other=0.0)
     if not wide:
         x = x.to(tl.float32)
-    unit = unit_of(tl.max(tl.abs(x), axis=0), root, wide)
-    z = x / unit
-    mean = tl.sum(z * z, axis=0) / columns + (root / unit) * (root / unit)
+    mean = tl.sum(x * x, axis=0) / columns + root * root
     scale = 1.0 / tl.sqrt(mean)
+    rstd = scale
+    if not in_range(mean, wide):
+        unit = unit_of(tl.max(tl.abs(x), axis=0), root, wide)
+        x = x / unit
+        scale = 1.0 / tl.sqrt(tl.sum(x * x, axis=0) / columns + (root / unit) * (root / unit))
+        rstd = scale / unit
     if r_ptr is not None:
-        tl.store(r_ptr + tl.program_id(0), scale / unit)
-    y = z * scale * w
+        tl.store(r_ptr + tl.program_id(0), rstd)
+    y = x * scale * w.to(x.dtype)
     tl.store(y_ptr + base + at, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def rms_long_row(x_ptr, w_ptr, y_ptr, r_ptr, columns, root: tl.constexpr, wide: tl.constexpr, block: tl.constexpr):
-    """As rms_row, in pieces: one pass for the largest magnitude, one for the squares, one for the result."""
+    """As rms_row, in pieces: one pass for the squares and one for the result, between them two more out of range."""
     base = tl.program_id(0).to(tl.int64) * columns
     lane = tl.arange(0, block)
-    largest = tl.zeros([block], dtype=tl.float64 if wide else tl.float32)
-    for start in range(0, columns, block):
-        x = tl.load(x_ptr + base + start + lane, mask=start + lane < columns, other=0.0)
-        largest = tl.maximum(largest, tl.abs(x.to(largest.dtype)))
-    unit = unit_of(tl.max(largest, axis=0), root, wide)
     sums = tl.zeros([block], dtype=tl.float64 if wide else tl.float32)
     for start in range(0, columns, block):
-        z = tl.load(x_ptr + base + start + lane, mask=start + lane < columns, other=0.0).to(sums.dtype) / unit
-        sums += z * z
-    scale = 1.0 / tl.sqrt(tl.sum(sums, axis=0) / columns + (root / unit) * (root / unit))
+        x = tl.load(x_ptr + base + start + lane, mask=start + lane < columns, other=0.0).to(sums.dtype)
+        sums += x * x
+    mean = tl.sum(sums, axis=0) / columns + root * root
+    unit = tl.full([], 1.0, sums.dtype)
+    if not in_range(mean, wide):
+        largest = tl.zeros([block], dtype=sums.dtype)
+        for start in range(0, columns, block):
+            x = tl.load(x_ptr + base + start + lane, mask=start + lane < columns, other=0.0)
+            largest = tl.maximum(largest, tl.abs(x.to(sums.dtype)))
+        unit = unit_of(tl.max(largest, axis=0), root, wide)
+        sums = tl.zeros([block], dtype=sums.dtype)
+        for start in range(0, columns, block):
+            z = tl.load(x_ptr + base + start + lane, mask=start + lane < columns, other=0.0).to(sums.dtype) / unit
+            sums += z * z
+        mean = tl.sum(sums, axis=0) / columns + (root / unit) * (root / unit)
+    scale = 1.0 / tl.sqrt(mean)
     if r_ptr is not None:
         tl.store(r_ptr + tl.program_id(0), scale / unit)
     for start in range(0, columns, block):
         inside = start + lane < columns
         x = tl.load(x_ptr + base + start + lane, mask=inside, other=0.0).to(sums.dtype)
-        w = tl.load(w_ptr + start + lane, mask=inside, other=0.0)
+        w = tl.load(w_ptr + start + lane, mask=inside, other=0.0).to(sums.dtype)
         tl.store(y_ptr + base + start + lane, (x / unit * scale * w).to(y_ptr.dtype.element_ty), mask=inside)
+
+
+def warps_for(block: int, x: Any) -> int:
+    """Two vectors of 16 bytes a thread: on an H200 more or less of either costs up to a tenth of the bandwidth."""
+    return min(16, max(1, block * x.element_size() // (32 * 32)))
 
 
 def run_elementwise(op: str, x: Any, out: Any, wide: bool) -> None:
     """x and out are contiguous torch tensors of one dtype on one device."""
-    grid = (triton.cdiv(x.numel(), BLOCK),)
-    elementwise[grid](x, out, x.numel(), OPS[op], wide, BLOCK, not x.is_cuda, num_warps=8, **OPTIONS)
+    grid, warps = (triton.cdiv(x.numel(), BLOCK),), warps_for(BLOCK, x)
+    elementwise[grid](x, out, x.numel(), OPS[op], wide, BLOCK, not x.is_cuda, num_warps=warps, **OPTIONS)
 
 
 def run_rms_norm(x: Any, weight: Any, out: Any, eps: float, wide: bool, rstd: Any = None) -> None:
-    """x and out are contiguous (rows, columns) tensors; weight is float32, or float64 where x is, and so is `rstd`, which,
-    where it is given, becomes 1 / sqrt(mean(x^2) + eps) of each row.
+    """x and out are contiguous (rows, columns) tensors, and so is weight, of any float dtype. `rstd`, where it is given,
+    becomes 1 / sqrt(mean(x^2) + eps) of each row: float32, or float64 where x is.
 
     The root of eps is compiled in: as an argument it would be rounded to float32 for float64 rows too.
     """
     rows, columns = x.shape
     kernel = rms_row if columns <= WHOLE_ROW else rms_long_row
     block = min(max(triton.next_power_of_2(columns), 16), WHOLE_ROW)
-    warps = min(16, max(1, block // 512))
-    kernel[(rows,)](x, weight, out, rstd, columns, eps**0.5, wide, block, num_warps=warps, **OPTIONS)
+    root, warps = eps**0.5, warps_for(block, x)
+    kernel[(rows,)](x, weight, out, rstd, columns, root, wide, block, num_warps=warps, **OPTIONS)

@@ -138,11 +138,11 @@ def reason_unavailable() -> str | None:
 
 def __getattr__(attribute: str) -> Any:
     # What the device has is known only once it is opened, and importing this module must open nothing.
-    if attribute == "dtypes":
-        return dtypes_of(device())
-    if attribute == "on_device":
-        return not device().is_cpu
-    raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
+    if attribute not in ("dtypes", "on_device"):
+        raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
+    on = device()
+    globals().update(dtypes=dtypes_of(on), on_device=not on.is_cpu)  # every call asks
+    return globals()[attribute]
 
 
 def elementwise(op: str, x: np.ndarray, out: np.ndarray, dtype: str) -> None:
@@ -157,15 +157,21 @@ def rms_norm(
 ) -> None:
     """`rstd`, where it is given, becomes 1 / sqrt(mean(x^2) + eps) of each row, in the weight's dtype."""
     on = device()
-    real, (rows, columns) = _real(dtype), x.shape
+    rows, columns = x.shape
     target, kept = on.lend(out, True), None if rstd is None else on.lend(rstd, True)
     buffers = on.lend(x, False), on.lend(weight, False), target, kept
     each = math.ceil(rows / on.row_groups) if on.row_items == 1 else 1
-    numbers = np.uint64(columns), real(eps), real(math.sqrt(eps)), np.uint64(rows), np.uint64(each)
+    numbers = _numbers(dtype, columns, eps, rows, each)
     done = on.launch("rms_norm", dtype, math.ceil(rows / each) * on.row_items, on.row_items, buffers, numbers)
     on.collect(done, target, out)
     if kept is not None and rstd is not None:
         on.collect(done, kept, rstd)
+
+
+@functools.lru_cache(64)
+def _numbers(dtype: str, columns: int, eps: float, rows: int, each: int) -> tuple:
+    real = _real(dtype)
+    return np.uint64(columns), real(eps), real(math.sqrt(eps)), np.uint64(rows), np.uint64(each)
 
 
 def get_opencl_info() -> dict[str, Any]:

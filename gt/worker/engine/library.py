@@ -138,7 +138,7 @@ def _triton_rms_norm(kind: Kind, first: Spec) -> Kernel:
 
     def kernel(a: torch.Tensor, eps: float, *weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         x = a.contiguous().reshape(-1, columns)
-        w = weight[0].to(wide).contiguous().reshape(-1) if weight else torch.ones(columns, dtype=wide, device=a.device)
+        w = weight[0].contiguous().reshape(-1) if weight else torch.ones(columns, dtype=wide, device=a.device)
         out, rstd = torch.empty_like(x), torch.empty(shape, dtype=wide, device=a.device)
         run_rms_norm(x, w, out, eps, first.dtype is float64, rstd)
         return out.reshape(a.shape), rstd
