@@ -70,7 +70,8 @@ def test_a_frozen_worker_is_told_of_and_nothing_is_lost_when_it_goes_on(processe
     workers[2].kill(signal.SIGSTOP)
     script.go()
     for i in (0, 1):
-        text = f"all_reduce of workers [0, 1, 2] waits on worker w{i} (index {i}) for more than 1 s: worker w2 (index 2) did not come"
+        text = f"all_reduce of workers [0, 1, 2] waits on worker w{i} (index {i}) for more than 1 s"
+        text += ": worker w2 (index 2) did not come"
         until(lambda: text in script.err, what=f"{text} in {script.err}")  # noqa: B023
     assert 'frozen.py", line 14' in script.err and "# the line that stalls" in script.err
     assert script.popen.poll() is None and script.out == "begun\n"
