@@ -148,6 +148,7 @@ class Worker:
         try:
             self._execute(space, rest)
         except Parked as parked:
+            parked.__traceback__ = None  # its frames hold the operands, and in a circle itself
             self.parked = (parked, space, run, rest)
             return self.talk.outgoing()
         self.runs += 1
