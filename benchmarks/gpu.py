@@ -18,7 +18,7 @@ from gt.nn import SGD
 Step = Callable[[], Any]
 
 
-def best(gt_run: Step, torch_run: Step, rounds: int = 5) -> tuple[float, float]:
+def best(gt_run: Step, torch_run: Step, rounds: int = 7) -> tuple[float, float]:
     """Seconds of each, the better of several, taken in turn."""
     mine, theirs = [], []
     for _ in range(rounds):
@@ -68,7 +68,7 @@ def mlp() -> Iterator[dict[str, Any]]:
         yield row(f"mlp {'-'.join(map(str, sizes))} batch {batch}", *best(*runs), n)
 
 
-def matmul(n: int = 20) -> Iterator[dict[str, Any]]:
+def matmul(n: int = 100) -> Iterator[dict[str, Any]]:
     a, ta = gt.randn(8192, 8192).to(gt.bfloat16), torch.randn(8192, 8192, device="cuda").bfloat16()
 
     def mine() -> Any:
@@ -121,18 +121,20 @@ def gpt_case() -> Iterator[dict[str, Any]]:
         ids, tids = gt.randint(0, 65, (batch, 256)), torch.randint(0, 65, (batch, 256), device="cuda")
         places, tplaces = gt.arange(256), torch.arange(256, device="cuda")
 
-        def repeated(lib: Any, *what: Any, n: int = n) -> Any:
+        def repeated(step: Any, *what: Any, n: int = n) -> Any:
             for _ in range(n):
-                loss = gpt_step(lib, *what)
+                loss = step(*what)
             return loss.item()
 
-        runs = (
-            lambda: repeated(gt, mine, opt, ids, ids, places),  # noqa: B023
-            lambda: repeated(torch, theirs, topt, tids, tids, tplaces),  # noqa: B023
-        )
-        for run in runs:
-            run()
-        yield row(f"gpt batch {batch}", *best(*runs), n)
+        whole = gt.compile(lambda *given: gpt_step(*given).detach())
+        runs = {
+            "": lambda: repeated(gpt_step, gt, mine, opt, ids, ids, places),  # noqa: B023
+            " gt.compile": lambda: repeated(whole, gt, mine, opt, ids, ids, places),  # noqa: B023
+        }
+        rival = lambda: repeated(gpt_step, torch, theirs, topt, tids, tids, tplaces)  # noqa: B023, E731
+        for how, one in runs.items():
+            one(), rival()
+            yield row(f"gpt batch {batch}{how}", *best(one, rival), n)
 
 
 CASES = {"chain": chain, "mlp": mlp, "compiled_mlp": compiled_mlp, "matmul": matmul, "gpt": gpt_case}

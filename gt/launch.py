@@ -9,11 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
-
-LAST_WORDS = 0.1  # seconds in which what is under way when the parent ends still comes in and is logged
 
 
 def follow_parent() -> None:
@@ -29,7 +26,6 @@ def follow_parent() -> None:
         with contextlib.suppress(OSError):
             while all(fd == 0 and os.read(0, 1) for fd, _ in ends.poll()):
                 pass
-        time.sleep(LAST_WORDS)
         os._exit(0)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at a prompt is the client's; the server lives on

@@ -1,21 +1,26 @@
 """`gt.compile(fn)`: the explicit form of replay. The function runs as it is for its first calls on tensors of given specs;
 from then on a call is one instruction, and none of its Python runs. What cannot be replayed without its Python (a value read
-inside, a number that changes from call to call, a result on the tape) runs as before, and `why` says so."""
+inside, a number that changes from call to call, a result on the tape) runs as before, and `why` says so. The numbers of
+optimizers are an exception: where they lie is known, so counts of steps go on, and another rate is captured anew once and from
+then on given with each call."""
 
 from __future__ import annotations
 
 import functools
 import gc
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
 from gt.client.autograd import Tensor
 from gt.client.handle import Handle
+from gt.client.places import Place
 from gt.client.session import Session, here
 from gt.client.tracer import SHORTEST
 from gt.client.traces import Trace, Window, define, definition
+from gt.spec import Spec
 from gt.transport.messages import FREE
 
 
@@ -32,13 +37,15 @@ def compile(fn: Callable | None = None) -> Any:
 
 
 class Compiled:
-    """`why` has the reason a call was not replayed, by the key of its arguments; `captures` and `replays` count."""
+    """`why` has the reason calls are not replayed, by the key of their arguments; `again` counts the reasons for which what was
+    captured had to be captured anew; `captures` and `replays` count."""
 
     def __init__(self, fn: Callable) -> None:
         functools.update_wrapper(self, fn)
         self.fn = fn
         self.uses: dict[tuple, _Use] = {}
         self.why: dict[tuple, str] = {}
+        self.again: Counter[str] = Counter()
         self.captures = self.replays = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -50,11 +57,13 @@ class Compiled:
         use = self.uses.get(key)
         if use is None:
             use = self.uses[key] = _Use(scope.session)
-        if use.ready and use.current():
-            self.replays += 1
-            return use.replay(leaves)
-        if use.ready:  # its Python must run once more, and may leave other tensors behind
-            use = self.uses[key] = _Use(scope.session)
+        if use.ready:
+            stale = use.stale()
+            if not stale:
+                self.replays += 1
+                return use.replay(leaves)
+            self.again[stale] += 1  # its Python must run once more, and may leave other tensors behind
+            use = self.uses[key] = _Use(scope.session, use.given)
         result = use.capture(self.fn, args, kwargs, leaves)
         if use.refused:
             self.why[key] = use.refused
@@ -84,18 +93,23 @@ def _shape_of(value: Any, leaves: list[Tensor]) -> Any:
 
 
 class _Call:
-    """One captured run: its window, which tensors held what when it ended, and what it returned."""
+    """The last captured run: its window, where updates take their numbers from, which tensors held what when it ended, and what
+    it returned. Of the run before, only the window is kept: what holds its tensors would keep this run from ending them."""
 
-    def __init__(self, window: Window, holders: dict[int, list[Tensor]], result: Any) -> None:
-        self.window, self.holders, self.result = window, holders, result
+    def __init__(self, window: Window, noted: list[list[Place]], result: Any) -> None:
+        self.window, self.noted, self.result = window, noted, result
+        self.holders: dict[int, list[Tensor]] = {}
+        for t in living_tensors():
+            self.holders.setdefault(t.handle.id, []).append(t)
 
 
 class _Use:
     """A function on arguments of given specs."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, given: set[tuple] = frozenset()) -> None:  # type: ignore[assignment]
         self.session = session
-        self.calls: list[_Call] = []
+        self.given = set(given)  # keys of settings that turned out to change, and are given with each call
+        self.before: Window | None = None  # of the run that was captured first
         self.runs = 0
         self.ready = False
         self.refused = ""
@@ -112,20 +126,20 @@ class _Use:
         ids = [t.handle.id for t in leaves]
         with session.lock:
             session.flush(wait=False)
-            before, session.limit = session.serial, sys.maxsize
+            before, session.limit, session.noted = session.serial, sys.maxsize, []
             try:
                 result = fn(*args, **kwargs)
                 if session.serial != before:
                     self.refused = "a value is read inside it"
                     return result
-                window = _window(session.code)
+                window, noted = _window(session.code), session.noted
             finally:
-                session.limit = 1
-            self._look(window, result, ids)
+                session.limit, session.noted = 1, None
+            self._look(window, noted, result, ids)
             session.flush(wait=False)
         return result
 
-    def _look(self, window: Window, result: Any, ids: list[int]) -> None:
+    def _look(self, window: Window, noted: list[list[Place]], result: Any, ids: list[int]) -> None:
         if len(window.ops) < SHORTEST:
             self.refused = f"it has only {len(window.ops)} ops"
         elif any(self.session.meaning[t].row.kernel is None for t in window.tokens):
@@ -134,34 +148,54 @@ class _Use:
             self.refused = "its result is on the tape: call backward() inside, or detach()"
         if self.refused:
             return
-        holders: dict[int, list[Tensor]] = {}
-        for t in living_tensors():
-            holders.setdefault(t.handle.id, []).append(t)
-        self.calls.append(_Call(window, holders, result))
-        if len(self.calls) == 2:
-            self._define(ids)
-            self.calls.clear()
+        if self.before is None:
+            self.before = window
+        else:
+            self._define(self.before, _Call(window, noted, result), ids)
 
-    def _define(self, ids: list[int]) -> None:
-        first, last = self.calls
-        if first.window.tokens != last.window.tokens:
+    def _places(self, call: _Call) -> dict[int, Place]:
+        """Where the numbers at these positions of the window lie, as far as that is known and they are still there."""
+        found: dict[int, Place] = {}
+        at, rest = 0, iter(call.noted)
+        for ins in call.window.ops:
+            kind = self.session.meaning[int(ins[0])]
+            if kind.row.updates:
+                lead = 1 + len(kind.outs)
+                numbers = [lead + i for i, s in enumerate(kind.ins) if not isinstance(s, Spec)]
+                for i, place in zip(numbers, next(rest, ())):
+                    if place.value() == ins[i]:
+                        found[at + i] = place
+            at += len(ins)
+        return found
+
+    def _define(self, before: Window, last: _Call, ids: list[int]) -> None:
+        if before.tokens != last.window.tokens:
             self.refused = "its ops differ from call to call"
             return
         session = self.session
         assert session.tracer is not None
-        trace = define(session.tracer.number(), session.meaning, first.window, last.window)
+        old, new = _flat(before), _flat(last.window)
+        places = self._places(last)
+        apart = {p: x.key for p, x in places.items() if x.parameter is None and (x.key in self.given or old[p] != new[p])}
+        trace = define(session.tracer.number(), session.meaning, before, last.window, apart)
         if trace is None:
             self.refused = "its topology differs from call to call"
             return
-        if trace.hole_positions:
+        if not all(p in places for positions in trace.hole_positions for p in positions):
             self.refused = "a number in it changes from call to call"
             return
+        self.numbers = [list({places[p].key: places[p] for p in positions}.values()) for positions in trace.hole_positions]
+        self.counts = [x for noted in last.noted for x in noted if x.parameter is not None]
+        open_ = {x.key for group in self.numbers for x in group}
+        known = {x.key: x for x in places.values() if x.parameter is None}
+        self.given = {key for key in known if key in open_}
+        self.settings = [(x, x.value()) for x in known.values()]
         session.tracer.defined.append(definition(trace, last.window, session.meaning, session.tracer.compiled))
-        self._bind(trace, first, last, ids)
+        self._bind(trace, before, last, ids)
 
-    def _bind(self, trace: Trace, first: _Call, last: _Call, ids: list[int]) -> None:
+    def _bind(self, trace: Trace, before: Window, last: _Call, ids: list[int]) -> None:
         """Where inputs come from and results go to: arguments, what the call returns, and tensors that live on."""
-        outs_before, _ = trace.shape.bind(_flat(first.window)) or ((), ())
+        outs_before, _ = trace.shape.bind(_flat(before)) or ((), ())
         outs, inputs = trace.shape.bind(_flat(last.window)) or ((), ())
         made_before = {made: j for j, made in enumerate(outs_before)}
         self.trace = trace
@@ -185,16 +219,24 @@ class _Use:
 
     # Replaying
 
-    def current(self) -> bool:
-        """Whether all it reads is still there, and nobody else holds a value that ends with the call."""
+    def stale(self) -> str:
+        """Why what was captured does not fit any more: something it reads is gone, a value that ends with the call is held by
+        someone else, or an optimizer's settings are others. "" where it fits."""
         self.tensors = [s() if type(s) is ref else s for s in self.sources]
         if any(t is None for t in self.tensors):
-            return False
+            return "a tensor it reads is gone"
         for i in self.trace.dies_inputs:
             source = self.tensors[i]
             if not isinstance(source, Tensor) or sys.getrefcount(source.handle) > 2:
-                return False
-        return True
+                return "a value that ends with the call is held elsewhere"
+        for place, value in self.settings:
+            if place.value() != value and place.key not in self.given:
+                self.given.add(place.key)
+                return f"{place.name} changed"
+        same = all(len({place.value() for place in places}) == 1 for places in self.numbers)
+        if not same or not all(place.stands() for place in (*self.counts, *(p for p, _ in self.settings))):
+            return "an optimizer's state is another"
+        return ""
 
     def replay(self, leaves: list[Tensor]) -> Any:
         session = self.session
@@ -203,7 +245,9 @@ class _Use:
         made = [Handle(session.next_id(), spec, session) for spec in self.live_specs]
         for handle in made:
             session.asked_code[handle.id % len(session.asked_code)] = None
-        session.call((self.trace.number, *(h.id for h in made), *inputs))
+        for count in self.counts:
+            count.within["step"] += 1
+        session.call((self.trace.number, *(h.id for h in made), *inputs, *(places[0].value() for places in self.numbers)))
         for handle, sinks in zip(made, self.sinks):
             for sink in sinks:
                 t = sink()

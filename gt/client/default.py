@@ -81,6 +81,8 @@ def disconnect() -> None:
             with contextlib.suppress(Exception):
                 if not _default.session.lost:
                     _default.session.flush(wait=False)
+                    if _default.children is not None and os.environ.get("GT_INSTRUCTION_LOG"):
+                        _default.session.ask("stats", timeout=1.0)  # workers answer behind all else, so the log is complete
             _default.session.close()
             _default.session = None
         HERE.scope = None

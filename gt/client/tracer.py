@@ -5,8 +5,9 @@ otherwise they are sent as they were, so replay can change the cost of a program
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any
 
 from gt.client.traces import Raw, Trace, Window, blame, define, definition, equal
@@ -49,6 +50,7 @@ class Tracer:
         self.asked_for: Callable[[int], Any] = lambda result: None  # the session gives the real one
         self.found = self.hits = self.saved = 0
         self.probed = 0  # length of the stretch when it was last searched for a period
+        self.ahead = -1  # ops until a period begins anew, where one was found
 
     def fold(self, batch: list[Instruction], final: bool, mark: bool) -> list[Instruction]:
         """Instructions to send for these. `final`: nothing may be held back; `mark`: their end is a boundary."""
@@ -63,6 +65,8 @@ class Tracer:
         while at < n:
             if self.ending or self.fresh and tokens[at] <= FREE:
                 at = self._between(at, out)
+            elif self.ahead >= 0:
+                at = self._lead(at, out)
             elif self.fresh:
                 end = self._match(at, out, final)
                 if end is None:
@@ -105,6 +109,17 @@ class Tracer:
             self.stretch, self.probed = [], 0
         elif len(self.stretch) - self.probed >= UNROLL:
             self._find_period()
+        return end
+
+    def _lead(self, at: int, out: list[Instruction]) -> int:
+        """Send the ops that are left of a period, and their frees, as they are: a trace may begin behind them."""
+        tokens, end = self.tokens, at
+        while end < len(tokens) and tokens[end] != MARK and (self.ahead or tokens[end] <= FREE):
+            self.ahead -= tokens[end] > FREE
+            end += 1
+        out += self.pieces[at:end]
+        if end < len(tokens):
+            self.ahead, self.fresh = -1, tokens[end] != MARK
         return end
 
     # Replaying
@@ -197,7 +212,7 @@ class Tracer:
         """A trace that fits but for a number or a lifetime gets a sibling that fits this stretch too."""
         if why == "another topology" or trace.calls > 1 << 20:
             return
-        holes = {p for places in trace.hole_positions for p in places}
+        holes = {p: None for places in trace.hole_positions for p in places}
         for before in reversed(self.seen.get(tuple(trace.tokens), [])):
             if self._learn(Window.of(before), window, holes):
                 return
@@ -236,7 +251,7 @@ class Tracer:
         tokens = [t for t in map(_number, rest) if t > FREE]
         return (rest, tokens) if self.plain.issuperset(tokens) else ([], [])
 
-    def _learn(self, before: Window, now: Window, holes: set[int] = frozenset()) -> bool:  # type: ignore[assignment]
+    def _learn(self, before: Window, now: Window, holes: Mapping[int, Any] = MappingProxyType({})) -> bool:
         """Make a trace of two stretches; whether they are calls of one."""
         trace = define(self.number(), self.kinds, before, now, holes)
         if trace is None:
@@ -262,9 +277,11 @@ class Tracer:
             self.forms[first] = left
 
     def _find_period(self) -> None:
-        """A stretch without boundaries that repeats itself, such as a loop of plain arithmetic."""
+        """A stretch without boundaries that repeats itself, such as a loop of plain arithmetic. A trace begins where the
+        repetition began, as it will the next time. The first time round is no example: its inputs may live on."""
         self.probed = len(self.stretch)
-        ops = [ins for ins in self.stretch if ins[0] > FREE]
+        places = [i for i, ins in enumerate(self.stretch) if ins[0] > FREE]
+        ops = [self.stretch[i] for i in places]
         tokens = list(map(_number, ops))
         n = len(tokens)
         if n < 2 * SHORTEST:
@@ -272,17 +289,17 @@ class Tracer:
         for period in _periods(tokens):
             times = max(1, -(-UNROLL // period))
             length = period * times
-            if length < SHORTEST or 2 * length > n or tokens[n - length :] != tokens[n - 2 * length : n - length]:
+            begin = _begin(tokens, period)
+            behind = (n - begin - 1) % period + 1  # ops of the period under way; what comes before it is freed by now
+            first, middle, end = (n - behind - k * length for k in (2, 1, 0))
+            if length < SHORTEST or first < begin + period:
                 continue
-            if (
-                not self.plain.issuperset(tokens[n - 2 * length :])
-                and len(self._traceable(ops[n - 2 * length :])[1]) < 2 * length
-            ):
+            if not self.plain.issuperset(tokens[first:]) and len(self._traceable(ops[first:])[1]) < n - first:
                 return
-            # The last results are still in use by the op to come; only what both halves freed is taken for dead.
-            freed = Window.of(self.stretch).freed
-            self._learn(Window(ops[n - 2 * length : n - length], freed), Window(ops[n - length :], freed))
-            self.stretch, self.probed, self.fresh = [], 0, True
+            before, now = self.stretch[places[first] : places[middle]], self.stretch[places[middle] : places[end]]
+            if self._learn(Window.of(before), Window.of(now)):
+                self.seen[tuple(tokens[middle:end])] = [before]
+            self.stretch, self.probed, self.ahead = [], 0, -behind % period
             return
 
     def held(self) -> int:
@@ -293,7 +310,7 @@ class Tracer:
         """Forget all traces, as their kinds are forgotten."""
         for known in (self.traces, self.forms, self.seen, self.plain):
             known.clear()
-        self.stretch, self.probed, self.fresh, self.ending = [], 0, False, False
+        self.stretch, self.probed, self.ahead, self.fresh, self.ending = [], 0, -1, False, False
 
     def take(self) -> tuple[tuple[TraceDef, ...], tuple[int, ...]]:
         """Definitions to send with the next batch, and numbers that will not be called again."""
@@ -309,6 +326,14 @@ class Tracer:
             "trace_misses": dict(self.misses),
             "trace_miss_lines": {why: origin for why, origin in self.lines.items() if origin is not None},
         }
+
+
+def _begin(tokens: list, period: int) -> int:
+    """Where the repetition that ends with these tokens begins."""
+    at = len(tokens) - period - 1
+    while at >= 0 and tokens[at] == tokens[at + period]:
+        at -= 1
+    return at + 1
 
 
 def _periods(tokens: list) -> list[int]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any
 
 from gt.client.native import NATIVE
@@ -171,8 +172,11 @@ def blame(trace: Trace, window: Window, why: str) -> int:
     return 0  # numbers that were one have parted
 
 
-def define(number: int, kinds: dict[int, Kind], before: Window, now: Window, holes: set[int] = frozenset()) -> Trace | None:  # type: ignore[assignment]
-    """A trace that both stretches are calls of, or None where their topologies differ."""
+def define(
+    number: int, kinds: dict[int, Kind], before: Window, now: Window, holes: Mapping[int, Any] = MappingProxyType({})
+) -> Trace | None:
+    """A trace that both stretches are calls of, or None where their topologies differ. Numbers at `holes` are given with each
+    call in any case; those with different labels there are given apart, though they may be equal now."""
     shape = Shape(now, kinds)
     old, new = (list(chain.from_iterable(w.ops)) for w in (before, now))
     bound, bound_before = shape.bind(new), shape.bind(old)
@@ -181,7 +185,7 @@ def define(number: int, kinds: dict[int, Kind], before: Window, now: Window, hol
     differing: dict[tuple, list[int]] = {}
     for p in shape.number_positions:
         if p in holes or old[p] != new[p]:
-            differing.setdefault((type(new[p]), old[p], new[p]), []).append(p)
+            differing.setdefault((type(new[p]), old[p], new[p], holes.get(p)), []).append(p)
     dead = [all(o in w.freed for o, w in ((a, now), (b, before))) for a, b in zip(bound[0], bound_before[0])]
     dies = [i for i, (a, b) in enumerate(zip(bound[1], bound_before[1])) if a in now.freed and b in before.freed]
     live = [i for i, gone in enumerate(dead) if not gone]

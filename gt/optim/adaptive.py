@@ -42,8 +42,7 @@ class Adam(Optimizer):
             if group["amsgrad"]:
                 state["max_exp_avg_sq"] = _zeros(p)
         state["step"] += 1
-        b1, b2 = group["betas"]
-        numbers = (float(group["lr"]), float(b1), float(b2), float(group["eps"]), float(group["weight_decay"]), state["step"])
+        numbers = self.numbers(p, group, "lr", "betas", "eps", "weight_decay", count=True)
         top = (state["max_exp_avg_sq"],) if group["amsgrad"] else ()
         operands = (p, g, state["exp_avg"], state["exp_avg_sq"], *numbers, *top)
         found = apply(TABLE["adam"], operands, (group["decoupled_weight_decay"], group["maximize"]))
@@ -84,7 +83,7 @@ class RMSprop(Optimizer):
         if not state:
             state.update(step=0, **{name: _zeros(p) for name in kept})
         state["step"] += 1
-        numbers = tuple(float(group[n]) for n in ("lr", "alpha", "eps", "weight_decay", "momentum"))
+        numbers = self.numbers(p, group, "lr", "alpha", "eps", "weight_decay", "momentum")
         operands = (p, g, state["square_avg"], *numbers, *(state[n] for n in kept[1:]))
         found = apply(TABLE["rmsprop"], operands, (group["centered"], group["maximize"]))
         state.update(zip(kept, found[1:]))
@@ -109,7 +108,7 @@ class Adagrad(Optimizer):
         if not state:
             state.update(step=0, sum=full_like(p, float(group["initial_accumulator_value"])))
         state["step"] += 1
-        numbers = (*(float(group[n]) for n in ("lr", "lr_decay", "weight_decay", "eps")), state["step"])
+        numbers = self.numbers(p, group, "lr", "lr_decay", "weight_decay", "eps", count=True)
         found, state["sum"] = apply(TABLE["adagrad"], (p, g, state["sum"], *numbers), (group["maximize"],))
         return found
 
@@ -130,7 +129,6 @@ class Lion(Optimizer):
     def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
         if not state:
             state["exp_avg"] = _zeros(p)
-        b1, b2 = group["betas"]
-        operands = (p, g, state["exp_avg"], float(group["lr"]), float(b1), float(b2), float(group["weight_decay"]))
+        operands = (p, g, state["exp_avg"], *self.numbers(p, group, "lr", "betas", "weight_decay"))
         found, state["exp_avg"] = apply(TABLE["lion"], operands, (group["maximize"],))
         return found

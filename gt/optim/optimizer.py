@@ -8,6 +8,7 @@ from typing import Any
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import full_like, tensor
 from gt.client.lines import origin
+from gt.client.places import Place
 from gt.client.scope import HERE, enable_grad
 from gt.client.session import here
 
@@ -45,6 +46,29 @@ class Optimizer:
 
     def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
         raise NotImplementedError
+
+    def numbers(self, p: Tensor, group: dict[str, Any], *names: str, count: bool = False) -> tuple[float | int, ...]:
+        """What an update is given besides tensors: settings of its group, and with `count` how often it is made."""
+        found: list[float | int] = []
+        for name in names:
+            value = group[name]
+            found += map(float, value) if type(value) is tuple else (float(value),)
+        if count:
+            found.append(self.state[p]["step"])
+        noted = here().session.noted
+        if noted is not None:
+            noted.append(self._places(p, group, names))
+        return tuple(found)
+
+    def _places(self, p: Tensor, group: dict[str, Any], names: tuple[str, ...]) -> list[Place]:
+        """Where those numbers lie, and last of all the count, even where it is none of them."""
+        found = []
+        for name in names:
+            parts = range(len(group[name])) if type(group[name]) is tuple else (None,)
+            found += [Place(self, group, name, part) for part in parts]
+        if "step" in self.state[p]:
+            found.append(Place(self, self.state[p], "step", parameter=p))
+        return found
 
     def step(self, closure: Any = None) -> Any:
         """Change every parameter by its gradient. A closure, if given, computes the loss and its gradients first."""

@@ -29,12 +29,12 @@ class SGD(Optimizer):
                                       nesterov=nesterov, maximize=maximize))  # fmt: skip
 
     def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        lr, decay = float(group["lr"]), float(group["weight_decay"])
         if not group["momentum"]:
-            return apply(TABLE["sgd"], (p, g, lr, decay), (group["maximize"],))
-        before, dampening = state.get("momentum_buffer"), float(group["dampening"])
+            return apply(TABLE["sgd"], (p, g, *self.numbers(p, group, "lr", "weight_decay")), (group["maximize"],))
+        *numbers, dampening = self.numbers(p, group, "lr", "weight_decay", "momentum", "dampening")
+        before = state.get("momentum_buffer")
         if before is None:  # the first gradient is the buffer, undampened
             before, dampening = full_like(p, 0.0), 0.0
-        operands = (p, g, before, lr, decay, float(group["momentum"]), dampening)
+        operands = (p, g, before, *numbers, dampening)
         found, state["momentum_buffer"] = apply(TABLE["sgd_momentum"], operands, (group["nesterov"], group["maximize"]))
         return found

@@ -4,13 +4,14 @@ engine may give a faster form of it, which then takes its place."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Container
+from typing import Any, NamedTuple
 
 from gt.ops import Kind
 from gt.transport.messages import FREE, TraceDef
 from gt.worker.engine import Engine
 
+Holes = tuple[tuple[tuple[int, int], ...], ...]
 TRACE = 3  # the form of a trace
 TALK = 4  # the form of what workers do together
 
@@ -146,6 +147,48 @@ def together(body: list, kinds: dict[int, Ready], gather: dict[int, Callable]) -
         found[places[-1]] = places
         late |= {k for k in between if body[k][0] == FREE and body[k][1] in used}
     return found, late
+
+
+class Halves(NamedTuple):
+    """A trace in two: all but some updates, and those. The first has the trace's inputs and numbers, and gives those of the
+    trace's results that it makes, then what the updates want of it; the second has the updates' tensors as its inputs."""
+
+    first: TraceDef
+    updates: TraceDef
+    given: tuple[int, ...]  # for each input of the second: an input of the trace, or, from `inputs` on, a result of the first
+    results: tuple[int, ...]  # for each result of the trace: a result of the first, or, from its number on, of the second
+
+
+def halves(trace: TraceDef, kinds: dict[int, Ready], numbers: Container[int]) -> Halves | None:
+    """The trace with updates of these kinds apart. None where there are none, or something in the trace uses their results."""
+    places = [i for i, ins in enumerate(trace.body) if ins[0] in numbers]
+    late = [trace.body[i] for i in places]
+    made = [int(r) for ins in late for r in ins[1 : 1 + kinds[int(ins[0])].outs]]
+    used = {int(ins[i]) for ins in trace.body if ins[0] != FREE for i in kinds[int(ins[0])].tensors}
+    if not places or used.intersection(made):
+        return None
+    taken = list(dict.fromkeys(int(ins[i]) for ins in late for i in kinds[int(ins[0])].tensors))
+    left = [i for i, ins in enumerate(trace.body) if ins[0] not in numbers and not (ins[0] == FREE and ins[1] in taken)]
+    outs = [r for r in trace.outs if r not in made] + [r for r in taken if r > trace.inputs]
+    register = {r: i + 1 for i, r in enumerate((*taken, *made))}
+    body = []
+    for ins in late:
+        ready = kinds[int(ins[0])]
+        names = {*range(1, 1 + ready.outs), *ready.tensors}
+        body.append(tuple(register[int(x)] if i in names else x for i, x in enumerate(ins)))
+    last = tuple(register[r] for r in trace.outs if r in register and r in made)
+    return Halves(
+        TraceDef(trace.number, trace.inputs, [trace.body[i] for i in left], tuple(outs), _moved(trace.holes, left)),
+        TraceDef(trace.number, len(taken), body, last, _moved(trace.holes, places)),
+        tuple(r - 1 if r <= trace.inputs else trace.inputs + outs.index(r) for r in taken),
+        tuple(len(outs) + last.index(register[r]) if r in made else outs.index(r) for r in trace.outs),
+    )
+
+
+def _moved(holes: Holes, kept: list[int]) -> Holes:
+    """Holes where only these instructions are left of a body."""
+    place = {index: i for i, index in enumerate(kept)}
+    return tuple(tuple((place[index], i) for index, i in places if index in place) for places in holes)
 
 
 def overwritten(body: list, kinds: dict[int, Ready], numbers: set[int]) -> set[int]:

@@ -278,3 +278,29 @@ def test_a_compiled_function_is_captured_anew_for_other_shapes_and_says_why_it_c
         changes = gt.compile(lambda x: (x * float(next(count)) + 1.0) * 2.0 * 3.0 + 4.0)
         assert [changes(gt.ones(1)).item() for _ in range(5)] == [10.0 + 6.0 * k for k in range(5)]
         assert list(changes.why.values()) == ["a number in it changes from call to call"]
+
+
+@pytest.mark.parametrize("lead", range(4))
+def test_a_loop_of_plain_arithmetic_is_replayed_from_its_first_op_on(lead: int) -> None:
+    """Whatever stands before it: the trace begins where the loop does, and what the loop replaces ends with a call."""
+    with stream(True) as c:
+        a, b = gt.full((4,), 0.9), gt.full((4,), 0.1)
+        start = gt.full((4,), 1.0)
+        for _ in range(lead):
+            start = start * 1.5
+
+        def loop() -> np.ndarray:
+            x = start
+            for _ in range(700):
+                x = x * a + b
+            return x.numpy()
+
+        values = [loop() for _ in range(4)]
+        before = tracer(c).hits, tracer(c).saved
+        values.append(loop())
+        hits, saved = tracer(c).hits - before[0], tracer(c).saved - before[1]
+        assert saved + hits == 1400 and hits <= 12  # every op is part of a call
+        calls = {tuple(t.dies_inputs): t.calls for traces in tracer(c).traces.values() for t in traces if t.length >= 128}
+        assert calls[(0,)] > 3 * calls.get((), 0)  # only the first call must leave its input alone
+        for value in values[1:]:
+            np.testing.assert_array_equal(value, values[0])

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -16,14 +17,14 @@ import gt
 from gt.client.scope import HERE
 from gt.testing import cluster
 from gt.transport.messages import FREE
-from gt.worker.compile import Program, together
+from gt.worker.compile import Program, halves, together
 from gt.worker.engine import inductor
 from gt.worker.engine.graph import capturable
 
 from . import test_replay
 
 
-def one_by_one(program: Program, inputs: list, numbers: list) -> list:
+def one_by_one(program: Program, inputs: list, numbers: tuple) -> list:
     """The oracle: a loop over the body."""
     registers = dict(enumerate((a.clone() for a in inputs), 1))
     given = {place: n for places, n in zip(program.trace.holes, numbers) for place in places}
@@ -79,26 +80,36 @@ def test_straight_lines_gathered_and_flat_ones_give_what_the_instructions_give(b
             check(program, c.workers[0].engine)
 
 
-def check(program: Program, engine: Any) -> None:
+def samples_of(program: Program) -> tuple[list, tuple]:
+    """Inputs and numbers for a call."""
     torch.manual_seed(0)
     specs: dict[int, Any] = {}
     for ins in program.trace.body:
         if ins[0] != FREE:
             ready = program.kinds[ins[0]]
             specs.update({ins[i]: ready.kind.ins[i - 1 - ready.outs] for i in ready.tensors})
-    inputs = [torch.rand(specs[r].shape) for r in range(1, program.inputs + 1)]
     first = [program.trace.body[places[0][0]][places[0][1]] for places in program.trace.holes]
-    numbers = [n + 1 if isinstance(n, int) and n > 2 else n for n in first]
+    numbers = tuple(n + 1 if isinstance(n, int) and n > 2 else n for n in first)
+    return [torch.rand(specs[r].shape) for r in range(1, program.inputs + 1)], numbers
+
+
+def check(program: Program, engine: Any) -> None:
+    inputs, numbers = samples_of(program)
     want = one_by_one(program, inputs, numbers)
     made = program.function([a.clone() for a in inputs], *numbers)
     for a, b in zip(made, want):
         assert torch.equal(a, b)
     for in_place in (True, False):
-        function = capturable(program, engine, in_place)
+        function = capturable(program.trace, program.kinds, engine, in_place)
         made = function(*[a.clone() for a in inputs], *[inductor._tensor(n, engine.at) for n in numbers])
         for a, b in zip(made, want):
             assert a.dtype == b.dtype
             torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inductor, "build", lambda function, samples: function)
+        compiled = inductor.Compiled(program, engine, [a.clone() for a in inputs], numbers)
+    for a, b in zip(compiled(*[a.clone() for a in inputs], *numbers), want):
+        torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5)
 
 
 def test_updates_are_gathered_where_none_is_used_before_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +127,32 @@ def test_updates_are_gathered_where_none_is_used_before_the_last(monkeypatch: py
         used = body[places[0]][1]  # let the next instruction read what the first update makes
         spoilt = [*body[: places[0] + 1], (FREE, used), *body[places[0] + 1 :]]
         assert together(spoilt, program.kinds, {number: print}) == ({}, set())
+
+
+def test_compiled_code_leaves_updates_to_kernels_that_write_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    with cluster(1, "pytorch") as c:
+        step = step_of([("mul", 0, 1, 2)], "adamw")
+        for i in range(5):
+            step(i).item()
+        [program] = [p for p in programs(c) if p.ops["adam"]]
+        updates = {n for n, r in program.kinds.items() if r.kind.row.name == "adam"}
+        split = halves(program.trace, program.kinds, updates)
+        assert split is not None and {ins[0] for ins in split.updates.body} == updates
+        assert not updates & {ins[0] for ins in split.first.body}
+        body = program.trace.body
+        made = next(ins[1] for ins in body if ins[0] in updates)
+        number = next(ins[0] for ins in body if ins[0] != FREE and len(program.kinds[ins[0]].tensors) == 1)
+        reading = msgspec.structs.replace(program.trace, body=[*body, (number, 999, made)])
+        assert halves(reading, program.kinds, updates) is None and halves(program.trace, program.kinds, ()) is None
+
+        monkeypatch.setattr(inductor, "build", lambda function, samples: function)
+        arrays, numbers = samples_of(program)
+        compiled = inductor.Compiled(program, c.workers[0].engine, arrays, numbers)
+        held = arrays[split.given[0]]
+        before = [a.data_ptr() for a in arrays]
+        made = compiled.end(arrays, compiled.begin(arrays, numbers), numbers)
+        assert sum(m.data_ptr() in before for m in made) == 3 * len(split.updates.body) - 1  # parameter and state, but one
+        assert held.data_ptr() not in {m.data_ptr() for m in made}
 
 
 @settings(max_examples=25, deadline=None)

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from gt.ops import Kind
+from gt.transport.messages import TraceDef
+from gt.worker.compile import gathered, straight_line
 from gt.worker.engine import checking
 from gt.worker.engine.torch_kernels import GATHERED
 
@@ -84,7 +86,7 @@ class Graph:
         self.fixed = [f and i not in dies for i, f in enumerate(self.fixed)]
         self.statics = [a if f else _buffer(a) for a, f in zip(arrays, self.fixed)]
         self._give_numbers(numbers)
-        function = self.function or capturable(self.program, self.engine)
+        function = self.function or capturable(program.trace, program.kinds, self.engine)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -178,23 +180,21 @@ class Graph:
         return {"graph_captures": self.captures, "compiled_calls": self.runs, "compile_seconds": self.seconds}
 
 
-def capturable(program: Any, engine: Any, in_place: bool = True) -> Callable[..., tuple]:
+def capturable(trace: TraceDef, kinds: dict[int, Any], engine: Any, in_place: bool = True) -> Callable[..., tuple]:
     """A trace over kernels of tensors only: where a number is a hole, it is a 0-d tensor. With `in_place`, updates of many
     parameters run as one call and are written where those lie; without, all is in terms a compiler can fuse."""
-    from gt.worker.compile import gathered, straight_line
-
-    open_ = {int(program.trace.body[index][0]) for places in program.trace.holes for index, _ in places}
+    open_ = {int(trace.body[index][0]) for places in trace.holes for index, _ in places}
     kernels = {}
-    for number, ready in program.kinds.items():
+    for number, ready in kinds.items():
         kernel = kernels[number] = engine.plain(ready.kind)
         takes_tensors = in_place and getattr(getattr(kernel, "func", kernel), "takes_tensors", False)
         if number in open_ and not takes_tensors:
             kernels[number] = _cast(engine.generic(ready.kind), ready.kind)
-    gather = gathered(program.trace, program.kinds, _in_place) if in_place else {}
-    return straight_line(program.trace, kernels, program.kinds, flat=True, gather=gather)
+    return straight_line(trace, kernels, kinds, flat=True, gather=gathered(trace, kinds, where_it_lies) if in_place else {})
 
 
-def _in_place(kind: Kind) -> Callable[..., Any] | None:
+def where_it_lies(kind: Kind) -> Callable[..., Any] | None:
+    """A kernel for many updates that writes over what they update, whoever holds it."""
     run = GATHERED.get(kind.row.name)
     return None if run is None else partial(run, **kind.settings)
 

@@ -1,6 +1,7 @@
 """Traces through torch.compile's compiler: the whole trace as one torch.fx graph, compiled by Inductor in the background while
 the straight-line function goes on serving, and then put in its place; on CUDA, captured as a CUDA graph besides. What Dynamo
-would find out by running Python is known here from the trace, so it has no part in it and there is nothing to guard."""
+would find out by running Python is known here from the trace, so it has no part in it and there is nothing to guard. Updates
+of parameters stay PyTorch's fused kernels, which write in place where compiled code would write a second copy of them all."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from gt.spec import Spec
+from gt.worker.compile import gathered, halves, straight_line
 from gt.worker.engine.checking import alike, wanted
-from gt.worker.engine.graph import Graph, capturable
+from gt.worker.engine.graph import Graph, capturable, where_it_lies
 
 HOT = 3  # calls before a trace is worth compiling
 _turns = threading.Lock()  # torch.fx patches functions while it traces, so one trace is compiled at a time
@@ -33,16 +35,56 @@ def build(function: Callable[..., tuple], samples: list[torch.Tensor]) -> Callab
         return torch._inductor.compile(fx, [fake.from_tensor(s, static_shapes=True) for s in samples])
 
 
+class Compiled:
+    """A trace as compiled code, and the updates it leads to."""
+
+    def __init__(self, program: Any, engine: Any, samples: list[torch.Tensor], numbers: tuple) -> None:
+        on_gpu = engine.at.type == "cuda"
+        self.at, self.inputs, self.copied = engine.at, program.inputs, 0
+        self.strides = [s.stride() for s in samples]
+        updates = gathered(program.trace, program.kinds, where_it_lies if on_gpu else engine.update)
+        self.halves = halves(program.trace, program.kinds, updates)
+        first = self.halves.first if self.halves is not None else program.trace
+        function = capturable(first, program.kinds, engine, in_place=False)
+        self.first = build(function, [*samples, *(_tensor(n, self.at) for n in numbers)])
+        if self.halves is not None:
+            kernels = {n: r.run for n, r in program.kinds.items()}
+            self.updates = straight_line(self.halves.updates, kernels, program.kinds, gather=updates)
+
+    def __call__(self, *operands: Any) -> tuple:
+        arrays, numbers = list(operands[: self.inputs]), operands[self.inputs :]
+        del operands
+        return self.end(arrays, self.begin(arrays, numbers), numbers)
+
+    def begin(self, arrays: list[Any], numbers: tuple) -> tuple:
+        """What the compiled code gives. The arrays are left as they are."""
+        given = list(arrays)
+        for i, (a, stride) in enumerate(zip(given, self.strides)):
+            if a.stride() != stride:
+                given[i] = torch.empty_strided(a.shape, stride, dtype=a.dtype, device=a.device).copy_(a)
+                self.copied += 1
+        return tuple(self.first(*given, *[_tensor(n, self.at) for n in numbers]))
+
+    def end(self, arrays: list[Any], made: tuple, numbers: tuple) -> tuple:
+        """The results of the trace. Nobody but `arrays` is to hold what ends with the call."""
+        if self.halves is None:
+            return made
+        _, _, given, results = self.halves
+        operands = [arrays[i] if i < self.inputs else made[i - self.inputs] for i in given]
+        del arrays[:]
+        made = (*made, *self.updates(operands, *numbers))
+        return tuple(made[i] for i in results)
+
+
 class Inductor:
     """A trace that is being compiled, or has been. Numbers of a call become 0-d tensors, so that no other number compiles it
     anew; an input whose strides are others than those compiled for is copied into them."""
 
     def __init__(self, program: Any, engine: Any) -> None:
         self.program, self.engine = program, engine
-        self.calls = self.runs = self.built = self.cached = self.copied = 0
+        self.calls = self.runs = self.built = self.cached = 0
         self.seconds = 0.0
-        self.compiled: Callable[..., Any] | None = None
-        self.strides: list[tuple[int, ...]] = []
+        self.compiled: Compiled | None = None
         self.graph: Graph | None = None
         self.failure = ""
         self.thread: threading.Thread | None = None
@@ -56,30 +98,22 @@ class Inductor:
             return self.graph.run(table, ins)
         program, outs = self.program, self.program.outs
         split = 1 + outs + program.inputs
-        arrays = [table[i] for i in ins[1 + outs : split]]
+        arrays, numbers = [table[i] for i in ins[1 + outs : split]], ins[split:]
         if self.compiled is None:
             if self.thread is None and self.calls > HOT:
-                self._start(arrays, ins[split:])
+                self._start(arrays, numbers)
             return False
         try:
-            made = self._call(arrays, ins[split:])
+            made = self.compiled.begin(arrays, numbers)
         except Exception as refused:  # what runs is not our code; the inputs are as they were
             program.give_up(_reason("its call failed", refused))
             return False
         for i in program.dies:
             del table[ins[i]]
-        for i, array in enumerate(made):
+        for i, array in enumerate(self.compiled.end(arrays, made, numbers)):
             table[ins[1 + i]] = array
         self.runs += 1
         return True
-
-    def _call(self, arrays: list[Any], numbers: tuple) -> Any:
-        for i, (a, stride) in enumerate(zip(arrays, self.strides)):
-            if a.stride() != stride:
-                arrays[i] = torch.empty_strided(a.shape, stride, dtype=a.dtype, device=a.device).copy_(a)
-                self.copied += 1
-        assert self.compiled is not None
-        return self.compiled(*arrays, *[_tensor(n, self.engine.at) for n in numbers])
 
     def _start(self, arrays: list[Any], numbers: tuple) -> None:
         """Compile elsewhere, on copies of this call's inputs."""
@@ -88,15 +122,12 @@ class Inductor:
         self.thread.start()
 
     def _compile(self, samples: list[Any], numbers: tuple) -> None:
-        on_gpu = self.engine.at.type == "cuda"
         try:
             with _turns, torch.inference_mode():
                 began, hits = self.engine.clock(), counters["inductor"]["fxgraph_cache_hit"]
                 self.built += 1
-                function = capturable(self.program, self.engine, in_place=on_gpu)
-                given = [*(s.clone() for s in samples), *(_tensor(n, self.engine.at) for n in numbers)]
-                compiled = build(function, given)
-                wrong = self._fault(compiled(*given), samples, numbers)
+                compiled = Compiled(self.program, self.engine, samples, numbers)
+                wrong = self._fault(compiled(*(s.clone() for s in samples), *numbers), samples, numbers)
                 self.cached = counters["inductor"]["fxgraph_cache_hit"] - hits
                 self.seconds = self.engine.clock() - began
         except Exception as refused:  # a compiler may fail in any way; the straight-line function serves on
@@ -106,8 +137,7 @@ class Inductor:
             self.failure = wrong
             return
         self.program.tell(f"compiled in {self.seconds:.2f} s{', in part from the cache on disk' if self.cached else ''}")
-        self.strides = [s.stride() for s in samples]
-        if on_gpu:
+        if self.engine.at.type == "cuda":
             graph = Graph(self.program, self.engine)
             graph.function = compiled
             self.graph = graph
@@ -130,7 +160,7 @@ class Inductor:
         own = {
             "compiling": float(busy), "compiled": float(self.compiled is not None), "compilations": self.built,
             "compiled_calls": self.runs, "compile_seconds": self.seconds, "compile_cache_hits": self.cached,
-            "inputs_copied": self.copied,
+            "inputs_copied": self.compiled.copied if self.compiled is not None else 0,
         }  # fmt: skip
         if self.graph is not None:
             for name, value in self.graph.stats().items():
@@ -153,6 +183,8 @@ def _reason(what: str, error: Exception) -> str:
 
 
 def _tensor(n: Any, at: Any) -> torch.Tensor:
+    if isinstance(n, torch.Tensor):
+        return n
     return torch.tensor(n, dtype=torch.float64 if isinstance(n, float) else torch.int64, device=at)
 
 

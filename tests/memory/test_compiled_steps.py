@@ -1,0 +1,153 @@
+"""`gt.compile` of whole training steps, with the optimizers as they are used: counts of steps, rates that change, groups, state
+that is loaded. The oracle is PyTorch's optimizer on the same gradients, and the same step without `gt.compile`, bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import gt
+from gt.testing import cluster
+
+STEPS = 14
+OPTIMIZERS: dict[str, Callable[[Any, Any], Any]] = {
+    "adamw": lambda lib, p: lib.optim.AdamW(p, lr=0.01),
+    "amsgrad": lambda lib, p: lib.optim.Adam(p, lr=0.01, amsgrad=True, weight_decay=0.1),
+    "sgd": lambda lib, p: lib.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True),
+    "rmsprop": lambda lib, p: lib.optim.RMSprop(p, lr=0.01, momentum=0.5),
+    "adagrad": lambda lib, p: lib.optim.Adagrad(p, lr=0.05, lr_decay=0.1),
+}
+
+
+def train(lib: Any, name: str, compiled: bool, between: Callable[[Any, int], None]) -> tuple[list, Any, Any]:
+    """Losses and parameters of a small regression, what ran, and the optimizer."""
+    draw = np.random.default_rng(0)
+    start = [draw.standard_normal(shape).astype(np.float32) for shape in ((8, 16), (16,), (16, 4))]
+    x, y = (lib.tensor(draw.standard_normal(shape).astype(np.float32)) for shape in ((32, 8), (32, 4)))
+    w, b, v = (lib.tensor(a.copy(), requires_grad=True) for a in start)
+    optimizer = OPTIMIZERS[name](lib, [{"params": [w, b]}, {"params": [v]}])
+
+    def step(x: Any, y: Any) -> Any:
+        loss = (((x @ w + b).tanh() @ v - y) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    run = gt.compile(step) if compiled else step
+    losses = []
+    for i in range(STEPS):
+        losses.append(run(x, y).item())
+        between(optimizer, i)
+    return [np.float32(losses), *(p.detach().numpy() for p in (w, b, v))], run, optimizer
+
+
+def compare(name: str, between: Callable[[Any, int], None]) -> Any:
+    """The compiled step, after it did what PyTorch and the plain step do."""
+    with cluster(1, "pytorch"):
+        mine, run, optimizer = train(gt, name, True, between)
+        plain, _, other = train(gt, name, False, between)
+        counts = [[s.get("step") for s in o.state.values()] for o in (optimizer, other)]
+    theirs, _, _ = train(torch, name, False, between)
+    assert counts[0] == counts[1]
+    for a, b, c in zip(mine, plain, theirs):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(a, c, rtol=2e-4, atol=2e-5)
+    assert not run.why, run.why
+    return run
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_is_replayed(name: str) -> None:
+    run = compare(name, lambda optimizer, i: None)
+    assert run.replays == STEPS - 3 and run.captures == 1 and not run.again
+    [use] = run.uses.values()
+    ending = {"adamw": 9, "amsgrad": 12, "sgd": 6, "rmsprop": 9, "adagrad": 6}
+    assert (
+        len(use.trace.dies_inputs) == ending[name]
+    )  # each parameter and its state end with the call, so they are written over
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+def test_a_rate_that_changes_is_captured_once_more_and_then_given(name: str) -> None:
+    def decay(optimizer: Any, i: int) -> None:
+        if i >= 4:
+            optimizer.param_groups[0]["lr"] *= 0.9
+
+    run = compare(name, decay)
+    assert run.again == {"lr changed": 1} and run.captures == 2 and run.replays == STEPS - 6
+
+
+def test_groups_whose_rates_were_equal_may_part() -> None:
+    def part(optimizer: Any, i: int) -> None:
+        if i in (4, 8):
+            for group in optimizer.param_groups:
+                group["lr"] *= 0.5
+        if i == 9:
+            optimizer.param_groups[1]["lr"] *= 0.1
+
+    run = compare("adamw", part)
+    assert sum(run.again.values()) == run.captures - 1 <= 2
+
+
+def test_a_schedule_beside_it_is_followed() -> None:
+    found = {}
+    for compiled in (True, False):
+        with cluster(1, "numpy"):
+            gt.manual_seed(0)
+            w, x = gt.randn(4, 4, requires_grad=True), gt.randn(8, 4)
+            optimizer = gt.optim.AdamW([w], lr=0.1)
+            schedule = gt.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+
+            def step(x: Any, w: Any = w, optimizer: Any = optimizer) -> Any:
+                loss = ((x @ w).relu() ** 2).mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                return loss.detach()
+
+            run = gt.compile(step) if compiled else step
+            losses = []
+            for _ in range(12):
+                losses.append(run(x).item())
+                schedule.step()
+            found[compiled] = losses
+            if compiled:
+                assert run.replays >= 6 and not run.why, (run.replays, run.why)
+    assert found[True] == found[False]
+
+
+def test_state_that_is_loaded_anew_is_used() -> None:
+    found = {}
+    for compiled in (True, False):
+        with cluster(1, "numpy"):
+            gt.manual_seed(0)
+            w, x = gt.randn(4, 4, requires_grad=True), gt.randn(8, 4)
+            optimizer = gt.optim.AdamW([w], lr=0.1)
+
+            def step(x: Any, w: Any = w, optimizer: Any = optimizer) -> Any:
+                loss = ((x @ w).relu() ** 2).mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                return loss.detach()
+
+            run = gt.compile(step) if compiled else step
+            for _ in range(2):
+                run(x)
+            saved = optimizer.state_dict()
+            saved = {**saved, "state": {n: {k: _copied(v) for k, v in s.items()} for n, s in saved["state"].items()}}
+            losses = [run(x).item() for _ in range(5)]
+            held = optimizer.state[w]  # someone still looks at the old state
+            optimizer.load_state_dict(saved)
+            losses += [run(x).item() for _ in range(6)]
+            found[compiled] = losses, optimizer.state[w]["step"], held["step"]
+    assert found[True] == found[False]
+
+
+def _copied(value: Any) -> Any:
+    return value.detach() * 1.0 if isinstance(value, gt.Tensor) else value
