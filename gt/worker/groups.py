@@ -90,7 +90,7 @@ class Grouped:
         self.at = (members, self.counts[members])
         for said in (self.spoiled, self.heard):
             for key in [k for k in said if k[0] == members and k[1] < self.at[1]]:
-                del said[key]  # type: ignore[attr-defined]
+                del said[key]
         return self.at
 
     def outgoing(self) -> list[Mail]:
