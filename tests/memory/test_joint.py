@@ -325,6 +325,6 @@ def test_nothing_of_a_collective_that_was_waited_for_is_left_to_the_garbage_coll
         try:
             for _ in range(10):
                 step()
-            assert sum(isinstance(o, Parked) for o in gc.get_objects()) == 0
+            assert sum(type(o) is Parked for o in gc.get_objects()) == 0
         finally:
             gc.enable()
