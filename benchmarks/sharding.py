@@ -28,9 +28,10 @@ C, S = gt.SignalConfig, gt.ShardConfig
 for name, config in {"batch": S(axis=0), "columns": S(axis=1), "rows": S(axis=0), "copies": S(replicated=True)}.items():
     gt.register_config(name, C(config))
 
-def fastest(work, rounds):
+def fastest(work, rounds, before=lambda: None):
     found = []
     for _ in range(rounds):
+        before()
         start = time.perf_counter()
         work()
         found.append(time.perf_counter() - start)
@@ -46,9 +47,10 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 torch.manual_seed(0)
 
-def fastest(work, rounds):
+def fastest(work, rounds, before=lambda: None):
     found = []
     for _ in range(rounds):
+        before()
         dist.barrier()
         start = time.perf_counter()
         work()
@@ -123,7 +125,7 @@ def step():
     y[0, 0].item()
 
 step(); step()
-fastest(step, 10)
+fastest(step, 30)
 """
 
 THEIR_LAYERS = """
@@ -140,31 +142,40 @@ def step():
         y.to_local()[0, 0].item()
 
 step(); step()
-fastest(step, 10)
+fastest(step, 30)
 """
 
 OUR_REDUCE = """
 with gt.signal("rows"):
-    parts = [gt.ones(2, 1 << 24) for _ in range(6)]
-terms = [p.reshape(2, -1).sum(axis=0) for p in parts]  # 64 MB each, a term on each worker
-for t in terms:
-    assert "Partial" in repr(t.placement)
-del parts
-gt.signal.tensor(terms.pop(), name="copies")[0].item()
+    ones, piece = gt.ones(2, 1 << 24), gt.ones(2)
+terms = []
+
+def term():
+    terms[:] = [ones.sum(axis=0)]  # 64 MB, a term on each worker
+    assert "Partial" in repr(terms[0].placement)
+    piece.tolist()  # comes from both when they have it
 
 def reduce():
     assert gt.signal.tensor(terms.pop(), name="copies")[0].item() == 2
 
-fastest(reduce, 4)
+term(); reduce()
+fastest(reduce, 10, term)
 """
 
 THEIR_REDUCE = """
-x = torch.ones(1 << 24)
-dist.all_reduce(x)
+ones = torch.ones(1, 1 << 24)
+terms = []
+
+def term():
+    terms[:] = [ones.sum(axis=0)]
+
 def reduce():
+    x = terms.pop()
     dist.all_reduce(x)
-    x[0].item()
-fastest(reduce, 4)
+    assert x[0].item() == 2
+
+term(); reduce()
+fastest(reduce, 10, term)
 """
 
 OUR_GATHER = """
@@ -175,7 +186,7 @@ def gather():
     gt.signal.tensor(x, name="copies")[0].item()
 
 gather()
-fastest(gather, 4)
+fastest(gather, 10)
 """
 
 THEIR_GATHER = """
@@ -184,7 +195,7 @@ dist.all_gather_into_tensor(out, x)
 def gather():
     dist.all_gather_into_tensor(out, x)
     out[0].item()
-fastest(gather, 4)
+fastest(gather, 10)
 """
 
 
@@ -216,7 +227,7 @@ def theirs(code: str) -> float:
     return float(outs[0][0].split()[-1])
 
 
-def _against(case: str, mine: str, other: str, rounds: int = 2) -> Iterator[Result]:
+def _against(case: str, mine: str, other: str, rounds: int = 3) -> Iterator[Result]:
     pairs = [(ours(mine), theirs(other)) for _ in range(rounds)]
     yield times(case, min(a for a, _ in pairs) * 1e3, min(b for _, b in pairs) * 1e3, "ms")
 

@@ -30,7 +30,6 @@ from gt.transport.messages import (
     Note,
     Peers,
     Run,
-    Spoiled,
     Store,
     Welcome,
 )  # fmt: skip
@@ -86,8 +85,6 @@ class Dispatcher(Stream):
             case Store(address) if worker:
                 worker.store = address
                 return self._mates()
-            case Spoiled(name, id, error, text) if worker and name in self.tables.clients:
-                return self._spoiled(self.tables.clients[name], id, Lost(text, error))
             case Note() if worker and message.client in self.tables.clients:
                 return [Mail(message.client, message)]
             case Bye() if client or worker:
@@ -223,15 +220,6 @@ class Dispatcher(Stream):
         for other, code in frees.items():
             if other != index and self.tables.workers[other].alive:
                 yield Mail(self.tables.workers[other].peer, Run(client.name, 0, (), code))
-
-    def _spoiled(self, client: Client, id: int, why: Lost) -> Iterable[Mail]:
-        """A worker could not give its part of a tensor: nobody is to read what the others made of it."""
-        layout = client.layouts.get(id)
-        if isinstance(layout, Layout):
-            policy.uncount(self.tables, client, id, layout)
-            client.layouts[id] = why
-            for w in layout.workers:
-                yield Mail(self.tables.workers[w].peer, Run(client.name, 0, (), [(FREE, id)]))
 
     # Questions
 

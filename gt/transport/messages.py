@@ -277,12 +277,14 @@ class Note(Message, frozen=True, tag=21):
 
 class Piece(Message, frozen=True, tag=22):
     """From worker to worker, in the frame behind: what a collective of a client's has for it. `tag` is the id of the result
-    it is for; `why` says why there are no bytes, where they could not be made."""
+    it is for. Where there are no bytes, as they could not be made, the rest says why, as in Failed."""
 
     sender: int
     client: str
     tag: int
     why: str = ""
+    error: str = ""
+    tensor: int = 0
 
 
 class Store(Message, frozen=True, tag=23):
@@ -292,18 +294,37 @@ class Store(Message, frozen=True, tag=23):
 
 
 class Spoiled(Message, frozen=True, tag=24):
-    """A worker could not give its part of a tensor that others make together."""
+    """From worker to worker: the sender's part in the group's collective of this number could not be made; the rest says why,
+    as in Failed. It takes part once all whom it concerns have Heard."""
 
-    client: str
-    tensor: int
+    sender: int
+    group: tuple[int, ...]
+    number: int
     error: str
     text: str
+    tensor: int
+
+
+class Waits(Message, frozen=True, tag=25):
+    """From worker to worker: the sender has long waited in the group's collective of this number. Who is there, too?"""
+
+    sender: int
+    group: tuple[int, ...]
+    number: int
+
+
+class Heard(Message, frozen=True, tag=26):
+    """From worker to worker, to a Spoiled: it is known. To a Waits: the sender is there, too."""
+
+    sender: int
+    group: tuple[int, ...]
+    number: int
 
 
 Any_ = (
     Hello | Welcome | Batch | Ack | Failed | Peers | Ask | Answer | Configure | Bye | Join | Run | Done | Drop | Attach
     | Attached | Value | Release | Upload | Arrived | Note | Piece
-    | Store | Spoiled
+    | Store | Spoiled | Waits | Heard
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -59,6 +59,7 @@ class ZmqLink:
         self.closed = False
         self.armed = False  # the alarm is set
         self.aside = False  # the link's thread looks after the buffer from time to time, without an alarm
+        self.resting = False  # the link's thread sleeps until whoever receives is done
         self.handed = False  # a value came and nobody waits for another: whoever asks next may receive it
         self.moved = False  # workers came or went
         self.ends = Ends(self.inbox)
@@ -120,8 +121,8 @@ class ZmqLink:
                     self.session.tell()  # what keeps it waiting is said while it waits
             finally:
                 self.turn.release()
-            if len(self.session.replies) > 1:
-                self.hand.ring()  # another thread waits, too
+            if self.resting or len(self.session.replies) > 1:
+                self.hand.ring()  # nobody receives now, or another thread waits, too
         while not reply.wait(1.0 if end is None else max(0.0, end - time.monotonic())) and end is None:
             self.session.tell()
 
@@ -190,6 +191,10 @@ class ZmqLink:
                     self.turn.release()
             visits, self.aside = -1, True
             while not self.closed and (visits != self.visits or self.turn.locked()):  # others receive by themselves, it seems
+                if visits == self.visits:
+                    self._rest()
+                    if self.session.waited_for():
+                        break
                 visits = self.visits
                 if hand.poll(ASIDE):
                     self.hand.hush()
@@ -200,6 +205,22 @@ class ZmqLink:
                 self.wake()
         with self.turn:
             self._close_sockets()
+
+    def _rest(self) -> None:
+        """One thread waits for long. Until it is done only what others write, and leave in the buffer, is looked after."""
+        sources = zmq.Poller()
+        for fd in (self.hand.fd, self.alarm.fd):
+            sources.register(fd, zmq.POLLIN)
+        self.aside, self.resting = False, True  # before it looks at the buffer and the turn, or a word would be missed
+        if self.session.buffered():
+            self.wake()
+        while self.turn.locked() and not self.closed:
+            for fd, _ in sources.poll():
+                if fd == self.alarm.fd:
+                    self._pause()
+                else:
+                    self.hand.hush()
+        self.aside, self.resting = True, False
 
     def _take_in(self, poller: zmq.Poller, timeout: int | None) -> None:
         """Wait for something and handle it. Only for whoever has the turn."""

@@ -117,8 +117,12 @@ def work(args: argparse.Namespace) -> int:
         return 1
     try:
         shell.run(until=told)
-    except (KeyboardInterrupt, SystemExit):
+    except KeyboardInterrupt:
         pass
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(f"gt-worker: {end.code}", file=sys.stderr, flush=True)
+            return 1
     finally:
         shell.close()
     return 0

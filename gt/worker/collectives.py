@@ -9,14 +9,29 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gt.errors import ProtocolError, RemoteError, WorkerLost
+from gt.errors import ProtocolError, WorkerLost
 from gt.ops import TABLE, Kind, infer
 from gt.spec import Shape, Spec, bool_, split
-from gt.transport.messages import Mail, Peer, Piece, Store
+from gt.transport.messages import Heard, Mail, Peer, Piece, Spoiled, Store, Waits
 from gt.worker.engine import Engine
+from gt.worker.space import Broken
 
 NO_STORE = "none"  # what a worker without PyTorch offers to groups
 REDUCE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
+
+
+class Spoilt(Exception):
+    """What a collective gives where a part of it could not be made."""
+
+    def __init__(self, cause: Broken) -> None:
+        self.cause = cause
+
+
+def spoiled_by(operands: list[Any], tag: int) -> Broken | None:
+    """Why a worker has no part to give, if it has none."""
+    if any(a is None for a in operands):
+        return Broken("RemoteError", "a tensor is missing", tag)
+    return next((a for a in operands if isinstance(a, Broken)), None)
 
 
 class Wait(Protocol):
@@ -30,6 +45,12 @@ class Wait(Protocol):
     def ready(self) -> bool: ...
     def result(self) -> list[Any]:
         """Its outputs, or the error that keeps them from being."""
+
+    def ask(self) -> None:
+        """Find out who is missing, since it takes long."""
+
+    def missing(self) -> list[int]:
+        """The workers that are not there yet, as far as is known."""
 
 
 class Talk(Protocol):
@@ -49,6 +70,7 @@ class Talk(Protocol):
         """Whether mail from this peer is that worker's."""
 
     def receive(self, piece: Piece, frame: Any) -> None: ...
+    def hear(self, word: Spoiled | Waits | Heard) -> None: ...
     def outgoing(self) -> list[Mail]:
         """What is to be sent."""
 
@@ -98,6 +120,9 @@ class Mailed:
     def receive(self, piece: Piece, frame: Any) -> None:
         self.came.setdefault(piece.sender, deque()).append((piece, frame))
 
+    def hear(self, word: Spoiled | Waits | Heard) -> None:
+        raise ProtocolError(f"{type(word).__name__} where all is said by mail")
+
     def outgoing(self) -> list[Mail]:
         posts, self.posts = self.posts, []
         return posts
@@ -107,7 +132,7 @@ class Mailed:
 
     def present(self, array: Any, spec: Spec) -> np.ndarray | None:
         """A tensor's elements, or None where it is broken."""
-        return None if array is None or hasattr(array, "error") else elements(self.engine.store(array, spec), spec)
+        return None if array is None or isinstance(array, Broken) else elements(self.engine.store(array, spec), spec)
 
     def array(self, part: np.ndarray, spec: Spec) -> Any:
         return self.engine.load(np.ascontiguousarray(part).data.cast("B") if spec.numel else memoryview(b""), spec, True)
@@ -124,14 +149,21 @@ class _Round:
         self.others = [w for w in self.group if w != talk.index]
         sends: list[tuple[int, np.ndarray | None]]
         sends, self.sources, self.finish = getattr(self, f"_{kind.row.name}")()
-        self.why = next((getattr(a, "text", "a tensor is missing") for a, m in zip(operands, self.mine) if m is None), "")
+        self.cause = why = spoiled_by(operands, tag)
         for to, part in sends:
-            frame = b"" if self.why or part is None else np.ascontiguousarray(part).tobytes()
-            talk.posts.append(Mail(worker_peer(to), Piece(talk.index, client, tag, self.why), (frame,)))
+            frame = b"" if why or part is None else np.ascontiguousarray(part).tobytes()
+            piece = Piece(talk.index, client, tag, *((why.text, why.error, why.tensor) if why else ()))
+            talk.posts.append(Mail(worker_peer(to), piece, (frame,)))
 
     def ready(self) -> bool:
         came = self.talk.came
         return all(came.get(w) for w in self.sources) or self._gone() is not None
+
+    def ask(self) -> None:
+        """Whose mail has not come is known."""
+
+    def missing(self) -> list[int]:
+        return [w for w in self.sources if not self.talk.came.get(w)]
 
     def _gone(self) -> int | None:
         return next((w for w in self.sources if w not in self.talk.mates and not self.talk.came.get(w)), None)
@@ -140,15 +172,16 @@ class _Round:
         gone = self._gone()
         if gone is not None:
             raise WorkerLost(f"{self.kind.row.name} with workers {list(self.group)} cannot end: {self.talk.lost or gone}")
-        frames, why = {}, self.why
+        frames, cause = {}, self.cause
         for worker in self.sources:
             piece, frames[worker] = self.talk.came[worker].popleft()
             if (piece.client, piece.tag) != (self.client, self.tag):
                 at = f"tensor {piece.tag} of {piece.client}, this one at {self.tag} of {self.client}"
                 raise ProtocolError(f"worker {worker} is at {at}")
-            why = why or piece.why
-        if why:
-            raise RemoteError(why)
+            if piece.why:
+                cause = cause or Broken(piece.error, piece.why, piece.tensor)
+        if cause:
+            raise Spoilt(cause)
         return self.finish(frames)
 
     def _all_reduce(self) -> tuple:

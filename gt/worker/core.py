@@ -3,7 +3,6 @@ sockets. Each client has ids and kinds of its own."""
 
 from __future__ import annotations
 
-import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -24,22 +23,26 @@ from gt.transport.messages import (
     Drop,
     Failed,
     Fetch,
+    Heard,
     KindDef,
     Mail,
     Peers,
     Piece,
     Run,
+    Spoiled,
     Upload,
     Value,
+    Waits,
     Welcome,
     kind_in,
 )  # fmt: skip
 from gt.worker.batch import Unit, Units
-from gt.worker.collectives import Mailed, Talk, Wait, cut, elements
+from gt.worker.collectives import Mailed, Spoilt, Talk, Wait, cut, elements
 from gt.worker.compile import TALK, TRACE, Ready
 from gt.worker.engine import Engine
 from gt.worker.joint import Joint, unfold
-from gt.worker.space import Broken, Space
+from gt.worker.memory import Attaching, Memory
+from gt.worker.space import Broken, Space, failure
 from gt.worker.times import MOST, Times
 
 INLINE = 4096  # bytes of a value that travel in the message itself
@@ -51,38 +54,6 @@ class Parked(BaseException):
 
     def __init__(self, instruction: tuple, wait: Wait) -> None:
         self.instruction, self.wait = instruction, wait
-
-
-class Memory:
-    """Where bytes come from and go to beside the messages; the shell gives one that shares memory with clients."""
-
-    def load(self, client: str, place: tuple[int, int, int], nbytes: int) -> tuple[Any, bool]:
-        """The bytes a client placed, and whether they must be copied before this returns to the queue."""
-        raise ProtocolError("this worker shares no memory with its clients")
-
-    def attached(self, client: str) -> bool:
-        """Whether the client is connected to this worker yet, which its bytes need."""
-        return True
-
-    def lend(self, client: str, data: memoryview) -> tuple[int, int, int] | None:
-        """A place where the client can see these bytes, or None where they should travel in a frame."""
-        return None
-
-
-class _Attaching:
-    """Waiting for a client that has not connected to this worker yet."""
-
-    kind: Kind | None = None
-    tag = 0
-
-    def __init__(self, memory: Memory, client: str) -> None:
-        self.memory, self.client = memory, client
-
-    def ready(self) -> bool:
-        return self.memory.attached(self.client)
-
-    def result(self) -> list[Any]:
-        return []
 
 
 class Worker:
@@ -133,6 +104,9 @@ class Worker:
             case Piece() as piece if self.talk.from_mate(mail.peer, piece.sender) and len(mail.frames) == 1:
                 self.talk.receive(piece, mail.frames[0])
                 return self.resume()
+            case (Spoiled() | Waits() | Heard()) as word if self.talk.from_mate(mail.peer, word.sender):
+                self.talk.hear(word)
+                return self.resume() + self.talk.outgoing()
             case Welcome(name, index) if mail.peer == DISPATCHER:
                 self.name, self.index = name, index
                 self.talk.index = index
@@ -165,7 +139,7 @@ class Worker:
         if space.times is not None:
             code = space.times.watch(space.kinds, code)
         if not self.memory.attached(run.client):
-            self.parked = (Parked((), _Attaching(self.memory, run.client)), space, run, code)
+            self.parked = (Parked((), Attaching(self.memory, run.client)), space, run, code)
             return []
         return self._proceed(space, run, code)
 
@@ -174,6 +148,7 @@ class Worker:
         try:
             self._execute(space, rest)
         except Parked as parked:
+            parked.__traceback__ = None  # its frames hold the operands, and in a circle itself
             self.parked = (parked, space, run, rest)
             return self.talk.outgoing()
         self.runs += 1
@@ -199,7 +174,7 @@ class Worker:
         while self.parked is not None:
             parked, space, run, rest = self.parked
             if not parked.wait.ready():
-                return out
+                return out + self.talk.outgoing()
             self.parked = None
             self._settle(space, parked.instruction, parked.wait)
             out += self._proceed(space, run, rest)
@@ -240,6 +215,8 @@ class Worker:
                 elif form == 1:
                     table[ins[1]] = kernel(table[ins[2]])
                 elif form == TRACE:
+                    if self.failures:
+                        self._whole(table, ready, ins)
                     kernel(table, ins)
                 elif form == TALK:
                     self._talk(space, ready, ins)
@@ -256,6 +233,11 @@ class Worker:
         if not wait.ready():
             raise Parked(ins, wait)
         self._settle(space, ins, wait)
+
+    def _whole(self, table: dict[int, Any], ready: Any, ins: tuple) -> None:
+        """A program with a broken input is not begun: it would end inputs before it fails, and the cause with them."""
+        if any(isinstance(table.get(ins[i]), Broken) for i in ready.tensors):
+            raise TypeError(f"{ready.kind} was to be made of what could not be made")
 
     def _general(self, table: dict[int, Any], ready: Any, ins: tuple) -> None:
         operands = list(ins[1 + ready.outs :])
@@ -278,23 +260,23 @@ class Worker:
             return
         ready = space.kinds[ins[0]][2]
         assert not isinstance(ready, Joint)  # `unfold` has put what it stands for in its place
+        causes = [space.table.get(ins[i]) for i in ready.tensors if i < len(ins)]
         for i in ready.dies:
             space.table.pop(ins[i], None)
-        causes = [space.table.get(ins[i]) for i in ready.tensors if i < len(ins)]
         cause = next((c for c in causes if isinstance(c, Broken)), None)
-        if cause is None:
+        if cause is None and isinstance(error, Spoilt):
+            cause = error.cause
+        elif cause is None:
             cause = self._cause(str(ready.kind), error, ins[1] if ins[1] > 0 else space.within)
         for id in ins[1 : 1 + ready.outs]:
             space.table[id] = cause
             self.broken.append(id)
 
     def _cause(self, what: str, error: Exception, id: int) -> Broken:
-        name = "OutOfMemory" if _out_of_memory(error) else "RemoteError"
         if isinstance(error, (WorkerLost, RemoteError)):
             return Broken(type(error).__name__, str(error), id)
         where = f"worker {self.name} ({self.engine.name} on {self.engine.device})"
-        trace = "".join(traceback.format_exception(error)[-6:])
-        return Broken(name, f"{what} failed on {where}: {type(error).__name__}: {error}\n\nthere\n{trace}".rstrip(), id)
+        return failure(f"{what} failed on {where}", error, id)
 
     # Bytes
 
@@ -390,8 +372,3 @@ class Worker:
 
 def _nothing(line: str) -> None:
     """Nobody asked."""
-
-
-def _out_of_memory(error: Exception) -> bool:
-    text = str(error)
-    return isinstance(error, MemoryError) or "out of memory" in text or "not enough memory" in text

@@ -1,67 +1,32 @@
-"""Collectives over torch.distributed: Gloo on CPUs, NCCL where each worker has a GPU of its own. A process group is built for
-a set of workers when first needed, straight over a store that its first worker keeps. Nothing here blocks: groups are built
-in a thread of their own, collectives end in threads of theirs, and both ring `bell`."""
+"""Collectives over torch.distributed. Nothing here blocks: groups are built in threads of their own, collectives end in
+threads of theirs, and both ring `bell`."""
 
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from gt.errors import RemoteError, WorkerLost
+from gt.errors import WorkerLost
 from gt.ops import Kind
 from gt.spec import DTYPES, Shape, Spec, bool_, int16, split
-from gt.transport.messages import Mail, Peer, Piece, Spoiled, Store
-from gt.worker.collectives import NO_STORE, Mailed, Wait, from_mates
+from gt.transport.messages import Heard, Mail, Peer, Piece, Spoiled, Store, Waits
+from gt.worker.collectives import NO_STORE, Mailed, Spoilt, Wait, from_mates, spoiled_by, worker_peer
 from gt.worker.engine import Engine
 from gt.worker.engine.torch import TORCH, TorchEngine
+from gt.worker.process_group import Group, OnDevice
+from gt.worker.space import Broken, failure, out_of_memory
 
 PATIENCE = 5.0  # seconds for the dispatcher to notice a worker that its mates have noticed
-LONG = timedelta(days=7)  # a group ends by message, not by time-out
+Key = tuple[tuple[int, ...], int]  # a collective: its group, and which of that group's it is
 OPS: dict[str, Any] = {
     "sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "prod": dist.ReduceOp.PRODUCT
 }  # fmt: skip
-
-
-class Group:
-    """A process group that is being built, or is built, or could not be."""
-
-    def __init__(self, members: tuple[int, ...], me: int, mates: dict[int, Peer], host: str, bell: Callable[[], None]) -> None:
-        self.members, self.rank, self.host, self.bell = members, members.index(me), host, bell
-        self.store = mates[members[0]].store.partition("|")[0]
-        gpus = {mates[m].store.partition("|")[2] for m in members}
-        self.nccl = "" not in gpus and len(gpus) == len(members)  # NCCL refuses two members on one GPU
-        self.made: Any = None
-        self.failed: Exception | None = None
-        threading.Thread(target=self._build, name="gt-group", daemon=True).start()
-
-    def _build(self) -> None:
-        try:
-            host, _, port = self.store.rpartition(":")
-            store = dist.TCPStore(host, int(port), None, False, timedelta(seconds=60), False)
-            named = dist.PrefixStore("gt/" + "-".join(map(str, self.members)), store)
-            self.made = self._nccl(named) if self.nccl else self._gloo(named)
-        except Exception as failed:  # whatever the network did, the collective that waits for it tells of it
-            self.failed = failed
-        self.bell()
-
-    def _gloo(self, store: Any) -> Any:
-        options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=self.host)]
-        options._timeout = LONG
-        return dist.ProcessGroupGloo(store, self.rank, len(self.members), options)
-
-    def _nccl(self, store: Any) -> Any:
-        options = dist.ProcessGroupNCCL.Options()
-        options._timeout = LONG
-        group = dist.ProcessGroupNCCL(store, self.rank, len(self.members), options)
-        group.eager_connect_single_device(torch.device("cuda", torch.cuda.current_device()))
-        return group
 
 
 class Grouped:
@@ -74,6 +39,10 @@ class Grouped:
         self.posts: list[Mail] = []
         self.store: Any = None
         self.dead: list[Any] = []  # groups with a lost member: ending them would wait for it
+        self.counts: Counter[tuple[int, ...]] = Counter()  # collectives begun, by members: all of them count alike
+        self.at: Key = ((), 0)  # the last one begun
+        self.spoiled: dict[Key, Broken] = {}  # to which others have no part to give
+        self.heard: dict[Key, set[int]] = {}  # who has answered
 
     @property
     def index(self) -> int:
@@ -104,6 +73,26 @@ class Grouped:
     def receive(self, piece: Piece, frame: Any) -> None:
         self.mail.receive(piece, frame)
 
+    def hear(self, word: Spoiled | Waits | Heard) -> None:
+        key = (word.group, word.number)
+        if isinstance(word, Heard):
+            self.heard.setdefault(key, set()).add(word.sender)
+            return
+        if isinstance(word, Spoiled):
+            self.spoiled[key] = Broken(word.error, word.text, word.tensor)
+        elif key != self.at:
+            return
+        self.posts.append(Mail(worker_peer(word.sender), Heard(self.index, *key)))
+
+    def number(self, members: tuple[int, ...]) -> Key:
+        """The next collective of these workers. What was said of earlier ones is over."""
+        self.counts[members] += 1
+        self.at = (members, self.counts[members])
+        for said in (self.spoiled, self.heard):
+            for key in [k for k in said if k[0] == members and k[1] < self.at[1]]:
+                del said[key]
+        return self.at
+
     def outgoing(self) -> list[Mail]:
         posts, self.posts = self.posts, []
         return posts + self.mail.outgoing()
@@ -112,49 +101,76 @@ class Grouped:
         members = kind.settings["group"]
         if any(self.mates[m].store == NO_STORE for m in members if m in self.mates):
             return self.mail.begin(client, kind, operands, tag)
-        return _Collective(self, client, kind, operands, tag)
+        return _Collective(self, kind, operands, tag)
 
 
 class _Collective:
-    """One collective of one worker: waits for its group, then for its work."""
+    """One collective of one worker: waits for its group, then for its work. One whose part could not be made must take part
+    all the same, since the others count on it; it does so when they know not to use what comes of it."""
 
-    def __init__(self, talk: Grouped, client: str, kind: Kind, operands: list[Any], tag: int) -> None:
+    def __init__(self, talk: Grouped, kind: Kind, operands: list[Any], tag: int) -> None:
         self.talk, self.kind, self.tag = talk, kind, tag
         self.members: tuple[int, ...] = kind.settings["group"]
+        self.key = talk.number(self.members)
         self.specs: list[Spec] = [kind.ins[i] for i in kind.tensors]
-        self.why = next((a for a in operands if a is None or hasattr(a, "error")), False)
         self.operands = operands
         self.work: Any = None
         self.finish: Callable[[], list[Any]] = list
         self.failed: Exception | None = None
         self.since = 0.0  # when it failed
-        if self.why is not False:
-            text = getattr(self.why, "text", "a tensor is missing")
-            talk.posts.append(Mail("", Spoiled(client, tag, getattr(self.why, "error", "RemoteError"), text)))
+        self.told: set[int] = set()  # those that are to know first
+        self.cause: Broken | None = None
+        cause = spoiled_by(operands, tag)
+        if cause is not None:
+            self._spoil(cause)
+
+    def _spoil(self, cause: Broken) -> None:
+        """Tell those that wait for what this worker does not have. None of them can be through before it has taken part."""
+        self.cause, self.operands = cause, []
+        concerned = [to for to, _, _ in self.kind.settings["sends"]] if "sends" in self.kind.settings else self.members
+        self.told = set(concerned) - {self.talk.index}
+        self._say(self.told, Spoiled(self.talk.index, *self.key, cause.error, cause.text, cause.tensor))
+
+    def _say(self, to: Iterable[int], word: Spoiled | Waits) -> None:
+        self.talk.posts += [Mail(worker_peer(m), word) for m in to]
+
+    def ask(self) -> None:
+        self._say(set(self.members) - {self.talk.index}, Waits(self.talk.index, *self.key))
+
+    def missing(self) -> list[int]:
+        return sorted(set(self.members) - {self.talk.index} - self.talk.heard.get(self.key, set()))
 
     def ready(self) -> bool:
         if not self._alive():
             return True
-        if self.failed is not None:
-            return self._confirmed()
-        if self.work is None:
-            group = self._group()
-            if group is None or (group.made is None and group.failed is None):
-                return False
-            try:
-                if group.failed is not None:
-                    raise group.failed
-                self._issue(group)
-            except Exception as failed:  # the network's errors are this collective's result
-                self.failed = failed
-                return self._confirmed()
-        if self.work is not True and self.work.done() and self.failed is None:
+        if self.failed is None and self.work is None:
+            self._begin()
+        if self.failed is None and self.work is not None and self.work.done():
             try:
                 self.work.wait()  # it is done: this only raises what went wrong
+                return True
             except RuntimeError as failed:
                 self.failed = failed
-                return self._confirmed()
-        return self.work is True or self.work.done()
+        return self.failed is not None and self._confirmed()
+
+    def _begin(self) -> None:
+        """Take part, once there is a group, and those that are to know something first know it."""
+        group = self._group()
+        if group is None or (group.made is None and group.failed is None):
+            return
+        if self.told - self.talk.heard.get(self.key, set()):
+            return
+        try:
+            if group.failed is not None:
+                raise group.failed
+            self._issue(group)
+        except Exception as failed:  # the network's errors are this collective's result
+            if not out_of_memory(failed):
+                self.failed = failed
+            elif self.cause is None:
+                self._spoil(failure(f"{self.kind.row.name} with workers {list(self.members)}", failed, self.tag))
+            else:  # the others would wait for it for good, so it goes and they are told
+                raise SystemExit(f"no room to take part in {self.kind.row.name} with workers {self.members}") from failed
 
     def _confirmed(self) -> bool:
         """A connection that broke most often means a worker that is gone: the dispatcher should be the one to say so, since
@@ -176,13 +192,15 @@ class _Collective:
     def _issue(self, group: Group) -> None:
         self.group = group
         # Held by the worker's table, by `operands` and by the call that counts: nobody else computes with it.
-        self.alone = len(self.operands) == 1 and sys.getrefcount(self.operands[0]) <= 3
-        tensors = [self._tensor(a, s) for a, s in zip(self.operands, self.specs)]
+        self.alone = self.cause is not None or len(self.operands) == 1 and sys.getrefcount(self.operands[0]) <= 3
+        if self.cause is not None:  # nobody will look at it
+            tensors = [torch.empty(s.shape, dtype=TORCH[s.dtype], device=self._device()) for s in self.specs]
+        else:
+            tensors = [self._tensor(a, s) for a, s in zip(self.operands, self.specs)]
         self.operands = []
         work, self.finish = getattr(self, f"_{self.kind.row.name}")(group.made, *tensors)
         if group.nccl:
-            work.wait()  # orders this device's stream behind the collective; the host goes on
-            self.work = True
+            self.work = OnDevice(work, self.talk.bell)
         else:  # the future is done before the work says so, and its callback comes in between
             self.work, bell = work.get_future(), self.talk.bell
             self.work.add_done_callback(lambda _: bell())  # naming `self` would close a cycle that no collector sees
@@ -193,18 +211,16 @@ class _Collective:
             raise WorkerLost(f"{self.kind.row.name} with workers {list(self.members)} cannot end: {lost}")
         if self.failed is not None:
             raise WorkerLost(f"{self.kind.row.name} with workers {list(self.members)} failed: {self.failed}")
-        if self.why is not False:
-            raise RemoteError(getattr(self.why, "text", "a tensor is missing"))
-        finish, self.finish, self.work = self.finish, list, True  # what was moved is its tensors' alone from here on
+        cause = self.cause or self.talk.spoiled.get(self.key)
+        if cause is not None:
+            raise Spoilt(cause)
+        finish, self.finish, self.work = self.finish, list, None  # what was moved is its tensors' alone from here on
         return finish()
 
     # Arrays of engines and tensors that torch.distributed moves
 
     def _tensor(self, array: Any, spec: Spec) -> torch.Tensor:
-        """What is sent, contiguous. In place of what could not be made go nans or zeros, since the others count on it."""
-        if array is None or hasattr(array, "error"):
-            fill = float("nan") if spec.dtype.rank == 2 else 0
-            return torch.full(spec.shape, fill, dtype=TORCH[spec.dtype], device=self._device())
+        """What is sent, contiguous."""
         if not isinstance(array, torch.Tensor):
             data = self.talk.engine.store(array, spec)
             flat = torch.frombuffer(bytearray(data), dtype=TORCH[spec.dtype]) if spec.numel else torch.empty(0)

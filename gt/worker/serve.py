@@ -23,6 +23,7 @@ from gt.transport.messages import (
     Attached,
     Bye,
     Drop,
+    Heard,
     Join,
     Mail,
     Note,
@@ -30,6 +31,8 @@ from gt.transport.messages import (
     Piece,
     Release,
     Run,
+    Spoiled,
+    Waits,
     decode,
     encode,
 )  # fmt: skip
@@ -85,6 +88,7 @@ class SharedMemory(Memory):
 
 
 STALL = float(os.environ.get("GT_STALL_SECONDS", 30))  # a collective that takes longer is told of
+ANSWER = 0.5  # seconds for the others to say that they wait, too
 TURN = 1000  # milliseconds after which it looks up: a signal that comes to another thread, such as Gloo's, wakes no poll
 
 
@@ -116,9 +120,10 @@ class Shell:
             self.core.say = say
         self.key = key
         self.mates: dict[int, zmq.Socket] = {}  # to other workers, where mail goes to them
-        self.early: list[tuple[str, Piece, tuple]] = []  # pieces from workers that are not known yet
+        self.early: list[tuple[str, Any, tuple]] = []  # what came from workers that are not known yet
         self.parked: Any = None  # what the queue waits for, and since when
         self.since = 0.0
+        self.asked = False  # whether the others were asked whether they wait, too
         self.token = secrets.token_hex(12)
         self.control = open_socket(zmq.DEALER, self.token.encode())
         self.more = zmq.Poller()
@@ -171,19 +176,27 @@ class Shell:
             self.busy += clock() - after
 
     def _stalls(self, now: float) -> None:
-        """Tell, once, of a collective that does not end."""
+        """Tell, once, of a collective that does not end, and who is missing: who does not answer in a moment."""
         parked = self.core.parked
         assert parked is not None
         if parked[0] is not self.parked:
-            self.parked, self.since = parked[0], now
-        elif self.since and now - self.since > STALL:
-            wait, client = parked[0].wait, parked[2].client
+            self.parked, self.since, self.asked = parked[0], now, False
+            return
+        wait, client, waited = parked[0].wait, parked[2].client, now - self.since
+        if not self.since or wait.kind is None or waited < STALL:
+            return
+        if not self.asked:
+            self.asked = True
+            wait.ask()
+            self._send(self.core.talk.outgoing())
+        elif waited > STALL + ANSWER:
             self.since = 0.0
-            if wait.kind is None:
-                return
-            group = list(wait.kind.settings["group"])
-            text = f"{wait.kind.row.name} of workers {group} waits on worker {self.core.name} (index {self.core.index})"
-            self._send([Mail(DISPATCHER, Note(f"{text} for more than {STALL:g} s", wait.tag, client))])
+            mates = self.core.talk.mates
+            late = [f"{mates[m].name} (index {m})" for m in wait.missing() if m in mates]
+            who = f"worker{'s' * (len(late) > 1)} {', '.join(late)} did not come" if late else "all of them came"
+            of = f"{wait.kind.row.name} of workers {list(wait.kind.settings['group'])}"
+            text = f"{of} waits on worker {self.core.name} (index {self.core.index}) for more than {STALL:g} s: {who}"
+            self._send([Mail(DISPATCHER, Note(text, wait.tag, client))])
 
     def _control(self) -> None:
         arrived = [self._read(self.control.recv())]
@@ -215,7 +228,7 @@ class Shell:
         if type(message) is Peers and self.early:
             early, self.early = self.early, []
             for piece in early:
-                self._piece(*piece)
+                self._from_mate(*piece)
 
     def _data(self) -> None:
         for _ in range(32):
@@ -231,8 +244,8 @@ class Shell:
                     self._attach(client, pid, fd, token)
                 case Release(fd):
                     self._release(client, fd)
-                case Piece() as piece:
-                    self._piece(client, piece, tuple(f.buffer for f in frames[1:]))
+                case (Piece() | Spoiled() | Waits() | Heard()) as word:
+                    self._from_mate(client, word, tuple(f.buffer for f in frames[1:]))
                 case message:
                     self._send(self.core.handle(Mail(client, message, tuple(f.buffer for f in frames[1:]))))
 
@@ -252,13 +265,13 @@ class Shell:
         except ProtocolError:
             self.core.dropped += 1
 
-    def _piece(self, token: str, piece: Piece, frames: tuple) -> None:
+    def _from_mate(self, token: str, word: Piece | Spoiled | Waits | Heard, frames: tuple) -> None:
         """What another worker sends. It may know of this one before this one is told of it."""
-        mate = self.core.talk.mates.get(piece.sender)
+        mate = self.core.talk.mates.get(word.sender)
         if mate is not None and mate.token == token:
-            self._send(self.core.handle(Mail(worker_peer(piece.sender), piece, frames)))
+            self._send(self.core.handle(Mail(worker_peer(word.sender), word, frames)))
         elif len(self.early) < 1024:
-            self.early.append((token, piece, frames))
+            self.early.append((token, word, frames))
 
     def _attach(self, client: str, pid: int, fd: int, token: bytes) -> None:
         shares = fd >= 0 and shm.can_read(pid, fd, token)

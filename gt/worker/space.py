@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from itertools import count
@@ -25,6 +26,18 @@ class Broken:
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError("this tensor could not be made")
+
+
+def failure(what: str, error: Exception, id: int) -> Broken:
+    """What is left of a tensor that an error kept from being made."""
+    name = "OutOfMemory" if out_of_memory(error) else "RemoteError"
+    trace = "".join(traceback.format_exception(error)[-6:])
+    return Broken(name, f"{what}: {type(error).__name__}: {error}\n\nthere\n{trace}".rstrip(), id)
+
+
+def out_of_memory(error: Exception) -> bool:
+    text = str(error)
+    return isinstance(error, MemoryError) or "out of memory" in text or "not enough memory" in text
 
 
 class Space:

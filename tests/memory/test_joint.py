@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections import Counter
 from contextlib import nullcontext
@@ -15,6 +16,7 @@ from gt.nn import SGD, Linear, Module
 from gt.optim import Adam
 from gt.testing import cluster
 from gt.transport.messages import FREE, Run
+from gt.worker.core import Parked
 from gt.worker.joint import Joint
 
 SIGNALS = {
@@ -307,3 +309,22 @@ def test_what_is_dropped_is_forgotten_by_workers_too():
         for worker in made.workers:
             held = {n for n, (_, _, r) in worker.spaces[client.name].kinds.items() if isinstance(r, Joint)}
             assert 0 < len(held) < 40 and held <= kept, held - kept
+
+
+def test_nothing_of_a_collective_that_was_waited_for_is_left_to_the_garbage_collector():
+    def step() -> None:
+        sums = [gt.signal.tensor(x.sum(axis=0) * i, name="copies") for i in range(3)]  # one wait behind another
+        (sums[0] + sums[1] + sums[2]).numpy()
+
+    with cluster(2):
+        configure()
+        with gt.signal.context("batch"):
+            x = gt.ones(4, 3)
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(10):
+                step()
+            assert sum(type(o) is Parked for o in gc.get_objects()) == 0
+        finally:
+            gc.enable()

@@ -42,7 +42,9 @@ EACH = [
     m.Note("text", 2, "c"),
     m.Piece(0, "c", 2, "why"),
     m.Store("127.0.0.1:80|gpu"),
-    m.Spoiled("c", 2, "RemoteError", "why"),
+    m.Spoiled(1, (0, 1), 3, "RemoteError", "why", 2),
+    m.Waits(1, (0, 1), 3),
+    m.Heard(0, (0, 1), 3),
 ]
 
 

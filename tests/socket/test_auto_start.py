@@ -199,3 +199,41 @@ def test_children_are_told_apart_from_strangers(processes: Processes) -> None:
     script = processes.script("import gt; gt.ones(1).numpy(); print('up'); input()").says("up")
     mine = {p.pid for p in psutil.Process(script.pid).children(recursive=True)} | {script.pid}
     assert mine == {p.pid for p in processes.running()}
+
+
+WAITING = """
+import threading, time, numpy as np, gt
+from gt.client.session import here
+gt.gpu_workers(2)
+gt.register_config("other", gt.SignalConfig(gt.ShardConfig(workers=[1])))
+x = gt.randn(1500, 1500)
+session, read = here().session, []
+
+def wait():
+    y = x
+    for _ in range(12):
+        y = (y @ x) * 0.01
+    read.append(y.sum().item())
+
+thread = threading.Thread(target=wait)
+thread.start()
+time.sleep(0.1)  # by now the thread waits, and the link's own sleeps
+with gt.signal("other"):
+    y = gt.ones(3) + 1
+deadline = time.monotonic() + 0.2
+while session.buffered() and time.monotonic() < deadline:
+    time.sleep(0.005)
+print(session.buffered(), read, flush=True)
+assert y.tolist() == [2.0] * 3 and not read  # two threads wait at once
+thread.join()
+assert len(read) == 1 and session.link.thread.is_alive()
+big = gt.from_numpy(np.ones(1 << 20, "f4"))  # memory comes back when the worker says that it has read it: somebody receives
+time.sleep(0.1)
+print((big + 1)[0].item())
+"""
+
+
+def test_while_one_thread_waits_for_long_what_another_writes_goes_out(processes: Processes) -> None:
+    script = processes.script(WAITING, GT_BACKEND="pytorch", OMP_NUM_THREADS="1")
+    assert script.ended(60) == 0, script.err
+    assert script.out == "False []\n2.0\n", script.out

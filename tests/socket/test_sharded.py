@@ -162,19 +162,20 @@ except gt.errors.WorkerLost as lost:
 """
 
 
-def test_a_stalled_collective_says_which_and_a_kill_ends_it(processes: Processes) -> None:
+@pytest.mark.parametrize("way", ["gloo", "mail"])
+def test_a_stalled_collective_says_which_and_a_kill_ends_it(processes: Processes, way: str) -> None:
     """One worker stands still: the other tells of it, and goes on when the first is lost."""
     _, port = processes.server("--expect", "2")
-    workers = [processes.worker(port, GT_STALL_SECONDS="1") for _ in range(2)]
+    workers = [processes.worker(port, GT_STALL_SECONDS="1", GT_COLLECTIVES=way) for _ in range(2)]
     script = processes.script(STUCK, f"localhost:{port}").says("begun")
     workers[1].kill(signal.SIGSTOP)
     script.go()
-    time.sleep(3)
+    until(lambda: "waits on worker" in script.err, what=script.err)
     workers[1].kill(signal.SIGKILL)
     script.says("lost:")
     assert script.ended() == 0
-    until(lambda: "waits on worker" in script.err, what=script.err)
     assert "all_reduce of workers [0, 1] waits on worker" in script.err and "line 9" in script.err, script.err
+    assert "(index 1) did not come" in script.err, script.err
 
 
 def test_workers_of_two_addresses_form_groups(processes: Processes) -> None:

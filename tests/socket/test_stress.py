@@ -61,7 +61,8 @@ print(total.item(), other.item(), flush=True)
 
 
 def test_a_frozen_worker_is_told_of_and_nothing_is_lost_when_it_goes_on(processes: Processes) -> None:
-    """Two of three wait for the third: each tells of its op, its group, itself and the line that asked; then all is well."""
+    """Two of three wait for the third: each tells of its op, its group, itself, the third and the line that asked; then all is
+    well."""
     _, port = processes.server("--expect", "3")
     workers = [processes.worker(port, "--id", f"w{i}", GT_STALL_SECONDS="1") for i in range(3)]
     (processes.folder / "frozen.py").write_text(FROZEN)
@@ -70,6 +71,7 @@ def test_a_frozen_worker_is_told_of_and_nothing_is_lost_when_it_goes_on(processe
     script.go()
     for i in (0, 1):
         text = f"all_reduce of workers [0, 1, 2] waits on worker w{i} (index {i}) for more than 1 s"
+        text += ": worker w2 (index 2) did not come"
         until(lambda: text in script.err, what=f"{text} in {script.err}")  # noqa: B023
     assert 'frozen.py", line 14' in script.err and "# the line that stalls" in script.err
     assert script.popen.poll() is None and script.out == "begun\n"
