@@ -65,7 +65,7 @@ def constants(trace: TraceDef, kinds: dict[int, Any], kernels: Mapping[int, Call
             known = found.get(int(ins[i]))
             operands[i - lead] = known if known is not None else torch.empty(spec.shape, dtype=TORCH[spec.dtype], device=at)
         made = kernels[int(ins[0])](*operands)
-        found.update(zip(ins[1:lead], made if ready.outs > 1 else (made,)))
+        found.update(zip(map(int, ins[1:lead]), made if ready.outs > 1 else (made,)))
     return found
 
 
