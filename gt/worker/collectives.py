@@ -3,7 +3,7 @@ cluster, and of workers without PyTorch. It never blocks: a collective is begun,
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -54,9 +54,10 @@ class Wait(Protocol):
 
 
 class Talk(Protocol):
-    """How a worker reaches the others."""
+    """How a worker reaches the others. `ways` counts its collectives by how their bytes went."""
 
     index: int
+    ways: Counter[str]
 
     @property
     def mates(self) -> dict[int, Peer]:
@@ -103,6 +104,7 @@ class Mailed:
         self.came: dict[int, deque[tuple[Piece, Any]]] = {}
         self.known: dict[int, Peer] = {}
         self.lost = ""
+        self.ways: Counter[str] = Counter()
 
     @property
     def mates(self) -> dict[int, Peer]:
@@ -128,6 +130,7 @@ class Mailed:
         return posts
 
     def begin(self, client: str, kind: Kind, operands: list[Any], tag: int) -> Wait:
+        self.ways["mail"] += 1
         return _Round(self, client, kind, operands, tag)
 
     def present(self, array: Any, spec: Spec) -> np.ndarray | None:

@@ -29,12 +29,20 @@ OPS: dict[str, Any] = {
 }  # fmt: skip
 
 
+def gpu_of(engine: Engine) -> str:
+    """Which GPU an engine computes on; "" where that is none."""
+    if not isinstance(engine, TorchEngine) or engine.at.type != "cuda":
+        return ""
+    return str(torch.cuda.get_device_properties(engine.at).uuid)
+
+
 class Grouped:
     """The way of workers that have PyTorch. Sets of workers that one without it belongs to talk by mail."""
 
     def __init__(self, engine: Engine, host: str, bell: Callable[[], None], clock: Callable[[], float]) -> None:
         self.engine, self.host, self.bell, self.clock = engine, host, bell, clock
         self.mail = Mailed(engine)
+        self.ways = self.mail.ways
         self.groups: dict[tuple[int, ...], Group] = {}
         self.posts: list[Mail] = []
         self.store: Any = None
@@ -60,10 +68,7 @@ class Grouped:
         self.mail.meet(workers, lost)
         if self.store is None and len(workers) > 1:
             self.store = dist.TCPStore("0.0.0.0", 0, None, True, timedelta(seconds=60), False, use_libuv=True)
-            gpu = ""
-            if isinstance(self.engine, TorchEngine) and self.engine.at.type == "cuda":
-                gpu = str(torch.cuda.get_device_properties(self.engine.at).uuid)
-            self.posts.append(Mail("", Store(f"{self.host}:{self.store.port}|{gpu}")))
+            self.posts.append(Mail("", Store(f"{self.host}:{self.store.port}|{gpu_of(self.engine)}")))
         for members in [m for m in self.groups if not set(m) <= self.mates.keys()]:
             self.dead.append(self.groups.pop(members))
 
@@ -199,6 +204,7 @@ class _Collective:
             tensors = [self._tensor(a, s) for a, s in zip(self.operands, self.specs)]
         self.operands = []
         work, self.finish = getattr(self, f"_{self.kind.row.name}")(group.made, *tensors)
+        self.talk.ways["nccl" if group.nccl else "gloo"] += 1
         if group.nccl:
             self.work = OnDevice(work, self.talk.bell)
         else:  # the future is done before the work says so, and its callback comes in between

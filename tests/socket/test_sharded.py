@@ -11,7 +11,7 @@ import pytest
 from processes import Processes, until
 
 PROGRAM = """
-import sys, numpy as np, gt
+import os, sys, numpy as np, gt
 from gt.nn import Module, Linear, SGD
 if sys.argv[1:]:
     gt.connect(sys.argv[1])
@@ -83,13 +83,15 @@ np.testing.assert_allclose(losses("copies", "batch"), losses("one", "one"), rtol
 np.testing.assert_allclose(losses("batch", "batch"), losses("one", "one"), rtol=1e-5)
 stats = gt.debug.get_worker_stats()
 print(sorted(s["ops"].get("all_reduce", 0) > 0 for s in stats.values()), x.placement, "fine")
+ways = {way for s in stats.values() for way in s["collectives"]}
+assert ways == {os.environ.get("WAY") or "gloo"} and all(s["collectives"] for s in stats.values()), ways
 """
 
 
 @pytest.mark.parametrize("backend", ["numpy", "pytorch"])
 @pytest.mark.parametrize("way", ["gloo", "mail"])
 def test_programs_on_shards_give_the_right_numbers(processes: Processes, backend: str, way: str) -> None:
-    script = processes.script(PROGRAM, GT_BACKEND=backend, GT_COLLECTIVES=way)
+    script = processes.script(PROGRAM, GT_BACKEND=backend, GT_COLLECTIVES=way, WAY=way)
     assert script.ended(85) == 0, script.err[-3000:]
     assert script.out == "[True, True] Shard(0) on [0, 1] fine\n", script.out + script.err
 
