@@ -31,7 +31,7 @@ def blocks() -> list:
 
 
 def test_there_are_blocks() -> None:
-    assert len(blocks()) == 4
+    assert len(blocks()) == 5
 
 
 @pytest.mark.parametrize("code", blocks())
