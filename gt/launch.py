@@ -45,6 +45,11 @@ def end_when_told() -> Callable[[], bool]:
     return lambda: bool(told)
 
 
+def ending() -> None:
+    """All is closed: what tells us to end now has nothing left to tell."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 class Children:
     """Processes of ours that end with this object, or with this process."""
 

@@ -27,6 +27,16 @@ class Reply:
             self.value, self.error, self.done = value, error, True
             self._lock.release()
 
+    def check(self) -> None:
+        """Raise what went wrong. The error's frames hold this reply, so it lets go of the error, or all those frames hold would
+        wait for the garbage collector."""
+        error, self.error = self.error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error
+
     def wait(self, timeout: float | None = None) -> bool:
         """Whether it came in time. Ctrl-C interrupts."""
         if self._lock.acquire(timeout=-1 if timeout is None else timeout):

@@ -249,8 +249,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         finally:
             self.replies.pop(reply.ticket, None)
             self.tell()
-        if reply.error is not None:
-            raise reply.error
+        reply.check()
         return as_numpy(reply.value, spec)
 
     def ask(self, about: str, argument: Any = None, timeout: float = 10.0) -> Any:
@@ -263,8 +262,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.link.wait(reply, timeout)
         finally:
             self.replies.pop(reply.ticket, None)
-        if reply.error is not None:
-            raise reply.error
+        reply.check()
         if not reply.done:
             raise errors.GTError(f"no answer about {about} within {timeout:g} s")
         return reply.value

@@ -9,7 +9,7 @@ from typing import Any
 
 from gt.dispatcher.core import Dispatcher, Watch
 from gt.dispatcher.serve import Server
-from gt.launch import Children, end_when_told, follow_parent
+from gt.launch import Children, end_when_told, ending, follow_parent
 from gt.transport.addresses import LOOPBACK, ipc_address
 
 
@@ -91,6 +91,7 @@ def serve(args: argparse.Namespace) -> int:
             pass
         finally:
             server.close()
+            ending()
     return 0
 
 

@@ -84,7 +84,7 @@ def wanted(args: argparse.Namespace) -> tuple[str | None, tuple[str, ...]]:
 
 
 def work(args: argparse.Namespace) -> int:
-    from gt.launch import end_when_told, follow_parent
+    from gt.launch import end_when_told, ending, follow_parent
     from gt.transport.addresses import address_of, ipc_address
     from gt.transport.trace import said, trace
 
@@ -125,6 +125,7 @@ def work(args: argparse.Namespace) -> int:
             return 1
     finally:
         shell.close()
+        ending()
     return 0
 
 

@@ -103,10 +103,43 @@ class Grouped:
         return posts + self.mail.outgoing()
 
     def begin(self, client: str, kind: Kind, operands: list[Any], tag: int) -> Wait:
-        members = kind.settings["group"]
-        if any(self.mates[m].store == NO_STORE for m in members if m in self.mates):
+        return _Undecided(self, client, kind, operands, tag) if self.unknown(kind) else self.choose(client, kind, operands, tag)
+
+    def unknown(self, kind: Kind) -> bool:
+        """Whether a member has not said yet how it can be reached."""
+        return any(not self.mates[m].store for m in kind.settings["group"] if m in self.mates)
+
+    def choose(self, client: str, kind: Kind, operands: list[Any], tag: int) -> Wait:
+        if any(self.mates[m].store == NO_STORE for m in kind.settings["group"] if m in self.mates):
             return self.mail.begin(client, kind, operands, tag)
         return _Collective(self, kind, operands, tag)
+
+
+class _Undecided:
+    """A collective with a member that may turn out to be reached by mail only."""
+
+    def __init__(self, talk: Grouped, client: str, kind: Kind, operands: list[Any], tag: int) -> None:
+        self.talk, self.client, self.kind, self.operands, self.tag = talk, client, kind, operands, tag
+        self.chosen: Wait | None = None
+
+    def ready(self) -> bool:
+        if self.chosen is None and not self.talk.unknown(self.kind):
+            operands, self.operands = self.operands, []
+            self.chosen = self.talk.choose(self.client, self.kind, operands, self.tag)
+        return self.chosen is not None and self.chosen.ready()
+
+    def result(self) -> list[Any]:
+        assert self.chosen is not None
+        return self.chosen.result()
+
+    def ask(self) -> None:
+        if self.chosen is not None:
+            self.chosen.ask()
+
+    def missing(self) -> list[int]:
+        if self.chosen is not None:
+            return self.chosen.missing()
+        return [m for m in self.kind.settings["group"] if m in self.talk.mates and not self.talk.mates[m].store]
 
 
 class _Collective:

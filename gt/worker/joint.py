@@ -4,46 +4,18 @@ stay instructions, in the order of the trace, since workers meet in that order."
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from typing import Any
 
 from gt.transport.messages import FREE, TraceDef
 from gt.worker.batch import Reading
-from gt.worker.compile import TALK, TRACE, Program, Ready
+from gt.worker.compile import TALK, TRACE, Program
 from gt.worker.engine import Engine
 
 PRIVATE = -(1 << 50)  # ids of what lives only inside a call, downwards; calls come one after another, so all use the same
 SEGMENTS = -(1 << 61)  # numbers of programs between collectives, downwards
-SHORT = 3  # ops from which a program is worth its call
-
-
-class Over:
-    """An update whose parameter and state end with it. They leave the table first, so that they can be written over."""
-
-    def __init__(self, ready: Ready, kernel: Callable[[list[Any]], Any]) -> None:
-        self.ready, self.kernel, self.kind = ready, kernel, ready.kind
-        self.outs, self.tensors, self.ops, self.ways = ready.outs, ready.tensors, ready.ops, ready.ways
-        self.dies = tuple(i for i in ready.tensors if i != ready.tensors[1])
-        self.calls = 0
-
-    def run(self, table: dict[int, Any], ins: tuple) -> None:
-        lead = 1 + self.outs
-        operands = list(ins[lead:])
-        for i in self.tensors:
-            operands[i - lead] = table[ins[i]]
-        for i in self.dies:
-            del table[ins[i]]
-        try:
-            made = self.kernel(operands)
-        except Exception:
-            table.update((ins[i], operands[i - lead]) for i in self.dies)  # one of them may be the cause
-            raise
-        for id, array in zip(ins[1:], made if self.outs > 1 else (made,)):
-            table[id] = array
-
-    def stats(self) -> dict[str, float]:
-        return {}
+SHORT = 3  # ops from which a program is worth its call; updates are in any case, as a program writes them in place
 
 
 class Joint:
@@ -68,12 +40,6 @@ class Joint:
         self.tail: list[Any] = []
         self.steps: list[Any] = []
         self.segments: list[int] = []  # numbers of the programs
-        self.overs: dict[int, int] = {}  # of updates in place, by those of the updates
-        self.freed = {ins[1] for ins in trace.body if ins[0] == FREE}
-        self.last: dict[Any, int] = {}  # register -> the last instruction that names it
-        for index, ins in enumerate(trace.body):
-            if ins[0] != FREE:
-                self.last.update((ins[i], index) for i in self.kinds[int(ins[0])].tensors)
         self._split()
 
     def code(self, call: tuple) -> Iterator[tuple]:
@@ -94,7 +60,7 @@ class Joint:
         for index, ins in enumerate(self.trace.body):
             if ins[0] == FREE and ins[1] not in named:
                 self._step((self._slot(FREE), self._register(int(ins[1]))))
-            elif ins[0] != FREE and (self.kinds[int(ins[0])].form == TALK or self._ends(index)):
+            elif ins[0] != FREE and self.kinds[int(ins[0])].form == TALK:
                 self._close(chunk)
                 chunk, named = [], set()
                 self._plain(index)
@@ -107,7 +73,8 @@ class Joint:
 
     def _close(self, chunk: list[int]) -> None:
         body = self.trace.body
-        if sum(body[i][0] != FREE for i in chunk) < SHORT:
+        kinds = [self.kinds[int(body[i][0])] for i in chunk if body[i][0] != FREE]
+        if len(kinds) < SHORT and not any(r.kind.row.updates for r in kinds):
             for index in chunk:
                 self._plain(index)
             return
@@ -116,36 +83,13 @@ class Joint:
         given = [k for k, (at, i) in enumerate(read.places) if (chunk[at], i) in self.holes]
         number = self.space.segment()
         definition = read.definition(number, given, self.trace.compile)
-        kinds = {int(ins[0]): self.kinds[int(ins[0])] for ins in definition.body if ins[0] != FREE}
+        used = {int(ins[0]): self.kinds[int(ins[0])] for ins in definition.body if ins[0] != FREE}
         faster = self.engine.device == "cpu"  # a device must not record a graph while others wait for it in a collective
-        program = Program(definition, kinds, self.engine, False, self.say, faster)
+        program = Program(definition, used, self.engine, False, self.say, faster)
         self.space.kinds[number] = (TRACE, program.run, program)
         self.segments.append(number)
         numbers = (self.holes[chunk[read.places[k][0]], read.places[k][1]] for k in given)
         self._step((self._slot(number), *map(self._register, read.outs), *map(self._register, read.inputs), *numbers))
-
-    def _ends(self, index: int) -> bool:
-        """Whether an instruction is an update and the last that names what it updates."""
-        ins = self.trace.body[index]
-        ready = self.kinds[int(ins[0])]
-        if not ready.kind.row.updates or len({ins[i] for i in ready.tensors}) < len(ready.tensors):
-            return False
-        written = {ins[i] for i in ready.tensors if i != ready.tensors[1]}
-        return written <= self.freed and all(self.last[r] == index for r in written)
-
-    def _over(self, number: int) -> int:
-        """The number under which an update may write over what ends with it."""
-        if number not in self.overs:
-            ready = self.kinds[number]
-            kernel = self.engine.renew(ready.kind)
-            if kernel is None:
-                self.overs[number] = number
-            else:
-                over = Over(ready, kernel)
-                self.overs[number] = self.space.segment()
-                self.space.kinds[self.overs[number]] = (TRACE, over.run, over)
-                self.segments.append(self.overs[number])
-        return self.overs[number]
 
     def _plain(self, index: int) -> None:
         """An instruction by itself."""
@@ -155,8 +99,6 @@ class Joint:
             return
         ready = self.kinds[int(ins[0])]
         ids = {*range(1, 1 + ready.outs), *ready.tensors}
-        if self._ends(index):
-            ins = (self._over(int(ins[0])), *ins[1:])
         places = [
             self._register(int(x)) if i in ids else self.holes.get((index, i)) or self._slot(x)
             for i, x in enumerate(ins)

@@ -12,7 +12,7 @@ from gt.transport.messages import TraceDef
 from gt.worker.batch import Unit
 from gt.worker.compile import TALK, TRACE, Program, Ready, trace_kinds
 from gt.worker.engine import Engine
-from gt.worker.joint import SEGMENTS, Joint, Over
+from gt.worker.joint import SEGMENTS, Joint
 from gt.worker.times import Times
 
 
@@ -47,7 +47,7 @@ class Space:
 
     def __init__(self) -> None:
         self.table: dict[int, Any] = {}
-        self.kinds: dict[int, tuple[int, Callable, Ready | Program | Joint | Over]] = {}  # form, kernel, and all about it
+        self.kinds: dict[int, tuple[int, Callable, Ready | Program | Joint]] = {}  # form, kernel, and all about it
         self.counts: Counter[int] = Counter()  # how often each kind was used
         self.forget = 0
         self.units: OrderedDict[tuple, Unit] = OrderedDict()  # by topology, the last used at the end

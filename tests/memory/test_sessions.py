@@ -69,6 +69,23 @@ def test_what_is_dropped_is_freed_on_the_worker(pool: Cluster) -> None:
     assert held(pool) == 0
 
 
+def test_a_read_that_failed_keeps_nothing(pool: Cluster) -> None:
+    def read() -> None:
+        x = gt.ones(4)
+        y = gt.linalg.cholesky(gt.zeros(3, 3) - 1.0)  # there is none
+        with pytest.raises(gt.errors.RemoteError):
+            y.numpy()
+        del x
+
+    gc.collect()
+    gc.disable()
+    try:
+        read()
+        assert held(pool) == 0
+    finally:
+        gc.enable()
+
+
 def test_in_place_updates_leave_nothing_behind(pool: Cluster) -> None:
     x = gt.ones(4)
     for _ in range(100):

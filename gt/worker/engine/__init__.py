@@ -45,10 +45,6 @@ class Engine(Protocol):
     def faster(self, program: Any) -> Any:
         """A faster form of a trace (an object with `run(table, call) -> bool`, whether it ran, and `stats()`), or None."""
 
-    def renew(self, kind: Kind) -> Callable[[list[Array]], Any] | None:
-        """A kernel for an update that takes a list of operands, which nobody else is to hold, and writes over those that end
-        there (all but the second) if nobody else sees their memory. None where there is no such kernel."""
-
     def load(self, buffer: memoryview, spec: Spec, copy: bool) -> Array:
         """An array over these bytes; with `copy`, one that outlives them."""
 

@@ -77,9 +77,6 @@ class CustomEngine:
     def faster(self, program: Any) -> None:
         return None
 
-    def renew(self, kind: Kind) -> None:
-        return None
-
     # Kernels
 
     def own(self, kind: Kind) -> Kernel | None:

@@ -117,9 +117,6 @@ class NumPyEngine:
     def faster(self, program: Any) -> None:
         return None
 
-    def renew(self, kind: Kind) -> None:
-        return None
-
     def load(self, buffer: memoryview, spec: Spec, copy: bool) -> np.ndarray:
         if spec.dtype is bfloat16:
             wide = np.frombuffer(buffer, np.uint16).astype(np.uint32) << 16

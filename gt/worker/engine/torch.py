@@ -4,7 +4,6 @@ torch_kernels.py holds its faster kernels for other rows, and the rest run gener
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -191,8 +190,7 @@ class TorchEngine:
         return getattr(torch.Tensor, f"{name}_", None)
 
     def update(self, kind: Kind) -> Callable[..., Any] | None:
-        """On a GPU, graphs see to it."""
-        run = GATHERED.get(kind.row.name) if self.at.type == "cpu" else None
+        run = GATHERED.get(kind.row.name)
         return partial(over_dying, run, **kind.settings) if run is not None else None
 
     def faster(self, program: Any) -> Any:
@@ -205,21 +203,6 @@ class TorchEngine:
 
             return Graph(program, self)
         return None
-
-    def renew(self, kind: Kind) -> Callable[[list[Any]], Any] | None:
-        gathered = GATHERED.get(kind.row.name)
-        if gathered is None:
-            return None
-        run, write = self.plain(kind), partial(gathered, **kind.settings)
-        written = [i for i in kind.tensors if i != kind.tensors[1]]
-
-        def call(operands: list[Any]) -> Any:
-            if not all(_alone(operands, i) for i in written):
-                return run(*operands)
-            made = write([tuple(operands)])[0]
-            return made if len(made) > 1 else made[0]
-
-        return call
 
     def tensors_only(self, function: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
         """A function that takes no numbers, or none first: they become 0-d tensors of the dtype computed in."""
@@ -272,11 +255,3 @@ def best_device() -> str:
 
 def make(name: str = "pytorch") -> TorchEngine:
     return TorchEngine(best_device())
-
-
-def _alone(operands: list[Any], i: int) -> bool:
-    """Whether a tensor is held by this list only, and its memory by it: no view, no reader, no piece of something larger."""
-    tensor = operands[i]
-    storage = tensor.untyped_storage()
-    held = sys.getrefcount(tensor) <= 3 and torch._C._storage_Use_Count(storage._cdata) <= 2
-    return held and tensor.is_contiguous() and storage.nbytes() == tensor.numel() * tensor.element_size()
