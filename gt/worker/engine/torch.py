@@ -202,6 +202,10 @@ class TorchEngine:
             from gt.worker.engine.graph import Graph
 
             return Graph(program, self)
+        if self.at.type == "cpu":
+            from gt.worker.engine.small import small
+
+            return small(program)
         return None
 
     def tensors_only(self, function: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
