@@ -40,7 +40,8 @@ from gt.transport.messages import (
     kind_out,
 )  # fmt: skip
 
-BATCH = 256  # instructions that are sent without being asked for
+BATCH = 256  # instructions that are sent without being asked for, the first of a burst
+MORE = 1024  # and those after them: by then the others have something to do, and fewer messages cost everyone less
 WINDOW = 1 << 14  # instructions that may be under way
 BYTES = 16 << 20  # and bytes loaded; of larger tensors, one is copied out while the next is copied in
 KINDS = 1 << 15  # op uses remembered; past it all are forgotten and learnt again
@@ -56,6 +57,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.emit = self.code.append
         if NATIVE is None:
             self.next_id = count(1).__next__
+        self.batch = BATCH
         self.limit = 1  # length of `code` at which something is to be done: wake the link at first, then send
         self.lock = threading.RLock()
         self.numbers = count(FREE + 1)
@@ -125,19 +127,21 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         if self.closed:
             raise errors.SessionLost("the session this tensor belongs to is closed")
         if self.limit == 1:
-            self.limit = BATCH
+            self.limit = self.batch
             self.link.wake()
-        if len(self.code) >= BATCH:
+        if len(self.code) >= self.batch:
             self.full()
 
     def flush(self, gets: tuple = (), wait: bool = True) -> None:
         """Send what is buffered; wait only where too much is under way, and not in the thread that receives."""
+        self.batch = BATCH
         self._flush(gets, True, bool(gets))
         if wait and self.sent - self.executed > WINDOW:
             self._await_room()
 
     def full(self) -> None:
         """Send what is buffered, as far as no trace is under way."""
+        self.batch = MORE
         self._flush((), False, False)
         if self.sent - self.executed > WINDOW:
             self._await_room()
@@ -149,6 +153,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.looks = self.looks + 1 if progress == self.progress else 0
         self.progress = progress
         if self.looks:
+            self.batch = BATCH
             self._flush((), self.looks >= PATIENCE, False)
         if self.buffered():
             self.link.wake()
@@ -184,7 +189,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                 batch = self.tracer.fold(batch, final, mark)
                 traces, drops = self.tracer.take()
                 if self.tracer.held():
-                    self.limit = BATCH  # what is held wakes the link once, not with every instruction
+                    self.limit = self.batch  # what is held wakes the link once, not with every instruction
             if not batch and not gets and not traces:
                 return
             fresh, self.fresh = tuple(self.fresh), []
