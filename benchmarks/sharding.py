@@ -159,7 +159,7 @@ def reduce():
     assert gt.signal.tensor(terms.pop(), name="copies")[0].item() == 2
 
 term(); reduce()
-fastest(reduce, 10, term)
+fastest(reduce, 30, term)
 """
 
 THEIR_REDUCE = """
@@ -175,7 +175,7 @@ def reduce():
     assert x[0].item() == 2
 
 term(); reduce()
-fastest(reduce, 10, term)
+fastest(reduce, 30, term)
 """
 
 OUR_GATHER = """
@@ -186,7 +186,7 @@ def gather():
     gt.signal.tensor(x, name="copies")[0].item()
 
 gather()
-fastest(gather, 10)
+fastest(gather, 30)
 """
 
 THEIR_GATHER = """
@@ -195,7 +195,7 @@ dist.all_gather_into_tensor(out, x)
 def gather():
     dist.all_gather_into_tensor(out, x)
     out[0].item()
-fastest(gather, 10)
+fastest(gather, 30)
 """
 
 

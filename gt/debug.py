@@ -142,6 +142,7 @@ def replay(done: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:
         "units": int(done.get("units", 0)),
         "unit_calls": int(done.get("unit_calls", 0)),
         "joint_calls": int(done.get("joint_calls", 0)),
+        "small_calls": int(done.get("small_calls", 0)),
         "compiling": int(done.get("compiling", 0)),
         "compiled": int(done.get("compiled", 0) + done.get("graph_captures", 0)),
         "compiled_executions": int(done.get("compiled_calls", 0)),
