@@ -1,8 +1,7 @@
 """`gt.compile(fn)`: the explicit form of replay. The function runs as it is for its first calls on tensors of given specs;
 from then on a call is one instruction, and none of its Python runs. What cannot be replayed without its Python (a value read
-inside, a number that changes from call to call, a result on the tape) runs as before, and `why` says so. The numbers of
-optimizers are an exception: where they lie is known, so counts of steps go on, and another rate is captured anew once and from
-then on given with each call."""
+inside, a number that changes from call to call, a result on the tape) runs as before, and `why` says so. Numbers of which it
+is known where they come from are an exception (`numbers.py`)."""
 
 from __future__ import annotations
 
@@ -16,12 +15,13 @@ from weakref import ref
 
 from gt.client.autograd import Tensor
 from gt.client.handle import Handle
-from gt.client.places import Place
+from gt.client.numbers import Notes, Numbers, Place, flat
 from gt.client.session import Session, here
 from gt.client.tracer import SHORTEST
 from gt.client.traces import Trace, Window, define, definition
-from gt.spec import Spec
 from gt.transport.messages import FREE
+
+KNOWN = 64  # calls of one function that are known, by what they depend on; past it the oldest is forgotten
 
 
 def compile(fn: Callable | None = None) -> Any:
@@ -43,7 +43,7 @@ class Compiled:
     def __init__(self, fn: Callable) -> None:
         functools.update_wrapper(self, fn)
         self.fn = fn
-        self.uses: dict[tuple, _Use] = {}
+        self.uses: dict[tuple, list[_Use]] = {}  # several where modules it calls are now in training and now not
         self.why: dict[tuple, str] = {}
         self.again: Counter[str] = Counter()
         self.captures = self.replays = 0
@@ -51,19 +51,14 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         scope = here()
         leaves: list[Tensor] = []
-        key = (_shape_of((args, kwargs), leaves), scope.signal, scope.grad, id(scope.session))
+        cast = scope.cast.name if scope.cast is not None else ""
+        key = (_shape_of((args, kwargs), leaves), scope.signal, scope.backward, scope.grad, cast, id(scope.session))
         if key in self.why:
             return self.fn(*args, **kwargs)
-        use = self.uses.get(key)
-        if use is None:
-            use = self.uses[key] = _Use(scope.session)
+        use = self._use(key, scope.session)
         if use.ready:
-            stale = use.stale()
-            if not stale:
-                self.replays += 1
-                return use.replay(leaves)
-            self.again[stale] += 1  # its Python must run once more, and may leave other tensors behind
-            use = self.uses[key] = _Use(scope.session, use.given)
+            self.replays += 1
+            return use.replay(leaves)
         result = use.capture(self.fn, args, kwargs, leaves)
         if use.refused:
             self.why[key] = use.refused
@@ -71,6 +66,25 @@ class Compiled:
         elif use.ready:
             self.captures += 1
         return result
+
+    def _use(self, key: tuple, session: Session) -> _Use:
+        """What is known of calls like this one. What does not fit any more is forgotten: its Python must run once more, and may
+        leave other tensors behind."""
+        uses = self.uses.setdefault(key, [])
+        use = next((u for u in uses if u.suits()), None)
+        stale = use.stale() if use is not None and use.ready else ""
+        if use is None or stale:
+            given = use.numbers.given if use is not None else set()
+            if use is not None:
+                self.again[stale] += 1
+                uses.remove(use)
+                use.forget()
+            use = _Use(session, given)
+            uses.append(use)
+            if sum(map(len, self.uses.values())) > KNOWN:
+                for old in self.uses.pop(next(iter(self.uses))):
+                    old.forget()
+        return use
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -106,9 +120,10 @@ class _Call:
 class _Use:
     """A function on arguments of given specs."""
 
-    def __init__(self, session: Session, given: set[tuple] = frozenset()) -> None:  # type: ignore[assignment]
+    def __init__(self, session: Session, given: set[tuple]) -> None:
         self.session = session
-        self.given = set(given)  # keys of settings that turned out to change, and are given with each call
+        self.modes: list[tuple[ref, bool]] = []  # modules that it calls, and whether they are in training
+        self.given = given  # keys of settings that turned out to change, and are given with each call
         self.before: Window | None = None  # of the run that was captured first
         self.runs = 0
         self.ready = False
@@ -120,22 +135,30 @@ class _Use:
         """Run the function; from the second run on, look at what it wrote."""
         session = self.session
         self.runs += 1
-        if self.runs == 1 or session.tracer is None:  # the first run makes what is made once, such as optimizers' state
+        outer, session.noted = session.noted, Notes()
+        try:
+            if self.runs > 1 and session.tracer is not None:
+                return self._watch(fn, args, kwargs, leaves, session.noted)
             self.refused = "" if session.tracer else "GT_TRACE=0"
-            return fn(*args, **kwargs)
-        ids = [t.handle.id for t in leaves]
+            return fn(*args, **kwargs)  # the first run makes what is made once, such as optimizers' state
+        finally:
+            self.modes = [(ref(m), m.training) for m in session.noted.modules.values()]
+            session.noted = outer
+
+    def _watch(self, fn: Callable, args: tuple, kwargs: dict, leaves: list[Tensor], noted: Notes) -> Any:
+        session, ids = self.session, [t.handle.id for t in leaves]
         with session.lock:
             session.flush(wait=False)
-            before, session.limit, session.noted = session.serial, sys.maxsize, []
+            before, session.limit = session.serial, sys.maxsize
             try:
                 result = fn(*args, **kwargs)
                 if session.serial != before:
                     self.refused = "a value is read inside it"
                     return result
-                window, noted = _window(session.code), session.noted
+                window = _window(session.code)
             finally:
-                session.limit, session.noted = 1, None
-            self._look(window, noted, result, ids)
+                session.limit = 1
+            self._look(window, noted.updates, result, ids)
             session.flush(wait=False)
         return result
 
@@ -153,50 +176,28 @@ class _Use:
         else:
             self._define(self.before, _Call(window, noted, result), ids)
 
-    def _places(self, call: _Call) -> dict[int, Place]:
-        """Where the numbers at these positions of the window lie, as far as that is known and they are still there."""
-        found: dict[int, Place] = {}
-        at, rest = 0, iter(call.noted)
-        for ins in call.window.ops:
-            kind = self.session.meaning[int(ins[0])]
-            if kind.row.updates:
-                lead = 1 + len(kind.outs)
-                numbers = [lead + i for i, s in enumerate(kind.ins) if not isinstance(s, Spec)]
-                for i, place in zip(numbers, next(rest, ())):
-                    if place.value() == ins[i]:
-                        found[at + i] = place
-            at += len(ins)
-        return found
-
     def _define(self, before: Window, last: _Call, ids: list[int]) -> None:
         if before.tokens != last.window.tokens:
             self.refused = "its ops differ from call to call"
             return
         session = self.session
         assert session.tracer is not None
-        old, new = _flat(before), _flat(last.window)
-        places = self._places(last)
-        apart = {p: x.key for p, x in places.items() if x.parameter is None and (x.key in self.given or old[p] != new[p])}
-        trace = define(session.tracer.number(), session.meaning, before, last.window, apart)
+        numbers = Numbers(session, last.noted, before, last.window, self.given)
+        trace = define(session.tracer.number(), session.meaning, before, last.window, numbers.apart)
         if trace is None:
             self.refused = "its topology differs from call to call"
             return
-        if not all(p in places for positions in trace.hole_positions for p in positions):
+        if not numbers.fill(trace.hole_positions):
             self.refused = "a number in it changes from call to call"
             return
-        self.numbers = [list({places[p].key: places[p] for p in positions}.values()) for positions in trace.hole_positions]
-        self.counts = [x for noted in last.noted for x in noted if x.parameter is not None]
-        open_ = {x.key for group in self.numbers for x in group}
-        known = {x.key: x for x in places.values() if x.parameter is None}
-        self.given = {key for key in known if key in open_}
-        self.settings = [(x, x.value()) for x in known.values()]
+        self.numbers = numbers
         session.tracer.defined.append(definition(trace, last.window, session.meaning, session.tracer.compiled))
         self._bind(trace, before, last, ids)
 
     def _bind(self, trace: Trace, before: Window, last: _Call, ids: list[int]) -> None:
         """Where inputs come from and results go to: arguments, what the call returns, and tensors that live on."""
-        outs_before, _ = trace.shape.bind(_flat(before)) or ((), ())
-        outs, inputs = trace.shape.bind(_flat(last.window)) or ((), ())
+        outs_before, _ = trace.shape.bind(flat(before)) or ((), ())
+        outs, inputs = trace.shape.bind(flat(last.window)) or ((), ())
         made_before = {made: j for j, made in enumerate(outs_before)}
         self.trace = trace
         self.specs = [s for ins in last.window.ops for s in self.session.meaning[int(ins[0])].outs]
@@ -219,6 +220,14 @@ class _Use:
 
     # Replaying
 
+    def suits(self) -> bool:
+        """Whether the modules it calls are in training now as they were."""
+        return all(m is None or m.training is mode for m, mode in ((module(), mode) for module, mode in self.modes))
+
+    def forget(self) -> None:
+        if self.ready and self.session.tracer is not None:
+            self.session.tracer.dropped.append(self.trace.number)
+
     def stale(self) -> str:
         """Why what was captured does not fit any more: something it reads is gone, a value that ends with the call is held by
         someone else, or an optimizer's settings are others. "" where it fits."""
@@ -229,14 +238,7 @@ class _Use:
             source = self.tensors[i]
             if not isinstance(source, Tensor) or sys.getrefcount(source.handle) > 2:
                 return "a value that ends with the call is held elsewhere"
-        for place, value in self.settings:
-            if place.value() != value and place.key not in self.given:
-                self.given.add(place.key)
-                return f"{place.name} changed"
-        same = all(len({place.value() for place in places}) == 1 for places in self.numbers)
-        if not same or not all(place.stands() for place in (*self.counts, *(p for p, _ in self.settings))):
-            return "an optimizer's state is another"
-        return ""
+        return self.numbers.stale()
 
     def replay(self, leaves: list[Tensor]) -> Any:
         session = self.session
@@ -245,9 +247,7 @@ class _Use:
         made = [Handle(session.next_id(), spec, session) for spec in self.live_specs]
         for handle in made:
             session.asked_code[handle.id % len(session.asked_code)] = None
-        for count in self.counts:
-            count.within["step"] += 1
-        session.call((self.trace.number, *(h.id for h in made), *inputs, *(places[0].value() for places in self.numbers)))
+        session.call((self.trace.number, *(h.id for h in made), *inputs, *self.numbers.take()))
         for handle, sinks in zip(made, self.sinks):
             for sink in sinks:
                 t = sink()
@@ -259,10 +259,6 @@ class _Use:
 def _window(code: list[tuple]) -> Window:
     ops = [ins for ins in code if ins[0] > 0]
     return Window(ops, {ins[1] for ins in code if ins[0] == FREE})
-
-
-def _flat(window: Window) -> list:
-    return [x for ins in window.ops for x in ins]
 
 
 def _tensors(value: Any) -> list[Tensor]:

@@ -17,7 +17,7 @@ from gt.client.handle import Handle, Known, as_numpy
 from gt.client.lines import RING, line_of, warn
 from gt.client.link import Link, Reply
 from gt.client.native import NATIVE
-from gt.client.places import Place
+from gt.client.numbers import Notes
 from gt.client.scope import HERE, Scope
 from gt.client.tracer import MARK, Tracer
 from gt.config import Config
@@ -88,7 +88,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.config, self.auto_shard = Config(), False
         self.warned: set[str] = set()  # signals that the user was warned of
         self.notes: deque[str] = deque()  # what the user is to be warned of, from whichever thread waits next
-        self.noted: list[list[Place]] | None = None  # where updates take their numbers from, while a function is captured
+        self.noted: Notes | None = None  # what a function looks at, while it is captured
         self.seed, self.draws = secrets.randbits(62), count(1)
 
     # Kinds

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import tensor
 from gt.client.functions.hooks import Hook
+from gt.client.scope import HERE
 from gt.spec import DType, dtype_of
 
 
@@ -53,6 +54,9 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no forward()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        scope = HERE.scope
+        if scope is not None and scope.session.noted is not None:
+            scope.session.noted.modules[id(self)] = self
         hooks = self.__dict__.get("_hooks")
         if not hooks:
             return self.forward(*args, **kwargs)

@@ -8,7 +8,7 @@ from typing import Any
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import full_like, tensor
 from gt.client.lines import origin
-from gt.client.places import Place
+from gt.client.numbers import Place
 from gt.client.scope import HERE, enable_grad
 from gt.client.session import here
 
@@ -57,7 +57,7 @@ class Optimizer:
             found.append(self.state[p]["step"])
         noted = here().session.noted
         if noted is not None:
-            noted.append(self._places(p, group, names))
+            noted.updates.append(self._places(p, group, names))
         return tuple(found)
 
     def _places(self, p: Tensor, group: dict[str, Any], names: tuple[str, ...]) -> list[Place]:

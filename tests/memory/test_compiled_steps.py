@@ -65,7 +65,7 @@ def compare(name: str, between: Callable[[Any, int], None]) -> Any:
 def test_every_optimizer_is_replayed(name: str) -> None:
     run = compare(name, lambda optimizer, i: None)
     assert run.replays == STEPS - 3 and run.captures == 1 and not run.again
-    [use] = run.uses.values()
+    [[use]] = run.uses.values()
     ending = {"adamw": 9, "amsgrad": 12, "sgd": 6, "rmsprop": 9, "adagrad": 6}
     assert (
         len(use.trace.dies_inputs) == ending[name]
@@ -147,6 +147,86 @@ def test_state_that_is_loaded_anew_is_used() -> None:
             losses += [run(x).item() for _ in range(6)]
             found[compiled] = losses, optimizer.state[w]["step"], held["step"]
     assert found[True] == found[False]
+
+
+def test_modules_in_training_and_not_are_told_apart() -> None:
+    with cluster(1, "pytorch") as c:
+        model = gt.nn.Sequential(gt.nn.Linear(4, 64), gt.nn.Dropout(0.5), gt.nn.Linear(64, 64))
+        x = gt.ones(2, 4)
+
+        @gt.compile
+        def forward(x: Any) -> Any:
+            with gt.no_grad():
+                return (model(x) * 2.0 + 1.0) * 0.5
+
+        model.eval()
+        want = forward(x).numpy()
+        for _ in range(2):
+            model.eval()
+            for _ in range(5):
+                np.testing.assert_array_equal(forward(x).numpy(), want)
+            model.train()
+            for _ in range(5):
+                assert not np.array_equal(forward(x).numpy(), want)
+        assert not forward.again and forward.replays > 2, (forward.replays, forward.why)
+        del c
+
+
+@pytest.mark.parametrize("seed_at", [None, 7])
+def test_random_numbers_go_on_as_without_it(seed_at: int | None) -> None:
+    """Dropout, noise and draws outside the function: all as in the plain step, bit by bit."""
+    found = {}
+    for compiled in (True, False):
+        with cluster(1, "pytorch"):
+            gt.manual_seed(3)
+            model = gt.nn.Sequential(gt.nn.Linear(4, 16), gt.nn.Dropout(0.3), gt.nn.Linear(16, 4), gt.nn.Dropout(0.1))
+            optimizer, x = gt.optim.AdamW(model.parameters(), lr=0.01), gt.randn(8, 4)
+
+            def step(x: Any, model: Any = model, optimizer: Any = optimizer) -> Any:
+                loss = ((model(x + gt.randn(8, 4) * 0.1)) ** 2).mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                return loss.detach()
+
+            run = gt.compile(step) if compiled else step
+            losses = []
+            for i in range(12):
+                losses.append(run(x).item())
+                if i % 3 == 0:
+                    losses.append(gt.rand(2).sum().item())
+                if i == seed_at:
+                    gt.manual_seed(11)
+            found[compiled] = [losses, *(p.tolist() for p in model.parameters())]
+            if compiled:
+                assert run.replays >= 6 and not run.why, (run.replays, run.why)
+                assert run.again == ({"another seed": 1} if seed_at else {})
+    assert found[True] == found[False]
+
+
+def test_autocast_is_told_apart() -> None:
+    with cluster(1, "pytorch"):
+        w, x = gt.randn(8, 8), gt.randn(8, 8)
+        f = gt.compile(lambda x: (x @ w) @ (x @ w) @ x @ w @ w)
+        for _ in range(5):
+            assert f(x).dtype is gt.float32
+            with gt.autocast("cpu", dtype=gt.bfloat16):
+                assert f(x).dtype is gt.bfloat16
+        assert f.captures == 2 and f.replays == 4
+
+
+def test_what_is_known_of_a_function_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gt.client import compile as module
+
+    monkeypatch.setattr(module, "KNOWN", 4)
+    with cluster(1, "numpy") as c:
+        f = gt.compile(lambda x: ((x * 2.0 + 1.0).relu() - 0.5).exp().sum())
+        for n in range(1, 12):
+            for _ in range(5):
+                np.testing.assert_allclose(f(gt.ones(n)).item(), n * np.exp(2.5), rtol=1e-5)
+        assert f.captures == 11 and len(f.uses) == 4
+        [space] = c.workers[0].spaces.values()
+        assert sum(1 for _, _, ready in space.kinds.values() if hasattr(ready, "trace")) <= 6
 
 
 def _copied(value: Any) -> Any:

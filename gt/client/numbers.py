@@ -1,0 +1,145 @@
+"""What a captured function looks at besides tensors, so that a call which is replayed without its Python finds it again:
+whether modules are in training, and numbers that change. An optimizer's counts of steps go on; one of its settings that changes
+is captured anew once and from then on given with each call; random numbers are drawn on from where the session stands."""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from gt.client.traces import Window
+from gt.spec import Spec
+
+if TYPE_CHECKING:
+    from gt.client.session import Session
+
+
+class Place:
+    """A setting of an optimizer's group or, for a `parameter`, the count of its steps, which each step adds one to."""
+
+    __slots__ = ("optimizer", "parameter", "within", "name", "part")
+
+    def __init__(
+        self, optimizer: Any, within: dict[str, Any], name: str, part: int | None = None, parameter: Any = None
+    ) -> None:
+        self.optimizer, self.within, self.name, self.part, self.parameter = optimizer, within, name, part, parameter
+
+    @property
+    def key(self) -> tuple[int, str, int | None]:
+        return id(self.within), self.name, self.part
+
+    def value(self) -> Any:
+        found = self.within[self.name]
+        return found if self.parameter is not None else float(found if self.part is None else found[self.part])
+
+    def stands(self) -> bool:
+        """Whether the optimizer still looks there: its state may have been loaded anew."""
+        if self.parameter is not None:
+            return self.optimizer.state.get(self.parameter) is self.within
+        return any(group is self.within for group in self.optimizer.param_groups)
+
+
+class Notes:
+    """What is noted while a function is captured: for each update where its numbers lie, and the modules that were called."""
+
+    def __init__(self) -> None:
+        self.updates: list[list[Place]] = []
+        self.modules: dict[int, Any] = {}
+
+
+class Numbers:
+    """The numbers of a captured function that are given with each call, found in two calls of it."""
+
+    def __init__(self, session: Session, noted: list[list[Place]], before: Window, now: Window, given: set[tuple]) -> None:
+        self.session, self.seed = session, session.seed
+        self.places = _places(session, noted, now)
+        self.drawn = _drawn(session, before, now)
+        self.counts = [x for update in noted for x in update if x.parameter is not None]
+        old, new = flat(before), flat(now)
+        self.apart = {  # settings that are given with each call, by position, and what sets them apart from equal ones
+            p: x.key for p, x in self.places.items() if x.parameter is None and (x.key in given or old[p] != new[p])
+        }  # fmt: skip
+
+    def fill(self, holes: list[list[int]]) -> bool:
+        """Find where the number for each hole comes from; whether that is known of all. `sources` has for each which of the
+        call's draws it is, or the places that hold it."""
+        if self.drawn is None or not all(p in self.places or p in self.drawn for positions in holes for p in positions):
+            return False
+        self.draws = max(self.drawn.values(), default=-1) + 1
+        self.sources: list[int | list[Place]] = [
+            self.drawn[at[0]] if at[0] in self.drawn else list({self.places[p].key: self.places[p] for p in at}.values())
+            for at in holes
+        ]
+        open_ = {x.key for source in self.sources if isinstance(source, list) for x in source}
+        settings = {x.key: x for x in self.places.values() if x.parameter is None}
+        self.given = {key for key in settings if key in open_}
+        self.settings = [(x, x.value()) for x in settings.values()]
+        return True
+
+    def stale(self) -> str:
+        """Why these numbers are not what the function would use now; "" where they are."""
+        for place, value in self.settings:
+            if place.value() != value and place.key not in self.given:
+                self.given.add(place.key)
+                return f"{place.name} changed"
+        if self.draws and self.seed != self.session.seed:
+            return "another seed"
+        same = all(isinstance(source, int) or len({place.value() for place in source}) == 1 for source in self.sources)
+        if not same or not all(place.stands() for place in (*self.counts, *(p for p, _ in self.settings))):
+            return "an optimizer's state is another"
+        return ""
+
+    def take(self) -> list[float | int]:
+        """The numbers of another call."""
+        for count in self.counts:
+            count.within[count.name] += 1
+        drawn = [next(self.session.draws) for _ in range(self.draws)]
+        return [drawn[source] if isinstance(source, int) else source[0].value() for source in self.sources]
+
+
+def _places(session: Session, noted: list[list[Place]], window: Window) -> dict[int, Place]:
+    """Where the numbers at these positions of the window lie, as far as that is known and they are still there."""
+    found: dict[int, Place] = {}
+    at, updates = 0, iter(noted)
+    for ins in window.ops:
+        kind = session.meaning[int(ins[0])]
+        if kind.row.updates:
+            lead = 1 + len(kind.outs)
+            numbers = [lead + i for i, s in enumerate(kind.ins) if not isinstance(s, Spec)]
+            for i, place in zip(numbers, next(updates, ())):
+                if place.value() == ins[i]:
+                    found[at + i] = place
+        at += len(ins)
+    return found
+
+
+def _drawn(session: Session, before: Window, now: Window) -> dict[int, int] | None:
+    """Which of its call's random numbers an op takes, by the position of that number. None where one call does not go on in the
+    row of them where the one before it left off."""
+    places, at = [], 0
+    for ins in now.ops:
+        kind = session.meaning[int(ins[0])]
+        if kind.row.random:
+            seed, number = (1 + len(kind.outs) + i for i in _seeded(kind.row))
+            if ins[seed] == session.seed:
+                places.append(at + number)
+        at += len(ins)
+    if not places:
+        return {}
+    old, new = flat(before), flat(now)
+    first, start = min(old[p] for p in places), min(new[p] for p in places)
+    drawn = {p: int(new[p] - start) for p in places}
+    return drawn if first < start and all(old[p] - first == n for p, n in drawn.items()) else None
+
+
+@cache
+def _seeded(row: Any) -> tuple[int, int]:
+    """Which operands of a random op are its seed and its number."""
+    names = list(inspect.signature(row.kernel).parameters)[1:]  # the first is the array namespace
+    return names.index("seed"), names.index("number")
+
+
+def flat(window: Window) -> list:
+    return list(chain.from_iterable(window.ops))
