@@ -39,7 +39,7 @@ def test_hosts_that_share_nothing_but_the_network(processes: Processes, way: str
         workers = [processes.start(*joined, within=hosts.within[i], GT_KEY=KEY, GT_COLLECTIVES=way) for i in (1, 2)]
         script = processes.start(
             "-c", PROGRAM + LARGE, f"tcp://{server}:{port}", *(f"tcp://{a}" for a in hosts.addresses[1:3]),
-            within=hosts.within[3], GT_KEY=KEY,
+            within=hosts.within[3], GT_KEY=KEY, WAY=way,
         )  # fmt: skip
         assert script.ended(85) == 0, "\n".join(p.err[-2000:] for p in (script, made, *workers))
         assert script.out.endswith("fine\n2 workers, 4194304 bytes\n")
