@@ -243,7 +243,7 @@ def tensor_parallel() -> Iterator[Result]:
 
 
 def allreduce() -> Iterator[Result]:
-    """64 MB added up on two workers, against torch.distributed alone: the middle of many, as Gloo's times scatter by a third."""
+    """64 MB added up on two workers, against torch.distributed alone: the middle of many, as Gloo's times scatter."""
     return _against("allreduce", OUR_REDUCE, THEIR_REDUCE)
 
 
