@@ -28,14 +28,14 @@ C, S = gt.SignalConfig, gt.ShardConfig
 for name, config in {"batch": S(axis=0), "columns": S(axis=1), "rows": S(axis=0), "copies": S(replicated=True)}.items():
     gt.register_config(name, C(config))
 
-def fastest(work, rounds, before=lambda: None, of=min):
+def fastest(work, rounds, before=lambda: None):
     found = []
     for _ in range(rounds):
         before()
         start = time.perf_counter()
         work()
         found.append(time.perf_counter() - start)
-    print(of(found))
+    print(min(found), statistics.median(found))
 """
 
 THEIRS = """
@@ -47,7 +47,7 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 torch.manual_seed(0)
 
-def fastest(work, rounds, before=lambda: None, of=min):
+def fastest(work, rounds, before=lambda: None):
     found = []
     for _ in range(rounds):
         before()
@@ -56,7 +56,7 @@ def fastest(work, rounds, before=lambda: None, of=min):
         work()
         found.append(time.perf_counter() - start)
     if rank == 0:
-        print(of(found))
+        print(min(found), statistics.median(found))
 """
 
 THEIR_END = """
@@ -159,7 +159,7 @@ def reduce():
     assert gt.signal.tensor(terms.pop(), name="copies")[0].item() == 2
 
 term(); reduce()
-fastest(reduce, 30, term, statistics.median)
+fastest(reduce, 30, term)
 """
 
 THEIR_REDUCE = """
@@ -175,7 +175,7 @@ def reduce():
     assert x[0].item() == 2
 
 term(); reduce()
-fastest(reduce, 30, term, statistics.median)
+fastest(reduce, 30, term)
 """
 
 OUR_GATHER = """
@@ -186,7 +186,7 @@ def gather():
     gt.signal.tensor(x, name="copies")[0].item()
 
 gather()
-fastest(gather, 30, of=statistics.median)
+fastest(gather, 30)
 """
 
 THEIR_GATHER = """
@@ -195,7 +195,7 @@ dist.all_gather_into_tensor(out, x)
 def gather():
     dist.all_gather_into_tensor(out, x)
     out[0].item()
-fastest(gather, 30, of=statistics.median)
+fastest(gather, 30)
 """
 
 
@@ -204,15 +204,15 @@ def _environment(**more: str) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **more}
 
 
-def ours(code: str, workers: int = 2) -> float:
+def ours(code: str, workers: int = 2) -> tuple[float, ...]:
     command = [sys.executable, "-c", textwrap.dedent(OURS + code), str(workers)]
     done = subprocess.run(command, env=_environment(), capture_output=True, text=True, timeout=600)
     if done.returncode:
         raise RuntimeError(done.stderr)
-    return float(done.stdout.split()[-1])
+    return tuple(map(float, done.stdout.split()[-2:]))
 
 
-def theirs(code: str) -> float:
+def theirs(code: str) -> tuple[float, ...]:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = str(s.getsockname()[1])
@@ -224,12 +224,19 @@ def theirs(code: str) -> float:
     outs = [p.communicate(timeout=600) for p in ranks]
     if any(p.returncode for p in ranks):
         raise RuntimeError(outs[0][1] + outs[1][1])
-    return float(outs[0][0].split()[-1])
+    return tuple(map(float, outs[0][0].split()[-2:]))
 
 
-def _against(case: str, mine: str, other: str, rounds: int = 3) -> Iterator[Result]:
-    pairs = [(ours(mine), theirs(other)) for _ in range(rounds)]
-    yield times(case, min(a for a, _ in pairs) * 1e3, min(b for _, b in pairs) * 1e3, "ms")
+def _least(case: str, pairs: list[tuple], at: int = 0) -> Result:
+    """The least of several runs: of their fastest rounds, or of those in the middle."""
+    return times(case, min(a[at] for a, _ in pairs) * 1e3, min(b[at] for _, b in pairs) * 1e3, "ms")
+
+
+def _against(case: str, mine: str, other: str, middle: bool = False) -> Iterator[Result]:
+    pairs = [(ours(mine), theirs(other)) for _ in range(3)]
+    yield _least(case, pairs)
+    if middle:
+        yield _least(f"{case}-middle", pairs, 1)
 
 
 def data_parallel() -> Iterator[Result]:
@@ -243,19 +250,19 @@ def tensor_parallel() -> Iterator[Result]:
 
 
 def allreduce() -> Iterator[Result]:
-    """64 MB added up on two workers, against torch.distributed alone: the middle of many, as Gloo's times scatter."""
-    return _against("allreduce", OUR_REDUCE, THEIR_REDUCE)
+    """64 MB added up on two workers, against torch.distributed alone. Gloo's times scatter, so the middle is told as well."""
+    return _against("allreduce", OUR_REDUCE, THEIR_REDUCE, middle=True)
 
 
 def allgather() -> Iterator[Result]:
-    """64 MB put together on two workers, against torch.distributed alone; the middle of many."""
-    return _against("allgather", OUR_GATHER, THEIR_GATHER)
+    """64 MB put together on two workers, against torch.distributed alone."""
+    return _against("allgather", OUR_GATHER, THEIR_GATHER, middle=True)
 
 
 def scale() -> Iterator[Result]:
     """A step of the larger MLP on two workers, against the same on one."""
     pairs = [(ours(OUR_MLP, 2), ours(OUR_MLP, 1)) for _ in range(2)]
-    yield times("scale", min(a for a, _ in pairs) * 1e3, min(b for _, b in pairs) * 1e3, "ms")
+    yield _least("scale", pairs)
 
 
 def _layers(workers: int) -> tuple[float, int]:

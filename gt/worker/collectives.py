@@ -283,3 +283,30 @@ class _Round:
 
         sends = [(to, p) for to, p in parts.items() if to != me]
         return sends, [s for s, _, _ in settings["takes"] if s != me], finish
+
+
+class Undecided:
+    """A collective with a member that may turn out to be reached by mail only."""
+
+    def __init__(self, talk: Any, client: str, kind: Kind, operands: list[Any], tag: int) -> None:
+        self.talk, self.client, self.kind, self.operands, self.tag = talk, client, kind, operands, tag
+        self.chosen: Wait | None = None
+
+    def ready(self) -> bool:
+        if self.chosen is None and not self.talk.unknown(self.kind):
+            operands, self.operands = self.operands, []
+            self.chosen = self.talk.choose(self.client, self.kind, operands, self.tag)
+        return self.chosen is not None and self.chosen.ready()
+
+    def result(self) -> list[Any]:
+        assert self.chosen is not None
+        return self.chosen.result()
+
+    def ask(self) -> None:
+        if self.chosen is not None:
+            self.chosen.ask()
+
+    def missing(self) -> list[int]:
+        if self.chosen is not None:
+            return self.chosen.missing()
+        return [m for m in self.kind.settings["group"] if m in self.talk.mates and not self.talk.mates[m].store]

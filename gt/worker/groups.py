@@ -16,7 +16,7 @@ from gt.errors import WorkerLost
 from gt.ops import Kind
 from gt.spec import DTYPES, Shape, Spec, bool_, int16, split
 from gt.transport.messages import Heard, Mail, Peer, Piece, Spoiled, Store, Waits
-from gt.worker.collectives import NO_STORE, Mailed, Spoilt, Wait, from_mates, spoiled_by, worker_peer
+from gt.worker.collectives import NO_STORE, Mailed, Spoilt, Undecided, Wait, from_mates, spoiled_by, worker_peer
 from gt.worker.engine import Engine
 from gt.worker.engine.torch import TORCH, TorchEngine
 from gt.worker.process_group import Group, OnDevice
@@ -103,7 +103,7 @@ class Grouped:
         return posts + self.mail.outgoing()
 
     def begin(self, client: str, kind: Kind, operands: list[Any], tag: int) -> Wait:
-        return _Undecided(self, client, kind, operands, tag) if self.unknown(kind) else self.choose(client, kind, operands, tag)
+        return Undecided(self, client, kind, operands, tag) if self.unknown(kind) else self.choose(client, kind, operands, tag)
 
     def unknown(self, kind: Kind) -> bool:
         """Whether a member has not said yet how it can be reached."""
@@ -113,33 +113,6 @@ class Grouped:
         if any(self.mates[m].store == NO_STORE for m in kind.settings["group"] if m in self.mates):
             return self.mail.begin(client, kind, operands, tag)
         return _Collective(self, kind, operands, tag)
-
-
-class _Undecided:
-    """A collective with a member that may turn out to be reached by mail only."""
-
-    def __init__(self, talk: Grouped, client: str, kind: Kind, operands: list[Any], tag: int) -> None:
-        self.talk, self.client, self.kind, self.operands, self.tag = talk, client, kind, operands, tag
-        self.chosen: Wait | None = None
-
-    def ready(self) -> bool:
-        if self.chosen is None and not self.talk.unknown(self.kind):
-            operands, self.operands = self.operands, []
-            self.chosen = self.talk.choose(self.client, self.kind, operands, self.tag)
-        return self.chosen is not None and self.chosen.ready()
-
-    def result(self) -> list[Any]:
-        assert self.chosen is not None
-        return self.chosen.result()
-
-    def ask(self) -> None:
-        if self.chosen is not None:
-            self.chosen.ask()
-
-    def missing(self) -> list[int]:
-        if self.chosen is not None:
-            return self.chosen.missing()
-        return [m for m in self.kind.settings["group"] if m in self.talk.mates and not self.talk.mates[m].store]
 
 
 class _Collective:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,17 +14,23 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def run(name: str, out: Path) -> str:
-    """What an example prints in its quick mode."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+def printed(name: str, out: Path, *arguments: str, **more: str) -> str:
+    """What an example prints."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "100", **more}
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / f"{name}.py"), "--quick", "--out", str(out)],
+        [sys.executable, str(ROOT / "examples" / f"{name}.py"), *arguments],
         capture_output=True, text=True, env=environment, timeout=85, cwd=out,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def run(name: str, out: Path, **more: str) -> str:
+    """What an example prints in its quick mode, in which it draws a picture."""
+    text = printed(name, out, "--quick", "--out", str(out), **more)
     picture = (out / f"{name}.png").read_bytes()
     assert picture.startswith(b"\x89PNG") and len(picture) > 5000
-    return done.stdout
+    return text
 
 
 @pytest.mark.slow
@@ -34,14 +41,22 @@ def test_digits_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_gpt_learns_as_pytorchs_does(tmp_path: Path) -> None:
-    printed = run("gpt", tmp_path)
-    found = re.search(r"over 50 steps the losses of GT and PyTorch differ by at most ([\d.e+-]+)", printed)
+    text = run("gpt", tmp_path)
+    found = re.search(r"over 50 steps the losses of GT and PyTorch differ by at most ([\d.e+-]+)", text)
     assert found and float(found[1]) < 1e-3
-    first, last = map(float, re.search(r"went from ([\d.]+) to ([\d.]+)", printed).groups())
-    assert last < first - 0.5 and len(printed.split("writes:")[1]) > 80
+    first, last = map(float, re.search(r"went from ([\d.]+) to ([\d.]+)", text).groups())
+    assert last < first - 0.5 and len(text.split("writes:")[1]) > 80
 
 
 @pytest.mark.slow
 def test_a_model_goes_from_pytorch_to_gt_and_back(tmp_path: Path) -> None:
     assert "100.0% of the points right" in run("finetune", tmp_path)
     assert (tmp_path / "tuned.safetensors").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    "example, show", [("gpt", run), ("finetune", run), ("signal_demo", printed), ("tensor_parallel", printed)]
+)
+def test_replay_changes_nothing_that_an_example_prints(example: str, show: Callable[..., str], tmp_path: Path) -> None:
+    """The others print times, ports or numbers that nobody seeded."""
+    assert show(example, tmp_path) == show(example, tmp_path, GT_TRACE="0")

@@ -23,6 +23,19 @@ OPTIMIZERS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+def stepper(loss_of: Callable[..., Any], optimizer: Any) -> Callable[..., Any]:
+    """A training step that gives its loss."""
+
+    def step(*given: Any) -> Any:
+        loss = loss_of(*given)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step
+
+
 def train(lib: Any, name: str, compiled: bool, between: Callable[[Any, int], None]) -> tuple[list, Any, Any]:
     """Losses and parameters of a small regression, what ran, and the optimizer."""
     draw = np.random.default_rng(0)
@@ -30,14 +43,7 @@ def train(lib: Any, name: str, compiled: bool, between: Callable[[Any, int], Non
     x, y = (lib.tensor(draw.standard_normal(shape).astype(np.float32)) for shape in ((32, 8), (32, 4)))
     w, b, v = (lib.tensor(a.copy(), requires_grad=True) for a in start)
     optimizer = OPTIMIZERS[name](lib, [{"params": [w, b]}, {"params": [v]}])
-
-    def step(x: Any, y: Any) -> Any:
-        loss = (((x @ w + b).tanh() @ v - y) ** 2).mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
+    step = stepper(lambda x, y: (((x @ w + b).tanh() @ v - y) ** 2).mean(), optimizer)
     run = gt.compile(step) if compiled else step
     losses = []
     for i in range(STEPS):
@@ -102,14 +108,7 @@ def test_a_schedule_beside_it_is_followed() -> None:
             w, x = gt.randn(4, 4, requires_grad=True), gt.randn(8, 4)
             optimizer = gt.optim.AdamW([w], lr=0.1)
             schedule = gt.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
-
-            def step(x: Any, w: Any = w, optimizer: Any = optimizer) -> Any:
-                loss = ((x @ w).relu() ** 2).mean()
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                return loss.detach()
-
+            step = stepper(lambda x, w=w: ((x @ w).relu() ** 2).mean(), optimizer)
             run = gt.compile(step) if compiled else step
             losses = []
             for _ in range(12):
@@ -128,14 +127,7 @@ def test_state_that_is_loaded_anew_is_used() -> None:
             gt.manual_seed(0)
             w, x = gt.randn(4, 4, requires_grad=True), gt.randn(8, 4)
             optimizer = gt.optim.AdamW([w], lr=0.1)
-
-            def step(x: Any, w: Any = w, optimizer: Any = optimizer) -> Any:
-                loss = ((x @ w).relu() ** 2).mean()
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                return loss.detach()
-
+            step = stepper(lambda x, w=w: ((x @ w).relu() ** 2).mean(), optimizer)
             run = gt.compile(step) if compiled else step
             for _ in range(2):
                 run(x)
@@ -181,14 +173,7 @@ def test_random_numbers_go_on_as_without_it(seed_at: int | None) -> None:
             gt.manual_seed(3)
             model = gt.nn.Sequential(gt.nn.Linear(4, 16), gt.nn.Dropout(0.3), gt.nn.Linear(16, 4), gt.nn.Dropout(0.1))
             optimizer, x = gt.optim.AdamW(model.parameters(), lr=0.01), gt.randn(8, 4)
-
-            def step(x: Any, model: Any = model, optimizer: Any = optimizer) -> Any:
-                loss = ((model(x + gt.randn(8, 4) * 0.1)) ** 2).mean()
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                return loss.detach()
-
+            step = stepper(lambda x, model=model: (model(x + gt.randn(8, 4) * 0.1) ** 2).mean(), optimizer)
             run = gt.compile(step) if compiled else step
             losses = []
             for i in range(12):
