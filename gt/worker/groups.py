@@ -1,5 +1,5 @@
-"""Collectives over torch.distributed. Nothing here blocks: groups are built in threads of their own, collectives end in
-threads of theirs, and both ring `bell`."""
+"""Collectives of workers that have PyTorch. Nothing here blocks: groups are built in threads of their own, torch.distributed
+ends its work in threads of its own, and both ring `bell`; on one host, mates leave word in the `inbox`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from gt.errors import WorkerLost
 from gt.ops import Kind
 from gt.spec import DTYPES, Shape, Spec, bool_, int16, split
 from gt.transport.messages import Heard, Mail, Peer, Piece, Spoiled, Store, Waits
+from gt.transport.neighbours import Inbox
 from gt.worker.collectives import NO_STORE, Mailed, Spoilt, Undecided, Wait, from_mates, spoiled_by, worker_peer
 from gt.worker.engine import Engine
 from gt.worker.engine.torch import TORCH, TorchEngine
-from gt.worker.process_group import Group, OnDevice
+from gt.worker.near import COMBINE
+from gt.worker.process_group import Group, Moves, Work
 from gt.worker.space import Broken, failure, out_of_memory
 
 PATIENCE = 5.0  # seconds for the dispatcher to notice a worker that its mates have noticed
 Key = tuple[tuple[int, ...], int]  # a collective: its group, and which of that group's it is
-OPS: dict[str, Any] = {
-    "sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "prod": dist.ReduceOp.PRODUCT
-}  # fmt: skip
 
 
 def gpu_of(engine: Engine) -> str:
@@ -39,14 +38,16 @@ def gpu_of(engine: Engine) -> str:
 class Grouped:
     """The way of workers that have PyTorch. Sets of workers that one without it belongs to talk by mail."""
 
-    def __init__(self, engine: Engine, host: str, bell: Callable[[], None], clock: Callable[[], float]) -> None:
-        self.engine, self.host, self.bell, self.clock = engine, host, bell, clock
+    def __init__(
+        self, engine: Engine, host: str, bell: Callable[[], None], clock: Callable[[], float], inbox: Inbox | None = None
+    ) -> None:
+        self.engine, self.host, self.bell, self.clock, self.inbox = engine, host, bell, clock, inbox
         self.mail = Mailed(engine)
         self.ways = self.mail.ways
         self.groups: dict[tuple[int, ...], Group] = {}
         self.posts: list[Mail] = []
         self.store: Any = None
-        self.dead: list[Any] = []  # groups with a lost member: ending them would wait for it
+        self.dead: list[Group] = []  # groups with a lost member: ending them would wait for it, and others may read from it
         self.counts: Counter[tuple[int, ...]] = Counter()  # collectives begun, by members: all of them count alike
         self.at: Key = ((), 0)  # the last one begun
         self.spoiled: dict[Key, Broken] = {}  # to which others have no part to give
@@ -71,6 +72,8 @@ class Grouped:
             self.posts.append(Mail("", Store(f"{self.host}:{self.store.port}|{gpu_of(self.engine)}")))
         for members in [m for m in self.groups if not set(m) <= self.mates.keys()]:
             self.dead.append(self.groups.pop(members))
+            if (made := self.dead[-1].made) is not None:
+                made.end()
 
     def from_mate(self, peer: str, sender: int) -> bool:
         return from_mates(peer, sender)
@@ -125,7 +128,7 @@ class _Collective:
         self.key = talk.number(self.members)
         self.specs: list[Spec] = [kind.ins[i] for i in kind.tensors]
         self.operands = operands
-        self.work: Any = None
+        self.work: Work | None = None
         self.finish: Callable[[], list[Any]] = list
         self.failed: Exception | None = None
         self.since = 0.0  # when it failed
@@ -156,11 +159,12 @@ class _Collective:
             return True
         if self.failed is None and self.work is None:
             self._begin()
-        if self.failed is None and self.work is not None and self.work.done():
+        if self.failed is None and self.work is not None:
             try:
-                self.work.wait()  # it is done: this only raises what went wrong
-                return True
-            except RuntimeError as failed:
+                if self.work.done():
+                    self.work.wait()  # this only raises what went wrong
+                    return True
+            except (RuntimeError, OSError) as failed:
                 self.failed = failed
         return self.failed is not None and self._confirmed()
 
@@ -197,7 +201,7 @@ class _Collective:
         talk = self.talk
         found = talk.groups.get(self.members)
         if found is None and all(talk.mates[m].store for m in self.members):
-            found = talk.groups[self.members] = Group(self.members, talk.index, talk.mates, talk.host, talk.bell)
+            found = talk.groups[self.members] = Group(self.members, talk.index, talk.mates, talk.host, talk.bell, talk.inbox)
         return found
 
     def _issue(self, group: Group) -> None:
@@ -209,13 +213,9 @@ class _Collective:
         else:
             tensors = [self._tensor(a, s) for a, s in zip(self.operands, self.specs)]
         self.operands = []
-        work, self.finish = getattr(self, f"_{self.kind.row.name}")(group.made, *tensors)
-        self.talk.ways["nccl" if group.nccl else "gloo"] += 1
-        if group.nccl:
-            self.work = OnDevice(work, self.talk.bell)
-        else:  # the future is done before the work says so, and its callback comes in between
-            self.work, bell = work.get_future(), self.talk.bell
-            self.work.add_done_callback(lambda _: bell())  # naming `self` would close a cycle that no collector sees
+        assert group.made is not None
+        self.work, self.finish = getattr(self, f"_{self.kind.row.name}")(group.made, *tensors)
+        self.talk.ways[group.made.way] += 1
 
     def result(self) -> list[Any]:
         if not self._alive():
@@ -252,9 +252,7 @@ class _Collective:
 
     # Each collective gives its work, and what to do when that is done
 
-    def _all_reduce(self, group: Any, *tensors: torch.Tensor) -> tuple:
-        options = dist.AllreduceOptions()
-        options.reduceOp = OPS[self.kind.settings["reduce"]]
+    def _all_reduce(self, group: Moves, *tensors: torch.Tensor) -> tuple:
         flat = _own(tensors[0], self.alone) if len(tensors) == 1 else torch.cat([t.reshape(-1) for t in tensors])
         dtype = self.specs[0].dtype
         if dtype is bool_ or dtype is int16:  # Gloo adds neither
@@ -265,15 +263,15 @@ class _Collective:
             parts = back.split([s.numel for s in self.specs]) if len(self.specs) > 1 else [back]
             return [self._array(p, s) for p, s in zip(parts, self.specs)]
 
-        return group.allreduce([flat], options), finish
+        return group.reduce(flat, self.kind.settings["reduce"]), finish
 
-    def _reduce_scatter(self, group: Any, *tensors: torch.Tensor) -> tuple:
+    def _reduce_scatter(self, group: Moves, *tensors: torch.Tensor) -> tuple:
         """Each member gets everyone's terms of its pieces, and adds them up in the group's order."""
         axis, n, outs = self.kind.settings["axis"], len(self.members), self.kind.outs
         pieces = [t.split([split(t.shape[axis], n, i)[1] for i in range(n)], axis) for t in tensors]
         alone = len(tensors) == 1
         sends = [pieces[0][i].contiguous() if alone else torch.cat([p[i].reshape(-1) for p in pieces]) for i in range(n)]
-        combine = _COMBINE[self.kind.settings["reduce"]]
+        combine = COMBINE[self.kind.settings["reduce"]]
         work, taken = self._swap(group, sends, [(sum(o.numel for o in outs),)] * n, tensors[0].dtype)
 
         def finish() -> list[Any]:
@@ -284,7 +282,7 @@ class _Collective:
 
         return work, finish
 
-    def _all_gather(self, group: Any, tensor: torch.Tensor) -> tuple:
+    def _all_gather(self, group: Moves, tensor: torch.Tensor) -> tuple:
         axis, size, n = self.kind.settings["axis"], self.kind.settings["size"], len(self.members)
         most = split(size, n, 0)[1]
         shape = (*tensor.shape[:axis], most, *tensor.shape[axis + 1 :])
@@ -293,7 +291,7 @@ class _Collective:
             padded.narrow(axis, 0, tensor.shape[axis]).copy_(tensor)
             tensor = padded
         everyone = torch.empty((n, *shape), dtype=tensor.dtype, device=tensor.device)
-        work = group._allgather_base(_bytes(everyone), _bytes(tensor))
+        work = group.gather(_bytes(everyone), _bytes(tensor))
 
         def finish() -> list[Any]:
             out = self.kind.outs[0]
@@ -304,16 +302,14 @@ class _Collective:
 
         return work, finish
 
-    def _broadcast(self, group: Any, *tensors: torch.Tensor) -> tuple:
-        options = dist.BroadcastOptions()
-        options.rootRank = 0
+    def _broadcast(self, group: Moves, *tensors: torch.Tensor) -> tuple:
         if tensors:
-            return group.broadcast([_bytes(tensors[0])], options), list
+            return group.spread(_bytes(tensors[0])), list
         out = self.kind.outs[0]
         taken = torch.empty(out.shape, dtype=TORCH[out.dtype], device=self._device())
-        return group.broadcast([_bytes(taken)], options), lambda: [self._array(taken, out)]
+        return group.spread(_bytes(taken)), lambda: [self._array(taken, out)]
 
-    def _exchange(self, group: Any, *tensors: torch.Tensor) -> tuple:
+    def _exchange(self, group: Moves, *tensors: torch.Tensor) -> tuple:
         settings, me = self.kind.settings, self.talk.index
         dtype = TORCH[DTYPES[settings["dtype"]]]
         sends = {to: _cut(tensors[0], start, shape).contiguous() for to, start, shape in settings["sends"]}
@@ -336,18 +332,15 @@ class _Collective:
 
         return work, finish
 
-    def _swap(self, group: Any, sends: list[torch.Tensor], shapes: list[Shape], dtype: torch.dtype) -> tuple:
+    def _swap(self, group: Moves, sends: list[torch.Tensor], shapes: list[Shape], dtype: torch.dtype) -> tuple:
         """A tensor to each member, and one of these shapes from each."""
         item = torch.empty(0, dtype=dtype).element_size()
         sizes = [_numel(s) * item for s in shapes]
         out = torch.empty(sum(sizes), dtype=torch.uint8, device=self._device())
         parts = [_bytes(s) for s in sends]
         data = torch.cat(parts) if sum(p.numel() > 0 for p in parts) != 1 else next(p for p in parts if p.numel())
-        work = group.alltoall_base(out, data, sizes, [p.numel() for p in parts])
+        work = group.swap(out, data, sizes, [p.numel() for p in parts])
         return work, lambda: [p.view(dtype).reshape(s) for p, s in zip(out.split(sizes), shapes)]
-
-
-_COMBINE: dict[str, Callable] = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum, "prod": torch.mul}
 
 
 def _numel(shape: Shape) -> int:

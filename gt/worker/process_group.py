@@ -1,30 +1,100 @@
-"""What torch.distributed gives: Gloo on CPUs, NCCL where each worker has a GPU of its own. A process group is built for a set
-of workers when first needed, straight over a store that its first worker keeps."""
+"""How a set of workers moves bytes: by NCCL where each has a GPU of its own, out of each other's memory where all are on one
+host, by Gloo elsewhere. A group is built when first needed, straight over a store that its first worker keeps."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 
 from gt.transport.messages import Peer
+from gt.transport.neighbours import Inbox
+from gt.worker.near import near
 
 LONG = timedelta(days=7)  # a group ends by message, not by time-out
+OPS: dict[str, Any] = {
+    "sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "prod": dist.ReduceOp.PRODUCT
+}  # fmt: skip
+
+
+class Work(Protocol):
+    """Something begun with others."""
+
+    def done(self) -> bool: ...
+    def wait(self) -> Any:
+        """Raise what went wrong, when it is done."""
+
+
+class Moves(Protocol):
+    """What the members of a group do together. All tensors are contiguous; but for `reduce`, they are bytes."""
+
+    way: str
+
+    def reduce(self, whole: torch.Tensor, how: str) -> Work:
+        """All members' tensors combined, in place."""
+
+    def gather(self, out: torch.Tensor, part: torch.Tensor) -> Work:
+        """All members' parts, one after the other."""
+
+    def spread(self, tensor: torch.Tensor) -> Work:
+        """The first member's tensor."""
+
+    def swap(self, out: torch.Tensor, data: torch.Tensor, takes: list[int], sends: list[int]) -> Work:
+        """A part to each member, and one from each, of these sizes."""
+
+    def end(self) -> None:
+        """A member is gone."""
+
+
+class Distributed:
+    """A process group of torch.distributed."""
+
+    def __init__(self, made: Any, way: str, bell: Callable[[], None]) -> None:
+        self.made, self.way, self.bell = made, way, bell
+
+    def reduce(self, whole: torch.Tensor, how: str) -> Work:
+        options = dist.AllreduceOptions()
+        options.reduceOp = OPS[how]
+        return self._watch(self.made.allreduce([whole], options))
+
+    def gather(self, out: torch.Tensor, part: torch.Tensor) -> Work:
+        return self._watch(self.made._allgather_base(out, part))
+
+    def spread(self, tensor: torch.Tensor) -> Work:
+        options = dist.BroadcastOptions()
+        options.rootRank = 0
+        return self._watch(self.made.broadcast([tensor], options))
+
+    def swap(self, out: torch.Tensor, data: torch.Tensor, takes: list[int], sends: list[int]) -> Work:
+        return self._watch(self.made.alltoall_base(out, data, takes, sends))
+
+    def end(self) -> None:
+        """It is left as it is: to end it would be to wait for the member that is gone."""
+
+    def _watch(self, work: Any) -> Work:
+        if self.way == "nccl":
+            return OnDevice(work, self.bell)
+        future, bell = work.get_future(), self.bell  # is done before the work says so, and its callback comes in between
+        future.add_done_callback(lambda _: bell())  # naming `self` would close a cycle that no collector sees
+        return future
 
 
 class Group:
-    """A process group that is being built, or is built, or could not be."""
+    """A set of workers whose way to move bytes is being found, or is found, or could not be."""
 
-    def __init__(self, members: tuple[int, ...], me: int, mates: dict[int, Peer], host: str, bell: Callable[[], None]) -> None:
-        self.members, self.rank, self.host, self.bell = members, members.index(me), host, bell
+    def __init__(
+        self, members: tuple[int, ...], me: int, mates: dict[int, Peer], host: str, bell: Callable[[], None],
+        inbox: Inbox | None,
+    ) -> None:  # fmt: skip
+        self.members, self.rank, self.host, self.bell, self.inbox = members, members.index(me), host, bell, inbox
         self.store = mates[members[0]].store.partition("|")[0]
         gpus = {mates[m].store.partition("|")[2] for m in members}
         self.nccl = "" not in gpus and len(gpus) == len(members)  # NCCL refuses two members on one GPU
-        self.made: Any = None
+        self.made: Moves | None = None
         self.failed: Exception | None = None
         threading.Thread(target=self._build, name="gt-group", daemon=True).start()
 
@@ -33,7 +103,11 @@ class Group:
             host, _, port = self.store.rpartition(":")
             store = dist.TCPStore(host, int(port), None, False, timedelta(seconds=60), False)
             named = dist.PrefixStore("gt/" + "-".join(map(str, self.members)), store)
-            self.made = self._nccl(named) if self.nccl else self._gloo(named)
+            if self.nccl:
+                self.made = Distributed(self._nccl(named), "nccl", self.bell)
+            else:
+                beside = near(self.members, self.rank, named, self.inbox)
+                self.made = beside or Distributed(self._gloo(named), "gloo", self.bell)
         except Exception as failed:  # whatever the network did, the collective that waits for it tells of it
             self.failed = failed
         self.bell()

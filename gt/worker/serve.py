@@ -14,7 +14,7 @@ import numpy as np
 import zmq
 
 from gt.errors import ConnectionFailed, ProtocolError
-from gt.transport import shm
+from gt.transport import neighbours, shm
 from gt.transport.addresses import host_name, ipc_address, nearest, own_address
 from gt.transport.auth import listen, reach
 from gt.transport.messages import (
@@ -36,6 +36,7 @@ from gt.transport.messages import (
     decode,
     encode,
 )  # fmt: skip
+from gt.transport.neighbours import Inbox
 from gt.transport.sockets import FIRST, LAST, Ends, first_word, open_socket
 from gt.transport.trace import See
 from gt.transport.wake import Bell
@@ -92,13 +93,13 @@ ANSWER = 0.5  # seconds for the others to say that they wait, too
 TURN = 1000  # milliseconds after which it looks up: a signal that comes to another thread, such as Gloo's, wakes no poll
 
 
-def talk_for(engine: Engine, host: str, bell: Callable[[], None]) -> Talk:
-    """How this worker talks to others: through torch.distributed, or by mail where PyTorch is not installed."""
+def talk_for(engine: Engine, host: str, bell: Callable[[], None], inbox: Inbox | None) -> Talk:
+    """How this worker talks to others: as each group can, or by mail where PyTorch is not installed."""
     if os.environ.get("GT_COLLECTIVES") == "mail" or not importlib.util.find_spec("torch"):
         return Mailed(engine, announces=True)
     from gt.worker.groups import Grouped
 
-    return Grouped(engine, host, bell, time.monotonic)
+    return Grouped(engine, host, bell, time.monotonic, inbox)
 
 
 class Shell:
@@ -112,6 +113,7 @@ class Shell:
         self.memory = SharedMemory()
         self.host = own_address(address) if address.startswith("tcp://") else "127.0.0.1"
         self.bell, self.alone = Bell(), True
+        self.inbox = Inbox() if os.environ.get("GT_COLLECTIVES") in (None, "", "memory") and neighbours.supported() else None
         self.core = Worker(engine, self.memory, os.getpid())
         self.core.more, self.core.clock = self._times, time.time
         if batch > 1:
@@ -154,6 +156,8 @@ class Shell:
         poller = zmq.Poller()
         for source in (self.control, self.data, self.ends.socket, self.bell.fd):
             poller.register(source, zmq.POLLIN)
+        if self.inbox is not None:
+            poller.register(self.inbox.fd, zmq.POLLIN)
         clock = time.perf_counter
         while not until():
             before = clock()
@@ -162,6 +166,9 @@ class Shell:
             self.idle += after - before
             if self.bell.fd in ready:
                 self.bell.hush()
+                self._send(self.core.resume())
+            if self.inbox is not None and self.inbox.fd in ready:
+                self.inbox.drain()
                 self._send(self.core.resume())
             if self.core.parked is not None:
                 self._stalls(after)
@@ -219,7 +226,7 @@ class Shell:
             self._drop(message.client)
         if type(message) is Peers and self.alone and len(message.workers) > 1:
             self.alone = False
-            self.core.talk = talk_for(self.core.engine, self.host, self.bell.ring)
+            self.core.talk = talk_for(self.core.engine, self.host, self.bell.ring, self.inbox)
             self.core.talk.index = self.core.index
         if message is not None:
             self._send(self.core.handle(Mail(DISPATCHER, message)))
@@ -330,3 +337,5 @@ class Shell:
             socket.close()
         self.control.close()
         self.data.close()
+        if self.inbox is not None:
+            self.inbox.close()

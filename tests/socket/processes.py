@@ -18,6 +18,7 @@ import psutil
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30.0  # seconds a condition may take on a busy machine
+WAYS = ["memory", "gloo", "mail"]  # of collectives on one host, as GT_COLLECTIVES names them
 
 
 def until(condition: Callable[[], object], timeout: float = PATIENCE, what: str = "") -> None:

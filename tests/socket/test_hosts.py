@@ -26,9 +26,10 @@ print(len(names), "workers,", a.nbytes, "bytes")
 
 
 @pytest.mark.skipif(not possible(), reason="takes network namespaces, which this user may not make")
-@pytest.mark.parametrize("way", ["gloo", "mail"])
-def test_hosts_that_share_nothing_but_the_network(processes: Processes, way: str) -> None:
-    """Bytes go between workers, and between client and workers, by TCP; the dispatcher's host sees only words."""
+@pytest.mark.parametrize("asked, way", [("", "gloo"), ("mail", "mail")])
+def test_hosts_that_share_nothing_but_the_network(processes: Processes, asked: str, way: str) -> None:
+    """Bytes go between workers, and between client and workers, by TCP, as they find out by themselves; the dispatcher's host
+    sees only words."""
     with Hosts(4) as hosts:
         port, server = 9000, hosts.addresses[0]
         made = processes.start(
@@ -36,7 +37,7 @@ def test_hosts_that_share_nothing_but_the_network(processes: Processes, way: str
             within=hosts.within[0], GT_KEY=KEY,
         )  # fmt: skip
         joined = ["-m", "gt.worker", "--host", server, "-p", str(port), "--backend", "numpy"]
-        workers = [processes.start(*joined, within=hosts.within[i], GT_KEY=KEY, GT_COLLECTIVES=way) for i in (1, 2)]
+        workers = [processes.start(*joined, within=hosts.within[i], GT_KEY=KEY, GT_COLLECTIVES=asked) for i in (1, 2)]
         script = processes.start(
             "-c", PROGRAM + LARGE, f"tcp://{server}:{port}", *(f"tcp://{a}" for a in hosts.addresses[1:3]),
             within=hosts.within[3], GT_KEY=KEY, WAY=way,

@@ -1,4 +1,4 @@
-"""Shards on real processes: collectives over Gloo and by mail, bytes in pieces, launchers, workers that go away."""
+"""Shards on real processes: collectives by every way, bytes in pieces, launchers, workers that go away."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from processes import Processes, until
+from processes import WAYS, Processes, until
 
 PROGRAM = """
 import os, sys, numpy as np, gt
@@ -84,12 +84,12 @@ np.testing.assert_allclose(losses("batch", "batch"), losses("one", "one"), rtol=
 stats = gt.debug.get_worker_stats()
 print(sorted(s["ops"].get("all_reduce", 0) > 0 for s in stats.values()), x.placement, "fine")
 ways = {way for s in stats.values() for way in s["collectives"]}
-assert ways == {os.environ.get("WAY") or "gloo"} and all(s["collectives"] for s in stats.values()), ways
+assert ways == {os.environ.get("WAY") or "memory"} and all(s["collectives"] for s in stats.values()), ways
 """
 
 
 @pytest.mark.parametrize("backend", ["numpy", "pytorch"])
-@pytest.mark.parametrize("way", ["gloo", "mail"])
+@pytest.mark.parametrize("way", WAYS)
 def test_programs_on_shards_give_the_right_numbers(processes: Processes, backend: str, way: str) -> None:
     script = processes.script(PROGRAM, GT_BACKEND=backend, GT_COLLECTIVES=way, WAY=way)
     assert script.ended(85) == 0, script.err[-3000:]
@@ -97,8 +97,8 @@ def test_programs_on_shards_give_the_right_numbers(processes: Processes, backend
 
 
 def test_a_server_starts_its_own_workers_and_bytes_travel_over_tcp(processes: Processes) -> None:
-    _, port = processes.server("--workers", "2", "--backend", "numpy")
-    script = processes.script(PROGRAM, f"tcp://127.0.0.1:{port}", GT_COLLECTIVES="gloo")
+    _, port = processes.server("--workers", "2", "--backend", "numpy", GT_COLLECTIVES="gloo")
+    script = processes.script(PROGRAM, f"tcp://127.0.0.1:{port}", WAY="gloo")
     assert script.ended(85) == 0, script.err[-3000:]
     assert script.out.endswith("fine\n")
 
@@ -164,7 +164,7 @@ except gt.errors.WorkerLost as lost:
 """
 
 
-@pytest.mark.parametrize("way", ["gloo", "mail"])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_stalled_collective_says_which_and_a_kill_ends_it(processes: Processes, way: str) -> None:
     """One worker stands still: the other tells of it, and goes on when the first is lost."""
     _, port = processes.server("--expect", "2")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from processes import Process, Processes, until
+from processes import WAYS, Process, Processes, until
 
 FAILING = """
 import itertools, random, sys
@@ -96,7 +96,7 @@ def failing(processes: Processes, index: int, port: int, op: str, often: float, 
 
 
 @pytest.mark.parametrize("backend", ["numpy", "pytorch"])
-@pytest.mark.parametrize("way", ["gloo", "mail"])
+@pytest.mark.parametrize("way", WAYS)
 def test_what_depends_on_a_failure_of_one_worker_is_an_error_everywhere(processes: Processes, backend: str, way: str) -> None:
     _, port = processes.server("--expect", "2")
     (processes.folder / "script.py").write_text(SCRIPT)
@@ -130,7 +130,7 @@ print("fine")
 """
 
 
-@pytest.mark.parametrize("way, backend", [("gloo", "pytorch"), ("mail", "numpy")])
+@pytest.mark.parametrize("way, backend", [("memory", "numpy"), ("gloo", "pytorch"), ("mail", "numpy")])
 def test_where_workers_fail_at_random_every_value_is_right_or_an_error(processes: Processes, way: str, backend: str) -> None:
     _, port = processes.server("--expect", "3")
     processes.worker(port, backend=backend, GT_COLLECTIVES=way)

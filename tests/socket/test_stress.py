@@ -1,16 +1,17 @@
-"""Random programs over overlapping sets of workers, on real processes with Gloo; and what is said of one that stands still."""
+"""Random programs over overlapping sets of workers, on real processes; and what is said of one that stands still."""
 
 from __future__ import annotations
 
 import os
 import signal
 
+import pytest
 from processes import Processes, until
 
 COLLECTIVES = os.environ.get("TEST_COLLECTIVES", "200")  # a long run asks for 10,000
 
 STRESS = """
-import random, sys, time
+import os, random, sys, time
 import gt
 from gt.config import ShardConfig, SignalConfig
 from tests.memory.test_stress import MOVES, program
@@ -26,6 +27,7 @@ while True:
     workers = gt.debug.get_worker_stats().values()
     done = {move: sum(s["ops"].get(move, 0) for s in workers) for move in MOVES}
     assert not any(s["failures"] or s["dropped"] for s in workers), workers
+    assert {way for s in workers for way in s["collectives"]} <= {os.environ["GT_COLLECTIVES"]}, workers
     if sum(done.values()) >= 4 * wanted:  # each is counted by all who take part, which are four at the most
         break
 assert all(done.values()), done
@@ -35,8 +37,9 @@ print("at least", sum(done.values()) // 4, "collectives in", round(time.monotoni
 """
 
 
-def test_random_programs_over_overlapping_workers_end(processes: Processes) -> None:
-    script = processes.script(STRESS, COLLECTIVES, GT_BACKEND="pytorch", OMP_NUM_THREADS="1")
+@pytest.mark.parametrize("way", ["memory", "gloo"])
+def test_random_programs_over_overlapping_workers_end(processes: Processes, way: str) -> None:
+    script = processes.script(STRESS, COLLECTIVES, GT_BACKEND="pytorch", GT_COLLECTIVES=way, OMP_NUM_THREADS="1")
     assert script.ended(85 if int(COLLECTIVES) < 1000 else 1200) == 0, script.err[-3000:]
     print(script.out)
 

@@ -1,0 +1,171 @@
+"""Collectives of workers on one host. Each says where its part lies and reads what it needs from where the others say theirs
+does, so bytes are copied once and pass no socket. It never waits: a collective goes on when all members have left word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from hashlib import blake2b
+from typing import Any
+
+import torch
+
+from gt.spec import split
+from gt.transport.neighbours import BROKEN_OFF, Inbox, Neighbour
+
+CHUNK = 1 << 20  # bytes that are read and added before the next are: they are still in the cache
+COMBINE: dict[str, Callable] = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum, "prod": torch.mul}
+Steps = Generator[list[int], list[int], None]  # says an address to each member, gets what each said
+
+
+def near(members: tuple[int, ...], rank: int, store: Any, inbox: Inbox | None) -> Near | None:
+    """The group of these workers, if each of them can read all others' memory; that is tried, and all hear of it."""
+    everyone = range(len(members))
+    store.set(f"near/{rank}", inbox.offer() if inbox else "")
+    offers = [store.get(f"near/{r}").decode() for r in everyone]
+    mates: dict[int, Neighbour] = {}
+    able = all(offers)
+    try:
+        for r in everyone if able else ():
+            if r != rank:
+                mates[r] = Neighbour(offers[r])
+    except OSError:  # on another host, or not allowed here
+        able = False
+    store.set(f"near/able/{rank}", str(able))
+    if inbox is not None and all(store.get(f"near/able/{r}") == b"True" for r in everyone):
+        return Near(members, rank, mates, inbox)
+    for mate in mates.values():
+        mate.close()
+    return None
+
+
+class Near:
+    """The collectives that workers use, as `Distributed` has them."""
+
+    way = "memory"
+
+    def __init__(self, members: tuple[int, ...], rank: int, mates: dict[int, Neighbour], inbox: Inbox) -> None:
+        self.rank, self.size, self.mates, self.inbox = rank, len(members), mates, inbox
+        self.name = int.from_bytes(blake2b(repr(members).encode(), digest_size=8).digest(), "little")
+        self.meeting = 0
+        self.last: Meetings | None = None  # kept: where it never ended, somebody may still read what it holds
+
+    def reduce(self, whole: torch.Tensor, how: str) -> Meetings:
+        return self._begin(self._reduce(whole.view(-1), COMBINE[how]))
+
+    def gather(self, out: torch.Tensor, part: torch.Tensor) -> Meetings:
+        return self._begin(self._gather(out.view(self.size, -1), part))
+
+    def spread(self, tensor: torch.Tensor) -> Meetings:
+        return self._begin(self._spread(tensor))
+
+    def swap(self, out: torch.Tensor, data: torch.Tensor, takes: list[int], sends: list[int]) -> Meetings:
+        return self._begin(self._swap(out.split(takes), data.split(sends)))
+
+    def _begin(self, steps: Steps) -> Meetings:
+        self.inbox.drain()
+        self.inbox.words.pop((self.name, self.meeting), None)  # left where the last one was broken off
+        self.last = Meetings(self, steps)
+        return self.last
+
+    def end(self) -> None:
+        """A member is gone."""
+        for mate in self.mates.values():
+            mate.close()
+        self.inbox.forget(self.name)
+
+    # What each does, between one meeting and the next
+
+    def _others(self) -> Iterator[tuple[int, Neighbour]]:
+        """From the next one on, so that not all read from one."""
+        for i in range(1, self.size):
+            r = (self.rank + i) % self.size
+            yield r, self.mates[r]
+
+    def _reduce(self, whole: torch.Tensor, combine: Callable) -> Steps:
+        """In place: each member makes a slice of the result, then reads the other slices."""
+        item, n = whole.element_size(), self.size
+        places = yield [whole.data_ptr()] * n
+        start, size = split(len(whole), n, self.rank)
+        for mine in whole[start : start + size].split(max(1, CHUNK // item)):
+            self._add_up(mine, [place + mine.data_ptr() - whole.data_ptr() for place in places], combine)
+        yield [0] * n
+        for r, mate in self._others():
+            start, size = split(len(whole), n, r)
+            mate.read(whole.data_ptr() + start * item, places[r] + start * item, size * item)
+        yield [0] * n
+
+    def _add_up(self, mine: torch.Tensor, places: list[int], combine: Callable) -> None:
+        """All members' terms of what is this one's to make, in the group's order; the first two may change places."""
+        term = torch.empty_like(mine)
+        total = mine if self.rank < 2 else torch.empty_like(mine)
+        first = self.rank if self.rank < 2 else 0
+        if total is not mine:
+            self.mates[0].read(total.data_ptr(), places[0], total.nbytes)
+        for r in range(self.size):
+            if r == first:
+                continue
+            if r != self.rank:
+                self.mates[r].read(term.data_ptr(), places[r], term.nbytes)
+            combine(total, mine if r == self.rank else term, out=total)
+        if total is not mine:
+            mine.copy_(total)
+
+    def _gather(self, out: torch.Tensor, part: torch.Tensor) -> Steps:
+        places = yield [part.data_ptr()] * self.size
+        out[self.rank].copy_(part)
+        for r, mate in self._others():
+            mate.read(out[r].data_ptr(), places[r], part.nbytes)
+        yield [0] * self.size
+
+    def _spread(self, tensor: torch.Tensor) -> Steps:
+        places = yield [tensor.data_ptr()] * self.size
+        if self.rank != 0:
+            self.mates[0].read(tensor.data_ptr(), places[0], tensor.nbytes)
+        yield [0] * self.size
+
+    def _swap(self, takes: tuple[torch.Tensor, ...], sends: tuple[torch.Tensor, ...]) -> Steps:
+        places = yield [part.data_ptr() for part in sends]
+        takes[self.rank].copy_(sends[self.rank])
+        for r, mate in self._others():
+            mate.read(takes[r].data_ptr(), places[r], takes[r].nbytes)
+        yield [0] * self.size
+
+
+class Meetings:
+    """A collective under way: it leaves word at each meeting, and goes on when all others have."""
+
+    def __init__(self, group: Near, steps: Steps) -> None:
+        self.group, self.steps, self.over = group, steps, False
+        self._say(next(steps))
+
+    def _say(self, what: list[int]) -> None:
+        group = self.group
+        group.meeting += 1
+        self.mine = what[group.rank]
+        for r, mate in group.mates.items():
+            mate.tell(group.name, group.meeting, group.rank, what[r])
+
+    def done(self) -> bool:
+        group = self.group
+        group.inbox.drain()
+        while not self.over:
+            said = group.inbox.words.get((group.name, group.meeting), {})
+            if BROKEN_OFF in said.values():
+                raise OSError("another worker could not go on")
+            if len(said) < group.size - 1:
+                return False
+            del group.inbox.words[group.name, group.meeting]
+            self._go_on([said.get(r, self.mine) for r in range(group.size)])
+        return True
+
+    def _go_on(self, places: list[int]) -> None:
+        try:
+            self._say(self.steps.send(places))
+        except StopIteration:
+            self.over = True
+        except OSError:
+            self._say([BROKEN_OFF] * self.group.size)
+            raise
+
+    def wait(self) -> None:
+        """It has been waited for."""
