@@ -53,9 +53,12 @@ class Dispatcher(Stream):
         try:
             return list(self._handle(mail.peer, mail.message))
         except ProtocolError as wrong:
-            self.tables.dropped += 1
-            self.tell(f"dropped a message of {mail.peer}: {wrong}")
+            self._dropped(mail.peer, wrong)
             return []
+
+    def _dropped(self, peer: str, wrong: ProtocolError) -> None:
+        self.tables.dropped += 1
+        self.tell(f"dropped a message of {peer}: {wrong}")
 
     def _handle(self, peer: str, message: Any) -> Iterable[Mail]:
         client = self.tables.clients.get(peer)
@@ -72,16 +75,12 @@ class Dispatcher(Stream):
             case Ask(_, "placement" | "record" | "times") | Configure() if client and client.held:
                 client.held.append(message)  # it is about what waits there
                 return []
-            case Ask() if client:
-                return self._ask(client, message)
+            case Ask() | Configure() if client:
+                return self._told(client, message)
             case Answer(ticket, value) if worker:
                 return self._answer(worker, ticket, value)
             case Arrived(name, id) if worker:
                 return self._arrived(worker, name, id)
-            case Configure(signals) if client:
-                client.signals = targets.check(signals)
-                self._replan(client)
-                return []
             case Store(address) if worker:
                 worker.store = address
                 return self._mates()
@@ -90,6 +89,13 @@ class Dispatcher(Stream):
             case Bye() if client or worker:
                 return self.lose(peer, "it left")
         raise ProtocolError(f"{type(message).__name__} from {peer} does not belong")
+
+    def _told(self, client: Client, message: Ask | Configure) -> Iterable[Mail]:
+        if isinstance(message, Ask):
+            return self._ask(client, message)
+        client.signals = targets.check(message.signals)
+        self._replan(client)
+        return []
 
     # Who is there
 

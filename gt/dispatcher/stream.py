@@ -17,7 +17,9 @@ from gt.spec import Layout
 from gt.transport.messages import (
     FREE,
     Ack,
+    Ask,
     Batch,
+    Configure,
     Failed,
     Fetch,
     KindDef,
@@ -37,7 +39,10 @@ class Stream:
     watch: Watch | None
     auto_shard: bool
 
-    def _handle(self, peer: str, message: Any) -> Iterable[Mail]:
+    def _told(self, client: Client, message: Ask | Configure) -> Iterable[Mail]:
+        raise NotImplementedError
+
+    def _dropped(self, peer: str, wrong: ProtocolError) -> None:
         raise NotImplementedError
 
     def _batch(self, client: Client, batch: Batch) -> Iterable[Mail]:
@@ -53,7 +58,10 @@ class Stream:
     def _resume(self, client: Client) -> Iterable[Mail]:
         while client.held and client.home is not None and client.uploading is None:
             message = client.held.popleft()
-            yield from self._run(client, message) if isinstance(message, Batch) else self._handle(client.name, message)
+            try:
+                yield from self._run(client, message) if isinstance(message, Batch) else self._told(client, message)
+            except ProtocolError as wrong:  # this client's alone: whoever came may be waited for by others
+                self._dropped(client.name, wrong)
 
     def _run(self, client: Client, batch: Batch) -> list[Mail]:
         for definition in batch.kinds:

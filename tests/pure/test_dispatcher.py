@@ -458,3 +458,40 @@ def test_a_number_has_one_meaning_for_good(two: Talk) -> None:
         assert two("c", Batch(2, (KindDef(number, "exp", (PAIR,), ()),), [])) == []
     assert two.tables.dropped == before + 3
     assert two("c", Batch(3, (), [(1, 5, 0.5)])) == [Mail("w0", Run("c", 3, (), [(1, 5, 0.5)]))]
+
+
+def test_what_waits_for_a_worker_happens_in_the_order_it_was_said(talk: Talk) -> None:
+    """Signals that change between two batches hold for the second alone, however many do."""
+    talk.dispatcher.expect(2)
+    talk.client()
+
+    def shard(axis: int) -> Configure:
+        return Configure({"s": {"mesh": None, "axes": [axis], "workers": None}})
+
+    full = KindDef(1, "full", ((-3,),), ((2, 2), F), "s")
+    assert talk("c", Batch(1, (full,), [(1, 1, 0.5)])) == []
+    for message in (
+        Ask(5, "placement", [1, *PAIR]),
+        shard(0),
+        shard(1),
+        Batch(2, (), [(1, 2, 0.5)]),
+        Ask(6, "placement", [2, *PAIR]),
+        shard(0),
+    ):
+        assert talk("c", message) == []
+    talk.worker("w0")
+    said = [m.message for m in talk.worker("w1")]
+    answers = {m.ticket: m.value for m in said if isinstance(m, Answer)}
+    assert "Shard(1) on [0, 1]" in str(answers[6]) and "Shard" not in str(answers[5]), answers
+    assert [m.serial for m in said if isinstance(m, Run)] == [1, 2, 2]
+
+
+def test_what_a_client_got_wrong_while_it_waited_is_its_own_loss(talk: Talk) -> None:
+    talk.client()
+    talk("c", Batch(1, (FULL,), [(1, 1, 0.5)]))
+    talk("c", Configure({"s": 7}))
+    talk("c", Batch(2, (), [(99, 2, 0.5)]))
+    talk("c", Batch(3, (), [(1, 3, 0.5)]))
+    said = talk.worker()
+    assert said[0] == Mail("w0", Welcome("w0", 0)) and talk.tables.dropped == 2
+    assert [m.message.serial for m in said if isinstance(m.message, Run)] == [1, 3]
