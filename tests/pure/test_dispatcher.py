@@ -470,14 +470,8 @@ def test_what_waits_for_a_worker_happens_in_the_order_it_was_said(talk: Talk) ->
 
     full = KindDef(1, "full", ((-3,),), ((2, 2), F), "s")
     assert talk("c", Batch(1, (full,), [(1, 1, 0.5)])) == []
-    for message in (
-        Ask(5, "placement", [1, *PAIR]),
-        shard(0),
-        shard(1),
-        Batch(2, (), [(1, 2, 0.5)]),
-        Ask(6, "placement", [2, *PAIR]),
-        shard(0),
-    ):
+    first, second = (Ask(ticket, "placement", [id, *PAIR]) for ticket, id in ((5, 1), (6, 2)))
+    for message in (first, shard(0), shard(1), Batch(2, (), [(1, 2, 0.5)]), second, shard(0)):
         assert talk("c", message) == []
     talk.worker("w0")
     said = [m.message for m in talk.worker("w1")]
