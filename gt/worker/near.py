@@ -12,6 +12,7 @@ import torch
 from gt.spec import split
 from gt.transport.neighbours import BROKEN_OFF, Inbox, Neighbour
 
+SMALL = 64 << 10  # bytes
 CHUNK = 1 << 20  # bytes that are read and added before the next are: they are still in the cache
 COMBINE: dict[str, Callable] = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum, "prod": torch.mul}
 Steps = Generator[list[int], list[int], None]  # says an address to each member, gets what each said
@@ -82,9 +83,16 @@ class Near:
             yield r, self.mates[r]
 
     def _reduce(self, whole: torch.Tensor, combine: Callable) -> Steps:
-        """In place: each member makes a slice of the result, then reads the other slices."""
+        """In place: each member makes a slice of the result, then reads the other slices. Of what is small each makes all,
+        which takes a meeting less."""
         item, n = whole.element_size(), self.size
         places = yield [whole.data_ptr()] * n
+        if whole.nbytes <= SMALL:
+            total = whole.clone()
+            self._add_up(total, places, combine)
+            yield [0] * n
+            whole.copy_(total)
+            return
         start, size = split(len(whole), n, self.rank)
         for mine in whole[start : start + size].split(max(1, CHUNK // item)):
             self._add_up(mine, [place + mine.data_ptr() - whole.data_ptr() for place in places], combine)
@@ -95,10 +103,10 @@ class Near:
         yield [0] * n
 
     def _add_up(self, mine: torch.Tensor, places: list[int], combine: Callable) -> None:
-        """All members' terms of what is this one's to make, in the group's order; the first two may change places."""
+        """All members' terms of what is this one's to make, in the group's order, into `mine`."""
         term = torch.empty_like(mine)
+        first = self.rank if self.rank < 2 else 0  # its own is in place already if it is the first or the second
         total = mine if self.rank < 2 else torch.empty_like(mine)
-        first = self.rank if self.rank < 2 else 0
         if total is not mine:
             self.mates[0].read(total.data_ptr(), places[0], total.nbytes)
         for r in range(self.size):
@@ -106,7 +114,8 @@ class Near:
                 continue
             if r != self.rank:
                 self.mates[r].read(term.data_ptr(), places[r], term.nbytes)
-            combine(total, mine if r == self.rank else term, out=total)
+            next_one = mine if r == self.rank else term
+            combine(*((total, next_one) if r > first else (next_one, total)), out=total)
         if total is not mine:
             mine.copy_(total)
 

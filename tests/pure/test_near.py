@@ -62,27 +62,33 @@ def tensors(n: int, size: int, dtype: torch.dtype, seed: int) -> list[torch.Tens
 
 @given(
     n=st.integers(2, 5), size=st.integers(0, 40), how=st.sampled_from(sorted(FOLD)), dtype=st.sampled_from(DTYPES),
-    chunk=st.sampled_from([1, 8, 16, 1 << 20]), seed=st.integers(0, 99),
+    chunk=st.sampled_from([1, 8, 16, 1 << 20]), small=st.sampled_from([0, 1 << 20]), seed=st.integers(0, 99),
 )  # fmt: skip
 @settings(deadline=None)
-def test_every_member_has_the_same_sum(groups, n, size, how, dtype, chunk, seed) -> None:
+def test_every_member_has_the_same_sum(groups, n, size, how, dtype, chunk, small, seed) -> None:
     mine = tensors(n, size, dtype, seed)
     want = mine[0].clone()
     for term in mine[1:]:
         want = FOLD[how](want, term)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CHUNK", chunk)
+        patch.setattr(module, "SMALL", small)
         through([group.reduce(t, how) for group, t in zip(groups[n], mine)])
     for t in mine:
         assert torch.equal(t, want)
 
 
-def test_terms_are_added_in_the_groups_order(groups) -> None:
+@pytest.mark.parametrize("small", [0, 1 << 20])
+def test_terms_are_added_in_the_groups_order(groups, monkeypatch: pytest.MonkeyPatch, small: int) -> None:
     """In another order the ones would be lost or kept."""
+    monkeypatch.setattr(module, "SMALL", small)
     terms = [torch.full((1000,), v) for v in (1e8, 1.0, -1e8, 1.0)]
     want = terms[0] + terms[1] + terms[2] + terms[3]
     through([group.reduce(t, "sum") for group, t in zip(groups[4], terms)])
     assert all(torch.equal(t, want) for t in terms)
+    zeros = [torch.full((1000,), v) for v in (0.0, -0.0, -0.0)]
+    through([group.reduce(t, "max") for group, t in zip(groups[3], zeros)])
+    assert len({tuple(t.signbit().tolist()) for t in zeros}) == 1, "members have other bits"
 
 
 @given(n=st.integers(2, 5), size=st.integers(0, 40), seed=st.integers(0, 99))
