@@ -93,9 +93,17 @@ ANSWER = 0.5  # seconds for the others to say that they wait, too
 TURN = 1000  # milliseconds after which it looks up: a signal that comes to another thread, such as Gloo's, wakes no poll
 
 
+def way_asked() -> str:
+    """The way that bytes are to go between workers: the first that works of these, from the one that is asked for on."""
+    asked, known = os.environ.get("GT_COLLECTIVES") or "memory", ("memory", "gloo", "mail")
+    if asked not in known:
+        raise ValueError(f"GT_COLLECTIVES is {asked!r}: known are {', '.join(known)}")
+    return asked
+
+
 def talk_for(engine: Engine, host: str, bell: Callable[[], None], inbox: Inbox | None) -> Talk:
     """How this worker talks to others: as each group can, or by mail where PyTorch is not installed."""
-    if os.environ.get("GT_COLLECTIVES") == "mail" or not importlib.util.find_spec("torch"):
+    if way_asked() == "mail" or not importlib.util.find_spec("torch"):
         return Mailed(engine, announces=True)
     from gt.worker.groups import Grouped
 
@@ -113,7 +121,7 @@ class Shell:
         self.memory = SharedMemory()
         self.host = own_address(address) if address.startswith("tcp://") else "127.0.0.1"
         self.bell, self.alone = Bell(), True
-        self.inbox = Inbox() if os.environ.get("GT_COLLECTIVES") in (None, "", "memory") and neighbours.supported() else None
+        self.inbox = Inbox() if way_asked() == "memory" and neighbours.supported() else None
         self.core = Worker(engine, self.memory, os.getpid())
         self.core.more, self.core.clock = self._times, time.time
         if batch > 1:

@@ -96,6 +96,11 @@ def test_programs_on_shards_give_the_right_numbers(processes: Processes, backend
     assert script.out == "[True, True] Shard(0) on [0, 1] fine\n", script.out + script.err
 
 
+def test_a_way_that_is_not_known_is_refused(processes: Processes) -> None:
+    worker = processes.start("-m", "gt.worker", "-p", "1", "--backend", "numpy", GT_COLLECTIVES="glo")
+    assert worker.ended() == 1 and worker.err == "gt-worker: GT_COLLECTIVES is 'glo': known are memory, gloo, mail\n"
+
+
 def test_a_server_starts_its_own_workers_and_bytes_travel_over_tcp(processes: Processes) -> None:
     _, port = processes.server("--workers", "2", "--backend", "numpy", GT_COLLECTIVES="gloo")
     script = processes.script(PROGRAM, f"tcp://127.0.0.1:{port}", WAY="gloo")
