@@ -64,9 +64,9 @@ class Inbox:
                 for group, meeting, who, what in WORD.iter_unpack(data):
                     self.words.setdefault((group, meeting), {})[who] = what
 
-    def forget(self, group: int) -> None:
-        """What was said in that group is of no use any more."""
-        for key in [k for k in self.words if k[0] == group]:
+    def forget(self, group: int, until: int) -> None:
+        """What was said at that group's meetings up to this one is of no use any more."""
+        for key in [k for k in self.words if k[0] == group and k[1] <= until]:
             del self.words[key]
 
     def close(self) -> None:

@@ -3,7 +3,7 @@ does, so bytes are copied once and pass no socket. It never waits: a collective 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from hashlib import blake2b
 from typing import Any
 
@@ -15,7 +15,9 @@ from gt.transport.neighbours import BROKEN_OFF, Inbox, Neighbour
 SMALL = 64 << 10  # bytes
 CHUNK = 1 << 20  # bytes that are read and added before the next are: they are still in the cache
 COMBINE: dict[str, Callable] = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum, "prod": torch.mul}
-Steps = Generator[list[int], list[int], None]  # says an address to each member, gets what each said
+MEETINGS = 3  # of a collective, at most. All members count so many, whatever becomes of it
+Say = tuple[dict[int, int], Collection[int]]  # an address to each of these members, and whose word is waited for
+Steps = Generator[Say, dict[int, int], None]  # gets what those have said
 
 
 def near(members: tuple[int, ...], rank: int, store: Any, inbox: Inbox | None) -> Near | None:
@@ -64,15 +66,16 @@ class Near:
 
     def _begin(self, steps: Steps) -> Meetings:
         self.inbox.drain()
-        self.inbox.words.pop((self.name, self.meeting), None)  # left where the last one was broken off
-        self.last = Meetings(self, steps)
+        self.inbox.forget(self.name, self.meeting)  # what was left where one was broken off
+        self.last = Meetings(self, steps, self.meeting)
+        self.meeting += MEETINGS
         return self.last
 
     def end(self) -> None:
         """A member is gone."""
         for mate in self.mates.values():
             mate.close()
-        self.inbox.forget(self.name)
+        self.inbox.forget(self.name, self.meeting + MEETINGS)
 
     # What each does, between one meeting and the next
 
@@ -82,27 +85,30 @@ class Near:
             r = (self.rank + i) % self.size
             yield r, self.mates[r]
 
+    def _to_all(self, what: int = 0) -> Say:
+        return dict.fromkeys(self.mates, what), self.mates
+
     def _reduce(self, whole: torch.Tensor, combine: Callable) -> Steps:
         """In place: each member makes a slice of the result, then reads the other slices. Of what is small each makes all,
         which takes a meeting less."""
-        item, n = whole.element_size(), self.size
-        places = yield [whole.data_ptr()] * n
+        item, n, base = whole.element_size(), self.size, whole.data_ptr()
+        places = yield self._to_all(base)
         if whole.nbytes <= SMALL:
             total = whole.clone()
             self._add_up(total, places, combine)
-            yield [0] * n
+            yield self._to_all()
             whole.copy_(total)
             return
         start, size = split(len(whole), n, self.rank)
         for mine in whole[start : start + size].split(max(1, CHUNK // item)):
-            self._add_up(mine, [place + mine.data_ptr() - whole.data_ptr() for place in places], combine)
-        yield [0] * n
+            self._add_up(mine, {r: place + mine.data_ptr() - base for r, place in places.items()}, combine)
+        yield self._to_all()
         for r, mate in self._others():
             start, size = split(len(whole), n, r)
-            mate.read(whole.data_ptr() + start * item, places[r] + start * item, size * item)
-        yield [0] * n
+            mate.read(base + start * item, places[r] + start * item, size * item)
+        yield self._to_all()
 
-    def _add_up(self, mine: torch.Tensor, places: list[int], combine: Callable) -> None:
+    def _add_up(self, mine: torch.Tensor, places: dict[int, int], combine: Callable) -> None:
         """All members' terms of what is this one's to make, in the group's order, into `mine`."""
         term = torch.empty_like(mine)
         first = self.rank if self.rank < 2 else 0  # its own is in place already if it is the first or the second
@@ -120,60 +126,66 @@ class Near:
             mine.copy_(total)
 
     def _gather(self, out: torch.Tensor, part: torch.Tensor) -> Steps:
-        places = yield [part.data_ptr()] * self.size
+        places = yield self._to_all(part.data_ptr())
         out[self.rank].copy_(part)
         for r, mate in self._others():
             mate.read(out[r].data_ptr(), places[r], part.nbytes)
-        yield [0] * self.size
+        yield self._to_all()
 
     def _spread(self, tensor: torch.Tensor) -> Steps:
-        places = yield [tensor.data_ptr()] * self.size
-        if self.rank != 0:
+        if self.rank == 0:
+            yield dict.fromkeys(self.mates, tensor.data_ptr()), ()
+            yield {}, self.mates
+        else:
+            places = yield {}, (0,)
             self.mates[0].read(tensor.data_ptr(), places[0], tensor.nbytes)
-        yield [0] * self.size
+            yield {0: 0}, ()
 
     def _swap(self, takes: tuple[torch.Tensor, ...], sends: tuple[torch.Tensor, ...]) -> Steps:
-        places = yield [part.data_ptr() for part in sends]
+        """Only those wait for each other of whom one has something for the other."""
+        to = {r: sends[r].data_ptr() for r in self.mates if len(sends[r])}
+        sources = [r for r in self.mates if len(takes[r])]
+        places = yield to, sources
         takes[self.rank].copy_(sends[self.rank])
         for r, mate in self._others():
-            mate.read(takes[r].data_ptr(), places[r], takes[r].nbytes)
-        yield [0] * self.size
+            if r in places:
+                mate.read(takes[r].data_ptr(), places[r], takes[r].nbytes)
+        yield dict.fromkeys(sources, 0), to
 
 
 class Meetings:
-    """A collective under way: it leaves word at each meeting, and goes on when all others have."""
+    """A collective under way: it leaves word at each meeting, and goes on when those that it needs have."""
 
-    def __init__(self, group: Near, steps: Steps) -> None:
-        self.group, self.steps, self.over = group, steps, False
-        self._say(next(steps))
+    def __init__(self, group: Near, steps: Steps, number: int) -> None:
+        self.group, self.steps, self.number, self.over = group, steps, number, False
+        self.waits: Collection[int] = ()
+        self._say(*next(steps))
 
-    def _say(self, what: list[int]) -> None:
-        group = self.group
-        group.meeting += 1
-        self.mine = what[group.rank]
-        for r, mate in group.mates.items():
-            mate.tell(group.name, group.meeting, group.rank, what[r])
+    def _say(self, to: dict[int, int], waits: Collection[int]) -> None:
+        self.number, self.waits = self.number + 1, waits
+        for r, what in to.items():
+            self.group.mates[r].tell(self.group.name, self.number, self.group.rank, what)
 
     def done(self) -> bool:
-        group = self.group
-        group.inbox.drain()
+        inbox, name = self.group.inbox, self.group.name
+        inbox.drain()
         while not self.over:
-            said = group.inbox.words.get((group.name, group.meeting), {})
+            said = inbox.words.get((name, self.number), {})
             if BROKEN_OFF in said.values():
                 raise OSError("another worker could not go on")
-            if len(said) < group.size - 1:
+            if any(r not in said for r in self.waits):
                 return False
-            del group.inbox.words[group.name, group.meeting]
-            self._go_on([said.get(r, self.mine) for r in range(group.size)])
+            inbox.words.pop((name, self.number), None)
+            self._go_on(said)
         return True
 
-    def _go_on(self, places: list[int]) -> None:
+    def _go_on(self, said: dict[int, int]) -> None:
         try:
-            self._say(self.steps.send(places))
+            self._say(*self.steps.send(said))
         except StopIteration:
             self.over = True
         except OSError:
-            self._say([BROKEN_OFF] * self.group.size)
+            self._say(*self.group._to_all(BROKEN_OFF))
             raise
 
     def wait(self) -> None:
