@@ -102,6 +102,7 @@ class Mailed:
         self.engine, self.index, self.announces = engine, -1, announces
         self.posts: list[Mail] = []
         self.came: dict[int, deque[tuple[Piece, Any]]] = {}
+        self.late: Counter[int] = Counter()  # pieces still to come from each, of collectives that were given up
         self.known: dict[int, Peer] = {}
         self.lost = ""
         self.ways: Counter[str] = Counter()
@@ -120,7 +121,18 @@ class Mailed:
         return from_mates(peer, sender)
 
     def receive(self, piece: Piece, frame: Any) -> None:
-        self.came.setdefault(piece.sender, deque()).append((piece, frame))
+        if self.late[piece.sender]:
+            self.late[piece.sender] -= 1
+        else:
+            self.came.setdefault(piece.sender, deque()).append((piece, frame))
+
+    def give_up(self, sources: list[int]) -> None:
+        """A collective will not end. What those that are left send for it is not for the next."""
+        for worker in sources:
+            if self.came.get(worker):
+                self.came[worker].popleft()
+            elif worker in self.known:
+                self.late[worker] += 1
 
     def hear(self, word: Spoiled | Waits | Heard) -> None:
         raise ProtocolError(f"{type(word).__name__} where all is said by mail")
@@ -174,6 +186,7 @@ class _Round:
     def result(self) -> list[Any]:
         gone = self._gone()
         if gone is not None:
+            self.talk.give_up(self.sources)
             raise WorkerLost(f"{self.kind.row.name} with workers {list(self.group)} cannot end: {self.talk.lost or gone}")
         frames, cause = {}, self.cause
         for worker in self.sources:

@@ -101,6 +101,27 @@ def test_a_way_that_is_not_known_is_refused(processes: Processes) -> None:
     assert worker.ended() == 1 and worker.err == "gt-worker: GT_COLLECTIVES is 'glo': known are memory, gloo, mail\n"
 
 
+REFUSED = """
+import sys
+from gt.transport import neighbours
+
+def read(*_):
+    raise PermissionError(1, "Operation not permitted")
+
+neighbours.read = read
+from gt.worker.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_where_one_may_not_read_the_others_memory_all_use_gloo(processes: Processes) -> None:
+    _, port = processes.server("--expect", "2")
+    processes.worker(port)
+    processes.script(REFUSED, "-p", str(port), "--backend", "numpy")
+    script = processes.script(PROGRAM, f"localhost:{port}", WAY="gloo")
+    assert script.ended(85) == 0, script.err[-3000:]
+
+
 def test_a_server_starts_its_own_workers_and_bytes_travel_over_tcp(processes: Processes) -> None:
     _, port = processes.server("--workers", "2", "--backend", "numpy", GT_COLLECTIVES="gloo")
     script = processes.script(PROGRAM, f"tcp://127.0.0.1:{port}", WAY="gloo")
@@ -151,6 +172,41 @@ def test_a_killed_worker_hangs_nobody_and_the_rest_goes_on(processes: Processes)
     assert time.monotonic() - start < 10
     assert script.ended() == 0, script.err
     assert script.out.splitlines()[-1] == "12.0 Shard(0) on [0, 2]"
+
+
+MOVING = """
+import sys, gt
+gt.connect(sys.argv[1])
+gt.register_config("all", gt.SignalConfig(gt.ShardConfig(axis=0)))
+gt.register_config("copies", gt.SignalConfig(gt.ShardConfig(replicated=True)))
+
+def add_up(x, n):
+    assert (gt.signal.tensor(x.sum(axis=0), name="copies").numpy() == n).all()
+
+with gt.signal("all"):
+    x = gt.ones(3, 1 << 20)
+add_up(x, 3); print("begun", flush=True)
+try:
+    while True:
+        add_up(x, 3)
+except gt.errors.WorkerLost:
+    pass
+with gt.signal("all"):
+    y = gt.ones(2, 1 << 20)
+add_up(y, 2); add_up(y, 2)
+print("gone on", flush=True)
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_worker_killed_while_bytes_move_leaves_the_others_right(processes: Processes, way: str) -> None:
+    _, port = processes.server("--expect", "3")
+    workers = [processes.worker(port, GT_COLLECTIVES=way) for _ in range(3)]
+    script = processes.script(MOVING, f"localhost:{port}").says("begun")
+    time.sleep(0.1)  # somewhere in the midst
+    workers[1].kill()
+    script.says("gone on")
+    assert script.ended() == 0, script.err
 
 
 STUCK = """
