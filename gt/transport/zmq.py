@@ -23,6 +23,7 @@ from gt.transport.sockets import Ends, first_word, open_socket
 from gt.transport.trace import See
 from gt.transport.wake import Alarm, Bell, Now
 
+ANSWER = 1.0  # seconds for workers to say whether they share memory
 ASIDE = 2  # milliseconds in which no thread received by itself before the link's own does so again
 
 
@@ -45,6 +46,7 @@ class ZmqLink:
         self.data: dict[str, zmq.Socket] = {}  # by worker's name
         self.polled: dict[zmq.Socket, str] = {}  # those that are received from, and whose they are
         self.indices: dict[int, str] = {}
+        self.slow: set[str] = set()  # workers that have not said yet whether they share, though they were waited for
         self.sharing: dict[str, bool] = {}
         self.lenders: dict[str, int] = {}  # pids of workers that lent memory
         self.attached = threading.Condition()
@@ -128,11 +130,15 @@ class ZmqLink:
 
     @property
     def shares(self) -> bool:
-        """Known once a worker is there; until then this waits."""
-        if not self.sharing or len(self.sharing) < len(self.data):
+        """Whether all workers share memory with this process. Waits for one to be there, and a moment for each to answer: one
+        that is long at something is not waited for again."""
+        silent = self.data.keys() - self.sharing.keys()
+        if not self.sharing or not silent <= self.slow:
             with self.attached:
-                self.attached.wait_for(lambda: self.closed or self.session.lost or self._met(), 60)
-        return bool(self.sharing) and all(self.sharing.values())
+                self.attached.wait_for(lambda: self.closed or self.session.lost or self.data, 60)
+                self.attached.wait_for(lambda: self.closed or self.session.lost or self._met(), ANSWER)
+            self.slow = self.data.keys() - self.sharing.keys()
+        return self._met() and all(self.sharing.values())
 
     def _met(self) -> bool:
         return bool(self.data) and len(self.sharing) == len(self.data)
@@ -280,7 +286,9 @@ class ZmqLink:
                     self.sharing[name] = shares
                     self.attached.notify_all()
             case Peers(workers):
-                self._meet(workers)
+                with self.attached:
+                    self._meet(workers)
+                    self.attached.notify_all()
                 self.session.handle(Mail(name, message))
             case Bye(why):
                 self.session.lose(f"the dispatcher {why}")

@@ -70,6 +70,7 @@ class Worker:
         self.ways: Counter[str] = Counter()  # how often the engine ran what by itself, and what not
         self.traced: Counter[str] = Counter()  # what the traces that are gone did
         self.more: Callable[[], dict[str, Any]] = dict  # what only the shell can tell
+        self.left: Callable[[str], None] = _nothing  # told when all that a client asked for before it went is done
         self.units: Units | None = None  # with GT_WORKER_BATCH_SIZE, the stretches that run as one
         self.say: Callable[[str], None] = _nothing  # told what is compiled
         self.talk = talk or Mailed(engine)
@@ -97,6 +98,7 @@ class Worker:
                 return [Mail(DISPATCHER, Answer(ticket, self._record(client, keep if about == "record" else 0)))]
             case Drop(client) if mail.peer == DISPATCHER:
                 self._retire(self.spaces.pop(client, None))
+                self.left(client)
                 return []
             case Peers(workers, lost) if mail.peer == DISPATCHER:
                 self.talk.meet(workers, lost)
@@ -127,6 +129,7 @@ class Worker:
         for definition in run.kinds:
             ready = self._ready(run.client, definition)
             space.kinds[definition.number] = (ready.form, ready.run, ready)
+            space.loads = space.loads or ready.kind.row.kernel is None and not ready.kind.row.talks
         for trace in run.traces:
             space.define(trace, self.engine, self.units is not None, self.say)
         self.broken.clear()
@@ -138,8 +141,8 @@ class Worker:
             code = self.units.fold(space, code, self)
         if space.times is not None:
             code = space.times.watch(space.kinds, code)
-        if not self.memory.attached(run.client):
-            self.parked = (Parked((), Attaching(self.memory, run.client)), space, run, code)
+        if space.loads and not self.memory.attached(run.client):
+            self.parked = (Parked((), Attaching(self.memory, run.client, self.clock)), space, run, code)
             return []
         return self._proceed(space, run, code)
 
@@ -371,5 +374,5 @@ class Worker:
         }  # fmt: skip
 
 
-def _nothing(line: str) -> None:
+def _nothing(said: str) -> None:
     """Nobody asked."""

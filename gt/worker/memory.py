@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from gt.errors import ProtocolError
@@ -24,17 +25,21 @@ class Memory:
         return None
 
 
+PATIENCE = 30.0  # seconds that others wait for a client that does not connect
+
+
 class Attaching:
-    """Waiting for a client that has not connected to this worker yet."""
+    """Waiting for a client that has not connected to this worker yet. One that never does costs its own tensors, in the end."""
 
     kind: Kind | None = None
     tag = 0
 
-    def __init__(self, memory: Memory, client: str) -> None:
-        self.memory, self.client = memory, client
+    def __init__(self, memory: Memory, client: str, clock: Callable[[], float]) -> None:
+        self.memory, self.client, self.clock = memory, client, clock
+        self.until = clock() + PATIENCE
 
     def ready(self) -> bool:
-        return self.memory.attached(self.client)
+        return self.memory.attached(self.client) or self.clock() > self.until
 
     def result(self) -> list[Any]:
         return []

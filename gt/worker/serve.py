@@ -83,6 +83,7 @@ class SharedMemory(Memory):
         """A client is gone: what it was lent comes back, and its own memory is let go."""
         for fd in self.lent.pop(client, ()):
             self.pool.give(fd)
+        self.met.discard(client)
         pid = self.pids.pop(client, None)
         if pid is not None and pid not in self.pids.values():
             self.borrowed.forget(pid)
@@ -123,7 +124,7 @@ class Shell:
         self.bell, self.alone = Bell(), True
         self.inbox = Inbox() if way_asked() == "memory" and neighbours.supported() else None
         self.core = Worker(engine, self.memory, os.getpid())
-        self.core.more, self.core.clock = self._times, time.time
+        self.core.more, self.core.left, self.core.clock = self._times, self._left, time.time
         if batch > 1:
             self.core.units = Units(batch)
         if say is not None:
@@ -198,6 +199,8 @@ class Shell:
             self.parked, self.since, self.asked = parked[0], now, False
             return
         wait, client, waited = parked[0].wait, parked[2].client, now - self.since
+        if wait.kind is None and waited > 1.0:
+            self._send(self.core.resume())  # it may have waited long enough
         if not self.since or wait.kind is None or waited < STALL:
             return
         if not self.asked:
@@ -231,15 +234,12 @@ class Shell:
         if type(message) is Drop:
             self.memory.met.add(message.client)  # one that goes will not come; nobody is to wait for it
             self._send(self.core.resume())
-            self._drop(message.client)
         if type(message) is Peers and self.alone and len(message.workers) > 1:
             self.alone = False
             self.core.talk = talk_for(self.core.engine, self.host, self.bell.ring, self.inbox)
             self.core.talk.index = self.core.index
         if message is not None:
             self._send(self.core.handle(Mail(DISPATCHER, message)))
-        if type(message) is Drop:
-            self.memory.met.discard(message.client)
         if type(message) is Peers and self.early:
             early, self.early = self.early, []
             for piece in early:
@@ -303,7 +303,7 @@ class Shell:
         total = self.idle + self.busy
         return {"idle": self.idle / total if total else 1.0, "busy_seconds": self.busy, "queue": self.queue}
 
-    def _drop(self, client: str) -> None:
+    def _left(self, client: str) -> None:
         self.attached.discard(client)
         self.waiting.pop(client, None)
         self.memory.drop(client)

@@ -43,7 +43,7 @@ def out_of_memory(error: Exception) -> bool:
 class Space:
     """What a worker holds for one client."""
 
-    __slots__ = ("table", "kinds", "counts", "forget", "units", "times", "joints", "within", "segment")
+    __slots__ = ("table", "kinds", "counts", "forget", "units", "times", "joints", "within", "segment", "loads")
 
     def __init__(self) -> None:
         self.table: dict[int, Any] = {}
@@ -54,6 +54,7 @@ class Space:
         self.times: Times | None = None  # when it did what, where the client wants to know
         self.joints = False  # whether there are traces with collectives inside
         self.within = 0  # the first result of the call of such a one that is under way
+        self.loads = False  # whether it takes in bytes of its client's
         self.segment = count(SEGMENTS, -1).__next__
 
     def define(self, trace: TraceDef, engine: Engine, compile: bool, say: Callable[[str], None]) -> None:

@@ -105,6 +105,45 @@ def test_bytes_of_a_client_are_loaded_from_where_it_placed_them(worker: Worker) 
     assert value(mail).tolist() == [[0, 1], [2, 3]]
 
 
+class Door(Shelf):
+    """A shelf whose clients come in one by one."""
+
+    def __init__(self) -> None:
+        super().__init__(s9=np.arange(4, dtype="f4").tobytes())
+        self.met: set[str] = set()
+
+    def attached(self, client: str) -> bool:
+        return client in self.met
+
+
+def test_only_a_client_whose_bytes_are_needed_is_waited_for_and_not_for_ever(worker: Worker) -> None:
+    now = [0.0]
+    worker.memory, worker.clock = Door(), lambda: now[0]
+    [mail] = run(worker, [(1, 1, 3.0)], 1, client="plain", kinds=(FULL,))
+    assert value(mail)[0, 0] == 3
+    assert run(worker, [(5, 1, 8, 0, 0)], 1, client="slow") == [] and worker.parked is not None
+    assert run(worker, [(1, 2, 4.0)], 2, client="plain", kinds=()) == []
+    now[0] = 29.0
+    assert worker.resume() == []
+    now[0] = 31.0
+    broken, mail = worker.resume()
+    assert broken.peer == "slow" and isinstance(broken.message, Failed) and "no such segment" in broken.message.text
+    assert mail.peer == "plain" and value(mail)[0, 0] == 4
+
+
+def test_a_client_that_goes_is_done_with_when_its_turn_comes(worker: Worker) -> None:
+    """What it asked for before is not waited for by then, though it never came."""
+    door, left = Door(), []
+    worker.memory, worker.left = door, left.append
+    run(worker, [(5, 1, 9, 0, 0)], client="first")
+    run(worker, [(5, 1, 9, 0, 0)], client="second")
+    worker.handle(Mail(DISPATCHER, Drop("second")))
+    assert not left and set(worker.spaces) == {"first"}
+    door.met |= {"first", "second"}  # as a shell does for one that goes
+    assert worker.resume() == [] and worker.parked is None
+    assert left == ["second"] and set(worker.spaces) == {"first"}
+
+
 def test_an_upload_is_kept_and_said_to_have_arrived(worker: Worker) -> None:
     data = np.full((2, 2), 7, "f4").tobytes()
     assert worker.handle(Mail("c", Upload("c", 1, PAIR), (data,))) == [Mail(DISPATCHER, Arrived("c", 1))]

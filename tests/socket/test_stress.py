@@ -81,3 +81,64 @@ def test_a_frozen_worker_is_told_of_and_nothing_is_lost_when_it_goes_on(processe
     workers[2].kill(signal.SIGCONT)
     assert script.ended() == 0, script.err
     assert script.out.splitlines()[-1] == "36.0 24.0" and "waits on worker w2" not in script.err
+
+
+STAYS = """
+import sys, gt
+gt.connect(sys.argv[1])
+gt.register_config("all", gt.SignalConfig(gt.ShardConfig(axis=0)))
+with gt.signal("all"):
+    x = gt.ones(8, 4)
+print(x.sum().item(), flush=True)
+input()
+print(x.sum().item(), (x + 1).sum().item(), flush=True)
+"""
+
+LEAVES = """
+import sys, gt, numpy as np
+gt.connect(sys.argv[1])
+gt.register_config("first", gt.SignalConfig(gt.ShardConfig(workers=[0])))
+with gt.signal("first"):
+    x = gt.from_numpy(np.ones((300, 300), "f4"))
+    print(x.sum().item(), flush=True)
+    input()
+    y = gt.from_numpy(np.ones((300, 300), "f4")) + x
+"""
+
+
+def test_who_leaves_while_a_worker_waits_for_another_stops_nobody(processes: Processes) -> None:
+    """What it asked for, and that it left, are behind a collective in the worker's queue: its turn comes when it is gone."""
+    _, port = processes.server("--expect", "2")
+    workers = [processes.worker(port, GT_STALL_SECONDS="1") for _ in range(2)]
+    script = processes.script(STAYS, f"localhost:{port}").says("32.0")
+    leaving = [processes.script(LEAVES, f"localhost:{port}").says("90000.0") for _ in range(2)]
+    workers[1].kill(signal.SIGSTOP)
+    script.go()
+    until(lambda: "waits on worker" in script.err, what=script.err)
+    for other in leaving:
+        other.go()
+        assert other.ended() == 0, other.err
+    workers[1].kill(signal.SIGCONT)
+    assert script.ended() == 0, script.err
+    assert script.out.splitlines()[-1] == "32.0 64.0"
+
+
+COMES = """
+import sys, gt, numpy as np
+gt.connect(sys.argv[1])
+gt.register_config("first", gt.SignalConfig(gt.ShardConfig(workers=[0])))
+with gt.signal("first"):
+    for i in range(3):
+        print((gt.from_numpy(np.full((300, 300), float(i))) + 1).mean().item(), flush=True)
+"""
+
+
+def test_who_comes_while_a_worker_stands_still_works_on_another(processes: Processes) -> None:
+    """Whether that one shares memory is not known, so bytes are sent."""
+    _, port = processes.server("--expect", "2")
+    workers = [processes.worker(port) for _ in range(2)]
+    workers[1].kill(signal.SIGSTOP)
+    script = processes.script(COMES, f"localhost:{port}")
+    assert script.ended() == 0, script.err
+    assert script.out == "1.0\n2.0\n3.0\n"
+    workers[1].kill(signal.SIGCONT)
