@@ -102,7 +102,9 @@ class Stream:
             drops += self._drop_joints(client, gone)
             client.plans = {k: p for k, p in client.plans.items() if k[0] not in gone}
         workers = self.tables.workers
-        busy = set(flow.code) | set(flow.gets) | (client.acks.get(batch.serial, set()) if ack else set())
+        busy = set(flow.code) | set(flow.gets) | set(flow.kinds) | set(flow.traces)
+        if ack:
+            busy |= client.acks.get(batch.serial, set())
         runs = [
             Mail(workers[w].peer, Run(client.name, batch.serial, tuple(flow.kinds.get(w, ())), flow.code.get(w, []),
                                       tuple(flow.gets.get(w, ())), ack, batch.forget,
@@ -304,6 +306,8 @@ class Stream:
 
     def _arrived(self, worker: Worker, name: str, id: int) -> Iterable[Mail]:
         client = self.tables.clients.get(name)
+        if client is not None and worker.alive and not isinstance(client.layouts.get(id), Layout):
+            yield Mail(worker.peer, Run(name, 0, (), [(FREE, id)]))  # lost with another worker before it came here
         if client is None or client.uploading != id:
             return
         client.arriving.discard(worker.index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gt.dispatcher.core import Dispatcher
-from gt.transport.messages import VERSION, Hello, Join, Mail, Message
+from gt.transport.messages import FREE, VERSION, Hello, Join, Mail, Message, Run
 
 
 class Talk:
@@ -12,6 +12,7 @@ class Talk:
     def __init__(self, key: str = "") -> None:
         self.dispatcher = Dispatcher(key)
         self.tables = self.dispatcher.tables
+        self.known: dict[tuple[str, str], set[int]] = {}  # kinds, by worker and client
 
     def __call__(self, peer: str, message: Message) -> list[Mail]:
         return self.told(self.dispatcher.handle(Mail(peer, message)))
@@ -20,7 +21,13 @@ class Talk:
         return self.told(self.dispatcher.lose(peer, "its connection ended"))
 
     def told(self, mails: list[Mail]) -> list[Mail]:
+        """Whatever is said, workers know the kinds of all they are to run."""
         self.tables.check()
+        for mail in mails:
+            if isinstance(run := mail.message, Run):
+                known = self.known.setdefault((mail.peer, run.client), {FREE})
+                known |= {d.number for d in (*run.kinds, *run.traces)}
+                assert {ins[0] for ins in run.code} <= known, f"{mail.peer} does not know all of {run.code}"
         return mails
 
     def client(self, name: str = "c") -> list[Mail]:

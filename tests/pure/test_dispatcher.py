@@ -489,3 +489,28 @@ def test_what_a_client_got_wrong_while_it_waited_is_its_own_loss(talk: Talk) -> 
     said = talk.worker()
     assert said[0] == Mail("w0", Welcome("w0", 0)) and talk.tables.dropped == 2
     assert [m.message.serial for m in said if isinstance(m.message, Run)] == [1, 3]
+
+
+def test_bytes_of_one_kind_are_now_sent_and_now_placed(talk: Talk) -> None:
+    """A client sends them while it does not know whether a worker shares memory, and places them when it does."""
+    talk.worker("w0")
+    talk.worker("w1")
+    talk.client()
+    talk("c", Configure({"s": {"mesh": None, "axes": [0], "workers": None}}))
+    load = KindDef(3, "load", LOAD.ins, LOAD.statics, "s")
+    said = talk("c", Batch(1, (load,), [(3, 1, -1, 0, 0)]))
+    assert [m.message.workers for m in said if isinstance(m.message, Upload)] == [(0, 1)]
+    for worker in ("w0", "w1"):
+        talk(worker, Arrived("c", 1))
+    said = talk("c", Batch(2, (), [(3, 2, 9, 0, 0)]))
+    assert [m.peer for m in said if isinstance(m.message, Run) and m.message.code] == ["w0", "w1"]
+
+
+def test_what_arrives_after_it_was_lost_with_another_worker_is_freed(talk: Talk) -> None:
+    talk.worker("w0")
+    talk.worker("w1")
+    talk.client()
+    talk("c", Configure({"s": {"mesh": None, "axes": [0], "workers": None}}))
+    talk("c", Batch(1, (KindDef(3, "load", LOAD.ins, LOAD.statics, "s"),), [(3, 1, -1, 0, 0)]))
+    talk.gone("w1")
+    assert talk("w0", Arrived("c", 1)) == [Mail("w0", Run("c", 0, (), [(FREE, 1)]))]
