@@ -169,7 +169,7 @@ class Stream:
                 if plan is None:
                     plan = self._plan(client, use, key, flow)
                     if plan is None:
-                        self._lost(client, use, ins, key)
+                        self._lost(client, use, ins, key, flow)
                         continue
                 if plan.solo is None:
                     if self._spread(client, use, code, position, key, plan, flow):
@@ -279,9 +279,10 @@ class Stream:
         else:
             flow.kinds.setdefault(worker, []).append(use.definition)
 
-    def _lost(self, client: Client, use: Use | TraceUse, ins: tuple, key: tuple) -> None:
-        """What is made of a lost tensor is lost, for the same reason."""
+    def _lost(self, client: Client, use: Use | TraceUse, ins: tuple, key: tuple, flow: _Flow) -> None:
+        """What is made of a lost tensor is lost, for the same reason; what was to end with it ends."""
         gone = next(x for x in key[1:] if type(x) is Lost)
+        self._rewrite(client, [(FREE, ins[i]) for i in use.dies], flow)
         for id in ins[1 : 1 + use.outs]:
             client.layouts[id] = gone
 

@@ -232,6 +232,19 @@ def test_inputs_that_end_with_a_call_are_forgotten(two: Talk) -> None:
     assert set(two.tables.clients["c"].layouts) == {9}
 
 
+def test_inputs_that_were_to_end_with_a_call_end_where_another_input_is_lost(talk: Talk) -> None:
+    talk.worker("w0")
+    talk.worker("w1")
+    talk.client()
+    talk("c", Configure({f"on{i}": {"mesh": None, "axes": [None], "workers": [i]} for i in (0, 1)}))
+    kinds = [KindDef(1 + i, "full", ((-3,),), ((2, 2), F), f"on{i}") for i in (0, 1)]
+    talk("c", Batch(1, (*kinds, KindDef(3, "add", (PAIR, PAIR), ())), [(1, 1, 0.5), (2, 2, 0.5)]))
+    talk.gone("w1")
+    trace = TraceDef(7, 2, [(3, 3, 1, 2), (FREE, 1), (FREE, 2)], (3,), (), (0, 1))
+    assert talk("c", Batch(2, (), [(7, 9, 1, 2)], traces=(trace,))) == [Mail("w0", Run("c", 2, (), [(FREE, 1)]))]
+    assert set(talk.tables.clients["c"].layouts) == {9}
+
+
 def test_a_dropped_trace_is_forgotten(two: Talk) -> None:
     two("c", Batch(2, (), [(7, 9, 1)], traces=(TWICE,)))
     two("c", Batch(3, (), [], drops=(7,)))
