@@ -77,12 +77,15 @@ class Server:
         self._send(self.core.handle(Mail(name, message)))
 
     def _send(self, mails: list[Mail]) -> None:
+        gone = []
         for mail in mails:
             try:
                 self.router.send(mail.peer.encode("latin1"), FIRST)
                 self.router.send(encode(mail.message), LAST)
             except zmq.ZMQError:
-                self._send(self.core.lose(mail.peer, "it cannot be reached"))
+                gone.append(mail.peer)
+        for peer in gone:  # what follows from it comes after all that was decided while it was there
+            self._send(self.core.lose(peer, "it cannot be reached"))
 
     def _ended(self) -> None:
         ended = set(self.ends.drain())
