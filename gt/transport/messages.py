@@ -288,7 +288,8 @@ class Piece(Message, frozen=True, tag=22):
 
 
 class Store(Message, frozen=True, tag=23):
-    """A worker keeps a store for groups at this address, with its GPU's name behind a bar; or it has none to offer."""
+    """A worker keeps a store for groups at this address; behind bars follow its GPU's name, and how those that may read its
+    memory find it. Or it has none to offer."""
 
     address: str
 

@@ -69,7 +69,8 @@ class Grouped:
         self.mail.meet(workers, lost)
         if self.store is None and len(workers) > 1:
             self.store = dist.TCPStore("0.0.0.0", 0, None, True, timedelta(seconds=60), False, use_libuv=True)
-            self.posts.append(Mail("", Store(f"{self.host}:{self.store.port}|{gpu_of(self.engine)}")))
+            offer = self.inbox.offer() if self.inbox is not None else ""
+            self.posts.append(Mail("", Store(f"{self.host}:{self.store.port}|{gpu_of(self.engine)}|{offer}")))
         for members in [m for m in self.groups if not set(m) <= self.mates.keys()]:
             self.dead.append(self.groups.pop(members))
             if (made := self.dead[-1].made) is not None:

@@ -3,6 +3,7 @@ does, so bytes are copied once and pass no socket. It never waits: a collective 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Generator, Iterator
 from hashlib import blake2b
 from typing import Any
@@ -20,21 +21,17 @@ Say = tuple[dict[int, int], Collection[int]]  # an address to each of these memb
 Steps = Generator[Say, dict[int, int], None]  # gets what those have said
 
 
-def near(members: tuple[int, ...], rank: int, store: Any, inbox: Inbox | None) -> Near | None:
+def near(members: tuple[int, ...], rank: int, offers: list[str], store: Any, inbox: Inbox | None) -> Near | None:
     """The group of these workers, if each of them can read all others' memory; that is tried, and all hear of it."""
-    everyone = range(len(members))
-    store.set(f"near/{rank}", inbox.offer() if inbox else "")
-    offers = [store.get(f"near/{r}").decode() for r in everyone]
+    if inbox is None or not all(offers):
+        return None
     mates: dict[int, Neighbour] = {}
-    able = all(offers)
-    try:
-        for r in everyone if able else ():
+    with contextlib.suppress(OSError):  # one is on another host, or it is not allowed here
+        for r, offer in enumerate(offers):
             if r != rank:
-                mates[r] = Neighbour(offers[r])
-    except OSError:  # on another host, or not allowed here
-        able = False
-    store.set(f"near/able/{rank}", str(able))
-    if inbox is not None and all(store.get(f"near/able/{r}") == b"True" for r in everyone):
+                mates[r] = Neighbour(offer)
+    store.set(f"near/{rank}", "yes" if len(mates) == len(members) - 1 else "no")
+    if all(store.get(f"near/{r}") == b"yes" for r in range(len(members))):
         return Near(members, rank, mates, inbox)
     for mate in mates.values():
         mate.close()

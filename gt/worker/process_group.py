@@ -91,8 +91,8 @@ class Group:
         inbox: Inbox | None,
     ) -> None:  # fmt: skip
         self.members, self.rank, self.host, self.bell, self.inbox = members, members.index(me), host, bell, inbox
-        self.store = mates[members[0]].store.partition("|")[0]
-        gpus = {mates[m].store.partition("|")[2] for m in members}
+        said = [mates[m].store.split("|", 2) for m in members]
+        self.store, gpus, self.offers = said[0][0], {gpu for _, gpu, _ in said}, [offer for _, _, offer in said]
         self.nccl = "" not in gpus and len(gpus) == len(members)  # NCCL refuses two members on one GPU
         self.made: Moves | None = None
         self.failed: Exception | None = None
@@ -106,7 +106,7 @@ class Group:
             if self.nccl:
                 self.made = Distributed(self._nccl(named), "nccl", self.bell)
             else:
-                beside = near(self.members, self.rank, named, self.inbox)
+                beside = near(self.members, self.rank, self.offers, named, self.inbox)
                 self.made = beside or Distributed(self._gloo(named), "gloo", self.bell)
         except Exception as failed:  # whatever the network did, the collective that waits for it tells of it
             self.failed = failed

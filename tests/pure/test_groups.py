@@ -19,7 +19,7 @@ def peer(index: int, store: str) -> Peer:
 def grouped(store: str) -> Grouped:
     talk = Grouped(TorchEngine("cpu"), "127.0.0.1", lambda: None, float)
     talk.index, talk.store = 0, object()  # it keeps a store already
-    talk.meet((peer(0, "127.0.0.1:1|"), peer(1, store)), "")
+    talk.meet((peer(0, "127.0.0.1:1||"), peer(1, store)), "")
     return talk
 
 
@@ -28,7 +28,7 @@ def test_a_mate_that_has_not_said_how_it_is_reached_is_waited_for() -> None:
     kind = infer(TABLE["all_reduce"], (Spec((2,), float32), int), ((0, 1), "sum"))
     wait = talk.begin("c", kind, [torch.ones(2)], 7)
     assert not wait.ready() and not talk.outgoing() and not talk.groups and wait.missing() == [1]
-    talk.meet((peer(0, "127.0.0.1:1|"), peer(1, NO_STORE)), "")  # it turns out to have no PyTorch
+    talk.meet((peer(0, "127.0.0.1:1||"), peer(1, NO_STORE)), "")  # it turns out to have no PyTorch
     assert not wait.ready() and not talk.groups and wait.missing() == [1]
     [mail] = talk.outgoing()
     assert mail.peer == "#1" and mail.message == Piece(0, "c", 7)
@@ -40,7 +40,7 @@ def test_a_mate_that_is_gone_is_not_waited_for() -> None:
     talk = grouped("")
     kind = infer(TABLE["all_reduce"], (Spec((2,), float32), int), ((0, 1), "sum"))
     wait = talk.begin("c", kind, [torch.ones(2)], 7)
-    talk.meet((peer(0, "127.0.0.1:1|"),), "worker w1 is gone")
+    talk.meet((peer(0, "127.0.0.1:1||"),), "worker w1 is gone")
     assert wait.ready()
     try:
         wait.result()

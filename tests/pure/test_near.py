@@ -153,14 +153,17 @@ def test_a_process_that_is_not_the_one_meant_is_no_neighbour() -> None:
     inbox.close()
 
 
-@pytest.mark.parametrize("able", [("True", "True"), ("True", "False")])
-def test_a_group_is_near_only_if_all_say_so(able: tuple[str, str]) -> None:
+def test_a_group_is_near_only_if_all_say_so() -> None:
     mine, other = Inbox(), Inbox()
-    store = Store({"near/1": other.offer().encode(), "near/able/1": able[1].encode()})
-    found = near((4, 7), 0, store, mine)
-    assert store["near/able/0"] == b"True" and (found is not None) == (able[1] == "True")
-    assert near((4, 7), 0, Store({"near/1": b"", "near/able/1": b"False"}), mine) is None
-    if found is not None:
-        found.end()
+    offers = [mine.offer(), other.offer()]
+    said = Store({"near/1": b"yes"})
+    found = near((4, 7), 0, offers, said, mine)
+    assert found is not None and said["near/0"] == b"yes"
+    found.end()
+    assert near((4, 7), 0, offers, Store({"near/1": b"no"}), mine) is None
+    said = Store({"near/1": b"yes"})
+    assert near((4, 7), 0, [offers[0], offers[1][:-1] + "?"], said, mine) is None and said["near/0"] == b"no"
+    assert near((4, 7), 0, [offers[0], ""], Store(), mine) is None
+    assert near((4, 7), 0, offers, Store(), None) is None
     for inbox in (mine, other):
         inbox.close()
