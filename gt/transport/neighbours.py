@@ -9,6 +9,7 @@ import os
 import secrets
 import struct
 import sys
+import threading
 
 WORD = struct.Struct("=Qqqq")  # a group, which of its meetings, who comes, and what for
 BROKEN_OFF = -1  # in place of an address: whoever says it does not go on
@@ -44,18 +45,33 @@ def read(pid: int, to: int, at: int, nbytes: int) -> None:
 
 
 class Inbox:
-    """A process's pipe, which others open and leave word in, and what came by it."""
+    """A process's pipe, which others open and leave word in; what came by it; and the others that it reaches itself."""
 
     def __init__(self) -> None:
         self.fd, self.door = os.pipe()
         os.set_blocking(self.fd, False)
         self.secret = ctypes.create_string_buffer(secrets.token_bytes(16), 16)
         self.words: dict[tuple[int, int], dict[int, int]] = {}  # by group and meeting: what each that comes has said
+        self.reached: dict[str, Neighbour] = {}  # by offer
+        self.lock = threading.Lock()  # groups are built in several threads
 
     def offer(self) -> str:
         """How a process that may do so reaches this one."""
         _let_read()
         return f"{os.getpid()} {self.door} {ctypes.addressof(self.secret)} {self.secret.raw.hex()}"
+
+    def reach(self, offer: str) -> Neighbour:
+        """Whoever has made this offer, or an OSError where it is not within reach."""
+        with self.lock:
+            if offer not in self.reached:
+                self.reached[offer] = Neighbour(offer)
+            return self.reached[offer]
+
+    def keep(self, offers: set[str]) -> None:
+        """These are there; whoever has made another is not any more."""
+        with self.lock:
+            for offer in self.reached.keys() - offers:
+                self.reached.pop(offer).close()
 
     def drain(self) -> None:
         """Take in what has come. Words are written whole, so they are read whole."""
@@ -70,6 +86,7 @@ class Inbox:
             del self.words[key]
 
     def close(self) -> None:
+        self.keep(set())
         os.close(self.fd)
         os.close(self.door)
 
@@ -79,7 +96,7 @@ class Neighbour:
 
     def __init__(self, offer: str) -> None:
         pid, door, place, secret = offer.split()
-        self.pid, self.fd = int(pid), -1
+        self.pid = int(pid)
         found = ctypes.create_string_buffer(len(secret) // 2)
         read(self.pid, ctypes.addressof(found), int(place), len(found))
         if found.raw.hex() != secret:
@@ -93,9 +110,8 @@ class Neighbour:
         read(self.pid, to, at, nbytes)
 
     def close(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        os.close(self.fd)
+        self.fd = -1  # what is still said to it is an error, and not in another's file
 
 
 def _let_read() -> None:

@@ -71,6 +71,8 @@ class Grouped:
             self.store = dist.TCPStore("0.0.0.0", 0, None, True, timedelta(seconds=60), False, use_libuv=True)
             offer = self.inbox.offer() if self.inbox is not None else ""
             self.posts.append(Mail("", Store(f"{self.host}:{self.store.port}|{gpu_of(self.engine)}|{offer}")))
+        if self.inbox is not None:
+            self.inbox.keep({w.store.split("|", 2)[2] for w in workers if w.store.count("|") > 1})
         for members in [m for m in self.groups if not set(m) <= self.mates.keys()]:
             self.dead.append(self.groups.pop(members))
             if (made := self.dead[-1].made) is not None:

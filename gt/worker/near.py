@@ -29,12 +29,10 @@ def near(members: tuple[int, ...], rank: int, offers: list[str], store: Any, inb
     with contextlib.suppress(OSError):  # one is on another host, or it is not allowed here
         for r, offer in enumerate(offers):
             if r != rank:
-                mates[r] = Neighbour(offer)
+                mates[r] = inbox.reach(offer)
     store.set(f"near/{rank}", "yes" if len(mates) == len(members) - 1 else "no")
     if all(store.get(f"near/{r}") == b"yes" for r in range(len(members))):
         return Near(members, rank, mates, inbox)
-    for mate in mates.values():
-        mate.close()
     return None
 
 
@@ -70,8 +68,6 @@ class Near:
 
     def end(self) -> None:
         """A member is gone."""
-        for mate in self.mates.values():
-            mate.close()
         self.inbox.forget(self.name, self.meeting + MEETINGS)
 
     # What each does, between one meeting and the next
@@ -182,7 +178,9 @@ class Meetings:
         except StopIteration:
             self.over = True
         except OSError:
-            self._say(*self.group._to_all(BROKEN_OFF))
+            for mate in self.group.mates.values():
+                with contextlib.suppress(OSError):  # the one for whose sake it breaks off
+                    mate.tell(self.group.name, self.number + 1, self.group.rank, BROKEN_OFF)
             raise
 
     def wait(self) -> None:

@@ -43,7 +43,7 @@ def groups() -> Iterator[dict[int, list[Near]]]:
 def grouped(inboxes: list[Inbox]) -> list[Near]:
     members = tuple(range(len(inboxes)))
     offers = [inbox.offer() for inbox in inboxes]
-    return [Near(members, r, {m: Neighbour(offers[m]) for m in members if m != r}, inboxes[r]) for r in members]
+    return [Near(members, r, {m: inboxes[r].reach(offers[m]) for m in members if m != r}, inboxes[r]) for r in members]
 
 
 def through(works: list) -> None:
@@ -145,11 +145,15 @@ def test_one_that_cannot_read_breaks_off_for_all(groups, monkeypatch: pytest.Mon
 def test_a_process_that_is_not_the_one_meant_is_no_neighbour() -> None:
     inbox = Inbox()
     pid, door, place, secret = inbox.offer().split()
-    assert Neighbour(inbox.offer()).pid == int(pid)
+    found = inbox.reach(inbox.offer())
+    assert found.pid == int(pid) and inbox.reach(inbox.offer()) is found
     with pytest.raises(OSError, match="not the one that was meant"):
         Neighbour(f"{pid} {door} {place} {'0' * len(secret)}")
     with pytest.raises(OSError, match="cannot read"):
         Neighbour(f"{pid} {door} 8 {secret}")
+    inbox.keep(set())
+    with pytest.raises(OSError):
+        found.tell(1, 1, 0, 0)
     inbox.close()
 
 
