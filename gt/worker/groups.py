@@ -20,8 +20,7 @@ from gt.transport.neighbours import Inbox
 from gt.worker.collectives import NO_STORE, Mailed, Spoilt, Undecided, Wait, from_mates, spoiled_by, worker_peer
 from gt.worker.engine import Engine
 from gt.worker.engine.torch import TORCH, TorchEngine
-from gt.worker.near import COMBINE
-from gt.worker.process_group import Group, Moves, Work
+from gt.worker.process_group import Group, Moves, Work, as_bytes
 from gt.worker.space import Broken, failure, out_of_memory
 
 PATIENCE = 5.0  # seconds for the dispatcher to notice a worker that its mates have noticed
@@ -250,7 +249,7 @@ class _Collective:
         engine = self.talk.engine
         if isinstance(engine, TorchEngine):
             return tensor.reshape(spec.shape).to(engine.at)
-        host = _bytes(tensor.contiguous()).numpy().data if spec.numel else memoryview(b"")
+        host = as_bytes(tensor.contiguous()).numpy().data if spec.numel else memoryview(b"")
         return engine.load(host, spec, True)
 
     # Each collective gives its work, and what to do when that is done
@@ -269,21 +268,13 @@ class _Collective:
         return group.reduce(flat, self.kind.settings["reduce"]), finish
 
     def _reduce_scatter(self, group: Moves, *tensors: torch.Tensor) -> tuple:
-        """Each member gets everyone's terms of its pieces, and adds them up in the group's order."""
         axis, n, outs = self.kind.settings["axis"], len(self.members), self.kind.outs
         pieces = [t.split([split(t.shape[axis], n, i)[1] for i in range(n)], axis) for t in tensors]
-        alone = len(tensors) == 1
-        sends = [pieces[0][i].contiguous() if alone else torch.cat([p[i].reshape(-1) for p in pieces]) for i in range(n)]
-        combine = COMBINE[self.kind.settings["reduce"]]
-        work, taken = self._swap(group, sends, [(sum(o.numel for o in outs),)] * n, tensors[0].dtype)
-
-        def finish() -> list[Any]:
-            first, *rest = taken()
-            for term in rest:
-                first = combine(first, term)
-            return [self._array(p, o) for p, o in zip(first.split([o.numel for o in outs]), outs)]
-
-        return work, finish
+        sizes = [sum(p[i].numel() for p in pieces) for i in range(n)]
+        in_order = len(tensors) == 1 and axis == 0  # so they lie there already
+        data = tensors[0].reshape(-1) if in_order else torch.cat([p[i].reshape(-1) for i in range(n) for p in pieces])
+        work, made = group.scatter(data, sizes, self.kind.settings["reduce"])
+        return work, lambda: [self._array(p, o) for p, o in zip(made().split([o.numel for o in outs]), outs)]
 
     def _all_gather(self, group: Moves, tensor: torch.Tensor) -> tuple:
         axis, size, n = self.kind.settings["axis"], self.kind.settings["size"], len(self.members)
@@ -294,7 +285,7 @@ class _Collective:
             padded.narrow(axis, 0, tensor.shape[axis]).copy_(tensor)
             tensor = padded
         everyone = torch.empty((n, *shape), dtype=tensor.dtype, device=tensor.device)
-        work = group.gather(_bytes(everyone), _bytes(tensor))
+        work = group.gather(as_bytes(everyone), as_bytes(tensor))
 
         def finish() -> list[Any]:
             out = self.kind.outs[0]
@@ -307,10 +298,10 @@ class _Collective:
 
     def _broadcast(self, group: Moves, *tensors: torch.Tensor) -> tuple:
         if tensors:
-            return group.spread(_bytes(tensors[0])), list
+            return group.spread(as_bytes(tensors[0])), list
         out = self.kind.outs[0]
         taken = torch.empty(out.shape, dtype=TORCH[out.dtype], device=self._device())
-        return group.spread(_bytes(taken)), lambda: [self._array(taken, out)]
+        return group.spread(as_bytes(taken)), lambda: [self._array(taken, out)]
 
     def _exchange(self, group: Moves, *tensors: torch.Tensor) -> tuple:
         settings, me = self.kind.settings, self.talk.index
@@ -340,7 +331,7 @@ class _Collective:
         item = torch.empty(0, dtype=dtype).element_size()
         sizes = [_numel(s) * item for s in shapes]
         out = torch.empty(sum(sizes), dtype=torch.uint8, device=self._device())
-        parts = [_bytes(s) for s in sends]
+        parts = [as_bytes(s) for s in sends]
         data = torch.cat(parts) if sum(p.numel() > 0 for p in parts) != 1 else next(p for p in parts if p.numel())
         work = group.swap(out, data, sizes, [p.numel() for p in parts])
         return work, lambda: [p.view(dtype).reshape(s) for p, s in zip(out.split(sizes), shapes)]
@@ -351,12 +342,6 @@ def _numel(shape: Shape) -> int:
     for d in shape:
         n *= d
     return n
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as bytes: what is only moved is moved for every dtype alike. A single element counts as contiguous
-    whatever its stride, so the stride is said."""
-    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 def _cut(tensor: torch.Tensor, start: Shape, shape: Shape) -> torch.Tensor:

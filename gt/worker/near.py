@@ -59,6 +59,10 @@ class Near:
     def swap(self, out: torch.Tensor, data: torch.Tensor, takes: list[int], sends: list[int]) -> Meetings:
         return self._begin(self._swap(out.split(takes), data.split(sends)))
 
+    def scatter(self, data: torch.Tensor, sizes: list[int], how: str) -> tuple[Meetings, Callable[[], torch.Tensor]]:
+        out = torch.empty(sizes[self.rank], dtype=data.dtype)
+        return self._begin(self._scatter(out, data.split(sizes), COMBINE[how])), lambda: out
+
     def _begin(self, steps: Steps) -> Meetings:
         self.inbox.drain()
         self.inbox.forget(self.name, self.meeting)  # what was left where one was broken off
@@ -72,11 +76,10 @@ class Near:
 
     # What each does, between one meeting and the next
 
-    def _others(self) -> Iterator[tuple[int, Neighbour]]:
+    def _others(self) -> Iterator[int]:
         """From the next one on, so that not all read from one."""
         for i in range(1, self.size):
-            r = (self.rank + i) % self.size
-            yield r, self.mates[r]
+            yield (self.rank + i) % self.size
 
     def _to_all(self, what: int = 0) -> Say:
         return dict.fromkeys(self.mates, what), self.mates
@@ -87,42 +90,55 @@ class Near:
         item, n, base = whole.element_size(), self.size, whole.data_ptr()
         places = yield self._to_all(base)
         if whole.nbytes <= SMALL:
-            total = whole.clone()
-            self._add_up(total, places, combine)
+            total = torch.empty_like(whole)
+            self._add_up(total, whole, places, combine)
             yield self._to_all()
             whole.copy_(total)
             return
         start, size = split(len(whole), n, self.rank)
-        for mine in whole[start : start + size].split(max(1, CHUNK // item)):
-            self._add_up(mine, {r: place + mine.data_ptr() - base for r, place in places.items()}, combine)
+        mine = whole[start : start + size]
+        self._add_up(mine, mine, {r: place + start * item for r, place in places.items()}, combine)
         yield self._to_all()
-        for r, mate in self._others():
+        for r in self._others():
             start, size = split(len(whole), n, r)
-            mate.read(base + start * item, places[r] + start * item, size * item)
+            self._take(whole[start : start + size], r, {r: places[r] + start * item})
         yield self._to_all()
 
-    def _add_up(self, mine: torch.Tensor, places: dict[int, int], combine: Callable) -> None:
-        """All members' terms of what is this one's to make, in the group's order, into `mine`."""
-        term = torch.empty_like(mine)
-        first = self.rank if self.rank < 2 else 0  # its own is in place already if it is the first or the second
-        total = mine if self.rank < 2 else torch.empty_like(mine)
-        if total is not mine:
-            self.mates[0].read(total.data_ptr(), places[0], total.nbytes)
-        for r in range(self.size):
-            if r == first:
-                continue
+    def _scatter(self, out: torch.Tensor, parts: tuple[torch.Tensor, ...], combine: Callable) -> Steps:
+        places = yield {r: parts[r].data_ptr() for r in self.mates}, self.mates
+        self._add_up(out, parts[self.rank], places, combine)
+        yield self._to_all()
+
+    def _add_up(self, out: torch.Tensor, mine: torch.Tensor, places: dict[int, int], combine: Callable) -> None:
+        """This member's terms and those that lie at these places, in the group's order, into `out`, which `mine` may be."""
+        item = out.element_size()
+        each = max(1, CHUNK // item)
+        for at in range(0, len(out), each):
+            self._fold(out[at : at + each], mine[at : at + each], {r: p + at * item for r, p in places.items()}, combine)
+
+    def _fold(self, out: torch.Tensor, mine: torch.Tensor, places: dict[int, int], combine: Callable) -> None:
+        term, total = torch.empty_like(mine), out
+        if self.rank < 2:
+            self._take(term, 1 - self.rank, places)
+            combine(*((mine, term) if self.rank == 0 else (term, mine)), out=total)
+        else:
+            total = torch.empty_like(mine) if out.data_ptr() == mine.data_ptr() else out
+            self._take(total, 0, places)
+        for r in range(2 if self.rank < 2 else 1, self.size):
             if r != self.rank:
-                self.mates[r].read(term.data_ptr(), places[r], term.nbytes)
-            next_one = mine if r == self.rank else term
-            combine(*((total, next_one) if r > first else (next_one, total)), out=total)
-        if total is not mine:
-            mine.copy_(total)
+                self._take(term, r, places)
+            combine(total, mine if r == self.rank else term, out=total)
+        if total is not out:
+            out.copy_(total)
+
+    def _take(self, into: torch.Tensor, r: int, places: dict[int, int]) -> None:
+        self.mates[r].read(into.data_ptr(), places[r], into.nbytes)
 
     def _gather(self, out: torch.Tensor, part: torch.Tensor) -> Steps:
         places = yield self._to_all(part.data_ptr())
         out[self.rank].copy_(part)
-        for r, mate in self._others():
-            mate.read(out[r].data_ptr(), places[r], part.nbytes)
+        for r in self._others():
+            self._take(out[r], r, places)
         yield self._to_all()
 
     def _spread(self, tensor: torch.Tensor) -> Steps:
@@ -131,7 +147,7 @@ class Near:
             yield {}, self.mates
         else:
             places = yield {}, (0,)
-            self.mates[0].read(tensor.data_ptr(), places[0], tensor.nbytes)
+            self._take(tensor, 0, places)
             yield {0: 0}, ()
 
     def _swap(self, takes: tuple[torch.Tensor, ...], sends: tuple[torch.Tensor, ...]) -> Steps:
@@ -140,9 +156,9 @@ class Near:
         sources = [r for r in self.mates if len(takes[r])]
         places = yield to, sources
         takes[self.rank].copy_(sends[self.rank])
-        for r, mate in self._others():
+        for r in self._others():
             if r in places:
-                mate.read(takes[r].data_ptr(), places[r], takes[r].nbytes)
+                self._take(takes[r], r, places)
         yield dict.fromkeys(sources, 0), to
 
 

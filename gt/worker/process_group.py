@@ -3,6 +3,7 @@ host, by Gloo elsewhere. A group is built when first needed, straight over a sto
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -13,7 +14,7 @@ import torch.distributed as dist
 
 from gt.transport.messages import Peer
 from gt.transport.neighbours import Inbox
-from gt.worker.near import near
+from gt.worker.near import COMBINE, near
 
 LONG = timedelta(days=7)  # a group ends by message, not by time-out
 OPS: dict[str, Any] = {
@@ -30,7 +31,7 @@ class Work(Protocol):
 
 
 class Moves(Protocol):
-    """What the members of a group do together. All tensors are contiguous; but for `reduce`, they are bytes."""
+    """What the members of a group do together. All tensors are contiguous; but for `reduce` and `scatter`, they are bytes."""
 
     way: str
 
@@ -45,6 +46,10 @@ class Moves(Protocol):
 
     def swap(self, out: torch.Tensor, data: torch.Tensor, takes: list[int], sends: list[int]) -> Work:
         """A part to each member, and one from each, of these sizes."""
+
+    def scatter(self, data: torch.Tensor, sizes: list[int], how: str) -> tuple[Work, Callable[[], torch.Tensor]]:
+        """All members' terms of this one's part combined, and a function that gives it when that is done. The parts, of these
+        sizes, lie one after the other."""
 
     def end(self) -> None:
         """A member is gone."""
@@ -71,6 +76,12 @@ class Distributed:
 
     def swap(self, out: torch.Tensor, data: torch.Tensor, takes: list[int], sends: list[int]) -> Work:
         return self._watch(self.made.alltoall_base(out, data, takes, sends))
+
+    def scatter(self, data: torch.Tensor, sizes: list[int], how: str) -> tuple[Work, Callable[[], torch.Tensor]]:
+        n, item, mine = len(sizes), data.element_size(), sizes[self.made.rank()]
+        terms = torch.empty(n, mine, dtype=data.dtype, device=data.device)
+        work = self.swap(as_bytes(terms), as_bytes(data), [mine * item] * n, [size * item for size in sizes])
+        return work, lambda: functools.reduce(COMBINE[how], terms.unbind())
 
     def end(self) -> None:
         """It is left as it is: to end it would be to wait for the member that is gone."""
@@ -146,3 +157,9 @@ class OnDevice:
 
     def wait(self) -> None:
         """It has been waited for."""
+
+
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as bytes: what is only moved is moved for every dtype alike. A single element counts as contiguous
+    whatever its stride, so the stride is said."""
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -46,7 +47,7 @@ def grouped(inboxes: list[Inbox]) -> list[Near]:
     return [Near(members, r, {m: inboxes[r].reach(offers[m]) for m in members if m != r}, inboxes[r]) for r in members]
 
 
-def through(works: list) -> None:
+def through(works: Sequence) -> None:
     """Each goes on as far as it can, in turns, until all are through."""
     for _ in range(4 * len(works)):
         done = [work.done() for work in works]
@@ -67,15 +68,31 @@ def tensors(n: int, size: int, dtype: torch.dtype, seed: int) -> list[torch.Tens
 @settings(deadline=None)
 def test_every_member_has_the_same_sum(groups, n, size, how, dtype, chunk, small, seed) -> None:
     mine = tensors(n, size, dtype, seed)
-    want = mine[0].clone()
-    for term in mine[1:]:
-        want = FOLD[how](want, term)
+    want = functools.reduce(FOLD[how], [t.clone() for t in mine])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CHUNK", chunk)
         patch.setattr(module, "SMALL", small)
         through([group.reduce(t, how) for group, t in zip(groups[n], mine)])
     for t in mine:
         assert torch.equal(t, want)
+
+
+@given(
+    n=st.integers(2, 5), data=st.data(), how=st.sampled_from(sorted(FOLD)), dtype=st.sampled_from(DTYPES),
+    chunk=st.sampled_from([1, 8, 1 << 20]),
+)  # fmt: skip
+@settings(deadline=None)
+def test_each_member_has_the_sum_of_its_part(groups, n, data, how, dtype, chunk) -> None:
+    sizes = [data.draw(st.integers(0, 9)) for _ in range(n)]
+    terms = tensors(n, sum(sizes), dtype, data.draw(st.integers(0, 99)))
+    before = [t.clone() for t in terms]
+    want = functools.reduce(FOLD[how], terms)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "CHUNK", chunk)
+        works, found = zip(*[group.scatter(t, sizes, how) for group, t in zip(groups[n], terms)])
+        through(works)
+    assert all(torch.equal(f(), w) for f, w in zip(found, want.split(sizes)))
+    assert all(torch.equal(t, b) for t, b in zip(terms, before)), "an operand was changed"
 
 
 @pytest.mark.parametrize("small", [0, 1 << 20])
