@@ -10,7 +10,7 @@ import time
 import pytest
 from processes import WAYS, Processes
 
-SECONDS = float(os.environ.get("TEST_CHURN", 8))  # a long run asks for more
+SECONDS = float(os.environ.get("TEST_CHURN", 5))  # a long run asks for more
 
 PROGRAMS = """
 import gc, random, sys, time, warnings
