@@ -22,7 +22,7 @@ warnings.filterwarnings("ignore", message="signal .* asks for workers that are n
 gt.connect(sys.argv[1])
 rng, end, names = random.Random(int(sys.argv[2])), time.monotonic() + float(sys.argv[3]), [f"s{i}" for i in range(6)]
 rounds = read = 0
-while time.monotonic() < end:
+while time.monotonic() < end or rounds < 4:  # the last of them when no more are killed
     for name in names:
         workers = rng.sample(range(12), rng.randint(1, 4)) if rng.random() < 0.7 else None
         gt.register_config(name, SignalConfig(ShardConfig(rng.randint(0, 1), workers, rng.random() < 0.3)))
@@ -49,9 +49,9 @@ def test_workers_come_and_go(processes: Processes, way: str) -> None:
         while len(workers) < 3:
             workers.append(processes.worker(port, GT_COLLECTIVES=way))
     for client in clients:
-        client.says("\n")
+        client.says("\n", 60)
         rounds, read = map(int, client.out.split())
-        assert rounds > 1 and 0 < read <= 4 * rounds, client.out + client.err
+        assert 0 < read <= 4 * rounds, client.out + client.err
     for client in clients:
         client.go()
     for client in clients:
