@@ -165,7 +165,7 @@ class _Use:
     def _look(self, window: Window, noted: list[list[Place]], result: Any, ids: list[int]) -> None:
         if len(window.ops) < SHORTEST:
             self.refused = f"it has only {len(window.ops)} ops"
-        elif any(self.session.meaning[t].row.kernel is None for t in window.tokens):
+        elif any(self.session.meaning[t].row.loads for t in window.tokens):
             self.refused = "it takes in data from the client"
         elif any(t.node is not None for t in _tensors(result)):
             self.refused = "its result is on the tape: call backward() inside, or detach()"

@@ -87,7 +87,7 @@ class Use:
         self.definition, self.kind, self.signal = definition, kind, kind.signal
         self.outs = len(kind.outs)
         self.dies: tuple[int, ...] = ()
-        self.loads = kind.row.kernel is None  # its bytes come from the client
+        self.loads = kind.row.loads
         self.at = tuple(1 + self.outs + i for i in kind.tensors)
         self.length = 1 + self.outs + len(kind.ins)
         self.sizes = tuple(s.nbytes for s in kind.outs)

@@ -75,6 +75,11 @@ class Row:
     def __repr__(self) -> str:
         return f"op {self.name}"
 
+    @property
+    def loads(self) -> bool:
+        """Whether its bytes come from the client."""
+        return self.kernel is None and not self.talks
+
 
 TABLE: dict[str, Row] = {}
 

@@ -133,7 +133,7 @@ class ZmqLink:
         """Whether all workers share memory with this process. Waits for one to be there, and a moment for each to answer: one
         that is long at something is not waited for again."""
         silent = self.data.keys() - self.sharing.keys()
-        if not self.sharing or not silent <= self.slow:
+        if not self.data or not silent <= self.slow:
             with self.attached:
                 self.attached.wait_for(lambda: self.closed or self.session.lost or self.data, 60)
                 self.attached.wait_for(lambda: self.closed or self.session.lost or self._met(), ANSWER)

@@ -129,7 +129,7 @@ class Worker:
         for definition in run.kinds:
             ready = self._ready(run.client, definition)
             space.kinds[definition.number] = (ready.form, ready.run, ready)
-            space.loads = space.loads or ready.kind.row.kernel is None and not ready.kind.row.talks
+            space.loads = space.loads or ready.kind.row.loads
         for trace in run.traces:
             space.define(trace, self.engine, self.units is not None, self.say)
         self.broken.clear()
@@ -200,7 +200,7 @@ class Worker:
         kind = kind_in(definition)
         if kind.row.talks:
             return Ready(kind, partial(self.talk.begin, client, kind), form=TALK)
-        if kind.row.kernel is None:
+        if kind.row.loads:
             return Ready(kind, lambda *place: self._load(client, kind, place))
         return Ready(kind, self.engine.kernel(kind), self.engine.way(kind))
 

@@ -20,7 +20,7 @@ from gt.transport.neighbours import Inbox
 from gt.worker.collectives import NO_STORE, Mailed, Spoilt, Undecided, Wait, from_mates, spoiled_by, worker_peer
 from gt.worker.engine import Engine
 from gt.worker.engine.torch import TORCH, TorchEngine
-from gt.worker.process_group import Group, Moves, Work, as_bytes
+from gt.worker.process_group import Group, Moves, Reached, Work, as_bytes
 from gt.worker.space import Broken, failure, out_of_memory
 
 PATIENCE = 5.0  # seconds for the dispatcher to notice a worker that its mates have noticed
@@ -69,9 +69,10 @@ class Grouped:
         if self.store is None and len(workers) > 1:
             self.store = dist.TCPStore("0.0.0.0", 0, None, True, timedelta(seconds=60), False, use_libuv=True)
             offer = self.inbox.offer() if self.inbox is not None else ""
-            self.posts.append(Mail("", Store(f"{self.host}:{self.store.port}|{gpu_of(self.engine)}|{offer}")))
+            reached = Reached(f"{self.host}:{self.store.port}", gpu_of(self.engine), offer)
+            self.posts.append(Mail("", Store(reached.said())))
         if self.inbox is not None:
-            self.inbox.keep({w.store.split("|", 2)[2] for w in workers if w.store.count("|") > 1})
+            self.inbox.keep({Reached.of(w).offer for w in workers if w.store not in ("", NO_STORE)})
         for members in [m for m in self.groups if not set(m) <= self.mates.keys()]:
             self.dead.append(self.groups.pop(members))
             if (made := self.dead[-1].made) is not None:

@@ -8,6 +8,8 @@ from typing import Any
 from gt.errors import ProtocolError
 from gt.ops import Kind
 
+PATIENCE = 30.0  # seconds that others wait for a client that does not connect
+
 
 class Memory:
     """Where bytes come from and go to beside the messages; the shell gives one that shares memory with clients."""
@@ -23,9 +25,6 @@ class Memory:
     def lend(self, client: str, data: memoryview) -> tuple[int, int, int] | None:
         """A place where the client can see these bytes, or None where they should travel in a frame."""
         return None
-
-
-PATIENCE = 30.0  # seconds that others wait for a client that does not connect
 
 
 class Attaching:

@@ -1,5 +1,6 @@
 """Collectives of workers on one host. Each says where its part lies and reads what it needs from where the others say theirs
-does, so bytes are copied once and pass no socket. It never waits: a collective goes on when all members have left word."""
+does, so bytes are copied once and pass no socket. It never waits: a collective goes on when those that it needs have left
+word."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import torch
 from gt.spec import split
 from gt.transport.neighbours import BROKEN_OFF, Inbox, Neighbour
 
-SMALL = 64 << 10  # bytes
+SMALL = 64 << 10  # bytes of which each member makes the whole sum, instead of a slice
 CHUNK = 1 << 20  # bytes that are read and added before the next are: they are still in the cache
 COMBINE: dict[str, Callable] = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum, "prod": torch.mul}
 MEETINGS = 3  # of a collective, at most. All members count so many, whatever becomes of it

@@ -7,7 +7,7 @@ import functools
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,21 @@ LONG = timedelta(days=7)  # a group ends by message, not by time-out
 OPS: dict[str, Any] = {
     "sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "prod": dist.ReduceOp.PRODUCT
 }  # fmt: skip
+
+
+class Reached(NamedTuple):
+    """How a worker's mates reach it: where its store is, on which GPU it computes, how its memory is read; "" for none."""
+
+    store: str
+    gpu: str
+    offer: str
+
+    @classmethod
+    def of(cls, mate: Peer) -> Reached:
+        return cls(*mate.store.split("|", 2))
+
+    def said(self) -> str:
+        return "|".join(self)
 
 
 class Work(Protocol):
@@ -102,8 +117,8 @@ class Group:
         inbox: Inbox | None,
     ) -> None:  # fmt: skip
         self.members, self.rank, self.host, self.bell, self.inbox = members, members.index(me), host, bell, inbox
-        said = [mates[m].store.split("|", 2) for m in members]
-        self.store, gpus, self.offers = said[0][0], {gpu for _, gpu, _ in said}, [offer for _, _, offer in said]
+        said = [Reached.of(mates[m]) for m in members]
+        self.store, gpus, self.offers = said[0].store, {r.gpu for r in said}, [r.offer for r in said]
         self.nccl = "" not in gpus and len(gpus) == len(members)  # NCCL refuses two members on one GPU
         self.made: Moves | None = None
         self.failed: Exception | None = None
