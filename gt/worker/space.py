@@ -35,9 +35,23 @@ def failure(what: str, error: Exception, id: int) -> Broken:
     return Broken(name, f"{what}: {type(error).__name__}: {error}\n\nthere\n{trace}".rstrip(), id)
 
 
+# How allocators without an exception of their own put it: CUDA and mimalloc (PyTorch on ARM), PyTorch's default allocator on
+# x86-64, a tensor that no address space holds (PyTorch, NumPy), cuBLAS, OpenCL.
+_NO_MEMORY = (
+    *(
+        "out of memory",
+        "not enough memory",
+        "can't allocate memory",
+        "cannot allocate memory",
+        "storage size calculation overflow",
+    ),
+    *("array is too big", "alloc_failed", "out_of_host_memory", "mem_object_allocation_failure"),
+)
+
+
 def out_of_memory(error: Exception) -> bool:
-    text = str(error)
-    return isinstance(error, MemoryError) or "out of memory" in text or "not enough memory" in text
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(said in text for said in _NO_MEMORY)
 
 
 class Space:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from gt.transport.messages import (
 )  # fmt: skip
 from gt.worker.core import DISPATCHER, Memory, Worker
 from gt.worker.engine import make
+from gt.worker.space import failure
 
 F = float32.code
 PAIR = (F, 2, 2)
@@ -175,6 +177,31 @@ def test_no_room_is_an_error_of_that_tensor_only(worker: Worker) -> None:
     mails = run(worker, [(7, 1, 1.0), (1, 2, 1.0)], 1, 2, kinds=(*KINDS, huge))
     assert mails[0].message.error == "OutOfMemory"
     assert value(mails[1])[0, 0] == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to"),
+        RuntimeError(
+            "[enforce fail at CPUAllocator.cpp:64] DefaultCPUAllocator: not enough memory: you tried to allocate 4 bytes."
+        ),
+        RuntimeError("CUDA out of memory. Tried to allocate 3.64 TiB."),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("Storage size calculation overflowed with sizes=[4611686018427387904]"),
+        ValueError("array is too big; `arr.size * arr.dtype.itemsize` is larger than the maximum possible size."),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+    ],
+    ids=lambda error: str(error)[:50],
+)
+def test_every_allocator_s_words_for_no_room_are_known(error: Exception) -> None:
+    assert failure("full", error, 1).error == "OutOfMemory"
+
+
+def test_other_errors_of_kernels_are_not_taken_for_a_lack_of_memory() -> None:
+    for error in (RuntimeError("expected scalar type Float"), ValueError("axis 7 is out of bounds"), OSError("Broken pipe")):
+        assert failure("full", error, 1).error == "RemoteError"
 
 
 def test_a_read_of_what_is_not_there_fails(worker: Worker) -> None:
