@@ -1,0 +1,85 @@
+"""How many of PyTorch's ops GT gets right, by PyTorch's own samples: `python -m tests.ops.opinfo_run --help`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__" and not __package__:  # run by its path: find `tests`
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from gt.testing import cluster  # noqa: E402
+from tests.ops.opinfo import (  # noqa: E402
+    ENTRIES,
+    FLOAT_NAMES,
+    GT,
+    PyTorch,
+    Unsupported,
+    compare,
+    evaluate,
+    full_name,
+    sample_dtype,
+    samples,
+    wanted,
+)
+
+
+def check(op: Any, engine: str, workers: int, count: int, gradients: bool = True) -> list[str]:
+    """What is wrong with each of the first samples of an entry ("" where nothing is). Engine "itself" is PyTorch."""
+    found = []
+    with cluster(workers, engine={"torch": "pytorch"}.get(engine, "numpy")) as made:
+        side = PyTorch() if engine == "itself" else GT(made)
+        for sample in samples(op, sample_dtype(op), count):
+            want, random = wanted(op, sample, gradients)
+            try:
+                got = evaluate(side, op, sample, gradients)
+            except Unsupported as wrong:
+                found.append(f"cannot be handed to GT: {wrong}")
+                continue
+            found.append(compare(want, got, random))
+            del got
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", default="torch", help="numpy, torch, or itself: PyTorch against PyTorch")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--ops", default="", help="names, separated by commas: max, or max.binary for one entry of it")
+    parser.add_argument("--samples", type=int, default=4)
+    parser.add_argument("--all", action="store_true", help="print entries that are right, too")
+    args = parser.parse_args()
+    wanted_names = set(filter(None, args.ops.split(",")))
+    entries = [op for op in ENTRIES if not wanted_names or {op.name, full_name(op)} & wanted_names]
+    warnings.simplefilter("ignore")
+    begun = time.perf_counter()
+    wrong_names: set[str] = set()
+    right = total = 0
+    for op in entries:
+        try:
+            found = check(op, args.engine, args.workers, args.samples)
+        except AssertionError as broken:
+            found = [f"the cluster's invariants broke: {broken}"]
+        bad = [f for f in found if f]
+        right, total = right + len(found) - len(bad), total + len(found)
+        if bad:
+            wrong_names.add(op.name)
+            print(f"FAIL {full_name(op):45} {len(bad)}/{len(found)}  {Counter(bad).most_common(1)[0][0]}", flush=True)
+        elif args.all:
+            print(f"pass {full_name(op):45} {len(found)}", flush=True)
+    names = list(dict.fromkeys(op.name for op in entries))
+    floats = [n for n in names if n in FLOAT_NAMES]
+    good = set(names) - wrong_names
+    print(
+        f"{args.engine}, {args.workers} workers: {len(good & set(floats))} of {len(floats)} names for floats, "
+        f"{len(good)} of all {len(names)}; samples {right} of {total}; {time.perf_counter() - begun:.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()
