@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from gt import safe_path as _safe_path  # noqa: F401 (before all else that is imported)
+
+# isort: split
 import importlib
 import math
 from typing import Any

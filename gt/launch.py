@@ -61,8 +61,9 @@ class Children:
     def start(self, module: str, *args: str, key: str = "", **environment: str) -> subprocess.Popen:
         env = {**os.environ, "GT_KEY": key, **environment}
         where = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, [where, env.get("PYTHONPATH")]))
-        command = [sys.executable, "-m", module, *args]
+        named = [p for p in env.get("PYTHONPATH", "").split(os.pathsep) if p]  # an empty entry would mean the working directory
+        env["PYTHONPATH"] = os.pathsep.join([where, *named])
+        command = [sys.executable, "-P", "-m", module, *args]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, env=env)
         self.processes.append(process)
         return process

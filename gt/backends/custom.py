@@ -1,9 +1,13 @@
 """Backends that users bring: a class that keeps tensors by number and computes with them. Registered by name, found as an
 entry point of the group `gt.backends`, or named as `module:Class`. How one becomes an engine is the worker's matter."""
 
+import contextlib
 import importlib
 import importlib.metadata
 import inspect
+import os
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -34,13 +38,26 @@ def checked(cls: Any) -> Any:
 def imported(path: str) -> Any:
     """The class that `module:Class` names. Raises ImportError, or TypeError where it is no backend."""
     module, _, name = path.partition(":")
-    found: Any = importlib.import_module(module)
+    with _working_directory_last():
+        found: Any = importlib.import_module(module)
     for part in name.split("."):
         try:
             found = getattr(found, part)
         except AttributeError:
             raise ImportError(f"module {module!r} has no {name!r}") from None
     return checked(found)
+
+
+@contextlib.contextmanager
+def _working_directory_last() -> Iterator[None]:
+    """A module that the user named may lie in the working directory, which workers do not import from otherwise. It comes
+    last, so that no file there takes the place of a library."""
+    here = os.getcwd()
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
 
 
 def entry_points() -> dict[str, importlib.metadata.EntryPoint]:
