@@ -111,6 +111,15 @@ class Children:
                 process.wait()
         self.processes.clear()
 
+    def abandon(self) -> None:
+        """In a forked child: these are its parent's to end, and to wait for."""
+        self.closing = True
+        for process in self.processes:
+            process.returncode = 0 if process.returncode is None else process.returncode
+            with contextlib.suppress(OSError):
+                if process.stdin:
+                    process.stdin.close()  # a copy: they see the parent's end while this process lives
+
     def __enter__(self) -> Children:
         return self
 

@@ -14,6 +14,7 @@ from gt.client.lines import RING, origin
 from gt.client.native import NATIVE
 from gt.client.scope import HERE, Scope
 from gt.client.session import Session, here
+from gt.errors import SessionLost
 from gt.ops.table import Row
 from gt.spec import DType, bfloat16, float16, float32
 
@@ -232,6 +233,8 @@ def _node(known: Any, operands: tuple, values: list, mask: int, output: Any, ord
 def _belongs(handle: Handle) -> Any:
     """The scope for a tensor of another session than this thread's last: right only if that one is closed or not begun."""
     scope = here()
+    if handle.session.abandoned:
+        raise SessionLost(handle.session.lost)
     if scope.session is not handle.session:
         raise RuntimeError("this tensor belongs to another session: read it with .numpy() before connecting elsewhere")
     return scope

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import copy
 import os
 import secrets
 import threading
@@ -13,7 +14,7 @@ from gt.client.session import Session
 from gt.config import Config, read
 from gt.errors import ConnectionFailed
 from gt.launch import Children
-from gt.transport.addresses import address_of, await_listener, ipc_address
+from gt.transport.addresses import address_of, await_listener, ipc_address, listens
 from gt.transport.trace import See, trace
 from gt.transport.zmq import ZmqLink
 
@@ -25,6 +26,8 @@ class _Default:
     children: Children | None = None
     workers = 1
     config: Config | None = None  # what the sessions begun here know of signals
+    inherited: Session | None = None  # in a forked child, its parent's
+    of_its_own = True  # the dispatcher of that one was started with it, not named by the user
 
 
 _default = _Default()
@@ -114,6 +117,9 @@ def _begin() -> Session:
     """A dispatcher and workers of our own, at an address nobody else has."""
     from gt.backends import asked_for, known_name
 
+    shared = _rejoin()
+    if shared is not None:
+        return shared
     backend = asked_for()
     if backend is not None:
         known_name(backend)  # a name that nobody knows is an error here, not in a worker
@@ -137,4 +143,36 @@ def _begin() -> Session:
     return made
 
 
+def _rejoin() -> Session | None:
+    """In a forked child, a session of its own with its parent's dispatcher; None where that one ended with the parent."""
+    if _default.inherited is None:
+        return None
+    theirs = _default.inherited.link
+    assert isinstance(theirs, ZmqLink)
+    if _default.of_its_own and not listens(theirs.address):
+        return None
+    made = _over(ZmqLink(theirs.address, theirs.key, 30, _see()))
+    made.seed, made.draws = _default.inherited.seed, copy.copy(_default.inherited.draws)  # as PyTorch's children draw
+    return made
+
+
+def _forked() -> None:
+    """In a child: the session, its threads and the processes started for it are the parent's, as is whoever holds a lock."""
+    global _lock
+    _lock = threading.RLock()
+    session, children = _default.session, _default.children
+    _default.session = _default.children = HERE.scope = None
+    if children is not None:
+        children.abandon()
+    if session is not None and isinstance(session.link, ZmqLink):
+        parent = os.getppid()
+        session.abandon(
+            f"this tensor belongs to the process that forked this one ({parent}): make it here, or pass NumPy arrays"
+        )
+        session.link.abandon()
+        _default.inherited, _default.of_its_own = session, children is not None
+
+
 atexit.register(disconnect)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

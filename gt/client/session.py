@@ -125,7 +125,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
     def due(self) -> None:
         """`code` reached its limit: the first instruction wakes the link, a full buffer is sent from here."""
         if self.closed:
-            raise errors.SessionLost("the session this tensor belongs to is closed")
+            raise errors.SessionLost(self.lost or "the session this tensor belongs to is closed")
         if self.limit == 1:
             self.limit = self.batch
             self.link.wake()
@@ -228,6 +228,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self._await(lambda: bool(self.asked) and crowded())
 
     waiting: Reply | None = None
+    abandoned = False  # it is that of the process that forked this one
 
     # Reading
 
@@ -416,6 +417,13 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.link.close()
             for reply in list(self.replies.values()):
                 reply.settle(error=errors.SessionLost("the session is closed"))
+
+    def abandon(self, why: str) -> None:
+        """In a forked child: the session is its parent's, and its tensors are errors here. Nothing is sent."""
+        self.closed, self.limit, self.lost, self.abandoned = True, 0, why, True
+        self.emit, self.ended, self.user = _nothing, True, None
+        self.lock, self.room = threading.RLock(), threading.Condition()
+        self.replies.clear()
 
 
 def _nothing(instruction: tuple) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import sys
 import time
@@ -26,12 +27,36 @@ def ipc_address(name: str) -> str:
 
 def listens(address: str) -> bool:
     """Whether a local address has a listener."""
-    path = address.removeprefix("ipc://")
-    path = "\0" + path[1:] if path.startswith("@") else path
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s, contextlib.suppress(OSError):
-        s.connect(path)
+        s.connect(_path(address))
         return True
     return False
+
+
+def close_connections(addresses: list[str]) -> None:
+    """In a forked child: close its copies of its parent's connections to these addresses on this host. (Connections to other
+    hosts end by time-out, as nobody in the child answers for them.)"""
+    names = {_path(a) for a in addresses if a.startswith("ipc://")}
+    ports = {int(a.rpartition(":")[2]) for a in addresses if a.startswith("tcp://")}
+    with contextlib.suppress(OSError):
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            with contextlib.suppress(OSError):  # no socket, or not connected
+                if _leads_to(fd, names, ports):
+                    os.close(fd)
+
+
+def _path(address: str) -> str | bytes:
+    """A local address as sockets name it."""
+    path = address.removeprefix("ipc://")
+    return b"\0" + path[1:].encode() if path.startswith("@") else path
+
+
+def _leads_to(fd: int, names: set[str | bytes], ports: set[int]) -> bool:
+    with socket.socket(fileno=os.dup(fd)) as copy:
+        peer = copy.getpeername()
+        if copy.family == socket.AF_UNIX:
+            return peer in names
+        return copy.family == socket.AF_INET and peer[0].startswith("127.") and peer[1] in ports
 
 
 def nearest(address: str) -> str:

@@ -61,6 +61,18 @@ class Alarm:
         os.close(self.fd)
 
 
+class Silent:
+    """Wakes nobody: what a forked child has in place of its parent's bells and alarms, whose descriptors both share."""
+
+    fd = -1
+
+    def ring(self) -> None: ...
+    def hush(self) -> None: ...
+    def set(self) -> None: ...
+    def off(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class Now:
     """Where the kernel has no such timers: wakes at once."""
 

@@ -16,12 +16,12 @@ import zmq
 
 from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport import shm
-from gt.transport.addresses import host_name, nearest
+from gt.transport.addresses import close_connections, host_name, nearest
 from gt.transport.auth import reach
 from gt.transport.messages import VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, Value, Welcome, decode, encode
 from gt.transport.sockets import Ends, first_word, open_socket
 from gt.transport.trace import See
-from gt.transport.wake import Alarm, Bell, Now
+from gt.transport.wake import Alarm, Bell, Now, Silent
 
 ANSWER = 1.0  # seconds for workers to say whether they share memory
 ASIDE = 2  # milliseconds in which no thread received by itself before the link's own does so again
@@ -37,12 +37,13 @@ class ZmqLink:
         self.name = secrets.token_hex(12)
         self.inbox = open_socket(zmq.DEALER, self.name.encode())
         self.outbox = open_socket(zmq.DEALER, self.name.encode() + b">")
-        self.bell = Bell()  # for whoever has the turn
-        self.hand = Bell()  # for the link's thread, where it has stepped aside
-        self.alarm: Alarm | Now = Alarm() if sys.platform == "linux" else Now()
+        self.bell: Bell | Silent = Bell()  # for whoever has the turn
+        self.hand: Bell | Silent = Bell()  # for the link's thread, where it has stepped aside
+        self.alarm: Alarm | Now | Silent = Alarm() if sys.platform == "linux" else Now()
         self.turn = threading.Lock()
         self.visits = 0  # how often a user's thread has taken the turn
         self.session: Any = None
+        self.workers: tuple = ()  # as the dispatcher last named them
         self.data: dict[str, zmq.Socket] = {}  # by worker's name
         self.polled: dict[zmq.Socket, str] = {}  # those that are received from, and whose they are
         self.indices: dict[int, str] = {}
@@ -298,7 +299,7 @@ class ZmqLink:
 
     def _meet(self, workers: tuple) -> None:
         """Connect to workers that are new, and forget those that are gone."""
-        self.moved = True
+        self.moved, self.workers = True, workers
         names = {w.name for w in workers}
         for gone in self.data.keys() - names:
             self.sharing.pop(gone, None)
@@ -333,6 +334,20 @@ class ZmqLink:
             self.hand.ring()
             if threading.current_thread() is not self.thread:
                 self.thread.join(2)
+
+    def abandon(self) -> None:
+        """In a forked child: leave the parent's link alone. The child's copies of its connections are closed, or the others
+        would not see the parent's end while the child lives. Its sockets are only kept: libzmq's threads did not come along,
+        and pyzmq closes no socket of another process."""
+        self.closed = True
+        self.bell = self.hand = self.alarm = Silent()
+        self.turn, self.attached = threading.Lock(), threading.Condition()
+        self.posts.clear()
+        close_connections([self.address, *(part for w in self.workers for part in w.address.split("|"))])
+        self.pool.lock = threading.Lock()
+        self.pool.close()
+        self.borrowed.maps.clear()
+        self.probe = None
 
     def _close_sockets(self) -> None:
         self.ends.close()
