@@ -1,4 +1,5 @@
-"""Every exception GT raises of its own. Mistakes in arguments raise Python's ValueError, TypeError and IndexError."""
+"""Every exception GT raises of its own. Mistakes in arguments raise Python's ValueError, TypeError and IndexError; those in the
+arguments of ops are RuntimeErrors as well, since that is what scripts written for PyTorch catch."""
 
 from __future__ import annotations
 
@@ -37,3 +38,25 @@ class ConfigError(GTError, ValueError):
     def __init__(self, text: str, key: str = "") -> None:
         super().__init__(text)
         self.key = key  # the setting that is wrong
+
+
+class ArgumentError(ValueError, RuntimeError):
+    """An argument of an op that does not fit the others: its shape, its size, its value."""
+
+
+class ArgumentTypeError(TypeError, RuntimeError):
+    """An argument of an op of the wrong type or dtype."""
+
+
+class ArgumentIndexError(IndexError, RuntimeError):
+    """An axis or position that is not there."""
+
+
+def of_arguments(wrong: ValueError | TypeError | IndexError) -> Exception:
+    """The same complaint, as one about an op's arguments."""
+    if isinstance(wrong, RuntimeError):
+        return wrong
+    for python, ours in ((ValueError, ArgumentError), (TypeError, ArgumentTypeError), (IndexError, ArgumentIndexError)):
+        if isinstance(wrong, python):
+            return ours(*wrong.args)
+    return wrong

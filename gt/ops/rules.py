@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gt.errors import ArgumentError, ArgumentIndexError, ArgumentTypeError
 from gt.ops.table import Kind, Operand, Rule
 from gt.spec import REPLICATE, DType, Partial, Placement, Shape, Shard, Spec, bool_, float32, int64, promote_types
 
@@ -22,7 +23,9 @@ def broadcast(*shapes: Shape) -> Shape:
             e = s[i] if -i <= len(s) else 1
             if e != 1:
                 if d not in (1, e):
-                    raise ValueError(f"cannot broadcast {' with '.join(map(str, shapes))}: sizes {d} and {e} at axis {n + i}")
+                    raise ArgumentError(
+                        f"cannot broadcast {' with '.join(map(str, shapes))}: sizes {d} and {e} at axis {n + i}"
+                    )
                 d = e
         out.append(d)
     return tuple(out)
@@ -88,10 +91,10 @@ def axis_of(axis: int, ndim: int) -> int:
         if hasattr(axis, "__index__"):
             axis = axis.__index__()
         else:
-            raise TypeError(f"an axis is a whole number, not {axis!r}")
+            raise ArgumentTypeError(f"an axis is a whole number, not {axis!r}")
     n = max(ndim, 1)
     if not -n <= axis < n:
-        raise IndexError(f"no axis {axis} in a tensor of {ndim} dimensions: want {-n} to {n - 1}")
+        raise ArgumentIndexError(f"no axis {axis} in a tensor of {ndim} dimensions: want {-n} to {n - 1}")
     return axis % n
 
 
@@ -102,7 +105,7 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     if isinstance(axis, (tuple, list)):
         axes = tuple(sorted(axis_of(a, ndim) for a in axis))
         if len(set(axes)) != len(axes):
-            raise ValueError(f"an axis stands twice in {tuple(axis)}")
+            raise ArgumentError(f"an axis stands twice in {tuple(axis)}")
         return axes if axes or ndim == 0 else tuple(range(ndim))
     return (axis_of(axis, ndim),)
 

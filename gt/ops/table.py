@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
 
-from gt.errors import ProtocolError
+from gt.errors import ProtocolError, of_arguments
 from gt.spec import DTYPES, DType, Placement, Shard, Spec, bool_, float32, int64
 
 # An operand is known by its Spec, or, where a Python number stands in a tensor's place, by the number's type.
@@ -148,7 +148,10 @@ class Kind:
 
 def infer(row: Row, ins: tuple[Operand, ...], statics: tuple, signal: str = "") -> Kind:
     """The kind of an op on these operands; raises what the user should read when they do not fit."""
-    outs = row.shape(*ins, **dict(zip(row.statics, statics)))
+    try:
+        outs = row.shape(*ins, **dict(zip(row.statics, statics)))
+    except (ValueError, TypeError, IndexError) as wrong:
+        raise of_arguments(wrong).with_traceback(wrong.__traceback__) from None
     return Kind(row, ins, statics, outs if type(outs) is tuple else (outs,), signal)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from gt.client.apply import apply, as_operand, binary, binary_of, unary, unary_of
 from gt.client.autograd import Tensor
+from gt.errors import ArgumentTypeError
 from gt.ops.table import TABLE, Row, rows
 
 FUNCTIONS: dict[str, Callable] = {}
@@ -41,7 +42,7 @@ def alias(name: str, f: Callable) -> Callable:
 def axis_spelling(axis: Any, dim: Any) -> Any:
     """NumPy says axis, PyTorch says dim."""
     if dim is not None and axis is not None:
-        raise TypeError("axis and dim are two words for one thing: give one")
+        raise ArgumentTypeError("axis and dim are two words for one thing: give one")
     return axis if dim is None else dim
 
 

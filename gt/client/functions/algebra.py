@@ -10,6 +10,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS, alias, both, function
 from gt.client.functions.products import cross
 from gt.client.functions.reductions import norm
+from gt.errors import ArgumentError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
 
@@ -108,7 +109,7 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 def qr(A: Tensor, mode: str = "reduced") -> QR:
     """Orthonormal columns and an upper triangle whose product this is."""
     if mode not in ("reduced", "complete"):
-        raise ValueError(f"no mode {mode!r}: known are reduced, complete")
+        raise ArgumentError(f"no mode {mode!r}: known are reduced, complete")
     return QR(*apply(TABLE["qr"], (A,), (mode == "complete",)))
 
 
@@ -127,7 +128,7 @@ def svdvals(A: Tensor) -> Tensor:
 def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     """The eigenvalues, rising, and eigenvectors of symmetric matrices, of which only one triangle is looked at."""
     if UPLO not in ("L", "U"):
-        raise ValueError(f"UPLO is L or U, not {UPLO!r}")
+        raise ArgumentError(f"UPLO is L or U, not {UPLO!r}")
     return Eigh(*apply(TABLE["eigh"], (A if UPLO == "L" else A.mT,)))
 
 
@@ -157,7 +158,7 @@ def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool 
         found = (sums.amax if ord > 0 else sums.amin)(then, keepdims=True)
         return found if keepdim else found.squeeze((rows, columns))
     else:
-        raise ValueError(f"no matrix norm {ord!r}: known are fro, nuc, 1, -1, 2, -2, inf, -inf")
+        raise ArgumentError(f"no matrix norm {ord!r}: known are fro, nuc, 1, -1, 2, -2, inf, -inf")
     if keepdim:
         for axis in sorted((rows, columns)):
             found = found.unsqueeze(axis)

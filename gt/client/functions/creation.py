@@ -13,6 +13,7 @@ from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS, function, method
 from gt.client.session import here
+from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.table import TABLE
 from gt.spec import DType, Spec, bfloat16, dtype_of, float32, int64, scalar_dtype
 
@@ -26,16 +27,16 @@ def shape_of(size: tuple, shape: Any = None) -> tuple[int, ...]:
     try:
         out = tuple(d.__index__() for d in size)
     except AttributeError:
-        raise TypeError(f"a shape is whole numbers, not {size}") from None
+        raise ArgumentTypeError(f"a shape is whole numbers, not {size}") from None
     if any(d < 0 for d in out):
-        raise ValueError(f"a shape has no negative sizes: {out}")
+        raise ArgumentError(f"a shape has no negative sizes: {out}")
     return out
 
 
 def _made(t: Tensor, requires_grad: bool) -> Tensor:
     if requires_grad:
         if t.handle.spec.dtype.rank != 2:
-            raise TypeError(f"only floating-point tensors have gradients, not {t.handle.spec.dtype.name}")
+            raise ArgumentTypeError(f"only floating-point tensors have gradients, not {t.handle.spec.dtype.name}")
         t.requires_grad = True
     return t
 
@@ -67,9 +68,9 @@ def _as_array(data: Any) -> tuple[np.ndarray, DType]:
     try:
         array = np.asarray(data)
     except ValueError as wrong:
-        raise ValueError(f"cannot make a tensor of this: {wrong}") from None
+        raise ArgumentError(f"cannot make a tensor of this: {wrong}") from None
     if array.dtype.kind not in "biuf":
-        raise TypeError(f"cannot make a tensor of {array.dtype} data: want numbers")
+        raise ArgumentTypeError(f"cannot make a tensor of {array.dtype} data: want numbers")
     if python and array.dtype == np.float64:
         return array, float32
     name = {"uint16": "int32", "uint32": "int64", "uint64": "int64", "longdouble": "float64"}.get(array.dtype.name)
@@ -93,7 +94,7 @@ def _loaded(array: np.ndarray, dtype: DType) -> Tensor:
 def from_numpy(array: np.ndarray, requires_grad: bool = False) -> Tensor:
     """A tensor holding a copy of a NumPy array, of its dtype."""
     if not isinstance(array, (np.ndarray, np.generic)):
-        raise TypeError(f"from_numpy wants a NumPy array, not {type(array).__name__}: use gt.tensor")
+        raise ArgumentTypeError(f"from_numpy wants a NumPy array, not {type(array).__name__}: use gt.tensor")
     array, dtype = _as_array(array)
     return _made(_loaded(array, dtype), requires_grad)
 
@@ -129,7 +130,7 @@ def arange(
     if end is None:
         start, end = 0, start
     if step == 0 or (end - start) * step < 0:
-        raise ValueError(f"arange from {start} to {end} cannot go by steps of {step}")
+        raise ArgumentError(f"arange from {start} to {end} cannot go by steps of {step}")
     n = math.ceil((end - start) / step)
     kind = dtype_of(dtype) if dtype is not None else float32 if any(isinstance(x, float) for x in (start, end, step)) else int64
     first, by = (float(start), float(step)) if kind.rank == 2 else (int(start), int(step))
@@ -196,7 +197,7 @@ def draw(name: str, shape: tuple[int, ...], dtype: Any, numbers: tuple = (), gen
 def _float_dtype(dtype: Any) -> DType:
     kind = dtype_of(dtype or float32)
     if kind.rank != 2:
-        raise TypeError(f"random numbers of {kind.name} come from randint")
+        raise ArgumentTypeError(f"random numbers of {kind.name} come from randint")
     return kind
 
 
@@ -230,7 +231,7 @@ def randint(
     elif high is None:
         low, high = 0, low
     if high <= low:
-        raise ValueError(f"randint from {low} to {high}: want a low below the high")
+        raise ArgumentError(f"randint from {low} to {high}: want a low below the high")
     return draw("integers", shape_of((size,)), dtype or int64, (int(low), int(high)), generator)
 
 
@@ -339,14 +340,14 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
 def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Tensor:
     """Places drawn by their weights along the last axis."""
     if input.ndim not in (1, 2):
-        raise ValueError(f"multinomial wants one or two axes of weights, not {input.shape}")
+        raise ArgumentError(f"multinomial wants one or two axes of weights, not {input.shape}")
     if replacement:
         edges = input.cumsum(axis=-1)
         draws = rand((*input.shape[:-1], num_samples), dtype=input.dtype, generator=generator)
         draws = draws * edges.narrow(-1, input.shape[-1] - 1, 1)
         return FUNCTIONS["searchsorted"](edges, draws, right=True).clamp(0, input.shape[-1] - 1)
     if num_samples > input.shape[-1]:
-        raise ValueError(f"cannot draw {num_samples} different places of {input.shape[-1]}")
+        raise ArgumentError(f"cannot draw {num_samples} different places of {input.shape[-1]}")
     # the first to arrive, of clocks that run at the speed of their weight
     clocks = -(1.0 - rand(input.shape, dtype=input.dtype, generator=generator)).log() / input
     return clocks.topk(num_samples, -1, largest=False).indices

@@ -11,6 +11,7 @@ from gt.client.apply import apply, as_operand
 from gt.client.autograd import Tensor
 from gt.client.functions import as_tensor, both, method
 from gt.client.functions.operators import assign
+from gt.errors import ArgumentIndexError, ArgumentTypeError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
 from gt.spec import bool_, int64
@@ -28,7 +29,7 @@ class Picture:
         parts = [_array(p) for p in parts]
         used = sum(_axes(p) for p in parts)
         if used > len(shape):
-            raise IndexError(f"too many indices for a tensor of {len(shape)} dimensions: {used}")
+            raise ArgumentIndexError(f"too many indices for a tensor of {len(shape)} dimensions: {used}")
         self.starts: list[int] = []
         self.take: list[tuple[int, int]] = []
         self.places: list[Tensor] = []
@@ -71,7 +72,7 @@ class Picture:
     def _mask(self, mask: Tensor, shape: tuple[int, ...], axis: int, out: list[int]) -> None:
         """The places where a mask holds, for each of its axes. One of no axes adds one: of one element, or of none."""
         if mask.shape != shape[axis : axis + mask.ndim]:
-            raise IndexError(f"a mask of {mask.shape} does not fit {shape} at axis {axis}")
+            raise ArgumentIndexError(f"a mask of {mask.shape} does not fit {shape} at axis {axis}")
         if not mask.ndim:
             self.places.append(as_tensor(np.zeros(int(mask.item()), np.int64)))
             self.axes.append(len(out))
@@ -96,7 +97,7 @@ def _array(p: Any) -> Any:
     if isinstance(p, np.ndarray) and p.ndim:
         p = as_tensor(p)
     if isinstance(p, Tensor) and p.dtype.rank == 2:
-        raise IndexError(f"an index holds integers or booleans, not {p.dtype.name}")
+        raise ArgumentIndexError(f"an index holds integers or booleans, not {p.dtype.name}")
     return p
 
 
@@ -110,7 +111,7 @@ def _axes(p: Any) -> int:
 def _spelled_out(parts: list, missing: int) -> list:
     """The index with `...`, or its absence at the end, written as whole slices."""
     if sum(p is Ellipsis for p in parts) > 1:
-        raise IndexError("an index has at most one ...")
+        raise ArgumentIndexError("an index has at most one ...")
     out: list = []
     for p in parts if any(p is Ellipsis for p in parts) else (*parts, Ellipsis):
         out.extend([slice(None)] * missing if p is Ellipsis else [p])
@@ -119,10 +120,12 @@ def _spelled_out(parts: list, missing: int) -> list:
 
 def _position(p: Any, size: int, axis: int, shape: tuple) -> int:
     if not hasattr(p, "__index__"):
-        raise TypeError(f"cannot index by {type(p).__name__}: want ints, slices, arrays of ints or booleans, ... and None")
+        raise ArgumentTypeError(
+            f"cannot index by {type(p).__name__}: want ints, slices, arrays of ints or booleans, ... and None"
+        )
     i = p.__index__()
     if not -size <= i < size:
-        raise IndexError(f"index {i} is out of range for axis {axis} of {shape}: want {-size} to {size - 1}")
+        raise ArgumentIndexError(f"index {i} is out of range for axis {axis} of {shape}: want {-size} to {size - 1}")
     return i % size
 
 
@@ -196,5 +199,5 @@ def narrow(self: Tensor, dim: int, start: Any, length: int) -> Tensor:
     size = self.handle.spec.shape[at]
     start = int(start) + size if int(start) < 0 else int(start)
     if not 0 <= start <= start + length <= size:
-        raise IndexError(f"no {length} elements from {start} on along axis {at} of {self.handle.spec.shape}")
+        raise ArgumentIndexError(f"no {length} elements from {start} on along axis {at} of {self.handle.spec.shape}")
     return self[(slice(None),) * at + (slice(start, start + length),)]

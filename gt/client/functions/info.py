@@ -7,6 +7,7 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS, function
+from gt.errors import ArgumentTypeError
 from gt.ops.rules import promote
 from gt.spec import DType, bfloat16, dtype_of, float16, float32, float64
 
@@ -56,7 +57,7 @@ def finfo(dtype: Any = float32) -> FInfo:
     """
     kind = dtype_of(dtype)
     if kind.rank != 2:
-        raise TypeError(f"finfo is for floating-point dtypes, not {kind.name}: use iinfo")
+        raise ArgumentTypeError(f"finfo is for floating-point dtypes, not {kind.name}: use iinfo")
     top, fraction = _EXPONENTS[kind]
     largest = (2.0 - 2.0**-fraction) * 2.0 ** (top - 1)
     return FInfo(kind, kind.size * 8, largest, 2.0**-fraction, 2.0 ** (2 - top))
@@ -67,7 +68,7 @@ def iinfo(dtype: Any) -> IInfo:
     """The ends of a whole-number dtype."""
     kind = dtype_of(dtype)
     if kind.rank != 1:
-        raise TypeError(f"iinfo is for whole-number dtypes, not {kind.name}: use finfo")
+        raise ArgumentTypeError(f"iinfo is for whole-number dtypes, not {kind.name}: use finfo")
     bits = kind.size * 8
     return IInfo(kind, bits, -(2 ** (bits - 1)) if kind.is_signed else 0, 2 ** (bits - kind.is_signed) - 1)
 

@@ -11,6 +11,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS, alias, as_tensor, axis_spelling, both, function, method
 from gt.client.functions.creation import arange, shape_of
 from gt.client.functions.shapes import cat, permute, reshape, unsqueeze
+from gt.errors import ArgumentError
 from gt.ops.rules import axes_of, axis_of
 from gt.ops.table import TABLE
 
@@ -26,7 +27,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         return reshape(x, 1)
     i, j = axis_of(start_dim, x.ndim), axis_of(end_dim, x.ndim)
     if i > j:
-        raise ValueError(f"cannot flatten {x.shape} from axis {i} to axis {j}")
+        raise ArgumentError(f"cannot flatten {x.shape} from axis {i} to axis {j}")
     n = 1
     for d in x.shape[i : j + 1]:
         n *= d
@@ -58,12 +59,12 @@ def split(x: Tensor, split_size: Any, axis: Any = None, *, dim: Any = None) -> t
     n = x.shape[at]
     if isinstance(split_size, int):
         if split_size < 0 or split_size == 0 and n:
-            raise ValueError(f"split wants pieces of a size above 0, not {split_size}")
+            raise ArgumentError(f"split wants pieces of a size above 0, not {split_size}")
         sizes = [split_size] * (n // split_size) + ([n % split_size] if n % split_size else []) if n else [0]
     else:
         sizes = [int(s) for s in split_size]
         if sum(sizes) != n:
-            raise ValueError(f"split wants sizes that sum to {n}, axis {at} of {x.shape}, not {sizes}")
+            raise ArgumentError(f"split wants sizes that sum to {n}, axis {at} of {x.shape}, not {sizes}")
     found, start = [], 0
     for size in sizes:
         found.append(x.narrow(at, start, size))
@@ -77,7 +78,7 @@ def chunk(x: Tensor, chunks: int, axis: Any = None, *, dim: Any = None) -> tuple
     axis = axis_spelling(axis, dim)
     at = axis_of(0 if axis is None else axis, x.ndim)
     if chunks < 1:
-        raise ValueError(f"chunk wants at least one piece, not {chunks}")
+        raise ArgumentError(f"chunk wants at least one piece, not {chunks}")
     return split(x, max(-(-x.shape[at] // chunks), 1), at)
 
 
@@ -113,7 +114,7 @@ def movedim(x: Tensor, source: Any, destination: Any) -> Tensor:
     several = [s if isinstance(s, (tuple, list)) else (s,) for s in (source, destination)]
     old, new = ([axis_of(a, x.ndim) for a in s] for s in several)
     if len(old) != len(new) or len(set(old)) != len(old) or len(set(new)) != len(new):
-        raise ValueError(f"movedim wants as many different axes as places for them, not {source} and {destination}")
+        raise ArgumentError(f"movedim wants as many different axes as places for them, not {source} and {destination}")
     rest = iter([i for i in range(x.ndim) if i not in old])
     where = dict(zip(new, old))
     return permute(x, tuple(where[i] if i in where else next(rest) for i in range(x.ndim)))
@@ -161,7 +162,7 @@ def roll(x: Tensor, shifts: Any, dims: Any = None) -> Tensor:
         return reshape(roll(reshape(x, -1), shifts, 0), x.shape)
     shifts, dims = (v if isinstance(v, (tuple, list)) else (v,) for v in (shifts, dims))
     if len(shifts) != len(dims):
-        raise ValueError(f"roll wants a shift for each axis, not {shifts} for {dims}")
+        raise ArgumentError(f"roll wants a shift for each axis, not {shifts} for {dims}")
     return apply(TABLE["roll"], (x, *map(int, shifts)), (tuple(axis_of(d, x.ndim) for d in dims),))
 
 
@@ -193,7 +194,7 @@ def tile(x: Tensor, *dims: Any) -> Tensor:
 def repeat(self: Tensor, *sizes: Any) -> Tensor:
     """The whole so many times along each axis, as PyTorch has it."""
     if len(_given(sizes)) < self.ndim:
-        raise ValueError(f"repeat of {self.shape} wants a number for each axis, not {_given(sizes)}")
+        raise ArgumentError(f"repeat of {self.shape} wants a number for each axis, not {_given(sizes)}")
     return tile(self, *sizes)
 
 
@@ -224,7 +225,7 @@ def _folded(x: Tensor, axis: int, before: int, after: int, mode: str) -> Tensor:
     n = x.shape[axis]
     most = {"reflect": n - 1, "circular": n}.get(mode)
     if most is not None and max(before, after) > most:
-        raise ValueError(f"{mode} padding of an axis of {n} is at most {most}, not {(before, after)}")
+        raise ArgumentError(f"{mode} padding of an axis of {n} is at most {most}, not {(before, after)}")
     return x.index_select(axis, _FOLDS[mode](arange(-before, n + after), n))
 
 
@@ -233,11 +234,11 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
     """More at the ends of the last axes: (before, after) of the last, then of the one before it, ... Negative sizes crop."""
     pad = tuple(int(p) for p in pad)
     if len(pad) % 2 or len(pad) > 2 * input.ndim:
-        raise ValueError(f"pad wants (before, after) for the last axes of {input.shape}, not {pad}")
+        raise ArgumentError(f"pad wants (before, after) for the last axes of {input.shape}, not {pad}")
     pairs = [(0, 0)] * (input.ndim - len(pad) // 2) + [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
     if mode != "constant":
         if mode not in _FOLDS:
-            raise ValueError(f"no padding {mode!r}: known are constant, {', '.join(_FOLDS)}")
+            raise ArgumentError(f"no padding {mode!r}: known are constant, {', '.join(_FOLDS)}")
         for axis, (low, high) in enumerate(pairs):
             input = _folded(input, axis, low, high, mode) if low or high else input
         return input
@@ -252,7 +253,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Coordinates of a grid whose axes are these."""
     axes = [t if t.ndim else t.reshape(1) for t in _given(tensors)]
     if indexing not in ("ij", "xy"):
-        raise ValueError(f"no indexing {indexing!r}: known are ij, xy")
+        raise ArgumentError(f"no indexing {indexing!r}: known are ij, xy")
     swap = indexing == "xy" and len(axes) > 1
     if swap:
         axes[0], axes[1] = axes[1], axes[0]
@@ -298,14 +299,14 @@ def diag(x: Tensor, diagonal: int = 0) -> Tensor:
     if x.ndim == 1:
         return diag_embed(x, diagonal)
     if x.ndim != 2:
-        raise ValueError(f"diag wants a vector or a matrix, not {x.shape}")
+        raise ArgumentError(f"diag wants a vector or a matrix, not {x.shape}")
     return apply(TABLE["diagonal"], (x,), (int(diagonal), (0, 1)))
 
 
 @both
 def trace(x: Tensor) -> Tensor:
     if x.ndim != 2:
-        raise ValueError(f"trace wants a matrix, not {x.shape}")
+        raise ArgumentError(f"trace wants a matrix, not {x.shape}")
     return diag(x).sum()
 
 

@@ -10,6 +10,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions import both, method
 from gt.client.scope import is_grad_enabled
 from gt.device import DEVICES, Device
+from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.table import TABLE, Row
 from gt.spec import dtype_of
 
@@ -103,7 +104,7 @@ def _data(self: Tensor) -> Tensor:
 
 def _give(self: Tensor, value: Tensor) -> None:
     if not isinstance(value, Tensor):
-        raise TypeError(f"x.data is set to a tensor, not {type(value).__name__}")
+        raise ArgumentTypeError(f"x.data is set to a tensor, not {type(value).__name__}")
     point(self, value)
 
 
@@ -122,10 +123,10 @@ def assign(target: Tensor, value: Tensor) -> Tensor:
     if target.requires_grad and target.node is None and is_grad_enabled():
         raise RuntimeError("a leaf that requires gradients cannot change in place: use gt.no_grad(), or detach() it first")
     if value.handle.spec.shape != target.handle.spec.shape:
-        raise ValueError(f"cannot write {value.shape} into a tensor of {target.shape} in place")
+        raise ArgumentError(f"cannot write {value.shape} into a tensor of {target.shape} in place")
     if value.handle.spec.dtype is not target.handle.spec.dtype:
         if value.handle.spec.dtype.rank > target.handle.spec.dtype.rank:
-            raise TypeError(f"cannot write {value.dtype.name} into a tensor of {target.dtype.name} in place")
+            raise ArgumentTypeError(f"cannot write {value.dtype.name} into a tensor of {target.dtype.name} in place")
         value = value.to(target.handle.spec.dtype)
     if is_grad_enabled():
         if value.requires_grad and value.node is None:

@@ -12,6 +12,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions import as_tensor, both, function, method
 from gt.client.functions.operators import assign
 from gt.client.functions.pointwise import operand
+from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of, broadcast
 from gt.ops.table import TABLE
 from gt.spec import bool_, int64
@@ -31,7 +32,7 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, value: Any 
         source = source if isinstance(source, Tensor) else input.new_full(index.shape, source)
         return scatter_add(input, dim, index, source)
     if reduce is not None:
-        raise ValueError(f"scatter has no reduce {reduce!r}: known are None, 'add'")
+        raise ArgumentError(f"scatter has no reduce {reduce!r}: known are None, 'add'")
     return apply(TABLE["scatter"], (input, index, source), (axis_of(dim, input.ndim),))
 
 
@@ -102,7 +103,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where the mask holds, in a row. The mask is read, since it decides how many there are."""
     if mask.dtype is not bool_:
-        raise TypeError(f"masked_select wants a mask of booleans, not {mask.dtype.name}")
+        raise ArgumentTypeError(f"masked_select wants a mask of booleans, not {mask.dtype.name}")
     shape = broadcast(input.shape, mask.shape)
     return input.expand(shape)[mask.expand(shape)]
 
@@ -135,7 +136,7 @@ def argwhere(input: Tensor) -> Tensor:
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """1 at each number's place, 0 elsewhere, along an axis more. Without a number of classes the largest is read."""
     if tensor.dtype is not int64:
-        raise TypeError(f"one_hot wants int64 class numbers, not {tensor.dtype.name}")
+        raise ArgumentTypeError(f"one_hot wants int64 class numbers, not {tensor.dtype.name}")
     from gt.client.functions.creation import arange
 
     n = int(tensor.amax().item()) + 1 if num_classes == -1 else num_classes

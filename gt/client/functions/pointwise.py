@@ -9,6 +9,7 @@ from gt.client.apply import apply, as_operand, unary
 from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS, alias, as_tensor, both, function, method
 from gt.client.functions.operators import assign
+from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.table import TABLE, rows
 from gt.spec import dtype_of
 
@@ -46,7 +47,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     if rounding_mode == "floor":
         return as_tensor(input) // other
     if rounding_mode != "trunc":
-        raise ValueError(f"no rounding_mode {rounding_mode!r}: known are None, 'trunc', 'floor'")
+        raise ArgumentError(f"no rounding_mode {rounding_mode!r}: known are None, 'trunc', 'floor'")
     return trunc_divide(as_tensor(input), operand(other))
 
 
@@ -60,7 +61,7 @@ def trunc_divide(a: Tensor, b: Any) -> Tensor:
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """Nothing below `min`, nothing above `max`: numbers or tensors, one of them may be absent."""
     if min is None and max is None:
-        raise ValueError("clamp wants a min, a max or both")
+        raise ArgumentError("clamp wants a min, a max or both")
     if min is None:
         return input.minimum(operand(max))
     if max is None:
@@ -140,10 +141,10 @@ del _T.where_
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """`value` where the mask holds."""
     if mask.dtype is not dtype_of("bool"):
-        raise TypeError(f"masked_fill wants a mask of booleans, not {mask.dtype.name}")
+        raise ArgumentTypeError(f"masked_fill wants a mask of booleans, not {mask.dtype.name}")
     value = value.to(input.dtype) if isinstance(value, Tensor) and value.ndim == 0 else operand(value)
     if isinstance(value, float) and input.dtype.rank < 2:
-        raise TypeError(f"cannot fill a tensor of {input.dtype.name} with {value}")
+        raise ArgumentTypeError(f"cannot fill a tensor of {input.dtype.name} with {value}")
     return mask.pick(value, input)
 
 

@@ -8,13 +8,14 @@ from typing import Any
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions import alias, both, function
+from gt.errors import ArgumentError
 from gt.ops.rules import axis_of, broadcast
 from gt.ops.table import TABLE
 
 
 def _ranks(name: str, a: Tensor, b: Tensor, m: int, n: int) -> None:
     if a.ndim != m or b.ndim != n:
-        raise ValueError(f"{name} wants {m} and {n} dimensions, not {a.shape} and {b.shape}")
+        raise ArgumentError(f"{name} wants {m} and {n} dimensions, not {a.shape} and {b.shape}")
 
 
 @both
@@ -29,7 +30,7 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """The products of two batches of matrices."""
     _ranks("bmm", input, mat2, 3, 3)
     if input.shape[0] != mat2.shape[0]:
-        raise ValueError(f"bmm wants batches of one size, not {input.shape} and {mat2.shape}")
+        raise ArgumentError(f"bmm wants batches of one size, not {input.shape} and {mat2.shape}")
     return input @ mat2
 
 
@@ -105,7 +106,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
         left, right = ([d] if isinstance(d, int) else list(d) for d in dims)
         left, right = [axis_of(i, a.ndim) for i in left], [axis_of(i, b.ndim) for i in right]
     if [a.shape[i] for i in left] != [b.shape[j] for j in right]:
-        raise ValueError(f"cannot sum over axes {left} of {a.shape} with {right} of {b.shape}: sizes differ")
+        raise ArgumentError(f"cannot sum over axes {left} of {a.shape} with {right} of {b.shape}: sizes differ")
     keep_a, keep_b = ([i for i in range(t.ndim) if i not in axes] for t, axes in ((a, left), (b, right)))
     n = 1
     for i in left:
@@ -140,7 +141,7 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     left, arrow, out = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(tensors):
-        raise ValueError(f"einsum {equation!r} wants {len(terms)} tensors, not {len(tensors)}")
+        raise ArgumentError(f"einsum {equation!r} wants {len(terms)} tensors, not {len(tensors)}")
     terms, out, tensors = _without_dots(terms, out if arrow else None, tensors)
     for i, term in enumerate(terms):
         while len(set(term)) < len(term):  # a letter twice in one term is its diagonal

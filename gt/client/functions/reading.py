@@ -12,7 +12,7 @@ from gt.client.autograd import Node, Tensor
 from gt.client.backward import backward, beside
 from gt.client.functions import method
 from gt.client.session import here
-from gt.errors import GTError
+from gt.errors import ArgumentError, ArgumentTypeError, GTError
 from gt.ops.table import TABLE, spec_out
 
 
@@ -61,7 +61,7 @@ Tensor.placement = property(placement)  # type: ignore[attr-defined]
 def item(self: Tensor) -> Any:
     """The value of a tensor of one element, as a Python number."""
     if self.handle.spec.numel != 1:
-        raise ValueError(f"item() is for one element, not {self.handle.spec.shape}: use tolist() or numpy()")
+        raise ArgumentError(f"item() is for one element, not {self.handle.spec.shape}: use tolist() or numpy()")
     return self.handle.numpy().reshape(()).item()
 
 
@@ -78,7 +78,7 @@ def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.n
 @method
 def __bool__(self: Tensor) -> bool:
     if self.handle.spec.numel != 1:
-        raise ValueError(f"whether a tensor of {self.handle.spec.shape} is true has no single answer: use any() or all()")
+        raise ArgumentError(f"whether a tensor of {self.handle.spec.shape} is true has no single answer: use any() or all()")
     return bool(item(self))
 
 
@@ -95,7 +95,7 @@ def __float__(self: Tensor) -> float:
 @method
 def __index__(self: Tensor) -> int:
     if self.handle.spec.dtype.rank != 1 or self.handle.spec.numel != 1:
-        raise TypeError("only a whole-number tensor of one element can be an index")
+        raise ArgumentTypeError("only a whole-number tensor of one element can be an index")
     return int(item(self))
 
 
@@ -144,7 +144,7 @@ def backward_(self: Tensor, gradient: Tensor | None = None, retain_graph: bool =
             with beside(self):  # made where the gradients are computed, not sent there
                 gradient = _one(self)
     elif gradient.handle.spec.shape != self.handle.spec.shape:
-        raise ValueError(
+        raise ArgumentError(
             f"the gradient of a tensor of {self.handle.spec.shape} has its shape, not {gradient.handle.spec.shape}"
         )
     backward([self], [gradient], retain_graph or create_graph, create_graph)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from gt.client.apply import apply, unary
 from gt.client.autograd import Tensor
 from gt.client.functions import axis_spelling, both, method
+from gt.errors import ArgumentError
 from gt.ops.rules import axes_of, axis_of
 from gt.ops.table import TABLE
 
@@ -158,7 +159,7 @@ def norm(x: Tensor, p: Any = "fro", axis: Any = None, keepdims: bool = False, *,
          dtype: Any = None) -> Tensor:  # fmt: skip
     """The length of all elements as one vector, or along an axis or several, of the order `p` (2)."""
     if isinstance(p, str) and p not in _ORDERS:
-        raise ValueError(f"no norm {p!r}: known are fro, inf, -inf and numbers")
+        raise ArgumentError(f"no norm {p!r}: known are fro, inf, -inf and numbers")
     order = _ORDERS[p] if p is None or isinstance(p, str) else float(p)
     x = x if dtype is None else x.to(dtype)
     return apply(TABLE["norm"], (x,), (order, axes_for(x, axis, dim), bool(keepdims or keepdim)))

@@ -12,6 +12,7 @@ from gt.client.functions.info import iinfo
 from gt.client.functions.operators import assign
 from gt.client.functions.ordering import Sorted
 from gt.client.functions.reductions import Extreme
+from gt.errors import ArgumentError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
 from gt.spec import bool_, int64
@@ -37,7 +38,7 @@ def _neutral(how: str, x: Tensor) -> Any:
 def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """At each place the sum, product, mean or extreme of all values put there and, unless told not to, the one before."""
     if reduce not in REDUCTIONS:
-        raise ValueError(f"no reduction {reduce!r}: known are {', '.join(REDUCTIONS)}")
+        raise ArgumentError(f"no reduction {reduce!r}: known are {', '.join(REDUCTIONS)}")
     axis = axis_of(dim, input.ndim)
     base = input if include_self else apply(TABLE["scatter"], (input, index, _neutral(reduce, input)), (axis,))
     if reduce not in ("sum", "mean"):

@@ -8,6 +8,7 @@ from typing import Any
 from gt.client.apply import apply
 from gt.client.autograd import Port, Tensor
 from gt.client.functions import as_tensor, axis_spelling, both, function, method
+from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
 
@@ -62,7 +63,7 @@ def reshape(self: Tensor, *shape: Any) -> Tensor:
         for d in want:
             rest *= d if d != -1 else 1
         if want.count(-1) > 1 or rest == 0 or spec.numel % rest:
-            raise ValueError(f"cannot reshape {spec.shape} to {want}: {spec.numel} elements do not divide so")
+            raise ArgumentError(f"cannot reshape {spec.shape} to {want}: {spec.numel} elements do not divide so")
         want = tuple(spec.numel // rest if d == -1 else d for d in want)
     return self if want == spec.shape else apply(TABLE["reshape"], (self,), (want,))
 
@@ -97,7 +98,7 @@ def transpose(self: Tensor, *axes: Any) -> Tensor:
 def t(self: Tensor) -> Tensor:
     """A matrix transposed."""
     if self.handle.spec.ndim > 2:
-        raise ValueError(f"t() is for at most 2 dimensions, not {self.handle.spec.shape}: use transpose or mT")
+        raise ArgumentError(f"t() is for at most 2 dimensions, not {self.handle.spec.shape}: use transpose or mT")
     return permute(self, tuple(range(self.handle.spec.ndim))[::-1])
 
 
@@ -138,7 +139,7 @@ def cat(tensors: Any, axis: Any = None, *, dim: Any = None) -> Tensor:
     """Tensors one behind another along an axis (0)."""
     parts = tuple(as_tensor(x) for x in tensors)
     if not parts:
-        raise ValueError("cat wants at least one tensor")
+        raise ArgumentError("cat wants at least one tensor")
     axis = axis_spelling(axis, dim)
     return apply(TABLE["cat"], parts, (axis_of(0 if axis is None else axis, parts[0].handle.spec.ndim),))
 
@@ -150,7 +151,7 @@ def stack(tensors: Any, axis: Any = None, *, dim: Any = None) -> Tensor:
     axis = axis_spelling(axis, dim)
     axis = 0 if axis is None else axis
     if len({p.handle.spec.shape for p in parts}) > 1:
-        raise ValueError(f"cannot stack {', '.join(str(p.handle.spec.shape) for p in parts)}: want one shape")
+        raise ArgumentError(f"cannot stack {', '.join(str(p.handle.spec.shape) for p in parts)}: want one shape")
     return cat([unsqueeze(p, axis) for p in parts], axis_of(axis, parts[0].handle.spec.ndim + 1))
 
 
@@ -180,7 +181,7 @@ def contiguous(self: Tensor) -> Tensor:
 @method
 def requires_grad_(self: Tensor, wanted: bool = True) -> Tensor:
     if wanted and self.handle.spec.dtype.rank != 2:
-        raise TypeError(f"only floating-point tensors have gradients, not {self.handle.spec.dtype.name}")
+        raise ArgumentTypeError(f"only floating-point tensors have gradients, not {self.handle.spec.dtype.name}")
     self.requires_grad = wanted
     return self
 
@@ -188,12 +189,12 @@ def requires_grad_(self: Tensor, wanted: bool = True) -> Tensor:
 @method
 def __len__(self: Tensor) -> int:
     if not self.handle.spec.shape:
-        raise TypeError("a 0-d tensor has no length")
+        raise ArgumentTypeError("a 0-d tensor has no length")
     return self.handle.spec.shape[0]
 
 
 @method
 def __iter__(self: Tensor) -> Iterator[Tensor]:
     if not self.handle.spec.shape:
-        raise TypeError("cannot iterate over a 0-d tensor")
+        raise ArgumentTypeError("cannot iterate over a 0-d tensor")
     return (self[i] for i in range(self.handle.spec.shape[0]))

@@ -7,6 +7,7 @@ from typing import Any
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions import axis_spelling, both
+from gt.errors import ArgumentTypeError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
 
@@ -14,7 +15,7 @@ from gt.ops.table import TABLE
 def _axis(x: Tensor, axis: Any, dim: Any) -> int:
     axis = axis_spelling(axis, dim)
     if axis is None:
-        raise TypeError("name the axis: softmax(x, dim=-1)")
+        raise ArgumentTypeError("name the axis: softmax(x, dim=-1)")
     return axis_of(axis, x.ndim)
 
 

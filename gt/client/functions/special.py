@@ -12,6 +12,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS, as_tensor, both, function, method
 from gt.client.functions.creation import arange, from_numpy, full
 from gt.client.functions.operators import assign
+from gt.errors import ArgumentError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
 from gt.spec import dtype_of, float32, int64
@@ -66,7 +67,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """A slope for what is negative, one for all or one for each channel."""
     if weight.ndim > 1 or (weight.numel() != 1 and (input.ndim < 2 or input.shape[1] != weight.numel())):
-        raise ValueError(f"prelu of {input.shape} wants one slope or one for each channel, not {weight.shape}")
+        raise ArgumentError(f"prelu of {input.shape} wants one slope or one for each channel, not {weight.shape}")
     slope = weight if weight.numel() == 1 else weight.reshape((1, -1) + (1,) * (input.ndim - 2))
     return (input > 0).pick(input, input * slope)
 

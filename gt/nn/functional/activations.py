@@ -9,6 +9,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions.creation import rand
 from gt.client.functions.operators import assign
 from gt.client.functions.pointwise import where
+from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
 
@@ -37,7 +38,7 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """`x * Φ(x)`, or its approximation by a tanh."""
     if approximate not in ("none", "tanh"):
-        raise ValueError(f"no approximation {approximate!r} of gelu: known are none, tanh")
+        raise ArgumentError(f"no approximation {approximate!r} of gelu: known are none, tanh")
     return apply(TABLE["gelu"], (input,), (approximate == "tanh",))
 
 
@@ -97,7 +98,7 @@ def tanhshrink(input: Tensor) -> Tensor:
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """Nearer to zero by `lambd`, and zero within it."""
     if lambd < 0:
-        raise ValueError(f"lambd is not negative: {lambd}")
+        raise ArgumentError(f"lambd is not negative: {lambd}")
     return where(input > lambd, input - lambd, where(input < -lambd, input + lambd, input * 0.0))
 
 
@@ -144,13 +145,13 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     axis = axis_of(dim, input.ndim)
     size = input.shape[axis]
     if size % 2:
-        raise ValueError(f"glu halves an axis of even size, not {size} of {input.shape}")
+        raise ArgumentError(f"glu halves an axis of even size, not {size} of {input.shape}")
     return input.narrow(axis, 0, size // 2) * sigmoid(input.narrow(axis, size // 2, size // 2))
 
 
 def _along(name: str, input: Tensor, dim: int | None, dtype: Any) -> Tensor:
     if dim is None:
-        raise TypeError(f"{name} wants an axis: {name}(x, dim=-1)")
+        raise ArgumentTypeError(f"{name} wants an axis: {name}(x, dim=-1)")
     x = input if dtype is None else input.to(dtype)
     return apply(TABLE[name], (x,), (axis_of(dim, max(x.ndim, 1)),))
 

@@ -8,6 +8,7 @@ from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import ones
 from gt.client.functions.pointwise import where
+from gt.errors import ArgumentError
 from gt.nn.functional.activations import softmax
 from gt.nn.functional.basic import dropout
 from gt.ops.table import TABLE
@@ -50,9 +51,9 @@ def scaled_dot_product_attention(
     Causal, a query looks at no key behind it. With `enable_gqa` keys and values may have fewer heads than queries (axis -3).
     """
     if is_causal and attn_mask is not None:
-        raise ValueError("scaled_dot_product_attention takes a mask or is_causal=True, not both")
+        raise ArgumentError("scaled_dot_product_attention takes a mask or is_causal=True, not both")
     if not enable_gqa and query.ndim > 2 and query.shape[-3] != key.shape[-3] and 1 not in (query.shape[-3], key.shape[-3]):
-        raise ValueError(f"queries of {query.shape} and keys of {key.shape} differ in heads: want enable_gqa=True")
+        raise ArgumentError(f"queries of {query.shape} and keys of {key.shape} differ in heads: want enable_gqa=True")
     by = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
     query, key, value = _same_batch(query, key, value, enable_gqa)
     if not dropout_p and (attn_mask is None or not attn_mask.requires_grad):

@@ -14,6 +14,7 @@ from gt.client.functions.pointwise import where
 from gt.client.functions.products import einsum
 from gt.client.scope import no_grad
 from gt.client.session import here
+from gt.errors import ArgumentError
 from gt.ops.table import TABLE
 
 
@@ -27,7 +28,7 @@ def _row(padding_idx: int | None, rows: int) -> int:
     if padding_idx is None:
         return -1
     if not -rows <= padding_idx < rows:
-        raise ValueError(f"padding_idx {padding_idx} is none of the {rows} rows")
+        raise ArgumentError(f"padding_idx {padding_idx} is none of the {rows} rows")
     return padding_idx % rows
 
 
@@ -81,17 +82,17 @@ def embedding_bag(
 ) -> Tensor:  # fmt: skip
     """The sum, mean or largest of the rows in each bag: a row of a 2-d input, or what lies from one offset to the next."""
     if mode not in ("sum", "mean", "max"):
-        raise ValueError(f"no mode {mode!r}: known are sum, mean, max")
+        raise ArgumentError(f"no mode {mode!r}: known are sum, mean, max")
     if per_sample_weights is not None and mode != "sum":
-        raise ValueError(f"per_sample_weights go with mode='sum', not {mode}")
+        raise ArgumentError(f"per_sample_weights go with mode='sum', not {mode}")
     flat, padding = input.reshape(-1), _row(padding_idx, weight.shape[0])
     if input.ndim == 2:
         if offsets is not None:
-            raise ValueError("a 2-d input has a bag a row: no offsets")
+            raise ArgumentError("a 2-d input has a bag a row: no offsets")
         bags, bag = input.shape[0], arange(input.numel()) // max(input.shape[1], 1)
     else:
         if offsets is None:
-            raise ValueError("a 1-d input wants the offsets at which its bags begin")
+            raise ArgumentError("a 1-d input wants the offsets at which its bags begin")
         offsets = offsets[:-1] if include_last_offset else offsets
         bags = offsets.shape[0]
         bag = FUNCTIONS["searchsorted"](offsets, arange(input.numel()), right=True) - 1
@@ -114,7 +115,7 @@ def embedding_bag(
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Elements set to zero with probability p and the rest scaled up, when training."""
     if not 0.0 <= p <= 1.0:
-        raise ValueError(f"a probability is from 0 to 1, not {p}")
+        raise ArgumentError(f"a probability is from 0 to 1, not {p}")
     if not training or p == 0:
         return input
     session = here().session
@@ -126,7 +127,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 def _feature_dropout(input: Tensor, p: float, training: bool, axes: int, name: str) -> Tensor:
     """Whole channels set to zero: a mask over the leading axes."""
     if input.ndim not in (axes + 1, axes + 2):
-        raise ValueError(f"{name} wants (channels, ...) or (batch, channels, ...), not {input.shape}")
+        raise ArgumentError(f"{name} wants (channels, ...) or (batch, channels, ...), not {input.shape}")
     if not training or p == 0:
         return input
     lead = input.shape[: input.ndim - axes]
@@ -149,7 +150,7 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout that keeps mean 0 and variance 1, for networks of selu: what is dropped becomes selu's least value."""
     if not 0.0 <= p <= 1.0:
-        raise ValueError(f"a probability is from 0 to 1, not {p}")
+        raise ArgumentError(f"a probability is from 0 to 1, not {p}")
     if not training or p == 0:
         return input
     least = -1.7580993408473766

@@ -12,6 +12,7 @@ from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import from_numpy, zeros
 from gt.client.functions.moving import pad
+from gt.errors import ArgumentError
 from gt.ops.table import TABLE
 
 
@@ -23,14 +24,14 @@ def spread(value: Any, n: int, name: str = "a size") -> tuple[int, ...]:
     if len(out) == 1:
         return out * n
     if len(out) != n:
-        raise ValueError(f"{name} is one number or {n}, not {out}")
+        raise ArgumentError(f"{name} is one number or {n}, not {out}")
     return out
 
 
 def ranked(input: Tensor, n: int, name: str) -> bool:
     """Whether the batch is missing from (batch, channels, ...) with n axes more."""
     if input.ndim not in (n + 1, n + 2):
-        raise ValueError(f"{name} wants (channels, ...) or (batch, channels, ...) with {n} axes more, not {input.shape}")
+        raise ArgumentError(f"{name} wants (channels, ...) or (batch, channels, ...) with {n} axes more, not {input.shape}")
     return input.ndim == n + 1
 
 
@@ -48,7 +49,7 @@ def _over(row: str, x: Tensor, weight: Tensor, bias: Tensor | None, single: bool
 def _same(x: Tensor, size: Any, stride: Any, dilation: Any) -> tuple[Tensor, tuple[int, ...]]:
     """The input and the padding that give an output of the input's size."""
     if any(s != 1 for s in stride):
-        raise ValueError("padding='same' goes with a stride of 1")
+        raise ArgumentError("padding='same' goes with a stride of 1")
     totals = [d * (k - 1) for d, k in zip(dilation, size)]
     uneven = [t % 2 for t in totals]
     if any(uneven):  # the odd element goes behind, as PyTorch has it
@@ -85,7 +86,7 @@ def _transpose(n: int) -> Callable:
         extra = spread(output_padding, n, "output_padding")
         for e, s, d in zip(extra, stride, dilation):
             if e >= max(s, d):
-                raise ValueError(f"output_padding is less than stride or dilation: {extra} for {stride} and {dilation}")
+                raise ArgumentError(f"output_padding is less than stride or dilation: {extra} for {stride} and {dilation}")
         size = tuple(
             (d - 1) * s - 2 * p + e * (k - 1) + o + 1
             for d, s, p, e, k, o in zip(input.shape[-n:], stride, padding, dilation, weight.shape[2:], extra)
@@ -103,7 +104,7 @@ def _windows(size: tuple[int, ...], kernel: Any, dilation: Any, stride: Any) -> 
     """The places, among all of an image of this size, that each window meets: (elements of a window, windows), flat."""
     counts = [(d - e * (k - 1) - 1) // s + 1 for d, k, e, s in zip(size, kernel, dilation, stride)]
     if min(counts) < 1:
-        raise ValueError(f"a window of {kernel} with dilation {dilation} does not fit into {size}")
+        raise ArgumentError(f"a window of {kernel} with dilation {dilation} does not fit into {size}")
     first = np.array([[i * e for i, e in zip(at, dilation)] for at in product(*map(range, kernel))])
     moved = np.array([[i * s for i, s in zip(at, stride)] for at in product(*map(range, counts))])
     places = first[:, None] + moved[None]
@@ -123,14 +124,14 @@ def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
 def fold(input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
     """Columns back to where `unfold` would take them from, overlapping ones added."""
     if input.ndim not in (2, 3):
-        raise ValueError(f"fold wants (channels * elements of a window, windows), with a batch or not, not {input.shape}")
+        raise ArgumentError(f"fold wants (channels * elements of a window, windows), with a batch or not, not {input.shape}")
     x = input.unsqueeze(0) if input.ndim == 2 else input
     size, kernel, by, gaps, edges = (spread(v, 2) for v in (output_size, kernel_size, stride, dilation, padding))
     wide = tuple(d + 2 * e for d, e in zip(size, edges))
     places, n = _windows(wide, kernel, gaps, by)
     each = len(places) // n
     if x.shape[1] % each or x.shape[2] != n:
-        raise ValueError(f"fold to {size} by windows of {kernel} wants (.., a multiple of {each}, {n}), not {input.shape}")
+        raise ArgumentError(f"fold to {size} by windows of {kernel} wants (.., a multiple of {each}, {n}), not {input.shape}")
     channels = x.shape[1] // each
     flat = zeros(x.shape[0], channels, wide[0] * wide[1], dtype=x.dtype)
     found = flat.index_add(2, from_numpy(places), x.reshape(x.shape[0], channels, -1)).reshape(*flat.shape[:2], *wide)

@@ -9,6 +9,7 @@ from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.pointwise import where
 from gt.client.scope import HERE
+from gt.errors import ArgumentError
 from gt.nn.functional.activations import log_softmax, logsigmoid
 from gt.ops.table import TABLE
 from gt.spec import float32
@@ -23,7 +24,7 @@ def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -
 
 def _known(reduction: str) -> None:
     if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"no reduction {reduction!r}: known are mean, sum, none")
+        raise ArgumentError(f"no reduction {reduction!r}: known are mean, sum, none")
 
 
 def reduced(loss: Tensor, reduction: str) -> Tensor:
@@ -64,7 +65,7 @@ def smooth_l1_loss(
 ) -> Tensor:
     """Squared within `beta` of the target, absolute beyond."""
     if beta < 0:
-        raise ValueError(f"beta is not negative: {beta}")
+        raise ArgumentError(f"beta is not negative: {beta}")
     reduction = _reduction(size_average, reduce, reduction)
     if beta == 0:
         return l1_loss(input, target, reduction=reduction)
@@ -91,7 +92,7 @@ def cross_entropy(
     reduction = _reduction(size_average, reduce, reduction)
     (input,) = _wide(input)
     if not 0.0 <= label_smoothing <= 1.0:
-        raise ValueError(f"label_smoothing is from 0 to 1, not {label_smoothing}")
+        raise ArgumentError(f"label_smoothing is from 0 to 1, not {label_smoothing}")
     if target.handle.spec.dtype.rank == 2:
         return _against_probabilities(input, target, weight, reduction, label_smoothing)
     _known(reduction)
@@ -102,7 +103,7 @@ def cross_entropy(
 
 def _against_probabilities(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float) -> Tensor:
     if target.handle.spec.shape != input.handle.spec.shape:
-        raise ValueError(f"probabilities have the scores' shape {input.shape}, not {target.shape}")
+        raise ArgumentError(f"probabilities have the scores' shape {input.shape}, not {target.shape}")
     axis = 1 if input.ndim > 1 else 0
     classes = input.shape[axis]
     if smoothing:
@@ -154,7 +155,7 @@ def binary_cross_entropy(
 ) -> Tensor:  # fmt: skip
     """Of probabilities against targets from 0 to 1."""
     if target.handle.spec.shape != input.handle.spec.shape:
-        raise ValueError(f"binary_cross_entropy of {input.shape} wants targets of that shape, not {target.shape}")
+        raise ArgumentError(f"binary_cross_entropy of {input.shape} wants targets of that shape, not {target.shape}")
     input, target = _wide(input, target)
     loss = _BinaryCrossEntropy.apply(input, target)
     return reduced(loss if weight is None else loss * weight, _reduction(size_average, reduce, reduction))
@@ -166,7 +167,9 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:  # fmt: skip
     """Of scores, whose sigmoid is the probability, against targets from 0 to 1."""
     if target.handle.spec.shape != input.handle.spec.shape:
-        raise ValueError(f"binary_cross_entropy_with_logits of {input.shape} wants targets of that shape, not {target.shape}")
+        raise ArgumentError(
+            f"binary_cross_entropy_with_logits of {input.shape} wants targets of that shape, not {target.shape}"
+        )
     input, target = _wide(input, target)
     log = logsigmoid(input)
     loss = (1.0 - target) * input - (log if pos_weight is None else log * ((pos_weight - 1.0) * target + 1.0))

@@ -10,6 +10,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions.creation import arange, full
 from gt.client.functions.pointwise import where
 from gt.client.functions.shapes import cat, stack
+from gt.errors import ArgumentError
 from gt.nn.functional.activations import logsigmoid, softplus
 from gt.nn.functional.loss import _reduction, _wide, reduced
 from gt.spec import int64
@@ -76,7 +77,7 @@ def multi_margin_loss(
 ) -> Tensor:  # fmt: skip
     """The score of the class asked for should be above all others by a margin."""
     if p not in (1, 2):
-        raise ValueError(f"multi_margin_loss has the power 1 or 2, not {p}")
+        raise ArgumentError(f"multi_margin_loss has the power 1 or 2, not {p}")
     (x,) = _wide(input if input.ndim == 2 else input.unsqueeze(0))
     places = target.reshape(-1, 1)
     terms = (x - x.gather(1, places) + margin).relu()

@@ -9,6 +9,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions.creation import ones
 from gt.client.functions.moving import pad
 from gt.client.scope import no_grad
+from gt.errors import ArgumentError
 from gt.ops.table import TABLE
 from gt.spec import bfloat16, float16, float32, float64
 
@@ -25,7 +26,7 @@ def _parts(weight: Tensor | None, bias: Tensor | None, shape: Sequence[int], lik
 def _inner(input: Tensor, shape: Sequence[int], name: str) -> tuple[int, ...]:
     want = tuple(shape)
     if not want or input.shape[input.ndim - len(want) :] != want:
-        raise ValueError(f"{name} over {want} wants an input that ends so, not {input.shape}")
+        raise ArgumentError(f"{name} over {want} wants an input that ends so, not {input.shape}")
     return want
 
 
@@ -63,7 +64,7 @@ def batch_norm(
     parts = _parts(weight, bias, input.shape[1:2], input)
     if not training:
         if running_mean is None or running_var is None:
-            raise ValueError("batch_norm wants a running mean and variance when it is not training")
+            raise ArgumentError("batch_norm wants a running mean and variance when it is not training")
         return apply(TABLE["batch_norm"], (input, running_mean, running_var, float(eps), *parts))
     y, mean, _, var = apply(TABLE["batch_norm_train"], (input, float(eps), *parts))
     with no_grad():
@@ -91,7 +92,7 @@ def instance_norm(
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """Each element by the squares of its neighbours in other channels."""
     if input.ndim < 3:
-        raise ValueError(f"local_response_norm wants (batch, channels, ...), not {input.shape}")
+        raise ArgumentError(f"local_response_norm wants (batch, channels, ...), not {input.shape}")
     if not input.numel():
         return input
     flat = (input * input).reshape(input.shape[0], 1, input.shape[1], -1)

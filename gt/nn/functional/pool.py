@@ -9,6 +9,7 @@ from typing import Any
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import zeros
+from gt.errors import ArgumentError
 from gt.nn.functional.conv import named, ranked, spread
 from gt.ops.table import TABLE
 
@@ -37,7 +38,7 @@ def _max_pool(n: int) -> Callable:
 def _averaged(n: int, input: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool, padded: bool, divisor: Any) -> Tensor:
     ranked(input, n, f"avg_pool{n}d")
     if divisor == 0:
-        raise ValueError("divisor_override is not 0")
+        raise ArgumentError("divisor_override is not 0")
     size = spread(kernel, n, "kernel_size")
     statics = (size, _steps(size, stride), spread(padding, n, "padding"), bool(ceil), bool(padded), divisor or 0)
     return apply(TABLE["avg_pool"], (input,), statics)
@@ -65,7 +66,7 @@ def _wanted(input: Tensor, n: int, size: Any, name: str) -> tuple[int, ...]:
     ranked(input, n, name)
     want = (size,) * n if size is None or isinstance(size, int) else tuple(size)
     if len(want) != n:
-        raise ValueError(f"an output size is one number or {n}, not {want}")
+        raise ArgumentError(f"an output size is one number or {n}, not {want}")
     return tuple(d if w is None else w for w, d in zip(want, input.shape[-n:]))
 
 

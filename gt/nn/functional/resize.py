@@ -9,6 +9,7 @@ import numpy as np
 
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import from_numpy
+from gt.errors import ArgumentError
 from gt.nn.functional.pool import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
 LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
@@ -56,17 +57,17 @@ def interpolate(
     """(batch, channels, ...) at another size, given or as a multiple of the one it has."""
     n = input.ndim - 2
     if not 1 <= n <= 3:
-        raise ValueError(f"interpolate wants (batch, channels, ...) with one to three axes more, not {input.shape}")
+        raise ArgumentError(f"interpolate wants (batch, channels, ...) with one to three axes more, not {input.shape}")
     if mode not in ("nearest", "nearest-exact", "area", *LINEAR):
-        raise ValueError(f"no mode {mode!r}: known are nearest, nearest-exact, area, {', '.join(LINEAR)}")
+        raise ArgumentError(f"no mode {mode!r}: known are nearest, nearest-exact, area, {', '.join(LINEAR)}")
     if LINEAR.get(mode, n) != n:
-        raise ValueError(f"mode {mode!r} is for {LINEAR[mode]} axes besides batch and channels, not {input.shape}")
+        raise ArgumentError(f"mode {mode!r} is for {LINEAR[mode]} axes besides batch and channels, not {input.shape}")
     if (size is None) == (scale_factor is None):
-        raise ValueError("interpolate wants a size or a scale_factor, and not both")
+        raise ArgumentError("interpolate wants a size or a scale_factor, and not both")
     if antialias:
         raise NotImplementedError("interpolate with antialias=True")
     if align_corners is not None and mode not in LINEAR:
-        raise ValueError(f"align_corners goes with {', '.join(LINEAR)}, not {mode}")
+        raise ArgumentError(f"align_corners goes with {', '.join(LINEAR)}, not {mode}")
     old = input.shape[2:]
     scales: list[float | None] = [None] * n
     if size is None:
@@ -76,7 +77,7 @@ def interpolate(
     else:
         want = (size,) * n if isinstance(size, int) else tuple(size)
     if len(want) != n or min(want) < 1:
-        raise ValueError(f"interpolate of {input.shape} wants {n} sizes of 1 or more, not {want}")
+        raise ArgumentError(f"interpolate of {input.shape} wants {n} sizes of 1 or more, not {want}")
     if mode == "area":
         return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[n - 1](input, want)
     for i, (d, w, s) in enumerate(zip(old, want, scales)):
@@ -95,7 +96,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """(.., channels * r * r, h, w) as (.., channels, h * r, w * r)."""
     r, (*lead, c, h, w) = upscale_factor, input.shape
     if r < 1 or c % (r * r):
-        raise ValueError(f"pixel_shuffle by {r} wants a multiple of {r * r} channels, not {c} of {input.shape}")
+        raise ArgumentError(f"pixel_shuffle by {r} wants a multiple of {r * r} channels, not {c} of {input.shape}")
     n = len(lead)
     x = input.reshape(*lead, c // (r * r), r, r, h, w)
     return x.permute(*range(n), n, n + 3, n + 1, n + 4, n + 2).reshape(*lead, c // (r * r), h * r, w * r)
@@ -105,7 +106,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """(.., channels, h * r, w * r) as (.., channels * r * r, h, w)."""
     r, (*lead, c, h, w) = downscale_factor, input.shape
     if r < 1 or h % r or w % r:
-        raise ValueError(f"pixel_unshuffle by {r} wants height and width that it divides, not {input.shape}")
+        raise ArgumentError(f"pixel_unshuffle by {r} wants height and width that it divides, not {input.shape}")
     n = len(lead)
     x = input.reshape(*lead, c, h // r, r, w // r, r)
     return x.permute(*range(n), n, n + 2, n + 4, n + 1, n + 3).reshape(*lead, c * r * r, h // r, w // r)
@@ -115,5 +116,5 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Channels of all groups in turn."""
     b, c, *rest = input.shape
     if groups < 1 or c % groups:
-        raise ValueError(f"{c} channels cannot be parted into {groups} groups")
+        raise ArgumentError(f"{c} channels cannot be parted into {groups} groups")
     return input.reshape(b, groups, c // groups, *rest).transpose(1, 2).reshape(input.shape)
