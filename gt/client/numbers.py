@@ -17,14 +17,17 @@ if TYPE_CHECKING:
 
 
 class Place:
-    """A setting of an optimizer's group or, for a `parameter`, the count of its steps, which each step adds one to."""
+    """A setting of an optimizer's group or, for a `parameter`, the count of its steps, which each step adds one to. Where a
+    step is two instructions, only the first of them `counts`."""
 
-    __slots__ = ("optimizer", "parameter", "within", "name", "part")
+    __slots__ = ("optimizer", "parameter", "within", "name", "part", "counts")
 
     def __init__(
-        self, optimizer: Any, within: dict[str, Any], name: str, part: int | None = None, parameter: Any = None
-    ) -> None:
+        self, optimizer: Any, within: dict[str, Any], name: str, part: int | None = None, parameter: Any = None,
+        counts: bool = True,
+    ) -> None:  # fmt: skip
         self.optimizer, self.within, self.name, self.part, self.parameter = optimizer, within, name, part, parameter
+        self.counts = counts
 
     @property
     def key(self) -> tuple[int, str, int | None]:
@@ -56,7 +59,7 @@ class Numbers:
         self.session, self.seed = session, session.seed
         self.places = _places(session, noted, now)
         self.drawn = _drawn(session, before, now)
-        self.counts = [x for update in noted for x in update if x.parameter is not None]
+        self.counts = [x for update in noted for x in update if x.parameter is not None and x.counts]
         old, new = flat(before), flat(now)
         self.apart = {  # settings that are given with each call, by position, and what sets them apart from equal ones
             p: x.key for p, x in self.places.items() if x.parameter is None and (x.key in given or old[p] != new[p])

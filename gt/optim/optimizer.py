@@ -47,8 +47,11 @@ class Optimizer:
     def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
         raise NotImplementedError
 
-    def numbers(self, p: Tensor, group: dict[str, Any], *names: str, count: bool = False) -> tuple[float | int, ...]:
-        """What an update is given besides tensors: settings of its group, and with `count` how often it is made."""
+    def numbers(
+        self, p: Tensor, group: dict[str, Any], *names: str, count: bool = False, again: bool = False
+    ) -> tuple[float | int, ...]:
+        """What an update is given besides tensors: settings of its group, and with `count` how often it is made. `again` marks
+        the second instruction of a step."""
         found: list[float | int] = []
         for name in names:
             value = group[name]
@@ -57,17 +60,17 @@ class Optimizer:
             found.append(self.state[p]["step"])
         noted = here().session.noted
         if noted is not None:
-            noted.updates.append(self._places(p, group, names))
+            noted.updates.append(self._places(p, group, names, again))
         return tuple(found)
 
-    def _places(self, p: Tensor, group: dict[str, Any], names: tuple[str, ...]) -> list[Place]:
+    def _places(self, p: Tensor, group: dict[str, Any], names: tuple[str, ...], again: bool) -> list[Place]:
         """Where those numbers lie, and last of all the count, even where it is none of them."""
         found = []
         for name in names:
             parts = range(len(group[name])) if type(group[name]) is tuple else (None,)
             found += [Place(self, group, name, part) for part in parts]
         if "step" in self.state[p]:
-            found.append(Place(self, self.state[p], "step", parameter=p))
+            found.append(Place(self, self.state[p], "step", parameter=p, counts=not again))
         return found
 
     def step(self, closure: Any = None) -> Any:
@@ -134,6 +137,8 @@ def _restored(name: str, value: Any, like: Tensor) -> Any:
         return int(_plain(value))
     if isinstance(value, (bool, int, float)) or value is None:
         return value
+    if isinstance(value, (list, tuple)):
+        return [_restored(name, v, like) for v in value]
     found = value if isinstance(value, Tensor) else tensor(value)
     return found.detach().to(like.dtype)
 

@@ -20,6 +20,10 @@ OPTIMIZERS: dict[str, Callable[[Any, Any], Any]] = {
     "sgd": lambda lib, p: lib.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True),
     "rmsprop": lambda lib, p: lib.optim.RMSprop(p, lr=0.01, momentum=0.5),
     "adagrad": lambda lib, p: lib.optim.Adagrad(p, lr=0.05, lr_decay=0.1),
+    "nadam": lambda lib, p: lib.optim.NAdam(p, lr=0.01, momentum_decay=0.1),
+    "radam": lambda lib, p: lib.optim.RAdam(p, lr=0.01, betas=(0.8, 0.9)),
+    "asgd": lambda lib, p: lib.optim.ASGD(p, lr=0.05, lambd=0.01, t0=3),
+    "adafactor": lambda lib, p: lib.optim.Adafactor(p, lr=0.05),
 }
 
 
@@ -72,7 +76,17 @@ def test_every_optimizer_is_replayed(name: str) -> None:
     run = compare(name, lambda optimizer, i: None)
     assert run.replays == STEPS - 3 and run.captures == 1 and not run.again
     [[use]] = run.uses.values()
-    ending = {"adamw": 9, "amsgrad": 12, "sgd": 6, "rmsprop": 9, "adagrad": 6}
+    ending = {
+        "adamw": 9,
+        "amsgrad": 12,
+        "sgd": 6,
+        "rmsprop": 9,
+        "adagrad": 6,
+        "nadam": 12,
+        "radam": 9,
+        "asgd": 12,
+        "adafactor": 8,
+    }
     assert (
         len(use.trace.dies_inputs) == ending[name]
     )  # each parameter and its state end with the call, so they are written over

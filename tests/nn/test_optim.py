@@ -27,6 +27,22 @@ CASES: list[tuple[str, dict]] = [
     ("RMSprop", {"lr": 0.02, "centered": True, "momentum": 0.5, "maximize": True}),
     ("Adagrad", {"lr": 0.1}),
     ("Adagrad", {"lr": 0.1, "lr_decay": 0.2, "weight_decay": 0.1, "initial_accumulator_value": 0.3, "maximize": True}),
+    ("Adadelta", {"lr": 0.5}),
+    ("Adadelta", {"lr": 0.5, "rho": 0.7, "eps": 1e-3, "weight_decay": 0.1, "maximize": True}),
+    ("Adamax", {"lr": 0.05}),
+    ("Adamax", {"lr": 0.05, "betas": (0.8, 0.95), "weight_decay": 0.1, "maximize": True}),
+    ("NAdam", {"lr": 0.05}),
+    ("NAdam", {"lr": 0.05, "weight_decay": 0.1, "momentum_decay": 0.1, "maximize": True}),
+    ("NAdam", {"lr": 0.05, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("RAdam", {"lr": 0.05}),
+    ("RAdam", {"lr": 0.05, "betas": (0.8, 0.9), "weight_decay": 0.1, "maximize": True}),
+    ("RAdam", {"lr": 0.05, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("Rprop", {"lr": 0.05}),
+    ("Rprop", {"lr": 0.05, "etas": (0.4, 1.5), "step_sizes": (1e-3, 0.07), "maximize": True}),
+    ("ASGD", {"lr": 0.05}),
+    ("ASGD", {"lr": 0.05, "lambd": 0.1, "alpha": 0.5, "t0": 2, "weight_decay": 0.1, "maximize": True}),
+    ("Adafactor", {"lr": 0.05}),
+    ("Adafactor", {"lr": 0.5, "beta2_decay": -0.5, "eps": (1e-3, 0.1), "d": 2.0, "weight_decay": 0.1, "maximize": True}),
 ]
 START = [numbers(3, 4), numbers(4, seed=2), numbers(2, 2, 2, seed=3)]
 
@@ -62,6 +78,47 @@ def test_an_optimizer_is_pytorchs(engine: str, name: str, keywords: dict) -> Non
                     assert saved["state"][i][key] == int(value)
                 elif value is not None:
                     close(saved["state"][i][key], value, key, 2e-5, 2e-5)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("keywords", [{"lr": 0.3}, {"line_search_fn": "strong_wolfe"}, {"history_size": 2, "max_iter": 7},
+                                      {"line_search_fn": "strong_wolfe", "max_eval": 6, "lr": 3.0}], ids=str)  # fmt: skip
+def test_lbfgs_is_pytorchs(engine: str, keywords: dict) -> None:
+    """Rosenbrock's valley: several steps, each of several evaluations of the closure."""
+    start = np.array([-1.2, 1.0, 0.5], np.float64)
+
+    def run(module: Any) -> tuple[list[float], Any, Any]:
+        x = module.tensor(start, requires_grad=True)
+        optimizer = module.optim.LBFGS([x], **keywords)
+
+        def closure() -> Any:
+            optimizer.zero_grad()
+            loss = (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+            loss.backward()
+            return loss
+
+        return [optimizer.step(closure).item() for _ in range(3)], x, optimizer
+
+    with gt.testing.cluster(1, engine):
+        own, theirs = run(gt), run(torch)
+        np.testing.assert_allclose(own[0], theirs[0], rtol=1e-6)
+        close(own[1], theirs[1], rtol=1e-6, atol=1e-9)
+        counts = [o.state_dict()["state"][0] for o in (own[2], theirs[2])]
+        assert [s["func_evals"] for s in counts][0] == counts[1]["func_evals"] and counts[0]["n_iter"] == counts[1]["n_iter"]
+        again = gt.optim.LBFGS([own[1]], **keywords)
+        again.load_state_dict(own[2].state_dict())
+        assert again.state_dict()["state"][0]["n_iter"] == counts[1]["n_iter"]
+
+
+def test_lbfgs_asks_for_a_closure_and_one_group() -> None:
+    with gt.testing.cluster():
+        p = gt.ones(2, requires_grad=True)
+        with pytest.raises(TypeError, match="closure"):
+            gt.optim.LBFGS([p]).step()
+        with pytest.raises(ValueError, match="one parameter group"):
+            gt.optim.LBFGS([{"params": [p]}, {"params": [gt.ones(1, requires_grad=True)]}])
+        with pytest.raises(RuntimeError, match="strong_wolfe"):
+            gt.optim.LBFGS([p], line_search_fn="armijo")
 
 
 def _lion(p: np.ndarray, g: np.ndarray, m: np.ndarray, lr: float, b1: float, b2: float, decay: float) -> tuple:
@@ -163,6 +220,29 @@ def test_a_step_is_one_instruction_a_parameter() -> None:
             assert sum(frees.values()) - before == 3, f"{name}: {frees}"
 
 
+def test_shared_state_takes_one_more_instruction_a_parameter() -> None:
+    with gt.testing.cluster(1, "numpy") as cluster:
+        for name, each in (
+            ("Adadelta", 1),
+            ("Adamax", 1),
+            ("RAdam", 1),
+            ("Rprop", 1),
+            ("Adafactor", 1),
+            ("NAdam", 2),
+            ("ASGD", 2),
+        ):
+            params = [gt.ones(2, requires_grad=True) for _ in range(3)]
+            optimizer = getattr(gt.optim, name)(params, lr=0.1)
+            for _ in range(2):
+                for p in params:
+                    p.grad = gt.ones(2)
+                cluster.settle()
+                before = sum(cluster.workers[0].stats()["ops"].values())
+                optimizer.step()
+                cluster.settle()
+            assert sum(cluster.workers[0].stats()["ops"].values()) - before == 3 * each, name
+
+
 def test_a_closure_computes_the_loss() -> None:
     with gt.testing.cluster():
         p = gt.ones(2, requires_grad=True)
@@ -203,6 +283,10 @@ def test_updates_leave_no_tape_and_no_tensors_behind() -> None:
         lambda p: gt.optim.RMSprop(p, momentum=-1),
         lambda p: gt.optim.Adagrad(p, lr_decay=-1),
         lambda p: gt.optim.Lion(p, weight_decay=-1),
+        lambda p: gt.optim.Adadelta(p, rho=2),
+        lambda p: gt.optim.NAdam(p, momentum_decay=-1),
+        lambda p: gt.optim.Rprop(p, etas=(1.5, 1.2)),
+        lambda p: gt.optim.Adafactor(p, beta2_decay=1),
         lambda p: gt.optim.SGD([]),
         lambda p: gt.optim.SGD([p[0] * 2]),
     ],

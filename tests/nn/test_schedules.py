@@ -19,6 +19,25 @@ CASES: list[tuple[str, dict]] = [
     ("CosineAnnealingLR", {"T_max": 7, "eta_min": 0.01}),
     ("OneCycleLR", {"max_lr": 0.5, "total_steps": 20}),
     ("OneCycleLR", {"max_lr": [0.5, 0.2], "epochs": 4, "steps_per_epoch": 5, "three_phase": True, "anneal_strategy": "linear"}),
+    ("PolynomialLR", {"total_iters": 7, "power": 1.5}),
+    ("CyclicLR", {"base_lr": 0.01, "max_lr": [0.1, 0.2], "step_size_up": 3}),
+    ("CyclicLR", {"base_lr": 0.01, "max_lr": 0.1, "step_size_up": 2, "step_size_down": 5, "mode": "triangular2"}),
+    (
+        "CyclicLR",
+        {"base_lr": 0.01, "max_lr": 0.1, "step_size_up": 4, "mode": "exp_range", "gamma": 0.9, "cycle_momentum": False},
+    ),
+    (
+        "CyclicLR",
+        {
+            "base_lr": 0.01,
+            "max_lr": 0.1,
+            "step_size_up": 4,
+            "scale_fn": lambda x: 1 / (5 ** (x * 0.1)),
+            "scale_mode": "iterations",
+        },
+    ),
+    ("CosineAnnealingWarmRestarts", {"T_0": 5, "eta_min": 0.01}),
+    ("CosineAnnealingWarmRestarts", {"T_0": 2, "T_mult": 2}),
     ("LambdaLR", {"lr_lambda": lambda e: 0.95**e}),
     ("LambdaLR", {"lr_lambda": [lambda e: 1 / (e + 1), lambda e: 0.5]}),
     ("MultiplicativeLR", {"lr_lambda": lambda e: 0.9 + e / 100}),
@@ -134,3 +153,34 @@ def test_a_changed_rate_is_no_new_kind_of_instruction() -> None:
             cluster.settle()
             kinds.append(len(cluster.workers[0].spaces["c0"].kinds))
         assert kinds[1] == kinds[3]
+
+
+def test_restarts_go_to_an_epoch_that_is_named() -> None:
+    with gt.testing.cluster():
+        a, b = _optimizer(gt), _optimizer(torch)
+        own, theirs = (m.optim.lr_scheduler.CosineAnnealingWarmRestarts(o, 3, 2) for m, o in ((gt, a), (torch, b)))
+        for epoch in (0.5, 2, 3, 7.25, None, 12, None):
+            a.step(), b.step()
+            own.step(epoch)
+            theirs.step(epoch)
+            _same(a, b)
+
+
+def test_chained_schedules_all_act_at_each_step() -> None:
+    with gt.testing.cluster():
+        a, b = _optimizer(gt), _optimizer(torch)
+        both = []
+        for module, optimizer in ((gt, a), (torch, b)):
+            s = module.optim.lr_scheduler
+            parts = [s.ConstantLR(optimizer, 0.1, 3), s.ExponentialLR(optimizer, 0.9)]
+            both.append(s.ChainedScheduler(parts, optimizer))
+        for _ in range(6):
+            _go(a, both[0])
+            _go(b, both[1])
+            _same(a, b)
+        saved = both[0].state_dict()
+        both[0].load_state_dict(saved)
+        assert len(saved["_schedulers"]) == 2
+        with pytest.raises(ValueError, match="another optimizer"):
+            s = gt.optim.lr_scheduler
+            s.ChainedScheduler([s.ExponentialLR(a, 0.9), s.ExponentialLR(_optimizer(gt), 0.9)])

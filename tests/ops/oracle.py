@@ -166,6 +166,43 @@ def _adagrad(p: Any, g: Any, total: Any, lr: float, rate_decay: float, decay: fl
     return p.detach(), s["sum"]
 
 
+def _update(make: Any, tensors: tuple[str, ...], settings: int) -> Any:
+    """PyTorch's step of an optimizer that `make(params, numbers, statics)` gives, for a row whose operands are the parameter,
+    the gradient, these tensors of its state, numbers, the step count if `settings` leaves one, and further state."""
+
+    def run(p: Any, g: Any, *operands: Any, **statics: Any) -> Any:
+        p = p.clone().requires_grad_()
+        state = {n: t.clone() for n, t in zip(tensors, [o for o in operands if isinstance(o, torch.Tensor)])}
+        numbers = [o for o in operands if not isinstance(o, torch.Tensor)]
+        count = float(numbers[settings] - 1) if len(numbers) > settings else 2.0
+        s = _step(make([p], numbers, statics), p, g, {"step": torch.tensor(count), **state})
+        return p.detach(), *(s[n] for n in tensors)
+
+    return run
+
+
+def _nadam(p: Any, g: Any, m: Any, v: Any, product: Any, *numbers: Any, decoupled: bool, maximize: bool) -> Any:
+    """PyTorch multiplies the product first, GT in an instruction of its own."""
+    lr, b1, b2, eps, decay, momentum_decay, step = numbers
+    p = p.clone().requires_grad_()
+    o = torch.optim.NAdam([p], lr, (b1, b2), eps, decay, momentum_decay, decoupled, maximize=maximize, foreach=False)
+    before = product / (b1 * (1.0 - 0.5 * 0.96 ** (step * momentum_decay)))
+    s = _step(o, p, g, {"step": torch.tensor(step - 1.0), "mu_product": before, "exp_avg": m.clone(), "exp_avg_sq": v.clone()})
+    return p.detach(), s["exp_avg"], s["exp_avg_sq"]
+
+
+def _asgd(p: Any, g: Any, mean: Any, eta: Any, mu: Any, lambd: float, decay: float, *, maximize: bool) -> Any:
+    p = p.clone().requires_grad_()
+    o = torch.optim.ASGD([p], 0.1, lambd, weight_decay=decay, maximize=maximize, foreach=False)
+    s = _step(o, p, g, {"step": torch.tensor(2.0), "eta": eta.clone(), "mu": mu.clone(), "ax": mean.clone()})
+    return p.detach(), s["ax"]
+
+
+def _asgd_rates(eta: Any, mu: Any, lr: float, lambd: float, alpha: float, t0: float, step: int) -> Any:
+    """PyTorch's optimizer has these in float32 only: its formula, in the dtype asked for. tests/nn compares with it."""
+    return torch.full_like(eta, lr / (1 + lambd * lr * step) ** alpha), torch.full_like(mu, 1 / max(1, step - t0))
+
+
 def _polygamma(a: Any, *, n: int) -> Any:
     """torch.polygamma(1, a) has only nine digits; PyTorch's zeta function has them all."""
     sign = (-1.0) ** (n + 1) * math.factorial(n)
@@ -291,6 +328,31 @@ ORACLE: dict[str, Callable[..., Any]] = {
     "sgd_momentum": _sgd_momentum,
     "rmsprop": _rmsprop,
     "adagrad": _adagrad,
+    "adadelta": _update(lambda p, n, s: torch.optim.Adadelta(p, *n[:4], foreach=False, **s), ("square_avg", "acc_delta"), 4),
+    "adamax": _update(
+        lambda p, n, s: torch.optim.Adamax(p, n[0], (n[1], n[2]), n[3], n[4], foreach=False, **s), ("exp_avg", "exp_inf"), 5
+    ),
+    "radam": _update(
+        lambda p, n, s: torch.optim.RAdam(
+            p, n[0], (n[1], n[2]), n[3], n[4], s["decoupled"], foreach=False, maximize=s["maximize"]
+        ),
+        ("exp_avg", "exp_avg_sq"),
+        5,
+    ),
+    "rprop": _update(
+        lambda p, n, s: torch.optim.Rprop(p, 0.1, (n[0], n[1]), (n[2], n[3]), foreach=False, **s), ("prev", "step_size"), 4
+    ),
+    "adafactor": lambda p, g, *o, **s: _update(
+        lambda p, n, s: torch.optim.Adafactor(
+            p, n[0], n[1], (s["eps1"], s["eps2"]), n[2], n[3], foreach=False, maximize=s["maximize"]
+        ),
+        ("row_var", "col_var") if p.ndim > 1 else ("variance",),
+        4,
+    )(p, g, *o, **s),
+    "nadam": _nadam,
+    "nadam_product": lambda product, b1, b2, decay, step: product * (b1 * (1.0 - 0.5 * 0.96 ** (step * decay))),
+    "asgd": _asgd,
+    "asgd_rates": _asgd_rates,
 }
 # PyTorch has no such function: what makes tensors of nothing, and GT's own random numbers; Lion is checked by hand.
 ALONE = {"full", "iota", "eye", "uniform", "normal", "integers", "dropout", "lion"}
