@@ -41,6 +41,9 @@ def _path(name: str, package: str) -> Path:
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, made = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    os.replace(made, path)
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        os.replace(made, path)
+    finally:
+        Path(made).unlink(missing_ok=True)

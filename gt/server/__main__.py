@@ -11,6 +11,7 @@ from gt.dispatcher.core import Dispatcher, Watch
 from gt.dispatcher.serve import Server
 from gt.launch import Children, end_when_told, ending, follow_parent
 from gt.transport.addresses import LOOPBACK, ipc_address
+from gt.transport.trace import show
 
 
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -46,13 +47,15 @@ def watcher() -> Watch | None:
     path = os.environ.get("GT_INSTRUCTION_LOG")
     logs: list[Watch] = []
     if path or os.environ.get("GT_DEBUG_DISPATCHER"):
+        from gt.watch.guard import Guarded
         from gt.watch.log import InstructionLog
-
+    if path:
         try:
-            logs += [InstructionLog(path)] if path else []
+            logs.append(Guarded(InstructionLog(path), path, say))
         except OSError as wrong:
             raise SystemExit(f"gt-server: cannot write the instruction log {path}: {wrong.strerror}") from None
-        logs += [InstructionLog(sys.stderr)] if os.environ.get("GT_DEBUG_DISPATCHER") else []
+    if os.environ.get("GT_DEBUG_DISPATCHER"):
+        logs.append(Guarded(InstructionLog(sys.stderr), "on standard error", say))
 
     def all_see(event: str, who: str, what: Any) -> None:
         for log in logs:
@@ -67,7 +70,7 @@ def truth(name: str) -> bool:
 
 
 def say(line: str) -> None:
-    print(f"gt-server: {line}", file=sys.stderr, flush=True)
+    show(f"gt-server: {line}")
 
 
 def serve(args: argparse.Namespace) -> int:

@@ -9,6 +9,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from gt.errors import ConnectionFailed
+
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
 
 
@@ -85,6 +87,18 @@ def address_of(server: str) -> str:
     if host in LOOPBACK and listens(ipc_address(port)):
         return ipc_address(port)
     return f"tcp://{host or 'localhost'}:{port}"
+
+
+def check_host(address: str) -> None:
+    """Raise a ConnectionFailed where the name of a TCP address's host means nothing: a wrong name is not a server that is
+    down."""
+    if address.startswith("tcp://"):
+        host = address.removeprefix("tcp://").rpartition(":")[0]
+        try:
+            socket.getaddrinfo(host, None, socket.AF_INET)
+        except (socket.gaierror, UnicodeError) as unknown:
+            why = unknown.strerror if isinstance(unknown, socket.gaierror) else "no such name can be"
+            raise ConnectionFailed(f"unknown host {host!r} (of {address}): {why}. Is its name spelled right?") from None
 
 
 def own_address(towards: str) -> str:

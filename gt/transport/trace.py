@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sized
@@ -11,6 +12,12 @@ import msgspec
 
 See = Callable[[str, Any], None]  # a direction, "->" or "<-", and a message
 LONG = 1000
+
+
+def show(text: str) -> None:
+    """A line on standard error. Where nobody reads that, or its disk is full, the line is lost and nothing else is."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def line(message: Any) -> str:
@@ -33,7 +40,7 @@ def trace(who: str, variable: str) -> See | None:
         return None
 
     def see(direction: str, message: Any) -> None:
-        print(f"{who} {direction} {line(message)}", file=sys.stderr, flush=True)
+        show(f"{who} {direction} {line(message)}")
 
     return see
 
@@ -42,4 +49,4 @@ def said(who: str, variable: str) -> Callable[[str], None] | None:
     """A function that shows a remark, if the environment asks for it."""
     if not os.environ.get(variable):
         return None
-    return lambda remark: print(f"{who}: {remark}", file=sys.stderr, flush=True)
+    return lambda remark: show(f"{who}: {remark}")

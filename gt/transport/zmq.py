@@ -16,7 +16,7 @@ import zmq
 
 from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport import shm
-from gt.transport.addresses import close_connections, host_name, nearest
+from gt.transport.addresses import check_host, close_connections, host_name, nearest
 from gt.transport.auth import reach
 from gt.transport.messages import VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, Value, Welcome, decode, encode
 from gt.transport.sockets import Ends, first_word, open_socket
@@ -33,6 +33,7 @@ class ZmqLink:
     also sends what was left in the buffer when the user's thread pauses."""
 
     def __init__(self, address: str, key: str = "", timeout: float = 5.0, see: See | None = None) -> None:
+        check_host(address)
         self.address, self.key, self.see = address, key, see
         self.name = secrets.token_hex(12)
         self.inbox = open_socket(zmq.DEALER, self.name.encode())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
@@ -124,4 +126,7 @@ class InstructionLog:
         self.file.write(f"[TAPE {self.clock() - self.start:.3f}s] {event:<12} | {who:<15} | {what:<9} | {details}\n")
 
     def close(self) -> None:
-        self.file.close()
+        """What could not be written is given up; a stream that others write to stays open."""
+        if self.file is not sys.stderr:
+            with contextlib.suppress(OSError):
+                self.file.close()

@@ -86,7 +86,7 @@ def wanted(args: argparse.Namespace) -> tuple[str | None, tuple[str, ...]]:
 def work(args: argparse.Namespace) -> int:
     from gt.launch import end_when_told, ending, follow_parent
     from gt.transport.addresses import address_of, ipc_address
-    from gt.transport.trace import said, trace
+    from gt.transport.trace import said, show, trace
 
     if args.auto:
         follow_parent()
@@ -103,7 +103,7 @@ def work(args: argparse.Namespace) -> int:
             engine = make(*wanted(args))
         for name, reason in engine.fell_back.items():
             notice = f"backend {name!r} is not available: {reason}; falling back to {engine.name!r}"
-            print(f"gt-worker: {notice}", file=sys.stderr, flush=True)
+            show(f"gt-worker: {notice}")
         if engine.device == "cpu":
             bound_memory(args.memory or room())
         batch = size_of(os.environ.get("GT_WORKER_BATCH_SIZE", ""))
@@ -111,9 +111,9 @@ def work(args: argparse.Namespace) -> int:
         shell = Shell(address, engine, args.key, args.id, args.timeout, see, batch, said("gt-worker", "GT_DEBUG_COMPILE"))
         if os.environ.get("GT_VERBOSE"):
             where = f"{engine.name} on {engine.device}"
-            print(f"gt-worker: {shell.core.name} is worker {shell.core.index}: {where}", file=sys.stderr, flush=True)
+            show(f"gt-worker: {shell.core.name} is worker {shell.core.index}: {where}")
     except (ConnectionFailed, ValueError) as failed:
-        print(f"gt-worker: {failed}", file=sys.stderr)
+        show(f"gt-worker: {failed}")
         return 1
     try:
         shell.run(until=told)
@@ -121,7 +121,7 @@ def work(args: argparse.Namespace) -> int:
         pass
     except SystemExit as end:
         if isinstance(end.code, str):
-            print(f"gt-worker: {end.code}", file=sys.stderr, flush=True)
+            show(f"gt-worker: {end.code}")
             return 1
     finally:
         shell.close()

@@ -15,7 +15,7 @@ import zmq
 
 from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport import neighbours, shm
-from gt.transport.addresses import host_name, ipc_address, nearest, own_address
+from gt.transport.addresses import check_host, host_name, ipc_address, nearest, own_address
 from gt.transport.auth import listen, reach
 from gt.transport.messages import (
     VERSION,
@@ -118,6 +118,7 @@ class Shell:
         self, address: str, engine: Engine, key: str = "", name: str = "", timeout: float = 10.0, see: See | None = None,
         batch: int = 1, say: Callable[[str], None] | None = None,
     ) -> None:  # fmt: skip
+        check_host(address)
         self.see = see
         self.memory = SharedMemory()
         self.host = own_address(address) if address.startswith("tcp://") else "127.0.0.1"
