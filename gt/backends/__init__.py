@@ -4,13 +4,13 @@ A backend is available if a probe ran the right numbers through its library in t
 nothing. Probes run when first asked for, once a process. What a worker executes on a backend is the engines' matter.
 """
 
-import os
 import threading
 import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+from gt import environment
 from gt.backends import custom, probes
 from gt.backends.facts import Found, Missing, Outcome
 from gt.backends.memory import remembered
@@ -116,7 +116,7 @@ class Registry:
 
     def asked(self) -> str | None:
         """What was set or GT_BACKEND names, as another process can find it; nothing is probed."""
-        name = self._default or os.environ.get("GT_BACKEND") or None
+        name = self._default or environment.BACKEND.value() or None
         cls = self._classes.get(name) if name else None
         if cls is None or name in custom.entry_points():
             return name
@@ -148,7 +148,7 @@ class Registry:
     def default(self) -> str:
         if self._default is not None:
             return self._default
-        if named := os.environ.get("GT_BACKEND"):
+        if named := environment.BACKEND.value():
             return self.needed(named, "GT_BACKEND")
         return next(name for name in DEFAULTS if self.reason(name) is None)
 

@@ -9,6 +9,7 @@ import os
 import secrets
 import threading
 
+from gt import environment
 from gt.client.scope import HERE
 from gt.client.session import Session
 from gt.config import Config, read
@@ -57,7 +58,7 @@ class _ToCome:
     @property
     def config(self) -> Config:
         if _default.config is None:
-            path = os.environ.get("GT_CONFIG")
+            path = environment.CONFIG.value()
             _default.config = Config(read(path) if path else None)
         return _default.config
 
@@ -70,9 +71,10 @@ def current() -> Session | _ToCome:
 
 def connect(server: str, key: str | None = None, timeout: float = 5.0) -> Session:
     """Use the dispatcher at `host:port` from here on."""
+    environment.warn([*environment.check([environment.CLIENT]), *environment.without_effect(server)])
     with _lock:
         disconnect()
-        shown = os.environ.get("GT_KEY", "") if key is None else key
+        shown = environment.KEY.value() if key is None else key
         _default.session = _over(ZmqLink(address_of(server), shown, timeout, _see()))
         return _default.session
 
@@ -84,7 +86,7 @@ def disconnect() -> None:
             with contextlib.suppress(Exception):
                 if not _default.session.lost:
                     _default.session.flush(wait=False)
-                    if _default.children is not None and os.environ.get("GT_INSTRUCTION_LOG"):
+                    if _default.children is not None and environment.INSTRUCTION_LOG.value():
                         _default.session.ask("stats", timeout=1.0)  # workers answer behind all else, so the log is complete
             _default.session.close()
             _default.session = None
@@ -99,15 +101,15 @@ def is_connected() -> bool:
 
 
 def _see() -> See | None:
-    return trace("gt", "GT_DEBUG_CLIENT")
+    return trace("gt", environment.DEBUG_CLIENT.value())
 
 
 def _over(link: ZmqLink) -> Session:
-    made = Session(link, link.name, tracing=os.environ.get("GT_TRACE", "1") != "0")
+    made = Session(link, link.name, tracing=environment.TRACE.value())
     made.workers = link.welcome.workers
     made.config = _ToCome().config
     link.start(made)
-    made.auto_shard = os.environ.get("GT_AUTO_SHARD", "0") not in ("", "0")
+    made.auto_shard = environment.AUTO_SHARD.value()
     if made.config or made.auto_shard:
         made.configure(made.config.wire())
     return made
@@ -120,6 +122,7 @@ def _begin() -> Session:
     shared = _rejoin()
     if shared is not None:
         return shared
+    environment.warn(environment.check())
     backend = asked_for()
     if backend is not None:
         known_name(backend)  # a name that nobody knows is an error here, not in a worker

@@ -3,11 +3,12 @@ cost the client's thread about twice as much; `GT_NATIVE=0` does without."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
+from gt import environment
+
 NATIVE: Any = None
-if os.environ.get("GT_NATIVE", "1") not in ("", "0"):
+if environment.NATIVE.value():
     try:
         from gt.client import _native as NATIVE  # type: ignore[no-redef,attr-defined]
     except ImportError:  # no compiler was there

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import Any
 
+from gt import environment
 from gt.dispatcher.core import Dispatcher, Watch
 from gt.dispatcher.serve import Server
+from gt.errors import ConfigError
 from gt.launch import Children, end_when_told, ending, follow_parent
 from gt.transport.addresses import LOOPBACK, ipc_address
 from gt.transport.trace import show
@@ -19,7 +20,7 @@ def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     p.add_argument("--host", default="127.0.0.1", help="address to listen at (127.0.0.1)")
     p.add_argument("--workers", type=int, default=0, help="also start this many workers on this host")
     p.add_argument("--backend", help="backend of those workers")
-    p.add_argument("--key", default=os.environ.get("GT_KEY", ""), help="clients and workers must have this key (GT_KEY)")
+    p.add_argument("--key", default=environment.KEY.value(), help="clients and workers must have this key (GT_KEY)")
     p.add_argument("--insecure", action="store_true", help="listen beyond this host without a key")
     p.add_argument("--auto", metavar="NAME", help=argparse.SUPPRESS)
     p.add_argument("--expect", type=int, default=0, help="place nothing before this many workers have come (--workers)")
@@ -44,9 +45,9 @@ def addresses(args: argparse.Namespace) -> list[str]:
 
 def watcher() -> Watch | None:
     """What the environment asks to see of the stream."""
-    path = os.environ.get("GT_INSTRUCTION_LOG")
+    path, shown = environment.INSTRUCTION_LOG.value(), environment.DEBUG_DISPATCHER.value()
     logs: list[Watch] = []
-    if path or os.environ.get("GT_DEBUG_DISPATCHER"):
+    if path or shown:
         from gt.watch.guard import Guarded
         from gt.watch.log import InstructionLog
     if path:
@@ -54,7 +55,7 @@ def watcher() -> Watch | None:
             logs.append(Guarded(InstructionLog(path), path, say))
         except OSError as wrong:
             raise SystemExit(f"gt-server: cannot write the instruction log {path}: {wrong.strerror}") from None
-    if os.environ.get("GT_DEBUG_DISPATCHER"):
+    if shown:
         logs.append(Guarded(InstructionLog(sys.stderr), "on standard error", say))
 
     def all_see(event: str, who: str, what: Any) -> None:
@@ -64,22 +65,23 @@ def watcher() -> Watch | None:
     return all_see if logs else None
 
 
-def truth(name: str) -> bool:
-    """Whether a variable of the environment is set to something other than 0."""
-    return os.environ.get(name, "0") not in ("", "0")
-
-
 def say(line: str) -> None:
     show(f"gt-server: {line}")
 
 
 def serve(args: argparse.Namespace) -> int:
-    tell = say if os.environ.get("GT_VERBOSE") else None
+    try:
+        remarks = environment.check([environment.SERVER])
+    except ConfigError as wrong:
+        raise SystemExit(f"gt-server: {wrong}") from None
+    for remark in remarks if not args.auto else ():  # the client that starts a server by itself has said it
+        say(remark)
+    tell = say if environment.VERBOSE.value() else None
     if args.auto:
         follow_parent()
     told = end_when_told()
     try:
-        server = Server(addresses(args), Dispatcher(args.key, watcher(), tell, truth("GT_AUTO_SHARD")), args.key)
+        server = Server(addresses(args), Dispatcher(args.key, watcher(), tell, environment.AUTO_SHARD.value()), args.key)
     except OSError as taken:
         raise SystemExit(f"gt-server: cannot listen on port {args.port}: {taken}") from None
     if tell:

@@ -1,7 +1,6 @@
 """Which backend a call runs on: by what was set, environment, backend.json, availability and the input's size."""
 
 import importlib
-import os
 import threading
 import time
 from types import ModuleType
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gt import environment
 from gt.tensor_ops import calls, config
 from gt.tensor_ops.check import SelfTest, self_test
 
@@ -108,7 +108,7 @@ class Choice:
         if self._asked:
             self._why = "set_backend"
             return self._asked, False
-        if named := config.asked(os.environ.get("GT_TENSOR_OPS_BACKEND") or None):
+        if named := config.asked(environment.TENSOR_OPS_BACKEND.value() or None):
             self._why = "GT_TENSOR_OPS_BACKEND"
             return self._need(named, "GT_TENSOR_OPS_BACKEND"), False
         path = config.find()

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from gt import environment
+
 NAMES = ("cuda", "opencl", "cpp", "python")
 AUTO = "auto"  # no backend by name: the rest of the configuration decides
 PACKAGED = Path(__file__).parent / "backend.json"
@@ -40,7 +42,7 @@ def asked(name: str | None) -> str | None:
 
 def user_path() -> Path:
     """Where `gt backends configure` writes."""
-    if named := os.environ.get("GT_TENSOR_OPS_CONFIG"):
+    if named := environment.TENSOR_OPS_CONFIG.value():
         return Path(named)
     root = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(root) / "gt" / "backend.json"
@@ -49,7 +51,7 @@ def user_path() -> Path:
 def find() -> Path:
     """The file in force. One that GT_TENSOR_OPS_CONFIG names must exist."""
     path = user_path()
-    if path.exists() or "GT_TENSOR_OPS_CONFIG" in os.environ:
+    if path.exists() or environment.TENSOR_OPS_CONFIG.value():
         return path
     return PACKAGED
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Sized
 from typing import Any
@@ -34,9 +33,9 @@ def line(message: Any) -> str:
     return f"{type(message).__name__} {' '.join(fields)}".rstrip()
 
 
-def trace(who: str, variable: str) -> See | None:
-    """A function that shows messages, if the environment asks for it."""
-    if not os.environ.get(variable):
+def trace(who: str, wanted: bool) -> See | None:
+    """A function that shows messages, if they are wanted."""
+    if not wanted:
         return None
 
     def see(direction: str, message: Any) -> None:
@@ -45,8 +44,8 @@ def trace(who: str, variable: str) -> See | None:
     return see
 
 
-def said(who: str, variable: str) -> Callable[[str], None] | None:
-    """A function that shows a remark, if the environment asks for it."""
-    if not os.environ.get(variable):
+def said(who: str, wanted: bool) -> Callable[[str], None] | None:
+    """A function that shows a remark, if they are wanted."""
+    if not wanted:
         return None
     return lambda remark: show(f"{who}: {remark}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from typing import Any
 
 from rich import box
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
+
+from gt import environment
 
 
 def amount(n: float) -> str:
@@ -82,7 +83,7 @@ def add_parser(commands: Any) -> None:
     """`gt stats HOST:PORT`."""
     p = commands.add_parser("stats", help="show the workers of a running server")
     p.add_argument("server", nargs="?", default="localhost:9000", help="host:port (localhost:9000)")
-    p.add_argument("--key", default=os.environ.get("GT_KEY", ""), help="the server's key")
+    p.add_argument("--key", default=environment.KEY.value(), help="the server's key")
     p.add_argument("--json", action="store_true", help="as one JSON object")
     p.set_defaults(run=run)
 

@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from gt import environment
 from gt.config import Backends, read_backends
 from gt.errors import ConnectionFailed
 
@@ -24,10 +25,12 @@ FALLBACKS = (
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     p.add_argument("--host", default="localhost", help="where the dispatcher is (localhost)")
     p.add_argument("-p", "--port", type=int, default=9000, help="its port (9000)")
-    p.add_argument("--backend", default=os.environ.get("GT_BACKEND") or None, help=BACKEND)
-    p.add_argument("--fallback-backends", default=os.environ.get("GT_FALLBACK_BACKENDS"), metavar="NAMES", help=FALLBACKS)
+    p.add_argument("--backend", default=environment.BACKEND.value() or None, help=BACKEND)
+    p.add_argument(
+        "--fallback-backends", default=environment.FALLBACK_BACKENDS.value() or None, metavar="NAMES", help=FALLBACKS
+    )
     p.add_argument("--id", default="", help="this worker's name (host-pid)")
-    p.add_argument("--key", default=os.environ.get("GT_KEY", ""), help="the dispatcher's key (GT_KEY)")
+    p.add_argument("--key", default=environment.KEY.value(), help="the dispatcher's key (GT_KEY)")
     p.add_argument("--memory", type=int, help="most bytes of the host's memory to use (what is free)")
     p.add_argument("--timeout", type=float, default=10.0, help="seconds to wait for the dispatcher (10)")
     p.add_argument("--auto", metavar="NAME", help=argparse.SUPPRESS)
@@ -76,7 +79,7 @@ def room() -> int:
 
 def wanted(args: argparse.Namespace) -> tuple[str | None, tuple[str, ...]]:
     """The backend and its fallbacks: as said here, else by the environment, else by the configuration."""
-    path = os.environ.get("GT_CONFIG")
+    path = environment.CONFIG.value()
     config = read_backends(path) if path else Backends()
     named = args.fallback_backends
     fallbacks = config.fallback_backends if named is None else tuple(n.strip() for n in named.split(",") if n.strip())
@@ -92,12 +95,14 @@ def work(args: argparse.Namespace) -> int:
         follow_parent()
     told = end_when_told()
     keep_freed_memory()
-    from gt.worker.batch import size_of
     from gt.worker.engine import make
     from gt.worker.serve import Shell
 
     address = ipc_address(args.auto) if args.auto else address_of(f"{args.host}:{args.port}")
     try:
+        remarks = environment.check([environment.WORKER])
+        for remark in remarks if not args.auto else ():  # the client that starts a worker by itself has said it
+            print(f"gt-worker: {remark}", file=sys.stderr, flush=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # said below, as everything is that a worker says
             engine = make(*wanted(args))
@@ -106,10 +111,12 @@ def work(args: argparse.Namespace) -> int:
             show(f"gt-worker: {notice}")
         if engine.device == "cpu":
             bound_memory(args.memory or room())
-        batch = size_of(os.environ.get("GT_WORKER_BATCH_SIZE", ""))
-        see = trace("gt-worker", "GT_DEBUG_WORKER")
-        shell = Shell(address, engine, args.key, args.id, args.timeout, see, batch, said("gt-worker", "GT_DEBUG_COMPILE"))
-        if os.environ.get("GT_VERBOSE"):
+        batch = environment.WORKER_BATCH_SIZE.value()
+        see = trace("gt-worker", environment.DEBUG_WORKER.value())
+        shell = Shell(
+            address, engine, args.key, args.id, args.timeout, see, batch, said("gt-worker", environment.DEBUG_COMPILE.value())
+        )
+        if environment.VERBOSE.value():
             where = f"{engine.name} on {engine.device}"
             show(f"gt-worker: {shell.core.name} is worker {shell.core.index}: {where}")
     except (ConnectionFailed, ValueError) as failed:

@@ -15,15 +15,6 @@ FIRST = -(1 << 60)  # numbers of units, downwards: no client's and no dispatcher
 KNOWN = 256  # units kept for a client
 
 
-def size_of(text: str) -> int:
-    """What GT_WORKER_BATCH_SIZE says."""
-    if not text.strip():
-        return 1
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise ValueError(f"GT_WORKER_BATCH_SIZE={text!r}: want a whole number from 1 (each instruction by itself) up")
-    return int(text)
-
-
 class Unit(Program):
     """Some instructions as one. `chunk` are those of the call at hand, to be run one by one where it fails."""
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import zmq
 
+from gt import environment
 from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport import neighbours, shm
 from gt.transport.addresses import check_host, host_name, ipc_address, nearest, own_address
@@ -89,17 +90,13 @@ class SharedMemory(Memory):
             self.borrowed.forget(pid)
 
 
-STALL = float(os.environ.get("GT_STALL_SECONDS", 30))  # a collective that takes longer is told of
 ANSWER = 0.5  # seconds for the others to say that they wait, too
 TURN = 1000  # milliseconds after which it looks up: a signal that comes to another thread, such as Gloo's, wakes no poll
 
 
 def way_asked() -> str:
     """The way that bytes are to go between workers: the first that works of these, from the one that is asked for on."""
-    asked, known = os.environ.get("GT_COLLECTIVES") or "memory", ("memory", "gloo", "mail")
-    if asked not in known:
-        raise ValueError(f"GT_COLLECTIVES is {asked!r}: known are {', '.join(known)}")
-    return asked
+    return environment.COLLECTIVES.value()
 
 
 def talk_for(engine: Engine, host: str, bell: Callable[[], None], inbox: Inbox | None) -> Talk:
@@ -125,6 +122,7 @@ class Shell:
         self.bell, self.alone = Bell(), True
         self.inbox = Inbox() if way_asked() == "memory" and neighbours.supported() else None
         self.core = Worker(engine, self.memory, os.getpid())
+        self.stall = environment.STALL_SECONDS.value()  # a collective that takes longer is reported
         self.core.more, self.core.left, self.core.clock = self._times, self._left, time.time
         if batch > 1:
             self.core.units = Units(batch)
@@ -202,19 +200,19 @@ class Shell:
         wait, client, waited = parked[0].wait, parked[2].client, now - self.since
         if wait.kind is None and waited > 1.0:
             self._send(self.core.resume())  # it may have waited long enough
-        if not self.since or wait.kind is None or waited < STALL:
+        if not self.since or wait.kind is None or waited < self.stall:
             return
         if not self.asked:
             self.asked = True
             wait.ask()
             self._send(self.core.talk.outgoing())
-        elif waited > STALL + ANSWER:
+        elif waited > self.stall + ANSWER:
             self.since = 0.0
             mates = self.core.talk.mates
             late = [f"{mates[m].name} (index {m})" for m in wait.missing() if m in mates]
             who = f"worker{'s' * (len(late) > 1)} {', '.join(late)} did not come" if late else "all of them came"
             of = f"{wait.kind.row.name} of workers {list(wait.kind.settings['group'])}"
-            text = f"{of} waits on worker {self.core.name} (index {self.core.index}) for more than {STALL:g} s: {who}"
+            text = f"{of} waits on worker {self.core.name} (index {self.core.index}) for more than {self.stall:g} s: {who}"
             self._send([Mail(DISPATCHER, Note(text, wait.tag, client))])
 
     def _control(self) -> None:

@@ -12,7 +12,7 @@ import gt
 from gt.client.scope import HERE
 from gt.errors import RemoteError
 from gt.testing import cluster
-from gt.worker.batch import KNOWN, Units, size_of
+from gt.worker.batch import KNOWN, Units
 from gt.worker.engine import inductor
 
 from . import test_replay
@@ -127,10 +127,3 @@ def test_hot_units_and_traces_are_compiled(monkeypatch: pytest.MonkeyPatch) -> N
             settle(c)
             assert batch == 1 or stats(c)["compiled_calls"] > 0 and "fallbacks" not in stats(c)
     np.testing.assert_allclose(losses[1], losses[6], rtol=1e-5)
-
-
-def test_the_size_is_a_whole_number() -> None:
-    assert size_of("") == 1 and size_of("10") == 10
-    for text in ("0", "-3", "ten", "1.5"):
-        with pytest.raises(ValueError, match="GT_WORKER_BATCH_SIZE"):
-            size_of(text)

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2] / "gt"
 ORDER = [
     ["safe_path"],
     ["device", "errors", "spec"],
+    ["environment"],
     ["ops"],
     ["tensor_ops"],
     ["config"],
@@ -30,7 +31,7 @@ ORDER = [
 HEIGHT = {part: i for i, line in enumerate(ORDER) for part in line}
 # What only shells, `transport/`, `launch.py` and the entry points may know.
 WORLD = {"asyncio", "multiprocessing", "sched", "select", "selectors", "signal", "socket", "subprocess", "time", "zmq"}
-CORES = ["errors", "spec", "ops", "config", "dispatcher", "worker", "client"]
+CORES = ["errors", "environment", "spec", "ops", "config", "dispatcher", "worker", "client"]
 SHELLS = ("serve.py", "groups.py", "__main__.py")  # groups.py waits for other workers
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import signal
 import socket
@@ -124,7 +125,10 @@ class Processes:
         return made
 
     def script(self, code: str, *args: str, **environment: str) -> Process:
-        return self.start("-c", textwrap.dedent(code), *args, **{"GT_BACKEND": "numpy", **environment})
+        """A script. Where it is given no server to connect to, the workers that it starts compute by NumPy."""
+        connects = any(re.fullmatch(r"\S+:\d+", arg) for arg in args)
+        backend = {} if connects else {"GT_BACKEND": "numpy"}
+        return self.start("-c", textwrap.dedent(code), *args, **{**backend, **environment})
 
     def running(self) -> list[psutil.Process]:
         """All processes that carry this test's mark, children of children too."""

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from processes import Process, Processes, until
 
+from gt.environment import CLIENT, VARIABLES
+
 WORK = """
 import sys, gt
 if len(sys.argv) > 1: gt.connect(sys.argv[1])
@@ -26,8 +28,9 @@ def auto(processes: Processes, **environment: str) -> Process:
 
 
 def separate(processes: Processes, **environment: str) -> tuple[Process, Process, Process]:
-    """A server, a worker and a client started by hand, all three with these variables."""
+    """A server, a worker and a client started by hand, with these variables where they are read."""
     quiet = {"GT_VERBOSE": "", **environment}
+    environment = {k: v for k, v in environment.items() if CLIENT in VARIABLES[k].readers}
     server = processes.start("-m", "gt.server", "-p", str(port := _port()), **quiet)
     worker = processes.start("-m", "gt.worker", "-p", str(port), **{"GT_BACKEND": "numpy", **quiet})
     from gt.transport.addresses import ipc_address, listens
@@ -113,6 +116,38 @@ def test_a_key_is_never_shown(processes: Processes) -> None:
     shown = dict.fromkeys(("GT_VERBOSE", *DEBUG), "1")
     parts = separate(processes, GT_KEY="very secret", **shown)
     assert all("very secret" not in p.err + p.out for p in parts) and parts[0].err
+
+
+OFF = ["GT_VERBOSE", "GT_DEBUG_COMPILE", *DEBUG]
+
+
+@pytest.mark.parametrize("no", ["0", "false", "no"])
+def test_a_variable_that_is_off_shows_nothing(processes: Processes, no: str) -> None:
+    assert auto(processes, **dict.fromkeys(OFF, no)).err == ""
+
+
+def test_a_value_that_cannot_be_used_is_an_error_wherever_it_is_read(processes: Processes) -> None:
+    script = processes.script("import gt; gt.ones(1)", GT_VERBOSE="maybe")
+    assert script.ended() != 0 and "GT_VERBOSE='maybe': expected one of 0, 1, true, false, yes, no" in script.err
+    for module in ("gt.server", "gt.worker"):
+        part = processes.start("-m", module, "-p", str(_port()), GT_VERBOSE="maybe")
+        assert part.ended() == 1 and "GT_VERBOSE='maybe': expected" in part.err and "Traceback" not in part.err
+
+
+def test_an_unknown_variable_is_warned_of_once_with_the_nearest_name(processes: Processes) -> None:
+    script = auto(processes, GT_VERBSOE="1")
+    assert script.err.count("GT knows no environment variable GT_VERBSOE: did you mean GT_VERBOSE?") == 1
+    server, _ = processes.server(GT_BACKND="numpy")
+    assert "gt-server: GT knows no environment variable GT_BACKND: did you mean GT_BACKEND?" in server.err
+
+
+def test_a_client_is_warned_of_variables_that_only_servers_and_workers_read(processes: Processes) -> None:
+    _, port = processes.server()
+    processes.worker(port)
+    client = processes.script(WORK, f"localhost:{port}", GT_INSTRUCTION_LOG="here.log", GT_TRACE="1")
+    assert client.ended() == 0 and client.out == "8.0\n"
+    assert f"GT_INSTRUCTION_LOG is set at this client, which connects to localhost:{port}" in client.err
+    assert "set it where they are started" in client.err and "GT_TRACE" not in client.err
 
 
 @pytest.mark.parametrize("backend", ["numpy", "pytorch"])

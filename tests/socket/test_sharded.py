@@ -98,7 +98,7 @@ def test_programs_on_shards_give_the_right_numbers(processes: Processes, backend
 
 def test_a_way_that_is_not_known_is_refused(processes: Processes) -> None:
     worker = processes.start("-m", "gt.worker", "-p", "1", "--backend", "numpy", GT_COLLECTIVES="glo")
-    assert worker.ended() == 1 and worker.err == "gt-worker: GT_COLLECTIVES is 'glo': known are memory, gloo, mail\n"
+    assert worker.ended() == 1 and worker.err == "gt-worker: GT_COLLECTIVES='glo': expected one of memory, gloo, mail\n"
 
 
 REFUSED = """

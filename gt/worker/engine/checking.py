@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
+
+from gt.environment import CHECK_COMPILED
 
 
 def wanted() -> bool:
-    return os.environ.get("GT_CHECK_COMPILED", "0") not in ("", "0")
+    return CHECK_COMPILED.value()
 
 
 def alike(a: torch.Tensor, b: torch.Tensor) -> bool:

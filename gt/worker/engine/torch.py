@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 import torch
 
+from gt import environment
 from gt.ops import Kind, random
 from gt.ops.rules import promote
 from gt.spec import DTYPES, DType, Spec, bfloat16
@@ -194,11 +195,11 @@ class TorchEngine:
         return partial(over_dying, run, **kind.settings) if run is not None else None
 
     def faster(self, program: Any) -> Any:
-        if program.compile or os.environ.get("GT_AUTO_COMPILE", "0") not in ("", "0"):
+        if program.compile or environment.AUTO_COMPILE.value():
             from gt.worker.engine.inductor import Inductor
 
             return Inductor(program, self)
-        if self.at.type == "cuda" and os.environ.get("GT_CUDA_GRAPHS", "1") != "0":
+        if self.at.type == "cuda" and environment.CUDA_GRAPHS.value():
             from gt.worker.engine.graph import Graph
 
             return Graph(program, self)

@@ -1,0 +1,169 @@
+"""Every environment variable of GT: its type, its default, who reads it and what it does. Nothing else reads a `GT_` variable.
+
+A variable that is empty counts as not set. A value that cannot be used is an error that names the values that can.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from gt.errors import ConfigError
+
+T = TypeVar("T")
+D = TypeVar("D", float, None)
+CLIENT, SERVER, WORKER = "client", "server", "worker"
+TRUTHS = {"0": False, "1": True, "true": True, "false": False, "yes": True, "no": False}
+PREFIX = "GT_"
+
+
+@dataclass(frozen=True)
+class Variable(Generic[T]):
+    """`VERBOSE.value()` is what the environment says when it is called."""
+
+    name: str
+    default: T
+    readers: tuple[str, ...]  # the processes whose behaviour it decides
+    doc: str
+    parse: Callable[[str], T]  # raises ValueError where it cannot
+    accepts: str  # the values that `parse` takes, in words
+
+    def text(self) -> str:
+        """The value as it was set, without spaces around it; "" where it is not set."""
+        return os.environ.get(self.name, "").strip()
+
+    def value(self) -> T:
+        text = self.text()
+        if not text:
+            return self.default
+        try:
+            return self.parse(text)
+        except ValueError:
+            raise ConfigError(f"{self.name}={text!r}: expected {self.accepts}", self.name) from None
+
+    def row(self) -> str:
+        """Its row in the table of docs/environment.md."""
+        default = f"{self.default:g}" if isinstance(self.default, int | float) else self.default or "not set"
+        return f"| `{self.name}` | {self.doc} | {default} | {', '.join(self.readers)} |"
+
+
+VARIABLES: dict[str, Variable] = {}
+
+
+def _declared(variable: Variable[T]) -> Variable[T]:
+    VARIABLES[variable.name] = variable
+    return variable
+
+
+def _truth(text: str) -> bool:
+    try:
+        return TRUTHS[text.lower()]
+    except KeyError:
+        raise ValueError(text) from None
+
+
+def flag(name: str, readers: Iterable[str], doc: str, default: bool = False) -> Variable[bool]:
+    return _declared(Variable(name, default, tuple(readers), doc, _truth, f"one of {', '.join(TRUTHS)}"))
+
+
+def string(name: str, readers: Iterable[str], doc: str, default: str = "", accepts: str = "a text") -> Variable[str]:
+    return _declared(Variable(name, default, tuple(readers), doc, str, accepts))
+
+
+def choice(name: str, readers: Iterable[str], doc: str, choices: tuple[str, ...]) -> Variable[str]:
+    """One of some words, the first of which is the default."""
+
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(text)
+        return text
+
+    return _declared(Variable(name, choices[0], tuple(readers), doc, parse, f"one of {', '.join(choices)}"))
+
+
+def whole(name: str, readers: Iterable[str], doc: str, default: int, least: int = 0) -> Variable[int]:
+    def parse(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise ValueError(text)
+        return int(text)
+
+    return _declared(Variable(name, default, tuple(readers), doc, parse, f"a whole number from {least} up"))
+
+
+def seconds(name: str, readers: Iterable[str], doc: str, default: D) -> Variable[float | D]:
+    """A length of time. The default may be None, where there is no limit."""
+
+    def parse(text: str) -> float:
+        found = float(text)
+        if not 0 <= found < float("inf"):
+            raise ValueError(text)
+        return found
+
+    return _declared(Variable(name, default, tuple(readers), doc, parse, "a number of seconds from 0 up"))
+
+
+ALL = (CLIENT, SERVER, WORKER)
+
+BACKEND = string("GT_BACKEND", [WORKER], "the engine of workers, such as `pytorch` or `numpy`, or a `module:Class`")
+FALLBACK_BACKENDS = string("GT_FALLBACK_BACKENDS", [WORKER], "engines to use, in this order, where that one is not available")
+CONFIG = string("GT_CONFIG", [CLIENT, WORKER], "path of a YAML configuration: signals, backends")
+KEY = string("GT_KEY", ALL, "the key of a server that other hosts can reach")
+INSTRUCTION_LOG = string("GT_INSTRUCTION_LOG", [SERVER], "path of the instruction log")
+AUTO_SHARD = flag("GT_AUTO_SHARD", [CLIENT, SERVER], "`1` spreads new tensors over all workers")
+AUTO_COMPILE = flag("GT_AUTO_COMPILE", [WORKER], "`1` compiles every step that repeats with torch.compile")
+CUDA_GRAPHS = flag("GT_CUDA_GRAPHS", [WORKER], "`0` runs steps that repeat without CUDA graphs", default=True)
+CHECK_COMPILED = flag("GT_CHECK_COMPILED", [WORKER], "`1` compares a compiled step's results with the plain ones")
+TRACE = flag("GT_TRACE", [CLIENT], "`0` sends every op by itself, also in loops that repeat", default=True)
+NATIVE = flag("GT_NATIVE", [CLIENT], "`0` does without the part in C", default=True)
+WORKER_BATCH_SIZE = whole("GT_WORKER_BATCH_SIZE", [WORKER], "instructions that a worker runs as one function", 1, least=1)
+COLLECTIVES = choice(
+    "GT_COLLECTIVES", [WORKER], "how bytes go between workers of one host: the first of these that works, from this on",
+    ("memory", "gloo", "mail"),
+)  # fmt: skip
+STALL_SECONDS = seconds("GT_STALL_SECONDS", [WORKER], "a collective that takes longer is reported", 30.0)
+TENSOR_OPS_BACKEND = string("GT_TENSOR_OPS_BACKEND", [CLIENT, WORKER], "the backend of `gt.tensor_ops`, such as `cpp`")
+TENSOR_OPS_CONFIG = string("GT_TENSOR_OPS_CONFIG", [CLIENT, WORKER], "path of the `backend.json` of `gt.tensor_ops`")
+VERBOSE = flag("GT_VERBOSE", [SERVER, WORKER], "`1` says where servers listen and who comes and goes")
+DEBUG_CLIENT = flag("GT_DEBUG_CLIENT", [CLIENT], "`1` shows every message of the client, on standard error")
+DEBUG_DISPATCHER = flag("GT_DEBUG_DISPATCHER", [SERVER], "`1` shows the instruction log, on standard error")
+DEBUG_WORKER = flag("GT_DEBUG_WORKER", [WORKER], "`1` shows every message of the worker, on standard error")
+DEBUG_COMPILE = flag("GT_DEBUG_COMPILE", [WORKER], "`1` says what became of each step that was to be compiled")
+
+
+def check(readers: Iterable[str] = ALL) -> list[str]:
+    """Raise for a value that one of these processes cannot use; a remark for each variable that GT does not know."""
+    for variable in VARIABLES.values():
+        if set(readers) & set(variable.readers):
+            variable.value()
+    return [unknown(name) for name in sorted(os.environ) if name.startswith(PREFIX) and name not in VARIABLES]
+
+
+def unknown(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, VARIABLES, 1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(VARIABLES))}"
+    return f"GT knows no environment variable {name}: {hint}"
+
+
+def without_effect(server: str) -> list[str]:
+    """A remark for each variable set here that only a server or a worker reads, for a client that started neither."""
+    return [
+        f"{v.name} is set at this client, which connects to {server}: it is read by the {' and the '.join(v.readers)}, "
+        "and has no effect here; set it where they are started"
+        for v in VARIABLES.values()
+        if v.text() and CLIENT not in v.readers
+    ]
+
+
+def warn(remarks: Iterable[str]) -> None:
+    """Warn at the line of the user's that led here."""
+    for remark in remarks:
+        level, frame = 1, sys._getframe()
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "gt":
+            level, frame = level + 1, frame.f_back
+        warnings.warn(remark, RuntimeWarning, level)
