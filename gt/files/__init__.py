@@ -10,6 +10,7 @@ import json
 import math
 import os
 import tempfile
+import warnings
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import loaded
 from gt.client.functions.reading import to_bfloat16_bits
+from gt.files import torch_zip
 from gt.spec import DType, bfloat16, dtype_of
 
 NAMES = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "float16": "F16",
@@ -52,8 +54,17 @@ def save(obj: Any, f: Path | BinaryIO, metadata: dict[str, str] | None = None) -
             os.remove(part)
 
 
-def load(f: Path | BinaryIO) -> Any:
-    """What `save` wrote; of a file that others wrote, its tensors by name."""
+def load(
+    f: Path | BinaryIO, map_location: Any = None, pickle_module: Any = None, *, weights_only: bool | None = None,
+    mmap: bool | None = None,
+) -> Any:  # fmt: skip
+    """What `save` wrote; of a safetensors file that others wrote, its tensors by name; of a checkpoint of `torch.save`, its
+    tensors in their dicts and lists. Nothing in a file is run, so there is no `weights_only=False`; where tensors lie is the
+    dispatcher's business, so `map_location` is taken and decides nothing."""
+    if weights_only is False:
+        warnings.warn("gt.load never runs code from a file: weights_only=False reads what weights_only=True does", stacklevel=2)
+    if _is_zip(f):
+        return torch_zip.read(f if hasattr(f, "read") else os.fspath(f))
     if hasattr(f, "read"):
         with tempfile.NamedTemporaryFile(suffix=".safetensors") as file:
             file.write(f.read())
@@ -62,6 +73,16 @@ def load(f: Path | BinaryIO) -> Any:
     else:
         tensors, told = _tensors(os.fspath(f))
     return _rebuilt(json.loads(told["gt"]), tensors) if "gt" in told else tensors
+
+
+def _is_zip(f: Any) -> bool:
+    """Whether this is a checkpoint of PyTorch's, by its first bytes."""
+    if hasattr(f, "read"):
+        start = f.read(4)
+        f.seek(-len(start), 1)
+        return start == b"PK\x03\x04"
+    with open(f, "rb") as file:
+        return file.read(4) == b"PK\x03\x04"
 
 
 def _is_tensor(value: Any) -> bool:
@@ -153,4 +174,9 @@ def _tensors(path: str) -> tuple[dict[str, Tensor], dict[str, str]]:
                 found[name] = loaded(data, shape, dtype)
             return found, file.metadata() or {}
     except library.SafetensorError as wrong:
-        raise ValueError(f"this is no safetensors file: {wrong}") from None
+        with open(path, "rb") as file:
+            pickled = file.read(2) == b"\x80\x02"
+        if pickled:
+            raise ValueError("this is a pickle (torch.save's form before PyTorch 1.6, or another program's): read it with "
+                             "PyTorch and save its state dict again") from None  # fmt: skip
+        raise ValueError(f"this is no safetensors file, nor a checkpoint of torch.save: {wrong}") from None

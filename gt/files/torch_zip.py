@@ -1,0 +1,222 @@
+"""Checkpoints that `torch.save` wrote, read without PyTorch and without running anything they hold.
+
+Such a file is a zip of a pickle and of the storages' bytes. The pickle is gone through opcode by opcode with a table of the few
+callables that state dicts and plain containers are made of; anything else in it is refused by name."""
+
+from __future__ import annotations
+
+import pickletools
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gt.client.autograd import Tensor
+from gt.client.functions.creation import loaded
+from gt.spec import DType, dtype_of
+
+STORAGES = {"DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
+            "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8",
+            "ByteStorage": "uint8", "BoolStorage": "bool", "UntypedStorage": "uint8"}  # fmt: skip
+MOST = 1 << 33  # elements of one tensor: a stride of zero can describe any number in a file of a kilobyte
+
+
+class UnsafeCheckpoint(ValueError):
+    """The file holds objects other than tensors, numbers, strings, dicts and lists."""
+
+
+class StorageType(NamedTuple):
+    """A class of storages, or a dtype, as the pickle names it."""
+
+    dtype: DType
+
+
+class Storage(NamedTuple):
+    """A run of bytes of the file, to be read as elements of a dtype."""
+
+    data: bytes
+    dtype: DType
+
+
+def _tensor(storage: Storage, offset: int, size: tuple, stride: tuple, *_: Any) -> Tensor:
+    """Elements of a storage, in the order of their indices. Strides may be any that stay inside it."""
+    width = storage.dtype.size
+    raw = np.frombuffer(storage.data, np.uint8)[: len(storage.data) // width * width].reshape(-1, width)
+    ints = all(isinstance(n, int) and n >= 0 for n in (offset, *size, *stride)) and len(size) == len(stride) <= 64
+    last = offset + sum((n - 1) * s for n, s in zip(size, stride)) if ints and 0 not in size else 0
+    if not ints or last >= max(len(raw), 1) or np.prod(size, dtype=object) > MOST:
+        raise ValueError(f"a tensor of shape {size} and strides {stride} lies outside its storage of {len(raw)} elements")
+    if 0 in size:
+        found = np.empty((*size, width), np.uint8)
+    else:
+        found = np.lib.stride_tricks.as_strided(raw[offset:], (*size, width), (*(s * width for s in stride), 1))
+    return loaded(np.ascontiguousarray(found).reshape(-1), tuple(size), storage.dtype)
+
+
+def _parameter(data: Tensor, requires_grad: bool, *_: Any) -> Tensor:
+    return data.requires_grad_() if requires_grad else data
+
+
+def _ordered(pairs: Any = ()) -> OrderedDict:
+    return OrderedDict(pairs)
+
+
+CALLABLES: dict[str, Callable[..., Any]] = {
+    "torch._utils _rebuild_tensor_v2": _tensor,
+    "torch._utils _rebuild_tensor": _tensor,
+    "torch._utils _rebuild_parameter": _parameter,
+    "torch._tensor _rebuild_from_type_v2": lambda make, _kind, args, _state: make(*args),
+    "collections OrderedDict": _ordered,
+    "collections defaultdict": lambda *_: {},
+    "torch Size": lambda size=(): tuple(size),
+    "torch device": lambda *names: str(names[0]) if len(names) < 2 else f"{names[0]}:{names[1]}",
+    "_codecs encode": lambda text, _name="latin1": text.encode("latin1"),
+    "builtins set": lambda items=(): set(items),
+}
+CLASSES = {"torch._tensor Tensor", "torch Tensor", "torch.nn.parameter Parameter"}
+
+
+def _named(name: str) -> Any:
+    """What a global of the pickle stands for."""
+    if name in CALLABLES:
+        return CALLABLES[name]
+    module, _, what = name.rpartition(" ")
+    if module in ("torch", "torch.storage") and what in STORAGES:
+        return StorageType(dtype_of(STORAGES[what]))
+    if module == "torch" and what in DType.all:
+        return StorageType(DType.all[what])
+    if name in CLASSES:
+        return name
+    known = "tensors, numbers, strings, dicts, lists and tuples"
+    raise UnsafeCheckpoint(f"this checkpoint holds {name.replace(' ', '.')}: only {known} are read, as code in files is not "
+                           "run. Save `model.state_dict()` instead of the model")  # fmt: skip
+
+
+MARK = object()
+SIMPLE: dict[str, Callable[[], Any]] = {
+    "NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False, "EMPTY_DICT": dict, "EMPTY_LIST": list,
+    "EMPTY_TUPLE": tuple, "EMPTY_SET": set, "MARK": lambda: MARK,
+}  # fmt: skip
+TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+IGNORED = {"PROTO", "FRAME"}
+
+
+class Machine:
+    """The stack of values and the memo of one pickle."""
+
+    def __init__(self, storage: Callable[[tuple], Storage]) -> None:
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+        self.storage = storage
+
+    def marked(self) -> list[Any]:
+        """What lies above the last mark, taken off with it."""
+        at = max(i for i, v in enumerate(self.stack) if v is MARK)
+        found = self.stack[at + 1 :]
+        del self.stack[at:]
+        return found
+
+    def run(self, pickle: bytes) -> Any:
+        for opcode, value, _ in pickletools.genops(pickle):
+            name = opcode.name
+            if name == "STOP":
+                return self.stack.pop()
+            if name in SIMPLE:
+                self.stack.append(SIMPLE[name]())
+            elif name in TUPLES:
+                self.stack[-TUPLES[name] :] = [tuple(self.stack[-TUPLES[name] :])]
+            elif opcode.arg is not None and opcode.stack_before == [] and len(opcode.stack_after) == 1 and "GET" not in name \
+                    and name != "GLOBAL":  # fmt: skip
+                self.stack.append(value)  # a number or a string
+            elif name not in IGNORED:
+                step = getattr(self, f"_{name.lower()}", None)
+                if step is None:
+                    raise UnsafeCheckpoint(f"this checkpoint uses the pickle opcode {name}, which no state dict needs")
+                step(value)
+        raise ValueError("the pickle in this checkpoint has no end")
+
+    def _global(self, value: str) -> None:
+        self.stack.append(_named(value))
+
+    def _stack_global(self, _: Any) -> None:
+        name = self.stack.pop()
+        self.stack.append(_named(f"{self.stack.pop()} {name}"))
+
+    def _reduce(self, _: Any) -> None:
+        args, make = self.stack.pop(), self.stack.pop()
+        if not callable(make) or isinstance(make, StorageType):
+            raise UnsafeCheckpoint(f"this checkpoint calls {make!r}")
+        self.stack.append(make(*args))
+
+    def _build(self, _: Any) -> None:
+        self.stack.pop()  # attributes of a container or a parameter, such as a state dict's version
+
+    def _binpersid(self, _: Any) -> None:
+        self.stack.append(self.storage(self.stack.pop()))
+
+    def _binput(self, value: int) -> None:
+        self.memo[value] = self.stack[-1]
+
+    _long_binput = _put = _binput
+
+    def _memoize(self, _: Any) -> None:
+        self.memo[len(self.memo)] = self.stack[-1]
+
+    def _binget(self, value: int) -> None:
+        self.stack.append(self.memo[value])
+
+    _long_binget = _get = _binget
+
+    def _pop(self, _: Any) -> None:
+        self.stack.pop()
+
+    def _tuple(self, _: Any) -> None:
+        self.stack.append(tuple(self.marked()))
+
+    def _appends(self, _: Any) -> None:
+        items = self.marked()
+        self.stack[-1].extend(items)
+
+    def _append(self, _: Any) -> None:
+        item = self.stack.pop()
+        self.stack[-1].append(item)
+
+    def _setitems(self, _: Any) -> None:
+        items = self.marked()
+        self.stack[-1].update(zip(items[::2], items[1::2]))
+
+    def _setitem(self, _: Any) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self.stack[-1][key] = value
+
+    def _additems(self, _: Any) -> None:
+        items = self.marked()
+        self.stack[-1].update(items)
+
+
+def read(f: Any) -> Any:
+    """What `torch.save` wrote: tensors as GT's, in the containers they lay in."""
+    with zipfile.ZipFile(f) as file:
+        names = file.namelist()
+        pickle = next((n for n in names if n.endswith("/data.pkl") or n == "data.pkl"), None)
+        if pickle is None:
+            raise ValueError("this zip file is no checkpoint of PyTorch's: it has no data.pkl")
+        folder = pickle[: -len("data.pkl")]
+        if f"{folder}byteorder" in names and file.read(f"{folder}byteorder") != b"little":
+            raise ValueError("this checkpoint was written on a big-endian machine, which is not supported")
+        seen: dict[str, bytes] = {}
+
+        def storage(told: tuple) -> Storage:
+            _, kind, key, _device, *_rest = told
+            if not isinstance(kind, StorageType) or not isinstance(key, str):
+                raise UnsafeCheckpoint(f"this checkpoint names a storage {told!r}")
+            if key not in seen:
+                seen[key] = file.read(f"{folder}data/{key}")
+            return Storage(seen[key], kind.dtype)
+
+        try:
+            return Machine(storage).run(file.read(pickle))
+        except (LookupError, AttributeError, TypeError, UnicodeError, OverflowError) as broken:  # what the stack misses
+            raise ValueError(f"this checkpoint is damaged: {type(broken).__name__} {broken}") from None
