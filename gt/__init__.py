@@ -9,6 +9,7 @@ import importlib
 import math
 from typing import Any
 
+from gt import environment  # noqa: F401 (here, since parts that load it later would ask __getattr__ first)
 from gt.device import Device as device
 from gt.spec import DType as dtype
 from gt.spec import (

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from processes import Process, Processes, until
+from processes import ROOT, Process, Processes, until
 
 from gt.environment import CLIENT, VARIABLES
 
@@ -169,3 +169,22 @@ def test_a_wrong_backend_is_an_error_not_a_hang(processes: Processes) -> None:
 
 def test_the_key_of_a_server_is_read_by_all_three(processes: Processes) -> None:
     separate(processes, GT_KEY="shared")
+
+
+FIRST = """
+import sys, importlib, pathlib
+root = pathlib.Path(sys.argv[1]) / "gt"
+for path in sorted(path for path in root.rglob("*.py") if "from gt import" in path.read_text()):
+    module = ".".join(("gt", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
+    if not module.endswith("__main__"):
+        for name in [n for n in sys.modules if n.split(".")[0] == "gt"]:
+            del sys.modules[name]
+        importlib.import_module(module)
+        print(module, flush=True)
+"""
+
+
+def test_any_part_can_be_imported_first(processes: Processes) -> None:
+    script = processes.start("-c", FIRST, str(ROOT))
+    assert script.ended(120) == 0, script.err
+    assert {"gt.client.native", "gt.worker.serve"} <= set(script.out.split())
