@@ -105,6 +105,7 @@ def op(self: Tensor, name: str, *operands: Any, **statics: Any) -> Any:
 
 from gt.client.functions import (  # noqa: E402
     algebra,
+    copies,
     creation,
     exchange,
     further,
@@ -117,6 +118,7 @@ from gt.client.functions import (  # noqa: E402
     picking,
     pointwise,
     products,
+    quantiles,
     reading,
     reductions,
     scattered,
@@ -128,6 +130,7 @@ from gt.client.functions import (  # noqa: E402
 __all__ = [
     "FUNCTIONS",
     "algebra",
+    "copies",
     "creation",
     "exchange",
     "further",
@@ -138,4 +141,15 @@ __all__ = [
     "operators",
     "ordering",
 ]
-__all__ += ["picking", "pointwise", "products", "reading", "reductions", "scattered", "shapes", "shares", "special"]
+__all__ += [
+    "picking",
+    "pointwise",
+    "products",
+    "quantiles",
+    "reading",
+    "reductions",
+    "scattered",
+    "shapes",
+    "shares",
+    "special",
+]

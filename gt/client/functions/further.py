@@ -20,6 +20,7 @@ from gt.client.functions.indexing import put
 from gt.client.functions.operators import assign, point
 from gt.client.scope import is_grad_enabled
 from gt.device import Device
+from gt.errors import ArgumentError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
 from gt.spec import dtype_of, int64
@@ -51,7 +52,7 @@ for _name in ("cpu", "cuda", "pin_memory"):
 for _name in ("conj", "resolve_conj", "resolve_neg", "positive", "conj_physical", "conj_physical_", "to_dense"):
     _same(_name, "This tensor: its numbers are real.")
 for _name, _dtype in (("byte", "uint8"), ("char", "int8"), ("short", "int16")):
-    setattr(_T, _name, lambda self, _dtype=_dtype: self.to(_dtype))
+    setattr(_T, _name, lambda self, memory_format=None, _dtype=_dtype: self.to(_dtype))
 
 _T.real = property(lambda self: self)
 _T.mH = property(lambda self: self.mT)
@@ -145,24 +146,6 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
 
 
 @both
-def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The value below which a share of the elements lies, between two of them where it falls between."""
-    values, at = (input.reshape(-1), 0) if dim is None else (input, axis_of(dim, input.ndim))
-    values = values.sort(at).values
-    n = values.shape[at]
-    share = as_tensor(q).to(input.dtype)
-    places = share.reshape(-1) * (n - 1)
-    low = places.floor().to(int64)
-    below = values.index_select(at, low)
-    above = values.index_select(at, (low + 1).clamp(max=n - 1))
-    weight = (places - places.floor()).reshape((-1,) + (1,) * (values.ndim - at - 1))
-    found = below.lerp(above, weight.expand(below.shape)).movedim(at, 0)
-    if keepdim:
-        found = found.unsqueeze(at + 1) if dim is not None else found.reshape((-1,) + (1,) * input.ndim)
-    return found if share.ndim else found.select(0, 0)
-
-
-@both
 def cov(input: Tensor, *, correction: int = 1) -> Tensor:
     """How rows vary together."""
     x = input.reshape(1, -1) if input.ndim < 2 else input
@@ -179,19 +162,6 @@ def corrcoef(input: Tensor) -> Tensor:
         return c / c
     d = c.diagonal().sqrt()
     return (c / d.unsqueeze(1) / d).clamp(-1.0, 1.0)
-
-
-@both
-def unique_consecutive(x: Tensor, return_inverse: bool = False, return_counts: bool = False) -> Any:
-    """The elements without those equal to the one before. They are read, since their number decides the shape."""
-    flat = x.numpy().reshape(-1)
-    new = np.concatenate([np.ones(min(len(flat), 1), bool), flat[1:] != flat[:-1]])
-    found = [as_tensor(flat[new]).to(x.dtype)]
-    if return_inverse:
-        found.append(as_tensor((np.cumsum(new) - 1).reshape(x.shape).astype(np.int64)))
-    if return_counts:
-        found.append(as_tensor(np.diff(np.append(np.flatnonzero(new), len(flat))).astype(np.int64)))
-    return found[0] if len(found) == 1 else tuple(found)
 
 
 @both
@@ -224,15 +194,16 @@ def split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tuple[Ten
     return input.split(list(split_sizes), dim)
 
 
-@both
-def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
-    return input.narrow(dim, start, length)
-
-
 @method
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Windows of an axis, each as a last axis of its own."""
     at = axis_of(dimension, self.ndim)
+    if not self.ndim:
+        return unfold(self.reshape(1), 0, size, step).reshape((size,) if size else (0,))
+    if not 0 <= size <= self.shape[at] or step < 1:
+        raise ArgumentError(
+            f"unfold of axis {at} of {self.shape}: want a size up to its length and a step above 0, not {size}, {step}"
+        )
     n = (self.shape[at] - size) // step + 1
     places = (arange(n).unsqueeze(1) * step + arange(size)).reshape(-1)
     wide = self.index_select(at, places)
@@ -334,15 +305,15 @@ def block_diag(*tensors: Tensor) -> Tensor:
 
 
 @function
-def tril_indices(row: int, col: int, offset: int = 0) -> Tensor:
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = int64, device: Any = None, layout: Any = None) -> Tensor:
     """The places of a lower triangle."""
-    return as_tensor(np.stack(np.tril_indices(row, offset, col)).astype(np.int64))
+    return as_tensor(np.stack(np.tril_indices(row, offset, col)).astype(np.int64)).to(dtype)
 
 
 @function
-def triu_indices(row: int, col: int, offset: int = 0) -> Tensor:
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = int64, device: Any = None, layout: Any = None) -> Tensor:
     """The places of an upper triangle."""
-    return as_tensor(np.stack(np.triu_indices(row, offset, col)).astype(np.int64))
+    return as_tensor(np.stack(np.triu_indices(row, offset, col)).astype(np.int64)).to(dtype)
 
 
 alias("cholesky_solve", FUNCTIONS["cholesky_solve"])

@@ -87,6 +87,8 @@ def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Ten
     """So many pieces, the first ones larger by one where it does not come out, or cut at these places."""
     at = axis_of(dim, x.ndim)
     n = x.shape[at]
+    if isinstance(indices_or_sections, Tensor):
+        indices_or_sections = indices_or_sections.tolist()
     if isinstance(indices_or_sections, int):
         k = indices_or_sections
         return split(x, [n // k + (i < n % k) for i in range(k)], at)
@@ -132,9 +134,10 @@ alias("swapdims", swapaxes)
 
 
 @both
-def flip(x: Tensor, *dims: Any) -> Tensor:
+def flip(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """These axes back to front."""
-    axes = axes_of(_given(dims), x.ndim) if dims else tuple(range(x.ndim))
+    given = _given(axes) if dims is None else _given((dims,))
+    axes = axes_of(given, x.ndim) if given else tuple(range(x.ndim)) if dims is None and not axes else ()
     return apply(TABLE["flip"], (x,), (axes,)) if x.ndim else x
 
 

@@ -43,6 +43,8 @@ def _like(number: Any, tensor: Tensor) -> Tensor:
     """A number on the left of an operator, as a 0-d tensor that promotes as the number would."""
     from gt.client.functions.creation import full
 
+    if isinstance(number, Tensor):
+        return number
     if not isinstance(number, NUMBERS):
         other = as_operand(number)
         if isinstance(other, Tensor):
@@ -71,6 +73,7 @@ _add, _mul = TABLE["add"], TABLE["mul"]
 # A number on the left of a commuting operator needs no tensor of its own.
 _T.__radd__ = lambda self, other: binary(_add, self, other)
 _T.__rmul__ = lambda self, other: binary(_mul, self, other)
+_T.__rdiv__ = _T.__rtruediv__
 _T.__rsub__ = lambda self, other: binary(_add, unary(TABLE["neg"], self), other)
 
 
@@ -156,7 +159,7 @@ def copy_(self: Tensor, other: Tensor) -> Tensor:
 
 
 def _cast_method(name: str, dtype: Any) -> None:
-    setattr(_T, name, lambda self: self.to(dtype))
+    setattr(_T, name, lambda self, memory_format=None: self.to(dtype))
 
 
 for _name in ("float", "double", "half", "long", "int", "bool"):

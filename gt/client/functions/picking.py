@@ -18,28 +18,46 @@ from gt.ops.table import TABLE
 from gt.spec import bool_, int64
 
 
+def places(index: Any) -> Any:
+    """Indices as the rows take them: int64."""
+    return index.to(int64) if isinstance(index, Tensor) and index.dtype.rank == 1 and index.dtype is not int64 else index
+
+
+def _along(row: str, input: Tensor, dim: int, index: Tensor, values: tuple, statics: Any) -> Tensor:
+    """A row over slices along an axis; a 0-d tensor counts as one of one element."""
+    at = axis_of(dim, input.ndim)
+    if input.ndim:
+        return apply(TABLE[row], statics(input, values, places(index)), _settings(row, at))
+    flat = tuple(v.reshape(1) if isinstance(v, Tensor) and not v.ndim else v for v in values)
+    return apply(TABLE[row], statics(input.reshape(1), flat, places(index)), _settings(row, 0)).reshape(())
+
+
+def _settings(row: str, axis: int) -> tuple:
+    return ((axis,), False) if row == "index_put" else (axis,)
+
+
 @both
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """Along an axis, the elements at these places: `out[i][j] = input[i][index[i][j]]` for dim 1."""
-    return apply(TABLE["gather"], (input, index), (axis_of(dim, input.ndim),))
+    return apply(TABLE["gather"], (input, places(index)), (axis_of(dim, input.ndim),))
 
 
 @both
 def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, value: Any = None, *, reduce: str | None = None) -> Tensor:
     """With these values at these places along an axis."""
     source = operand(src if value is None else value)
-    if reduce == "add":
-        source = source if isinstance(source, Tensor) else input.new_full(index.shape, source)
-        return scatter_add(input, dim, index, source)
-    if reduce is not None:
-        raise ArgumentError(f"scatter has no reduce {reduce!r}: known are None, 'add'")
-    return apply(TABLE["scatter"], (input, index, source), (axis_of(dim, input.ndim),))
+    if reduce is None:
+        return apply(TABLE["scatter"], (input, places(index), source), (axis_of(dim, input.ndim),))
+    if reduce not in ("add", "multiply"):
+        raise ArgumentError(f"scatter has no reduce {reduce!r}: known are None, 'add', 'multiply'")
+    source = source if isinstance(source, Tensor) else input.new_full(index.shape, source)
+    return input.scatter_reduce(dim, index, source, {"add": "sum", "multiply": "prod"}[reduce])
 
 
 @both
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """With these values added at these places along an axis."""
-    return apply(TABLE["scatter_add"], (input, index, src), (axis_of(dim, input.ndim),))
+    return apply(TABLE["scatter_add"], (input, places(index), src), (axis_of(dim, input.ndim),))
 
 
 @both
@@ -61,28 +79,40 @@ def _but(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 @both
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices along an axis at these places."""
-    return apply(TABLE["index_select"], (input, index), (axis_of(dim, input.ndim),))
+    return apply(TABLE["index_select"], (input, places(index)), (axis_of(dim, input.ndim),))
 
 
 @both
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """With these slices added at these places along an axis."""
-    return apply(TABLE["index_add"], (input, index, source, alpha), (axis_of(dim, input.ndim),))
+    return _along("index_add", input, dim, index, (source, alpha), lambda x, v, i: (x, i, *v))
 
 
 @both
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """With these slices at these places along an axis."""
-    at = axis_of(dim, input.ndim)
-    return apply(TABLE["index_put"], (input, source, index.to(int64)), ((at,), False))
+    if source.dtype is not input.dtype:
+        raise ArgumentTypeError(f"index_copy into {input.dtype.name} wants that dtype, not {source.dtype.name}")
+    return _along("index_put", input, dim, _flat(index), (source,), lambda x, v, i: (x, *v, i))
+
+
+def _flat(index: Tensor) -> Tensor:
+    return index.reshape(1) if not index.ndim else index
 
 
 @both
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """With one value in the slices at these places along an axis."""
-    at = axis_of(dim, input.ndim)
-    value = value.to(input.dtype) if isinstance(value, Tensor) else operand(value)
-    return apply(TABLE["index_put"], (input, value, index.to(int64)), ((at,), False))
+    if isinstance(value, Tensor) and value.ndim:
+        raise ArgumentError(f"index_fill wants one value, a number or a tensor of no axes, not {value.shape}")
+    value = value.to(input.dtype) if isinstance(value, Tensor) else _number(value, input)
+    return _along("index_put", input, dim, _flat(index), (value,), lambda x, v, i: (x, *v, i))
+
+
+def _number(value: Any, like: Tensor) -> Any:
+    """A number as one of the tensor's kind: `True` is 1 among floats."""
+    value = operand(value)
+    return type(value)(value) if like.dtype.rank == 2 else int(value) if like.dtype.rank == 1 else bool(value)
 
 
 @both
@@ -96,6 +126,8 @@ def index_put(input: Tensor, indices: Any, values: Any, accumulate: bool = False
 @both
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at these places among all, row by row."""
+    if index.dtype is not int64:
+        raise ArgumentTypeError(f"take wants indices of int64, not {index.dtype.name}")
     return apply(TABLE["index"], (input.reshape(-1), index), ((0,),))
 
 
@@ -111,10 +143,16 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 @both
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """With the first elements of `source`, in a row, where the mask holds. The mask is read."""
-    mask = mask.expand(input.shape)
-    places = np.flatnonzero(mask.numpy())
-    flat = apply(TABLE["index_put"], (input.reshape(-1), source.reshape(-1)[: len(places)], as_tensor(places)), ((0,), False))
-    return flat.reshape(input.shape)
+    if mask.dtype is not bool_:
+        raise ArgumentTypeError(f"masked_scatter wants a mask of booleans, not {mask.dtype.name}")
+    if source.dtype is not input.dtype:
+        raise ArgumentTypeError(f"masked_scatter into {input.dtype.name} wants that dtype, not {source.dtype.name}")
+    shape = broadcast(input.shape, mask.shape)
+    where = np.flatnonzero(mask.expand(shape).numpy())
+    if len(where) > source.numel():
+        raise ArgumentError(f"masked_scatter wants a value for each of {len(where)} places, not {source.numel()}")
+    flat = input.expand(shape).reshape(-1)
+    return apply(TABLE["index_put"], (flat, source.reshape(-1)[: len(where)], as_tensor(where)), ((0,), False)).reshape(shape)
 
 
 @both
@@ -125,6 +163,15 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
         return tuple(as_tensor(p.astype(np.int64)) for p in places)
     found = np.stack(places, axis=1).astype(np.int64) if input.ndim else np.zeros((len(places[0]), 0), np.int64)
     return as_tensor(found)
+
+
+@both
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """`nonzero` in so many rows: the first ones, or all and then rows of `fill_value`."""
+    found = np.argwhere(input.numpy()).astype(np.int64)
+    rows = np.full((size, input.ndim), fill_value, np.int64)
+    rows[: len(found)] = found[:size]
+    return as_tensor(rows)
 
 
 @both

@@ -105,6 +105,11 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     else:
         left, right = ([d] if isinstance(d, int) else list(d) for d in dims)
         left, right = [axis_of(i, a.ndim) for i in left], [axis_of(i, b.ndim) for i in right]
+    for i, j in zip(left, right):  # an axis of one element meets every element of the other
+        if a.shape[i] == 1 != b.shape[j]:
+            b = b.sum(j, keepdim=True)
+        elif b.shape[j] == 1 != a.shape[i]:
+            a = a.sum(i, keepdim=True)
     if [a.shape[i] for i in left] != [b.shape[j] for j in right]:
         raise ArgumentError(f"cannot sum over axes {left} of {a.shape} with {right} of {b.shape}: sizes differ")
     keep_a, keep_b = ([i for i in range(t.ndim) if i not in axes] for t, axes in ((a, left), (b, right)))

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 from gt.client.apply import apply, unary
 from gt.client.autograd import Tensor
 from gt.client.functions import axis_spelling, both, method
-from gt.errors import ArgumentError
+from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axes_of, axis_of
 from gt.ops.table import TABLE
+from gt.spec import float32
 
 
 def axes_for(x: Tensor, axis: Any, dim: Any) -> tuple[int, ...]:
@@ -23,9 +24,9 @@ def _reduction(name: str) -> Any:
 
     def reduce(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
                dtype: Any = None) -> Tensor:  # fmt: skip
-        if dtype is not None:
-            x = x.to(dtype)
-        return apply(row, (x,), (axes_for(x, axis, dim), bool(keepdims or keepdim)))
+        if dtype is None:
+            return apply(row, (x,), (axes_for(x, axis, dim), bool(keepdims or keepdim)))
+        return apply(row, (x.to(dtype),), (axes_for(x, axis, dim), bool(keepdims or keepdim))).to(dtype)
 
     reduce.__name__ = reduce.__qualname__ = name
     reduce.__doc__ = f"`{name}` over all elements, or along an axis or several."
@@ -39,7 +40,13 @@ amin = _reduction("amin")
 prod = _reduction("prod")
 any = _reduction("any")
 all = _reduction("all")
-logsumexp = _reduction("logsumexp")
+_logsumexp = _reduction("logsumexp")
+
+
+@both
+def logsumexp(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """The logarithm of the sum of exponentials over all elements, or along an axis or several."""
+    return _logsumexp(x if x.dtype.rank >= 2 else x.to(float32), axis, keepdims, dim=dim, keepdim=keepdim)
 
 
 def _spread(name: str) -> Any:
@@ -62,16 +69,21 @@ var = _spread("var")
 std = _spread("std")
 
 
-@both
-def var_mean(x: Tensor, axis: Any = None, *, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Any:
-    axis = axis_spelling(axis, dim)
-    return var(x, axis, correction=correction, keepdim=keepdim), mean(x, axis, keepdim)
+def _with_mean(name: str, spread: Any) -> Any:
+    def both_of(x: Tensor, axis: Any = None, unbiased: bool = True, keepdims: bool = False, *, dim: Any = None,
+                correction: Any = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:  # fmt: skip
+        if isinstance(axis, bool):  # PyTorch's var_mean(unbiased)
+            axis, unbiased = None, axis
+        axis, keep = axis_spelling(axis, dim), keepdims or keepdim
+        return spread(x, axis, unbiased, correction=correction, keepdim=keep), mean(x, axis, keep)
+
+    both_of.__name__ = both_of.__qualname__ = name
+    both_of.__doc__ = f"`{name[:3]}` and `mean` over all elements, or along an axis or several."
+    return both(both_of)
 
 
-@both
-def std_mean(x: Tensor, axis: Any = None, *, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Any:
-    axis = axis_spelling(axis, dim)
-    return std(x, axis, correction=correction, keepdim=keepdim), mean(x, axis, keepdim)
+var_mean = _with_mean("var_mean", var)
+std_mean = _with_mean("std_mean", std)
 
 
 class Extreme(NamedTuple):
@@ -141,13 +153,20 @@ def count_nonzero(x: Tensor, axis: Any = None, *, dim: Any = None) -> Tensor:
 
 
 @both
-def nansum(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Tensor:
-    return sum(unary(TABLE["isnan"], x).pick(0.0, x), axis_spelling(axis, dim), keepdims or keepdim)
+def nansum(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
+           dtype: Any = None) -> Tensor:  # fmt: skip
+    """The sum of those elements that are numbers."""
+    numbers = unary(TABLE["isnan"], x).pick(0.0, x) if x.dtype.rank >= 2 else x
+    return sum(numbers, axis_spelling(axis, dim), keepdims or keepdim, dtype=dtype)
 
 
 @both
-def nanmean(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Tensor:
-    axis, keep = axis_spelling(axis, dim), keepdims or keepdim
+def nanmean(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
+            dtype: Any = None) -> Tensor:  # fmt: skip
+    """The mean of those elements that are numbers."""
+    axis, keep, x = axis_spelling(axis, dim), keepdims or keepdim, x if dtype is None else x.to(dtype)
+    if x.dtype.rank < 2:
+        raise ArgumentTypeError(f"nanmean wants a floating-point tensor, not {x.dtype.name}: cast with .float() first")
     return nansum(x, axis, keep) / sum(x == x, axis, keep).to(x.dtype)
 
 

@@ -11,6 +11,7 @@ from gt.client.functions.creation import full, ones, zeros
 from gt.client.functions.info import iinfo
 from gt.client.functions.operators import assign
 from gt.client.functions.ordering import Sorted
+from gt.client.functions.picking import places
 from gt.client.functions.reductions import Extreme
 from gt.errors import ArgumentError
 from gt.ops.rules import axis_of
@@ -39,7 +40,7 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
     """At each place the sum, product, mean or extreme of all values put there and, unless told not to, the one before."""
     if reduce not in REDUCTIONS:
         raise ArgumentError(f"no reduction {reduce!r}: known are {', '.join(REDUCTIONS)}")
-    axis = axis_of(dim, input.ndim)
+    axis, index = axis_of(dim, input.ndim), places(index)
     base = input if include_self else apply(TABLE["scatter"], (input, index, _neutral(reduce, input)), (axis,))
     if reduce not in ("sum", "mean"):
         return apply(TABLE["scatter_reduce"], (base, index, src), (axis, reduce))
@@ -56,7 +57,14 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
 @both
 def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """`scatter_reduce` of whole slices along an axis."""
+    if not input.ndim:
+        line = index_reduce(input.reshape(1), 0, index, source.reshape(1), reduce, include_self=include_self)
+        return line.reshape(())
     axis = axis_of(dim, input.ndim)
+    if source.shape != (want := (*input.shape[:axis], index.numel(), *input.shape[axis + 1 :])):
+        raise ArgumentError(
+            f"index_reduce along axis {axis} of {input.shape} at {index.numel()} places wants {want}, not {source.shape}"
+        )
     shape = (1,) * axis + (-1,) + (1,) * (input.ndim - axis - 1)
     return scatter_reduce(input, axis, index.reshape(shape).expand(source.shape), source, reduce, include_self=include_self)
 
@@ -113,24 +121,6 @@ def nanmedian(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: A
     middle = ((input == input).to(int64).sum(at, keepdim=True) - 1).clamp(min=0) // 2
     found = [t.gather(at, middle) for t in (values, places)]
     return Extreme(*(found if keep else [t.squeeze(at) for t in found]))
-
-
-@both
-def nanquantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """`quantile` of those elements that are numbers."""
-    from gt.client.functions import as_tensor
-
-    values, at = (input.reshape(-1), 0) if dim is None else (input, axis_of(dim, input.ndim))
-    values = values.sort(at).values.movedim(at, -1)  # nans come last
-    share = as_tensor(q).to(input.dtype)
-    last = (values == values).to(input.dtype).sum(-1, keepdim=True) - 1.0
-    places = last.clamp(min=0.0) * share.reshape(-1)  # (..., quantiles)
-    low = places.floor()
-    below, above = (values.gather(-1, p.to(int64)) for p in (low, (low + 1.0).minimum(last.clamp(min=0.0))))
-    found = below.lerp(above, places - low).movedim(-1, 0)
-    if keepdim:
-        found = found.unsqueeze(at + 1) if dim is not None else found.reshape((-1,) + (1,) * input.ndim)
-    return found if share.ndim else found.select(0, 0)
 
 
 class Histogram(Sorted):

@@ -1,0 +1,76 @@
+"""Values below which a share of the elements lies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.client.autograd import Tensor
+from gt.client.functions import both
+from gt.client.functions import ordering as ordering  # sort must be there first
+from gt.client.functions.creation import as_tensor, full
+from gt.errors import ArgumentError, ArgumentTypeError
+from gt.ops.rules import axis_of
+from gt.spec import float32, float64, int64
+
+WAYS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+@both
+def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
+    """The value below which a share of the elements lies, between two as `interpolation` says; nan where one is."""
+    return _quantile(input, q, dim, keepdim, interpolation, skip=False)
+
+
+@both
+def nanquantile(
+    input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """`quantile` of those elements that are numbers."""
+    return _quantile(input, q, dim, keepdim, interpolation, skip=True)
+
+
+def _quantile(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, skip: bool) -> Tensor:
+    share = _checked(input, q, interpolation)
+    values, at = (input.reshape(-1), 0) if dim is None else (input, axis_of(dim, input.ndim))
+    values = values.reshape(1) if not values.ndim else values.movedim(at, -1)
+    values = values.sort(-1).values  # (..., n), nans last
+    n = values.shape[-1]
+    if not n:
+        raise ArgumentError(f"quantile wants at least one element along the axis, not {input.shape}")
+    number = values == values
+    last = (number.to(input.dtype).sum(-1, keepdim=True) - 1.0).clamp(min=0.0)
+    if skip:
+        ranks = last * share.reshape(-1)
+    else:  # a line with a nan gives its last element, which is one
+        ranks = number.all(-1, keepdim=True).pick(share.reshape(-1) * (n - 1), full((), float(n - 1), dtype=input.dtype))
+    found = _between(values, ranks.detach(), interpolation).movedim(-1, 0)  # (quantiles, ...)
+    if keepdim and input.ndim:
+        found = found.unsqueeze(at + 1) if dim is not None else found.reshape((-1,) + (1,) * input.ndim)
+    elif dim is not None and not input.ndim:
+        found = found.reshape(-1)
+    return found if share.ndim else found.select(0, 0)
+
+
+def _between(values: Tensor, ranks: Tensor, interpolation: str) -> Tensor:
+    """The elements at ranks, which may be fractions."""
+    if interpolation in ("lower", "higher", "nearest"):
+        ranks = {"lower": ranks.floor, "higher": ranks.ceil, "nearest": ranks.round}[interpolation]()
+    below = values.gather(-1, ranks.to(int64))
+    if interpolation not in ("linear", "midpoint"):
+        return below
+    above = values.gather(-1, ranks.ceil().to(int64))
+    return below.lerp(above, 0.5 if interpolation == "midpoint" else ranks - ranks.floor())
+
+
+def _checked(input: Tensor, q: Any, interpolation: str) -> Tensor:
+    if interpolation not in WAYS:
+        raise ArgumentError(f"no interpolation {interpolation!r}: known are {', '.join(WAYS)}")
+    if input.dtype not in (float32, float64):
+        raise ArgumentTypeError(f"quantile wants float32 or float64, not {input.dtype.name}")
+    if not isinstance(q, Tensor):
+        if not 0 <= q <= 1:
+            raise ArgumentError(f"a quantile is from 0 to 1, not {q}")
+        return as_tensor(q).to(input.dtype)
+    if q.ndim > 1 or q.dtype is not input.dtype:
+        raise ArgumentError(f"quantiles are one number or one axis of {input.dtype.name}, not {q.dtype.name} of {q.shape}")
+    return q
