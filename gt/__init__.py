@@ -14,6 +14,8 @@ from gt.device import Device as device
 from gt.spec import DType as dtype
 from gt.spec import (
     bfloat16,
+    complex64,
+    complex128,
     float16,
     float32,
     float64,
@@ -31,6 +33,7 @@ inf, nan, pi, e, newaxis = math.inf, math.nan, math.pi, math.e, None
 strided, contiguous_format, preserve_format, channels_last = "strided", "contiguous", "preserve", "channels_last"
 double, half, long, short, float = float64, float16, int64, int16, float32  # noqa: A001
 int = int32  # noqa: A001
+cfloat, cdouble = complex64, complex128
 
 _FROM = {
     "gt.client.autograd": ["Tensor"],
@@ -120,6 +123,8 @@ __all__ = [
     "dtype",
     "promote_types",
     "bfloat16",
+    "complex64",
+    "complex128",
     "float16",
     "float32",
     "float64",
@@ -129,7 +134,7 @@ __all__ = [
     "int64",
     "uint8",
 ]
-__all__ += ["bool", "double", "half", "long", "short", "float", "int", *_PLACES, *_PARTS]
+__all__ += ["bool", "double", "half", "long", "short", "float", "int", "cfloat", "cdouble", *_PLACES, *_PARTS]
 __all__ += ["inf", "nan", "pi", "e", "newaxis", "strided", "contiguous_format", "preserve_format", "channels_last"]
 
 

@@ -28,6 +28,10 @@ class OutOfMemory(RemoteError):
     """A worker's device had no room for a tensor."""
 
 
+class NotForComplex(TypeError, NotImplementedError):
+    """An op that complex numbers do not have, such as one that orders them."""
+
+
 class ProtocolError(GTError):
     """A message that cannot be read or does not belong there."""
 

@@ -7,11 +7,12 @@ from functools import cache
 from typing import ClassVar
 
 Shape = tuple[int, ...]
-Scalar = bool | int | float
+Scalar = bool | int | float | complex
 
 
 class DType:
-    """A dtype, one object each, so that `is` compares. `rank` orders the kinds: bool < integer < float."""
+    """A dtype, one object each, so that `is` compares. `rank` orders the kinds: bool < integer < float <
+    complex."""
 
     __slots__ = ("name", "size", "rank", "code")
     all: ClassVar[dict[str, DType]] = {}
@@ -36,6 +37,20 @@ class DType:
         return self.rank == 2
 
     @property
+    def is_complex(self) -> bool:
+        return self.rank == 3
+
+    def to_complex(self) -> DType:
+        """The complex dtype whose parts hold this one's numbers."""
+        if self.name == "float16":
+            raise TypeError("float16 and a complex number would make complex32, which GT does not have: cast to float32 first")
+        return self if self.rank == 3 else complex128 if self.name == "float64" else complex64
+
+    def to_real(self) -> DType:
+        """The dtype of a complex one's parts; any other is its own."""
+        return self if self.rank < 3 else float64 if self.size == 16 else float32
+
+    @property
     def is_signed(self) -> bool:
         return self.name not in ("bool", "uint8")
 
@@ -50,19 +65,25 @@ float16 = DType("float16", 2, 2)
 bfloat16 = DType("bfloat16", 2, 2)
 float32 = DType("float32", 4, 2)
 float64 = DType("float64", 8, 2)
+complex64 = DType("complex64", 8, 3)
+complex128 = DType("complex128", 16, 3)
 DTYPES = tuple(DType.all.values())
 
 
+_NAMES = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32", "short": "int16",
+          "cfloat": "complex64", "cdouble": "complex128"}  # fmt: skip
+
+
 def dtype_of(name: object) -> DType:
-    """The DType for a DType, a name, a NumPy or PyTorch dtype, or Python's bool, int and float."""
+    """The DType for a DType, a name, a NumPy or PyTorch dtype, or Python's bool, int, float and complex."""
     if isinstance(name, DType):
         return name
-    python = {bool: bool_, int: int64, float: float32}
+    python = {bool: bool_, int: int64, float: float32, complex: complex64}
     if isinstance(name, type) and name in python:
         return python[name]
     text = getattr(name, "name", None) or getattr(name, "__name__", None) or str(name)
     text = text.removeprefix("torch.").removeprefix("gt.").rstrip("_")
-    text = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32"}.get(text, text)
+    text = _NAMES.get(text, text)
     try:
         return DType.all[text]
     except KeyError:
@@ -74,7 +95,8 @@ def promote_types(a: DType, b: DType) -> DType:
     if a is b:
         return a
     if a.rank != b.rank:
-        return a if a.rank > b.rank else b
+        high, low = (a, b) if a.rank > b.rank else (b, a)
+        return complex128 if high is complex64 and low is float64 else high
     if a.rank == 1:
         if uint8 in (a, b):  # an unsigned byte and a signed one only fit into 16 bits
             other = b if a is uint8 else a
@@ -89,6 +111,8 @@ def scalar_dtype(value: Scalar) -> DType:
     """The dtype a Python number brings to a promotion."""
     if isinstance(value, bool):
         return bool_
+    if isinstance(value, complex):
+        return complex64
     return int64 if isinstance(value, int) else float32
 
 

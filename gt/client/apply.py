@@ -15,7 +15,7 @@ from gt.client.native import NATIVE
 from gt.client.scope import HERE, Scope
 from gt.client.session import Session, here
 from gt.errors import SessionLost
-from gt.ops.table import Row
+from gt.ops.table import TABLE, Row
 from gt.spec import DType, bfloat16, float16, float32
 
 if NATIVE is not None:
@@ -214,7 +214,7 @@ def _several(known: Any, operands: tuple, values: list, mask: int, scope: Any) -
     if mask and scope.grad and known.row.grad is not None:
         node = _node(known, operands, values, mask, [r.handle for r in results], ids[0], scope)
         for i, result in enumerate(results):
-            if result.handle.spec.dtype.rank == 2:
+            if result.handle.spec.dtype.rank >= 2:
                 result.requires_grad, result.node = True, Port(node, i)
     return results
 
@@ -254,4 +254,11 @@ def as_operand(value: Any, like: Tensor | None = None) -> Any:
     for number in NUMBERS:
         if isinstance(value, number):
             return number(value)
+    if isinstance(value, complex):
+        return complex_number(value, like.handle.spec.dtype if like is not None else float32)
     raise TypeError(f"cannot compute with {type(value).__name__}: want a tensor, a number or an array")
+
+
+def complex_number(value: complex, beside: DType) -> Tensor:
+    """A complex number as a 0-d tensor: instructions carry real numbers only."""
+    return apply(TABLE["full_complex"], (value.real, value.imag), ((), beside.to_complex().code))

@@ -97,8 +97,12 @@ class Node(msgspec.Struct, eq=False, weakref=True):
                     args.append(g)
                 elif r == "y":
                     args.append(Tensor(self.output, graph, self if graph else None))
+                    if plan.conjugate:
+                        args[-1] = args[-1].conj()
                 elif type(r) is int:
                     args.append(self._value(r, graph))
+                    if plan.conjugate and isinstance(args[-1], Tensor):
+                        args[-1] = args[-1].conj()
                 else:
                     args.append(r[0])
             found[i] = function(*args)
@@ -110,6 +114,9 @@ class Node(msgspec.Struct, eq=False, weakref=True):
               for i, h in enumerate(outputs)]  # fmt: skip
         gs = g if isinstance(g, list) else [g]
         ins = [self._value(i, graph) for i in range(len(self.inputs))]
+        if self.plan.conjugate:
+            ys = [y.conj() if isinstance(y, Tensor) else y for y in ys]
+            ins = [x.conj() if isinstance(x, Tensor) else x for x in ins]
         whole: Any = self.known.row.grad
         found = list(whole(gs, ys, ins, **self.known.kind.settings))
         return found + [None] * (len(self.edges) - len(found))
@@ -128,9 +135,10 @@ class Node(msgspec.Struct, eq=False, weakref=True):
 
 class Plan:
     """How the gradients of one kind are found, for one choice of inputs that want them (bit i of `mask`: input i). `fast`
-    gives [(input, gradient), ...] where the gradients themselves want none."""
+    gives [(input, gradient), ...] where the gradients themselves want none. `conjugate`: the gradient of an analytic function
+    is the incoming one times the conjugate of the derivative, which is the derivative at the conjugates."""
 
-    __slots__ = ("pulls", "keep", "keeps_output", "whole", "fast")
+    __slots__ = ("pulls", "keep", "keeps_output", "whole", "fast", "conjugate")
 
     def __init__(self, known: Known, mask: int) -> None:
         row, ins = known.row, known.kind.ins
@@ -140,6 +148,8 @@ class Plan:
         self.pulls: list[tuple[int, Any, list]] = []
         self.keeps_output: Any  # whether the output is kept, or a function that says what of it
         self.fast: Callable[..., list] | None = None
+        specs = (*(s for s in ins if type(s) is Spec), *known.outs)
+        self.conjugate = row.complex == "analytic" and any(s.dtype.rank == 3 for s in specs)
         if self.whole:
             rest = "rest" in row.keep
             self.keep = tuple((rest and i > 0 or "inputs" in row.keep) and t for i, t in enumerate(tensor))
@@ -159,16 +169,17 @@ class Plan:
         """`pulls` as one function, as they run once for every op of every step."""
         names: dict[str, Any] = {"T": Tensor}
         calls = []
+        conj = ".conj()" if self.conjugate else ""
         for i, function, readers in self.pulls:
             args = []
             for k, r in enumerate(readers):
                 if type(r) is int:
-                    args.append(f"T(x[{r}])" if tensor[r] else f"x[{r}]")
+                    args.append(f"T(x[{r}]){conj}" if tensor[r] else f"x[{r}]")
                 elif type(r) is tuple:
                     names[f"c{i}_{k}"] = r[0]
                     args.append(f"c{i}_{k}")
                 else:
-                    args.append("g" if r == "g" else "T(y)")
+                    args.append("g" if r == "g" else f"T(y){conj}")
             names[f"f{i}"] = function
             calls.append(f"({i}, f{i}({', '.join(args)}))")
         exec(f"def fast(g, x, y): return [{', '.join(calls)}]", names)

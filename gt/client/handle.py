@@ -23,7 +23,7 @@ class Known:
 
     def __init__(self, number: int, kind: Kind) -> None:
         self.number, self.kind, self.row, self.outs, self.out = number, kind, kind.row, kind.outs, kind.outs[0]
-        self.differentiable = kind.row.grad is not None and self.out.dtype.rank == 2
+        self.differentiable = kind.row.grad is not None and self.out.dtype.rank >= 2
         self.pulls: dict[Any, Any] = {}  # the tape's plans, by which inputs want gradients
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gt.client.autograd import Port, Tensor
-from gt.spec import bool_, float32, int64
+from gt.spec import bool_, complex64, float32, int64
 
 EDGE, THRESHOLD, PRECISION, WIDTH = 3, 1000, 4, 80
 
@@ -27,7 +27,7 @@ def show(t: Tensor) -> str:
     tail = []
     if spec.numel == 0 and spec.shape != (0,):
         tail.append(f"size={spec.shape}")
-    if spec.dtype not in (float32, int64, bool_) or (spec.numel == 0 and spec.dtype is not float32):
+    if spec.dtype not in (float32, complex64, int64, bool_) or (spec.numel == 0 and spec.dtype is not float32):
         tail.append(f"dtype={spec.dtype}")
     if t.node is not None:
         node = t.node.node if isinstance(t.node, Port) else t.node
@@ -68,11 +68,18 @@ def _writer(values: np.ndarray) -> Any:
     if values.dtype.kind in "iu":
         width = max((len(str(int(v))) for v in values.flat), default=0)
         return lambda v: str(int(v)).rjust(width)
+    if values.dtype.kind == "c":
+        real, imag = _writer(values.real), _writer(values.imag)
+        return lambda v: f"{real(v.real)}{_signed(imag(v.imag).lstrip())}j"
     flat = values.astype(np.float64).reshape(-1)
     flat = flat[np.isfinite(flat) & (flat != 0)]  # zeros, infinities and nans do not count for the width either
     form = _float_form(np.abs(flat))
     width = max((len(_float_text(float(v), form)) for v in flat), default=1)
     return lambda v: _float_text(float(v), form).rjust(width)
+
+
+def _signed(text: str) -> str:
+    return text if text[0] in "+-" else f"+{text}"
 
 
 def _float_form(sizes: np.ndarray) -> str:

@@ -22,7 +22,7 @@ def floats(name: str):
     """The first operand's Spec: a floating-point tensor."""
 
     def rule(a: Spec, *rest: Operand, **_: object) -> Spec:
-        if a.dtype.rank != 2:
+        if a.dtype.rank < 2:
             raise TypeError(f"{name} wants a floating-point tensor, not {a.dtype.name}: cast with .float() first")
         return a
 
@@ -45,6 +45,8 @@ def _signed(a: Spec) -> Spec:
 
 def _sigmoid(xp, a):
     """Without overflow on either side."""
+    if a.dtype in (xp.complex64, xp.complex128):
+        return 1.0 / (1.0 + xp.exp(-a))
     small = xp.exp(-xp.abs(a))
     return xp.where(a >= 0, 1.0, small) / (1.0 + small)
 
@@ -101,16 +103,16 @@ op("relu", shape=no_bools("rectify"), tries=(ONE,),
 op("relu_grad", shape=paired, tries=(PAIR,),
    kernel=lambda xp, g, y: xp.where(y <= 0, 0.0, g),
    grad=(lambda g, b: g.relu_grad(b), None))  # fmt: skip
-op("sigmoid", shape=pointwise_float, tries=(ONE,),
+op("sigmoid", complex="analytic", shape=pointwise_float, tries=(ONE,),
    kernel=_sigmoid,
    grad=(lambda g, y: g.sigmoid_grad(y),))  # fmt: skip
-op("sigmoid_grad", shape=paired, tries=(PAIR,),
+op("sigmoid_grad", complex="analytic", shape=paired, tries=(PAIR,),
    kernel=lambda xp, g, y: g * y * (1.0 - y),
    grad=(lambda g, b: g.sigmoid_grad(b), lambda g, a, b: g * a * (1.0 - b * 2.0)))  # fmt: skip
-op("tanh", shape=pointwise_float, tries=(ONE,),
+op("tanh", complex="analytic", shape=pointwise_float, tries=(ONE,),
    kernel=lambda xp, a: xp.tanh(a),
    grad=(lambda g, y: g.tanh_grad(y),))  # fmt: skip
-op("tanh_grad", shape=paired, tries=(PAIR,),
+op("tanh_grad", complex="analytic", shape=paired, tries=(PAIR,),
    kernel=lambda xp, g, y: g * (1.0 - y * y),
    grad=(lambda g, b: g.tanh_grad(b), lambda g, a, b: g * a * b * -2.0))  # fmt: skip
 op("gelu", shape=floats("gelu"), tries=(((X,), {"tanh": False}), ((X,), {"tanh": True})),
@@ -119,7 +121,7 @@ op("gelu", shape=floats("gelu"), tries=(((X,), {"tanh": False}), ((X,), {"tanh":
 op("gelu_grad", shape=paired, tries=(((X, X), {"tanh": False}), ((X, X), {"tanh": True})),
    kernel=_gelu_grad,
    lower=_lower_gelu_grad)  # fmt: skip
-op("silu", shape=floats("silu"), tries=(ONE,),
+op("silu", complex="own", shape=floats("silu"), tries=(ONE,),
    kernel=lambda xp, a: a * _sigmoid(xp, a),
    lower=lambda a: a * a.sigmoid(),
    grad=(lambda g, a: g.silu_grad(a),))  # fmt: skip

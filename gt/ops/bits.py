@@ -22,7 +22,7 @@ def _whole(name: str, bools: bool = True):
 
     def rule(*operands: Operand) -> Spec:
         out = pointwise(*operands)
-        if out.dtype.rank == 2 or out.dtype is bool_ and not bools:
+        if out.dtype.rank >= 2 or out.dtype is bool_ and not bools:
             want = "integers or booleans" if bools else "integers"
             raise TypeError(f"{name} wants {want}, not {out.dtype.name}")
         return out
@@ -34,19 +34,19 @@ def _invert(xp, a):
     return xp.logical_not(a) if a.dtype == xp.dtype(bool_.code) else xp.bitwise_not(a)
 
 
-op("isnan", shape=compare, tries=(ONE, ((Spec((3,), int64),), {})),
+op("isnan", complex="analytic", shape=compare, tries=(ONE, ((Spec((3,), int64),), {})),
    kernel=lambda xp, a: xp.isnan(a))  # fmt: skip
-op("isinf", shape=compare, tries=(ONE, ((Spec((3,), int64),), {})),
+op("isinf", complex="analytic", shape=compare, tries=(ONE, ((Spec((3,), int64),), {})),
    kernel=lambda xp, a: xp.isinf(a))  # fmt: skip
-op("isfinite", shape=compare, tries=(ONE, ((Spec((3,), int64),), {})),
+op("isfinite", complex="analytic", shape=compare, tries=(ONE, ((Spec((3,), int64),), {})),
    kernel=lambda xp, a: xp.isfinite(a))  # fmt: skip
-op("logical_and", shape=compare, tries=(BOOLS, TWO, INTS),
+op("logical_and", complex="analytic", shape=compare, tries=(BOOLS, TWO, INTS),
    kernel=lambda xp, a, b: xp.logical_and(a, b))  # fmt: skip
-op("logical_or", shape=compare, tries=(BOOLS, TWO, INTS),
+op("logical_or", complex="analytic", shape=compare, tries=(BOOLS, TWO, INTS),
    kernel=lambda xp, a, b: xp.logical_or(a, b))  # fmt: skip
-op("logical_xor", shape=compare, tries=(BOOLS, TWO, INTS),
+op("logical_xor", complex="analytic", shape=compare, tries=(BOOLS, TWO, INTS),
    kernel=lambda xp, a, b: xp.logical_xor(a, b))  # fmt: skip
-op("logical_not", shape=compare, tries=(((Spec((2, 3), bool_),), {}), ONE),
+op("logical_not", complex="analytic", shape=compare, tries=(((Spec((2, 3), bool_),), {}), ONE),
    kernel=lambda xp, a: xp.logical_not(a))  # fmt: skip
 op("bitwise_and", shape=_whole("bitwise_and"), tries=(BOOLS, INTS, MASKS),
    kernel=lambda xp, a, b: xp.bitwise_and(a, b))  # fmt: skip

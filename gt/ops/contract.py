@@ -60,7 +60,7 @@ def _matmul_rules(kind: Kind) -> list[Rule]:
 
 X, W, B = Spec((4, 3), float32), Spec((5, 3), float32), Spec((5,), float32)
 
-op("matmul", autocast="low", shape=_matmul, shard=_matmul_rules, grad=(_left_grad, _right_grad),
+op("matmul", complex="analytic", autocast="low", shape=_matmul, shard=_matmul_rules, grad=(_left_grad, _right_grad),
    tries=(((X, Spec((3, 2), float32)), {}), ((Spec((2, 4, 3), float32), Spec((3, 2), float32)), {}),
           ((Spec((3,), float32), Spec((3,), float32)), {}), ((X, Spec((3,), float32)), {})),
    kernel=lambda xp, a, b: xp.matmul(a, b))  # fmt: skip
@@ -100,17 +100,18 @@ def _rows(xp, a):
     return xp.reshape(a, (Spec(tuple(a.shape[:-1])).numel, a.shape[-1]))
 
 
-op("linear", autocast="low", shape=_linear, shard=_linear_rules, 
+op("linear", complex="analytic", autocast="low", shape=_linear, shard=_linear_rules, 
    grad=(lambda g, b: g @ b, lambda g, a: g.op("linear_weight_grad", a),
          lambda g, sc: g.op("linear_bias_grad") if g.shape != sc.shape else g),
    tries=(((X, W, B), {}), ((X, W), {}), ((Spec((2, 4, 3), float32), W, B), {}), ((Spec((3,), float32), W, B), {})),
    lower=lambda x, w, *b: x @ w.mT + b[0] if b else x @ w.mT,
    kernel=lambda xp, x, w, *b: xp.matmul(x, xp.swapaxes(w, 0, 1)) + (b[0] if b else 0))  # fmt: skip
-op("linear_bias_grad", shape=lambda g: Spec(g.shape[-1:], g.dtype), shard=_bias_grad_rules,
+op("linear_bias_grad", complex="analytic", shape=lambda g: Spec(g.shape[-1:], g.dtype), shard=_bias_grad_rules,
    tries=(((Spec((4, 5), float32),), {}), ((Spec((2, 4, 5), float32),), {})),
    kernel=lambda xp, g: xp.sum(g, axis=tuple(range(g.ndim - 1)), keepdims=False),
    grad=(lambda g, sa: g.expand(sa.shape),))  # fmt: skip
-op("linear_weight_grad", shape=lambda g, x: Spec((g.shape[-1], x.shape[-1]), g.dtype), shard=_weight_grad_rules,
+op("linear_weight_grad", complex="analytic", shape=lambda g, x: Spec((g.shape[-1], x.shape[-1]), g.dtype),
+   shard=_weight_grad_rules,
    tries=(((Spec((4, 5), float32), X), {}), ((Spec((2, 4, 5), float32), Spec((2, 4, 3), float32)), {})),
    kernel=lambda xp, g, x: xp.matmul(xp.swapaxes(_rows(xp, g), 0, 1), _rows(xp, x)),
    grad=(lambda g, b: b @ g.mT, lambda g, a: a @ g))  # fmt: skip
@@ -137,7 +138,7 @@ def _addmm_rules(kind: Kind) -> list[Rule]:
     return found
 
 
-op("addmm", autocast="low", shape=_add_product, shard=_addmm_rules,
+op("addmm", complex="analytic", autocast="low", shape=_add_product, shard=_addmm_rules,
    tries=(((Spec((2,), float32), X, Spec((3, 2), float32), 0.5, 2.0), {}),
           ((Spec((2, 4, 2), float32), Spec((2, 4, 3), float32), Spec((2, 3, 2), float32), 1.0, 1.0), {})),
    kernel=lambda xp, c, a, b, beta, alpha: (beta * c if beta else 0) + alpha * xp.matmul(a, b),
@@ -191,7 +192,7 @@ def _einsum_pull(gs, ys, ins, equation):
     return found
 
 
-op("einsum", autocast="low", shape=_einsum, shard=_einsum_rules, keep="inputs", grad=_einsum_pull,
+op("einsum", complex="analytic", autocast="low", shape=_einsum, shard=_einsum_rules, keep="inputs", grad=_einsum_pull,
    tries=(((X, W), {"equation": "ik,jk->ji"}), ((X, Spec((4,), float32)), {"equation": "ab,a->b"}),
           ((X,), {"equation": "ab->b"}), ((Spec((2, 4, 3), float32), Spec((2, 3, 5), float32)), {"equation": "bik,bkj->bij"})),
    kernel=lambda xp, *operands, equation: xp.einsum(equation, *operands))  # fmt: skip

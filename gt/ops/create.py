@@ -45,7 +45,7 @@ def _any_place(kind: Kind) -> list[Rule]:
 
 
 # A tensor of one value that lies as another does.
-op("full_like", shape=lambda a, value, *, dtype: Spec(a.shape, DTYPES[dtype]), shard=_any_place,
+op("full_like", complex="analytic", shape=lambda a, value, *, dtype: Spec(a.shape, DTYPES[dtype]), shard=_any_place,
    tries=(((Spec((2, 3), float32), 1.5), {"dtype": F32}), ((Spec((2, 3), float32), 2), {"dtype": I64})),
    kernel=lambda xp, a, value, *, dtype: xp.full(tuple(a.shape), value, dtype=xp.dtype(dtype)))  # fmt: skip
 # The bytes of a tensor the client has: where they lie is said by numbers (segment, offset), which the worker resolves.

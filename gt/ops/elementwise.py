@@ -66,7 +66,7 @@ def _floats(name: str):
 
     def rule(*operands: Operand, **_: object) -> Spec:
         found = {s.dtype for s in operands if isinstance(s, Spec)}
-        if len(found) > 1 or next(iter(found)).rank != 2:
+        if len(found) > 1 or next(iter(found)).rank < 2:
             names = ", ".join(sorted(d.name for d in found))
             raise TypeError(f"{name} wants floating-point tensors of one dtype, not {names}")
         return pointwise(*operands)
@@ -93,6 +93,10 @@ def _scaled(a: Spec, b: Spec, scale: type) -> Spec:
     return out
 
 
+def _power_gradient(g: Spec, a: Spec, b: type) -> Spec:
+    return g if g.dtype.is_complex else floats_only("a gradient")(g)
+
+
 def _power_grad(g, a, b):
     if isinstance(b, (int, float)):
         return g.pow_grad(a, b)
@@ -102,8 +106,8 @@ def _power_grad(g, a, b):
 def _exponent_grad(g, y, a, b):
     """Zero to a power that is not negative is flat in the power."""
     if isinstance(a, (int, float)):
-        return (b >= 0).pick(0.0, g * y * float("-inf")) if a == 0 else g * (y * _log(a))
-    return ((a == 0) & (b >= 0)).pick(0.0, g * (y * a.log()))
+        return (b.real >= 0).pick(0.0, g * y * float("-inf")) if a == 0 else g * (y * _log(a))
+    return ((a == 0) & (b.real >= 0)).pick(0.0, g * (y * a.log()))
 
 
 def _log(x: float) -> float:
@@ -125,24 +129,24 @@ def _smaller_grad(g, a, b):
     return (a == b).pick(g / 2.0, (a < b).pick(g, 0.0))
 
 
-op("add", shape=pointwise, shard=linear, tries=(TWO, TIMES, INTS),
+op("add", complex="analytic", shape=pointwise, shard=linear, tries=(TWO, TIMES, INTS),
    kernel=lambda xp, a, b: xp.add(a, b),
    grad=(lambda g: g, lambda g: g))  # fmt: skip
-op("sub", shape=_sub, shard=linear, tries=(TWO, TIMES, INTS),
+op("sub", complex="analytic", shape=_sub, shard=linear, tries=(TWO, TIMES, INTS),
    kernel=lambda xp, a, b: xp.subtract(a, b),
    grad=(lambda g: g, lambda g: -g))  # fmt: skip
-op("mul", shape=pointwise, shard=bilinear, tries=(TWO, TIMES, INTS),
+op("mul", complex="analytic", shape=pointwise, shard=bilinear, tries=(TWO, TIMES, INTS),
    kernel=lambda xp, a, b: xp.multiply(a, b),
    grad=(lambda g, b: g * b, lambda g, a: g * a))  # fmt: skip
-op("div", shape=pointwise_float, shard=by_axis, tries=(APART, TIMES, WHOLE),
+op("div", complex="analytic", shape=pointwise_float, shard=by_axis, tries=(APART, TIMES, WHOLE),
    kernel=lambda xp, a, b: xp.true_divide(a, b),
    grad=(lambda g, b: g / b, lambda g, y, b: -g * y / b))  # fmt: skip
-op("pow", autocast="high", shape=no_bools("raise to powers"), shard=by_axis,
+op("pow", complex="analytic", autocast="high", shape=no_bools("raise to powers"), shard=by_axis,
    tries=(((ABOVE, float), {}), ((X, 3), {}), ((ABOVE, Values(ROW, 0.0, 2.0)), {}), ((2.5, X), {}),
           ((Spec((3,), int64), Values(Spec((2, 1), int64), 0, 4)), {})),
    kernel=lambda xp, a, b: xp.power(a, b),
    grad=(_power_grad, _exponent_grad))  # fmt: skip
-op("pow_grad", shape=lambda g, a, b: floats_only("a gradient")(g), shard=by_axis,
+op("pow_grad", complex="analytic", shape=_power_gradient, shard=by_axis,
    tries=(((X, ABOVE, 2.5), {}), ((X, X, 2), {}), ((X, X, 0), {})),
    kernel=lambda xp, g, a, b: g * (xp.power(a, b - 1) * b) if b else g * 0.0,
    grad=(lambda g, b, c: g.pow_grad(b, c), lambda g, a, b, c: (g * a).pow_grad(b, c - 1) * c, None))  # fmt: skip
@@ -169,35 +173,36 @@ op("clamp", shape=no_bools("clamp"), shard=by_axis,
    kernel=lambda xp, a, b, c: xp.minimum(xp.maximum(a, b), c),
    grad=(lambda g, a, b, c: ((a >= b) & (a <= c)).pick(g, 0.0), lambda g, a, b, c: ((a < b) & (b < c)).pick(g, 0.0),
          lambda g, a, b, c: ((a > c) | (b > c)).pick(g, 0.0)))  # fmt: skip
-op("lerp", shape=_floats("lerp"), shard=by_axis, tries=(((X, X, float), {}), ((X, ROW, Values(X, 0.0, 1.0)), {})),
+op("lerp", complex="analytic", shape=_floats("lerp"), shard=by_axis,
+   tries=(((X, X, float), {}), ((X, ROW, Values(X, 0.0, 1.0)), {})),
    kernel=lambda xp, a, b, t: a + t * (b - a),
    grad=(lambda g, c: g * (1.0 - c), lambda g, c: g * c, lambda g, a, b: g * (b - a)))  # fmt: skip
-op("addcmul", shape=_fused("addcmul"), shard=by_axis, tries=(((X, ROW, X, float), {}), ((X, X, X, 1), {})),
+op("addcmul", complex="analytic", shape=_fused("addcmul"), shard=by_axis, tries=(((X, ROW, X, float), {}), ((X, X, X, 1), {})),
    kernel=lambda xp, a, b, c, value: a + value * b * c,
    grad=(lambda g: g, lambda g, c, d: g * (c * d), lambda g, b, d: g * (b * d), None))  # fmt: skip
-op("addcdiv", shape=_fused("addcdiv"), shard=by_axis, tries=(((X, X, Values(ROW, 0.5, 2.0), float), {}),),
+op("addcdiv", complex="analytic", shape=_fused("addcdiv"), shard=by_axis, tries=(((X, X, Values(ROW, 0.5, 2.0), float), {}),),
    kernel=lambda xp, a, b, c, value: a + value * b / c,
    grad=(lambda g: g, lambda g, c, d: g * d / c, lambda g, b, c, d: -g * (b * d) / (c * c), None))  # fmt: skip
-op("add_scaled", shape=_scaled, shard=by_axis, tries=(((X, X, float), {}),),
+op("add_scaled", complex="analytic", shape=_scaled, shard=by_axis, tries=(((X, X, float), {}),),
    kernel=lambda xp, a, b, scale: a + b * scale,
    grad=(lambda g: g, lambda g, c: g * c, None))  # fmt: skip
-op("where", shape=_where, shard=by_axis,
+op("where", complex="analytic", shape=_where, shard=by_axis,
    tries=(((Spec((2, 3), bool_), X, ROW), {}), ((Spec((2, 3), bool_), X, float), {}),
           ((Spec((2, 3), bool_), float, X), {})),
    kernel=lambda xp, c, a, b: xp.where(c, a, b),
    grad=(None, lambda g, a: a.pick(g, 0.0), lambda g, a: a.pick(0.0, g)))  # fmt: skip
 
 for _name, _numpy in dict(eq="equal", ne="not_equal", lt="less", le="less_equal", gt="greater", ge="greater_equal").items():
-    op(_name, shape=compare, shard=by_axis, tries=(TWO, TIMES, INTS),
+    op(_name, shape=compare, shard=by_axis, tries=(TWO, TIMES, INTS), complex="own" if _name in ("eq", "ne") else "",
        kernel=lambda xp, a, b, _numpy=_numpy: getattr(xp, _numpy)(a, b))  # fmt: skip
 
 
 def _cast_rules(kind: Kind):
     """A sum of terms survives a cast between floats, not one that rounds to integers or booleans."""
-    return linear(kind) if kind.ins[0].dtype.rank == kind.outs[0].dtype.rank == 2 else by_axis(kind)
+    return linear(kind) if min(kind.ins[0].dtype.rank, kind.outs[0].dtype.rank) >= 2 else by_axis(kind)
 
 
-table.op("cast", shape=lambda a, *, dtype: Spec(a.shape, DTYPES[dtype]), shard=_cast_rules,
+table.op("cast", complex="own", shape=lambda a, *, dtype: Spec(a.shape, DTYPES[dtype]), shard=_cast_rules,
          tries=(((X,), {"dtype": int64.code}),), view=True,
          kernel=lambda xp, a, *, dtype: xp.cast(a, dtype),
          grad=(lambda g, sa: g.to(sa.dtype),))  # fmt: skip

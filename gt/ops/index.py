@@ -86,16 +86,18 @@ X = Spec((4, 5), float32)
 TAKE = ((-1, 1), (2, 2))
 BACK = ((4, 1), (3, -2))
 
-op("slice", shape=lambda a, *starts, take: Spec(_picked(take), a.dtype), shard=_slice_rules, cut=_piece, view=True,
+op("slice", complex="analytic", shape=lambda a, *starts, take: Spec(_picked(take), a.dtype), shard=_slice_rules,
+   cut=_piece, view=True,
    tries=(((X, 2, 1), {"take": TAKE}), ((X, 0, 4), {"take": BACK})),
    kernel=lambda xp, a, *starts, take: xp.getitem(a, _cut(take, starts)),
    grad=lambda gs, ys, ins, take: [gs[0].op("slice_grad", *ins[1:], shape=ins[0].shape, take=take)])  # fmt: skip
-op("slice_grad", shape=lambda g, *starts, shape, take: Spec(shape, g.dtype), shard=_slice_grad_rules, cut=_piece,
+op("slice_grad", complex="analytic", shape=lambda g, *starts, shape, take: Spec(shape, g.dtype), shard=_slice_grad_rules,
+   cut=_piece,
    tries=(((Spec((2,), float32), 2, 1), {"shape": (4, 5), "take": TAKE}),
           ((Spec((4, 3), float32), 0, 4), {"shape": (4, 5), "take": BACK})),
    kernel=lambda xp, g, *starts, shape, take: xp.setitem(xp.zeros(shape, dtype=g.dtype), _cut(take, starts), g),
    grad=lambda gs, ys, ins, shape, take: [gs[0].op("slice", *ins[1:], take=take)])  # fmt: skip
-op("slice_put", shape=_put, shard=_slice_put_rules, cut=_piece,
+op("slice_put", complex="analytic", shape=_put, shard=_slice_put_rules, cut=_piece,
    tries=(((X, Spec((2,), float32), 2, 1), {"take": TAKE}), ((X, Spec((4, 1), float32), 0, 4), {"take": BACK}),
           ((X, float, 0, 4), {"take": BACK})),
    kernel=lambda xp, a, value, *starts, take: xp.setitem(xp.copy(a), _cut(take, starts), value),
@@ -246,27 +248,30 @@ I45, SMALL = Values(Spec((4, 3), int64), 0, 5), Values(Spec((2, 5), int64), 0, 4
 SRC = Spec((4, 3), float32)
 PICKS = Values(Spec((3,), int64), 0, 5)
 
-op("gather", shape=_along("gather"), shard=_gather_rules, tries=(((X, I45), {"axis": 1}), ((X, SMALL), {"axis": 0})),
+op("gather", complex="analytic", shape=_along("gather"), shard=_gather_rules,
+   tries=(((X, I45), {"axis": 1}), ((X, SMALL), {"axis": 0})),
    kernel=_gather,
    grad=(lambda g, b, sa, axis: g.op("gather_grad", b, shape=sa.shape, axis=axis), None))  # fmt: skip
-op("gather_grad", shape=lambda g, index, *, shape, axis: Spec(shape, g.dtype), shard=_gather_grad_rules,
+op("gather_grad", complex="analytic", shape=lambda g, index, *, shape, axis: Spec(shape, g.dtype), shard=_gather_grad_rules,
    tries=(((SRC, I45), {"shape": (4, 5), "axis": 1}), ((Spec((2, 5), float32), SMALL), {"shape": (4, 5), "axis": 0})),
    kernel=lambda xp, g, index, *, shape, axis: _scatter_add(xp, xp.zeros(shape, dtype=g.dtype), index, g, axis=axis),
    grad=(lambda g, b, axis: g.op("gather", b, axis=axis), None))  # fmt: skip
-op("scatter", shape=_along("scatter"), shard=_along_rules, keep="rest", grad=_scatter_pull,
+op("scatter", complex="analytic", shape=_along("scatter"), shard=_along_rules, keep="rest", grad=_scatter_pull,
    tries=(((X, Values(Spec((4, 1), int64), 0, 5), SRC), {"axis": 1}), ((X, I45, float), {"axis": 1})),
    kernel=_scatter)  # fmt: skip
-op("scatter_add", shape=_along("scatter_add"), shard=_along_rules,
+op("scatter_add", complex="analytic", shape=_along("scatter_add"), shard=_along_rules,
    tries=(((X, I45, SRC), {"axis": 1}), ((X, SMALL, X), {"axis": 0})),
    kernel=_scatter_add,
    grad=(lambda g: g, None, lambda g, b, sc, axis: _source_grad(g, b, sc, axis)))  # fmt: skip
-op("index_select", shape=_select, shard=_select_rules, tries=(((X, PICKS), {"axis": 1}), ((X, PICKS), {"axis": 1})),
+op("index_select", complex="analytic", shape=_select, shard=_select_rules,
+   tries=(((X, PICKS), {"axis": 1}), ((X, PICKS), {"axis": 1})),
    kernel=lambda xp, a, index, *, axis: a[(slice(None),) * axis + (xp.reshape(index, (-1,)),)] if a.ndim else a,
    grad=(lambda g, b, sa, axis: g.op("index_select_grad", b, shape=sa.shape, axis=axis), None))  # fmt: skip
-op("index_select_grad", shape=lambda g, index, *, shape, axis: Spec(shape, g.dtype), shard=_select_grad_rules,
+op("index_select_grad", complex="analytic", shape=lambda g, index, *, shape, axis: Spec(shape, g.dtype),
+   shard=_select_grad_rules,
    tries=(((SRC, PICKS), {"shape": (4, 5), "axis": 1}),),
    kernel=_select_grad,
    grad=(lambda g, b, axis: g.op("index_select", b, axis=axis), None))  # fmt: skip
-op("index_add", shape=_add_at, shard=_index_add_rules, tries=(((X, PICKS, SRC, 0.5), {"axis": 1}),),
+op("index_add", complex="analytic", shape=_add_at, shard=_index_add_rules, tries=(((X, PICKS, SRC, 0.5), {"axis": 1}),),
    kernel=_index_add,
    grad=(lambda g: g, None, lambda g, b, d, axis: g.op("index_select", b, axis=axis) * d, None))  # fmt: skip

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gt.ops.rules import broadcast
+from gt.ops.rules import broadcast, real_part
 from gt.ops.table import Kind, Rule, Try, Values, op
 from gt.spec import Shard, Spec, float32
 
 
 def _floats(name: str, a: Spec) -> None:
-    if a.dtype.rank != 2 or a.dtype.size < 4:
-        raise TypeError(f"{name} wants float32 or float64, not {a.dtype.name}")
+    if a.dtype.rank < 2 or a.dtype.size < 4:
+        raise TypeError(f"{name} wants float32, float64 or complex numbers, not {a.dtype.name}")
     if a.ndim < 2:
         raise ValueError(f"{name} wants a matrix, not {a.shape}")
 
@@ -37,7 +37,14 @@ def _det(a: Spec) -> Spec:
 
 
 def _logdet(a: Spec) -> tuple[Spec, Spec]:
-    return _det(a), _det(a)
+    return _det(a), real_part(_det(a))
+
+
+def _logdet_pull(gs, ys, ins):
+    sign, g = ys[0], gs[1]
+    if sign.is_complex():  # the sign turns with the matrix too
+        g = g.op("complex", -(gs[0].conj() * sign).imag)
+    return [g.unsqueeze(-1).unsqueeze(-1) * ins[0].inverse().mH]
 
 
 def _solve(a: Spec, b: Spec, *, vector: bool) -> Spec:
@@ -82,13 +89,12 @@ def _triangular_left(g, a, y, upper, unit):
 
 def _cholesky_grad(g, y):
     """Murray (2016): the lower triangle of yT g with half its diagonal, between two triangular solves, made symmetric."""
-    inner = (y.mT @ g.tril(0)).tril(0)
+    inner = (y.mH @ g.tril(0)).tril(0)
     axes = (y.ndim - 2, y.ndim - 1)
-    half = inner.op("diagonal", offset=0, axes=axes) * 0.5
-    inner = inner - half.op("diagonal_grad", shape=y.shape, offset=0, axes=axes)
-    inner = (inner + inner.mT) * 0.5
-    left = y.mT.op("solve_triangular", inner, upper=True, unit=False)
-    return y.mT.op("solve_triangular", left.mT, upper=True, unit=False).mT
+    once = inner.op("diagonal", offset=0, axes=axes).op("diagonal_grad", shape=y.shape, offset=0, axes=axes)
+    inner = (inner + inner.mH - once.conj()) * 0.5
+    left = y.mH.op("solve_triangular", inner, upper=True, unit=False)
+    return y.mH.op("solve_triangular", left.mH, upper=True, unit=False).mH
 
 
 def _matrix_exp(xp, a):
@@ -123,8 +129,9 @@ def _qr(a: Spec, *, complete: bool) -> tuple[Spec, Spec]:
 
 
 def _low_half(t):
-    """The lower triangle, mirrored: what makes a product with an upper triangle symmetric."""
-    return t.tril(0) + t.tril(-1).mT
+    """The lower triangle, mirrored and conjugated: what makes a product with an upper triangle Hermitian."""
+    low = t.tril(0) + t.tril(-1).mH
+    return (low + low.mH) * 0.5 if t.is_complex() else low
 
 
 def _qr_pull(gs, ys, ins, complete):
@@ -138,21 +145,21 @@ def _qr_pull(gs, ys, ins, complete):
     a = ins[0]
     v = a.narrow(-1, m, n - m)
     gu, gv = gr.narrow(-1, 0, m), gr.narrow(-1, m, n - m)
-    left = _qr_square(gq + v @ gv.mT, gu, q, r.narrow(-1, 0, m))
+    left = _qr_square(gq + v @ gv.mH, gu, q, r.narrow(-1, 0, m))
     return [left.op("cat", q @ gv, axis=a.ndim - 1)]
 
 
 def _qr_square(gq, gr, q, r):
-    inner = r @ gr.mT - gq.mT @ q
+    inner = r @ gr.mH - gq.mH @ q
     right = gq + q @ _low_half(inner)
-    return r.op("solve_triangular", right.mT, upper=True, unit=False).mT
+    return r.op("solve_triangular", right.mH, upper=True, unit=False).mH
 
 
 def _svd(a: Spec, *, full: bool) -> tuple[Spec, Spec, Spec]:
     _floats("svd", a)
     *lead, m, n = a.shape
     k = min(m, n)
-    return (Spec((*lead, m, m if full else k), a.dtype), Spec((*lead, k), a.dtype),
+    return (Spec((*lead, m, m if full else k), a.dtype), Spec((*lead, k), a.dtype.to_real()),
             Spec((*lead, n if full else k, n), a.dtype))  # fmt: skip
 
 
@@ -163,38 +170,44 @@ def _gaps(s):
 
 
 def _svd_pull(gs, ys, ins, full):
-    if full:
-        raise ValueError("svd with full_matrices=True has no gradient: use full_matrices=False")
     (gu, gs_, gv), (u, s, vh) = gs, ys
-    gv = gv.mT
-    v, k = vh.mT, s.shape[-1]
+    if full:  # the vectors that complete a basis are arbitrary, and have no gradient
+        k = s.shape[-1]
+        gu, u, gv, vh = gu.narrow(-1, 0, k), u.narrow(-1, 0, k), gv.narrow(-2, 0, k), vh.narrow(-2, 0, k)
+    gv = gv.mH
+    v, k = vh.mH, s.shape[-1]
     f = _gaps(s * s)
-    su, sv = u.mT @ gu, v.mT @ gv
-    middle = f * (su - su.mT) * s.unsqueeze(-2) + s.unsqueeze(-1) * (f * (sv - sv.mT))
+    su, sv = u.mH @ gu, vh @ gv
+    su, sv = su - su.mH, sv - sv.mH
+    middle = f * su * s.unsqueeze(-2) + s.unsqueeze(-1) * (f * sv)
     axes = (s.ndim - 1, s.ndim)
-    middle = middle + gs_.op("diagonal_grad", shape=(*s.shape, k), offset=0, axes=axes)
+    along = gs_
+    if u.is_complex():  # the phase of each pair of vectors
+        along = along + su.op("diagonal", offset=0, axes=axes) / (s * 2.0)
+    middle = middle + along.op("diagonal_grad", shape=(*s.shape, k), offset=0, axes=axes)
     found = u @ middle @ vh
     inverse = s.reciprocal()
     if u.shape[-2] > k:
         outside = gu * inverse.unsqueeze(-2)
-        found = found + (outside - u @ (u.mT @ outside)) @ vh
+        found = found + (outside - u @ (u.mH @ outside)) @ vh
     if v.shape[-2] > k:
-        outside = inverse.unsqueeze(-1) * gv.mT
+        outside = inverse.unsqueeze(-1) * gv.mH
         found = found + u @ (outside - outside @ v @ vh)
     return [found]
 
 
 def _eigh(a: Spec) -> tuple[Spec, Spec]:
     _square("eigh")(a)
-    return Spec(a.shape[:-1], a.dtype), a
+    return Spec(a.shape[:-1], a.dtype.to_real()), a
 
 
 def _eigh_pull(gs, ys, ins):
     """Equal eigenvalues have no gradient for their vectors: here it is finite, and wrong, as in PyTorch it is infinite."""
     (gw, gv), (w, v) = gs, ys
     axes = (v.ndim - 2, v.ndim - 1)
-    middle = _gaps(w) * (v.mT @ gv) + gw.op("diagonal_grad", shape=v.shape, offset=0, axes=axes)
-    return [v @ middle @ v.mT]
+    middle = _gaps(w) * (v.mH @ gv) + gw.op("diagonal_grad", shape=v.shape, offset=0, axes=axes)
+    whole = v @ middle @ v.mH
+    return [(whole + whole.mH) * 0.5]
 
 
 S, B = Spec((3, 3), float32), Spec((3, 2), float32)
@@ -203,36 +216,37 @@ ROOT = Values(S, positive=True)
 WELL: Try = ((ROOT,), {})
 TALL = Spec((2, 4, 3), float32)
 
-op("inverse", shape=_square("inverse"), shard=_batch, tries=(WELL, ((STACK,), {})),
+op("inverse", complex="analytic", shape=_square("inverse"), shard=_batch, tries=(WELL, ((STACK,), {})),
    kernel=lambda xp, a: xp.linalg.inv(a),
    grad=(lambda g, y: -(y.mT @ g @ y.mT),))  # fmt: skip
-op("det", shape=_det, shard=_batch, tries=(WELL, ((STACK,), {})),
+op("det", complex="analytic", shape=_det, shard=_batch, tries=(WELL, ((STACK,), {})),
    kernel=lambda xp, a: xp.linalg.det(a),
    grad=(lambda g, y, a: (g * y).unsqueeze(-1).unsqueeze(-1) * a.inverse().mT,))  # fmt: skip
-op("slogdet", shape=_logdet, shard=_batch, tries=(WELL, ((STACK,), {})), keep="inputs",
+op("slogdet", complex="own", shape=_logdet, shard=_batch, tries=(WELL, ((STACK,), {})), keep="inputs outputs",
    kernel=lambda xp, a: tuple(xp.linalg.slogdet(a)),
-   grad=lambda gs, ys, ins: [gs[1].unsqueeze(-1).unsqueeze(-1) * ins[0].inverse().mT])  # fmt: skip
-op("solve", shape=_solve, shard=_batch,
+   grad=_logdet_pull)  # fmt: skip
+op("solve", complex="analytic", shape=_solve, shard=_batch,
    tries=(((ROOT, B), {"vector": False}), ((ROOT, Spec((3,), float32)), {"vector": True}),
           ((STACK, Spec((3, 3, 2), float32)), {"vector": False})),
    kernel=_solve_kernel,
    grad=(_solve_left, lambda g, a, vector: a.mT.op("solve", g, vector=vector)))  # fmt: skip
-op("solve_triangular", shape=_triangular, shard=_batch,
+op("solve_triangular", complex="analytic", shape=_triangular, shard=_batch,
    tries=(((ROOT, B), {"upper": False, "unit": False}), ((ROOT, B), {"upper": True, "unit": False}),
           ((ROOT, B), {"upper": False, "unit": True}), ((STACK, Spec((3, 3, 2), float32)), {"upper": True, "unit": False})),
    kernel=_triangular_kernel,
    grad=(_triangular_left, lambda g, a, upper, unit: a.mT.op("solve_triangular", g, upper=not upper, unit=unit)))  # fmt: skip
-op("cholesky", shape=_square("cholesky"), shard=_batch, tries=(WELL, ((STACK,), {})), grad=(_cholesky_grad,),
+op("cholesky", complex="own", shape=_square("cholesky"), shard=_batch, tries=(WELL, ((STACK,), {})), grad=(_cholesky_grad,),
    kernel=lambda xp, a: xp.linalg.cholesky(a))  # fmt: skip
-op("matrix_exp", shape=_square("matrix_exp"), shard=_batch, tries=(((S,), {}), ((Spec((2, 3, 3), float32),), {})),
+op("matrix_exp", complex="analytic", shape=_square("matrix_exp"), shard=_batch,
+   tries=(((S,), {}), ((Spec((2, 3, 3), float32),), {})),
    kernel=_matrix_exp,
    grad=(_matrix_exp_grad,))  # fmt: skip
-op("qr", shape=_qr, shard=_batch, keep="inputs outputs", grad=_qr_pull,
+op("qr", complex="own", shape=_qr, shard=_batch, keep="inputs outputs", grad=_qr_pull,
    tries=(((S,), {"complete": False}), ((TALL,), {"complete": False}), ((TALL,), {"complete": True}),
           ((Spec((2, 4), float32),), {"complete": False})),
    kernel=lambda xp, a, *, complete: tuple(xp.linalg.qr(a, "complete" if complete else "reduced")))  # fmt: skip
-op("svd", shape=_svd, shard=_batch, keep="outputs", grad=_svd_pull,
+op("svd", complex="own", shape=_svd, shard=_batch, keep="outputs", grad=_svd_pull,
    tries=(((S,), {"full": False}), ((TALL,), {"full": False}), ((Spec((2, 4), float32),), {"full": False})),
    kernel=lambda xp, a, *, full: tuple(xp.linalg.svd(a, full_matrices=full)))  # fmt: skip
-op("eigh", shape=_eigh, shard=_batch, keep="outputs", grad=_eigh_pull, tries=(WELL, ((STACK,), {})),
+op("eigh", complex="own", shape=_eigh, shard=_batch, keep="outputs", grad=_eigh_pull, tries=(WELL, ((STACK,), {})),
    kernel=lambda xp, a: tuple(xp.linalg.eigh(a)))  # fmt: skip

@@ -12,6 +12,12 @@ def _factored(a: Spec) -> tuple[Spec, Spec]:
     return a, Spec((*a.shape[:-2], min(a.shape[-2:])), int32)
 
 
+def _size(xp, a):
+    """How large a pivot is: of a complex number, as LAPACK has it, the sum of its parts."""
+    complex_ = a.dtype in (xp.complex64, xp.complex128)
+    return xp.abs(xp.real(a)) + xp.abs(xp.imag(a)) if complex_ else xp.abs(a)
+
+
 def _factor(xp, a):
     """Gauss's elimination; the pivots say, from 1, which row each was exchanged with."""
     lu = xp.copy(xp.reshape(a, (-1, *a.shape[-2:])))
@@ -19,7 +25,7 @@ def _factor(xp, a):
     pivots = xp.zeros((lu.shape[0], min(m, n)), dtype=xp.int32)
     for b in range(lu.shape[0]):
         for k in range(min(m, n)):
-            at = k + int(xp.argmax(xp.abs(lu[b, k:, k]), axis=0))
+            at = k + int(xp.argmax(_size(xp, lu[b, k:, k]), axis=0))
             pivots[b, k] = at + 1
             if at != k:
                 lu[b, [k, at]] = lu[b, [at, k]]
@@ -50,16 +56,16 @@ def _pull(gs, ys, ins):
     m, n = ins[0].shape[-2:]
     if m != n:
         raise ValueError(f"lu_factor has a gradient for square matrices only, not {ins[0].shape}")
-    inner = (lu.tril(-1).mT @ g.tril(-1) + g.tril(-1)).tril(-1) + (g.triu(0) @ lu.triu(0).mT).triu(0)
-    left = lu.mT.op("solve_triangular", inner, upper=True, unit=True)
-    right = lu.op("solve_triangular", left.mT, upper=True, unit=False).mT
+    inner = (lu.tril(-1).mH @ g.tril(-1) + g.tril(-1)).tril(-1) + (g.triu(0) @ lu.triu(0).mH).triu(0)
+    left = lu.mH.op("solve_triangular", inner, upper=True, unit=True)
+    right = lu.op("solve_triangular", left.mH, upper=True, unit=False).mH
     order = pivots.op("pivot_order", rows=m)
     return [right.op("gather_grad", order.unsqueeze(-1).expand(right.shape), shape=right.shape, axis=right.ndim - 2)]
 
 
 PIVOTS = Values(Spec((2, 3), int32), 3, 4)
 
-op("lu_factor", shape=_factored, shard=_batch, keep="outputs", grad=_pull,
+op("lu_factor", complex="own", shape=_factored, shard=_batch, keep="outputs", grad=_pull,
    tries=(((S,), {}), ((Spec((2, 3, 3), float32),), {})),
    kernel=_factor)  # fmt: skip
 op("pivot_order", shape=_order, shard=None, tries=(((PIVOTS,), {"rows": 3}), ((Values(Spec((2,), int32), 3, 4),), {"rows": 4})),

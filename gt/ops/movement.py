@@ -88,19 +88,19 @@ def _cat_rules(kind: Kind) -> list[Rule]:
 
 X = Spec((2, 3), float32)
 
-op("reshape", shape=_reshape, shard=_reshape_rules, view=True,
+op("reshape", complex="analytic", shape=_reshape, shard=_reshape_rules, view=True,
    tries=(((X,), {"shape": (3, 2)}), ((X,), {"shape": (2, 1, 3)})),
    kernel=lambda xp, a, *, shape: xp.reshape(a, shape),
    grad=(lambda g, sa: g.reshape(sa.shape),))  # fmt: skip
-op("permute", shape=_permute, shard=_permute_rules, view=True,
+op("permute", complex="analytic", shape=_permute, shard=_permute_rules, view=True,
    tries=(((Spec((2, 3, 4), float32),), {"axes": (2, 0, 1)}),),
    kernel=lambda xp, a, *, axes: xp.permute_dims(a, axes),
    grad=(lambda g, axes: g.permute(_inverse(axes)),))  # fmt: skip
-op("expand", shape=_expand, shard=_expand_rules, view=True,
+op("expand", complex="analytic", shape=_expand, shard=_expand_rules, view=True,
    tries=(((Spec((3, 1), float32),), {"shape": (2, 3, 4)}),),
    kernel=lambda xp, a, *, shape: xp.broadcast_to(a, shape),
    grad=(lambda g, sa: g.sum_to(sa.shape),))  # fmt: skip
-op("cat", shape=_cat, shard=_cat_rules, grad=_cat_grad,
+op("cat", complex="analytic", shape=_cat, shard=_cat_rules, grad=_cat_grad,
    tries=(((X, Spec((2, 1), float32)), {"axis": 1}),),
    kernel=lambda xp, *parts, axis: xp.concat(parts, axis=axis))  # fmt: skip
 
@@ -186,28 +186,29 @@ def _diagonal_grad(xp, g, *, shape, offset, axes):
 
 CUBE = Spec((3, 4, 5), float32)
 
-op("flip", shape=_moved, shard=_moved_rules, tries=(((CUBE,), {"axes": (0, 2)}), ((X,), {"axes": (1,)})),
+op("flip", complex="analytic", shape=_moved, shard=_moved_rules, tries=(((CUBE,), {"axes": (0, 2)}), ((X,), {"axes": (1,)})),
    kernel=lambda xp, a, *, axes: xp.flip(a, axes),
    grad=(lambda g, axes: g.op("flip", axes=axes),))  # fmt: skip
-op("roll", shape=_moved, shard=_moved_rules, tries=(((CUBE, 2, -1), {"axes": (0, 2)}),),
+op("roll", complex="analytic", shape=_moved, shard=_moved_rules, tries=(((CUBE, 2, -1), {"axes": (0, 2)}),),
    kernel=lambda xp, a, *shifts, axes: xp.roll(a, shifts, axes),
    grad=lambda gs, ys, ins, axes: [gs[0].op("roll", *(-s for s in ins[1:]), axes=axes)])  # fmt: skip
-op("pad", shape=_pad, shard=_pad_rules, tries=(((CUBE, 1.5), {"widths": ((0, 0), (1, 0), (2, 1))}),),
+op("pad", complex="analytic", shape=_pad, shard=_pad_rules, tries=(((CUBE, 1.5), {"widths": ((0, 0), (1, 0), (2, 1))}),),
    kernel=lambda xp, a, value, *, widths: xp.setitem(
        xp.full(tuple(d + low + high for d, (low, high) in zip(a.shape, widths)), value, dtype=a.dtype),
        _inner(tuple(a.shape), widths), a),
    grad=(_unpad, None))  # fmt: skip
-op("tril", shape=_triangle, shard=outer_rules, tries=(((CUBE, 0), {}), ((CUBE, -1), {}), ((X, 1), {})),
+op("tril", complex="analytic", shape=_triangle, shard=outer_rules, tries=(((CUBE, 0), {}), ((CUBE, -1), {}), ((X, 1), {})),
    kernel=lambda xp, a, diagonal: _keep(xp, a, diagonal, True),
    grad=(lambda g, b: g.tril(b), None))  # fmt: skip
-op("triu", shape=_triangle, shard=outer_rules, tries=(((CUBE, 0), {}), ((CUBE, -1), {}), ((X, 1), {})),
+op("triu", complex="analytic", shape=_triangle, shard=outer_rules, tries=(((CUBE, 0), {}), ((CUBE, -1), {}), ((X, 1), {})),
    kernel=lambda xp, a, diagonal: _keep(xp, a, diagonal, False),
    grad=(lambda g, b: g.triu(b), None))  # fmt: skip
-op("diagonal", shape=_diagonal, shard=_diagonal_rules, view=True,
+op("diagonal", complex="analytic", shape=_diagonal, shard=_diagonal_rules, view=True,
    tries=(((CUBE,), {"offset": 1, "axes": (0, 2)}), ((CUBE,), {"offset": -2, "axes": (2, 1)})),
    kernel=lambda xp, a, *, offset, axes: xp.diagonal(a, offset, *axes),
    grad=(lambda g, sa, offset, axes: g.op("diagonal_grad", shape=sa.shape, offset=offset, axes=axes),))  # fmt: skip
-op("diagonal_grad", shape=lambda g, *, shape, offset, axes: Spec(shape, g.dtype), shard=_diagonal_grad_rules,
+op("diagonal_grad", complex="analytic", shape=lambda g, *, shape, offset, axes: Spec(shape, g.dtype),
+   shard=_diagonal_grad_rules,
    tries=(((Spec((4, 3), float32),), {"shape": (3, 4, 5), "offset": 1, "axes": (0, 2)}),),
    kernel=_diagonal_grad,
    grad=(lambda g, offset, axes: g.op("diagonal", offset=offset, axes=axes),))  # fmt: skip
@@ -218,9 +219,9 @@ def _kept(kind: Kind) -> list[Rule]:
     return [((Shard(i),), (Shard(i),)) for i in range(kind.outs[0].ndim)] + [((Partial(),), (Partial(),))]
 
 
-op("place", shape=lambda a: a, shard=_kept, places=True, view=True, tries=(((X,), {}), ((CUBE,), {})),
+op("place", complex="analytic", shape=lambda a: a, shard=_kept, places=True, view=True, tries=(((X,), {}), ((CUBE,), {})),
    kernel=lambda xp, a: a,
    grad=(lambda g: g,))  # fmt: skip
-op("copy", shape=lambda a: a, shard=_kept, tries=(((X,), {}), ((CUBE,), {})),
+op("copy", complex="analytic", shape=lambda a: a, shard=_kept, tries=(((X,), {}), ((CUBE,), {})),
    kernel=lambda xp, a: xp.copy(a),
    grad=(lambda g: g,))  # fmt: skip

@@ -105,19 +105,19 @@ X = Spec((4, 3, 5), float32)
 P, Q = Values(Spec((2, 3), int64), -4, 4), Values(Spec((3,), int64), 0, 5)
 APART = {"axes": (0, 2)}
 
-op("index", shape=_pick, shard=_pick_rules,
+op("index", complex="analytic", shape=_pick, shard=_pick_rules,
    tries=(((X, P), {"axes": (0,)}), ((X, P, Q), APART), ((X, Q), {"axes": (2,)}),
           ((X, Values(Spec((3,), int64), 0, 3), Q), {"axes": (1, 2)})),
    kernel=lambda xp, a, *places, axes: xp.getitem(a, _full(places, axes, a.ndim)),
    keep="rest",
    grad=lambda gs, ys, ins, axes: [gs[0].op("index_grad", *ins[1:], shape=ins[0].shape, axes=axes)])  # fmt: skip
-op("index_grad", shape=lambda g, *places, shape, axes: Spec(shape, g.dtype), shard=_grad_rules, keep="rest",
+op("index_grad", complex="analytic", shape=lambda g, *places, shape, axes: Spec(shape, g.dtype), shard=_grad_rules, keep="rest",
    tries=(((Spec((2, 3, 3), float32), P, Q), {"shape": (4, 3, 5), **APART}),
           ((Spec((4, 3, 3), float32), Q), {"shape": (4, 3, 5), "axes": (2,)})),
    kernel=lambda xp, g, *places, shape, axes: xp.add_at(
        xp.zeros(shape, dtype=g.dtype), _full(places, axes, len(shape)), g),
    grad=lambda gs, ys, ins, shape, axes: [gs[0].op("index", *ins[1:], axes=axes)])  # fmt: skip
-op("index_put", shape=_put, shard=_put_rules, keep="rest", grad=_put_pull,
+op("index_put", complex="analytic", shape=_put, shard=_put_rules, keep="rest", grad=_put_pull,
    tries=(((X, Spec((3,), float32), Values(Spec((1,), int64), 0, 4), Values(Spec((1,), int64), 0, 5)),
            {**APART, "accumulate": False}),
           ((X, float, P), {"axes": (0,), "accumulate": False}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gt.ops.rules import reduced, without
+from gt.ops.rules import real_part, reduced, without
 from gt.ops.table import Kind, Rule, op
 from gt.spec import REPLICATE, Partial, Shard, Spec, bool_, float32, int64, uint8
 
@@ -13,24 +13,25 @@ def reduction_rules(*kinds: str, through: bool = True):
     def rules(kind: Kind) -> list[Rule]:
         axes, keep = kind.settings["axis"], kind.settings["keepdims"]
         numbers, outs = (REPLICATE,) * (len(kind.ins) - 1), len(kind.outs)
+        terms = [r for r in kinds if r == "sum" or not kind.ins[0].dtype.is_complex or kind.outs[0].dtype is bool_]
         found: list[Rule] = []
         for at in range(len(kind.ins[0].shape)):
             if at not in axes:
                 out = at if keep else at - sum(a < at for a in axes)
                 found.append(((Shard(at), *numbers), (Shard(out),) * outs))
-            elif kinds:
-                found.append(((Shard(at),), (Partial(kinds[0]),)))
-        return found + [((Partial(r),), (Partial(r),)) for r in kinds if through]
+            elif terms:
+                found.append(((Shard(at),), (Partial(terms[0]),)))
+        return found + [((Partial(r),), (Partial(r),)) for r in terms if through]
 
     return rules
 
 
 def _sum(a: Spec, *, axis, keepdims) -> Spec:
-    return Spec(without(a.shape, axis, keepdims), a.dtype if a.dtype.rank == 2 else int64)
+    return Spec(without(a.shape, axis, keepdims), a.dtype if a.dtype.rank >= 2 else int64)
 
 
 def _mean(a: Spec, *, axis, keepdims) -> Spec:
-    if a.dtype.rank != 2:
+    if a.dtype.rank < 2:
         raise TypeError(f"mean wants a floating-point tensor, not {a.dtype.name}: cast with .float() first")
     return reduced(a, axis=axis, keepdims=keepdims)
 
@@ -72,7 +73,7 @@ def _extreme_grad(g, y, a, axis, keepdims):
 X = Spec((3, 4), float32)
 TRIES = (((X,), {"axis": (0,), "keepdims": False}), ((X,), {"axis": (0, 1), "keepdims": True}))
 
-op("sum", autocast="high", shape=_sum, shard=reduction_rules("sum"), tries=TRIES,
+op("sum", complex="analytic", autocast="high", shape=_sum, shard=reduction_rules("sum"), tries=TRIES,
    kernel=lambda xp, a, *, axis, keepdims: xp.sum(a, axis=axis, keepdims=keepdims),
    grad=(lambda g, sa, axis, keepdims: _spread(g, sa, axis, keepdims),))  # fmt: skip
 
@@ -90,16 +91,17 @@ def _mean_piece(kind: Kind, rule: Rule, first: int, size: int) -> dict:
     return {"row": "scaled_sum", "scale": 1.0 / count(kind.ins[0].shape, kind.settings["axis"])}
 
 
-op("scaled_sum", shape=lambda a, *, axis, keepdims, scale: reduced(a, axis=axis, keepdims=keepdims),
+op("scaled_sum", complex="analytic", shape=lambda a, *, axis, keepdims, scale: reduced(a, axis=axis, keepdims=keepdims),
    shard=reduction_rules("sum"), tries=tuple((ins, {**s, "scale": 0.25}) for ins, s in TRIES),
    kernel=lambda xp, a, *, axis, keepdims, scale: xp.sum(a, axis=axis, keepdims=keepdims) * scale)  # fmt: skip
-op("mean", shape=_mean, shard=_mean_rules, cut=_mean_piece, tries=TRIES,
+op("mean", complex="analytic", shape=_mean, shard=_mean_rules, cut=_mean_piece, tries=TRIES,
    kernel=lambda xp, a, *, axis, keepdims: xp.mean(a, axis=axis, keepdims=keepdims),
    lower=lambda a, *, axis, keepdims: a.sum(axis=axis, keepdims=keepdims) * (1.0 / count(a.shape, axis)),
    grad=(lambda g, sa, axis, keepdims: g.op("spread", 1.0 / max(count(sa.shape, axis), 1), shape=sa.shape, axis=axis,
                                             keepdims=keepdims),))  # fmt: skip
 # What a reduction took together, apart again: each element where it came from, times a number where one is given.
-op("spread", shape=lambda g, *scale, shape, axis, keepdims: Spec(shape, g.dtype), shard=_spread_rules, view=True,
+op("spread", complex="analytic", shape=lambda g, *scale, shape, axis, keepdims: Spec(shape, g.dtype), shard=_spread_rules,
+   view=True,
    tries=(((Spec((4,), float32),), {"shape": (3, 4), "axis": (0,), "keepdims": False}),
           ((Spec((1, 4), float32), 0.5), {"shape": (3, 4), "axis": (0,), "keepdims": True})),
    kernel=lambda xp, g, *scale, shape, axis, keepdims: xp.broadcast_to(
@@ -118,9 +120,9 @@ def _truth(a: Spec, *, axis, keepdims) -> Spec:
 
 def _floating(name: str):
     def rule(a: Spec, *numbers: type, axis, keepdims, **_: object) -> Spec:
-        if a.dtype.rank != 2:
+        if a.dtype.rank < 2:
             raise TypeError(f"{name} wants a floating-point tensor, not {a.dtype.name}: cast with .float() first")
-        return reduced(a, axis=axis, keepdims=keepdims)
+        return real_part(reduced(a, axis=axis, keepdims=keepdims))
 
     return rule
 
@@ -141,7 +143,8 @@ def _prod_grad(g, y, a, axis, keepdims):
 def _var(xp, a, correction, *, axis, keepdims):
     centred = a - xp.mean(a, axis=axis, keepdims=True)
     left = count(a.shape, axis) - correction
-    return xp.sum(centred * centred, axis=axis, keepdims=keepdims) / (left if left > 0 else xp.zeros((), dtype=a.dtype))
+    spread = xp.real(centred * xp.conj(centred)) if a.dtype in (xp.complex64, xp.complex128) else centred * centred
+    return xp.sum(spread, axis=axis, keepdims=keepdims) / (left if left > 0 else xp.zeros((), dtype=spread.dtype))
 
 
 def _var_grad(g, a, b, axis, keepdims):
@@ -191,35 +194,35 @@ def _norm_grad(g, y, a, order, axis, keepdims):
     if order == 0:
         return g * 0.0
     if order == 1:
-        return g * a.sign()
+        return g * a.sgn()
     if abs(order) == float("inf"):
         hit = (a.abs() == y).to(g.dtype)
-        return hit / hit.sum(axis=axis, keepdims=True) * a.sign() * g
+        return hit / hit.sum(axis=axis, keepdims=True) * a.sgn() * g
     if order == 2:
         return g * (y == 0).pick(0.0, a / y)
-    return g * (y == 0).pick(0.0, a.sign() * (a.abs() / y) ** (order - 1.0))
+    return g * (y == 0).pick(0.0, a.sgn() * (a.abs() / y) ** (order - 1.0))
 
 
 VAR_TRIES = (((X, 1), {"axis": (0,), "keepdims": False}), ((X, 0), {"axis": (0, 1), "keepdims": True}))
 NORM_TRIES = tuple(((X,), {"order": o, "axis": (1,), "keepdims": False}) for o in (2.0, 1.0, 3.0, 0.0, float("inf")))
 BOOLS = (((Spec((3, 4), bool_),), {"axis": (0,), "keepdims": False}), TRIES[1])
 
-op("prod", autocast="high", shape=_sum, shard=reduction_rules("prod"), tries=TRIES, grad=(_prod_grad,),
+op("prod", complex="analytic", autocast="high", shape=_sum, shard=reduction_rules("prod"), tries=TRIES, grad=(_prod_grad,),
    kernel=lambda xp, a, *, axis, keepdims: xp.prod(a, axis=axis, keepdims=keepdims))  # fmt: skip
-op("any", shape=_truth, shard=reduction_rules("max", through=False), tries=BOOLS,
+op("any", complex="analytic", shape=_truth, shard=reduction_rules("max", through=False), tries=BOOLS,
    kernel=lambda xp, a, *, axis, keepdims: xp.any(a, axis=axis, keepdims=keepdims))  # fmt: skip
-op("all", shape=_truth, shard=reduction_rules("min", through=False), tries=BOOLS,
+op("all", complex="analytic", shape=_truth, shard=reduction_rules("min", through=False), tries=BOOLS,
    kernel=lambda xp, a, *, axis, keepdims: xp.all(a, axis=axis, keepdims=keepdims))  # fmt: skip
-op("var", shape=_floating("var"), shard=reduction_rules(), tries=VAR_TRIES, grad=(_var_grad, None),
+op("var", complex="own", shape=_floating("var"), shard=reduction_rules(), tries=VAR_TRIES, grad=(_var_grad, None),
    kernel=_var)  # fmt: skip
-op("std", shape=_floating("std"), shard=reduction_rules(), tries=VAR_TRIES, grad=(_std_grad, None),
+op("std", complex="own", shape=_floating("std"), shard=reduction_rules(), tries=VAR_TRIES, grad=(_std_grad, None),
    kernel=lambda xp, a, correction, *, axis, keepdims: xp.sqrt(
        _var(xp, a, correction, axis=axis, keepdims=keepdims)))  # fmt: skip
 op("logsumexp", autocast="high", shape=_logsumexp_shape, shard=reduction_rules(), tries=TRIES,
    kernel=_logsumexp,
    grad=(lambda g, y, a, axis, keepdims: _spread(g, a, axis, keepdims)
          * (a - _spread(y, a, axis, keepdims)).exp(),))  # fmt: skip
-op("norm", autocast="high", shape=_norm_shape, shard=reduction_rules(), tries=NORM_TRIES, grad=(_norm_grad,),
+op("norm", complex="own", autocast="high", shape=_norm_shape, shard=reduction_rules(), tries=NORM_TRIES, grad=(_norm_grad,),
    kernel=_norm)  # fmt: skip
 
 

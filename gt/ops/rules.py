@@ -44,7 +44,8 @@ def promote(*operands: Operand) -> DType:
         best = group[0]
         for d in group[1:]:
             best = promote_types(best, d)
-        result = best if result is None or best.rank > result.rank else result
+        if result is None or best.rank > result.rank:
+            result = result.to_complex() if result is not None and (result.rank, best.rank) == (2, 3) else best
     assert result is not None
     return result
 
@@ -69,11 +70,16 @@ def pointwise(*operands: Operand, **_: object) -> Spec:
 def pointwise_float(*operands: Operand, **_: object) -> Spec:
     """Broadcast and promote; integers become float32."""
     dtype = promote(*operands)
-    return Spec(broadcast(*shapes_of(operands)), dtype if dtype.rank == 2 else float32)
+    return Spec(broadcast(*shapes_of(operands)), dtype if dtype.rank >= 2 else float32)
 
 
 def compare(*operands: Operand, **_: object) -> Spec:
     return Spec(broadcast(*shapes_of(operands)), bool_)
+
+
+def real_part(a: Spec, **_: object) -> Spec:
+    """As many real numbers."""
+    return Spec(a.shape, a.dtype.to_real())
 
 
 def floats_only(name: str) -> Callable[..., Spec]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gt.ops.norm import along
 from gt.ops.rules import axis_of, without
 from gt.ops.table import Kind, Rule, Values, op
-from gt.spec import DTYPES, REPLICATE, Partial, Shape, Shard, Spec, bool_, float32, int32, int64
+from gt.spec import REPLICATE, Partial, Shape, Shard, Spec, bool_, float32, float64, int32, int64
 
 X = Spec((3, 5), float32)
 
@@ -96,7 +96,7 @@ def _at(a, i: int, axis: int):
 
 def _running(a: Spec, *, axis) -> Spec:
     axis_of(axis, a.ndim)
-    return a if a.dtype.rank == 2 else Spec(a.shape, int64)
+    return a if a.dtype.rank >= 2 else Spec(a.shape, int64)
 
 
 def _cumulate(name: str):
@@ -147,10 +147,12 @@ op("max_at", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=PICK,
 op("min_at", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=PICK, kernel=_extreme(False))
 op("median", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=(*PICK, ((X,), {"axis": 0, "keepdims": False})),
    kernel=_median)  # fmt: skip
-op("cumsum", autocast="high", shape=_running, shard=_terms, tries=(((X,), {"axis": 1}), ((Spec((3, 2), int64),), {"axis": 0})),
+op("cumsum", complex="analytic", autocast="high", shape=_running, shard=_terms,
+   tries=(((X,), {"axis": 1}), ((Spec((3, 2), int64),), {"axis": 0})),
    kernel=_cumulate("cumsum"),
    grad=(lambda g, axis: _from_here(g, axis),))  # fmt: skip
-op("cumprod", autocast="high", shape=_running, shard=along, tries=(((X,), {"axis": 1}), ((Spec((3, 2), int64),), {"axis": 0})),
+op("cumprod", complex="analytic", autocast="high", shape=_running, shard=along,
+   tries=(((X,), {"axis": 1}), ((Spec((3, 2), int64),), {"axis": 0})),
    kernel=_cumulate("cumprod"), grad=(_cumprod_grad,))  # fmt: skip
 
 
@@ -180,7 +182,7 @@ def _counted(a: Spec, *weight: Spec, size: int) -> Spec:
         raise ValueError(f"bincount wants one axis of integers, not {a}")
     if not weight:
         return Spec((size,), int64)
-    return Spec((size,), weight[0].dtype if weight[0].dtype in (float32, DTYPES[-1]) else DTYPES[-1])
+    return Spec((size,), weight[0].dtype if weight[0].dtype in (float32, float64) else float64)
 
 
 ORDERED = Values(Spec((4,), float32), 0.0, 0.0)  # equal edges are in order, and tell left from right

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
 
-from gt.errors import ProtocolError, of_arguments
+from gt.errors import NotForComplex, ProtocolError, of_arguments
 from gt.spec import DTYPES, DType, Placement, Shard, Spec, bool_, float32, int64
 
 # An operand is known by its Spec, or, where a Python number stands in a tensor's place, by the number's type.
@@ -68,6 +68,7 @@ class Row:
     updates: bool = False  # its results take the place of its first input, and lie as that does
     talks: bool = False  # workers exchange bytes in it; only the dispatcher writes such instructions
     extra: int = 0  # this many last outputs are there for the gradient: one that nobody used has None for its own, not zeros
+    complex: str = ""  # takes complex numbers; its gradient is "analytic": as for real ones, read at the conjugates; or "own"
     autocast: str = ""  # under autocast its floats become "low" (the dtype asked for) or "high" (float32)
     statics: tuple[str, ...] = ()
     defaults: dict[str, Any] = field(default_factory=dict)
@@ -148,6 +149,8 @@ class Kind:
 
 def infer(row: Row, ins: tuple[Operand, ...], statics: tuple, signal: str = "") -> Kind:
     """The kind of an op on these operands; raises what the user should read when they do not fit."""
+    if not row.complex and not row.talks and any(type(s) is Spec and s.dtype.rank == 3 for s in ins):
+        raise NotForComplex(f"{row.name} is not defined for complex tensors: take .real, .imag or .abs() first")
     try:
         outs = row.shape(*ins, **dict(zip(row.statics, statics)))
     except (ValueError, TypeError, IndexError) as wrong:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gt.ops import TABLE, Kind, Row, Values, infer
-from gt.spec import Spec, bfloat16, bool_, float16, float32, float64, int8, int32, uint8
+from gt.spec import Spec, bfloat16, bool_, complex64, complex128, float16, float32, float64, int8, int32, uint8
 from gt.worker.engine.numpy import numpy_dtype, round_bfloat16
 
 # Results that are right up to the sign of each vector.
@@ -53,8 +53,10 @@ def draw(operand: Any, rng: np.random.Generator, low: float = -2.0, high: float 
             low = max(low, 0)
         return np.asarray(rng.integers(low, max(high, low + 1), shape), numpy_dtype(dtype))
     a = np.asarray(rng.uniform(low, high, shape))
+    if dtype.is_complex:
+        a = a + 1j * rng.uniform(low, high, shape)
     if positive:
-        a = a @ np.swapaxes(a, -1, -2) + 2.0 * np.eye(shape[-1])
+        a = a @ np.swapaxes(a.conj(), -1, -2) + 2.0 * np.eye(shape[-1])
     a = a.astype(numpy_dtype(dtype))
     return round_bfloat16(a) if dtype is bfloat16 else a
 
@@ -82,10 +84,13 @@ def with_dtype(operand: Any, dtype: Any) -> Any:
         return replace(operand, spec=with_dtype(operand.spec, dtype))
     if isinstance(operand, Spec) and operand.dtype is float32:
         return Spec(operand.shape, dtype)
+    if isinstance(operand, Spec) and operand.dtype is complex64 and dtype in (float64, complex128):
+        return Spec(operand.shape, complex128)
     return operand
 
 
-def _refused(row: Row, operands: tuple, statics: dict, form: str) -> Sample | None:
+def refused(row: Row, operands: tuple, statics: dict, form: str) -> Sample | None:
+    """A sample, or None where the row refuses these Specs."""
     try:
         return make(row, operands, statics, form)
     except (TypeError, ValueError, IndexError):
@@ -95,9 +100,10 @@ def _refused(row: Row, operands: tuple, statics: dict, form: str) -> Sample | No
 def varied(row: Row) -> Iterator[Sample]:
     """The tries in other forms."""
     for i, (operands, statics) in enumerate(row.tries):
-        for dtype in (float64, float16, bfloat16, *((int32, int8, uint8, bool_) if row.pointwise else ())):
+        others = ((int32, int8, uint8, bool_) if row.pointwise else ()) + ((complex64,) if row.complex and i < 2 else ())
+        for dtype in (float64, float16, bfloat16, *others):
             changed = tuple(with_dtype(o, dtype) for o in operands)
-            if changed != operands and (s := _refused(row, changed, statics, f"try {i} {dtype.name}")):
+            if changed != operands and (s := refused(row, changed, statics, f"try {i} {dtype.name}")):
                 yield s
         strided = make(row, operands, statics, f"try {i} strided")
         yield replace(strided, strided=True)
@@ -116,7 +122,7 @@ def varied(row: Row) -> Iterator[Sample]:
 def _shapes(row: Row, operands: tuple, statics: dict, i: int) -> Iterator[Sample]:
     for form, shape in (("0-d", ()), ("empty", (0,)), ("thin", (1, 0, 3))):
         changed = tuple(_with_shape(o, shape) for o in operands)
-        if s := _refused(row, changed, statics, f"try {i} {form}"):
+        if s := refused(row, changed, statics, f"try {i} {form}"):
             yield s
 
 
@@ -146,16 +152,17 @@ def several(found: Any) -> tuple:
 def as_numpy(a: Any) -> np.ndarray:
     """A result, in float64 where it is a float."""
     a = np.asarray(a)
-    return a.astype(np.float64) if a.dtype.kind == "f" else a
+    return a.astype(np.float64) if a.dtype.kind == "f" else a.astype(np.complex128) if a.dtype.kind == "c" else a
 
 
 # How far two ways of computing may differ, by the dtype of the result. 16-bit results are rounded once or more each way.
 CLOSE = {float64: (1e-10, 1e-10), float32: (2e-5, 2e-5), float16: (4e-3, 4e-3), bfloat16: (3e-2, 3e-2)}
+CLOSE |= {complex128: CLOSE[float64], complex64: CLOSE[float32]}
 
 
 def coarsest(kind: Kind) -> tuple[float, float]:
     """The precision to hold a result to: that of the least precise float that went in or came out."""
-    floats = [s.dtype for s in (*kind.ins, *kind.outs) if isinstance(s, Spec) and s.dtype.rank == 2]
+    floats = [s.dtype for s in (*kind.ins, *kind.outs) if isinstance(s, Spec) and s.dtype.rank >= 2]
     return max((CLOSE[d] for d in floats), default=CLOSE[float32])
 
 

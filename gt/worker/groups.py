@@ -258,11 +258,13 @@ class _Collective:
     def _all_reduce(self, group: Moves, *tensors: torch.Tensor) -> tuple:
         flat = _own(tensors[0], self.alone) if len(tensors) == 1 else torch.cat([t.reshape(-1) for t in tensors])
         dtype = self.specs[0].dtype
+        if dtype.is_complex:  # a sum of complex numbers is one of their parts, and they are reduced in no other way
+            flat = torch.view_as_real(flat)
         if dtype is bool_ or dtype is int16:  # Gloo adds neither
             flat = flat.to(torch.int32)
 
         def finish() -> list[Any]:
-            back = flat.to(TORCH[dtype]).reshape(-1)
+            back = (torch.view_as_complex(flat) if dtype.is_complex else flat.to(TORCH[dtype])).reshape(-1)
             parts = back.split([s.numel for s in self.specs]) if len(self.specs) > 1 else [back]
             return [self._array(p, s) for p, s in zip(parts, self.specs)]
 

@@ -230,10 +230,15 @@ def _spread(g, *scale, shape, axis, keepdims):
 ORACLE: dict[str, Callable[..., Any]] = {
     "spread": _spread,
     "copy": torch.clone,
+    "complex": lambda a, b: torch.complex(a, b.expand(a.shape)),
+    "conj": torch.conj_physical,
+    "real_part": torch.real,
+    "imag_part": torch.imag,
+    "direction": torch.sgn,
     "add_scaled": lambda a, b, s: torch.add(a, b, alpha=s),
     "addcmul": lambda a, b, c, v: torch.addcmul(a, b, c, value=v),
     "addcdiv": lambda a, b, c, v: torch.addcdiv(a, b, c, value=v),
-    "cast": lambda a, *, dtype: a.to(TORCH[DTYPES[dtype]]),
+    "cast": lambda a, *, dtype: (a.real if a.is_complex() and not DTYPES[dtype].is_complex else a).to(TORCH[DTYPES[dtype]]),
     "maximum": lambda a, b: torch.maximum(a, b) if isinstance(b, torch.Tensor) else a.clamp(min=b),
     "minimum": lambda a, b: torch.minimum(a, b) if isinstance(b, torch.Tensor) else a.clamp(max=b),
     "gelu": lambda a, *, tanh: F.gelu(a, approximate="tanh" if tanh else "none"),
@@ -355,7 +360,7 @@ ORACLE: dict[str, Callable[..., Any]] = {
     "asgd_rates": _asgd_rates,
 }
 # PyTorch has no such function: what makes tensors of nothing, and GT's own random numbers; Lion is checked by hand.
-ALONE = {"full", "iota", "eye", "uniform", "normal", "integers", "dropout", "lion"}
+ALONE = {"full", "full_complex", "iota", "eye", "uniform", "normal", "integers", "dropout", "lion"}
 
 
 def oracle(row: Row) -> Callable[..., Any] | None:

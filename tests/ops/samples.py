@@ -20,6 +20,7 @@ from gt.testing.samples import (
     for_numpy,
     make,
     plain,
+    refused,
     several,
     spec_of,
     varied,
@@ -28,7 +29,7 @@ from gt.testing.samples import (
 from gt.worker.engine.torch import TORCH
 
 __all__ = ["CLOSE", "ROWS", "SIGNED", "Sample", "as_numpy", "assert_close", "coarsest", "draw", "for_numpy", "for_torch"]
-__all__ += ["Values", "make", "plain", "several", "spec_of", "to_torch", "varied", "with_dtype"]
+__all__ += ["Values", "make", "plain", "refused", "several", "spec_of", "to_torch", "varied", "with_dtype"]
 
 
 def to_torch(value: Any, spec: Any) -> Any:

@@ -13,7 +13,7 @@ from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.backward import backward
 from gt.ops import TABLE, Row
-from gt.spec import Spec, float64
+from gt.spec import Spec, complex128, float64
 from gt.worker.engine import make as engine_for
 from tests.ops import samples
 from tests.ops.oracle import oracle
@@ -63,10 +63,20 @@ def doubled(row: Row) -> list[Sample]:
     return found
 
 
+def with_complex(row: Row) -> list[Sample]:
+    """The first try that the row takes in complex numbers. Vectors that are right up to their phase have no one gradient,
+    and silu has none of complex numbers, in PyTorch either."""
+    for i, (operands, statics) in enumerate(row.tries if row.complex and row.name not in {*SIGNED, "silu"} else ()):
+        changed = tuple(samples.with_dtype(o, complex128) for o in operands)
+        if changed != operands and (s := samples.refused(row, changed, statics, f"complex gradient {i}")):
+            return [s]
+    return []
+
+
 def floats(sample: Sample) -> list[int]:
     """The inputs that may have a gradient: floats for which the row has one."""
     grads = sample.kind.row.grad
-    able = [isinstance(s, Spec) and s.dtype.rank == 2 for s in sample.kind.ins]
+    able = [isinstance(s, Spec) and s.dtype.rank >= 2 for s in sample.kind.ins]
     if isinstance(grads, tuple):
         able = [a and i < len(grads) and grads[i] is not None for i, a in enumerate(able)]
     return [i for i, a in enumerate(able) if a and (sample.kind.row.name, i) not in FLAT]
@@ -75,7 +85,7 @@ def floats(sample: Sample) -> list[int]:
 def kept(sample: Sample) -> list[int]:
     """The outputs that have gradients."""
     outs = sample.kind.outs
-    return [i for i in range(len(outs) - sample.kind.row.extra) if outs[i].dtype.rank == 2]
+    return [i for i in range(len(outs) - sample.kind.row.extra) if outs[i].dtype.rank >= 2]
 
 
 def tensors(sample: Sample, wanted: list[int]) -> list[Any]:
@@ -88,14 +98,17 @@ def tensors(sample: Sample, wanted: list[int]) -> list[Any]:
 def blend(sample: Sample) -> list[np.ndarray]:
     """Weights that make one number of the outputs."""
     rng = np.random.default_rng(11)
-    return [rng.uniform(0.5, 1.5, s.shape) for s in sample.kind.outs]
+    real = [rng.uniform(0.5, 1.5, s.shape) for s in sample.kind.outs]
+    return [
+        np.asarray(w + 1j * rng.uniform(0.5, 1.5, s.shape)) if s.dtype.is_complex else w for w, s in zip(real, sample.kind.outs)
+    ]
 
 
 def run_gt(sample: Sample, operands: list[Any], weights: list[np.ndarray]) -> Tensor:
     found = several(apply(sample.kind.row, tuple(operands), sample.kind.statics))
     total = None
     for i in kept(sample):
-        term = (found[i] * gt.tensor(weights[i])).sum()
+        term = (found[i] * gt.tensor(weights[i])).sum().real
         total = term if total is None else total + term
     return total  # type: ignore[return-value]
 
@@ -108,30 +121,31 @@ def gradients(sample: Sample, wanted: list[int], graph: bool = False) -> tuple[l
 
 
 def differences(f: Any, values: list[np.ndarray]) -> list[np.ndarray]:
-    """Central differences of a number with respect to each element of each array."""
+    """Central differences of a number with respect to each element of each array; of a complex one's parts as one number."""
     found = []
     for a in values:
-        g = np.zeros(a.shape)
+        g = np.zeros(a.shape, a.dtype)
         for at in np.ndindex(a.shape):
             old = a[at]
-            a[at] = old + STEP
-            up = f()
-            a[at] = old - STEP
-            down = f()
-            a[at] = old
-            g[at] = (up - down) / (2 * STEP)
+            for way in (1, 1j) if a.dtype.kind == "c" else (1,):
+                a[at] = old + STEP * way
+                up = f()
+                a[at] = old - STEP * way
+                down = f()
+                a[at] = old
+                g[at] += (up - down) / (2 * STEP) * way
         found.append(g)
     return found
 
 
 def symmetric(row: Row, g: np.ndarray) -> np.ndarray:
     """A matrix of which one half is read has its gradient there; PyTorch and GT spread it over both halves."""
-    return (g + np.swapaxes(g, -1, -2)) / 2 if row.name in ("cholesky", "eigh") else g
+    return (g + np.swapaxes(g.conj(), -1, -2)) / 2 if row.name in ("cholesky", "eigh") else g
 
 
 @pytest.mark.parametrize("row", PULLED, ids=lambda r: r.name)
 def test_gradients_are_those_of_finite_differences(row: Row):
-    for sample in doubled(row):
+    for sample in (*doubled(row), *with_complex(row)):
         wanted = floats(sample)
         if not wanted or not kept(sample):
             continue
@@ -140,7 +154,7 @@ def test_gradients_are_those_of_finite_differences(row: Row):
 
         def number() -> float:
             outs = several(kernel(*sample.operands))  # noqa: B023
-            return float(sum((outs[i] * weights[i]).sum() for i in kept(sample)))  # noqa: B023
+            return float(sum((outs[i] * weights[i]).sum().real for i in kept(sample)))  # noqa: B023
 
         want = differences(number, [sample.operands[i] for i in wanted])
         for i, g, w in zip(wanted, found, want):
@@ -152,7 +166,7 @@ def test_gradients_are_those_of_finite_differences(row: Row):
 
 @pytest.mark.parametrize("row", [r for r in PULLED if oracle(r) and r.name not in SIGNED], ids=lambda r: r.name)
 def test_gradients_are_pytorchs(row: Row):
-    for sample in doubled(row):
+    for sample in (*doubled(row), *with_complex(row)):
         wanted = [i for i in floats(sample) if (row.name, i) not in BEYOND]
         if not wanted or not kept(sample):
             continue
@@ -166,7 +180,7 @@ def test_gradients_are_pytorchs(row: Row):
             for i in wanted:
                 theirs[i].requires_grad_()
             outs = several(oracle(row)(*theirs, **sample.kind.settings))  # type: ignore[misc]
-            total = sum((outs[i] * torch.from_numpy(blend(sample)[i])).sum() for i in kept(sample))
+            total = sum((outs[i] * torch.from_numpy(blend(sample)[i])).sum().real for i in kept(sample))
             if not total.requires_grad:  # type: ignore[union-attr]
                 continue
             want = torch.autograd.grad(total, [theirs[i] for i in wanted], allow_unused=True)
@@ -188,7 +202,7 @@ def test_gradients_of_gradients_are_those_of_finite_differences(row: Row):
         def number(graph: bool = False) -> Any:
             operands, found = gradients(sample, wanted, graph)  # noqa: B023
             pairs = [(g, p) for g, p in zip(found, probes) if g is not None]  # noqa: B023
-            terms = [(g * gt.tensor(p)).sum() for g, p in pairs]
+            terms = [(g * gt.tensor(p)).sum().real for g, p in pairs]
             total = terms[0]
             for t in terms[1:]:
                 total = total + t

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from gt.ops import TABLE, Row, infer
 from gt.ops.rules import broadcast, promote
-from gt.spec import DTYPES, Spec, bool_, float32, promote_types
+from gt.spec import DTYPES, Spec, bool_, complex64, complex128, float16, float32, promote_types
 from gt.worker.engine.torch import TORCH
 from tests.ops import samples
 from tests.ops.oracle import ALONE, oracle
 from tests.ops.samples import ROWS, assert_close, several
 from tests.ops.test_kernels import SIGNED, run_numpy, run_torch
 
+COMPLEX_NUMBERS = (Spec((), complex64), Spec((), complex128))
 HELD = [r for r in ROWS if oracle(r) is not None]
 
 
@@ -76,6 +77,8 @@ def test_dtypes_of_pointwise_ops_and_their_refusals_are_pytorchs(row: Row):
         cases = [(a,) for a in choices]
     wrong = []
     for case in cases:
+        if case[0].dtype is float16 and len(case) > 1 and isinstance(case[1], Spec) and case[1] in COMPLEX_NUMBERS:
+            continue  # complex32, which GT does not have
         rng = np.random.default_rng(3)
         drawn = [
             np.ones(s.shape, bool)
@@ -122,6 +125,9 @@ def test_promotion_with_0d_tensors_and_numbers_is_pytorchs(tensors, number):
         specs, values = specs[:1], values[:1]
         specs.append(number)
         values.append(number(1))
+    dims = [d for zero, d in tensors if not zero]
+    if float16 in dims and all(d is float16 for d in dims) and any(d.is_complex for _, d in tensors):
+        return  # complex32, which GT does not have
     if len(values) == 1:
         assert promote(*specs) is specs[0].dtype
     else:

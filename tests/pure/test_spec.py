@@ -24,6 +24,7 @@ from gt.spec import (
     bfloat16,
     bool_,
     dtype_of,
+    float16,
     float32,
     float64,
     int64,
@@ -54,6 +55,11 @@ def test_operands_promote_as_in_pytorch(a: DType, b: DType | float, shapes: tupl
     """Tensors with axes count before 0-d tensors, and those before numbers."""
     left = torch.ones(shapes[0], dtype=torch_dtype(a))
     if isinstance(b, DType):
+        with_axes = [d for s, d in zip(shapes, (a, b)) if s]
+        if with_axes == [float16] and (a.is_complex or b.is_complex):
+            with pytest.raises(TypeError, match="complex32"):  # which GT does not have
+                promote(Spec(shapes[0], a), Spec(shapes[1], b))
+            return
         mine = promote(Spec(shapes[0], a), Spec(shapes[1], b))
         theirs = torch.result_type(left, torch.ones(shapes[1], dtype=torch_dtype(b)))
     else:
@@ -115,8 +121,8 @@ def test_bool_int_and_float_of_python_are_dtypes() -> None:
 
 
 def test_an_unknown_dtype_lists_the_known_ones() -> None:
-    with pytest.raises(TypeError, match=r"no dtype 'complex64': known are bool, uint8.*float64"):
-        dtype_of("complex64")
+    with pytest.raises(TypeError, match=r"no dtype 'complex32': known are bool, uint8.*complex128"):
+        dtype_of("complex32")
 
 
 @given(shapes, dtypes)

@@ -105,6 +105,7 @@ def op(self: Tensor, name: str, *operands: Any, **statics: Any) -> Any:
 
 from gt.client.functions import (  # noqa: E402
     algebra,
+    complex_numbers,
     copies,
     creation,
     exchange,
@@ -130,6 +131,7 @@ from gt.client.functions import (  # noqa: E402
 __all__ = [
     "FUNCTIONS",
     "algebra",
+    "complex_numbers",
     "copies",
     "creation",
     "exchange",

@@ -96,13 +96,13 @@ def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, un
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """The lower triangle whose product with its transpose is this symmetric positive matrix."""
     found = apply(TABLE["cholesky"], (input,))
-    return found.mT if upper else found
+    return found.mH if upper else found
 
 
 @function
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
-    lower = L.mT if upper else L
-    return solve_triangular(lower.mT, solve_triangular(lower, B, upper=False), upper=True)
+    lower = L.mH if upper else L
+    return solve_triangular(lower.mH, solve_triangular(lower, B, upper=False), upper=True)
 
 
 @linalg
@@ -129,7 +129,7 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     """The eigenvalues, rising, and eigenvectors of symmetric matrices, of which only one triangle is looked at."""
     if UPLO not in ("L", "U"):
         raise ArgumentError(f"UPLO is L or U, not {UPLO!r}")
-    return Eigh(*apply(TABLE["eigh"], (A if UPLO == "L" else A.mT,)))
+    return Eigh(*apply(TABLE["eigh"], (A if UPLO == "L" else A.mH,)))
 
 
 @linalg
@@ -218,7 +218,7 @@ def pinv(A: Tensor, rtol: float | None = None) -> Tensor:
     u, s, vh = svd(A, False)
     least = s.amax(-1, keepdims=True) * (max(A.shape[-2:]) * finfo(A.dtype).eps if rtol is None else rtol)
     inverted = (s > least).pick(s.reciprocal(), 0.0)
-    return vh.mT @ (inverted.unsqueeze(-1) * u.mT)
+    return vh.mH @ (inverted.unsqueeze(-1) * u.mH)
 
 
 class LeastSquares(NamedTuple):
@@ -327,7 +327,7 @@ def lu(A: Tensor, *, pivot: bool = True) -> PLU:
 
 @linalg
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
-    return (x * y).sum(dim)
+    return (x.conj() * y).sum(dim)
 
 
 @linalg
@@ -366,7 +366,7 @@ def qr_(self: Tensor, some: bool = True) -> QR:
 def svd_(self: Tensor, some: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """As the old torch.svd: the third is not transposed."""
     u, s, vh = svd(self, not some)
-    return u, s, vh.mT
+    return u, s, vh.mH
 
 
 for _name in ("qr", "svd"):

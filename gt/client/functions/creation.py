@@ -15,7 +15,7 @@ from gt.client.functions import FUNCTIONS, function, method
 from gt.client.session import here
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.table import TABLE
-from gt.spec import DType, Spec, bfloat16, dtype_of, float32, int64, scalar_dtype
+from gt.spec import DType, Spec, bfloat16, complex64, dtype_of, float32, int64, scalar_dtype
 
 
 def shape_of(size: tuple, shape: Any = None) -> tuple[int, ...]:
@@ -35,8 +35,8 @@ def shape_of(size: tuple, shape: Any = None) -> tuple[int, ...]:
 
 def _made(t: Tensor, requires_grad: bool) -> Tensor:
     if requires_grad:
-        if t.handle.spec.dtype.rank != 2:
-            raise ArgumentTypeError(f"only floating-point tensors have gradients, not {t.handle.spec.dtype.name}")
+        if t.handle.spec.dtype.rank < 2:
+            raise ArgumentTypeError(f"only floating-point and complex tensors have gradients, not {t.handle.spec.dtype.name}")
         t.requires_grad = True
     return t
 
@@ -50,7 +50,7 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False, device: An
     """
     if isinstance(data, Tensor):
         return _made(data.detach() if dtype is None else data.detach().to(dtype), requires_grad)
-    if isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
+    if isinstance(data, (bool, int, float, complex)) and not isinstance(data, np.generic):
         return full((), data, dtype=dtype or scalar_dtype(data), requires_grad=requires_grad)
     array, found = _as_array(data)
     return _made(_loaded(array, dtype_of(dtype) if dtype is not None else found), requires_grad)
@@ -61,7 +61,7 @@ def _as_array(data: Any) -> tuple[np.ndarray, DType]:
     if type(data).__module__.split(".")[0] == "torch":
         if str(data.dtype) == "torch.bfloat16":
             return data.detach().float().numpy(), bfloat16
-        data = data.detach().cpu().numpy()
+        data = data.detach().cpu().resolve_conj().resolve_neg().numpy()
     if isinstance(data, (list, tuple)) and any(isinstance(x, Tensor) for x in data):
         data = [x.numpy() if isinstance(x, Tensor) else x for x in data]
     python = isinstance(data, (list, tuple))
@@ -69,11 +69,13 @@ def _as_array(data: Any) -> tuple[np.ndarray, DType]:
         array = np.asarray(data)
     except ValueError as wrong:
         raise ArgumentError(f"cannot make a tensor of this: {wrong}") from None
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind not in "biufc":
         raise ArgumentTypeError(f"cannot make a tensor of {array.dtype} data: want numbers")
-    if python and array.dtype == np.float64:
-        return array, float32
-    name = {"uint16": "int32", "uint32": "int64", "uint64": "int64", "longdouble": "float64"}.get(array.dtype.name)
+    if python and array.dtype in (np.float64, np.complex128):
+        return array, float32 if array.dtype == np.float64 else complex64
+    name = {"uint16": "int32", "uint32": "int64", "uint64": "int64", "longdouble": "float64", "clongdouble": "complex128"}.get(
+        array.dtype.name
+    )
     return array, dtype_of(name or array.dtype.name)
 
 
@@ -105,6 +107,9 @@ def full(size: Any, fill_value: Any, dtype: Any = None, requires_grad: bool = Fa
     kind = dtype_of(dtype) if dtype is not None else scalar_dtype(fill_value)
     shape = shape_of((size,)) if not isinstance(size, int) else (size,)
     value = fill_value.item() if hasattr(fill_value, "item") else fill_value
+    if isinstance(value, complex):
+        made = apply(TABLE["full_complex"], (value.real, value.imag), (shape, kind.to_complex().code))
+        return _made(made if kind.is_complex else made.to(kind), requires_grad)
     return _made(apply(TABLE["full"], (value,), (shape, kind.code)), requires_grad)
 
 
@@ -289,6 +294,8 @@ for _name in ("zeros", "ones", "empty", "rand", "randn"):
 def full_like(input: Tensor, fill_value: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
     """A tensor of one value, of another's shape, where that lies."""
     value = fill_value.item() if hasattr(fill_value, "item") else fill_value
+    if isinstance(value, complex):
+        return full(input.shape, value, dtype=dtype or input.dtype, requires_grad=requires_grad)
     return _made(apply(TABLE["full_like"], (input, value), (dtype_of(dtype or input.dtype).code,)), requires_grad)
 
 

@@ -15,7 +15,7 @@ from gt.client.functions import moving as moving
 from gt.client.functions import ordering as ordering
 from gt.client.functions import products as products
 from gt.client.functions import shapes as shapes
-from gt.client.functions.creation import arange, full, rand, randint, randn
+from gt.client.functions.creation import arange, rand, randint, randn
 from gt.client.functions.indexing import put
 from gt.client.functions.operators import assign, point
 from gt.client.scope import is_grad_enabled
@@ -49,14 +49,11 @@ def _same(name: str, doc: str) -> None:
 
 for _name in ("cpu", "cuda", "pin_memory"):
     _same(_name, "This tensor: where it lies is the dispatcher's business.")
-for _name in ("conj", "resolve_conj", "resolve_neg", "positive", "conj_physical", "conj_physical_", "to_dense"):
+for _name in ("positive", "to_dense"):
     _same(_name, "This tensor: its numbers are real.")
 for _name, _dtype in (("byte", "uint8"), ("char", "int8"), ("short", "int16")):
     setattr(_T, _name, lambda self, memory_format=None, _dtype=_dtype: self.to(_dtype))
 
-_T.real = property(lambda self: self)
-_T.mH = property(lambda self: self.mT)
-_T.H = property(lambda self: self.t())
 _T.device = property(lambda self: HOME)  # which worker holds it, and on what, is the dispatcher's business
 for _name in ("cpu", "cuda", "ipu", "maia", "meta", "mkldnn", "mps", "mtia", "nested", "quantized", "sparse", "sparse_csr",
               "vulkan", "xla", "xpu"):  # fmt: skip
@@ -71,12 +68,10 @@ _T.element_size = lambda self: self.dtype.size
 _T.nelement = lambda self: self.handle.spec.numel
 _T.ndimension = lambda self: self.ndim
 _T.is_contiguous = lambda self, **_: True
-_T.is_complex = lambda self: False
 _T.is_signed = lambda self: self.dtype.is_signed
 _T.is_nonzero = lambda self: bool(self)
 _T.is_same_size = lambda self, other: self.shape == other.shape
 _T.view_as = _T.reshape_as = lambda self, other: self.reshape(other.shape)
-_T.adjoint = lambda self: self.mT
 
 
 @both
@@ -89,12 +84,6 @@ def fmax(input: Tensor, other: Tensor) -> Tensor:
 def fmin(input: Tensor, other: Tensor) -> Tensor:
     """The smaller, or the one that is a number."""
     return input.isnan().pick(other, other.isnan().pick(input, input.minimum(other)))
-
-
-@both
-def angle(input: Tensor) -> Tensor:
-    """0 for what is not negative, pi for what is."""
-    return input.isnan().pick(input, (input < 0).pick(math.pi, input * 0.0))
 
 
 @both
@@ -127,11 +116,6 @@ def isposinf(input: Tensor) -> Tensor:
 @both
 def isneginf(input: Tensor) -> Tensor:
     return input == -math.inf
-
-
-@both
-def isreal(input: Tensor) -> Tensor:
-    return full(input.shape, True)
 
 
 @both

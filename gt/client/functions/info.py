@@ -55,7 +55,7 @@ def finfo(dtype: Any = float32) -> FInfo:
     >>> gt.finfo(gt.float16).max
     65504.0
     """
-    kind = dtype_of(dtype)
+    kind = dtype_of(dtype).to_real()
     if kind.rank != 2:
         raise ArgumentTypeError(f"finfo is for floating-point dtypes, not {kind.name}: use iinfo")
     top, fraction = _EXPONENTS[kind]

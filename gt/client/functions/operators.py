@@ -46,7 +46,7 @@ def _like(number: Any, tensor: Tensor) -> Tensor:
     if isinstance(number, Tensor):
         return number
     if not isinstance(number, NUMBERS):
-        other = as_operand(number)
+        other = as_operand(number, tensor)
         if isinstance(other, Tensor):
             return other
         number = other
@@ -86,7 +86,8 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 @method
 def pick(condition: Tensor, a: Any, b: Any) -> Tensor:
     """`a` where this condition holds, else `b`."""
-    return apply(TABLE["where"], (condition, *(o if isinstance(o, Tensor) else as_operand(o) for o in (a, b))))
+    beside = a if isinstance(a, Tensor) else b if isinstance(b, Tensor) else None
+    return apply(TABLE["where"], (condition, *(o if isinstance(o, Tensor) else as_operand(o, beside) for o in (a, b))))
 
 
 @both

@@ -211,7 +211,7 @@ NAMES = {
     "absolute": "abs", "negative": "neg", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
     "power": "pow", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh",
     "arccosh": "acosh", "arctanh": "atanh", "fix": "trunc", "greater": "gt", "greater_equal": "ge", "less": "lt",
-    "less_equal": "le", "not_equal": "ne", "sgn": "sign", "invert": "bitwise_not",
+    "less_equal": "le", "not_equal": "ne", "invert": "bitwise_not",
 }  # fmt: skip
 for _new, _old in NAMES.items():
     alias(_new, FUNCTIONS[_old])

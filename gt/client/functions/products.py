@@ -48,9 +48,6 @@ def dot(input: Tensor, other: Tensor) -> Tensor:
     return input @ other
 
 
-alias("vdot", dot)
-
-
 @both
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """Products summed over the last axis of both."""

@@ -93,6 +93,11 @@ def __float__(self: Tensor) -> float:
 
 
 @method
+def __complex__(self: Tensor) -> complex:
+    return complex(item(self))
+
+
+@method
 def __index__(self: Tensor) -> int:
     if self.handle.spec.dtype.rank != 1 or self.handle.spec.numel != 1:
         raise ArgumentTypeError("only a whole-number tensor of one element can be an index")
@@ -137,6 +142,8 @@ def backward_(self: Tensor, gradient: Tensor | None = None, retain_graph: bool =
     if gradient is None:
         if self.handle.spec.numel != 1:
             raise RuntimeError(f"backward() of a tensor of {self.handle.spec.shape} wants a gradient of that shape")
+        if self.handle.spec.dtype.is_complex:
+            raise RuntimeError("backward() of a complex number wants a gradient: a real one has one by itself")
         node = self.node
         if isinstance(node, Node) and not node.scope.signal and not node.scope.backward and not here().signal:
             gradient = _one(self)

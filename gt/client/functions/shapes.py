@@ -180,8 +180,8 @@ def contiguous(self: Tensor) -> Tensor:
 
 @method
 def requires_grad_(self: Tensor, wanted: bool = True) -> Tensor:
-    if wanted and self.handle.spec.dtype.rank != 2:
-        raise ArgumentTypeError(f"only floating-point tensors have gradients, not {self.handle.spec.dtype.name}")
+    if wanted and self.handle.spec.dtype.rank < 2:
+        raise ArgumentTypeError(f"only floating-point and complex tensors have gradients, not {self.handle.spec.dtype.name}")
     self.requires_grad = wanted
     return self
 

@@ -249,7 +249,6 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: in
     return tuple(found)
 
 
-for _name in ("detach", "detach_", "zero_", "fill_", "conj", "positive", "resolve_conj", "resolve_neg", "adjoint"):
+for _name in ("detach", "detach_", "zero_", "fill_", "positive"):
     FUNCTIONS[_name] = getattr(Tensor, _name)
 FUNCTIONS["fill"] = lambda input, value: full(input.shape, value, dtype=input.dtype)
-FUNCTIONS["real"] = lambda input: input

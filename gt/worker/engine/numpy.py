@@ -56,8 +56,19 @@ class Namespace:
     def cast(a: Any, code: int) -> np.ndarray:
         if DTYPES[code] is bfloat16:
             return round_bfloat16(a)
+        a = np.asarray(a)
+        if a.dtype.kind == "c" and DTYPES[code].rank < 3 and DTYPES[code] is not bool_:
+            a = a.real  # NumPy warns of the imaginary part that is dropped
         with np.errstate(invalid="ignore"):
-            return np.asarray(a).astype(numpy_dtype(DTYPES[code]), copy=False)
+            return a.astype(numpy_dtype(DTYPES[code]), copy=False)
+
+    @staticmethod
+    def complex(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        out = np.empty(np.broadcast_shapes(np.shape(a), np.shape(b)), np.result_type(a, b, np.complex64))
+        out.real, out.imag = a, b
+        return out
+
+    conj_physical = np.conj
 
     @staticmethod
     def getitem(a: np.ndarray, index: tuple) -> np.ndarray:

@@ -71,7 +71,10 @@ class Namespace:
         return TORCH[DTYPES[code]]
 
     def cast(self, a: torch.Tensor, code: int) -> torch.Tensor:
-        return a.to(TORCH[DTYPES[code]])
+        dtype = TORCH[DTYPES[code]]
+        if a.is_complex() and not dtype.is_complex and dtype is not torch.bool:
+            a = a.real  # PyTorch warns of the imaginary part that is dropped
+        return a.to(dtype)
 
     def getitem(self, a: torch.Tensor, index: tuple) -> torch.Tensor:
         index, back = forward(index, a.shape)

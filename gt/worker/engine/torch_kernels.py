@@ -164,6 +164,11 @@ def _logsumexp(a: Array, *, axis: Any, keepdims: bool) -> Array:
     return torch.logsumexp(a, axis, keepdims) if a.ndim else a.clone()
 
 
+def _real_only(function: Callable, otherwise: Callable) -> Callable:
+    """PyTorch's backward conjugates what it reads; rows are given the conjugate."""
+    return lambda g, y: otherwise(g, y) if y.is_complex() else function(g, y)
+
+
 def _tanh(tanh: bool) -> str:
     return "tanh" if tanh else "none"
 
@@ -178,8 +183,8 @@ OWN: dict[str, Callable[..., Any]] = {
     "pow_grad": _pow_grad,
     "spread": _spread_out,
     "relu_grad": lambda g, y: aten.threshold_backward(g, y, 0),
-    "sigmoid_grad": aten.sigmoid_backward.default,
-    "tanh_grad": aten.tanh_backward.default,
+    "sigmoid_grad": _real_only(aten.sigmoid_backward.default, lambda g, y: g * y * (1.0 - y)),
+    "tanh_grad": _real_only(aten.tanh_backward.default, lambda g, y: g * (1.0 - y * y)),
     "gelu": lambda a, *, tanh: F.gelu(a, approximate=_tanh(tanh)),
     "gelu_grad": lambda g, a, *, tanh: aten.gelu_backward(g, a, approximate=_tanh(tanh)),
     "silu": F.silu,

@@ -1,0 +1,136 @@
+"""Complex tensors: made, taken apart, conjugated. A real tensor is its own conjugate and its own real part."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gt.client.apply import binary, unary
+from gt.client.autograd import Tensor
+from gt.client.functions import FUNCTIONS, alias, both, function
+from gt.client.functions.operators import assign
+from gt.client.functions.shapes import stack
+from gt.ops.table import TABLE
+from gt.spec import complex64, complex128
+
+_T: Any = Tensor
+
+
+def _is_complex(t: Tensor) -> bool:
+    return t.handle.spec.dtype.rank == 3
+
+
+@both
+def conj(input: Tensor) -> Tensor:
+    """The complex conjugate.
+
+    >>> gt.tensor([1 + 2j]).conj()
+    tensor([1.-2.j])
+    """
+    return unary(TABLE["conj"], input) if input.handle.spec.dtype.rank == 3 else input
+
+
+@function
+def real(input: Tensor) -> Tensor:
+    """The real part."""
+    return unary(TABLE["real_part"], input) if _is_complex(input) else input
+
+
+@function
+def imag(input: Tensor) -> Tensor:
+    """The imaginary part."""
+    if not _is_complex(input):
+        raise RuntimeError(f"imag is not defined for {input.dtype.name}: want a complex tensor")
+    return unary(TABLE["imag_part"], input)
+
+
+def _with_real(self: Tensor, value: Any) -> None:
+    other = imag(self) if _is_complex(self) else None
+    new = value if isinstance(value, Tensor) else FUNCTIONS["full_like"](real(self), value)
+    new = new.expand(self.shape).to(self.dtype.to_real())
+    assign(self, new if other is None else binary(TABLE["complex"], new, other))
+
+
+def _with_imag(self: Tensor, value: Any) -> None:
+    new = value if isinstance(value, Tensor) else FUNCTIONS["full_like"](imag(self), value)
+    assign(self, binary(TABLE["complex"], real(self), new.expand(self.shape).to(self.dtype.to_real())))
+
+
+_T.real = property(real, _with_real)
+_T.imag = property(imag, _with_imag)
+_T.is_complex = _is_complex
+FUNCTIONS["is_complex"] = _is_complex
+
+
+@function
+def complex(real: Tensor, imag: Tensor) -> Tensor:  # noqa: A001
+    """A complex tensor of its real and imaginary parts."""
+    return binary(TABLE["complex"], real, imag)
+
+
+@function
+def polar(abs: Tensor, angle: Tensor) -> Tensor:  # noqa: A002
+    """A complex tensor of magnitudes and angles."""
+    return binary(TABLE["complex"], abs * angle.cos(), abs * angle.sin())
+
+
+@function
+def view_as_real(input: Tensor) -> Tensor:
+    """Real and imaginary parts side by side, along an axis of their own at the end."""
+    if not _is_complex(input):
+        raise RuntimeError(f"view_as_real wants a complex tensor, not {input.dtype.name}")
+    return stack((real(input), imag(input)), -1)
+
+
+@function
+def view_as_complex(input: Tensor) -> Tensor:
+    """Pairs of real numbers along the last axis, each as a complex one."""
+    if not input.ndim or input.shape[-1] != 2:
+        raise RuntimeError(f"view_as_complex wants a last axis of 2, not {input.shape}")
+    parts = input.narrow(-1, 0, 1).squeeze(-1), input.narrow(-1, 1, 1).squeeze(-1)
+    return binary(TABLE["complex"], *parts)
+
+
+@both
+def angle(input: Tensor) -> Tensor:
+    """The angle of complex numbers; of real ones 0, or pi where they are negative."""
+    if _is_complex(input):
+        zero = input == 0
+        return zero.pick(0.0, imag(input)).atan2(zero.pick(1.0, real(input)))
+    if input.dtype.rank < 2:
+        input = input.float()
+    return input.isnan().pick(input, (input < 0).pick(math.pi, input * 0.0))
+
+
+@both
+def sgn(input: Tensor) -> Tensor:
+    """The sign of real numbers; complex ones at size 1."""
+    return unary(TABLE["direction"], input) if _is_complex(input) else input.sign()
+
+
+@both
+def isreal(input: Tensor) -> Tensor:
+    """Which elements have no imaginary part."""
+    return imag(input) == 0 if _is_complex(input) else FUNCTIONS["full_like"](input, True, dtype=bool)
+
+
+@both
+def vdot(input: Tensor, other: Tensor) -> Tensor:
+    """The product of two vectors, the first conjugated."""
+    return conj(input).dot(other)
+
+
+@both
+def adjoint(input: Tensor) -> Tensor:
+    """The conjugate of the transpose of the last two axes."""
+    return conj(input.mT)
+
+
+for _name in ("resolve_conj", "resolve_neg"):
+    alias(_name, lambda input: input)
+alias("conj_physical", conj)
+alias("conj_physical_", lambda input: assign(input, conj(input)) if _is_complex(input) else input)
+_T.mH = property(adjoint)
+_T.H = property(lambda self: conj(self.t()))
+_T.cfloat = lambda self: self.to(complex64)
+_T.cdouble = lambda self: self.to(complex128)
