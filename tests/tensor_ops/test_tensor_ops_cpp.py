@@ -1,12 +1,12 @@
 """The C++ backend's own matters: building, threads, recycled memory, forks, and no slow path."""
 
 import gc
+import itertools
 import os
 import platform
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +14,8 @@ import pytest
 import tensor_ops_oracle as oracle
 
 from gt.tensor_ops import calls
+from gt.tensor_ops.arrays import narrow, widen
 from gt.tensor_ops.cpp import build
-from gt.tensor_ops.measure import alternately
 
 
 def test_without_a_compiler_everything_works_on_numpy(tmp_path):
@@ -47,26 +47,11 @@ def test_a_library_is_built_once_and_again_when_something_changed(cpp, tmp_path,
 
 def test_what_the_compiler_says_is_in_the_error(cpp, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(build, "SOURCE", tmp_path / "broken.cpp")
+    monkeypatch.setattr(build, "KERNELS", tmp_path / "broken.cpp")
     (tmp_path / "broken.cpp").write_text("nonsense")
     with pytest.raises(build.BuildError, match="nonsense"):
         build.build()
     assert not list((tmp_path / "gt" / "tensor_ops").glob("*.so"))
-
-
-def test_the_kernels_compile_without_warnings(cpp, tmp_path):
-    command = [
-        build.compiler(),
-        *build.FLAGS,
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        str(build.SOURCE),
-        "-o",
-        tmp_path / "k.so",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def test_optimization_info_says_what_this_cpu_has(cpp):
@@ -79,24 +64,95 @@ def test_optimization_info_says_what_this_cpu_has(cpp):
     if flags is not None and platform.machine() == "x86_64":
         assert not info["neon"]
         assert info["avx2"] == ({"avx2", "fma", "bmi2"} <= flags)
-        assert info["avx512"] <= ("avx512f" in flags)
+        assert info["avx512"] == ({"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags)
 
 
-def test_every_instruction_set_gives_right_numbers(cpp):
+def test_optimization_info_names_the_set_that_runs(cpp):
     lib = cpp.library()
-    x = np.linspace(-100, 30, 100_003, dtype=np.float32)
-    weight = np.linspace(1, 2, 1009, dtype=np.float32)
-    rows = np.ascontiguousarray(x[: 99 * 1009].reshape(99, 1009))
-    best = lib.gt_level()
+    best = lib.gt_set()
     try:
-        for level in range(best + 1):
-            assert lib.gt_set_level(level) == level
-            assert oracle.ulps(calls.silu(cpp, x), oracle.silu(x), "float32") <= 8
-            assert oracle.ulps(calls.gelu(cpp, x, "none"), oracle.gelu_erf(x), "float32") <= 16
-            assert oracle.ulps(calls.rms_norm(cpp, rows, weight), oracle.rms_norm(rows, weight, 1e-6), "float32") <= 8
-        assert lib.gt_set_level(best + 1) == -1
+        named = [(lib.gt_use_set(number), cpp.get_optimization_info()["instruction_set"])[1] for number in range(best + 1)]
+        assert named == ["sse2", "avx2", "avx512"][: best + 1] or len(named) == 1
+        lib.gt_use_set(0)
+        assert not cpp.get_optimization_info()["avx512"]
     finally:
-        lib.gt_set_level(best)
+        lib.gt_use_set(best)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_every_instruction_set_gives_right_numbers(cpp, dtype):
+    """Arrays that begin at every place of a cache line, of lengths that no register divides."""
+    lib = cpp.library()
+    wide = np.linspace(-20 if dtype == "float64" else -100, 30, 5003)  # the oracle of gelu's tail is float64 itself
+    x = narrow(wide.astype(np.float32), dtype) if dtype == "bfloat16" else wide.astype(dtype)
+    values = widen(x, dtype).astype(np.float64)
+    right = {"silu": oracle.silu, "gelu_erf": oracle.gelu_erf, "relu": lambda v: np.maximum(v, 0)}
+    best = lib.gt_set()
+    try:
+        for number in range(best + 1):
+            assert lib.gt_use_set(number) == number
+            for op, of in right.items():
+                for begin in range(0, 64 // x.itemsize, 3):
+                    out = np.zeros(x.size + 64, x.dtype)
+                    cpp.elementwise(op, x[begin:], out[begin : x.size], dtype)
+                    limit = 1500 if dtype == "float64" else 16
+                    assert oracle.ulps(widen(out[begin : x.size], dtype), of(values[begin:]), dtype) <= limit, (number, op)
+                    assert not out[:begin].any() and not out[x.size :].any()
+        assert lib.gt_use_set(best + 1) == -1
+    finally:
+        lib.gt_use_set(best)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_rms_norm_is_right_on_every_instruction_set(cpp, dtype):
+    lib, rng = cpp.library(), np.random.default_rng(0)
+    best = lib.gt_set()
+    try:
+        for number, columns in itertools.product(range(best + 1), (1, 33, 129, 1009)):
+            lib.gt_use_set(number)
+            wide = rng.standard_normal((7, columns)) * 10
+            x = narrow(wide.astype(np.float32), dtype) if dtype == "bfloat16" else wide.astype(dtype)
+            weight = rng.standard_normal(columns).astype("float64" if dtype == "float64" else "float32")
+            out = np.zeros_like(x)
+            cpp.rms_norm(x, weight, out, 1e-6, dtype)
+            want = oracle.rms_norm(widen(x, dtype), weight, 1e-6)
+            assert oracle.ulps(widen(out, dtype), want, dtype) <= 8, (number, columns)
+    finally:
+        lib.gt_use_set(best)
+
+
+@pytest.mark.parametrize("bits", [np.uint16, np.float16])
+def test_every_16_bit_number_is_right_on_every_instruction_set(cpp, bits):
+    dtype = "bfloat16" if bits is np.uint16 else "float16"
+    x = np.arange(1 << 16, dtype=np.uint16).view(bits)
+    values = widen(x, dtype)
+    lib = cpp.library()
+    best = lib.gt_set()
+    try:
+        for number in range(best + 1):
+            lib.gt_use_set(number)
+            out = np.empty_like(x)
+            cpp.elementwise("relu", x, out, dtype)
+            with np.errstate(invalid="ignore"):
+                np.testing.assert_array_equal(widen(out, dtype), np.where(values < 0, 0, values))
+            for op, right in (("silu", oracle.silu), ("gelu_tanh", oracle.gelu_tanh), ("gelu_erf", oracle.gelu_erf)):
+                cpp.elementwise(op, x, out, dtype)
+                with np.errstate(invalid="ignore"):
+                    assert oracle.ulps(widen(out, dtype), right(values), dtype) <= 1, (number, op)
+    finally:
+        lib.gt_use_set(best)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_results_that_go_past_the_cache_are_the_same(cpp, dtype):
+    """Those of 8 MiB and more do. In place they do not."""
+    x = np.tile(np.linspace(-20, 20, 4099, dtype=np.float32), 1100)
+    x = narrow(x, dtype)
+    small, large, same = np.empty(4099, x.dtype), np.empty_like(x), x.copy()
+    cpp.elementwise("silu", x[:4099], small, dtype)
+    cpp.elementwise("silu", x, large, dtype)
+    cpp.elementwise("silu", same, same, dtype)
+    assert np.array_equal(large.reshape(1100, 4099), np.broadcast_to(small, (1100, 4099))) and np.array_equal(large, same)
 
 
 def test_any_number_of_threads_gives_the_same_bits(cpp):
@@ -174,33 +230,15 @@ def test_kept_memory_has_a_limit(cpp):
         cpp.keep_memory(256 << 20)
 
 
-def test_idle_threads_do_not_burn_the_cpu(cpp):
-    x = np.ones(1_000_000, np.float32)
-    calls.silu(cpp, x)
-    time.sleep(0.05)
-    before = time.process_time()
-    time.sleep(0.3)
-    assert time.process_time() - before < 0.1
-
-
-def test_silu_costs_no_more_than_a_few_copies(cpp):
-    """A slow path (scalar code, denormal stalls) is 3 to 10 times slower than this allows.
-
-    Counted in the time of one thread, so that other processes do not count. On two 128-bit units the arithmetic alone
-    takes 10.9 cycles for four floats (neon.h), where a copy takes 2.6: 4.3 copies were measured.
-    """
-    x = np.random.default_rng(0).standard_normal((1024, 4096)).astype(np.float32)
-    masked = np.where(x > 0, x, np.float32(-1e4))
-    out = np.empty_like(x)
-    limit = 4 if cpp.get_optimization_info()["avx2"] else 6
-    runs = {
-        "copy": lambda: cpp.copy(x, out),
-        "silu": lambda: calls.silu(cpp, x, out),
-        "masked": lambda: calls.silu(cpp, masked, out),
-    }
-    cpp.set_threads(1)
-    try:
-        took = alternately(runs, 10, time.thread_time)
-    finally:
-        cpp.set_threads(cpp._cpus())
-    assert max(took["silu"], took["masked"]) <= limit * took["copy"], took
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's list of threads")
+def test_idle_threads_go_to_sleep():
+    """A thread that spins for work is running (R); one that waits for it sleeps (S)."""
+    code = (
+        "import os, time, threading, numpy as np; from gt import tensor_ops_cpp as t; from gt.tensor_ops.cpp import backend\n"
+        "backend.set_threads(4); t.silu(np.ones(1_000_000, 'f4')); me = str(threading.get_native_id())\n"
+        "others = [task for task in os.listdir('/proc/self/task') if task != me]; assert len(others) >= 3\n"
+        "state = lambda task: open(f'/proc/self/task/{task}/stat').read().rpartition(')')[2].split()[0]\n"
+        "end = time.monotonic() + 60\n"
+        "while any(state(task) != 'S' for task in others): assert time.monotonic() < end; time.sleep(0.01)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], timeout=90, check=True)

@@ -20,7 +20,6 @@ _PAIRS = {"add": 0, "sub": 1, "mul": 2, "div": 3, "relu_grad": 4, "sigmoid_grad"
 _DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}
 unary, pairs = tuple(_OPS), tuple(_PAIRS)  # what `elementwise` and `binary` know
 _RECYCLED = 1 << 16  # smaller outputs come from NumPy, which keeps small blocks itself
-_LEVELS = ("x86-64", "x86-64-v3", "x86-64-v4")
 
 
 @functools.cache
@@ -44,6 +43,7 @@ def _load() -> ctypes.CDLL | BuildError:
         (lib.gt_keep, (size,), None),
         (lib.gt_kept, (), size),
         (lib.gt_set_threads, (ctypes.c_int,), None),
+        (lib.gt_set_name, (), ctypes.c_char_p),
     ):
         function.argtypes, function.restype = arguments, result
     lib.gt_set_threads(_cpus())
@@ -148,20 +148,17 @@ def keep_memory(limit: int) -> int:
 
 
 def get_optimization_info() -> dict[str, Any]:
-    """What the running CPU really uses: the chosen instruction set and the features the code was compiled for."""
+    """What runs here: the instruction set whose kernels the library chose, as the library itself says, and the threads."""
     lib = library()
-    compiled, level = lib.gt_compiled_for(), lib.gt_level()
-    machine = os.uname().machine
-    x86 = machine == "x86_64"
+    used = lib.gt_set_name().decode()
     return {
-        "machine": machine,
-        "instruction_set": _LEVELS[level] if x86 else machine,
-        "avx": x86 and (level >= 1 or bool(compiled & 4)),
-        "avx2": x86 and (level >= 1 or bool(compiled & 8)),
-        "avx512": x86 and (level >= 2 or bool(compiled & 16)),
-        "fma": level >= 1 or bool(compiled & 32),
-        "neon": bool(compiled & 1),
-        "sve": bool(compiled & 2),
+        "machine": os.uname().machine,
+        "instruction_set": used,
+        "avx": used in ("avx2", "avx512"),
+        "avx2": used in ("avx2", "avx512"),
+        "avx512": used == "avx512",
+        "fma": used in ("avx2", "avx512", "neon"),
+        "neon": used == "neon",
         "threads": lib.gt_threads(),
         "library": str(build()),
     }

@@ -1,5 +1,6 @@
 """Compile the kernels into a shared library, once for each source, compiler and CPU.
 
+On x86-64 one library holds the kernels of every instruction set.
 The library has a C interface, so one build serves every Python version and needs no Python headers.
 """
 
@@ -8,13 +9,18 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-SOURCE = Path(__file__).parent / "kernels.cpp"
-FLAGS = ["-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"]
-FLAGS += ["-shared", "-fPIC", "-pthread"]
+FOLDER = Path(__file__).parent
+INTERFACE, KERNELS = FOLDER / "kernels.cpp", FOLDER / "instruction_set.cpp"
+FLAGS = ["-std=c++17", "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-pthread"]
+# The table of kernels that each set of flags makes of instruction_set.cpp; kernels.cpp chooses among them at run time.
+X86_SETS = {
+    "gt_sse2": ["-march=x86-64"],
+    "gt_avx2": ["-march=x86-64-v3"],
+    "gt_avx512": ["-march=x86-64-v4", "-mprefer-vector-width=512"],
+}
 SECONDS = 120
 
 
@@ -48,18 +54,16 @@ def cpu_identity() -> str:
 def library_path(cxx: str) -> Path:
     """Where the library for this source, compiler and CPU lies or will lie."""
     digest = hashlib.sha256()
-    for file in sorted(SOURCE.parent.glob("*.h")) + [SOURCE]:
+    for file in sorted([*FOLDER.glob("*.h"), *FOLDER.glob("*.cpp")]):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     version = subprocess.run([cxx, "--version"], capture_output=True, text=True, timeout=SECONDS, check=False).stdout
-    digest.update("\0".join([cpu_identity(), version, *FLAGS, *native_flags(cxx)]).encode())
+    digest.update("\0".join([cpu_identity(), version, *FLAGS, repr(instruction_sets())]).encode())
     return cache_folder() / f"kernels-{digest.hexdigest()[:20]}.so"
 
 
-def native_flags(cxx: str) -> list[str]:
-    """GCC on x86-64 compiles every instruction set into one library and chooses at run time; others use `native`."""
-    if platform.machine() in ("x86_64", "AMD64"):
-        return ["-march=native"] if "clang" in Path(cxx).resolve().name or sys.platform == "darwin" else []
-    return ["-mcpu=native"]
+def instruction_sets() -> dict[str, list[str]]:
+    """The tables to compile for this machine, with their flags."""
+    return X86_SETS if platform.machine() in ("x86_64", "AMD64") else {"gt_native": ["-mcpu=native"]}
 
 
 def build(force: bool = False) -> Path:
@@ -86,14 +90,36 @@ def build(force: bool = False) -> Path:
 
 
 def compile_to(cxx: str, made: str) -> None:
-    said = ""
-    for native in (native_flags(cxx), []):  # not every compiler knows `native` for its CPU
-        command = [cxx, *FLAGS, *native, str(SOURCE), "-o", made]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise BuildError(f"{' '.join(command)}: {error}") from error
-        if done.returncode == 0:
-            return
-        said = f"{' '.join(command)}:\n{done.stderr.strip()}"
-    raise BuildError(said)
+    with tempfile.TemporaryDirectory() as folder:
+        _run_all([[cxx, "-shared", "-pthread", *compile_objects(cxx, instruction_sets(), Path(folder)), "-o", made]])
+
+
+def compile_objects(cxx: str, sets: dict[str, list[str]], folder: Path, interface: Path = INTERFACE) -> list[str]:
+    """Compile the interface and every table of kernels, all at the same time; returns the object files."""
+    objects = [f"{folder}/interface.o", *(f"{folder}/{table}.o" for table in sets)]
+    commands = [[cxx, *FLAGS, f"-I{FOLDER}", "-c", str(interface), "-o", objects[0]]]
+    for (table, flags), target in zip(sets.items(), objects[1:]):
+        commands.append([cxx, *FLAGS, *flags, f"-DGT_TABLE={table}", "-c", str(KERNELS), "-o", target])
+    _run_all(commands)
+    return objects
+
+
+def _run_all(commands: list[list[str]]) -> None:
+    running: list[tuple[list[str], subprocess.Popen]] = []
+    try:
+        for command in commands:
+            running.append((command, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)))
+        for command, process in running:
+            said = process.communicate(timeout=SECONDS)[1]
+            if process.returncode == 0:
+                continue
+            if "-mcpu=native" in command:  # not every compiler knows it for its CPU
+                _run_all([[word for word in command if word != "-mcpu=native"]])
+                continue
+            raise BuildError(f"{' '.join(command)}:\n{said.strip()}")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{' '.join(commands[len(running) - 1])}: {error}") from error
+    finally:
+        for _, process in running:
+            process.kill()
+            process.communicate()

@@ -1,75 +1,91 @@
-// 16-bit floats by integer arithmetic, so that loops over them vectorise on every target and no compiler
-// support for _Float16 or __bf16 is needed. Both directions round to nearest, ties to even.
-#pragma once
-#include <cstdint>
-#include <cstring>
+// 16-bit floats to and from vectors of floats, rounding to nearest with ties to even. Included by simd.h.
 
-#define GT_INLINE inline __attribute__((always_inline))
+// ---- bfloat16: the upper half of a float ----
 
-template <class To, class From>
-static GT_INLINE To bits(From from) {
-    static_assert(sizeof(To) == sizeof(From), "bits keeps the size");
-    To to;
-    std::memcpy(&to, &from, sizeof to);
-    return to;
+// The float whose upper half is the rounded value. A NaN whose lower half is not zero could round to infinity.
+static GT_INLINE Words rounded_bfloat(Floats x) {
+    Words u = (Words)x;
+    Words rounded = u + 0x7fffu + ((u >> 16) & 1u);
+    return x == x ? rounded : (u | 0x400000u);
 }
 
-struct half_t {
-    uint16_t raw;
-};
+// In memory every other bfloat is the upper half of a 32-bit word already: even elements need a shift, odd ones a mask, and
+// nothing has to move between lanes.
+static GT_INLINE Pack<Floats> load(AnyOrder, const bfloat_t* x) {
+    Pack<Floats> made;
+    for (size_t i = 0; i < kRegisters; i += 2) {
+        Words both = load_vector<Words>(x + i * kLanes<Floats>);
+        made.at[i] = (Floats)(both << 16);
+        made.at[i + 1] = (Floats)(both & 0xffff0000u);
+    }
+    return made;
+}
 
-struct bfloat_t {
-    uint16_t raw;
-};
+static GT_INLINE void store(AnyOrder, bfloat_t* y, const Pack<Floats>& p) {
+    for (size_t i = 0; i < kRegisters; i += 2) {
+        Words even = rounded_bfloat(p.at[i]) >> 16, odd = rounded_bfloat(p.at[i + 1]) & 0xffff0000u;
+        store_vector(y + i * kLanes<Floats>, even | odd);
+    }
+}
 
-static GT_INLINE float widen(float x) { return x; }
-static GT_INLINE double widen(double x) { return x; }
+static GT_INLINE Floats widen_bfloat(Shorts x) { return (Floats)(__builtin_convertvector(x, Words) << 16); }
 
-static GT_INLINE float widen(bfloat_t x) { return bits<float>(uint32_t(x.raw) << 16); }
+static GT_INLINE Shorts low_halves(Words u) {
+#if defined(GT_AVX2)
+    __m256i v = (__m256i)u;
+    return (Shorts)_mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+#else
+    return __builtin_convertvector(u, Shorts);
+#endif
+}
 
-static GT_INLINE float widen(half_t x) {
-    uint32_t magnitude = uint32_t(x.raw & 0x7fff) << 13;
-    uint32_t sign = uint32_t(x.raw & 0x8000) << 16;
+static GT_INLINE Pack<Floats> load(InOrder, const bfloat_t* x) {
+    return each<Floats>([&](size_t i) { return widen_bfloat(load_vector<Shorts>(x + i * kLanes<Floats>)); });
+}
+
+static GT_INLINE void store(InOrder, bfloat_t* y, const Pack<Floats>& p) {
+    for (size_t i = 0; i < kRegisters; ++i)
+        store_vector(y + i * kLanes<Floats>, low_halves(rounded_bfloat(p.at[i]) >> 16));
+}
+
+// ---- float16: the CPU's conversion where it has one, integer arithmetic elsewhere ----
+
+#if defined(GT_AVX512)
+static GT_INLINE Floats widen_half(Shorts x) { return _mm512_cvtph_ps((__m256i)x); }
+static GT_INLINE Shorts narrow_half(Floats x) { return (Shorts)_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+#elif defined(GT_AVX2)
+static GT_INLINE Floats widen_half(Shorts x) { return _mm256_cvtph_ps((__m128i)x); }
+static GT_INLINE Shorts narrow_half(Floats x) { return (Shorts)_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+#elif defined(GT_NEON)
+static GT_INLINE Floats widen_half(Shorts x) { return vcvt_f32_f16((float16x4_t)x); }
+static GT_INLINE Shorts narrow_half(Floats x) { return (Shorts)vcvt_f16_f32(x); }
+#else
+static GT_INLINE Floats widen_half(Shorts from) {
+    Words x = __builtin_convertvector(from, Words);
+    Words magnitude = (x & 0x7fffu) << 13, sign = (x & 0x8000u) << 16;
     // 2^112 moves the exponent from half's bias to float's and normalises subnormals on the way.
-    uint32_t finite = bits<uint32_t>(bits<float>(magnitude) * 0x1p112f);
-    uint32_t special = magnitude | 0x7f800000u;
-    return bits<float>(sign | (magnitude >= 0x0f800000u ? special : finite));
+    Words finite = (Words)((Floats)magnitude * 0x1p112f);
+    Words special = magnitude | 0x7f800000u;
+    return (Floats)(sign | (magnitude >= 0x0f800000u ? special : finite));
 }
 
-template <class T>
-struct Narrow;
+static GT_INLINE Shorts narrow_half(Floats x) {
+    Words u = (Words)x, sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
+    // Adding 0.5 lines a subnormal result up with the low mantissa bits; the addition does the rounding.
+    Words small = (Words)((Floats)a + 0.5f) - 0x3f000000u;
+    Words normal = (a - 0x38000000u + 0xfffu + ((a >> 13) & 1u)) >> 13;
+    Words large = a > 0x7f800000u ? all<Words>(0x7e00u) : all<Words>(0x7c00u);
+    Words body = a < 0x38800000u ? small : normal;
+    return low_halves(sign | (a >= 0x47800000u ? large : body));
+}
+#endif
 
-template <>
-struct Narrow<float> {
-    static GT_INLINE float from(float x) { return x; }
-};
+template <class Order>
+static GT_INLINE Pack<Floats> load(Order, const half_t* x) {
+    return each<Floats>([&](size_t i) { return widen_half(load_vector<Shorts>(x + i * kLanes<Floats>)); });
+}
 
-template <>
-struct Narrow<double> {
-    static GT_INLINE double from(double x) { return x; }
-};
-
-template <>
-struct Narrow<bfloat_t> {
-    static GT_INLINE bfloat_t from(float x) {
-        uint32_t u = bits<uint32_t>(x);
-        uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
-        uint32_t quiet = (u >> 16) | 0x40;
-        return {uint16_t((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded)};
-    }
-};
-
-template <>
-struct Narrow<half_t> {
-    static GT_INLINE half_t from(float x) {
-        uint32_t u = bits<uint32_t>(x);
-        uint32_t sign = (u >> 16) & 0x8000;
-        uint32_t a = u & 0x7fffffffu;
-        // Adding 0.5 lines a subnormal result up with the low mantissa bits; the addition does the rounding.
-        uint32_t small = bits<uint32_t>(bits<float>(a) + 0.5f) - 0x3f000000u;
-        uint32_t normal = (a - 0x38000000u + 0xfffu + ((a >> 13) & 1)) >> 13;
-        uint32_t large = a > 0x7f800000u ? 0x7e00u : 0x7c00u;
-        uint32_t body = a < 0x38800000u ? small : normal;
-        return {uint16_t(sign | (a >= 0x47800000u ? large : body))};
-    }
-};
+template <class Order>
+static GT_INLINE void store(Order, half_t* y, const Pack<Floats>& p) {
+    for (size_t i = 0; i < kRegisters; ++i) store_vector(y + i * kLanes<Floats>, narrow_half(p.at[i]));
+}

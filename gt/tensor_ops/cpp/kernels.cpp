@@ -1,78 +1,55 @@
 // silu, gelu, rms_norm and the arithmetic of a training step for contiguous float, double, half and bfloat arrays, behind a C interface.
-// One source is compiled for several instruction sets and the best that the running CPU has is chosen when the
+// instruction_set.cpp is compiled for several instruction sets and the best that the running CPU has is chosen when the
 // library loads. Shapes, strides, dtypes and overlap are checked by the caller.
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
-#include <type_traits>
-
-#ifdef __aarch64__
-#include <arm_neon.h>
-#endif
 
 #include "blocks.h"
-#include "half.h"
 #include "pool.h"
+#include "table.h"
 
-using Elementwise = void (*)(const void*, void*, size_t begin, size_t end);
-using Binary = void (*)(const void*, const void*, void*, size_t begin, size_t end, size_t period);
-using Rows = void (*)(const void*, const void*, void*, void* rstd, size_t begin, size_t end, size_t columns, double eps);
-
-struct Kernels {
-    Elementwise elementwise[6][4];
-    Binary binary[7][4];
-    Rows rms[4];
-};
-
-namespace base {
-#include "maths.h"
-#ifdef __aarch64__
-#include "neon.h"
+extern "C" {
+#if defined(__x86_64__)
+extern const Kernels gt_sse2, gt_avx2, gt_avx512;
+#else
+extern const Kernels gt_native;
 #endif
-#include "loops.h"
-}  // namespace base
+}
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define GT_LEVELS 3
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v3")
-namespace v3 {
-#include "maths.h"
-#include "loops.h"
-}  // namespace v3
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
-namespace v4 {
-#include "maths.h"
-#include "loops.h"
-}  // namespace v4
-#pragma GCC pop_options
+#if defined(__x86_64__)
+static const Kernels* const sets[] = {&gt_sse2, &gt_avx2, &gt_avx512};
 
-static int highest_level() {
+static int highest_set() {
     __builtin_cpu_init();
     bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
     bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-              __builtin_cpu_supports("avx512cd");
+              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     return v4 ? 2 : v3 ? 1 : 0;
 }
-static const Kernels* const levels[] = {&base::kernels, &v3::kernels, &v4::kernels};
 #else
-#define GT_LEVELS 1
-static int highest_level() { return 0; }
-static const Kernels* const levels[] = {&base::kernels};
+static const Kernels* const sets[] = {&gt_native};
+static int highest_set() { return 0; }
 #endif
 
-static int level = highest_level();
-static const Kernels* chosen = levels[level];
+static int set = highest_set();
+static const Kernels* chosen = sets[set];
 
-struct ElementwiseJob {
-    Elementwise kernel;
+// From here up results go past the cache. Measured together with a reader of the result on a CPU with 2 MiB of L2 for each
+// core: at 8 MiB writing and reading take 0.92 of the time through the cache, at 16 MiB 0.81, at 4 MiB 1.17.
+static constexpr size_t kPastCache = size_t(8) << 20;
+static constexpr size_t kItemSize[] = {4, 8, 2, 2};
+
+// In place the lines are in the cache already.
+static bool past_cache(const void* x, const void* y, size_t n, int dtype) {
+    return x != y && n >= kPastCache / kItemSize[dtype];
+}
+
+struct UnaryJob {
+    Unary kernel;
     const void* x;
     void* y;
+    bool past_cache;
 };
 
 struct BinaryJob {
@@ -88,6 +65,7 @@ struct RowsJob {
     void *y, *rstd;
     size_t columns;
     double eps;
+    bool past_cache;
 };
 
 struct CopyJob {
@@ -105,11 +83,11 @@ static size_t grain(size_t count, size_t least) {
 extern "C" {
 
 void gt_elementwise(int op, int dtype, const void* x, void* y, size_t n) {
-    ElementwiseJob job{chosen->elementwise[op][dtype], x, y};
+    UnaryJob job{chosen->unary[op][dtype], x, y, past_cache(x, y, n, dtype)};
     pool_slot()->run(
         [](const void* j, size_t begin, size_t end) {
-            auto* job = static_cast<const ElementwiseJob*>(j);
-            job->kernel(job->x, job->y, begin, end);
+            auto* job = static_cast<const UnaryJob*>(j);
+            job->kernel(job->x, job->y, begin, end, job->past_cache);
         },
         &job, n, grain(n, 16384));
 }
@@ -126,12 +104,12 @@ void gt_binary(int op, int dtype, const void* x, const void* y, void* to, size_t
 }
 
 void gt_rms_norm(int dtype, const void* x, const void* w, void* y, void* rstd, size_t rows, size_t columns, double eps) {
-    RowsJob job{chosen->rms[dtype], x, w, y, rstd, columns, eps};
+    RowsJob job{chosen->rms[dtype], x, w, y, rstd, columns, eps, past_cache(x, y, rows * columns, dtype)};
     size_t least = columns ? 32768 / columns : 1;
     pool_slot()->run(
         [](const void* j, size_t begin, size_t end) {
             auto* job = static_cast<const RowsJob*>(j);
-            job->kernel(job->x, job->w, job->y, job->rstd, begin, end, job->columns, job->eps);
+            job->kernel(job->x, job->w, job->y, job->rstd, begin, end, job->columns, job->eps, job->past_cache);
         },
         &job, rows, grain(rows, least ? least : 1));
 }
@@ -155,35 +133,13 @@ size_t gt_kept() { return blocks_slot()->held(); }
 void gt_set_threads(int threads) { pool_slot()->resize(threads); }
 int gt_threads() { return pool_slot()->threads(); }
 
-int gt_level() { return level; }
-int gt_set_level(int wanted) {
-    if (wanted < 0 || wanted > highest_level()) return -1;
-    level = wanted;
-    chosen = levels[level];
-    return level;
-}
-
-// What the compiler was allowed to use in the lowest level, as bits: NEON, SVE, AVX, AVX2, AVX-512, FMA.
-int gt_compiled_for() {
-    int found = 0;
-#ifdef __ARM_NEON
-    found |= 1;
-#endif
-#ifdef __ARM_FEATURE_SVE
-    found |= 2;
-#endif
-#ifdef __AVX__
-    found |= 4;
-#endif
-#ifdef __AVX2__
-    found |= 8;
-#endif
-#ifdef __AVX512F__
-    found |= 16;
-#endif
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-    found |= 32;
-#endif
-    return found;
+// The instruction set in use, and how to use a lower one: 0 is the lowest.
+const char* gt_set_name() { return chosen->name; }
+int gt_set() { return set; }
+int gt_use_set(int wanted) {
+    if (wanted < 0 || wanted > highest_set()) return -1;
+    set = wanted;
+    chosen = sets[set];
+    return set;
 }
 }

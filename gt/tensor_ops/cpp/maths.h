@@ -1,169 +1,135 @@
-// The maths of one element, written so that a loop over it vectorises: no calls, no branches, no tables.
-// Included once for each instruction set, inside that set's namespace.
+// The ops on one register of floats or doubles: no calls, no branches, no tables.
+// Included once for each instruction set, after simd.h.
+#pragma once
 
-#if defined(__x86_64__)
-// minps takes the second operand when either is NaN; fmin would cost two instructions more.
-template <class C>
-static GT_INLINE C least(C a, C b) { return a < b ? a : b; }
-#else
-static GT_INLINE float least(float a, float b) { return __builtin_fminf(a, b); }
-static GT_INLINE double least(double a, double b) { return __builtin_fmin(a, b); }
-#endif
-
-// exp(-(a + rest)) for small rest and a above -88 (float) or -708 (double); what is under exp(-87) or exp(-700) is cut
-// off there. exp(-a) = 2^n * exp(-q) with |q| <= ln(2) / 2: adding 1.5 * 2^23 (2^52) rounds to the integer n and leaves
-// it in the low bits, from where a shift puts it in the exponent. ln(2) is cut where its products with n are exact,
-// since not every CPU has a fused multiply-add.
-static constexpr float kMagic = 12582912.0f;
-
-static GT_INLINE float nearest(float a) { return kMagic - a * 1.44269504f; }
-
-static GT_INLINE float reduced(float a, float z) {
-    float n = z - kMagic;
-    float q = a + n * 0.693359375f;
-    return q + n * -2.12194440e-4f;
-}
-
-static GT_INLINE float power(float q, float z) {
-    float q2 = q * q;
-    float low = 1.0f - q, mid = 0.499992006f + q * -0.166671313f, high = 0.0418946114f + q * -0.0083122433f;
-    float p = low + q2 * (mid + q2 * high);
-    return bits<float>(bits<int32_t>(p) + int32_t(bits<uint32_t>(z) << 23));
-}
-
-static GT_INLINE float exp_minus(float a) {
-    a = least(a, 87.0f);
-    float z = nearest(a);
-    return power(reduced(a, z), z);
-}
-
-// Apart from the one above, since adding a zero is an instruction.
-static GT_INLINE float exp_minus(float a, float rest) {
-    a = least(a, 87.0f);
-    float z = nearest(a);
-    return power(reduced(a, z) + rest, z);
-}
-
-// 2^-t, by the same polynomial in other units, for an argument that is itself a product: log2(e) is then one of its
-// factors, where it costs neither an instruction nor a digit more.
-static GT_INLINE float exp2_minus(float t) {
-    t = least(t, 125.5f);
-    float z = kMagic - t;
-    float q = t + (z - kMagic), q2 = q * q;
-    float low = 1.0f - q * 0.6931471806f, mid = 0.2402226662f - q * 0.05550565601f, high = 0.009670746753f - q * 0.001329981352f;
-    float p = low + q2 * (mid + q2 * high);
-    return bits<float>(bits<int32_t>(p) + int32_t(bits<uint32_t>(z) << 23));
-}
-
-static GT_INLINE double exp_minus(double a) {
-    constexpr double magic = 6755399441055744.0;
-    a = least(a, 700.0);
-    double z = magic - a * 1.4426950408889634;
-    double n = z - magic;
-    double q = a + n * 6.93147180369123816490e-01;
-    q = q + n * 1.90821492927058770002e-10;
-    double q2 = q * q, q4 = q2 * q2;
-    double c0 = 0.5 + q * -0.1666666666666668516, c2 = 0.041666666666666034577 + q * -0.0083333333333156951363;
-    double c4 = 0.00138888888891343549 + q * -0.00019841269899744212689;
-    double c6 = 0.00002480158690361719615 + q * -2.7557231467438040281e-6;
-    double c8 = 2.7557592522806200998e-7 + q * -2.511323077806132708e-8, c10 = 2.0825600575166277861e-9;
-    double p = (1.0 - q) + q2 * ((c0 + q2 * c2) + q4 * ((c4 + q2 * c6) + q4 * (c8 + q2 * c10)));
-    return bits<double>(bits<int64_t>(p) + int64_t(bits<uint64_t>(z) << 52));
-}
-
-// Zero where the condition holds. By a mask, since GCC makes branches of `?:` around a division in unrolled code.
-static GT_INLINE float unless(bool zero, float x) { return bits<float>(bits<int32_t>(x) & (int32_t(zero) - 1)); }
-static GT_INLINE double unless(bool zero, double x) { return bits<double>(bits<int64_t>(x) & (int64_t(zero) - 1)); }
-
-// x * sigmoid(a). Where `at` is below the edge exp(-a) would overflow; the result there is under 6e-37 (float) or 1e-301
-// (double) and is returned as zero.
-template <class C>
-static GT_INLINE C gate(C x, C a, C at, C edge) { return unless(at < edge, x / (C(1) + exp_minus(a))); }
-
-struct Silu {
-    static GT_INLINE float of(float x) { return gate(x, x, x, -88.0f); }
-    static GT_INLINE double of(double x) { return gate(x, x, x, -708.0); }
+// exp(-a) = 2^n * exp(-q) with |q| <= ln(2) / 2. Adding 1.5 * 2^23 (2^52) to -a * log2(e) rounds it to the integer n and
+// leaves that in the low bits; with the exponent's bias added too, a shift makes 2^n of it, and infinity where n is 128
+// (1024). ln(2) is cut where its products with n are exact, since not every CPU has a fused multiply-add.
+struct OfFloats {
+    static constexpr float kRound = 12582912.0f, kMagic = kRound + 127.0f;
+    static GT_INLINE Floats scale(Floats z) { return (Floats)((Ints)z << 23); }
+};
+struct OfDoubles {
+    static constexpr double kMagic = 6755399441055744.0 + 1023.0;
+    static GT_INLINE Doubles scale(Doubles z) { return (Doubles)((Longs)z << 52); }
 };
 
-// A function of NaN is that NaN: `least` drops it.
-template <class C>
-static GT_INLINE C kept(C x, C y) { return x != x ? x : y; }
+// exp(-q), or 2^-q, by a polynomial.
+static GT_INLINE Floats power_e(Floats q) {
+    Floats q2 = q * q;
+    Floats low = 1.0f - q, mid = 0.499992006f + q * -0.166671313f, high = 0.0418946114f + q * -0.0083122433f;
+    return low + q2 * (mid + q2 * high);
+}
 
-struct Exp {
-    static GT_INLINE float of(float x) { return kept(x, x > 88.7228394f ? HUGE_VALF : unless(x < -87.0f, exp_minus(-x))); }
-    static GT_INLINE double of(double x) {
-        return kept(x, x > 709.782712893384 ? HUGE_VAL : unless(x < -700.0, exp_minus(-x)));
+static GT_INLINE Floats power_2(Floats q) {
+    Floats q2 = q * q;
+    Floats low = 1.0f - q * 0.6931471806f, mid = 0.2402226662f - q * 0.05550565601f, high = 0.009670746753f - q * 0.001329981352f;
+    return low + q2 * (mid + q2 * high);
+}
+
+static GT_INLINE Doubles power_e(Doubles q) {
+    Doubles q2 = q * q, q4 = q2 * q2;
+    Doubles c0 = 0.5 + q * -0.1666666666666668516, c2 = 0.041666666666666034577 + q * -0.0083333333333156951363;
+    Doubles c4 = 0.00138888888891343549 + q * -0.00019841269899744212689;
+    Doubles c6 = 0.00002480158690361719615 + q * -2.7557231467438040281e-6;
+    Doubles c8 = 2.7557592522806200998e-7 + q * -2.511323077806132708e-8, c10 = all<Doubles>(2.0825600575166277861e-9);
+    return (1.0 - q) + q2 * ((c0 + q2 * c2) + q4 * ((c4 + q2 * c6) + q4 * (c8 + q2 * c10)));
+}
+
+// z holds n in its low bits.
+static GT_INLINE Floats nearest(Floats a) { return OfFloats::kMagic - a * 1.44269504f; }
+static GT_INLINE Doubles nearest(Doubles a) { return OfDoubles::kMagic - a * 1.4426950408889634; }
+
+static GT_INLINE Floats reduced(Floats a, Floats z) {
+    Floats n = z - OfFloats::kMagic;
+    return (a + n * 0.693359375f) + n * -2.12194440e-4f;
+}
+
+static GT_INLINE Doubles reduced(Doubles a, Doubles z) {
+    Doubles n = z - OfDoubles::kMagic;
+    return (a + n * 6.93147180369123816490e-01) + n * 1.90821492927058770002e-10;
+}
+
+// x / (1 + exp(-a)). From -88.37 (-709.4) down the denominator is infinite: the result there, under 6e-37 (1e-301) in
+// magnitude, is returned as zero. `a` must not be under -88.6 (-709.9), and x must be finite there.
+static GT_INLINE Floats gate(Floats x, Floats a) {
+    a = at_most(a, 87.0f);
+    Floats z = nearest(a);
+    return x / (1.0f + power_e(reduced(a, z)) * OfFloats::scale(z));
+}
+
+static GT_INLINE Doubles gate(Doubles x, Doubles a) {
+    a = at_most(a, 700.0);
+    Doubles z = nearest(a);
+    return x / (1.0 + power_e(reduced(a, z)) * OfDoubles::scale(z));
+}
+
+struct Silu {
+    static GT_INLINE Floats of(Floats x) {
+        x = at_least(x, -88.6f);
+        return gate(x, x);
+    }
+    static GT_INLINE Doubles of(Doubles x) {
+        x = at_least(x, -709.9);
+        return gate(x, x);
     }
 };
 
 struct Sigmoid {
-    static GT_INLINE float of(float x) { return kept(x, gate(1.0f, x, x, -88.0f)); }
-    static GT_INLINE double of(double x) { return kept(x, gate(1.0, x, x, -708.0)); }
-};
-
-struct Relu {
-    template <class C>
-    static GT_INLINE C of(C x) { return unless(x < C(0), x); }
-};
-
-struct Add {
-    template <class C>
-    static GT_INLINE C of(C x, C y) { return x + y; }
-};
-
-struct Sub {
-    template <class C>
-    static GT_INLINE C of(C x, C y) { return x - y; }
-};
-
-struct Mul {
-    template <class C>
-    static GT_INLINE C of(C x, C y) { return x * y; }
-};
-
-struct Div {
-    template <class C>
-    static GT_INLINE C of(C x, C y) { return x / y; }
-};
-
-// Gradients: of the result, and the value each is written in (relu's and sigmoid's result, silu's input).
-struct ReluGrad {
-    template <class C>
-    static GT_INLINE C of(C g, C y) { return unless(y <= C(0), g); }
-};
-
-struct SigmoidGrad {
-    template <class C>
-    static GT_INLINE C of(C g, C y) { return g * y * (C(1) - y); }
-};
-
-struct SiluGrad {
-    template <class C>
-    static GT_INLINE C of(C g, C x) {
-        C s = Sigmoid::of(x);
-        return g * s * (C(1) + x * (C(1) - s));
-    }
+    static GT_INLINE Floats of(Floats x) { return gate(all<Floats>(1.0f), at_least(x, -88.6f)); }
+    static GT_INLINE Doubles of(Doubles x) { return gate(all<Doubles>(1.0), at_least(x, -709.9)); }
 };
 
 // gelu's tanh form is x * sigmoid(2u): 0.5 * (1 + tanh(u)) with u = sqrt(2/pi) * (x + 0.044715 x^3).
 struct GeluTanh {
-    static GT_INLINE float of(float x) {
-        float t = x * (2.302208198f + 0.1029432396f * (x * x));  // 2u * log2(e)
-        return unless(x < -10.02f, x / (1.0f + exp2_minus(t)));
+    // By 2^-t: log2(e) is a factor of the polynomial for t, where it costs neither an instruction nor a digit.
+    static GT_INLINE Floats of(Floats x) {
+        x = at_least(x, -10.06f);
+        Floats t = at_most(x * (2.302208198f + 0.1029432396f * (x * x)), 125.5f);
+        Floats z = OfFloats::kMagic - t;
+        Floats q = t + (z - OfFloats::kMagic);
+        return x / (1.0f + power_2(q) * OfFloats::scale(z));
     }
-    static GT_INLINE double of(double x) {
-        return gate(x, x * (1.5957691216057308 + 0.07135481627260025 * (x * x)), x, -21.1);
+    static GT_INLINE Doubles of(Doubles x) {
+        x = at_least(x, -21.3);
+        return gate(x, at_least(x * (1.5957691216057308 + 0.07135481627260025 * (x * x)), -709.9));
     }
+};
+
+struct Exp {
+    // The exponent is added rather than multiplied by: the largest results are 2^128 times a number under one.
+    static GT_INLINE Floats of(Floats x) {
+        Floats a = -at_least(at_most(x, 89.0f), -87.0f), z = nearest(a) - 127.0f;
+        Floats n = z - OfFloats::kRound;
+        Floats p = power_e((a + n * 0.693359375f) + n * -2.12194440e-4f);
+        Floats y = (Floats)((Ints)p + ((Ints)z << 23));
+        y = x < -87.0f ? all<Floats>(0.0f) : y;
+        y = x > 88.7228394f ? all<Floats>(__builtin_huge_valf()) : y;
+        return x == x ? y : x;
+    }
+    static GT_INLINE Doubles of(Doubles x) {
+        Doubles a = -at_least(at_most(x, 710.0), -700.0), z = nearest(a) - 1023.0;
+        Doubles p = power_e(reduced(a, z + 1023.0));
+        Doubles y = (Doubles)((Longs)p + ((Longs)z << 52));
+        y = x < -700.0 ? all<Doubles>(0.0) : y;
+        y = x > 709.782712893384 ? all<Doubles>(__builtin_huge_val()) : y;
+        return x == x ? y : x;
+    }
+};
+
+struct Relu {
+    template <class V>
+    static GT_INLINE V of(V x) { return x < 0 ? V{} : x; }
 };
 
 // x * Phi(x) = max(x, 0) - |x| / 2 * erfc(|x| / sqrt(2)), and erfc(t) = exp(-t^2) * P((t - 2) / (t + 2)) / (1 + 2t).
 struct GeluErf {
-    static GT_INLINE float of(float x) {
-        float a = least(__builtin_fabsf(x), 15.0f);
-        float t = a * 0.707106781f;
-        float s = (t - 2.0f) / (t + 2.0f);
-        float p = 8.06256479505e-5f;
-        p = p * s + 0.000172223353327f;
+    static GT_INLINE Floats of(Floats x) {
+        Floats a = at_most((Floats)((Ints)x & 0x7fffffff), 13.27f);  // where 2^-127, as an exponent of zero, is zero
+        Floats t = a * 0.707106781f, sum = t + 2.0f, other = 1.0f + 2.0f * t;
+        Floats one = 1.0f / (sum * other);  // both divisions by one
+        Floats s = (t - 2.0f) * (one * other);
+        Floats p = 8.06256479505e-5f * s + 0.000172223353327f;
         p = p * s - 0.000399907185781f;
         p = p * s - 0.00142316590445f;
         p = p * s + 0.00125119765069f;
@@ -176,11 +142,55 @@ struct GeluErf {
         p = p * s + 1.27697838271f;
         // The exponential would multiply the square's rounding error by the square. The square of a's upper 12 bits
         // is exact, and what is left is added where the argument has become small.
-        float upper = bits<float>(bits<uint32_t>(a) & 0xfffff000u), lower = a - upper;
-        float high = upper * upper;
-        float e = exp_minus(0.5f * high, 0.5f * lower * (a + upper));
-        float rest = unless(high > 174.0f, 0.5f * a * e * p / (1.0f + 2.0f * t));
-        return unless(x < 0.0f, x) - rest;
+        Floats upper = (Floats)((Ints)a & int32_t(0xfffff000)), lower = a - upper;
+        Floats high = 0.5f * (upper * upper);
+        Floats z = nearest(high);
+        Floats e = power_e(reduced(high, z) + 0.5f * lower * (a + upper)) * OfFloats::scale(z);
+        Floats rest = 0.5f * a * e * (p * (one * sum));
+        return positive_part(x) - rest;
     }
-    static inline double of(double x) { return x < -40.0 ? 0.0 : 0.5 * x * std::erfc(x * -0.70710678118654752); }
+    // Only this one is computed element by element.
+    static inline Doubles of(Doubles x) {
+        for (size_t i = 0; i < kLanes<Doubles>; ++i) x[i] = x[i] < -40.0 ? 0.0 : 0.5 * x[i] * std::erfc(x[i] * -0.70710678118654752);
+        return x;
+    }
+};
+
+struct Add {
+    template <class V>
+    static GT_INLINE V of(V x, V y) { return x + y; }
+};
+
+struct Sub {
+    template <class V>
+    static GT_INLINE V of(V x, V y) { return x - y; }
+};
+
+struct Mul {
+    template <class V>
+    static GT_INLINE V of(V x, V y) { return x * y; }
+};
+
+struct Div {
+    template <class V>
+    static GT_INLINE V of(V x, V y) { return x / y; }
+};
+
+// Gradients: of the result, and the value each is written in (relu's and sigmoid's result, silu's input).
+struct ReluGrad {
+    template <class V>
+    static GT_INLINE V of(V g, V y) { return y <= 0 ? V{} : g; }
+};
+
+struct SigmoidGrad {
+    template <class V>
+    static GT_INLINE V of(V g, V y) { return g * y * (1 - y); }
+};
+
+struct SiluGrad {
+    template <class V>
+    static GT_INLINE V of(V g, V x) {
+        V s = Sigmoid::of(x);
+        return g * s * (1 + x * (1 - s));
+    }
 };
