@@ -11,9 +11,10 @@ import zmq
 
 from gt.dispatcher.core import Dispatcher
 from gt.errors import ProtocolError
+from gt.transport.addresses import from_another_host
 from gt.transport.auth import listen
 from gt.transport.messages import LIMIT, Mail, decode, encode
-from gt.transport.sockets import FIRST, LAST, Ends, open_socket
+from gt.transport.sockets import FIRST, LAST, Ends, open_socket, silence
 
 
 class Server:
@@ -29,6 +30,7 @@ class Server:
         for address in addresses:
             listen(self.router, address, key)
         self.fds: dict[str, int] = {}  # each peer's connection, by its first message
+        self.far: set[str] = set()  # those on other hosts
         self.until = float("inf")  # when to go on without workers that have not come
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
@@ -69,6 +71,8 @@ class Server:
         if peer not in self.fds:
             self._ended()  # a descriptor is used again; its last owner's end must be seen first
             self.fds[peer] = sender.get(zmq.SRCFD)
+            if from_another_host(self.fds[peer]):
+                self.far.add(peer)
         try:
             message = decode(data)
         except ProtocolError:
@@ -93,7 +97,9 @@ class Server:
             return
         for peer in [p for p, fd in self.fds.items() if fd in ended]:
             del self.fds[peer]
-            self._send(self.core.lose(peer.removesuffix(">"), "its connection ended"))
+            silent = f", or it gave no sign of life for {silence():g} s (GT_TIMEOUT)" if peer in self.far else ""
+            self.far.discard(peer)
+            self._send(self.core.lose(peer.removesuffix(">"), f"its connection ended{silent}"))
 
     def close(self) -> None:
         self.ends.close()

@@ -18,6 +18,19 @@ def host_name() -> str:
     return socket.gethostname()
 
 
+def on_this_host(address: str) -> bool:
+    """Whether an address is local for sure. (One of this host's own that others could use, too, does not count.)"""
+    host = address.removeprefix("tcp://").rpartition(":")[0]
+    return not address.startswith("tcp://") or host in LOOPBACK or host.startswith("127.")
+
+
+def from_another_host(fd: int) -> bool:
+    """Whether a connection comes from elsewhere."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as copy:  # it may have ended meanwhile
+        return copy.family in (socket.AF_INET, socket.AF_INET6) and not copy.getpeername()[0].startswith(("127.", "::1"))
+    return False
+
+
 def ipc_address(name: str) -> str:
     """A local address. On Linux it lies in the abstract namespace: no file is left behind."""
     if sys.platform == "linux":

@@ -9,6 +9,8 @@ from functools import cache
 import zmq
 from zmq.utils import z85
 
+from gt.transport.sockets import notice_silence
+
 
 @cache
 def pair(key: str, side: str) -> tuple[bytes, bytes]:
@@ -27,6 +29,7 @@ def listen(socket: zmq.Socket, address: str, key: str = "") -> str:
     if guarded(address, key):
         socket.curve_publickey, socket.curve_secretkey = pair(key, "server")
     socket.setsockopt(zmq.CURVE_SERVER, int(guarded(address, key)))
+    notice_silence(socket, address)
     try:
         socket.bind(address)
     except zmq.ZMQError as taken:
@@ -42,4 +45,5 @@ def reach(socket: zmq.Socket, address: str, key: str = "") -> None:
     if guarded(address, key):
         socket.curve_serverkey = pair(key, "server")[0]
         socket.curve_publickey, socket.curve_secretkey = pair(key, "client")
+    notice_silence(socket, address)
     socket.connect(address)

@@ -1,31 +1,67 @@
 """How sockets are made, and how their ends are noticed: ROUTER sockets learn of a peer's end from the connection itself, so a
-killed process is noticed at once and a busy one never mistaken for dead."""
+killed process is noticed at once and a busy one never mistaken for dead. On one host the kernel tells of every end, so a
+stopped process is waited for; between hosts a peer that gives no sign of life for GT_TIMEOUT seconds counts as gone."""
 
 from __future__ import annotations
 
+import os
+import socket as plain
 import struct
 
 import zmq
 
 from gt.errors import ConnectionFailed
+from gt.transport.addresses import on_this_host
 
 # Flags of a part that others follow, and of the last. (An enum's `|` costs as much as a send.)
 FIRST, LAST = int(zmq.SNDMORE | zmq.NOBLOCK), int(zmq.NOBLOCK)
 
 
 def open_socket(kind: int, identity: bytes | None = None) -> zmq.Socket:
-    """A socket that never delays an exit, never drops what it has taken, and notices a silent peer."""
+    """A socket that never delays an exit and never drops what it has taken."""
     socket: zmq.Socket = zmq.Context.instance().socket(kind)
     socket.linger = 0
     socket.set_hwm(0)  # what is under way is bounded by the session, not by dropping
-    socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 10000)
     if identity is not None:
         socket.setsockopt(zmq.IDENTITY, identity)
     if kind == zmq.ROUTER:
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         socket.setsockopt(zmq.ROUTER_HANDOVER, 0)
     return socket
+
+
+def silence() -> float:
+    """Seconds without a sign of life after which a process on another host counts as gone: GT_TIMEOUT."""
+    asked = os.environ.get("GT_TIMEOUT") or "60"
+    try:
+        seconds = float(asked)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        raise ValueError(f"GT_TIMEOUT is {asked!r}: want a number of seconds above 0")
+    return seconds
+
+
+def notice_silence(socket: zmq.Socket, address: str) -> None:
+    """Before it binds or connects there: have libzmq end connections to other hosts that are silent, and no others."""
+    seconds = 0.0 if on_this_host(address) else silence()
+    socket.setsockopt(zmq.HEARTBEAT_IVL, int(min(5.0, seconds / 3) * 1000))
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(seconds * 1000))
+
+
+def how_it_ended(address: str) -> str:
+    """What can be said of a process at an address to which the connection has ended."""
+    if on_this_host(address):
+        return "went away"
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    silent = f"gave no sign of life for {silence():g} s (GT_TIMEOUT)"
+    try:
+        with plain.create_connection((host, int(port)), 1.0):
+            return f"{silent}, or ended and was started again"
+    except ConnectionRefusedError:
+        return "went away"
+    except OSError:
+        return silent
 
 
 REFUSED = (

@@ -19,7 +19,7 @@ from gt.transport import shm
 from gt.transport.addresses import check_host, close_connections, host_name, nearest
 from gt.transport.auth import reach
 from gt.transport.messages import VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, Value, Welcome, decode, encode
-from gt.transport.sockets import Ends, first_word, open_socket
+from gt.transport.sockets import Ends, first_word, how_it_ended, open_socket
 from gt.transport.trace import See
 from gt.transport.wake import Alarm, Bell, Now, Silent
 
@@ -244,7 +244,7 @@ class ZmqLink:
             elif source == self.alarm.fd:
                 self._pause()
             elif self.ends.drain():
-                self.give_up(f"the dispatcher at {self.address} went away")
+                self.give_up(f"the dispatcher at {self.address} {how_it_ended(self.address)}")
                 for each in (self.sockets, self.all):
                     each.unregister(self.ends.socket)
         if self.posts:

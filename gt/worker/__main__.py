@@ -124,6 +124,8 @@ def work(args: argparse.Namespace) -> int:
         return 1
     try:
         shell.run(until=told)
+        if shell.ended:
+            show(f"gt-worker: {shell.ended}")
     except KeyboardInterrupt:
         pass
     except SystemExit as end:

@@ -16,7 +16,7 @@ import zmq
 from gt import environment
 from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport import neighbours, shm
-from gt.transport.addresses import check_host, host_name, ipc_address, nearest, own_address
+from gt.transport.addresses import check_host, host_name, ipc_address, nearest, on_this_host, own_address
 from gt.transport.auth import listen, reach
 from gt.transport.messages import (
     VERSION,
@@ -38,7 +38,7 @@ from gt.transport.messages import (
     encode,
 )  # fmt: skip
 from gt.transport.neighbours import Inbox
-from gt.transport.sockets import FIRST, LAST, Ends, first_word, open_socket
+from gt.transport.sockets import FIRST, LAST, Ends, first_word, how_it_ended, open_socket
 from gt.transport.trace import See
 from gt.transport.wake import Bell
 from gt.worker.batch import Units
@@ -116,7 +116,7 @@ class Shell:
         batch: int = 1, say: Callable[[str], None] | None = None,
     ) -> None:  # fmt: skip
         check_host(address)
-        self.see = see
+        self.see, self.address, self.ended = see, address, ""  # the last: what is to be told of the end
         self.memory = SharedMemory()
         self.host = own_address(address) if address.startswith("tcp://") else "127.0.0.1"
         self.bell, self.alone = Bell(), True
@@ -187,6 +187,8 @@ class Shell:
             if self.control in ready:
                 self._control()
             if self.ends.socket in ready and self.ends.drain():
+                if not on_this_host(self.address):
+                    self.ended = f"the dispatcher at {self.address} {how_it_ended(self.address)}"
                 return  # the dispatcher is gone, and with it everyone this worker worked for
             self.busy += clock() - after
 
