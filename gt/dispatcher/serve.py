@@ -9,12 +9,13 @@ from typing import Any
 
 import zmq
 
+from gt import environment
 from gt.dispatcher.core import Dispatcher
 from gt.errors import ProtocolError
 from gt.transport.addresses import from_another_host
 from gt.transport.auth import listen
 from gt.transport.messages import LIMIT, Mail, decode, encode
-from gt.transport.sockets import FIRST, LAST, Ends, open_socket, silence
+from gt.transport.sockets import FIRST, LAST, Ends, open_socket
 
 
 class Server:
@@ -97,7 +98,9 @@ class Server:
             return
         for peer in [p for p, fd in self.fds.items() if fd in ended]:
             del self.fds[peer]
-            silent = f", or it gave no sign of life for {silence():g} s (GT_TIMEOUT)" if peer in self.far else ""
+            silent = (
+                f", or it gave no sign of life for {environment.TIMEOUT.value():g} s (GT_TIMEOUT)" if peer in self.far else ""
+            )
             self.far.discard(peer)
             self._send(self.core.lose(peer.removesuffix(">"), f"its connection ended{silent}"))
 

@@ -4,12 +4,12 @@ stopped process is waited for; between hosts a peer that gives no sign of life f
 
 from __future__ import annotations
 
-import os
 import socket as plain
 import struct
 
 import zmq
 
+from gt import environment
 from gt.errors import ConnectionFailed
 from gt.transport.addresses import on_this_host
 
@@ -30,21 +30,9 @@ def open_socket(kind: int, identity: bytes | None = None) -> zmq.Socket:
     return socket
 
 
-def silence() -> float:
-    """Seconds without a sign of life after which a process on another host counts as gone: GT_TIMEOUT."""
-    asked = os.environ.get("GT_TIMEOUT") or "60"
-    try:
-        seconds = float(asked)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e6:
-        raise ValueError(f"GT_TIMEOUT is {asked!r}: want a number of seconds above 0")
-    return seconds
-
-
 def notice_silence(socket: zmq.Socket, address: str) -> None:
     """Before it binds or connects there: have libzmq end connections to other hosts that are silent, and no others."""
-    seconds = 0.0 if on_this_host(address) else silence()
+    seconds = 0.0 if on_this_host(address) else environment.TIMEOUT.value()
     socket.setsockopt(zmq.HEARTBEAT_IVL, int(min(5.0, seconds / 3) * 1000))
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(seconds * 1000))
 
@@ -54,7 +42,7 @@ def how_it_ended(address: str) -> str:
     if on_this_host(address):
         return "went away"
     host, _, port = address.removeprefix("tcp://").rpartition(":")
-    silent = f"gave no sign of life for {silence():g} s (GT_TIMEOUT)"
+    silent = f"gave no sign of life for {environment.TIMEOUT.value():g} s (GT_TIMEOUT)"
     try:
         with plain.create_connection((host, int(port)), 1.0):
             return f"{silent}, or ended and was started again"
