@@ -13,6 +13,7 @@ from gt import environment  # noqa: F401 (here, since parts that load it later w
 from gt.device import Device as device
 from gt.spec import DType as dtype
 from gt.spec import (
+    Size,
     bfloat16,
     complex64,
     complex128,
@@ -97,16 +98,19 @@ _FROM = {
     ],
 }
 _PARTS = [
+    "accelerator",
     "amp",
     "autograd",
     "backends",
     "cuda",
     "data",
     "debug",
+    "distributed",
     "errors",
     "func",
     "linalg",
     "nn",
+    "onnx",
     "optim",
     "signal",
     "tensor_ops",
@@ -115,10 +119,12 @@ _PARTS = [
     "tensor_ops_opencl",
     "testing",
     "utils",
+    "version",
 ]
 _PLACES = {name: module for module, names in _FROM.items() for name in names}
 
 __all__ = [
+    "Size",
     "device",
     "dtype",
     "promote_types",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 Shape = tuple[int, ...]
 Scalar = bool | int | float | complex
@@ -116,20 +117,39 @@ def scalar_dtype(value: Scalar) -> DType:
     return int64 if isinstance(value, int) else float32
 
 
+class Size(tuple):
+    """A tensor's shape as users see it: a tuple that knows how many elements it stands for."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        return math.prod(self)
+
+    def __add__(self, other: Any) -> Size:
+        return Size(tuple(self) + tuple(other))
+
+    def __getitem__(self, at: Any) -> Any:
+        found = tuple.__getitem__(self, at)
+        return Size(found) if isinstance(at, slice) else found
+
+
 class Spec:
     """Shape and dtype. Specs are interned: equal ones are the same object, so they compare and hash at once."""
 
-    __slots__ = ("shape", "dtype", "numel")
+    __slots__ = ("shape", "dtype", "numel", "size")
     shape: Shape
     dtype: DType
     numel: int
+    size: Size
     _known: ClassVar[dict[tuple[Shape, DType], Spec]] = {}
 
     def __new__(cls, shape: Shape, dtype: DType = float32) -> Spec:
         found = cls._known.get((shape, dtype))
         if found is None:
             found = object.__new__(cls)
+            shape = tuple(shape)  # plain, if a Size was given
             object.__setattr__(found, "shape", shape)
+            object.__setattr__(found, "size", Size(shape))
             object.__setattr__(found, "dtype", dtype)
             n = 1
             for d in shape:

@@ -11,11 +11,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gt import environment
-from gt.backends import custom, probes
+from gt.backends import cuda, cudnn, custom, mps, probes
 from gt.backends.facts import Found, Missing, Outcome
 from gt.backends.memory import remembered
 
 __all__ = [
+    "cuda",
+    "cudnn",
+    "mps",
     "get_available_backends",
     "get_backend_info",
     "get_default_backend",

@@ -96,6 +96,41 @@ class ConcatDataset(Dataset):
         return self.cumulative_sizes[-1]
 
 
+class StackDataset(Dataset):
+    """Datasets side by side: tuples of their elements, or dicts of them."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if bool(args) == bool(kwargs):
+            raise ValueError("StackDataset takes datasets either by position or by name")
+        self.datasets = args or kwargs
+        sizes = [len(d) for d in (args or kwargs.values())]
+        if len(set(sizes)) > 1:
+            raise ValueError(f"stacked datasets have one length, not {sizes}")
+        self.length = sizes[0]
+
+    def __getitem__(self, index: int) -> Any:
+        if isinstance(self.datasets, dict):
+            return {k: d[index] for k, d in self.datasets.items()}
+        return tuple(d[index] for d in self.datasets)
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class ChainDataset(IterableDataset):
+    """Streams one behind another."""
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = datasets
+
+    def __iter__(self) -> Iterator[Any]:
+        for dataset in self.datasets:
+            yield from dataset
+
+    def __len__(self) -> int:
+        return sum(len(d) for d in self.datasets)
+
+
 def random_split(dataset: Any, lengths: Sequence[float], generator: Any = None) -> list[Subset]:
     """Parts of a dataset, chosen at random: as many elements each, or shares of 1."""
     n = len(dataset)

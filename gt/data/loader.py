@@ -43,6 +43,17 @@ def default_collate(samples: list) -> Any:
     return samples
 
 
+def default_convert(data: Any) -> Any:
+    """Arrays and numbers of NumPy as tensors, inside dicts, lists and tuples too."""
+    if isinstance(data, np.generic):
+        data = np.asarray(data)
+    return _sent(data)
+
+
+def get_worker_info() -> None:
+    """None, as in PyTorch's main process: samples are read by threads of the script, and a stream is read once, whole."""
+
+
 def _sent(batch: Any) -> Any:
     """A batch with its arrays on the workers."""
     if isinstance(batch, np.ndarray):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,36 @@ def chance(generator: Any = None) -> np.random.Generator:
 def shuffled(n: int, generator: Any = None) -> np.ndarray:
     """The numbers below n in a random order."""
     return chance(generator).permutation(n)
+
+
+LARGE = 1 << 22  # elements from which an order is computed as it is asked for, not held in memory
+CHUNK = 1 << 12
+ROUNDS = 6
+
+
+def shuffling(n: int, generator: Any = None) -> Iterator[int]:
+    """The numbers below n in a random order, in memory that does not grow with n: a Feistel network permutes the next power of
+    four, and what falls outside is passed over."""
+    if n <= LARGE:
+        yield from shuffled(n, generator).tolist()
+        return
+    half = np.uint64(((n - 1).bit_length() + 1) // 2)
+    mask = np.uint64((1 << int(half)) - 1)
+    keys = chance(generator).integers(0, 1 << 63, ROUNDS, dtype=np.uint64)
+    for start in range(0, 1 << (2 * int(half)), CHUNK):
+        at = np.arange(start, start + CHUNK, dtype=np.uint64)
+        left, right = at >> half, at & mask
+        for key in keys:
+            left, right = right, left ^ (_mixed(right ^ key) & mask)
+        found = (left << half) | right
+        yield from found[found < n].tolist()
+
+
+def _mixed(x: np.ndarray) -> np.ndarray:
+    """Each bit of the result depends on each bit of a 64-bit number."""
+    for multiplier in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        x = (x ^ (x >> np.uint64(33))) * np.uint64(multiplier)
+    return x ^ (x >> np.uint64(33))
 
 
 class Sampler:
@@ -63,12 +94,18 @@ class RandomSampler(Sampler):
 
     def __iter__(self) -> Iterator[int]:
         n, want = len(self.data_source), len(self)
-        if self.replacement:
-            return iter(chance(self.generator).integers(0, n, want).tolist())
-        found: list[int] = []
-        while len(found) < want and n:
-            found += shuffled(n, self.generator).tolist()
-        return iter(found[:want])
+        if not n:
+            return iter(())
+        return islice(self._drawn(n) if self.replacement else self._epochs(n), want)
+
+    def _drawn(self, n: int) -> Iterator[int]:
+        draw = chance(self.generator)
+        while True:
+            yield from draw.integers(0, n, CHUNK).tolist()
+
+    def _epochs(self, n: int) -> Iterator[int]:
+        while True:
+            yield from shuffling(n, self.generator)
 
     def __len__(self) -> int:
         return len(self.data_source) if self.num_samples is None else self.num_samples
@@ -125,3 +162,31 @@ class BatchSampler(Sampler):
     def __len__(self) -> int:
         n = len(self.sampler)
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+
+
+class DistributedSampler(Sampler):
+    """Every `num_replicas`-th element, in an order that all replicas share. A GT script is rank 0 of 1 unless it says so."""
+
+    def __init__(
+        self, dataset: Any, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True, seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:  # fmt: skip
+        self.dataset, self.shuffle, self.seed, self.drop_last, self.epoch = dataset, shuffle, seed, drop_last, 0
+        self.num_replicas, self.rank = num_replicas or 1, rank or 0
+        if not 0 <= self.rank < self.num_replicas:
+            raise ValueError(f"rank is {rank}: expected a number from 0 to {self.num_replicas - 1}")
+        size = len(dataset)
+        self.num_samples = size // self.num_replicas if drop_last else -(-size // self.num_replicas)
+        self.total_size = self.num_samples * self.num_replicas
+
+    def set_epoch(self, epoch: int) -> None:
+        """Another order for each epoch."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        size = len(self.dataset)
+        order = np.random.default_rng(self.seed + self.epoch).permutation(size) if self.shuffle else np.arange(size)
+        return iter(np.resize(order, self.total_size)[self.rank :: self.num_replicas].tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples

@@ -123,6 +123,7 @@ from gt.client.functions import (  # noqa: E402
     reading,
     reductions,
     scattered,
+    settings,
     shapes,
     shares,
     special,
@@ -142,6 +143,7 @@ __all__ = [
     "moving",
     "operators",
     "ordering",
+    "settings",
 ]
 __all__ += [
     "picking",

@@ -16,14 +16,14 @@ from gt.ops.table import TABLE
 @method
 def size(self: Tensor, axis: int | None = None, *, dim: int | None = None) -> Any:
     axis = axis_spelling(axis, dim)
-    return self.handle.spec.shape if axis is None else self.handle.spec.shape[axis_of(axis, self.handle.spec.ndim)]
+    return self.handle.spec.size if axis is None else self.handle.spec.shape[axis_of(axis, self.handle.spec.ndim)]
 
 
 def _property(name: str, read: Any) -> None:
     setattr(Tensor, name, property(read))
 
 
-_property("shape", lambda t: t.handle.spec.shape)
+_property("shape", lambda t: t.handle.spec.size)
 _property("dtype", lambda t: t.handle.spec.dtype)
 _property("ndim", lambda t: len(t.handle.spec.shape))
 _property("is_leaf", lambda t: t.node is None)

@@ -1,0 +1,25 @@
+"""What scripts ask of `torch.accelerator`: here there is none for them to choose, as the dispatcher places tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def is_available() -> bool:
+    """False: a script moves no tensors between devices."""
+    return False
+
+
+def device_count() -> int:
+    return 0
+
+
+def current_accelerator(check_available: bool = False) -> None:
+    """None, as on a machine without one; `device = ... or "cpu"` then says what holds: any name will do."""
+
+
+def synchronize(device: Any = None) -> None:
+    """Nothing to wait for: reading a value waits for it."""
+
+
+__all__ = ["current_accelerator", "device_count", "is_available", "synchronize"]

@@ -1,0 +1,9 @@
+"""What scripts ask of `torch.backends.mps`."""
+
+
+def is_available() -> bool:
+    """False: a script has no device of its own."""
+    return False
+
+
+is_built = is_available

@@ -1,0 +1,86 @@
+"""Names that scripts use around their tensors: sizes, tensor types by dtype, random state and process-wide settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from gt.client.autograd import Tensor
+from gt.client.functions import FUNCTIONS, function
+from gt.client.functions.creation import tensor, zeros
+from gt.client.session import here
+from gt.errors import ArgumentError
+from gt.spec import DType, bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8
+
+PRECISIONS = ("highest", "high", "medium")
+
+
+class Settings:
+    """What scripts set once for the process. Workers read none of it: it is kept to be given back."""
+
+    matmul_precision = "highest"
+    deterministic = False
+
+
+@function
+def set_float32_matmul_precision(precision: str) -> None:
+    """Kept, and given back by `get_float32_matmul_precision`: workers multiply float32 in float32 ("highest")."""
+    if precision not in PRECISIONS:
+        raise ArgumentError(f"precision is {precision!r}: expected one of {', '.join(PRECISIONS)}")
+    Settings.matmul_precision = precision
+
+
+@function
+def get_float32_matmul_precision() -> str:
+    return Settings.matmul_precision
+
+
+@function
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Kept, and given back by `are_deterministic_algorithms_enabled`. Random numbers are the same each time in any case."""
+    Settings.deterministic = bool(mode)
+
+
+@function
+def are_deterministic_algorithms_enabled() -> bool:
+    return Settings.deterministic
+
+
+@function
+def get_rng_state() -> Tensor:
+    """Where the session's random numbers stand, for `set_rng_state`."""
+    session = here().session
+    at = next(session.draws)
+    session.draws = count(at)
+    return tensor(np.array([session.seed, at], np.int64).view(np.uint8))
+
+
+@function
+def set_rng_state(new_state: Tensor) -> None:
+    """Go on drawing from where `get_rng_state` stood."""
+    session = here().session
+    state = new_state.numpy()
+    if state.dtype != np.uint8 or state.shape != (16,):
+        raise ArgumentError(f"a random state is what get_rng_state gave, not {state.dtype} of shape {state.shape}")
+    session.seed, at = (int(x) for x in state.view(np.int64))
+    session.draws = count(at)
+
+
+def _tensor_type(name: str, dtype: DType) -> Callable[..., Tensor]:
+    def make(*data: Any) -> Tensor:
+        if all(isinstance(d, int) for d in data):  # sizes, as in PyTorch; the values of such a tensor are anybody's guess
+            return zeros(*data, dtype=dtype) if data else zeros(0, dtype=dtype)
+        return tensor(data[0], dtype=dtype)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"A {dtype.name} tensor of data, or, given sizes, of that shape."
+    return make
+
+
+for _name, _dtype in (("FloatTensor", float32), ("DoubleTensor", float64), ("HalfTensor", float16),
+                      ("BFloat16Tensor", bfloat16), ("LongTensor", int64), ("IntTensor", int32), ("ShortTensor", int16), 
+                      ("CharTensor", int8), ("ByteTensor", uint8), ("BoolTensor", bool_)):  # fmt: skip
+    FUNCTIONS[_name] = _tensor_type(_name, _dtype)

@@ -1,0 +1,64 @@
+"""What scripts ask of `torch.cuda`. A script chooses no device here: workers have GPUs or not, and the dispatcher chooses."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any
+
+from gt.client.functions import creation
+from gt.cuda import amp
+
+__all__ = ["amp", "current_device", "device", "device_count", "empty_cache", "get_rng_state_all", "is_available"]
+__all__ += ["is_bf16_supported", "is_initialized", "manual_seed", "manual_seed_all", "set_device", "synchronize"]
+
+
+def is_available() -> bool:
+    """False: there is no device for a script to move tensors to."""
+    return False
+
+
+def is_initialized() -> bool:
+    return False
+
+
+def device_count() -> int:
+    return 0
+
+
+def current_device() -> int:
+    raise RuntimeError("a GT script has no current CUDA device: the dispatcher chooses where tensors lie")
+
+
+def set_device(device: Any) -> None:
+    """Without effect: the dispatcher chooses."""
+
+
+@contextmanager
+def device(device: Any) -> Any:
+    """Without effect: the dispatcher chooses."""
+    yield
+
+
+def manual_seed(seed: int) -> None:
+    """`gt.manual_seed`: the same numbers come on every device."""
+    creation.manual_seed(seed)
+
+
+manual_seed_all = manual_seed
+
+
+def get_rng_state_all() -> list[Any]:
+    """Empty: random numbers are the session's, whatever device draws them."""
+    return []
+
+
+def synchronize(device: Any = None) -> None:
+    """Nothing to wait for: reading a value waits for it."""
+
+
+def empty_cache() -> None:
+    """Nothing to do: memory is the workers'."""
+
+
+def is_bf16_supported() -> bool:
+    return True

@@ -1,0 +1,7 @@
+"""`gt.data` by PyTorch's name for it."""
+
+from gt.data import *  # noqa: F403
+from gt.data import __all__ as _names
+from gt.utils.data import dataloader, dataset, distributed, sampler
+
+__all__ = [*_names, "dataloader", "dataset", "distributed", "sampler"]
