@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
+from operator import index
 from typing import Any, ClassVar
+from weakref import ref
 
 Shape = tuple[int, ...]
 Scalar = bool | int | float | complex
@@ -133,21 +135,70 @@ class Size(tuple):
         return Size(found) if isinstance(at, slice) else found
 
 
+class Interned(ref):
+    """What a table of interned objects holds: the object lives as long as anyone uses it, and its row as long as it lives."""
+
+    __slots__ = ("key", "table")
+    key: tuple
+    table: dict[tuple, Interned]
+
+
+def _ended(row: Interned) -> None:
+    if row.table.get(row.key) is row:
+        del row.table[row.key]
+
+
+def interned(table: dict[tuple, Interned], key: tuple, made: Any) -> Any:
+    """The object that stands for this key: `made`, unless another thread was faster."""
+    row = Interned(made, _ended)
+    row.key, row.table = key, table
+    while True:
+        kept = table.setdefault(key, row)
+        found = kept()
+        if found is not None:
+            return found
+        if table.get(key) is kept:
+            table[key] = row
+
+
+RANK = 64  # axes of a tensor, as many as NumPy and PyTorch have
+BYTES = 1 << 62  # of a tensor: sums and products of sizes below it fit into 64 bits
+
+
+def sizes(shape: Any, dtype: DType) -> Shape:
+    """A shape as it is kept: whole numbers from 0 up, no more of them and no more elements than a tensor can have."""
+    try:
+        found = tuple(int(index(d)) for d in shape)
+    except TypeError:
+        raise TypeError(f"a shape is of whole numbers, not {shape!r}") from None
+    if len(found) > RANK:
+        raise ValueError(f"a tensor has at most {RANK} axes, not {len(found)}")
+    n = dtype.size
+    for d in found:
+        if d < 0:
+            raise ValueError(f"no tensor has the shape {found}: sizes are 0 or more, not {d}")
+        n *= max(d, 1)
+        if n >= BYTES:
+            raise ValueError(f"a tensor of shape {found} and dtype {dtype.name} is past {BYTES} bytes, the most there can be")
+    return found
+
+
 class Spec:
     """Shape and dtype. Specs are interned: equal ones are the same object, so they compare and hash at once."""
 
-    __slots__ = ("shape", "dtype", "numel", "size")
+    __slots__ = ("shape", "dtype", "numel", "size", "__weakref__")
     shape: Shape
     dtype: DType
     numel: int
     size: Size
-    _known: ClassVar[dict[tuple[Shape, DType], Spec]] = {}
+    _known: ClassVar[dict[tuple, Interned]] = {}
 
     def __new__(cls, shape: Shape, dtype: DType = float32) -> Spec:
-        found = cls._known.get((shape, dtype))
+        row = cls._known.get((shape, dtype))
+        found = row() if row is not None else None
         if found is None:
             found = object.__new__(cls)
-            shape = tuple(shape)  # plain, if a Size was given
+            shape = sizes(shape, dtype)
             object.__setattr__(found, "shape", shape)
             object.__setattr__(found, "size", Size(shape))
             object.__setattr__(found, "dtype", dtype)
@@ -155,7 +206,7 @@ class Spec:
             for d in shape:
                 n *= d
             object.__setattr__(found, "numel", n)
-            found = cls._known.setdefault((shape, dtype), found)
+            found = interned(cls._known, (shape, dtype), found)
         return found
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -248,15 +299,16 @@ class Mesh:
 class Layout:
     """Where the pieces of a tensor lie: a mesh of workers and, for each of its dimensions, a placement. Interned."""
 
-    __slots__ = ("mesh", "placements", "workers", "solo")
+    __slots__ = ("mesh", "placements", "workers", "solo", "__weakref__")
     mesh: Mesh
     placements: tuple[Placement, ...]
     workers: tuple[int, ...]
     solo: int | None  # the worker, where there is only one
-    _known: ClassVar[dict[tuple[Mesh, tuple[Placement, ...]], Layout]] = {}
+    _known: ClassVar[dict[tuple, Interned]] = {}
 
     def __new__(cls, mesh: Mesh, placements: tuple[Placement, ...]) -> Layout:
-        found = cls._known.get((mesh, placements))
+        row = cls._known.get((mesh, placements))
+        found = row() if row is not None else None
         if found is None:
             if len(mesh.workers) == 1:  # one way of writing it: equal layouts are the same object
                 mesh, placements = Mesh((1,), mesh.workers), (REPLICATE,)
@@ -265,7 +317,7 @@ class Layout:
             found = object.__new__(cls)
             found.mesh, found.placements, found.workers = mesh, placements, mesh.workers
             found.solo = mesh.workers[0] if len(mesh.workers) == 1 else None
-            found = cls._known.setdefault((mesh, placements), found)
+            found = interned(cls._known, (mesh, placements), found)
         return found
 
     @staticmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gt import environment
+import gt.environment as environment
 
 NATIVE: Any = None
 if environment.NATIVE.value():

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import traceback
+from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
+from msgspec.structs import replace
+
 from gt.dispatcher import policy, spread, targets
-from gt.dispatcher.stream import Stream, Watch
-from gt.dispatcher.tables import Client, Lost, Question, Tables, Worker
+from gt.dispatcher.rewrite import REASON, Watch
+from gt.dispatcher.stream import Stream
+from gt.dispatcher.tables import Client, Entry, Lost, Question, Tables, Worker
 from gt.errors import ProtocolError
-from gt.spec import Layout
+from gt.transport import checks
+from gt.transport.checks import TooMuch
 from gt.transport.messages import (
     FREE,
     VERSION,
@@ -34,6 +40,8 @@ from gt.transport.messages import (
     Welcome,
 )  # fmt: skip
 
+PATIENCE = 60.0  # seconds that a read waits for a worker to come
+
 
 class Dispatcher(Stream):
     """`watch(event, who, what)` is called for what passes, where something wants to see it: "batch" (client, batch) comes in,
@@ -49,16 +57,49 @@ class Dispatcher(Stream):
         self.labels = count(1)
 
     def handle(self, mail: Mail) -> list[Mail]:
-        """All that follows from one message. What cannot be read or does not belong is dropped and counted."""
+        """All that follows from one message. Whatever goes wrong with it costs its sender alone, who is told."""
         try:
+            checks.message(mail.message)
             return list(self._handle(mail.peer, mail.message))
-        except ProtocolError as wrong:
-            self._dropped(mail.peer, wrong)
-            return []
+        except Exception as wrong:  # a message may do what nobody thought of
+            return self._refusal(mail.peer, mail.message, wrong)
 
-    def _dropped(self, peer: str, wrong: ProtocolError) -> None:
-        self.tables.dropped += 1
-        self.tell(f"dropped a message of {peer}: {wrong}")
+    def unreadable(self, peer: str, wrong: ProtocolError) -> list[Mail]:
+        """A message of this peer could not even be read. A client may wait for its answer, so the client goes."""
+        self._dropped(peer, str(wrong))
+        return self._let_go(peer, f"sent what cannot be read: {wrong}") if peer in self.tables.clients else []
+
+    def _refusal(self, peer: str, message: Any, wrong: Exception) -> list[Mail]:
+        """A message that nothing came of: it is counted, told of, and each answer that its sender waits for is an error."""
+        why = str(wrong) if isinstance(wrong, ProtocolError) else f"{type(wrong).__name__}: {wrong}"
+        self._dropped(peer, why, cause=None if isinstance(wrong, ProtocolError) else wrong)
+        why = f"{type(message).__name__} refused: {why}"[:REASON]
+        client = self.tables.clients.get(peer)
+        if isinstance(message, (Hello, Join)) and client is None and peer not in self.tables.by_peer:
+            return [Mail(peer, Bye(why))]
+        if client is None:
+            return []
+        if isinstance(wrong, TooMuch):
+            return self._let_go(peer, why)
+        match message:
+            case Batch():
+                return list(self._unrun(client, message, why))
+            case Ask(ticket):
+                return [Mail(peer, Failed(ticket, "ProtocolError", why))]
+            case Configure():
+                return [Mail(peer, Note(why))]
+        return []
+
+    def _let_go(self, peer: str, why: str) -> list[Mail]:
+        """End a client's membership, and say so."""
+        return [Mail(peer, Bye(why)), *self.lose(peer, why)]
+
+    def _dropped(self, peer: str, why: str, count: int = 1, cause: Exception | None = None) -> None:
+        self.tables.dropped += count
+        more = f" (and {count - 1} more)" if count > 1 else ""
+        self.tell(f"dropped a message of {peer}: {why}{more}")
+        if cause is not None:
+            self.tell("".join(traceback.format_exception(cause)).rstrip())
 
     def _handle(self, peer: str, message: Any) -> Iterable[Mail]:
         client = self.tables.clients.get(peer)
@@ -73,7 +114,7 @@ class Dispatcher(Stream):
             case Join() if not client and not worker:
                 return self._join(peer, message)
             case Ask(_, "placement" | "record" | "times") | Configure() if client and client.held:
-                client.held.append(message)  # it is about what waits there
+                self._hold(client, message)  # it is about what waits there
                 return []
             case Ask() | Configure() if client:
                 return self._told(client, message)
@@ -158,6 +199,22 @@ class Dispatcher(Stream):
                 client.home = policy.home(self.tables, client)
                 yield from self._resume(client)
 
+    def tick(self, now: float) -> list[Mail]:
+        """Time has passed, and there is no worker. Reads that have long waited for one are answered; what they read may still
+        be made."""
+        mails: list[Mail] = []
+        for client in self.tables.clients.values():
+            reads = [m for m in client.held if isinstance(m, Batch) and m.gets]
+            if not reads:
+                client.since = None
+                continue
+            client.since = now if client.since is None else client.since
+            if now - client.since > PATIENCE:
+                why = f"no worker has joined this dispatcher for {PATIENCE:g} s: start one with `gt-worker`"
+                mails += [Mail(client.name, Failed(ticket, "GTError", why, id)) for m in reads for ticket, id, _ in m.gets]
+                client.held = deque(replace(m, gets=()) if isinstance(m, Batch) else m for m in client.held)
+        return mails
+
     def _mates(self, lost: str = "") -> Iterable[Mail]:
         """Workers know one another, so that they can talk; a lone one has nobody to."""
         living = self.tables.living()
@@ -184,9 +241,9 @@ class Dispatcher(Stream):
             self.watch("gone", client.label, client)
         for ticket in [t for t, q in self.tables.questions.items() if q.client == client.name]:
             del self.tables.questions[ticket]
-        for id, layout in client.layouts.items():
-            if isinstance(layout, Layout):
-                policy.uncount(self.tables, client, id, layout)
+        for id, entry in client.entries.items():
+            if isinstance(entry, Entry):
+                policy.uncount(self.tables, client, id, entry)
         for worker in self.tables.living():
             yield Mail(worker.peer, Drop(client.name))
 
@@ -207,9 +264,7 @@ class Dispatcher(Stream):
                 if not waiting:
                     del client.acks[serial]
                     yield Mail(client.name, Ack(serial))
-            if client.uploading is not None and client.layouts.get(client.uploading) is gone:
-                client.arriving.clear()
-                yield from self._arrived(worker, client.name, client.uploading)
+            yield from self._upload_lost(client, worker.index)
         for ticket, question in list(self.tables.questions.items()):
             question.waiting.discard(worker.index)
             yield from self._settled(ticket, question)
@@ -217,11 +272,11 @@ class Dispatcher(Stream):
     def _forsake(self, client: Client, index: int, gone: Lost) -> Iterable[Mail]:
         """What lay on a lost worker is lost; pieces of it that others have are freed."""
         frees: dict[int, list] = {}
-        for id, layout in client.layouts.items():
-            if isinstance(layout, Layout) and index in layout.workers:
-                policy.uncount(self.tables, client, id, layout)
-                client.layouts[id] = gone
-                for other in layout.workers:
+        for id, entry in client.entries.items():
+            if isinstance(entry, Entry) and index in entry.workers:
+                policy.uncount(self.tables, client, id, entry)
+                client.entries[id] = gone
+                for other in entry.workers:
                     frees.setdefault(other, []).append((FREE, id))
         for other, code in frees.items():
             if other != index and self.tables.workers[other].alive:

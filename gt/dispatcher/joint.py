@@ -9,9 +9,8 @@ from operator import itemgetter
 from typing import Any
 
 from gt.dispatcher import policy
-from gt.dispatcher.tables import Client, Tables, TraceUse
+from gt.dispatcher.tables import Client, Entry, Tables, TraceUse
 from gt.ops import Kind
-from gt.spec import Layout
 from gt.transport.messages import FREE, Instruction, TraceDef
 
 
@@ -44,8 +43,8 @@ class Joint:
     def __init__(self, number: int, definitions: dict[int, TraceDef], picks: dict[int, tuple[int, ...]]) -> None:
         self.solo, self.number, self.definitions, self.told = None, number, definitions, False
         self.picks = [(worker, _picking(places)) for worker, places in sorted(picks.items())]
-        self.outs: tuple[Layout, ...] = ()
-        self.relaid: tuple[tuple[int, Layout], ...] = ()
+        self.outs: tuple[Entry, ...] = ()
+        self.relaid: tuple[tuple[int, Entry], ...] = ()
 
     def write(self, tables: Tables, client: Client, use: TraceUse, call: tuple, flow: Any) -> None:
         """A call of this trace for each worker, and how its tensors lie afterwards."""
@@ -57,15 +56,15 @@ class Joint:
         slots = (*call, self.number)
         for worker, pick in self.picks:
             flow.queue(worker).append(pick(slots))
-        layouts = client.layouts
-        for id, out, size in zip(call[1:], self.outs, use.sizes):
-            layouts[id] = out
-            policy.count(tables, client, id, size, out)
-        for at, layout in self.relaid:
-            layouts[call[at]] = layout
+        entries = client.entries
+        for id, out in zip(call[1:], self.outs):
+            entries[id] = out
+            policy.count(tables, client, id, out)
+        for at, entry in self.relaid:
+            entries[call[at]] = entry
         for at in use.dies:
-            gone = layouts.pop(call[at], None)
-            if type(gone) is Layout:
+            gone = entries.pop(call[at], None)
+            if type(gone) is Entry:
                 policy.uncount(tables, client, call[at], gone)
 
 
@@ -80,10 +79,10 @@ def _picking(places: tuple[int, ...]) -> Callable[[tuple], tuple]:
 def learn(client: Client, use: TraceUse, call: tuple, before: tuple, codes: dict[int, list], lines: list) -> Joint | None:
     """What a call became, for the next of its kind. `before` is how its inputs lay, `lines` the instructions it stands for.
     None where that cannot be kept: something was lost on the way."""
-    layouts = client.layouts
-    outs = [layouts.get(id) for id in call[1 : 1 + use.outs]]
-    after = {at: layouts.get(call[at]) for at in use.at if at not in use.dies}
-    if not all(isinstance(x, Layout) for x in (*outs, *after.values())):
+    entries = client.entries
+    outs = [entries.get(id) for id in call[1 : 1 + use.outs]]
+    after = {at: entries.get(call[at]) for at in use.at if at not in use.dies}
+    if not all(isinstance(x, Entry) for x in (*outs, *after.values())):
         return None
     number = client.last_local - 1
     place = {id: at for at, id in enumerate(call[: 1 + use.outs + use.definition.inputs]) if at}
@@ -97,9 +96,9 @@ def learn(client: Client, use: TraceUse, call: tuple, before: tuple, codes: dict
         picks[worker] = (len(call), *made.picks())
     client.last_local = client.locals["trace", number] = number
     joint = Joint(number, definitions, picks)
-    joint.outs = tuple(x for x in outs if isinstance(x, Layout))
+    joint.outs = tuple(x for x in outs if isinstance(x, Entry))
     was = dict(zip(use.at, before))
-    joint.relaid = tuple((at, x) for at, x in after.items() if isinstance(x, Layout) and x is not was[at])
+    joint.relaid = tuple((at, x) for at, x in after.items() if isinstance(x, Entry) and x is not was[at])
     return joint
 
 
@@ -147,7 +146,7 @@ class _Writing:
         return (FREE, name)
 
     def _op(self, ins: tuple) -> None:
-        kind: Kind = self.client.uses[ins[0]].kind if ins[0] > 0 else self.client.kinds[ins[0]]  # type: ignore[union-attr]
+        kind: Kind = self.client.uses[ins[0]].kind if ins[0] > 0 else self.client.kinds[ins[0]]
         outs = len(kind.outs)
         row: list[Any] = [ins[0], *([0] * outs), *ins[1 + outs :]]
         index = len(self.body)

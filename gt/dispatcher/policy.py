@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gt.dispatcher.plan import Target
-from gt.dispatcher.tables import Client, Tables
+from gt.dispatcher.tables import Client, Entry, Tables
 from gt.spec import REPLICATE, Layout, Mesh, Shard, Spec
 
 SLACK = 1 << 20  # bytes by which a client's home may lead before its tensors go elsewhere: moving them back costs more
@@ -35,22 +35,14 @@ def auto(spec: Spec, living: list[int]) -> Target:
     return Target(Mesh((len(living),), tuple(living)), (Shard(0) if pays else REPLICATE,))
 
 
-def held(layout: Layout, nbytes: int) -> int:
-    """How much of a tensor each of its workers holds."""
-    for n, p in zip(layout.mesh.shape, layout.placements):
-        if isinstance(p, Shard):
-            nbytes //= n
-    return nbytes
+def count(tables: Tables, client: Client, id: int, entry: Entry) -> None:
+    client.sizes[id] = entry.nbytes
+    for w in entry.workers:
+        tables.workers[w].bytes += entry.nbytes
 
 
-def count(tables: Tables, client: Client, id: int, nbytes: int, layout: Layout) -> None:
-    each = client.sizes[id] = nbytes if layout.solo is not None else held(layout, nbytes)
-    for w in layout.workers:
-        tables.workers[w].bytes += each
-
-
-def uncount(tables: Tables, client: Client, id: int, layout: Layout) -> None:
+def uncount(tables: Tables, client: Client, id: int, entry: Entry) -> None:
     each = client.sizes.pop(id, 0)
     if each:
-        for w in layout.workers:
+        for w in entry.workers:
             tables.workers[w].bytes -= each

@@ -93,13 +93,24 @@ class Draft:
         return Plan(None, outs, tuple(self.extra), steps, relaid)
 
 
+class Handed:
+    """The plan of an instruction that is handed to one worker as it is; `outs` are the entries of its results."""
+
+    __slots__ = ("solo", "out", "outs")
+
+    def __init__(self, solo: int, outs: tuple) -> None:
+        self.solo, self.outs = solo, outs
+        self.out = outs[0] if outs else None
+
+
 class Bound:
-    """A plan with a client's numbers for its kinds: ready to write instructions."""
+    """A plan with a client's numbers for its kinds: ready to write instructions. `outs` are the entries of the results,
+    `relaid` those of operands that lie differently afterwards, by slot."""
 
-    __slots__ = ("solo", "out", "outs", "relaid", "tail", "programs")
+    __slots__ = ("solo", "outs", "relaid", "tail", "programs")
 
-    def __init__(self, plan: Plan, number: Callable[[Kind], int]) -> None:
-        self.solo, self.out, self.outs, self.relaid = None, plan.out, plan.outs, plan.relaid
+    def __init__(self, plan: Plan, number: Callable[[Kind], int], outs: tuple, relaid: tuple) -> None:
+        self.solo, self.outs, self.relaid = None, outs, relaid
         self.tail = tuple(number(e) if isinstance(e, Kind) else e.id if isinstance(e, Temporary) else e for e in plan.extra)
         self.programs = [(worker, [itemgetter(*step) for step in steps]) for worker, steps in plan.steps]
 

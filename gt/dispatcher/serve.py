@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +13,13 @@ import zmq
 from gt import environment
 from gt.dispatcher.core import Dispatcher
 from gt.errors import ProtocolError
+from gt.transport import checks
 from gt.transport.addresses import from_another_host
 from gt.transport.auth import listen
 from gt.transport.messages import LIMIT, Mail, decode, encode
 from gt.transport.sockets import FIRST, LAST, Ends, open_socket
+
+QUEUE = 1 << 16  # messages that wait for one peer to take them
 
 
 class Server:
@@ -25,6 +29,8 @@ class Server:
         self.core = core
         self.router = open_socket(zmq.ROUTER)
         self.router.setsockopt(zmq.MAXMSGSIZE, 2 * LIMIT)  # past this a peer is cut off before it fills our memory
+        self.router.setsockopt(zmq.SNDHWM, QUEUE)
+        self.waiting: dict[str, deque[bytes]] = {}  # what workers are to get that have as much waiting as may be
         self.more = zmq.Poller()
         self.more.register(self.router, zmq.POLLIN)
         self.ends = Ends(self.router)
@@ -44,11 +50,15 @@ class Server:
             if time.monotonic() > self.until:
                 self.until = float("inf")
                 self._send(self.core.expect(0))
-            for socket, _ in poller.poll(1000):
+            for socket, _ in poller.poll(10 if self.waiting else 1000):
                 if socket is self.router:
                     self._drain()
                 else:
                     self._ended()
+            if self.waiting:
+                self._send([])
+            if not self.core.tables.by_peer:
+                self._send(self.core.tick(time.monotonic()))
 
     def expect(self, workers: int, timeout: float = 60.0) -> None:
         """Place nothing before so many workers have come, or that time is over."""
@@ -71,26 +81,53 @@ class Server:
         name = peer.removesuffix(">")
         if peer not in self.fds:
             self._ended()  # a descriptor is used again; its last owner's end must be seen first
-            self.fds[peer] = sender.get(zmq.SRCFD)
+            try:
+                self.fds[peer] = sender.get(zmq.SRCFD)
+            except zmq.ZMQError:  # a peer of ZMTP 1.0 has no metadata, and is none of ours
+                self.core.tables.dropped += 1
+                return
             if from_another_host(self.fds[peer]):
                 self.far.add(peer)
         try:
-            message = decode(data)
-        except ProtocolError:
-            self.core.tables.dropped += 1
+            message = decode(data, LIMIT if name in self.core.tables.by_peer else checks.MESSAGE)
+        except ProtocolError as wrong:
+            self._send(self.core.unreadable(name, wrong))
             return
         self._send(self.core.handle(Mail(name, message)))
 
     def _send(self, mails: list[Mail]) -> None:
         gone = []
-        for mail in mails:
+        for peer, waiting in list(self.waiting.items()):
             try:
-                self.router.send(mail.peer.encode("latin1"), FIRST)
-                self.router.send(encode(mail.message), LAST)
+                while waiting and self._post(peer, waiting[0]):
+                    waiting.popleft()
+            except zmq.ZMQError:  # its end is seen elsewhere
+                waiting.clear()
+            if not waiting:
+                del self.waiting[peer]
+        for mail in mails:
+            data = encode(mail.message)
+            try:
+                if mail.peer in self.waiting:
+                    self.waiting[mail.peer].append(data)
+                elif not self._post(mail.peer, data):
+                    if mail.peer in self.core.tables.by_peer:  # it is long at something, and will go on
+                        self.waiting[mail.peer] = deque([data])
+                    else:
+                        gone.append((mail.peer, f"it does not take its answers: {QUEUE} wait for it"))
             except zmq.ZMQError:
-                gone.append(mail.peer)
-        for peer in gone:  # what follows from it comes after all that was decided while it was there
-            self._send(self.core.lose(peer, "it cannot be reached"))
+                gone.append((mail.peer, "it cannot be reached"))
+        for peer, why in gone:  # what follows from it comes after all that was decided while it was there
+            self._send(self.core.lose(peer, why))
+
+    def _post(self, peer: str, data: bytes) -> bool:
+        """Whether there was room for a message to this peer."""
+        try:
+            self.router.send(peer.encode("latin1"), FIRST)
+            self.router.send(data, LAST)
+        except zmq.Again:
+            return False
+        return True
 
     def _ended(self) -> None:
         ended = set(self.ends.drain())

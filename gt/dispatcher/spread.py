@@ -7,9 +7,9 @@ from typing import Any
 from gt.dispatcher import targets
 from gt.dispatcher.plan import Plan, Target, whole
 from gt.dispatcher.program import Bound
-from gt.dispatcher.tables import Client, TraceUse, Use
+from gt.dispatcher.tables import Client, Entry, TraceUse, Use
 from gt.ops import TABLE, Kind, infer
-from gt.ops.table import spec_in, spec_out
+from gt.ops.table import spec_out
 from gt.spec import REPLICATE, Box, Layout, Partial, Shard, Spec, split
 from gt.transport.messages import Fetch, Mail, Note, Upload, kind_out
 
@@ -25,7 +25,10 @@ def bind(client: Client, use: Use, plan: Plan, flow: Any) -> Bound:
             elif slot == 0 and use.definition.number not in told:
                 told.add(use.definition.number)
                 flow.kinds.setdefault(worker, []).append(use.definition)
-    return Bound(plan, lambda kind: client.locals[kind.key])
+    outs = tuple(map(Entry, plan.outs, use.results))
+    specs = dict(zip(use.at, use.specs))
+    relaid = tuple((slot, Entry(layout, specs[slot])) for slot, layout in plan.relaid)
+    return Bound(plan, lambda kind: client.locals[kind.key], outs, relaid)
 
 
 def _define(client: Client, worker: int, kind: Kind, told: set[int], flow: Any) -> None:
@@ -69,27 +72,29 @@ def bucket(client: Client, code: list, position: int, use: Use, plan: Bound, flo
     """An op wants terms added up, as an optimizer does with a gradient. Where the ops behind it are of the same row and want
     the same, all are reduced at once, to whole tensors or to pieces. Whether that was so; the layouts say what changed."""
     ins = code[position]
-    for slot, to in plan.relaid:
-        layout = client.layouts[ins[slot]]
-        if not isinstance(layout, Layout):
+    for slot, goal in plan.relaid:
+        entry = client.entries[ins[slot]]
+        if not isinstance(entry, Entry):
             continue
+        layout, to = entry.layout, goal.layout
         dims = [d for d, p in enumerate(layout.placements) if isinstance(p, Partial)]
         if len(dims) != 1 or to is not layout.but(dims[0], to.placements[dims[0]]):
             continue
         whole = to.placements[dims[0]] == REPLICATE
         most = SINGLE if whole else BUCKET  # pieces are copied out of what they are pieces of anyway
-        found = {ins[slot]: _operand(use, slot)}
-        total = found[ins[slot]].nbytes
+        found = {ins[slot]: entry.spec}
+        total = entry.spec.nbytes
         if total >= most:
             continue
         for later in code[position + 1 : position + AHEAD]:
-            other = client.uses.get(later[0])
+            other = client.uses.get(later[0]) if later else None
             if not isinstance(other, Use) or other.kind.row is not use.kind.row or len(later) != len(ins):
                 continue
-            spec = _operand(other, slot)
-            if not isinstance(spec, Spec) or spec.nbytes >= most or total + spec.nbytes > BUCKET or later[slot] in found:
+            known = client.entries.get(later[slot])
+            if not isinstance(known, Entry) or known.layout is not layout or known.spec.dtype is not entry.spec.dtype:
                 continue
-            if client.layouts.get(later[slot]) is not layout or spec.dtype is not _operand(use, slot).dtype:
+            spec = known.spec
+            if slot not in other.at or spec.nbytes >= most or total + spec.nbytes > BUCKET or later[slot] in found:
                 continue
             if whole or _wants(client, other, later, slot, to):
                 total += spec.nbytes
@@ -102,12 +107,8 @@ def bucket(client: Client, code: list, position: int, use: Use, plan: Bound, flo
 
 def _wants(client: Client, use: Use, ins: tuple, slot: int, to: Layout) -> bool:
     """Whether an instruction is known to want this operand laid out so."""
-    plan = client.plans.get((ins[0], *[client.layouts.get(ins[i]) for i in use.at]))
-    return isinstance(plan, Bound) and (slot, to) in plan.relaid
-
-
-def _operand(use: Use, slot: int) -> Spec:
-    return use.kind.ins[slot - 1 - use.outs]
+    plan = client.plans.get((ins[0], *[client.entries.get(ins[i]) for i in use.at]))
+    return isinstance(plan, Bound) and any(at == slot and goal.layout is to for at, goal in plan.relaid)
 
 
 def _reduce(client: Client, tensors: dict[int, Spec], layout: Layout, dim: int, to: Layout, tag: int, flow: Any) -> None:
@@ -127,8 +128,8 @@ def _reduce(client: Client, tensors: dict[int, Spec], layout: Layout, dim: int, 
             worker = group[rank]
             _define(client, worker, kind, client.told.setdefault(worker, set()), flow)
             flow.queue(worker).append((client.locals[kind.key], *tensors, *tensors, tag))
-    for id in tensors:
-        client.layouts[id] = to
+    for id, spec in tensors.items():
+        client.entries[id] = Entry(to, spec)
 
 
 def alias(ins: tuple, at: tuple[int, ...]) -> tuple[int, ...]:
@@ -137,26 +138,29 @@ def alias(ins: tuple, at: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(ids.index(id) for id in ids)
 
 
-def reduced(client: Client, id: int, layout: Layout, spec: Spec, flow: Any) -> Layout:
+def reduced(client: Client, id: int, entry: Entry, flow: Any) -> Entry:
     """A tensor that is read cannot stay in terms: have them reduced, and say how it lies then."""
-    key = (0, layout, spec)
+    key = (0, entry)
     bound = client.plans.get(key)
     if bound is None:
-        plan = whole(spec, layout)
-        use = _Read()
-        bound = client.plans[key] = bind(client, use, plan, flow)  # type: ignore[arg-type]
+        plan = whole(entry.spec, entry.layout)
+        bound = client.plans[key] = bind(client, _Read(entry.spec), plan, flow)  # type: ignore[arg-type]
     bound.write((0, id), flow.code)
-    client.layouts[id] = bound.out
-    return bound.out
+    client.entries[id] = bound.outs[0]
+    return bound.outs[0]
 
 
 class _Read:
     """What stands for a kind where a read has to do something first."""
 
     outs = 0
+    at = (1,)
 
     class kind:  # noqa: N801
         ins = (Spec,)
+
+    def __init__(self, spec: Spec) -> None:
+        self.specs = self.results = (spec,)
 
 
 def pieces(layout: Layout, spec: Spec) -> list[tuple[int, Box]]:
@@ -176,25 +180,19 @@ def fetch(ticket: int, id: int, spec: Spec, layout: Layout, flow: Any) -> None:
         flow.gets.setdefault(worker, []).append(Fetch(ticket, id, wire, start, spec.shape, len(parts)))
 
 
-def upload(client: Client, id: int, spec: Spec, layout: Layout) -> Mail:
-    """Have the client send each worker its piece."""
-    client.uploading, client.arriving = id, set(layout.workers)
+def upload(client: Client, id: int, entry: Entry, code: dict[int, list]) -> Mail:
+    """Have the client send each worker its piece, which it then takes in by this code."""
+    client.uploading, client.arriving = id, code
+    layout, spec = entry.layout, entry.spec
     return Mail(client.name, Upload(client.name, id, spec_out(spec), layout.workers, tuple(layout.boxes(spec.shape))))
-
-
-def spec_of(wire: tuple, layout: Layout) -> Spec | None:
-    """What a client says it reads, if it can lie so."""
-    spec = spec_in(wire)
-    axes = [p.axis for p in layout.placements if isinstance(p, Shard)]
-    return spec if isinstance(spec, Spec) and all(a < spec.ndim for a in axes) else None
 
 
 def placement(client: Client, argument: Any) -> dict[str, Any] | None:
     """How a tensor lies, as users see it: in words, and the piece of each worker. `argument` is its id and spec."""
-    id, *wire = argument if isinstance(argument, list) and argument else [0]
-    layout = client.layouts.get(id)
-    spec = spec_of(tuple(wire), layout) if isinstance(layout, Layout) and wire else None
-    if not isinstance(layout, Layout) or spec is None:
+    id = argument[0] if isinstance(argument, list) and argument else None
+    entry = client.entries.get(id) if type(id) is int else None
+    if not isinstance(entry, Entry):
         return None
-    pieces = [[w, *box] for w, box in zip(layout.workers, layout.boxes(spec.shape))]
+    layout = entry.layout
+    pieces = [[w, *box] for w, box in zip(layout.workers, layout.boxes(entry.spec.shape))]
     return {"layout": repr(layout), "pieces": pieces}

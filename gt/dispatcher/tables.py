@@ -5,47 +5,93 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import takewhile
+from typing import Any, ClassVar
 
 from gt.dispatcher.program import RESERVED
 from gt.errors import ProtocolError
 from gt.ops import Kind
-from gt.spec import Layout
+from gt.spec import Interned, Layout, Shard, Spec, interned
 from gt.transport.messages import FREE, KindDef, Peer, TraceDef
+
+
+class Entry:
+    """A tensor as the dispatcher knows it: what it is and how it lies. Entries are interned and plans are found by them, so
+    that operands which are not what a kind says never find one."""
+
+    __slots__ = ("layout", "spec", "solo", "workers", "nbytes", "__weakref__")
+    layout: Layout
+    spec: Spec
+    solo: int | None  # the worker, where there is only one
+    workers: tuple[int, ...]
+    nbytes: int  # on each of its workers
+    _known: ClassVar[dict[tuple, Interned]] = {}
+
+    def __new__(cls, layout: Layout, spec: Spec) -> Entry:
+        row = cls._known.get((layout, spec))
+        found = row() if row is not None else None
+        if found is None:
+            found = object.__new__(cls)
+            found.layout, found.spec, found.solo, found.workers = layout, spec, layout.solo, layout.workers
+            found.nbytes = spec.nbytes
+            for n, p in zip(layout.mesh.shape, layout.placements):
+                if isinstance(p, Shard):
+                    found.nbytes //= n
+            found = interned(cls._known, (layout, spec), found)
+        return found
+
+    def __repr__(self) -> str:
+        return f"{self.spec}: {self.layout}"
 
 
 @dataclass(slots=True, eq=False)
 class Lost:
-    """What stands in a layout's place when the tensor is gone: why."""
+    """What stands in an entry's place when the tensor is gone: why. In a plan's place, why there is none."""
 
     why: str
     error: str = "WorkerLost"
+    solo: ClassVar[None] = None  # so that an instruction which has no plan is told from others where they are told apart
+
+
+class Refused:
+    """A kind or trace of a client's that cannot be. Instructions of it have no place to go; `outs` is None where nobody knows
+    how many results they have."""
+
+    __slots__ = ("number", "lost", "outs", "dies", "length")
+
+    def __init__(self, definition: KindDef | TraceDef, why: str) -> None:
+        self.number, self.length = definition.number, -1  # no instruction is of this length
+        self.lost = Lost(why, "ProtocolError")
+        self.outs: int | None = None
+        self.dies: tuple[int, ...] = ()
+        if isinstance(definition, TraceDef):
+            self.outs = len(definition.outs)
+            self.dies = tuple(1 + self.outs + i for i in definition.dies if i >= 0)
 
 
 class TraceUse:
-    """A client's trace: where in a call its inputs stand, and which of them end with it."""
+    """A client's trace: where in a call its inputs stand, what they are, and which of them end with it."""
 
-    __slots__ = ("definition", "outs", "at", "length", "loads", "dies", "kinds", "sizes", "signal", "makes")
+    __slots__ = ("definition", "outs", "at", "length", "loads", "dies", "kinds", "specs", "results", "signal", "makes")
 
-    def __init__(self, definition: TraceDef, known: dict[int, Use | TraceUse]) -> None:
-        if (wrong := _fault(definition, known)) is not None:
+    def __init__(self, definition: TraceDef, known: dict[int, Any]) -> None:
+        specs: dict[int, Spec] = {}  # of registers
+        if (wrong := _fault(definition, known, specs)) is not None:
             raise ProtocolError(f"trace {definition.number} cannot be: {wrong}")
         self.definition, self.outs, self.loads, self.signal = definition, len(definition.outs), False, ""
+        self.specs = tuple(specs.get(i) for i in range(1, 1 + definition.inputs))  # None: it may be anything
+        self.results = tuple(specs[out] for out in definition.outs)
         self.at = tuple(range(1 + self.outs, 1 + self.outs + definition.inputs))
         self.length = 1 + self.outs + definition.inputs + len(definition.holes)
         self.dies = tuple(1 + self.outs + i for i in definition.dies)
         self.kinds = sorted({int(ins[0]) for ins in definition.body if ins[0] != FREE})
         inner = [known[n] for n in self.kinds]
         self.makes = any(not u.at and not u.signal for u in inner)  # tensors that go where there is most room
-        made: dict[Any, int] = {}
-        for ins in definition.body:
-            if ins[0] != FREE:
-                made.update(zip(ins[1:], known[int(ins[0])].sizes))
-        self.sizes: tuple[int, ...] = tuple(made.get(out, 0) for out in definition.outs)
 
 
-def _fault(trace: TraceDef, known: dict[int, Use | TraceUse]) -> str | None:
-    """What is wrong with a trace, if anything is: workers make code of it and trust that it was looked at here."""
+def _fault(trace: TraceDef, known: dict[int, Any], specs: dict[int, Spec]) -> str | None:
+    """What is wrong with a trace, if anything is: workers make code of it and trust that it was looked at here. `specs` is
+    filled with what its registers hold; an input is what its first use says."""
     if not 0 <= trace.inputs <= sum(map(len, trace.body)):
         return f"{trace.inputs} inputs"
     live = set(range(1, trace.inputs + 1))  # registers that hold something
@@ -62,13 +108,17 @@ def _fault(trace: TraceDef, known: dict[int, Use | TraceUse]) -> str | None:
             return f"{ins} is of no kind"
         if not all(type(ins[i]) is int and ins[i] in live for i in use.at):
             return f"{ins} names what is not there"
-        for register in ins[1 : 1 + use.outs]:
+        for i, spec in zip(use.at, use.specs):
+            if specs.setdefault(ins[i], spec) is not spec:  # type: ignore[arg-type]
+                return f"{ins} takes {spec}, but {ins[i]} is {specs[ins[i]]}"  # type: ignore[index]
+        for register, spec in zip(ins[1 : 1 + use.outs], use.kind.outs):
             if type(register) is not int or register <= used:
                 return f"{ins} names its results out of order"
             live.add(register)
+            specs[register] = spec
             used = register
         numbers.update((index, i) for i in range(1 + use.outs, len(ins)) if i not in use.at)
-    if not live.issuperset(trace.outs) or len(set(trace.outs)) != len(trace.outs):
+    if not live.issuperset(trace.outs) or len(set(trace.outs)) != len(trace.outs) or any(r <= trace.inputs for r in trace.outs):
         return f"results {trace.outs}"
     places = [place for hole in trace.holes for place in hole]
     if not numbers.issuperset(places) or len(set(places)) != len(places):
@@ -81,7 +131,7 @@ def _fault(trace: TraceDef, known: dict[int, Use | TraceUse]) -> str | None:
 class Use:
     """A client's kind: its number, its meaning, and where in an instruction the tensors stand."""
 
-    __slots__ = ("definition", "kind", "outs", "at", "length", "loads", "dies", "sizes", "signal")
+    __slots__ = ("definition", "kind", "outs", "at", "length", "loads", "dies", "specs", "results", "signal")
 
     def __init__(self, definition: KindDef, kind: Kind) -> None:
         self.definition, self.kind, self.signal = definition, kind, kind.signal
@@ -90,7 +140,17 @@ class Use:
         self.loads = kind.row.loads
         self.at = tuple(1 + self.outs + i for i in kind.tensors)
         self.length = 1 + self.outs + len(kind.ins)
-        self.sizes = tuple(s.nbytes for s in kind.outs)
+        self.specs: tuple[Spec, ...] = tuple(kind.ins[i] for i in kind.tensors)
+        self.results = kind.outs
+
+
+def results_of(client: Client, ins: tuple) -> tuple:
+    """The results that an instruction which cannot be carried out was to have. Where its kind is not known, they are what
+    stands before the first tensor that is there."""
+    use = client.uses.get(ins[0]) if ins else None
+    if use is not None and use.outs is not None:
+        return ins[1 : 1 + use.outs]
+    return tuple(takewhile(lambda id: type(id) is int and id not in client.entries, ins[1:]))
 
 
 @dataclass(slots=True)
@@ -98,16 +158,20 @@ class Client:
     name: str
     label: str
     host: str
-    uses: dict[int, Use | TraceUse] = field(default_factory=dict)
-    layouts: dict[int, Layout | Lost] = field(default_factory=dict)
+    uses: dict[int, Any] = field(default_factory=dict)  # Use, TraceUse or Refused, by number
+    entries: dict[int, Entry | Lost] = field(default_factory=dict)  # its tensors, by id
     plans: dict[tuple, Any] = field(default_factory=dict)
     told: dict[int, set[int]] = field(default_factory=dict)  # kinds each worker has been told
     home: int | None = None  # the worker where this client's tensors are made outside any signal
     held: deque[Any] = field(default_factory=deque)  # batches, and what follows them, that wait for a worker or an upload
     uploading: int | None = None
-    arriving: set[int] = field(default_factory=set)  # workers that do not have their piece of the upload yet
+    arriving: dict[int, list] = field(
+        default_factory=dict
+    )  # by worker, what it does with its piece of the upload when it comes
+    late: dict[tuple[int, int], list] = field(default_factory=dict)  # the same of uploads that nobody waits for any more
     acks: dict[int, set[int]] = field(default_factory=dict)  # serial -> workers still to say Done
     forget: int = 0
+    since: float | None = None  # when it was first seen to wait for a worker to come
     signals: dict[str, Any] = field(default_factory=dict)
     targets: dict[str, Any] = field(default_factory=dict)  # what its signals mean with the workers there are
     noted: set[str] = field(default_factory=set)  # signals whose missing workers it was told of
@@ -177,8 +241,8 @@ class Tables:
             assert worker.index == i, f"worker {worker.name} stands at {i} but says {worker.index}"
         assert {w.peer for w in self.living()} == set(self.by_peer)
         for client in self.clients.values():
-            for id, layout in client.layouts.items():
-                assert isinstance(layout, Lost) or set(layout.workers) <= living, f"{id} lies on a worker that is gone"
+            for id, entry in client.entries.items():
+                assert isinstance(entry, Lost) or set(entry.workers) <= living, f"{id} lies on a worker that is gone"
             for waiting in client.acks.values():
                 assert waiting <= living, "an Ack waits for a worker that is gone"
             for at, numbers in client.told.items():

@@ -6,7 +6,9 @@ from typing import Any
 
 from gt.dispatcher.plan import Target
 from gt.errors import ProtocolError
-from gt.spec import REPLICATE, Mesh, Shape, Shard
+from gt.spec import RANK, REPLICATE, Mesh, Shape, Shard
+
+DIMENSIONS = 8  # of a mesh
 
 
 def check(signals: Any) -> dict[str, Any]:
@@ -14,10 +16,11 @@ def check(signals: Any) -> dict[str, Any]:
     for name, s in signals.items():
         found: list[Any] = [s.get(k) for k in ("workers", "mesh", "axes")] if isinstance(s, dict) else [0, 0, 0]
         workers, mesh, axes = found
-        fits = isinstance(axes, list) and axes and all(a is None or type(a) is int for a in axes)
+        fits = isinstance(axes, list) and 0 < len(axes) <= DIMENSIONS
+        fits = fits and all(a is None or (type(a) is int and -RANK <= a < RANK) for a in axes)
         fits = fits and (mesh is None or (isinstance(mesh, list) and len(mesh) == len(axes) and _sizes(mesh, 1)))
         if not fits or not (workers is None or (isinstance(workers, list) and workers and _sizes(workers, 0))):
-            raise ProtocolError(f"signal {name!r} cannot be read: {s!r}")
+            raise ProtocolError(f"signal {name[:100]!r} cannot be read: {repr(s)[:200]}")
     return signals
 
 

@@ -25,6 +25,9 @@ def expand(client: Client, use: TraceUse, call: Instruction) -> list[Instruction
     names.update(zip(trace.outs, call[1 : 1 + use.outs]))
     numbers = zip(trace.holes, call[1 + use.outs + trace.inputs :])
     given = {place: number for places, number in numbers for place in places}
+    holes: dict[int, list[tuple[int, Any]]] = {}
+    for (at, position), value in given.items():
+        holes.setdefault(at, []).append((position, value))
     out: list[Instruction] = []
     for index, ins in enumerate(trace.body):
         if ins[0] == FREE:
@@ -37,8 +40,7 @@ def expand(client: Client, use: TraceUse, call: Instruction) -> list[Instruction
                 client.temporaries += 1
                 names[ins[i]] = -client.temporaries
             row[i] = names[ins[i]]
-        for (at, position), value in given.items():
-            if at == index:
-                row[position] = value
+        for position, value in holes.get(index, ()):
+            row[position] = value
         out.append(tuple(row))
     return out

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from gt.errors import ProtocolError
-from gt.ops.table import Kind, WireSpec, arity, freeze, infer, row, spec_in, spec_out
-from gt.spec import Spec
+from gt.ops.table import Kind, WireSpec, spec_out
 
 VERSION = 1
 FREE = 0  # the kind of the instruction (FREE, id)
@@ -36,24 +35,6 @@ class KindDef(msgspec.Struct, frozen=True, array_like=True):
 
 def kind_out(number: int, kind: Kind) -> KindDef:
     return KindDef(number, kind.row.name, tuple(map(spec_out, kind.ins)), kind.statics, kind.signal)
-
-
-def kind_in(definition: KindDef) -> Kind:
-    """The kind a definition means; its shapes are inferred again, so that a false one is found here."""
-    r, statics = row(definition.op), freeze(definition.statics)
-    if not isinstance(statics, tuple) or len(statics) != len(r.statics):
-        raise ProtocolError(f"{r} has statics {r.statics}, not {statics}")
-    least, most = arity(r)
-    if len(definition.ins) < least or (most is not None and len(definition.ins) > most):
-        raise ProtocolError(f"{r} has {least} operands, not {len(definition.ins)}")
-    try:
-        kind = infer(r, tuple(map(spec_in, definition.ins)), statics, definition.signal)
-    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError) as wrong:
-        raise ProtocolError(f"{r} cannot be used so: {wrong}") from wrong
-    for out in kind.outs:
-        if not isinstance(out, Spec) or not all(type(d) is int and d >= 0 for d in out.shape):
-            raise ProtocolError(f"{r} cannot make {out}")
-    return kind
 
 
 class TraceDef(msgspec.Struct, frozen=True, array_like=True):
@@ -333,10 +314,10 @@ _decoder = msgspec.msgpack.Decoder(Any_)
 encode = _encoder.encode
 
 
-def decode(data: bytes | memoryview) -> Any:
+def decode(data: bytes | memoryview, limit: int = LIMIT) -> Any:
     """The message these bytes hold, or a ProtocolError."""
-    if len(data) > LIMIT:
-        raise ProtocolError(f"a message of {len(data)} bytes is over the limit of {LIMIT}")
+    if len(data) > limit:
+        raise ProtocolError(f"a message of {len(data)} bytes is over the limit of {limit}")
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as wrong:  # a ValueError: text that is not UTF-8

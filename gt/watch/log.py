@@ -41,12 +41,14 @@ def spelled_out(client: Client, code: list[Instruction]) -> Iterator[tuple[Kind 
     """Each instruction with its kind (None: it frees), calls of traces as the instructions they stand for. What only lives
     inside a call goes by its register, below zero."""
     for ins in code:
-        use = client.uses.get(int(ins[0])) if ins else None
-        if ins and ins[0] == FREE:
+        use = client.uses.get(ins[0]) if ins else None  # type: ignore[arg-type]
+        if len(ins) == 2 and ins[0] == FREE:
             yield None, ins
+        elif use is None or len(ins) != use.length:
+            continue  # a client may write what means nothing
         elif isinstance(use, TraceUse):
             yield from _called(client, use, ins)
-        elif use is not None and len(ins) == use.length:
+        else:
             yield use.kind, ins
 
 

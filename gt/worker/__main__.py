@@ -117,6 +117,7 @@ def work(args: argparse.Namespace) -> int:
             address, engine, args.key, args.id, args.timeout, see, batch, said("gt-worker", environment.DEBUG_COMPILE.value())
         )
         if environment.VERBOSE.value():
+            shell.core.tell = lambda line: show(f"gt-worker: {line}")
             where = f"{engine.name} on {engine.device}"
             show(f"gt-worker: {shell.core.name} is worker {shell.core.index}: {where}")
     except (ConnectionFailed, ValueError) as failed:

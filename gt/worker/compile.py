@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from gt.errors import ProtocolError
 from gt.ops import Kind
+from gt.spec import Spec
 from gt.transport.messages import FREE, TraceDef
 from gt.worker.engine import Engine
 from gt.worker.lines import straight_line
@@ -18,15 +20,19 @@ TALK = 4  # the form of what workers do together
 
 
 class Ready:
-    """A kind resolved to a kernel. `form` is how it is called: 1 or 2 tensors in and one out, or 0 for any other way."""
+    """A kind resolved to a kernel. `form` is how it is called: 1 or 2 tensors in and one out, or 0 for any other way. `specs`
+    are those of the tensors that it takes, `results` those that it gives, `short` both."""
 
-    __slots__ = ("run", "form", "kind", "outs", "tensors", "ops", "ways", "dies")
+    __slots__ = ("run", "form", "kind", "outs", "tensors", "ops", "ways", "dies", "specs", "results", "short")
 
     def __init__(self, kind: Kind, run: Callable, way: str = "", form: int | None = None) -> None:
         self.run, self.kind, self.outs, self.dies = run, kind, len(kind.outs), ()
         self.tensors = tuple(1 + self.outs + i for i in kind.tensors)
         plain = self.outs == 1 and len(kind.tensors) == len(kind.ins)
         self.form = form if form is not None else len(kind.ins) if plain and len(kind.ins) in (1, 2) else 0
+        self.specs: tuple[Spec, ...] = tuple(kind.ins[i] for i in kind.tensors)
+        self.results = kind.outs
+        self.short = (*self.specs, *self.results)
         self.ops = {kind.row.name: 1}
         self.ways = {way: 1} if way else {}
 
@@ -36,6 +42,20 @@ class Ready:
 
 def trace_kinds(trace: TraceDef) -> set[int]:
     return {int(ins[0]) for ins in trace.body if ins[0] != FREE}
+
+
+def registers(trace: TraceDef, kinds: dict[int, Ready]) -> dict[int, Spec]:
+    """What the registers of a trace hold, as the kinds in its body say; all that use one must agree."""
+    held: dict[int, Spec] = {}
+    for ins in trace.body:
+        if ins[0] == FREE:
+            continue
+        ready = kinds[int(ins[0])]
+        for i, spec in zip(ready.tensors, ready.specs):
+            if held.setdefault(int(ins[i]), spec) is not spec:
+                raise ProtocolError(f"{ready.kind} in trace {trace.number} takes {spec}, not {held[int(ins[i])]}")
+        held.update(zip(map(int, ins[1 : 1 + ready.outs]), ready.results))
+    return held
 
 
 def _silent(line: str) -> None:
@@ -62,6 +82,9 @@ class Program:
                 self.ways.update(kinds[int(ins[0])].ways)
         self.length = sum(self.ops.values())
         self.kind = f"a trace of {self.length} ops"
+        held = registers(trace, kinds)
+        self.specs = tuple(held.get(i) for i in range(1, 1 + self.inputs))  # None: nothing looks at it
+        self.results = tuple(held.get(out) for out in trace.outs)
         over = {n: kernel for n, r in kinds.items() if (kernel := engine.over(r.kind)) is not None}
         updates = gathered(trace, kinds, engine.update)
         self.function = straight_line(trace, {n: r.run for n, r in kinds.items()}, kinds, gather=updates, over=over)

@@ -3,9 +3,11 @@ sockets. Each client has ids and kinds of its own."""
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from gt.errors import ProtocolError, RemoteError, WorkerLost
 from gt.ops import Kind
 from gt.ops.table import spec_in
 from gt.spec import Spec
+from gt.transport.checks import kind_in
 from gt.transport.messages import (
     FREE,
     Answer,
@@ -34,12 +37,12 @@ from gt.transport.messages import (
     Value,
     Waits,
     Welcome,
-    kind_in,
 )  # fmt: skip
 from gt.worker.batch import Unit, Units
 from gt.worker.collectives import Mailed, Spoilt, Talk, Wait, cut, elements
 from gt.worker.compile import TALK, TRACE, Ready
 from gt.worker.engine import Engine
+from gt.worker.faults import Unfit, refusal, unfit_operand
 from gt.worker.joint import Joint, unfold
 from gt.worker.memory import Attaching, Memory
 from gt.worker.space import Broken, Space, failure
@@ -47,6 +50,8 @@ from gt.worker.times import MOST, Times
 
 INLINE = 4096  # bytes of a value that travel in the message itself
 DISPATCHER = ""  # the peer that instructions come from
+UPLOADS = 1 << 12  # of a client that are kept until an instruction takes them
+NUMBER = itemgetter(0)  # of an instruction's kind
 
 
 class Parked(BaseException):
@@ -73,17 +78,25 @@ class Worker:
         self.left: Callable[[str], None] = _nothing  # told when all that a client asked for before it went is done
         self.units: Units | None = None  # with GT_WORKER_BATCH_SIZE, the stretches that run as one
         self.say: Callable[[str], None] = _nothing  # told what is compiled
+        self.tell: Callable[[str], None] = _nothing  # told what is dropped
         self.talk = talk or Mailed(engine)
         self.parked: tuple[Parked, Space, Run, Iterator[tuple]] | None = None  # where the queue waits for other workers
         self.backlog: deque[Run | Drop | Ask] = deque()  # what came meanwhile
         self.clock: Callable[[], float] = float  # the shell gives a real one
 
     def handle(self, mail: Mail) -> list[Mail]:
+        """All that follows from one message. Whatever goes wrong with it costs its sender alone."""
         try:
             return self._handle(mail)
-        except ProtocolError:
-            self.dropped += 1
-            return []
+        except Exception as wrong:  # a message may do what nobody thought of; the worker is there for others, too
+            return self._refused(mail.peer, mail.message, wrong)
+
+    def _refused(self, peer: str, message: Any, wrong: Exception) -> list[Mail]:
+        self.dropped += 1
+        self.tell(f"dropped {type(message).__name__} of {peer or 'the dispatcher'}: {type(wrong).__name__}: {wrong}")
+        if not isinstance(wrong, ProtocolError):
+            self.tell("".join(traceback.format_exception(wrong)).rstrip())
+        return list(refusal(message, wrong, DISPATCHER)) if peer == DISPATCHER else []
 
     def _handle(self, mail: Mail) -> list[Mail]:
         match mail.message:
@@ -126,16 +139,15 @@ class Worker:
         space = self.spaces.get(run.client)
         if space is None:
             space = self.spaces[run.client] = Space()
-        for definition in run.kinds:
-            ready = self._ready(run.client, definition)
-            space.kinds[definition.number] = (ready.form, ready.run, ready)
-            space.loads = space.loads or ready.kind.row.loads
-        for trace in run.traces:
-            space.define(trace, self.engine, self.units is not None, self.say)
+        if run.kinds or run.traces:
+            self._define(space, run)
         self.broken.clear()
         counts = space.counts
-        for ins in run.code:  # (Counter.update takes longer for the few instructions of a read)
-            counts[ins[0]] += 1  # type: ignore[index]
+        if len(run.code) > 32:
+            counts.update(map(NUMBER, run.code))
+        else:
+            for ins in run.code:  # (Counter.update takes longer for the few instructions of a read)
+                counts[ins[0]] += 1  # type: ignore[index]
         code = iter(run.code) if not space.joints else unfold(space, run.code)
         if self.units is not None:
             code = self.units.fold(space, code, self)
@@ -145,6 +157,24 @@ class Worker:
             self.parked = (Parked((), Attaching(self.memory, run.client, self.clock)), space, run, code)
             return []
         return self._proceed(space, run, code)
+
+    def _define(self, space: Space, run: Run) -> None:
+        """Kinds and traces; one that nothing can be made of stands for the reason."""
+        for definition in run.kinds:
+            try:
+                ready: Any = self._ready(run.client, definition)
+                space.loads = space.loads or ready.kind.row.loads
+            except Exception as wrong:  # an engine may fail at anything when it prepares a kernel
+                self._refused(run.client, definition, wrong)
+                ready = Unfit(definition.op, wrong, 1)
+            space.kinds[definition.number] = (ready.form, ready.run, ready)
+        for trace in run.traces:
+            try:
+                space.define(trace, self.engine, self.units is not None, self.say)
+            except Exception as wrong:  # so may it when it writes a program
+                self._refused(run.client, trace, wrong)
+                unfit = Unfit.trace(trace, wrong)
+                space.kinds[trace.number] = (unfit.form, unfit.run, unfit)
 
     def _proceed(self, space: Space, run: Run, rest: Iterator[tuple]) -> list[Mail]:
         """Execute what is left of a stretch, until its end or until it must wait for other workers."""
@@ -193,8 +223,9 @@ class Worker:
         except Exception as error:  # peers may be gone, or have sent what does not fit
             self._broken(space, ins, error)
             return
-        for id, array in zip(ins[1:], made):
-            space.table[id] = array
+        results = space.kinds[ins[0]][2].results if ins else ()
+        for id, spec, array in zip(ins[1:], results, made):
+            space.table[id], space.specs[id] = array, spec
 
     def _ready(self, client: str, definition: KindDef) -> Ready:
         kind = kind_in(definition)
@@ -205,33 +236,57 @@ class Worker:
         return Ready(kind, self.engine.kernel(kind), self.engine.way(kind))
 
     def _execute(self, space: Space, code: Iterable[tuple]) -> None:
-        table, kinds = space.table, space.kinds
+        table, specs, kinds = space.table, space.specs, space.kinds
         for ins in code:
             number = ins[0]
             if number == FREE:
                 table.pop(ins[1], None)
+                specs.pop(ins[1], None)
                 continue
             try:
                 form, kernel, ready = kinds[number]
                 if form == 2:
+                    first, second, made = ready.short
+                    if specs[ins[2]] is not first or specs[ins[3]] is not second:
+                        raise unfit_operand(ready, ins, specs)
                     table[ins[1]] = kernel(table[ins[2]], table[ins[3]])
+                    specs[ins[1]] = made
                 elif form == 1:
+                    first, made = ready.short
+                    if specs[ins[2]] is not first:
+                        raise unfit_operand(ready, ins, specs)
                     table[ins[1]] = kernel(table[ins[2]])
-                elif form == TRACE:
-                    if self.failures:
-                        self._whole(table, ready, ins)
-                    kernel(table, ins)
+                    specs[ins[1]] = made
                 elif form == TALK:
                     self._talk(space, ready, ins)
                 else:
-                    self._general(table, ready, ins)
+                    for i, spec in zip(ready.tensors, ready.specs):
+                        if specs[ins[i]] is not spec and spec is not None:
+                            raise unfit_operand(ready, ins, specs)
+                    if form == TRACE:
+                        self._call(space, ready, ins)
+                    else:
+                        self._general(table, ready, ins)
+                        specs.update(zip(ins[1:], ready.results))
             except Exception as error:  # a kernel may fail in any way; its tensor then carries the cause
                 self._broken(space, ins, error)
+
+    def _call(self, space: Space, ready: Any, ins: tuple) -> None:
+        """A call of a trace."""
+        if self.failures:
+            self._whole(space.table, ready, ins)
+        ready.run(space.table, ins)
+        for i in ready.dies:
+            space.specs.pop(ins[i], None)
+        space.specs.update(zip(ins[1:], ready.results))
 
     def _talk(self, space: Space, ready: Any, ins: tuple) -> None:
         """A collective: begin it, and wait where it does not end at once. A broken operand still takes part, or the others
         would wait for it."""
         operands = [space.table.get(i) for i in ins[1 + ready.outs : -1]]
+        if any(space.specs.get(i) is not spec for i, spec in zip(ins[1 + ready.outs :], ready.specs)):
+            wrong = unfit_operand(ready, ins, space.specs)
+            operands = [a if isinstance(a, Broken) else self._cause(str(ready.kind), wrong, ins[-1]) for a in operands]
         wait = ready.run(operands, ins[-1])
         if not wait.ready():
             raise Parked(ins, wait)
@@ -266,13 +321,14 @@ class Worker:
         causes = [space.table.get(ins[i]) for i in ready.tensors if i < len(ins)]
         for i in ready.dies:
             space.table.pop(ins[i], None)
+            space.specs.pop(ins[i], None)
         cause = next((c for c in causes if isinstance(c, Broken)), None)
         if cause is None and isinstance(error, Spoilt):
             cause = error.cause
         elif cause is None:
             cause = self._cause(str(ready.kind), error, ins[1] if ins[1] > 0 else space.within)
-        for id in ins[1 : 1 + ready.outs]:
-            space.table[id] = cause
+        for id, spec in zip(ins[1 : 1 + ready.outs], ready.results):
+            space.table[id], space.specs[id] = cause, spec
             self.broken.append(id)
 
     def _cause(self, what: str, error: Exception, id: int) -> Broken:
@@ -286,6 +342,8 @@ class Worker:
     def _load(self, client: str, kind: Kind, place: tuple) -> Any:
         """The bytes a client placed, or this worker's piece of them."""
         spec, whole, start = kind.outs[0], kind.settings["whole"], kind.settings["start"]
+        if place[0] == -1:
+            return self._take(client, place[1], spec)
         if spec.numel == 0:
             return self.engine.load(memoryview(b""), spec, True)
         if whole == spec.shape:
@@ -300,8 +358,17 @@ class Worker:
         if not isinstance(spec, Spec) or data.nbytes != spec.nbytes:
             raise ProtocolError(f"an upload of {data.nbytes} bytes for {spec}")
         space = self.spaces.setdefault(client, Space())
-        space.table[id] = self.engine.load(data, spec, True)
+        if len(space.arrived) >= UPLOADS:
+            raise ProtocolError(f"{len(space.arrived)} uploads that no instruction has taken")
+        space.arrived[id] = (spec, self.engine.load(data, spec, True))
         return [Mail(DISPATCHER, Arrived(client, id))]
+
+    def _take(self, client: str, id: int, spec: Spec) -> Any:
+        """What a client has sent for a tensor. It is a tensor only by the dispatcher's word."""
+        came, array = self.spaces[client].arrived.pop(id, (None, None))
+        if came is not spec:
+            raise ProtocolError(f"an upload of {came} where {spec} was to come")
+        return array
 
     def _fetch(self, client: str, space: Space, get: Fetch) -> Mail:
         array = space.table.get(get.id)

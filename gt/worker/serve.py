@@ -33,6 +33,7 @@ from gt.transport.messages import (
     Release,
     Run,
     Spoiled,
+    Upload,
     Waits,
     decode,
     encode,
@@ -91,6 +92,7 @@ class SharedMemory(Memory):
 
 
 ANSWER = 0.5  # seconds for the others to say that they wait, too
+QUEUE = 1 << 12  # answers that wait for a client to take them; each is one that it waits for
 TURN = 1000  # milliseconds after which it looks up: a signal that comes to another thread, such as Gloo's, wakes no poll
 
 
@@ -140,6 +142,7 @@ class Shell:
         self.more.register(self.control, zmq.POLLIN)
         self.ends = Ends(self.control)
         self.data = open_socket(zmq.ROUTER)
+        self.data.setsockopt(zmq.SNDHWM, QUEUE)
         self.waiting: dict[str, list[Mail]] = {}  # mail for clients that have not attached yet
         self.attached: set[str] = set()
         self.idle = self.busy = 0.0
@@ -262,6 +265,8 @@ class Shell:
                     self._release(client, fd)
                 case (Piece() | Spoiled() | Waits() | Heard()) as word:
                     self._from_mate(client, word, tuple(f.buffer for f in frames[1:]))
+                case Upload() if client not in self.attached:
+                    self.core.dropped += 1  # nobody whom the dispatcher knows, or no longer
                 case message:
                     self._send(self.core.handle(Mail(client, message, tuple(f.buffer for f in frames[1:]))))
 
@@ -319,8 +324,8 @@ class Shell:
                 self._post(mail)
             elif mail.peer.startswith("#"):
                 self._to_mate(int(mail.peer[1:]), mail)
-            else:
-                self.waiting.setdefault(mail.peer, []).append(mail)
+            elif len(waiting := self.waiting.setdefault(mail.peer, [])) < QUEUE:
+                waiting.append(mail)
 
     def _to_mate(self, index: int, mail: Mail) -> None:
         mate = self.core.talk.mates.get(index)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+from gt.spec import Spec
 from gt.transport.messages import TraceDef
 from gt.worker.batch import Unit
 from gt.worker.compile import TALK, TRACE, Program, Ready, trace_kinds
@@ -57,11 +58,26 @@ def out_of_memory(error: Exception) -> bool:
 class Space:
     """What a worker holds for one client."""
 
-    __slots__ = ("table", "kinds", "counts", "forget", "units", "times", "joints", "within", "segment", "loads")
+    __slots__ = (
+        "table",
+        "specs",
+        "arrived",
+        "kinds",
+        "counts",
+        "forget",
+        "units",
+        "times",
+        "joints",
+        "within",
+        "segment",
+        "loads",
+    )
 
     def __init__(self) -> None:
         self.table: dict[int, Any] = {}
-        self.kinds: dict[int, tuple[int, Callable, Ready | Program | Joint]] = {}  # form, kernel, and all about it
+        self.specs: dict[int, Spec | None] = {}  # of what is in the table
+        self.arrived: dict[int, tuple[Spec, Any]] = {}  # uploads that no instruction has taken yet
+        self.kinds: dict[int, tuple[int, Callable, Any]] = {}  # form, kernel, and all about it
         self.counts: Counter[int] = Counter()  # how often each kind was used
         self.forget = 0
         self.units: OrderedDict[tuple, Unit] = OrderedDict()  # by topology, the last used at the end
@@ -70,6 +86,9 @@ class Space:
         self.within = 0  # the first result of the call of such a one that is under way
         self.loads = False  # whether it takes in bytes of its client's
         self.segment = count(SEGMENTS, -1).__next__
+
+    def put(self, id: int, spec: Spec, array: Any) -> None:
+        self.table[id], self.specs[id] = array, spec
 
     def define(self, trace: TraceDef, engine: Engine, compile: bool, say: Callable[[str], None]) -> None:
         """A trace, as one program, or as several between its collectives."""

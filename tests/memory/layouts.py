@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gt.client.autograd import Tensor
 from gt.client.handle import Handle
+from gt.dispatcher.tables import Entry
 from gt.spec import REPLICATE, Layout, Mesh, Partial, Placement, Shard, Spec, bool_
 from gt.testing import Cluster
 from gt.worker.core import Space
@@ -79,6 +80,6 @@ def put(made: Cluster, array: np.ndarray, spec: Spec, layout: Layout, requires_g
             from gt.client.functions.reading import to_bfloat16_bits
 
             data = memoryview(to_bfloat16_bits(part).reshape(-1).view(np.uint8)) if part.size else memoryview(b"")
-        space.table[handle.id] = worker.engine.load(data, loaded, True)
-    client.layouts[handle.id] = layout
+        space.put(handle.id, loaded, worker.engine.load(data, loaded, True))
+    client.entries[handle.id] = Entry(layout, spec)
     return Tensor(handle, requires_grad)

@@ -95,7 +95,7 @@ def test_moving_from_any_layout_to_any_other_keeps_the_values(data):
         y = gt.signal.tensor(x, name="s")
         np.testing.assert_array_equal(y.numpy(), array)
         np.testing.assert_array_equal(x.numpy(), array)
-        assert made.dispatcher.tables.clients["c0"].layouts[y.handle.id] is goal
+        assert made.dispatcher.tables.clients["c0"].entries[y.handle.id].layout is goal
 
 
 def test_a_rule_that_does_not_hold_is_found(monkeypatch):

@@ -250,7 +250,7 @@ def test_training_does_not_grow(pool: Cluster) -> None:
     def held() -> tuple[int, int]:
         pool.settle()
         gc.collect()
-        return len(pool.workers[0].spaces["c0"].table), len(pool.dispatcher.tables.clients["c0"].layouts)
+        return len(pool.workers[0].spaces["c0"].table), len(pool.dispatcher.tables.clients["c0"].entries)
 
     for _ in range(20):
         step()

@@ -15,6 +15,7 @@ from gt.ops import TABLE, infer
 from gt.ops.table import spec_out
 from gt.spec import Spec
 from gt.transport import messages as m
+from gt.transport.checks import kind_in
 
 ADD = m.KindDef(3, "add", ((8, 2, 2), (-3,)), [])
 PEER = m.Peer(0, "w0", "ipc://@x", "here")
@@ -121,7 +122,7 @@ def test_a_kind_comes_back_from_the_wire(name: str, operands: tuple, statics: di
     operands = tuple(getattr(o, "spec", o) for o in operands)
     ins = tuple(o if isinstance(o, (Spec, type)) else type(o) for o in operands)
     kind = infer(row, ins, tuple(statics[s] for s in row.statics))
-    back = m.kind_in(msgspec.msgpack.decode(m.encode(m.kind_out(5, kind)), type=m.KindDef))
+    back = kind_in(msgspec.msgpack.decode(m.encode(m.kind_out(5, kind)), type=m.KindDef))
     assert (back.row, back.ins, back.statics, back.outs) == (kind.row, kind.ins, kind.statics, kind.outs)
 
 
@@ -150,4 +151,4 @@ FALSE_KINDS = [
 @pytest.mark.parametrize("definition", FALSE_KINDS, ids=lambda d: f"{d.op} {d.ins} {d.statics}")
 def test_a_kind_that_cannot_be_is_refused(definition: m.KindDef) -> None:
     with pytest.raises(ProtocolError):
-        m.kind_in(definition)
+        kind_in(definition)

@@ -142,7 +142,7 @@ def test_a_worker_is_told_of_a_kind_once(two: Talk) -> None:
 
 def test_frees_ride_along_and_are_forgotten(two: Talk) -> None:
     assert two("c", Batch(2, (), [(FREE, 1)])) == [Mail("w0", Run("c", 2, (), [(FREE, 1)]))]
-    assert not two.tables.clients["c"].layouts
+    assert not two.tables.clients["c"].entries
 
 
 def test_freeing_what_is_not_there_is_harmless(two: Talk) -> None:
@@ -176,7 +176,7 @@ def test_clients_do_not_see_each_other_s_tensors(two: Talk) -> None:
     assert mail.peer == "other" and isinstance(mail.message, Failed)
     two("other", Batch(2, (FULL,), [(1, 1, 2.0)]))
     two("other", Batch(3, (), [(FREE, 1)]))
-    assert 1 in two.tables.clients["c"].layouts
+    assert 1 in two.tables.clients["c"].entries
 
 
 def test_one_client_s_acknowledgement_never_goes_to_another(two: Talk) -> None:
@@ -229,7 +229,7 @@ def test_a_trace_is_told_with_its_kinds_and_called_by_one_instruction(two: Talk)
 
 def test_inputs_that_end_with_a_call_are_forgotten(two: Talk) -> None:
     two("c", Batch(2, (), [(7, 9, 1)], traces=(TraceDef(7, 1, [(2, 2, 1, 1), (FREE, 1)], (2,), (), (0,)),)))
-    assert set(two.tables.clients["c"].layouts) == {9}
+    assert set(two.tables.clients["c"].entries) == {9}
 
 
 def test_inputs_that_were_to_end_with_a_call_end_where_another_input_is_lost(talk: Talk) -> None:
@@ -242,7 +242,7 @@ def test_inputs_that_were_to_end_with_a_call_end_where_another_input_is_lost(tal
     talk.gone("w1")
     trace = TraceDef(7, 2, [(3, 3, 1, 2), (FREE, 1), (FREE, 2)], (3,), (), (0, 1))
     assert talk("c", Batch(2, (), [(7, 9, 1, 2)], traces=(trace,))) == [Mail("w0", Run("c", 2, (), [(FREE, 1)]))]
-    assert set(talk.tables.clients["c"].layouts) == {9}
+    assert set(talk.tables.clients["c"].entries) == {9}
 
 
 def test_a_dropped_trace_is_forgotten(two: Talk) -> None:
@@ -299,7 +299,7 @@ def test_an_upload_holds_the_stream_until_its_bytes_arrive(talk: Talk) -> None:
     assert talk.tables.clients["c"].uploading == 1
     assert talk("c", Batch(2, (), [(FREE, 1)])) == []
     runs = [m.message for m in talk("w0", Arrived("c", 1))]
-    assert [ins for run in runs for ins in run.code] == [(2, 2, 1, 1), (FREE, 1)]
+    assert [ins for run in runs for ins in run.code] == [(3, 1, -1, 1, 0), (2, 2, 1, 1), (FREE, 1)]
 
 
 def test_a_worker_lost_during_an_upload_lets_the_stream_go_on(talk: Talk) -> None:
@@ -526,4 +526,5 @@ def test_what_arrives_after_it_was_lost_with_another_worker_is_freed(talk: Talk)
     talk("c", Configure({"s": {"mesh": None, "axes": [0], "workers": None}}))
     talk("c", Batch(1, (KindDef(3, "load", LOAD.ins, LOAD.statics, "s"),), [(3, 1, -1, 0, 0)]))
     talk.gone("w1")
-    assert talk("w0", Arrived("c", 1)) == [Mail("w0", Run("c", 0, (), [(FREE, 1)]))]
+    assert talk("w0", Arrived("c", 1)) == [Mail("w0", Run("c", 0, (), [(-1, 1, -1, 1, 0), (FREE, 1)]))]
+    assert not talk.tables.clients["c"].late

@@ -149,7 +149,16 @@ def test_a_client_that_goes_is_done_with_when_its_turn_comes(worker: Worker) -> 
 def test_an_upload_is_kept_and_said_to_have_arrived(worker: Worker) -> None:
     data = np.full((2, 2), 7, "f4").tobytes()
     assert worker.handle(Mail("c", Upload("c", 1, PAIR), (data,))) == [Mail(DISPATCHER, Arrived("c", 1))]
-    assert value(run(worker, [], 1)[0]).tolist() == [[7, 7], [7, 7]]
+    assert value(run(worker, [(5, 1, -1, 1, 0)], 1)[0]).tolist() == [[7, 7], [7, 7]]
+    assert not worker.spaces["c"].arrived
+
+
+def test_an_upload_of_another_spec_than_was_asked_for_is_no_tensor(worker: Worker) -> None:
+    run(worker, [(1, 1, 3.0)])
+    worker.handle(Mail("c", Upload("c", 1, (F, 1)), (bytes(4),)))
+    assert value(run(worker, [], 1)[0]).tolist() == [[3, 3], [3, 3]]  # it writes over nothing
+    [mail] = run(worker, [(5, 2, -1, 1, 0)], 2)
+    assert isinstance(mail.message, Failed) and "where Spec((2, 2), gt.float32) was to come" in mail.message.text
 
 
 @pytest.mark.parametrize("size", [0, 15, 17])
@@ -229,5 +238,6 @@ def test_bfloat16_bytes_come_and_go_as_16_bits(worker: Worker) -> None:
     spec = (bfloat16.code, 3)
     bits = np.array([0x3F80, 0xC000, 0x7F80], np.uint16)  # 1, -2, infinity
     worker.handle(Mail("c", Upload("c", 1, spec), (bits.tobytes(),)))
-    [mail] = worker.handle(Mail(DISPATCHER, Run("c", 1, (), [], (Fetch(1, 1, spec, (0,), (3,)),))))
+    load = KindDef(9, "load", ((-2,), (-2,), (-2,)), ((3,), (3,), (0,), bfloat16.code))
+    [mail] = worker.handle(Mail(DISPATCHER, Run("c", 1, (load,), [(9, 1, -1, 1, 0)], (Fetch(1, 1, spec, (0,), (3,)),))))
     assert np.frombuffer(mail.message.data, np.uint16).tolist() == bits.tolist()

@@ -98,6 +98,8 @@ def batch_norm_train(a: Array, eps: float, *parts: Array) -> tuple[Array, ...]:
 
 def batch_norm_grad(g: Array, a: Array, mean: Array, rstd: Array, *weight: Array, bias: bool) -> Any:
     w = weight[0].contiguous() if weight else None
+    if not a.numel():  # PyTorch divides by the count of channels
+        return _kept((torch.zeros_like(a), *[torch.zeros_like(w) if w is not None else None] * (1 + bias)), weight)
     mean, rstd = _saved(a if w is None else w, mean, rstd)
     return _kept(aten.native_batch_norm_backward(
         g.contiguous(), a.contiguous(), w, None, None, mean, rstd, True, 0.0, [True, w is not None, bias]

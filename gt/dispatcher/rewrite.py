@@ -1,0 +1,271 @@
+"""A client's instructions, planned and written for the workers that execute them. One that cannot be carried out costs its
+own results, which carry the reason from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gt.dispatcher import policy, spread
+from gt.dispatcher.joint import Joint, filled, learn, marked
+from gt.dispatcher.plan import Plan, choose
+from gt.dispatcher.program import Handed
+from gt.dispatcher.tables import Client, Entry, Lost, Refused, Tables, TraceUse, Use, results_of
+from gt.dispatcher.traces import choose_trace, expand
+from gt.errors import ProtocolError
+from gt.spec import Layout
+from gt.transport.messages import FREE, Fetch, KindDef, Mail, TraceDef
+
+Watch = Callable[[str, str, Any], None]
+EXPANDED = 1 << 20  # instructions that the calls of one batch may stand for where they are planned one by one
+REASON = 500  # characters of a reason that a tensor carries
+NOT_THERE = Lost("an instruction named a kind or a tensor that is not there", "ProtocolError")
+NO_SUCH_LENGTH = Lost("an instruction has another length than its kind says", "ProtocolError")
+
+
+class Flow:
+    """What one batch sends to whom: code, new kinds and reads for each worker, and other mail."""
+
+    __slots__ = ("code", "kinds", "traces", "gets", "mail", "expanded", "refused")
+
+    def __init__(self) -> None:
+        self.code: dict[int, list] = {}
+        self.kinds: dict[int, list[KindDef]] = {}
+        self.traces: dict[int, list[TraceDef]] = {}
+        self.gets: dict[int, list[Fetch]] = {}
+        self.mail: list[Mail] = []
+        self.expanded = 0  # instructions that calls were taken apart into
+        self.refused: list[str] = []  # why, for each thing that was not carried out
+
+    def beside(self) -> Flow:
+        """A flow with code of its own."""
+        other = Flow()
+        other.kinds, other.traces, other.gets, other.mail = self.kinds, self.traces, self.gets, self.mail
+        other.expanded, other.refused = self.expanded, self.refused
+        return other
+
+    def queue(self, worker: int) -> list:
+        return self.code.setdefault(worker, [])
+
+
+class Rewriting:
+    """How a dispatcher turns instructions into those of workers."""
+
+    tables: Tables
+    watch: Watch | None
+    auto_shard: bool
+
+    def _rewrite(self, client: Client, code: list, flow: Flow) -> int | None:
+        """Each instruction to its workers. Gives the position to go on from, where an upload must arrive first or there is no
+        worker for what is made of nothing."""
+        entries, plans, uses, queues = client.entries, client.plans, client.uses, flow.code
+        here = Layout.on(client.home) if client.home is not None else None
+        many = self.tables.many
+        for position, ins in enumerate(code):
+            try:
+                number = ins[0]
+                if number == FREE:
+                    entry = entries.pop(ins[1], None)
+                    if type(entry) is Entry:
+                        if many:
+                            policy.uncount(self.tables, client, ins[1], entry)
+                        queue = queues.get(entry.solo)  # type: ignore[arg-type]  # None: there is no such queue
+                        if queue is not None:
+                            queue.append(ins)
+                        else:
+                            for w in entry.workers:
+                                flow.queue(w).append(ins)
+                    continue
+                use = uses[number]
+                if len(ins) != use.length:
+                    raise IndexError
+                at = use.at
+                if len(at) == 2:
+                    key: tuple = (number, entries[ins[at[0]]], entries[ins[at[1]]])
+                elif len(at) == 1:
+                    key = (number, entries[ins[at[0]]])
+                elif at:
+                    key = (number, *[entries[ins[i]] for i in at])
+                elif here is None:
+                    return position
+                else:
+                    key = (number, policy.place(self.tables, client) if many and not use.signal else here)
+                plan = plans.get(key)
+                if plan is None:
+                    plan = self._plan(client, use, key, flow)
+                    if plan is None:
+                        self._lost(client, use, ins, key, flow)
+                        continue
+                if plan.solo is None:
+                    if self._spread(client, use, code, position, key, plan, flow):
+                        return position + 1
+                    continue
+            except Exception as wrong:  # whatever a client wrote, it costs this instruction alone
+                self._refused(client, ins, wrong, flow)
+                continue
+            queue = queues.get(plan.solo)
+            if queue is None:
+                queue = flow.queue(plan.solo)
+            queue.append(ins)
+            if use.outs == 1:
+                entries[ins[1]] = plan.out
+            else:
+                for i, out in enumerate(plan.outs):
+                    entries[ins[1 + i]] = out
+            if many:
+                for i, out in enumerate(plan.outs):
+                    policy.count(self.tables, client, ins[1 + i], out)
+            for i in use.dies:
+                gone = entries.pop(ins[i], None)
+                if many and type(gone) is Entry:
+                    policy.uncount(self.tables, client, ins[i], gone)
+            if use.loads and ins[-3] == -1:
+                queue.pop()
+                flow.mail.append(spread.upload(client, ins[1], plan.out, {plan.solo: [taken(ins)]}))
+                return position + 1
+        return None
+
+    def _spread(self, client: Client, use: Any, code: list, position: int, key: tuple, plan: Any, flow: Flow) -> bool:
+        """An instruction for several workers, or for none. Whether an upload must arrive before the next."""
+        ins = code[position]
+        if isinstance(plan, Lost):
+            self._refuse(client, ins, plan, flow)
+            return False
+        if isinstance(use, TraceUse):
+            self._call(client, use, ins, key, plan, flow)
+            return False
+        if plan.relaid and spread.bucket(client, code, position, use, plan, flow):
+            return self._rewrite(client, [ins], flow) is not None
+        if len(use.at) > 1:
+            same = spread.alias(ins, use.at)
+            if same != tuple(range(len(use.at))):
+                plan = client.plans.get((*key, same)) or self._plan(client, use, key, flow, same)
+                if isinstance(plan, Lost):
+                    self._refuse(client, ins, plan, flow)
+                    return False
+        for id, out in zip(ins[1:], plan.outs):
+            client.entries[id] = out
+            policy.count(self.tables, client, id, out)
+        if use.loads and ins[-3] == -1:
+            queues: dict[int, list] = {}
+            plan.write(taken(ins), queues)
+            flow.mail.append(spread.upload(client, ins[1], plan.outs[0], queues))
+            return True
+        plan.write(ins, flow.code)
+        for slot, entry in plan.relaid:
+            client.entries[ins[slot]] = entry
+        return False
+
+    def _call(self, client: Client, use: TraceUse, call: tuple, key: tuple, plan: Any, flow: Flow) -> None:
+        """A call of a trace that concerns several workers."""
+        if use.makes and use.at:
+            key = (*key, policy.place(self.tables, client))
+            plan = client.plans.get(key)
+        if isinstance(plan, Joint):
+            plan.write(self.tables, client, use, call, flow)
+            return
+        flow.expanded += len(use.definition.body)
+        if flow.expanded > EXPANDED:
+            raise ProtocolError(f"the calls of a batch stand for more than {EXPANDED} instructions")
+        ids = [call[i] for i in use.at]
+        keep = self.watch is None and len(set(ids)) == len(ids)  # the log spells out each op
+        lines = expand(client, use, marked(use, call))
+        apart = flow.beside()
+        self._rewrite(client, lines, apart)
+        for worker, code in apart.code.items():
+            flow.queue(worker).extend(filled(code, call))
+        joint = learn(client, use, call, key[1 : 1 + len(use.at)], apart.code, lines) if keep else None
+        if joint is not None:
+            client.plans[key] = joint
+
+    def _plan(self, client: Client, use: Use | TraceUse, key: tuple, flow: Flow, same: tuple = ()) -> Any:
+        """A plan for such operands, and the workers told of its kinds; None where an operand is lost, a Lost where there can
+        be no plan."""
+        known = key[1:]
+        if any(type(x) is Lost for x in known):
+            return None
+        plan: Any
+        try:
+            for entry, spec in zip(known, use.specs):
+                if spec is not None and entry.spec is not spec:
+                    raise ProtocolError(f"it takes {spec}, not {entry.spec}")
+            plan = self._chosen(client, use, tuple(x.layout if type(x) is Entry else x for x in known), flow, same)
+        except Exception as wrong:  # rules were written for what users write: here they may meet anything
+            what = f"trace {use.definition.number}" if isinstance(use, TraceUse) else str(use.kind)
+            plan = Lost(_reason(what, wrong), "ProtocolError")
+        client.plans[(*key, same) if same else key] = plan
+        if plan.solo is not None:
+            self._tell(client, plan.solo, use, flow)
+        return plan
+
+    def _chosen(self, client: Client, use: Use | TraceUse, layouts: tuple, flow: Flow, same: tuple) -> Any:
+        if isinstance(use, TraceUse):
+            plan = Plan(None, ()) if spread.signalled(client, use) else choose_trace(use, layouts)
+            return plan if plan.solo is None else Handed(plan.solo, tuple(map(Entry, plan.outs, use.results)))
+        where, living = None, [w.index for w in self.tables.living()]
+        if use.kind.signal:
+            where = spread.target(client, use.kind.signal, living, flow)
+        elif not use.kind.tensors and (self.auto_shard or "" in client.signals) and len(living) > 1:
+            where = policy.auto(use.kind.outs[0], living)
+        plan = choose(use.kind, layouts, where, same)
+        if plan.solo is None:
+            return spread.bind(client, use, plan, flow)
+        return Handed(plan.solo, tuple(map(Entry, plan.outs, use.results)))
+
+    def _tell(self, client: Client, worker: int, use: Use | TraceUse, flow: Flow) -> None:
+        """Make sure a worker knows a kind or trace, and the kinds that one is made of."""
+        told = client.told.setdefault(worker, set())
+        number = use.definition.number
+        if number in told:
+            return
+        told.add(number)
+        if isinstance(use, TraceUse):
+            for n in use.kinds:
+                self._tell(client, worker, client.uses[n], flow)
+            flow.traces.setdefault(worker, []).append(use.definition)
+        else:
+            flow.kinds.setdefault(worker, []).append(use.definition)
+
+    def _lost(self, client: Client, use: Use | TraceUse, ins: tuple, key: tuple, flow: Flow) -> None:
+        """What is made of a lost tensor is lost, for the same reason; what was to end with it ends."""
+        gone = next(x for x in key[1:] if type(x) is Lost)
+        self._end(client, ins, use.dies, gone, flow)
+
+    def _refused(self, client: Client, ins: tuple, wrong: Exception, flow: Flow) -> None:
+        """An instruction that cannot be carried out."""
+        use = client.uses.get(ins[0]) if ins else None
+        if isinstance(use, Refused):
+            gone = use.lost
+        elif isinstance(wrong, KeyError):
+            gone = NOT_THERE
+        elif isinstance(wrong, IndexError):
+            gone = NO_SUCH_LENGTH
+        else:
+            gone = Lost(_reason("an instruction", wrong), "ProtocolError")
+        self._refuse(client, ins, gone, flow)
+
+    def _refuse(self, client: Client, ins: tuple, gone: Lost, flow: Flow) -> None:
+        """An instruction is not carried out: its results, as far as it has any, carry the reason."""
+        flow.refused.append(gone.why)
+        use = client.uses.get(ins[0]) if ins else None
+        self._end(client, ins, use.dies if use is not None else (), gone, flow)
+
+    def _end(self, client: Client, ins: tuple, dies: tuple[int, ...], gone: Lost, flow: Flow) -> None:
+        """Free what was to end with an instruction, and what its results would have taken the place of."""
+        results = results_of(client, ins)
+        frees = [ins[i] for i in dies if i < len(ins)] + [id for id in results if id in client.entries]
+        self._rewrite(client, [(FREE, id) for id in frees], flow)
+        for id in results:
+            client.entries[id] = gone
+
+
+def taken(ins: tuple) -> tuple:
+    """A load of bytes that the client sends to the workers: they find them under the tensor's id."""
+    if type(ins[1]) is not int:
+        raise ProtocolError(f"{ins[1]!r} is no name of a tensor")
+    return (*ins[:-3], -1, ins[1], 0)
+
+
+def _reason(what: str, wrong: Exception) -> str:
+    text = str(wrong) if isinstance(wrong, ProtocolError) else f"{type(wrong).__name__}: {wrong}"
+    return f"{what} cannot be carried out: {text}"[:REASON]

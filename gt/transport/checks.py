@@ -1,0 +1,139 @@
+"""What came over the wire is looked at here before anybody decides on it: counts, depths, sizes, specs and names. Past a limit
+that no client of ours reaches, the sender is told and let go; any other fault costs the one thing that has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.errors import ProtocolError
+from gt.ops.table import Kind, arity, freeze, infer, row, spec_in
+from gt.spec import RANK, Spec
+from gt.transport.messages import Ask, Batch, Configure, Hello, Join, KindDef, Note, Store
+
+MESSAGE = 8 << 20  # bytes of a client's message; decoding takes up to thirty times as much for a moment
+READS = 1 << 12  # reads of a batch
+DEFINITIONS = 1 << 15  # kinds of a batch
+TRACES = 1 << 10  # traces of a batch
+BODY = 1 << 17  # instructions in the traces of a batch
+HELD = 1 << 20  # instructions of a client that wait for a worker or for bytes
+KNOWN = 1 << 18  # kinds and traces of a client
+TENSORS = 1 << 22  # tensors of a client
+OPERANDS = 1 << 14  # of a kind, and its results
+DEPTH = 8  # of values within values
+ITEMS = 1 << 16  # values within a value
+TEXT = 1 << 12  # characters of a text within a value
+NAME = 256  # characters of a name
+SIGNALS = 1 << 10
+
+
+class TooMuch(ProtocolError):
+    """A message past what any client of ours sends: its sender is let go."""
+
+
+def message(found: Any) -> None:
+    """Raise where a message is larger in some way than it can be meant."""
+    match found:
+        case Batch():
+            _batch(found)
+        case Ask(about=about, argument=argument):
+            _name(about, "a question")
+            plain(argument, "a question's argument")
+        case Configure(signals):
+            _bounded(len(signals), SIGNALS, "signals", TooMuch)
+            plain(signals, "signals", tables=True)
+        case Hello(host=host):
+            _name(host, "a host")
+        case Join():
+            for text in (found.name, found.backend, found.device, found.host, found.address):
+                _name(text, "what a worker says of itself")
+        case Store(address):
+            store(address)
+        case Note(text):
+            _bounded(len(text), TEXT, "characters of a note")
+
+
+def _batch(batch: Batch) -> None:
+    if len(batch.gets) > READS or len(batch.kinds) > DEFINITIONS or len(batch.traces) > TRACES:
+        counts = f"{len(batch.gets)} reads, {len(batch.kinds)} kinds, {len(batch.traces)} traces"
+        raise TooMuch(f"a batch of {counts}: the most are {READS}, {DEFINITIONS} and {TRACES}")
+    if batch.traces:
+        _bounded(sum(len(t.body) for t in batch.traces), BODY, "instructions in the traces of a batch", TooMuch)
+
+
+def _bounded(found: int, most: int, what: str, kind: type[ProtocolError] = ProtocolError) -> None:
+    if found > most:
+        raise kind(f"{found} {what}: the most are {most}")
+
+
+def _name(text: str, what: str) -> None:
+    if len(text) > NAME or not text.isprintable():
+        raise ProtocolError(f"{what} has at most {NAME} printable characters, not {text[:NAME]!r}")
+
+
+def store(address: str) -> None:
+    """What a worker offers to groups: `none`, or `host:port` and, behind bars, its GPU and how its memory is read."""
+    where, *more = address.split("|", 2)
+    host, _, port = where.rpartition(":")
+    fits = len(address) <= 2 * NAME and address.isprintable() and len(more) == 2 and host
+    if address != "none" and not (fits and port.isdecimal() and int(port) < 1 << 16):
+        raise ProtocolError(f"no store for groups is reached at {address[:NAME]!r}")
+
+
+def plain(value: Any, what: str, depth: int = DEPTH, tables: bool = False) -> int:
+    """How many values there are within a value; raises where they are too many, too deep, or nothing that is sent so."""
+    if value is None or isinstance(value, (bool, float)):
+        return 1
+    if isinstance(value, int):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise ProtocolError(f"{what}: {value} does not fit into 64 bits")
+        return 1
+    if isinstance(value, str):
+        _bounded(len(value), TEXT, f"characters in {what}")
+        return 1
+    if isinstance(value, dict) and tables:
+        return plain([x for pair in value.items() for x in pair], what, depth, tables)
+    if not isinstance(value, (list, tuple)):
+        raise ProtocolError(f"{what}: {type(value).__name__} is nothing that is sent so")
+    if depth == 0:
+        raise ProtocolError(f"{what}: values lie more than {DEPTH} deep within one another")
+    _bounded(len(value), ITEMS, f"values in {what}")
+    count = 1
+    for each in value:
+        count += plain(each, what, depth - 1, tables)
+        _bounded(count, ITEMS, f"values in {what}")
+    return count
+
+
+def spec(wire: Any) -> Any:
+    """A spec, or the type of a number, as it was written."""
+    if len(wire) > 1 + RANK:
+        raise ProtocolError(f"a tensor has at most {RANK} axes, not {len(wire) - 1}")
+    try:
+        return spec_in(tuple(wire))
+    except (ValueError, TypeError) as wrong:
+        raise ProtocolError(str(wrong)) from wrong
+
+
+def kind_in(definition: KindDef) -> Kind:
+    """The kind a definition means; its shapes are inferred again, so that a false one is found here."""
+    r = row(definition.op)
+    plain(definition.statics, f"the statics of {r}")
+    statics = freeze(definition.statics)
+    if not isinstance(statics, tuple) or len(statics) != len(r.statics):
+        raise ProtocolError(f"{r} has statics {r.statics}, not {statics}")
+    least, most = arity(r)
+    if len(definition.ins) < least or (most is not None and len(definition.ins) > most):
+        raise ProtocolError(f"{r} has {least} operands, not {len(definition.ins)}")
+    _bounded(len(definition.ins), OPERANDS, f"operands of {r}")
+    _name(definition.signal, "a signal")
+    try:
+        kind = infer(r, tuple(map(spec, definition.ins)), statics, definition.signal)
+    except ProtocolError:
+        raise
+    except Exception as wrong:  # a shape rule was written for what users write: here it may meet anything
+        raise ProtocolError(f"{r} cannot be used so: {type(wrong).__name__}: {wrong}") from wrong
+    _bounded(len(kind.outs), OPERANDS, f"results of {r}")
+    for out in kind.outs:
+        if not isinstance(out, Spec):
+            raise ProtocolError(f"{r} cannot make {out}")
+    return kind

@@ -1,0 +1,315 @@
+"""A message that cannot be carried out costs its sender what it asked for and nothing else: every read is answered, what was
+asked beside it is done, and it is counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from talk import Talk
+
+import gt
+from gt.ops import TABLE
+from gt.spec import RANK, Layout, Mesh, Shard, Spec, float32
+from gt.testing import cluster
+from gt.transport import checks
+from gt.transport.messages import (
+    Ack,
+    Answer,
+    Ask,
+    Batch,
+    Bye,
+    Configure,
+    Failed,
+    Fetch,
+    Hello,
+    Join,
+    KindDef,
+    Mail,
+    Note,
+    Run,
+    Store,
+    TraceDef,
+    Value,
+)  # fmt: skip
+from gt.worker.core import DISPATCHER, Worker
+from gt.worker.engine import make
+
+F = float32.code
+PAIR = (F, 2, 2)
+FULL = KindDef(1, "full", ((-3,),), ((2, 2), F))
+ADD = KindDef(2, "add", (PAIR, PAIR), ())
+
+
+@pytest.fixture
+def talk() -> Talk:
+    made = Talk()
+    made.worker("w0")
+    made.worker("w1")
+    made.client("c")
+    made("c", Batch(1, (FULL, ADD), [(1, 1, 3.0)]))
+    return made
+
+
+def answers(mails: list[Mail]) -> dict[int, Any]:
+    """What a client is told about its reads, by ticket; reads that a worker answers are True."""
+    found: dict[int, Any] = {}
+    for mail in mails:
+        match mail.message:
+            case Failed(ticket) | Answer(ticket):
+                found[ticket] = mail.message
+            case Run(gets=gets):
+                found |= {get.ticket: True for get in gets}
+    return found
+
+
+def nested(depth: int) -> list:
+    value: list = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+BAD_KINDS = {
+    "no such op": KindDef(9, "nothing of the kind", (PAIR,), ()),
+    "statics nested 700 deep": KindDef(9, "sum", (PAIR,), (nested(700), False)),
+    "statics without end": KindDef(9, "reshape", (PAIR,), ((1,) * (checks.ITEMS + 1),)),
+    "a long text": KindDef(9, "einsum" if "einsum" in TABLE else "sum", (PAIR,), ("x" * (checks.TEXT + 1), 1)),
+    "a negative size": KindDef(9, "full", ((-3,),), ((2, -2), F)),
+    "a size past 64 bits": KindDef(9, "full", ((-3,),), ((1 << 40, 1 << 40), F)),
+    "too many axes": KindDef(9, "exp", ((F, *(1,) * (RANK + 1)),), ()),
+    "a table": KindDef(9, "sum", (PAIR,), {"axis": 0}),
+    "a collective": KindDef(9, "all_reduce", (PAIR, (-2,)), ((0, 1), "sum")),
+    "a long signal": KindDef(9, "exp", (PAIR,), (), "s" * (checks.NAME + 1)),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_KINDS.values(), ids=BAD_KINDS)
+def test_a_kind_that_cannot_be_costs_what_is_made_of_it_only(talk: Talk, kind: KindDef) -> None:
+    reads = ((7, 2, PAIR), (8, 3, PAIR), (9, 1, PAIR), (10, 4, PAIR))
+    mails = talk("c", Batch(2, (kind,), [(2, 2, 1, 1), (9, 3, 1), (2, 4, 3, 1)], reads, True))
+    told = answers(mails)
+    assert told[7] is True and told[9] is True
+    assert told[8].error == told[10].error == "ProtocolError" and told[8].text == told[10].text
+    assert talk.tables.dropped == 2  # the kind, and the instruction of it
+    assert answers(talk("c", Batch(3, (), [], ((11, 3, PAIR),))))[11].text == told[8].text
+
+
+def test_odd_statics_that_a_sharding_rule_stumbles_over_cost_that_instruction(talk: Talk) -> None:
+    """With several workers, rules look at statics that shapes do not depend on."""
+    talk("c", Configure({"s": {"mesh": None, "axes": [0], "workers": None}}))
+    full = KindDef(5, "full", ((-3,),), ((4, 4), F), "s")
+    wide = (F, 4, 4)
+    odd = [KindDef(10 + i, "sum", (wide,), statics) for i, statics in enumerate([(("x",), False), ((1.5,), True)])]
+    odd.append(KindDef(20, "softmax", (wide,), ("axis",)))
+    code = [(5, 50, 1.0), *[(k.number, k.number, 50) for k in odd], (2, 51, 1, 1)]
+    told = answers(
+        talk("c", Batch(2, (full, *odd), code, tuple((k.number, k.number, (F, 4)) for k in odd) + ((99, 51, PAIR),)))
+    )
+    assert told.pop(99) is True
+    assert set(told) == {k.number for k in odd}
+
+
+def test_operands_that_are_not_what_the_kind_says_never_reach_a_worker(talk: Talk) -> None:
+    wide = (F, 2000, 2000)
+    adam = KindDef(5, "exp", (wide,), ())
+    mails = talk("c", Batch(2, (adam,), [(5, 2, 1)], ((7, 2, wide),)))
+    assert not [m for m in mails if isinstance(m.message, Run) and m.message.code]
+    assert "takes Spec((2000, 2000), gt.float32), not Spec((2, 2), gt.float32)" in answers(mails)[7].text
+
+
+def test_a_trace_whose_registers_do_not_agree_is_refused_and_its_inputs_end(talk: Talk) -> None:
+    row = KindDef(5, "exp", ((F, 3),), ())
+    body = [(2, 2, 1, 1), (5, 3, 2)]
+    mails = talk("c", Batch(2, (row,), [(9, 8, 1)], ((7, 8, (F, 3)),), traces=(TraceDef(9, 1, body, (3,), (), (0,)),)))
+    assert "takes Spec((3,)" in answers(mails)[7].text
+    assert set(talk.tables.clients["c"].entries) == {8}  # the input was to end with the call
+
+
+def test_an_input_of_another_spec_than_the_trace_takes_is_refused(talk: Talk) -> None:
+    row = KindDef(5, "full", ((-3,),), ((3,), F))
+    trace = TraceDef(9, 1, [(2, 2, 1, 1)], (2,), (), ())
+    mails = talk("c", Batch(2, (row,), [(5, 2, 1.0), (9, 8, 2), (9, 10, 1)], ((7, 8, PAIR), (8, 10, PAIR)), traces=(trace,)))
+    told = answers(mails)
+    assert told[8] is True and "takes Spec((2, 2)" in told[7].text
+
+
+def test_a_read_under_another_spec_than_the_tensor_s_is_answered_with_an_error(talk: Talk) -> None:
+    told = answers(talk("c", Batch(2, (), [], ((7, 1, (F, 4)), (8, 1, PAIR)))))
+    assert told[8] is True and told[7].error == "ProtocolError"
+
+
+@pytest.mark.parametrize(
+    "argument", [[[1]], [1.5], {"id": 1}, "x", None, [], [1, [2]], nested(700)], ids=lambda a: repr(a)[:12]
+)
+def test_a_question_that_nobody_understands_is_answered(talk: Talk, argument: Any) -> None:
+    [mail] = talk("c", Ask(1, "placement", argument))
+    assert mail.peer == "c" and mail.message.ticket == 1
+
+
+def test_a_configuration_that_cannot_be_is_told_of(talk: Talk) -> None:
+    for signals in ({"s": {"mesh": [1] * 99, "axes": [0] * 99, "workers": None}}, {"s": nested(700)}, {"s": 1}):
+        [mail] = talk("c", Configure(signals))
+        assert mail.peer == "c" and isinstance(mail.message, Note)
+    assert not talk.tables.clients["c"].signals
+
+
+@pytest.mark.parametrize("address", ["x", "", "|||", "host:port|gpu|offer", "h:99999||", ":1||", "none|", "h:1||\n", "h" * 999])
+def test_a_store_that_cannot_be_reached_is_made_known_to_nobody(talk: Talk, address: str) -> None:
+    assert talk("w0", Store(address)) == [] and not talk.tables.workers[0].store
+    assert talk("w0", Store("10.0.0.1:4711|GPU-1|1 2 3 ab")) and talk.tables.workers[0].store
+
+
+def test_a_batch_that_could_not_be_handled_at_all_answers_its_reads(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise KeyError("a mistake of ours")
+
+    monkeypatch.setattr(talk.dispatcher, "_define", fails)
+    mails = talk("c", Batch(2, (), [(2, 2, 1, 1)], ((7, 2, PAIR), (8, 1, PAIR)), True))
+    assert set(answers(mails)) == {7, 8} and mails[-1] == Mail("c", Ack(2))
+    monkeypatch.undo()
+    assert "a mistake of ours" in answers(talk("c", Batch(3, (), [], ((9, 2, PAIR),))))[9].text
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Batch(2, (), [], tuple((i, 1, PAIR) for i in range(checks.READS + 1))),
+        Batch(2, (FULL,) * (checks.DEFINITIONS + 1), []),
+        Batch(2, (), [], traces=(TraceDef(9, 0, [()] * (checks.BODY + 1), ()),)),
+    ],
+    ids=["reads", "kinds", "a trace"],
+)
+def test_a_client_that_asks_for_too_much_at_once_is_let_go_and_told_why(talk: Talk, message: Batch) -> None:
+    mails = talk("c", message)
+    assert isinstance(mails[0].message, Bye) and "the most" in mails[0].message.why
+    assert "c" not in talk.tables.clients
+
+
+def test_a_client_whose_message_cannot_be_read_is_let_go_as_it_may_wait_for_an_answer(talk: Talk) -> None:
+    from gt.errors import ProtocolError
+
+    mails = talk.dispatcher.unreadable("c", ProtocolError("no message"))
+    assert isinstance(mails[0].message, Bye) and "c" not in talk.tables.clients
+    assert talk.dispatcher.unreadable("stranger", ProtocolError("no message")) == []
+
+
+def test_what_waits_for_a_worker_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "HELD", 10)
+    talk = Talk()
+    talk.client("c")
+    for serial in range(1, 4):
+        assert talk("c", Batch(serial, (FULL,) if serial == 1 else (), [(1, serial, 1.0), (0, serial)])) == []
+    assert isinstance(talk("c", Batch(4, (), [(1, 9, 1.0)]))[0].message, Bye)
+
+
+def test_a_read_on_a_server_without_workers_is_answered_in_the_end() -> None:
+    talk = Talk()
+    talk.client("c")
+    assert talk("c", Batch(1, (FULL,), [(1, 1, 3.0)], ((7, 1, PAIR),))) == []
+    assert talk.dispatcher.tick(100.0) == [] and talk.dispatcher.tick(159.0) == []
+    [mail] = talk.dispatcher.tick(161.0)
+    assert mail.message.ticket == 7 and "no worker has joined" in mail.message.text
+    assert talk.dispatcher.tick(300.0) == []
+    talk.worker("w0")  # what it was to read is made all the same
+    assert answers(talk("c", Batch(2, (), [], ((8, 1, PAIR),)))) == {8: True}
+
+
+@pytest.mark.parametrize("message", [Hello(1, "", "h" * 999, 7), Join(1, "", "n" * 999, "numpy", "cpu", "h", 1, "ipc://x")])
+def test_who_introduces_itself_at_too_great_length_is_refused(talk: Talk, message: Any) -> None:
+    [mail] = talk("new", message)
+    assert mail.peer == "new" and isinstance(mail.message, Bye)
+
+
+# Workers
+
+
+@pytest.mark.parametrize("engine", ["numpy", "pytorch"])
+def test_a_worker_compares_operands_with_their_kinds(engine: str) -> None:
+    """Were the dispatcher wrong: no kernel sees what it does not expect."""
+    worker = Worker(make(engine))
+    three = (F, 3)
+    kinds = (FULL, ADD, KindDef(3, "exp", (three,), ()), KindDef(4, "sum", ((F, 3, 3),), ((0,), False)),
+             KindDef(5, "add", (three, three), ()))  # fmt: skip
+    trace = TraceDef(9, 1, [(3, 2, 1)], (2,))
+    code = [(1, 1, 3.0), (3, 2, 1), (4, 3, 1), (5, 4, 1, 1), (9, 5, 1), (2, 6, 1, 1)]
+    gets = tuple(Fetch(i, i, PAIR, (0, 0), (2, 2)) for i in range(2, 7))
+    mails = worker.handle(Mail(DISPATCHER, Run("c", 1, kinds, code, gets, traces=(trace,))))
+    for mail in mails[:4]:
+        assert isinstance(mail.message, Failed) and "not [Spec((2, 2), gt.float32)" in mail.message.text
+    assert isinstance(mails[4].message, Value)
+
+
+def test_a_kind_that_a_worker_cannot_prepare_costs_its_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker(make("numpy"))
+    kernel = worker.engine.kernel
+
+    def fails(kind: Any) -> Any:
+        if kind.row.name == "exp":
+            raise MemoryError("no room for a kernel")
+        return kernel(kind)
+
+    monkeypatch.setattr(worker.engine, "kernel", fails)
+    exp, trace = KindDef(3, "exp", (PAIR,), ()), TraceDef(9, 1, [(3, 2, 1)], (2,))
+    gets = tuple(Fetch(i, i, PAIR, (0, 0), (2, 2)) for i in (1, 2, 3))
+    run = Run("c", 1, (FULL, exp), [(1, 1, 3.0), (3, 2, 1), (9, 3, 1)], gets, True, traces=(trace,))
+    mails = worker.handle(Mail(DISPATCHER, run))
+    assert isinstance(mails[0].message, Value) and worker.dropped == 2
+    assert "no room for a kernel" in mails[1].message.text and isinstance(mails[2].message, Failed)
+
+
+def test_a_run_that_a_worker_cannot_handle_at_all_answers_its_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, said = Worker(make("numpy")), []
+    worker.tell = said.append
+
+    def fails(*_: Any) -> None:
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr(worker, "_define", fails)
+    mails = worker.handle(Mail(DISPATCHER, Run("c", 1, (FULL,), [], (Fetch(7, 1, PAIR, (0, 0), (2, 2)),), True)))
+    assert [type(m.message).__name__ for m in mails] == ["Failed", "Done"]
+    assert any("a mistake of ours" in line for line in said) and any("Traceback" in line for line in said)
+
+
+# Users
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda: gt.eye(-1),
+        lambda: gt.linspace(0, 1, -1),
+        lambda: gt.randperm(-1),
+        lambda: gt.nn.functional.conv_transpose2d(gt.ones(1, 1, 3, 3), gt.ones(1, 1, 2, 2), padding=9),
+        lambda: gt.zeros(2, -3),
+        lambda: gt.zeros(1 << 40, 1 << 40),
+        lambda: gt.zeros(*[1] * 65),
+    ],
+    ids=["eye", "linspace", "randperm", "conv_transpose2d", "zeros", "too large", "too many axes"],
+)
+def test_a_size_that_no_tensor_has_raises_on_the_user_s_line(mistake: Any) -> None:
+    with cluster(1):
+        x = gt.ones(3)
+        with pytest.raises((ValueError, RuntimeError)):
+            mistake()
+        np.testing.assert_array_equal((x + 1).numpy(), [2, 2, 2])
+
+
+def test_specs_and_layouts_are_let_go_with_their_last_user() -> None:
+    import gc
+
+    gc.collect()
+    specs, layouts = len(Spec._known), len(Layout._known)
+    kept = [(Spec((9, 8, i)), Layout(Mesh((2,), (i, i + 1)), (Shard(0),))) for i in range(1000, 2000)]
+    assert Spec((9, 8, 1500)) is kept[500][0] and Layout(Mesh((2,), (1500, 1501)), (Shard(0),)) is kept[500][1]
+    assert len(Spec._known) >= specs + 1000
+    kept.clear()
+    gc.collect()
+    assert len(Spec._known) <= specs and len(Layout._known) <= layouts
+
+
+def test_a_shape_of_numpy_s_numbers_is_kept_as_python_s() -> None:
+    assert [type(d) for d in Spec((np.int64(1234567), True)).shape] == [int, int]
+    with pytest.raises(TypeError):
+        Spec((1.5,))  # type: ignore[arg-type]
