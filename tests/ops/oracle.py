@@ -241,7 +241,8 @@ ORACLE: dict[str, Callable[..., Any]] = {
     "cast": lambda a, *, dtype: (a.real if a.is_complex() and not DTYPES[dtype].is_complex else a).to(TORCH[DTYPES[dtype]]),
     "maximum": lambda a, b: torch.maximum(a, b) if isinstance(b, torch.Tensor) else a.clamp(min=b),
     "minimum": lambda a, b: torch.minimum(a, b) if isinstance(b, torch.Tensor) else a.clamp(max=b),
-    "gelu": lambda a, *, tanh: F.gelu(a, approximate="tanh" if tanh else "none"),
+    # In float64, since PyTorch's float32 one on x86-64 is oneDNN's, which is NaN at infinity.
+    "gelu": lambda a, *, tanh: F.gelu(a.double(), approximate="tanh" if tanh else "none").to(a.dtype),
     **{n: getattr(F, n) for n in ("silu", "leaky_relu", "elu", "softplus", "hardtanh", "linear")},
     "addmm": lambda c, a, b, beta, alpha: (torch.addmm if a.ndim == 2 else torch.baddbmm)(c, a, b, beta=beta, alpha=alpha),
     "matmul": torch.matmul,
