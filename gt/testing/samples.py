@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,8 +15,33 @@ from gt.ops import TABLE, Kind, Row, Values, infer
 from gt.spec import Spec, bfloat16, bool_, complex64, complex128, float16, float32, float64, int8, int32, uint8
 from gt.worker.engine.numpy import numpy_dtype, round_bfloat16
 
-# Results that are right up to the sign of each vector.
-SIGNED = {"qr", "svd", "eigh"}
+
+def _qr(q: np.ndarray, r: np.ndarray) -> tuple:
+    return q @ r, np.abs(r), _gram(q)
+
+
+def _svd(u: np.ndarray, s: np.ndarray, vh: np.ndarray) -> tuple:
+    n = s.shape[-1]
+    return (u[..., :n] * s[..., None, :]) @ vh[..., :n, :], s, _gram(u), _gram(_turned(vh))
+
+
+def _eigh(w: np.ndarray, v: np.ndarray) -> tuple:
+    return (v * w[..., None, :]) @ _turned(v), w, _gram(v)
+
+
+def _gram(a: np.ndarray) -> np.ndarray:
+    """The products of its columns: 0 and 1 where they are orthonormal."""
+    return _turned(a) @ a
+
+
+def _turned(a: np.ndarray) -> np.ndarray:
+    """The conjugate transpose."""
+    return np.conj(np.swapaxes(a, -1, -2))
+
+
+# Of results that are right up to the sign of each vector, or up to a rotation of some, which differ between LAPACKs: what is
+# defined. Factors give their product back, are orthonormal, and singular values and eigenvalues are what they are.
+SIGNED: dict[str, Callable[..., tuple]] = {"qr": _qr, "svd": _svd, "eigh": _eigh}
 NUMBERS = {float: 1.7, int: 2, bool: True}
 ROWS = [r for r in TABLE.values() if r.kernel is not None]
 
@@ -164,6 +189,16 @@ def coarsest(kind: Kind) -> tuple[float, float]:
     """The precision to hold a result to: that of the least precise float that went in or came out."""
     floats = [s.dtype for s in (*kind.ins, *kind.outs) if isinstance(s, Spec) and s.dtype.rank >= 2]
     return max((CLOSE[d] for d in floats), default=CLOSE[float32])
+
+
+def defined(kind: Kind, results: Sequence[Any]) -> list[tuple[np.ndarray, Spec]]:
+    """What is defined of the results of a call, as NumPy arrays, and the Spec of each."""
+    arrays = [as_numpy(r) for r in results]
+    if kind.row.name not in SIGNED:
+        return list(zip(arrays, kind.outs))
+    for a, spec in zip(arrays, kind.outs):
+        assert a.shape == spec.shape, f"{kind}: a result of shape {a.shape}, want {spec.shape}"
+    return [(a, Spec(a.shape, kind.outs[0].dtype)) for a in SIGNED[kind.row.name](*arrays)]
 
 
 def assert_close(found: Any, want: Any, spec: Spec, what: str = "", close: tuple[float, float] = CLOSE[float32]) -> None:

@@ -28,8 +28,8 @@ from gt.testing.samples import (
 )
 from gt.worker.engine.torch import TORCH
 
-__all__ = ["CLOSE", "ROWS", "SIGNED", "Sample", "as_numpy", "assert_close", "coarsest", "draw", "for_numpy", "for_torch"]
-__all__ += ["Values", "make", "plain", "refused", "several", "spec_of", "to_torch", "varied", "with_dtype"]
+__all__ = ["CLOSE", "ROWS", "SIGNED", "Sample", "as_numpy", "assert_close", "assert_same", "coarsest", "draw", "for_numpy"]
+__all__ += ["Values", "for_torch", "make", "plain", "refused", "several", "spec_of", "to_torch", "varied", "with_dtype"]
 
 
 def to_torch(value: Any, spec: Any) -> Any:
@@ -55,6 +55,13 @@ def as_numpy(a: Any) -> np.ndarray:
     if isinstance(a, torch.Tensor):
         a = a.to(torch.float64).numpy() if a.dtype.is_floating_point else a.numpy()
     return samples.as_numpy(a)
+
+
+def assert_same(kind: Any, found: Any, want: Any, what: str = "", close: tuple[float, float] = (0.0, 0.0)) -> None:
+    """The results of one call are alike in all that is defined of them, to the precision of its dtypes, or a coarser one."""
+    pairs = [samples.defined(kind, [as_numpy(r) for r in results]) for results in (found, want)]
+    for (f, spec), (w, _) in zip(*pairs, strict=True):
+        assert_close(f, w, spec, what, max(close, coarsest(kind)))
 
 
 def assert_close(found: Any, want: Any, spec: Spec, what: str = "", close: tuple[float, float] = CLOSE[float32]) -> None:

@@ -17,8 +17,7 @@ from gt.spec import Spec, complex128, float64
 from gt.worker.engine import make as engine_for
 from tests.ops import samples
 from tests.ops.oracle import oracle
-from tests.ops.samples import ROWS, Sample, several
-from tests.ops.test_kernels import SIGNED
+from tests.ops.samples import ROWS, SIGNED, Sample, several
 
 NUMPY = engine_for("numpy")
 # Where a float input has no gradient, in PyTorch either: class weights; and a mask, which the client composes with when it

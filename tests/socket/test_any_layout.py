@@ -21,8 +21,7 @@ from gt.config import SignalConfig
 from gt.spec import Layout, Partial, Shard, Spec
 from tests.memory.layouts import grained, layouts, meshes, term
 from tests.memory.test_any_layout import ENGINE, SAMPLES, signals
-from tests.ops import samples
-from tests.ops.samples import ROWS, assert_close, several
+from tests.ops.samples import ROWS, assert_same, several
 
 gt.gpu_workers(4)
 gt.debug.get_worker_stats()  # they are there
@@ -71,8 +70,7 @@ def check(row, data):
     gt.register_config("s", signal or SignalConfig())
     with gt.no_grad(), gt.signal.context("s"):
         found = several(apply(row, tuple(tensors), kind.statics))
-    for f, w, spec in zip(found, wanted, kind.outs):
-        assert_close(f.numpy(), w, spec, f"{kind}", max((1e-4, 1e-4), samples.coarsest(kind)))
+    assert_same(kind, [f.numpy() for f in found], wanted, f"{kind}", (1e-4, 1e-4))
 
 for row in ROWS:
     check(row)

@@ -181,8 +181,8 @@ def _gelu_loses_infinity() -> bool:
 
 
 def _gelu(a: Array, *, tanh: bool) -> Array:
-    """On every engine gelu(inf) is inf and large numbers stay as they are. oneDNN's results are looked through for others, which
-    costs one sum; compiled code has no oneDNN here."""
+    """On every engine gelu(inf) is inf and large numbers stay as they are. oneDNN's results are searched for others, which
+    costs one sum; compiled code has its own formula."""
     y = F.gelu(a, approximate=_tanh(tanh))
     if tanh or a.device.type != "cpu" or torch._C._len_torch_dispatch_stack() or not _gelu_loses_infinity():
         return y
