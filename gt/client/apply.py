@@ -247,11 +247,14 @@ def as_operand(value: Any, like: Tensor | None = None) -> Any:
     if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
         if isinstance(value, np.generic):
             return value.item()
+    if isinstance(value, (list, tuple)) and any(isinstance(v, Tensor) for v in value):
+        kinds = type(value).__name__ if hasattr(value, "_fields") else f"{type(value).__name__} of tensors"
+        raise TypeError(f"cannot compute with a {kinds}: name one of its {len(value)} tensors, or gt.stack them")
     if isinstance(value, (list, tuple, np.ndarray)) or hasattr(value, "__array__"):
         from gt.client.functions.creation import tensor
 
         return tensor(value)
-    for number in NUMBERS:
+    for number in (bool, int, float):
         if isinstance(value, number):
             return number(value)
     if isinstance(value, complex):

@@ -119,7 +119,10 @@ def _conv_pull(gs, ys, ins, **s):
 
 def _transpose_pull(gs, ys, ins, size, **s):
     g, (a, w, *bias) = gs[0], ins
-    found = [g.op("conv", w, **s), a.op("conv_weight_grad", g, size=w.shape[2:], **s)]
+    by_input = g.op("conv", w, **s)
+    if by_input.shape != a.shape:  # an output padding as wide as the stride lets windows more fit in
+        by_input = by_input.op("slice", *[0] * a.ndim, take=tuple((d, 1) for d in a.shape))
+    found = [by_input, a.op("conv_weight_grad", g, size=w.shape[2:], **s)]
     return found + [g.sum(axis=(0, *range(2, g.ndim))) for _ in bias]
 
 
@@ -162,7 +165,8 @@ op("conv", autocast="low", shape=_conv, shard=_rules(0, 1), keep="inputs", grad=
    kernel=_run)  # fmt: skip
 op("conv_transpose", autocast="low", shape=_transpose, shard=_rules(1, 0), keep="inputs", grad=_transpose_pull,
    tries=(((Spec((3, 4, 5), float32), W1), {"size": (7,), **PLAIN}), ((G2, W2, B2), {"size": (5, 6), **BUSY}),
-          ((Spec((3, 4, 3), float32), W1, Spec((2,), float32)), {"size": (8,), **PLAIN, "stride": (2,)})),
+          ((Spec((3, 4, 3), float32), W1, Spec((2,), float32)), {"size": (8,), **PLAIN, "stride": (2,)}),
+          ((Spec((3, 4, 3), float32), W1), {"size": (8,), **PLAIN, "dilation": (2,)})),
    kernel=_run_transpose)  # fmt: skip
 op("conv_weight_grad", shape=_weight, shard=_weight_rules, keep="inputs",
    tries=(((Spec((3, 4, 5), float32), X1), {"size": (3,), **PLAIN}), ((G2, X2), {"size": (3, 2), **BUSY})),

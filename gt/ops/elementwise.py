@@ -8,7 +8,7 @@ from functools import partial
 from gt.ops import table
 from gt.ops.rules import bilinear, by_axis, compare, floats_only, linear, pointwise, pointwise_float, promote
 from gt.ops.table import Kind, Operand, Try, Values
-from gt.spec import DTYPES, Spec, bool_, float32, int64
+from gt.spec import DTYPES, Spec, bool_, float32, float64, int64
 
 op = partial(table.op, pointwise=True)
 
@@ -206,3 +206,14 @@ table.op("cast", complex="own", shape=lambda a, *, dtype: Spec(a.shape, DTYPES[d
          tries=(((X,), {"dtype": int64.code}),), view=True,
          kernel=lambda xp, a, *, dtype: xp.cast(a, dtype),
          grad=(lambda g, sa: g.to(sa.dtype),))  # fmt: skip
+
+
+def _next(a: Operand, b: Operand) -> Spec:
+    if promote(a, b) not in (float32, float64) or not (isinstance(a, Spec) and isinstance(b, Spec)):
+        raise TypeError(f"nextafter wants two tensors of float32 or float64, not {a} and {b}")
+    return pointwise(a, b)
+
+
+table.op("nextafter", shape=_next, shard=by_axis, tries=(APART,),
+         kernel=lambda xp, a, b: xp.nextafter(a, b),
+         grad=(lambda g: g, lambda g: g * 0.0))  # fmt: skip

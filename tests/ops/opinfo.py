@@ -150,6 +150,10 @@ class GT(PyTorch):
             return gt.device(str(value))
         if isinstance(value, (torch.layout, torch.memory_format)):
             return getattr(gt, str(value).removeprefix("torch."))
+        if isinstance(value, torch.nn.Module):
+            return getattr(gt.nn, type(value).__name__)()
+        if isinstance(value, types.FunctionType) and value.__module__ == "torch.nn.functional":
+            return getattr(gt.nn.functional, value.__name__)
         return rebound(value, gt) if isinstance(value, types.FunctionType) else value
 
     def call(self, op: Any) -> Callable:
@@ -301,6 +305,40 @@ def compare(want: Outcome, found: Outcome, random: bool = False) -> str:
         if wrong := close(f, w, GRADIENT, not random):
             return f"gradient {i}: {wrong}"
     return ""
+
+
+def judge(op: Any, sample: Any, side: PyTorch, gradients: bool = True) -> str:
+    """What is wrong with this side's outcome for a sample; empty when nothing is. Where PyTorch's own rounding is what
+    differs, its values in float64 decide."""
+    want, random = wanted(op, sample, gradients)
+    found = evaluate(side, op, sample, gradients)
+    wrong = compare(want, found, random)
+    if ": values" in wrong:
+        wide, _ = wanted(op, _widened(sample), gradients)
+        if wide.error is None and not compare(_narrowed(wide, want), found, random):
+            return ""
+    return wrong
+
+
+def _widened(sample: Any) -> Any:
+    def wide(value: Any) -> Any:
+        if isinstance(value, torch.dtype):
+            return torch.float64 if value is torch.float32 else value
+        if not isinstance(value, torch.Tensor) or value.dtype is not torch.float32:
+            return value
+        return value.detach().double().requires_grad_(value.requires_grad)
+
+    return sample.transform(wide)
+
+
+def _narrowed(wide: Outcome, like: Outcome) -> Outcome:
+    """In the dtypes of another outcome."""
+
+    def narrow(values: list, others: list) -> list:
+        return [v.to(o.dtype) if isinstance(v, torch.Tensor) and isinstance(o, torch.Tensor) else v
+                for v, o in zip(values, others)]  # fmt: skip
+
+    return Outcome(narrow(wide.values, like.values), wide.wants, narrow(wide.gradients, like.gradients))
 
 
 def samples(op: Any, dtype: Any, count: int, requires_grad: bool = True) -> Iterator[Any]:

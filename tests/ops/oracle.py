@@ -235,6 +235,7 @@ ORACLE: dict[str, Callable[..., Any]] = {
     "real_part": torch.real,
     "imag_part": torch.imag,
     "direction": torch.sgn,
+    "nextafter": torch.nextafter,
     "add_scaled": lambda a, b, s: torch.add(a, b, alpha=s),
     "addcmul": lambda a, b, c, v: torch.addcmul(a, b, c, value=v),
     "addcdiv": lambda a, b, c, v: torch.addcdiv(a, b, c, value=v),

@@ -126,6 +126,7 @@ from gt.client.functions import (  # noqa: E402
     settings,
     shapes,
     shares,
+    slopes,
     special,
 )
 
@@ -155,5 +156,6 @@ __all__ += [
     "scattered",
     "shapes",
     "shares",
+    "slopes",
     "special",
 ]

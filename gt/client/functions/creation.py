@@ -42,7 +42,10 @@ def _made(t: Tensor, requires_grad: bool) -> Tensor:
 
 
 @function
-def tensor(data: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def tensor(
+    data: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     """A tensor holding a copy of the data: numbers, nested lists, arrays.
 
     >>> gt.tensor([1, 2, 3, 4]) + gt.tensor([5, 6, 7, 8])
@@ -102,7 +105,10 @@ def from_numpy(array: np.ndarray, requires_grad: bool = False) -> Tensor:
 
 
 @function
-def full(size: Any, fill_value: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def full(
+    size: Any, fill_value: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     """A tensor of one value."""
     kind = dtype_of(dtype) if dtype is not None else scalar_dtype(fill_value)
     shape = shape_of((size,)) if not isinstance(size, int) else (size,)
@@ -115,22 +121,25 @@ def full(size: Any, fill_value: Any, dtype: Any = None, requires_grad: bool = Fa
 
 @function
 def zeros(
-    *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None
-) -> Tensor:
+    *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+    layout: Any = None, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     return full(shape_of(dims, shape if size is None else size), 0, dtype=dtype or float32, requires_grad=requires_grad)
 
 
 @function
 def ones(
-    *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None
-) -> Tensor:
+    *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+    layout: Any = None, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     return full(shape_of(dims, shape if size is None else size), 1, dtype=dtype or float32, requires_grad=requires_grad)
 
 
 @function
 def arange(
-    start: Any, end: Any = None, step: Any = 1, dtype: Any = None, requires_grad: bool = False, device: Any = None
-) -> Tensor:
+    start: Any, end: Any = None, step: Any = 1, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+    layout: Any = None, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     """Numbers from start (0) to end, end excluded."""
     if end is None:
         start, end = 0, start
@@ -143,7 +152,10 @@ def arange(
 
 
 @function
-def eye(n: int, m: int | None = None, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def eye(
+    n: int, m: int | None = None, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     shape = (n, n if m is None else m)
     return _made(apply(TABLE["eye"], (), (shape, shape, (0, 0), dtype_of(dtype or float32).code)), requires_grad)
 
@@ -158,7 +170,7 @@ def manual_seed(seed: int) -> None:
 class Generator:
     """Random numbers of a seed of one's own, apart from the session's."""
 
-    def __init__(self, device: Any = None) -> None:
+    def __init__(self, device: Any = None, layout: Any = None, pin_memory: bool = False) -> None:
         self.manual_seed(0x6D74)
 
     def manual_seed(self, seed: int) -> Generator:
@@ -209,7 +221,7 @@ def _float_dtype(dtype: Any) -> DType:
 @function
 def rand(
     *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None,
-    generator: Generator | None = None,
+    layout: Any = None, pin_memory: bool = False, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
     """Random numbers, even over [0, 1)."""
     want = shape_of(dims, shape if size is None else size)
@@ -219,7 +231,7 @@ def rand(
 @function
 def randn(
     *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None,
-    generator: Generator | None = None,
+    layout: Any = None, pin_memory: bool = False, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
     """Random numbers of the standard normal distribution."""
     want = shape_of(dims, shape if size is None else size)
@@ -228,8 +240,9 @@ def randn(
 
 @function
 def randint(
-    low: int, high: Any = None, size: Any = None, dtype: Any = None, device: Any = None, generator: Generator | None = None
-) -> Tensor:
+    low: int, high: Any = None, size: Any = None, dtype: Any = None, device: Any = None, layout: Any = None,
+    pin_memory: bool = False, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """Random whole numbers from low (0) up to, not including, high."""
     if size is None and isinstance(high, (tuple, list)):
         low, high, size = 0, low, high
@@ -241,15 +254,19 @@ def randint(
 
 
 @function
-def empty(*size: Any, dtype: Any = None, requires_grad: bool = False, shape: Any = None, device: Any = None) -> Tensor:
+def empty(
+    *size: Any, dtype: Any = None, requires_grad: bool = False, shape: Any = None, device: Any = None, layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     """A tensor to be filled: zeros, since nothing is gained by leaving it undefined."""
     return zeros(*size, dtype=dtype, requires_grad=requires_grad, shape=shape)
 
 
 @function
 def linspace(
-    start: float, end: float, steps: int, dtype: Any = None, requires_grad: bool = False, device: Any = None
-) -> Tensor:
+    start: float, end: float, steps: int, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+    layout: Any = None, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     """So many numbers from start to end, both included, at equal distances."""
     by = (end - start) / (steps - 1) if steps > 1 else 0.0
     kind = dtype_of(dtype or float32)
@@ -258,7 +275,10 @@ def linspace(
 
 
 @function
-def logspace(start: float, end: float, steps: int, base: float = 10.0, dtype: Any = None, device: Any = None) -> Tensor:
+def logspace(
+    start: float, end: float, steps: int, base: float = 10.0, dtype: Any = None, device: Any = None, layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     """The base to the power of equally distant numbers."""
     return (float(base) ** linspace(start, end, steps)).to(dtype or float32)
 
@@ -268,7 +288,10 @@ def _like(name: str) -> None:
 
     value = {"zeros": 0, "ones": 1, "empty": 0}.get(name)
 
-    def like(input: Tensor, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+    def like(
+        input: Tensor, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
+        pin_memory: bool = False, memory_format: Any = None,
+    ) -> Tensor:  # fmt: skip
         if value is not None:  # it lies where the other does
             return full_like(input, value, dtype, requires_grad)
         return make(input.shape, dtype=dtype or input.dtype, requires_grad=requires_grad)
@@ -277,7 +300,10 @@ def _like(name: str) -> None:
     like.__doc__ = f"`{name}`, of another tensor's shape and dtype."
     function(like)
 
-    def new(self: Tensor, *size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+    def new(
+        self: Tensor, *size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
+        pin_memory: bool = False,
+    ) -> Tensor:  # fmt: skip
         return make(*size, dtype=dtype or self.dtype, requires_grad=requires_grad)
 
     if name not in ("rand", "randn"):
@@ -291,7 +317,10 @@ for _name in ("zeros", "ones", "empty", "rand", "randn"):
 
 
 @function
-def full_like(input: Tensor, fill_value: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def full_like(
+    input: Tensor, fill_value: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
+    pin_memory: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
     """A tensor of one value, of another's shape, where that lies."""
     value = fill_value.item() if hasattr(fill_value, "item") else fill_value
     if isinstance(value, complex):
@@ -300,17 +329,26 @@ def full_like(input: Tensor, fill_value: Any, dtype: Any = None, requires_grad: 
 
 
 @method
-def new_full(self: Tensor, size: Any, fill_value: Any, dtype: Any = None, device: Any = None) -> Tensor:
+def new_full(
+    self: Tensor, size: Any, fill_value: Any, dtype: Any = None, device: Any = None, layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     return full(size, fill_value, dtype=dtype or self.dtype)
 
 
 @method
-def new_tensor(self: Tensor, data: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def new_tensor(
+    self: Tensor, data: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     return tensor(data, dtype=dtype or self.dtype, requires_grad=requires_grad)
 
 
 @function
-def randint_like(input: Tensor, low: int, high: Any = None, dtype: Any = None, device: Any = None) -> Tensor:
+def randint_like(
+    input: Tensor, low: int, high: Any = None, dtype: Any = None, device: Any = None, layout: Any = None,
+    pin_memory: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
     return (
         randint(low, high, input.shape, dtype or input.dtype)
         if high is not None
@@ -319,15 +357,19 @@ def randint_like(input: Tensor, low: int, high: Any = None, dtype: Any = None, d
 
 
 @function
-def randperm(n: int, dtype: Any = None, device: Any = None, generator: Generator | None = None) -> Tensor:
+def randperm(
+    n: int, dtype: Any = None, device: Any = None, layout: Any = None, pin_memory: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """The numbers from 0 to n - 1 in a random order."""
     return draw("integers", (n,), int64, (0, 1 << 32), generator).argsort().to(dtype or int64)
 
 
 @function
 def normal(
-    mean: Any = 0.0, std: Any = 1.0, size: Any = None, dtype: Any = None, device: Any = None, generator: Generator | None = None
-) -> Tensor:
+    mean: Any = 0.0, std: Any = 1.0, size: Any = None, dtype: Any = None, device: Any = None, layout: Any = None,
+    pin_memory: bool = False, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """Normal random numbers, with one mean and deviation or those of tensors."""
     if size is None:
         from gt.ops.rules import broadcast
@@ -340,7 +382,8 @@ def normal(
 @function
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
     """1 with the chance that stands there, else 0."""
-    return (rand(input.shape, dtype=input.dtype, generator=generator) < (input if p is None else p)).to(input.dtype)
+    found = (rand(input.shape, dtype=input.dtype, generator=generator) < (input if p is None else p)).to(input.dtype)
+    return (found == found).pick(found, input) if input.requires_grad else found  # on the tape, with a gradient of 0
 
 
 @function
@@ -361,7 +404,7 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
 
 
 @function
-def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+def as_tensor(data: Any, dtype: Any = None, device: Any = None, layout: Any = None, pin_memory: bool = False) -> Tensor:
     """The data as a tensor; a tensor stays what it is."""
     if isinstance(data, Tensor):
         return data if dtype is None else data.to(dtype)

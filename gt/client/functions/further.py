@@ -87,6 +87,12 @@ def fmin(input: Tensor, other: Tensor) -> Tensor:
 
 
 @both
+def nextafter(input: Tensor, other: Tensor) -> Tensor:
+    """The number next to each of these, towards the other."""
+    return apply(TABLE["nextafter"], (input, other))
+
+
+@both
 def deg2rad(input: Tensor) -> Tensor:
     return input * (math.pi / 180)
 

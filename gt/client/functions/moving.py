@@ -251,6 +251,11 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
     return apply(TABLE["pad"], (input[index], number), (widths,))
 
 
+@both
+def constant_pad_nd(input: Tensor, pad: Any, value: float = 0) -> Tensor:
+    return FUNCTIONS["pad"](input, pad, "constant", value)
+
+
 @function
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Coordinates of a grid whose axes are these."""

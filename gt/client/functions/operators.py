@@ -64,6 +64,7 @@ for _name, _row in _OPERATORS.items():
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(_T, f"__{_name}__", lambda self, other, _row=TABLE[_name]: binary(_row, self, other))
 _T.__hash__ = object.__hash__
+_T.__array_priority__ = 1000  # NumPy's numbers and arrays leave operators to the tensor at their right
 _T.__neg__ = lambda self: unary(TABLE["neg"], self)
 _T.__abs__ = lambda self: unary(TABLE["abs"], self)
 _T.__pos__ = lambda self: self

@@ -148,6 +148,18 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     return mask.pick(value, input)
 
 
+@function
+def fill(input: Tensor, value: Any) -> Tensor:
+    """One value everywhere, in a tensor of this shape and dtype; gradients go to the value, and none to the tensor."""
+    from gt.client.functions.creation import full
+
+    if not isinstance(value, Tensor):
+        value = full((), value, dtype=input.dtype)
+    if value.ndim:
+        raise ArgumentError(f"fill wants one value, a number or a tensor of no axes, not {value.shape}")
+    return full(input.shape, False).pick(input, value.to(input.dtype))
+
+
 @both
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     x = input if eps is None else clamp(input, eps, 1.0 - eps)

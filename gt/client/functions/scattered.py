@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions import axis_spelling, both, method
+from gt.client.functions import FUNCTIONS, axis_spelling, both, function, method
 from gt.client.functions.creation import full, ones, zeros
 from gt.client.functions.info import iinfo
 from gt.client.functions.operators import assign
@@ -153,6 +154,44 @@ def histogram(input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | N
     if density:
         counts = counts / (edges[1:] - edges[:-1]) / counts.sum()
     return Histogram(counts, edges)
+
+
+class HistogramDD(Sorted):
+    """Counts, and the edges along each axis between which they are."""
+
+    hist = property(lambda self: self[0])
+    bin_edges = property(lambda self: self[1])
+
+
+@function
+def histogramdd(
+    input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | None = None, density: bool = False
+) -> HistogramDD:
+    """How much lies in each box of a grid, of points along the last axis. Without a range, the ends are read."""
+    points = input.reshape(-1, input.shape[-1])
+    n = points.shape[1]
+    each = [bins] * n if isinstance(bins, int) else list(bins)
+    if len(each) != n:
+        raise ArgumentError(f"histogramdd of points with {n} numbers wants as many bins, not {len(each)}")
+    place: Any = 0
+    inside: Any = True
+    edges, sizes = [], []
+    for i, b in enumerate(each):
+        line = points.select(1, i)
+        _, along = histogram(line, b, range=None if range is None else tuple(range[2 * i : 2 * i + 2]))
+        size = along.shape[0] - 1
+        at = FUNCTIONS["searchsorted"](along, line.contiguous(), right=True) - 1
+        inside = (line >= along[0]) & (line <= along[-1]) & inside
+        place = place * size + at.clamp(0, size - 1)
+        edges.append(along)
+        sizes.append(size)
+    what = ones(points.shape[0], dtype=input.dtype) if weight is None else weight.reshape(-1)
+    counts = zeros(math.prod(sizes), dtype=input.dtype).index_add(0, place, inside.pick(what, 0.0)).reshape(*sizes)
+    if density:
+        counts = counts / counts.sum()
+        for i, along in enumerate(edges):
+            counts = counts / (along[1:] - along[:-1]).reshape((-1,) + (1,) * (n - i - 1))
+    return HistogramDD(counts, tuple(edges))  # type: ignore[arg-type]
 
 
 @both

@@ -218,7 +218,9 @@ def kaiser_window(window_length: int, periodic: bool = True, beta: float = 12.0,
 
 
 @function
-def scalar_tensor(s: Any, dtype: Any = None) -> Tensor:
+def scalar_tensor(
+    s: Any, dtype: Any = None, device: Any = None, layout: Any = None, pin_memory: bool = False, requires_grad: bool = False
+) -> Tensor:
     return full((), s, dtype=dtype or float32)
 
 
@@ -233,22 +235,5 @@ def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0) -> 
     return from_numpy(np.frombuffer(buffer, dtype_of(dtype).name, count, offset))
 
 
-@function
-def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:
-    """Slopes at the points, from their neighbours; at the ends from one."""
-    if edge_order != 1 or not isinstance(spacing, (int, float)):
-        raise NotImplementedError("gradient with edge_order=2 or a spacing that is not one number")
-    axes = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
-    found = []
-    for d in axes:
-        at = axis_of(d, input.ndim)
-        n = input.shape[at]
-        inner = (input.narrow(at, 2, n - 2) - input.narrow(at, 0, n - 2)) * (0.5 / spacing)
-        ends = [(input.narrow(at, i + 1, 1) - input.narrow(at, i, 1)) * (1 / spacing) for i in (0, n - 2)]
-        found.append(FUNCTIONS["cat"]([ends[0], inner, ends[1]], at))
-    return tuple(found)
-
-
 for _name in ("detach", "detach_", "zero_", "fill_", "positive"):
     FUNCTIONS[_name] = getattr(Tensor, _name)
-FUNCTIONS["fill"] = lambda input, value: full(input.shape, value, dtype=input.dtype)

@@ -3,7 +3,7 @@
 from gt.client.functions.moving import pad
 from gt.client.functions.picking import one_hot
 from gt.client.functions.products import linear
-from gt.client.functions.special import hardshrink, prelu
+from gt.client.functions.special import hardshrink, pdist, prelu
 from gt.nn.functional.activations import (
     celu,
     cosine_similarity,
@@ -37,9 +37,20 @@ from gt.nn.functional.activations import (
     tanhshrink,
     threshold,
 )  # fmt: skip
-from gt.nn.functional.attention import scaled_dot_product_attention
-from gt.nn.functional.basic import alpha_dropout, bilinear, dropout, dropout1d, dropout2d, dropout3d, embedding, embedding_bag
+from gt.nn.functional.attention import multi_head_attention_forward, scaled_dot_product_attention
+from gt.nn.functional.basic import (
+    alpha_dropout,
+    bilinear,
+    dropout,
+    dropout1d,
+    dropout2d,
+    dropout3d,
+    embedding,
+    embedding_bag,
+    feature_alpha_dropout,
+)
 from gt.nn.functional.conv import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d, fold, unfold
+from gt.nn.functional.fractional import fractional_max_pool2d, fractional_max_pool3d
 from gt.nn.functional.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -48,6 +59,7 @@ from gt.nn.functional.loss import (
     huber_loss,
     kl_div,
     l1_loss,
+    linear_cross_entropy,
     mse_loss,
     nll_loss,
     smooth_l1_loss,
@@ -66,7 +78,17 @@ from gt.nn.functional.margins import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )  # fmt: skip
-from gt.nn.functional.norm import batch_norm, group_norm, instance_norm, layer_norm, local_response_norm, rms_norm
+from gt.nn.functional.norm import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    local_response_norm,
+    native_batch_norm,
+    native_group_norm,
+    native_layer_norm,
+    rms_norm,
+)
 from gt.nn.functional.pool import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -87,6 +109,15 @@ from gt.nn.functional.pool import (
     max_unpool3d,
 )  # fmt: skip
 from gt.nn.functional.resize import channel_shuffle, interpolate, pixel_shuffle, pixel_unshuffle, upsample
+from gt.nn.functional.sampling import (
+    affine_grid,
+    grid_sample,
+    grid_sampler,
+    grid_sampler_2d,
+    grid_sampler_3d,
+    upsample_bilinear,
+    upsample_nearest,
+)
 
 __all__ = ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d"]
 __all__ += ["adaptive_max_pool2d", "adaptive_max_pool3d", "alpha_dropout", "avg_pool1d", "avg_pool2d", "avg_pool3d"]
@@ -103,3 +134,7 @@ __all__ += ["one_hot", "pad", "pairwise_distance", "pixel_shuffle", "pixel_unshu
 __all__ += ["relu6", "relu_", "rms_norm", "rrelu", "scaled_dot_product_attention", "selu", "sigmoid", "silu"]
 __all__ += ["smooth_l1_loss", "soft_margin_loss", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh"]
 __all__ += ["tanhshrink", "threshold", "triplet_margin_loss", "triplet_margin_with_distance_loss", "unfold", "upsample"]
+__all__ += ["affine_grid", "feature_alpha_dropout", "fractional_max_pool2d", "fractional_max_pool3d", "grid_sample"]
+__all__ += ["linear_cross_entropy", "multi_head_attention_forward", "pdist", "upsample_bilinear", "upsample_nearest"]
+__all__ += ["grid_sampler", "grid_sampler_2d", "grid_sampler_3d"]
+__all__ += ["native_batch_norm", "native_group_norm", "native_layer_norm"]

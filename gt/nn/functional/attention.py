@@ -8,6 +8,7 @@ from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import ones
 from gt.client.functions.pointwise import where
+from gt.client.functions.products import linear
 from gt.errors import ArgumentError
 from gt.nn.functional.activations import softmax
 from gt.nn.functional.basic import dropout
@@ -65,3 +66,31 @@ def scaled_dot_product_attention(
         attn_mask = apply(TABLE["tril"], (ones(query.shape[-2], key.shape[-2]), 0)) > 0
     weights = softmax(weighted(query @ key.mT * by, attn_mask), -1)
     return dropout(weights, dropout_p) @ value
+
+
+def multi_head_attention_forward(
+    query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int, in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None, add_zero_attn: bool, dropout_p: float,
+    out_proj_weight: Tensor, out_proj_bias: Tensor | None, training: bool = True, key_padding_mask: Tensor | None = None,
+    need_weights: bool = True, attn_mask: Tensor | None = None, use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None, k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None, static_v: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """What `nn.MultiheadAttention` does, with the weights as arguments: (length, batch, width) or (length, width)."""
+    from gt.nn.attention import MultiheadAttention
+
+    if query.shape[-1] != embed_dim_to_check:
+        raise ArgumentError(f"queries of width {embed_dim_to_check} were promised, not {query.shape}")
+    if static_k is not None or static_v is not None:
+        raise NotImplementedError("multi_head_attention_forward with static_k or static_v: give them as key and value")
+    module = MultiheadAttention.__new__(MultiheadAttention)
+    module.__dict__.update(
+        embed_dim=embed_dim_to_check, num_heads=num_heads, head_dim=embed_dim_to_check // num_heads, dropout=dropout_p,
+        batch_first=False, add_zero_attn=add_zero_attn, training=training, in_proj_bias=in_proj_bias, bias_k=bias_k,
+        bias_v=bias_v, in_proj_weight=None if use_separate_proj_weight else in_proj_weight, q_proj_weight=q_proj_weight,
+        k_proj_weight=k_proj_weight, v_proj_weight=v_proj_weight,
+        out_proj=lambda y: linear(y, out_proj_weight, out_proj_bias),
+    )  # fmt: skip
+    return MultiheadAttention.forward(
+        module, query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+    )

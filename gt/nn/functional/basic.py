@@ -158,3 +158,18 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
     scale = ((1 - p) * (1 + p * least**2)) ** -0.5 if p < 1 else 0.0
     y = where(kept, input, least) * scale - scale * least * p
     return assign(input, y) if inplace else y
+
+
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """`alpha_dropout` of whole channels."""
+    if not 0.0 <= p <= 1.0:
+        raise ArgumentError(f"a probability is from 0 to 1, not {p}")
+    if not training or p == 0:
+        return input
+    if input.ndim < 2:
+        raise ArgumentError(f"feature_alpha_dropout wants (batch, channels, ...), not {input.shape}")
+    least = -1.7580993408473766
+    kept = dropout(ones(*input.shape[:2], *[1] * (input.ndim - 2), dtype=input.dtype), p) > 0
+    scale = ((1 - p) * (1 + p * least**2)) ** -0.5 if p < 1 else 0.0
+    y = where(kept, input, least) * scale - scale * least * p
+    return assign(input, y) if inplace else y

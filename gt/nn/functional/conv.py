@@ -117,7 +117,8 @@ def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
     kernel, by, gaps, edges = (spread(v, 2) for v in (kernel_size, stride, dilation, padding))
     x = pad(input.unsqueeze(0) if single else input, [p for e in reversed(edges) for p in (e, e)])
     places, n = _windows(x.shape[2:], kernel, gaps, by)
-    found = x.reshape(*x.shape[:2], -1).index_select(2, from_numpy(places)).reshape(x.shape[0], -1, n)
+    flat = x.reshape(*x.shape[:2], x.shape[2] * x.shape[3])
+    found = flat.index_select(2, from_numpy(places)).reshape(x.shape[0], x.shape[1] * len(places) // n, n)
     return found.squeeze(0) if single else found
 
 

@@ -8,6 +8,7 @@ from gt.autograd.function import Function
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.pointwise import where
+from gt.client.functions.products import linear
 from gt.client.scope import HERE
 from gt.errors import ArgumentError
 from gt.nn.functional.activations import log_softmax, logsigmoid
@@ -78,6 +79,8 @@ def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
 ) -> Tensor:
     """Squared within `delta` of the target, absolute beyond, with the slope of `delta`."""
+    if delta <= 0:
+        raise ArgumentError(f"huber_loss wants a delta above 0, not {delta}")
     input, target = _wide(input, target)
     far = (input - target).abs()
     loss = where(far <= delta, far * far * 0.5, (far - 0.5 * delta) * delta)
@@ -99,6 +102,27 @@ def cross_entropy(
     operands = (input, target, float(label_smoothing)) + (() if weight is None else (weight,))
     loss, count, _ = apply(TABLE["cross_entropy"], operands, (ignore_index, reduction != "none"))
     return loss / count.detach() if reduction == "mean" else loss
+
+
+def linear_cross_entropy(
+    input: Tensor, linear_weight: Tensor, target: Tensor, *, linear_bias: Tensor | None = None, weight: Tensor | None = None,
+    reduction: str = "mean", ignore_index: int | None = None, label_smoothing: float = 0.0, options: Any = None,
+) -> Tensor:  # fmt: skip
+    """`cross_entropy` of `linear(input, linear_weight, linear_bias)`. The weight may have axes between classes and features;
+    `options`, which say how PyTorch saves memory, change nothing."""
+    classes, *inner, features = linear_weight.shape
+    lead = input.shape[:-1]
+    if input.shape[-1] != features or len(lead) > 1 or inner and not lead:
+        raise ArgumentError(f"linear_cross_entropy of {input.shape} by {linear_weight.shape}: want (batch, {features})")
+    shape = (*lead, classes, *inner)
+    if ignore_index is not None and target.shape == shape:
+        raise ArgumentError("ignore_index goes with class numbers, not with probabilities")
+    bias = None if linear_bias is None else linear_bias.reshape(-1)
+    scores = linear(input, linear_weight.reshape(-1, features), bias).reshape(shape)
+    return cross_entropy(
+        scores, target, weight=weight, reduction=reduction, ignore_index=-100 if ignore_index is None else ignore_index,
+        label_smoothing=label_smoothing,
+    )  # fmt: skip
 
 
 def _against_probabilities(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float) -> Tensor:

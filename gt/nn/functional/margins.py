@@ -36,7 +36,7 @@ def hinge_embedding_loss(
 ) -> Tensor:
     """A distance where the target is 1; where it is -1, what it lacks of the margin."""
     (input,) = _wide(input)
-    loss = where(target == -1, (margin - input).relu(), 0.0) + where(target == 1, input, 0.0)
+    loss = where(target != 1, (margin - input).relu(), 0.0) + where(target != -1, input, 0.0)
     return reduced(loss, _reduction(size_average, reduce, reduction))
 
 
@@ -78,7 +78,9 @@ def multi_margin_loss(
     """The score of the class asked for should be above all others by a margin."""
     if p not in (1, 2):
         raise ArgumentError(f"multi_margin_loss has the power 1 or 2, not {p}")
-    (x,) = _wide(input if input.ndim == 2 else input.unsqueeze(0))
+    (x,) = _wide(input if input.ndim == 2 else input.reshape(1, -1))
+    if target.shape not in ((), (x.shape[0],)):
+        raise ArgumentError(f"multi_margin_loss of {input.shape} wants targets of {(x.shape[0],)}, not {target.shape}")
     places = target.reshape(-1, 1)
     terms = (x - x.gather(1, places) + margin).relu()
     if p == 2:
@@ -94,7 +96,9 @@ def multilabel_margin_loss(
     input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> Tensor:
     """Scores of the classes listed, up to the first -1, should be above those of the others by 1."""
-    x, places = (input, target) if input.ndim == 2 else (input.unsqueeze(0), target.unsqueeze(0))
+    if target.shape != input.shape:
+        raise ArgumentError(f"multilabel_margin_loss of {input.shape} wants targets of that shape, not {target.shape}")
+    x, places = (t if t.ndim == 2 else t.reshape(1, -1) for t in (input, target))
     listed = (places >= 0).to(int64).cumprod(axis=1)
     hot = (places.unsqueeze(2) == arange(x.shape[1])) & (listed > 0).unsqueeze(2)  # (batch, listed, classes)
     others = ~hot.any(axis=1)
@@ -171,7 +175,7 @@ def ctc_loss(
         reached.append(alpha)
     last = stack([reached[n - 1][b] for b, n in enumerate(steps)])
     ends = [stack([last[b, 2 * n], last[b, 2 * n - 1] if n else full((), none, dtype=p.dtype)]) for b, n in enumerate(sizes)]
-    loss = -_log_sum(stack(ends, axis=1))
+    loss = -_log_sum(stack(ends, axis=1)) + _normalised(p, steps)
     if zero_infinity:
         loss = where(loss == math.inf, 0.0, loss)
     if reduction == "mean":
@@ -179,10 +183,19 @@ def ctc_loss(
     return reduced(loss.squeeze(0) if single else loss, reduction)
 
 
-def _lengths(sizes: list[int], like: Tensor) -> Tensor:
+def _normalised(p: Tensor, steps: list[int]) -> Any:
+    """0, whose gradient is that of log-probabilities being normalised: PyTorch's gradient takes the softmax into account."""
+    if not p.requires_grad:
+        return 0.0
+    chances = p.exp()
+    within = arange(p.shape[0]).unsqueeze(1) < _lengths(steps, p, 0).to(int64)  # (time, batch)
+    return where(within, (chances - chances.detach()).sum(axis=2), 0.0).sum(axis=0)
+
+
+def _lengths(sizes: list[int], like: Tensor, least: int = 1) -> Tensor:
     from gt.client.functions.creation import tensor
 
-    return tensor([float(max(n, 1)) for n in sizes], dtype=like.dtype)
+    return tensor([float(max(n, least)) for n in sizes], dtype=like.dtype)
 
 
 def _padded(targets: Tensor, sizes: list[int]) -> Tensor:

@@ -61,6 +61,8 @@ def batch_norm(
     bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
     """By the batch's own mean and variance when training, which then move the running ones; else by those."""
+    if input.ndim == 1 and not input.numel():
+        return input * 1
     parts = _parts(weight, bias, input.shape[1:2], input)
     if not training:
         if running_mean is None or running_var is None:
@@ -99,3 +101,40 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     flat = pad(flat, (0, 0, size // 2, (size - 1) // 2))
     near = apply(TABLE["avg_pool"], (flat,), ((size, 1), (1, 1), (0, 0), False, True, 0)).reshape(input.shape)
     return input / (near * alpha + k) ** beta
+
+
+def _statistics(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:
+    """The mean and one over the deviation along axes, which stay with one element."""
+    mean = x.mean(axes, keepdim=True)
+    return mean, (x.var(axes, correction=0, keepdim=True) + eps).rsqrt()
+
+
+def native_layer_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`layer_norm`, the means and one over the deviations."""
+    axes = tuple(range(input.ndim - len(tuple(normalized_shape)), input.ndim))
+    return layer_norm(input, normalized_shape, weight, bias, eps), *_statistics(input.detach(), axes, eps)
+
+
+def native_group_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`group_norm`, the means and one over the deviations of each group."""
+    groups = input.reshape(N, group, C // group * HxW)
+    mean, rest = _statistics(groups, (2,), eps)
+    return group_norm(input, group, weight, bias, eps), mean.squeeze(2), rest.squeeze(2)
+
+
+def native_batch_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    training: bool, momentum: float, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """`batch_norm`, and when training the means and one over the deviations of each channel."""
+    none = input.new_zeros(0)
+    y = batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    if not training:
+        return y, none, none
+    axes = (0, *range(2, input.ndim))
+    mean, rest = _statistics(input.detach(), axes, eps)
+    return y, mean.reshape(-1), rest.reshape(-1)

@@ -142,6 +142,9 @@ def conv_weight_grad(g: Array, a: Array, *, size: Any, stride: Any, padding: Any
     zero = [0] * len(stride)
     if not g.numel() or not a.numel():
         return a.new_zeros(g.shape[1], a.shape[1] // groups, *size)
+    fit = [(d + 2 * p - e * (k - 1) - 1) // s + 1 for d, k, s, p, e in zip(a.shape[2:], size, stride, padding, dilation)]
+    if list(g.shape[2:]) != fit:  # of a transposed convolution whose output is padded: the windows more count nothing
+        g = torch.nn.functional.pad(g, [w for d, n in reversed([*zip(g.shape[2:], fit)]) for w in (0, n - d)])
     like = torch.empty((), dtype=a.dtype, device=a.device).expand(g.shape[1], a.shape[1] // groups, *size)
     return aten.convolution_backward(g, a, like, None, stride, padding, dilation, False, zero, groups, [False, True, False])[1]
 

@@ -1,0 +1,88 @@
+"""Pooling by windows that stand at random places, of which there are as many as are wanted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+from gt.client.autograd import Tensor
+from gt.client.functions.creation import arange, rand
+from gt.errors import ArgumentError
+from gt.nn.functional.conv import named, ranked, spread
+from gt.spec import int64
+
+
+def _starts(sample: Tensor, d: int, n: int, kernel: int) -> Tensor:
+    """Where the n windows of an axis of d elements begin, (..., n) for samples (...) from 0 to 1."""
+    i = arange(n)
+    if n == 1:
+        return (sample.unsqueeze(-1) * 0.0).to(int64) + (d - kernel)
+    step = (d - kernel) / (n - 1)
+    u = sample.unsqueeze(-1)
+    found = ((i.to(sample.dtype) + u) * step).to(int64) - (u * step).to(int64)
+    return (i == n - 1).pick(d - kernel, found)
+
+
+def _fractional(n: int) -> Callable:
+    name = f"fractional_max_pool{n}d"
+
+    def pool(
+        input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> Any:  # fmt: skip
+        single = ranked(input, n, name)
+        x = input.unsqueeze(0) if single else input
+        sizes, kernel = x.shape[2:], spread(kernel_size, n, "kernel_size")
+        want = _wanted(name, sizes, output_size, output_ratio, n)
+        for d, k, w in zip(sizes, kernel, want):
+            if w + k - 1 > d or w < 1:
+                raise ArgumentError(f"{name} of {input.shape} cannot give {want} by windows of {kernel}")
+        samples = rand(*x.shape[:2], n, dtype=x.dtype) if _random_samples is None else _random_samples
+        places = _places(samples, sizes, want, kernel)  # (batch, channels, windows, elements of a window)
+        flat = x.reshape(*x.shape[:2], -1)
+        met = flat.gather(2, places.reshape(*x.shape[:2], -1)).reshape(places.shape)
+        values, which = met.max(-1)
+        indices = places.gather(3, which.unsqueeze(-1)).squeeze(-1)
+        found = [t.reshape(*x.shape[:2], *want) for t in (values, indices)]
+        found = [t.squeeze(0) if single else t for t in found]
+        return tuple(found) if return_indices else found[0]
+
+    pool.__doc__ = f"The largest of each of so many windows over the last {n} axes, whose places are random."
+    return named(pool, name)
+
+
+def _wanted(name: str, sizes: tuple[int, ...], size: Any, ratio: Any, n: int) -> tuple[int, ...]:
+    if size is None and ratio is None:
+        raise ArgumentError(f"{name} wants an output_size or an output_ratio")
+    if size is not None:
+        return spread(size, n, "output_size")
+    ratios = (ratio,) * n if isinstance(ratio, (int, float)) else tuple(ratio)
+    if len(ratios) != n:
+        raise ArgumentError(f"an output_ratio is one number or {n}, not {ratios}")
+    return tuple(int(d * r) for d, r in zip(sizes, ratios))
+
+
+def _places(samples: Tensor, sizes: tuple[int, ...], want: tuple[int, ...], kernel: tuple[int, ...]) -> Tensor:
+    """The flat places that each window meets. The first sample is the last axis's, as PyTorch has it."""
+    n, lead = len(sizes), samples.shape[:2]
+    order = range(n) if n == 3 else reversed(range(n))
+    starts = [_starts(samples.select(2, s), d, w, k) for s, d, w, k in zip(order, sizes, want, kernel)]
+    first: Any = 0
+    for axis, (start, d) in enumerate(zip(starts, sizes)):
+        shape = (*lead, *(1,) * axis, want[axis], *(1,) * (n - axis - 1))
+        first = first * d + start.reshape(shape)
+    within = []
+    for at in product(*map(range, kernel)):
+        place = 0
+        for i, d in zip(at, sizes):
+            place = place * d + i
+        within.append(place)
+    from gt.client.functions.creation import tensor
+
+    flat = first.expand(*lead, *want).reshape(*lead, math.prod(want), 1)
+    return flat + tensor(within, dtype=int64)
+
+
+fractional_max_pool2d, fractional_max_pool3d = map(_fractional, (2, 3))
