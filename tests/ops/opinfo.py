@@ -51,7 +51,8 @@ def resolve(root: Any, name: str) -> Any:
 
 def named(namespace: Any, name: str) -> Any:
     """`torch.name`, or the method of that name."""
-    return resolve(namespace, name) or getattr(namespace.Tensor, name, None)
+    found = resolve(namespace, name)
+    return found if callable(found) else getattr(namespace.Tensor, name, None)
 
 
 def full_name(op: Any) -> str:
