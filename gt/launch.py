@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from gt.transport.addresses import NAMES
+
 
 def follow_parent() -> None:
     """End when the parent does, even when it is killed: its end of the pipe that is our standard input closes, or, where a
@@ -26,6 +28,7 @@ def follow_parent() -> None:
         with contextlib.suppress(OSError):
             while all(fd == 0 and os.read(0, 1) for fd, _ in ends.poll()):
                 pass
+        NAMES.remove()
         os._exit(0)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at a prompt is the client's; the server lives on

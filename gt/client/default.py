@@ -116,7 +116,8 @@ def _over(link: ZmqLink) -> Session:
 
 
 def _begin() -> Session:
-    """A dispatcher and workers of our own, at an address nobody else has."""
+    """A dispatcher and workers of our own, at an address nobody else has. It is a Unix socket, which the kernel keeps for this
+    user, so there is no key."""
     from gt.backends import asked_for, known_name
 
     shared = _rejoin()
@@ -126,17 +127,17 @@ def _begin() -> Session:
     backend = asked_for()
     if backend is not None:
         known_name(backend)  # a name that nobody knows is an error here, not in a worker
-    name, key = secrets.token_hex(8), secrets.token_hex(16)
+    name = secrets.token_hex(8)
+    address = ipc_address(name)
     children = Children()
-    server = children.start("gt.server", "--auto", name, "--expect", str(_default.workers), key=key)
+    server = children.start("gt.server", "--auto", name, "--expect", str(_default.workers))
     count = _default.workers
     for rank in range(count):
-        children.auto_worker(name, key, backend, count, rank)
-    address = ipc_address(name)
+        children.auto_worker(name, "", backend, count, rank)
     try:
         if not await_listener(address, lambda: server.poll() is None, 30):
             raise ConnectionFailed("the dispatcher could not be started: run `python -m gt.server` to see why")
-        link = ZmqLink(address, key, 30, _see())
+        link = ZmqLink(address, timeout=30, see=_see())
         made = _over(link)
         children.when_workers_end(link.give_up)
     except BaseException:

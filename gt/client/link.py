@@ -69,7 +69,7 @@ class Link(Protocol):
     def executed(self, serial: int) -> None:
         """All batches up to this one are done."""
 
-    def view(self, pid: int, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
+    def view(self, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
         """Bytes that a worker lends."""
 
     def close(self) -> None: ...

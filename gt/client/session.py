@@ -372,7 +372,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         reply = self.replies.get(value.ticket)
         assert isinstance(spec, Spec)
         if value.place is not None:
-            data = self.link.view(value.pid, value.place, spec.nbytes, mail.peer)
+            data = self.link.view(value.place, spec.nbytes, mail.peer)
         else:
             data = np.frombuffer(mail.frames[0] if mail.frames else value.data, np.uint8)
         if reply is None:  # the reader was interrupted

@@ -40,7 +40,8 @@ def addresses(args: argparse.Namespace) -> list[str]:
         raise SystemExit(
             f"gt-server: {args.host} is reachable from other hosts: give --key (or GT_KEY), or --insecure to go without"
         )
-    return [ipc_address(str(args.port)), f"tcp://{'*' if args.host == '0.0.0.0' else args.host}:{args.port}"]
+    local, remote = ipc_address(str(args.port)), f"tcp://{'*' if args.host == '0.0.0.0' else args.host}:{args.port}"
+    return [remote, local] if args.key or args.insecure else [local]  # TCP does not say whose process it is that connects
 
 
 def watcher() -> Watch | None:

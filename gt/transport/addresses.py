@@ -1,16 +1,20 @@
-"""Where things listen, and how to reach them: by IPC on one host, by TCP between hosts."""
+"""Where things listen, and how to reach them: by Unix sockets for one user on one host, by TCP otherwise."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import socket
-import sys
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from gt.errors import ConnectionFailed
+from gt.transport.channels import same_user
 
+LONGEST = 72  # bytes of a folder's name, so that a socket's name in it fits what the kernel takes
+STALE = 60.0  # seconds after which a socket that nobody listens at is taken for left behind by a process that was killed
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
 
 
@@ -31,27 +35,60 @@ def from_another_host(fd: int) -> bool:
     return False
 
 
-def ipc_address(name: str) -> str:
-    """A local address. On Linux it lies in the abstract namespace: no file is left behind."""
-    if sys.platform == "linux":
-        return f"ipc://@gt-{name}"
-    import tempfile
+def own_folder() -> str:
+    """This user's folder for local sockets, which nobody else may enter: in XDG_RUNTIME_DIR, or else /tmp/gt-USER."""
+    wrong = ""
+    for folder in _folders():
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+        wrong = _why_not(folder)
+        if not wrong:
+            return folder
+    raise PermissionError(f"cannot keep local sockets in {wrong}: remove it, or set XDG_RUNTIME_DIR to a folder of mode 700")
 
-    return f"ipc://{tempfile.gettempdir()}/gt-{name}"
+
+def _folders() -> Iterator[str]:
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    if given and len(given.encode()) <= LONGEST and not _why_not(given):
+        yield f"{given}/gt"
+    yield f"/tmp/gt-{os.geteuid()}"
+
+
+def _why_not(folder: str) -> str:
+    """What is wrong with a folder that only this user may enter; "" where it is one."""
+    try:
+        found = os.lstat(folder)
+    except OSError as missing:
+        return f"{folder} ({missing.strerror})"
+    mode = stat.S_IMODE(found.st_mode)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or mode & 0o077:
+        return f"{folder}, which belongs to user {found.st_uid} and has mode {mode:o}"
+    return ""
+
+
+def ipc_address(name: str) -> str:
+    """A local address to listen at."""
+    return f"ipc://{own_folder()}/{name}"
+
+
+def local_address(name: str) -> str | None:
+    """The local address where a process of this user listens under this name, whatever environment it was started in."""
+    found = (f"ipc://{folder}/{name}" for folder in _folders() if not _why_not(folder))
+    return next((address for address in found if listens(address)), None)
 
 
 def listens(address: str) -> bool:
-    """Whether a local address has a listener."""
+    """Whether a process of this user listens at a local address."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s, contextlib.suppress(OSError):
-        s.connect(_path(address))
-        return True
+        s.connect(address.removeprefix("ipc://"))
+        return same_user(s)
     return False
 
 
 def close_connections(addresses: list[str]) -> None:
     """In a forked child: close its copies of its parent's connections to these addresses on this host. (Connections to other
     hosts end by time-out, as nobody in the child answers for them.)"""
-    names = {_path(a) for a in addresses if a.startswith("ipc://")}
+    names = {a.removeprefix("ipc://") for a in addresses if a.startswith("ipc://")}
     ports = {int(a.rpartition(":")[2]) for a in addresses if a.startswith("tcp://")}
     with contextlib.suppress(OSError):
         for fd in map(int, os.listdir("/proc/self/fd")):
@@ -60,13 +97,7 @@ def close_connections(addresses: list[str]) -> None:
                     os.close(fd)
 
 
-def _path(address: str) -> str | bytes:
-    """A local address as sockets name it."""
-    path = address.removeprefix("ipc://")
-    return b"\0" + path[1:].encode() if path.startswith("@") else path
-
-
-def _leads_to(fd: int, names: set[str | bytes], ports: set[int]) -> bool:
+def _leads_to(fd: int, names: set[str], ports: set[int]) -> bool:
     with socket.socket(fileno=os.dup(fd)) as copy:
         peer = copy.getpeername()
         if copy.family == socket.AF_UNIX:
@@ -74,8 +105,52 @@ def _leads_to(fd: int, names: set[str | bytes], ports: set[int]) -> bool:
         return copy.family == socket.AF_INET and peer[0].startswith("127.") and peer[1] in ports
 
 
+def sweep() -> None:
+    """Remove sockets that killed processes of this user have left behind."""
+    for entry in os.scandir(own_folder()):
+        with contextlib.suppress(OSError):
+            if time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE and not _alive(entry.path):
+                os.unlink(entry.path)
+
+
+def _alive(path: str) -> bool:
+    for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+        with socket.socket(socket.AF_UNIX, kind) as s:
+            s.setblocking(False)
+            try:
+                s.connect(path)
+                return True
+            except BlockingIOError:
+                return True
+            except OSError:
+                continue
+    return False
+
+
+class Names:
+    """Names in the file system of sockets that this process listens at. They go with it, however it ends, short of being
+    killed; a name that another has meanwhile is the other's."""
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[int, str], int] = {}  # inode, by process (a fork has none) and path
+
+    def hold(self, path: str) -> None:
+        self.held[os.getpid(), path] = os.lstat(path).st_ino
+
+    def remove(self) -> None:
+        for (process, path), inode in self.held.items():
+            with contextlib.suppress(OSError):
+                if process == os.getpid() and os.lstat(path).st_ino == inode:
+                    os.unlink(path)
+        self.held.clear()
+
+
+NAMES = Names()
+atexit.register(NAMES.remove)
+
+
 def nearest(address: str) -> str:
-    """Where a worker is reached: by IPC if it listens within reach, whatever hosts call themselves, else by TCP."""
+    """Where a worker is reached: by a Unix socket if it listens within reach, whatever hosts call themselves, else by TCP."""
     local, _, remote = address.partition("|")
     return local if not remote or listens(local) else remote
 
@@ -91,14 +166,14 @@ def await_listener(address: str, starting: Callable[[], bool], timeout: float) -
 
 
 def address_of(server: str) -> str:
-    """Where `host:port` is reached: by IPC on this host, by TCP elsewhere. A full address stays as it is."""
+    """Where `host:port` is reached: by a Unix socket on this host, by TCP elsewhere. A full address stays as it is."""
     if "://" in server:
         return server
     host, _, port = server.rpartition(":")
     if not port.isdigit():
         raise ValueError(f"cannot connect to {server!r}: want host:port")
-    if host in LOOPBACK and listens(ipc_address(port)):
-        return ipc_address(port)
+    if host in LOOPBACK and (local := local_address(port)):
+        return local
     return f"tcp://{host or 'localhost'}:{port}"
 
 

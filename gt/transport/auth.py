@@ -3,12 +3,15 @@ read what passes. Only TCP is guarded: what stays on one host stays plain."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from functools import cache
 
 import zmq
 from zmq.utils import z85
 
+from gt.transport.addresses import NAMES, listens, sweep
 from gt.transport.sockets import notice_silence
 
 
@@ -31,12 +34,24 @@ def listen(socket: zmq.Socket, address: str, key: str = "") -> str:
     socket.setsockopt(zmq.CURVE_SERVER, int(guarded(address, key)))
     notice_silence(socket, address)
     try:
+        if address.startswith("ipc://"):
+            _only_this_user(socket, address)
         socket.bind(address)
     except zmq.ZMQError as taken:
         raise OSError(taken.errno, f"{taken.strerror}", address) from None
+    if address.startswith("ipc://"):
+        NAMES.hold(address.removeprefix("ipc://"))
     bound = socket.getsockopt(zmq.LAST_ENDPOINT)
     assert isinstance(bound, bytes)
     return bound.rstrip(b"\0").decode()
+
+
+def _only_this_user(socket: zmq.Socket, address: str) -> None:
+    """The folder keeps others out, and libzmq asks the kernel whose process it is that connects (SO_PEERCRED)."""
+    sweep()
+    if listens(address):  # binding would take the name from whoever has it
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), address)
+    socket.setsockopt(zmq.IPC_FILTER_UID, os.geteuid())
 
 
 def reach(socket: zmq.Socket, address: str, key: str = "") -> None:

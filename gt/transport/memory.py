@@ -64,9 +64,9 @@ class MemoryLink:
     def place(self, data: np.ndarray) -> tuple[int, int, int]:
         self.placed.append(next(self.names))
         self.segments[self.placed[-1]] = data.copy()
-        return (self.placed[-1], 0, 0)
+        return (self.placed[-1], 0, data.nbytes)
 
-    def view(self, pid: int, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
+    def view(self, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
         raise RuntimeError("no worker lends memory here")
 
     def outstanding(self) -> int:

@@ -10,7 +10,7 @@ import msgspec
 from gt.errors import ProtocolError
 from gt.ops.table import Kind, WireSpec, spec_out
 
-VERSION = 1
+VERSION = 2
 FREE = 0  # the kind of the instruction (FREE, id)
 LIMIT = 64 << 20  # bytes of one message, without the frames beside it
 
@@ -196,13 +196,11 @@ class Drop(Message, frozen=True, tag=14):
 
 
 class Attach(Message, frozen=True, tag=15):
-    """A client's first word to a worker. The memory file `fd` of process `pid` begins with `token`: a worker that can read
-    it there shares memory with the client."""
+    """A client's first word to a worker. It has said `token` on a connection that passes segments, if it has one: then they
+    share memory."""
 
     client: str
-    pid: int
-    fd: int
-    token: bytes
+    token: bytes = b""
 
 
 class Attached(Message, frozen=True, tag=16):
@@ -211,7 +209,7 @@ class Attached(Message, frozen=True, tag=16):
 
 
 class Value(Message, frozen=True, tag=17):
-    """A piece of a tensor: a small one in `data`, a large one in the frame behind, or in shared memory of process `pid` where
+    """A piece of a tensor: a small one in `data`, a large one in the frame behind, or in a segment of the worker's where
     `place` is given."""
 
     ticket: int
@@ -219,15 +217,14 @@ class Value(Message, frozen=True, tag=17):
     start: tuple[int, ...]
     whole: tuple[int, ...]
     pieces: int
-    place: tuple[int, int, int] | None = None  # descriptor, serial, offset
-    pid: int = 0
+    place: tuple[int, int, int] | None = None  # number of the segment, offset in it, bytes there
     data: bytes = b""
 
 
 class Release(Message, frozen=True, tag=18):
     """A shared segment that may be written again by its owner."""
 
-    fd: int
+    segment: int
 
 
 class Upload(Message, frozen=True, tag=19):

@@ -18,12 +18,14 @@ from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport import shm
 from gt.transport.addresses import check_host, close_connections, host_name, nearest
 from gt.transport.auth import reach
+from gt.transport.channels import TOKEN, Channel, connect
 from gt.transport.messages import VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, Value, Welcome, decode, encode
 from gt.transport.sockets import Ends, first_word, how_it_ended, open_socket
 from gt.transport.trace import See
 from gt.transport.wake import Alarm, Bell, Now, Silent
 
 ANSWER = 1.0  # seconds for workers to say whether they share memory
+PASSED = 30.0  # seconds for a worker to take in segments that were passed before, when it has not for long
 ASIDE = 2  # milliseconds in which no thread received by itself before the link's own does so again
 
 
@@ -50,16 +52,13 @@ class ZmqLink:
         self.indices: dict[int, str] = {}
         self.slow: set[str] = set()  # workers that have not said yet whether they share, though they were waited for
         self.sharing: dict[str, bool] = {}
-        self.lenders: dict[str, int] = {}  # pids of workers that lent memory
+        self.channels: dict[str, Channel] = {}  # to workers of this host and user
+        self.passing = threading.Lock()  # segments are passed by one thread at a time
         self.attached = threading.Condition()
         self.posts: deque[tuple[str, Any, tuple]] = deque()  # for workers, sent by the receiving thread
-        self.pool, self.borrowed = shm.Pool(), shm.Borrowed()
+        self.pool = shm.Pool(self._dropped)
         self.placed: list[int] = []  # segments named by the batch that is being filled, and by those under way
         self.lent: deque[tuple[int, list[int]]] = deque()
-        self.token = secrets.token_bytes(16)
-        self.probe = shm.Segment(4096) if shm.supported() else None
-        if self.probe:
-            self.probe.map[: len(self.token)] = self.token
         self.closed = False
         self.armed = False  # the alarm is set
         self.aside = False  # the link's thread looks after the buffer from time to time, without an alarm
@@ -146,9 +145,17 @@ class ZmqLink:
         return bool(self.data) and len(self.sharing) == len(self.data)
 
     def place(self, data: np.ndarray) -> tuple[int, int, int]:
-        place, sealed = self.pool.pack(data)
+        segment, at, sealed = self.pool.pack(data)
         self.placed += sealed
-        return place
+        with self.passing:
+            for channel in self.channels.values():
+                channel.give(segment, PASSED)
+        return (segment.serial, at, data.nbytes)
+
+    def _dropped(self, segment: int) -> None:
+        with self.passing:
+            for channel in self.channels.values():
+                channel.drop(segment)
 
     def outstanding(self) -> int:
         return self.pool.outstanding()
@@ -162,18 +169,20 @@ class ZmqLink:
 
     def executed(self, serial: int) -> None:
         while self.lent and self.lent[0][0] <= serial:
-            for fd in self.lent.popleft()[1]:
-                self.pool.give(fd)
+            for segment in self.lent.popleft()[1]:
+                self.pool.give(segment)
 
-    def view(self, pid: int, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
+    def view(self, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
         def release() -> None:
             self.posts.append((worker, Release(place[0]), ()))
             self.bell.ring()
 
-        self.lenders[worker] = pid
+        channel = self.channels.get(worker)
+        if channel is None:
+            raise ProtocolError(f"worker {worker} lends memory, and shares none")
         if nbytes >= shm.LEND:
-            return self.borrowed.view(pid, place, nbytes, release)
-        copy = self.borrowed.view(pid, place, nbytes).copy()
+            return channel.view(place, nbytes, release)
+        copy = channel.view(place, nbytes).copy()
         release()
         return copy
 
@@ -304,21 +313,39 @@ class ZmqLink:
         names = {w.name for w in workers}
         for gone in self.data.keys() - names:
             self.sharing.pop(gone, None)
-            self.borrowed.forget(self.lenders.pop(gone, -1))
+            self._part(gone)
             self.data.pop(gone)  # `_follow` closes it
         self.indices = {w.index: w.name for w in workers}
         for worker in workers:
             if worker.name in self.data:
                 continue
-            socket = open_socket(zmq.DEALER, self.name.encode())
+            socket, address = open_socket(zmq.DEALER, self.name.encode()), nearest(worker.address)
             try:
-                reach(socket, nearest(worker.address), self.key)
+                reach(socket, address, self.key)
             except zmq.ZMQError:  # no address of this host's kind; what lies there cannot be read from here
                 socket.close(0)
                 continue
-            pid, fd = (os.getpid(), self.probe.fd) if self.probe else (0, -1)
-            socket.send(encode(Attach(self.name, pid, fd, self.token)))
+            socket.send(encode(Attach(self.name, self._share(worker.name, address))))
             self.data[worker.name] = socket
+
+    def _share(self, worker: str, address: str) -> bytes:
+        """Begin to share memory with a worker, if it is of this host and user. Gives the token of their channel."""
+        token = secrets.token_bytes(TOKEN)
+        channel = connect(address, token) if address.startswith("ipc://") and shm.supported() else None
+        if channel is None:
+            return b""
+        with self.passing:
+            self.channels[worker] = channel
+        for segment in self.pool.all_lent():  # instructions that name them may go to this worker
+            with self.passing:
+                channel.give(segment, PASSED)
+        return token
+
+    def _part(self, worker: str) -> None:
+        with self.passing:
+            channel = self.channels.pop(worker, None)
+        if channel is not None:
+            channel.close()
 
     def _post(self) -> None:
         while self.posts:
@@ -356,6 +383,6 @@ class ZmqLink:
             socket.close(100)  # long enough for a last word on one host
         for waker in (self.bell, self.hand, self.alarm):
             waker.close()
+        for worker in list(self.channels):
+            self._part(worker)
         self.pool.close()
-        self.borrowed.maps.clear()
-        self.probe = None

@@ -62,8 +62,8 @@ class Parked(BaseException):
 
 
 class Worker:
-    def __init__(self, engine: Engine, memory: Memory | None = None, pid: int = 0, talk: Talk | None = None) -> None:
-        self.engine, self.memory, self.pid = engine, memory or Memory(), pid
+    def __init__(self, engine: Engine, memory: Memory | None = None, talk: Talk | None = None) -> None:
+        self.engine, self.memory = engine, memory or Memory()
         self.spaces: dict[str, Space] = {}
         self.index = -1
         self.name = ""
@@ -385,9 +385,9 @@ class Worker:
             cause = self._cause("reading it", error, get.id)
             return Mail(client, Failed(get.ticket, cause.error, cause.text, cause.tensor))
         if data.nbytes <= INLINE:
-            return Mail(client, Value(get.ticket, get.spec, get.start, get.whole, get.pieces, None, 0, bytes(data)))
+            return Mail(client, Value(get.ticket, get.spec, get.start, get.whole, get.pieces, None, bytes(data)))
         place = self.memory.lend(client, data)
-        value = Value(get.ticket, get.spec, get.start, get.whole, get.pieces, place, self.pid)
+        value = Value(get.ticket, get.spec, get.start, get.whole, get.pieces, place)
         return Mail(client, value, () if place else (data,))
 
     def _bytes(self, array: Any, spec: Any) -> memoryview:

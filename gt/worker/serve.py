@@ -16,8 +16,9 @@ import zmq
 from gt import environment
 from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport import neighbours, shm
-from gt.transport.addresses import check_host, host_name, ipc_address, nearest, on_this_host, own_address
+from gt.transport.addresses import NAMES, check_host, host_name, ipc_address, nearest, on_this_host, own_address
 from gt.transport.auth import listen, reach
+from gt.transport.channels import Channel, Door
 from gt.transport.messages import (
     VERSION,
     Attach,
@@ -49,46 +50,49 @@ from gt.worker.engine import Engine
 
 
 class SharedMemory(Memory):
-    """Memory files of clients on this host, and this worker's own that it lends them."""
+    """Segments of clients on this host, and this worker's own that it lends them. Each client has its own: what one was lent is
+    never written with another's bytes."""
 
     def __init__(self) -> None:
-        self.pids: dict[str, int] = {}  # clients that share
-        self.lent: dict[str, set[int]] = {}  # segments each looks at
+        self.channels: dict[str, Channel] = {}  # of clients that share
+        self.pools: dict[str, shm.Pool] = {}  # segments for each of them
         self.met: set[str] = set()
-        self.borrowed, self.pool = shm.Borrowed(), shm.Pool()
+
+    def share(self, client: str, channel: Channel) -> None:
+        self.drop(client)
+        self.channels[client] = channel
+        self.pools[client] = shm.Pool(channel.drop)
 
     def load(self, client: str, place: tuple[int, int, int], nbytes: int) -> tuple[Any, bool]:
-        pid = self.pids.get(client)
-        if pid is None:
+        if client not in self.channels:
             raise ProtocolError("this worker shares no memory with that client")
-        return self.borrowed.view(pid, place, nbytes), True
+        return self.channels[client].view(place, nbytes), True
 
     def attached(self, client: str) -> bool:
         return client in self.met
 
     def lend(self, client: str, data: memoryview) -> tuple[int, int, int] | None:
-        if client not in self.pids or data.nbytes < shm.SMALL:
+        if client not in self.channels or data.nbytes < shm.SMALL:
             return None
-        segment = self.pool.take(data.nbytes)
+        segment = self.pools[client].take(data.nbytes)
+        if not self.channels[client].give(segment):
+            self.pools[client].give(segment.serial)
+            return None
         np.copyto(segment.view(0, data.nbytes), np.frombuffer(data, np.uint8))
-        self.lent.setdefault(client, set()).add(segment.fd)
-        return (segment.fd, segment.serial, 0)
+        return (segment.serial, 0, data.nbytes)
 
-    def release(self, client: str, fd: int) -> None:
+    def release(self, client: str, segment: int) -> None:
         """A client is done with a segment that it was lent."""
-        if fd not in self.lent.get(client, ()):
+        if client not in self.pools or segment not in self.pools[client].lent:
             raise ProtocolError("a segment that was not lent to this client")
-        self.lent[client].remove(fd)
-        self.pool.give(fd)
+        self.pools[client].give(segment)
 
     def drop(self, client: str) -> None:
         """A client is gone: what it was lent comes back, and its own memory is let go."""
-        for fd in self.lent.pop(client, ()):
-            self.pool.give(fd)
         self.met.discard(client)
-        pid = self.pids.pop(client, None)
-        if pid is not None and pid not in self.pids.values():
-            self.borrowed.forget(pid)
+        if client in self.channels:
+            self.channels.pop(client).close()
+            self.pools.pop(client).close()
 
 
 ANSWER = 0.5  # seconds for the others to say that they wait, too
@@ -123,7 +127,7 @@ class Shell:
         self.host = own_address(address) if address.startswith("tcp://") else "127.0.0.1"
         self.bell, self.alone = Bell(), True
         self.inbox = Inbox() if way_asked() == "memory" and neighbours.supported() else None
-        self.core = Worker(engine, self.memory, os.getpid())
+        self.core = Worker(engine, self.memory)
         self.stall = environment.STALL_SECONDS.value()  # a collective that takes longer is reported
         self.core.more, self.core.left, self.core.clock = self._times, self._left, time.time
         if batch > 1:
@@ -149,6 +153,9 @@ class Shell:
         self.queue = 0  # instructions that came with the message at hand and were to be executed before it
         local = ipc_address(f"w-{secrets.token_hex(8)}")
         listen(self.data, local)
+        self.door = Door(local) if shm.supported() else None
+        if self.door is not None:
+            NAMES.hold(self.door.path)
         if address.startswith("tcp://"):
             local += "|" + listen(self.data, f"tcp://{own_address(address)}:*", key)
         reach(self.control, address, key)
@@ -259,10 +266,10 @@ class Shell:
             match self._read(frames[0].buffer) if frames else None:
                 case None:
                     pass
-                case Attach(name, pid, fd, token) if name == client:
-                    self._attach(client, pid, fd, token)
-                case Release(fd):
-                    self._release(client, fd)
+                case Attach(name, token) if name == client:
+                    self._attach(client, token)
+                case Release(segment):
+                    self._release(client, segment)
                 case (Piece() | Spoiled() | Waits() | Heard()) as word:
                     self._from_mate(client, word, tuple(f.buffer for f in frames[1:]))
                 case Upload() if client not in self.attached:
@@ -280,9 +287,9 @@ class Shell:
             self.see("<-", message)
         return message
 
-    def _release(self, client: str, fd: int) -> None:
+    def _release(self, client: str, segment: int) -> None:
         try:
-            self.memory.release(client, fd)
+            self.memory.release(client, segment)
         except ProtocolError:
             self.core.dropped += 1
 
@@ -294,13 +301,13 @@ class Shell:
         elif len(self.early) < 1024:
             self.early.append((token, word, frames))
 
-    def _attach(self, client: str, pid: int, fd: int, token: bytes) -> None:
-        shares = fd >= 0 and shm.can_read(pid, fd, token)
-        if shares:
-            self.memory.pids[client] = pid
+    def _attach(self, client: str, token: bytes) -> None:
+        channel = self.door.claim(token) if self.door is not None else None
+        if channel is not None:
+            self.memory.share(client, channel)
         self.attached.add(client)
         self.memory.met.add(client)
-        self._post(Mail(client, Attached(self.core.index, shares)))
+        self._post(Mail(client, Attached(self.core.index, channel is not None)))
         for mail in self.waiting.pop(client, ()):
             self._post(mail)
         self._send(self.core.resume())
@@ -351,5 +358,7 @@ class Shell:
             socket.close()
         self.control.close()
         self.data.close()
+        if self.door is not None:
+            self.door.close()
         if self.inbox is not None:
             self.inbox.close()

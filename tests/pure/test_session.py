@@ -52,7 +52,7 @@ class Wire:
     def executed(self, serial: int) -> None:
         pass
 
-    def view(self, pid: int, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
+    def view(self, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
         raise AssertionError("nothing is lent here")
 
     def close(self) -> None:

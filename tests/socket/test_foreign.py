@@ -24,7 +24,7 @@ GOOD = [
     m.Batch(1, (m.KindDef(1, "full", ((-3,),), ((2, 2), 8)),), [(1, 1, 0.5)], ((1, 1, (8, 2, 2)),)),
     m.Join(m.VERSION, "", "w", "numpy", "cpu", "here", 8, "nowhere"),
     m.Run("c", 1, (), [(1, 1, 0.5)]),
-    m.Attach("c", 7, 5, b"token"),
+    m.Attach("c", b"token"),
     m.Upload("c", 2, (8, 2, 2), (0,)),
     m.Release(3),
     m.Ask(1, "stats"),
@@ -124,7 +124,7 @@ def test_who_claims_another_s_name_gets_nothing_of_its(pool: int) -> None:
     mine = session().name.encode()
     with dealer(ipc_address(str(pool)), mine) as s, dealer(worker_addresses()[0], mine) as data:
         s.send(m.encode(m.Batch(1, (), [], ((1, x.handle.id, (8, 3)),))))
-        data.send(m.encode(m.Attach(mine.decode(), 1, 1, b"")))
+        data.send(m.encode(m.Attach(mine.decode())))
         still_well(x)
         assert not s.poll(200) and not data.poll(200)
 
@@ -156,7 +156,7 @@ def test_a_false_release_does_not_take_what_another_looks_at(pool: int) -> None:
 
     kept = gt.full((5 << 20,), 7.0).numpy()  # lent as it lies
     with dealer(worker_addresses()[0], b"thief") as s:
-        s.send(m.encode(m.Attach("thief", 1, -1, b"")))
+        s.send(m.encode(m.Attach("thief")))
         assert s.poll(5000)
         before = dropped()
         for fd in range(64):

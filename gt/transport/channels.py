@@ -1,0 +1,209 @@
+"""Connections between a client and a worker of one host and one user, over which they pass the descriptors of segments. The
+kernel says who is at the other end and what was passed; nothing is believed by its number."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import mmap
+import os
+import select
+import socket
+import struct
+import sys
+import time
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+
+from gt.errors import ProtocolError
+from gt.transport.shm import SEALS, Place, Segment
+
+TOKEN = 16  # bytes by which a worker finds the connection of a client that attaches
+WORD = struct.Struct("=Qq")  # number of a segment, and its size; or -1, where it is not used any more
+MOST = 4096  # segments of one peer
+UNCLAIMED = 256  # connections whose client has not attached yet
+CREDENTIALS = struct.Struct("iII")  # process, user, group
+
+
+def path_of(local: str) -> str:
+    """Where a worker that listens at this local address takes connections for segments."""
+    return local.removeprefix("ipc://") + ".segments"
+
+
+def same_user(connection: socket.socket) -> bool:
+    """Whether the kernel says that the process at the other end has this process's user."""
+    if sys.platform != "linux":
+        return False
+    _, user, _ = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+    return user == os.geteuid()
+
+
+class Channel:
+    """One end of such a connection. A descriptor is passed before the message that names its segment is sent, and the kernel
+    delivers it at once; so whoever misses a segment finds it here."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        connection.setblocking(False)
+        self.passed: set[int] = set()  # own segments that the peer has
+        self.unsaid: list[int] = []  # of those, the ones that are not used any more, where the peer is slow to take words
+        self.maps: dict[int, mmap.mmap] = {}  # the peer's segments, by its numbers
+
+    # This process's segments
+
+    def give(self, segment: Segment, patience: float = 0.0) -> bool:
+        """Let the peer have a segment, if it has not. Whether it does."""
+        if segment.serial in self.passed:
+            return True
+        self._say_unsaid()
+        if not self._send(WORD.pack(segment.serial, segment.size), [segment.fd], patience):
+            return False
+        self.passed.add(segment.serial)
+        return True
+
+    def drop(self, serial: int) -> None:
+        """A segment is not used any more."""
+        if serial in self.passed:
+            self.passed.remove(serial)
+            self.unsaid.append(serial)
+            self._say_unsaid()
+
+    def _say_unsaid(self) -> None:
+        while self.unsaid and self._send(WORD.pack(self.unsaid[0], -1), [], 0.0):
+            self.unsaid.pop(0)
+
+    def _send(self, word: bytes, descriptors: list[int], patience: float) -> bool:
+        until = time.monotonic() + patience
+        while True:
+            try:
+                socket.send_fds(self.connection, [word], descriptors)
+                return True
+            except BlockingIOError:  # the peer takes nothing in
+                left = until - time.monotonic()
+                if left <= 0:
+                    return False
+                select.select([], [self.connection], [], left)
+            except OSError:  # the peer is gone
+                return False
+
+    # The peer's segments
+
+    def view(self, place: Place, nbytes: int, release: Callable[[], None] | None = None) -> np.ndarray:
+        """The bytes at a place. With `release`, that is called when nothing looks at them any more."""
+        serial, offset, size = place
+        if serial not in self.maps:
+            self.take_in()
+        mapped = self.maps.get(serial)
+        if mapped is None or not 0 <= offset <= len(mapped) - nbytes or nbytes > size:
+            raise ProtocolError(f"no {nbytes} bytes at {place}: a segment of that number and size was not passed")
+        if release is None:
+            return np.frombuffer(mapped, np.uint8, nbytes, offset)
+        # What is watched must not be an array: NumPy lets a view of a view refer to the first owner, past those between.
+        loan = (ctypes.c_ubyte * nbytes).from_buffer(mapped, offset)
+        weakref.finalize(loan, release).atexit = False
+        return np.frombuffer(memoryview(loan), np.uint8)
+
+    def take_in(self) -> bool:
+        """Take in what was passed. Whether more may come."""
+        while True:
+            try:
+                word, descriptors, _, _ = socket.recv_fds(self.connection, WORD.size + 1, 2)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            try:
+                if not word:
+                    return False
+                with contextlib.suppress(OSError, ValueError, struct.error):
+                    serial, size = WORD.unpack(word)
+                    self._take(serial, size, descriptors)
+            finally:
+                for fd in descriptors:
+                    os.close(fd)
+
+    def _take(self, serial: int, size: int, descriptors: list[int]) -> None:
+        if size < 0:
+            self.maps.pop(serial, None)  # stays valid for the arrays that still look at it
+        elif len(descriptors) == 1 and serial not in self.maps and len(self.maps) < MOST:
+            if fcntl.fcntl(descriptors[0], fcntl.F_GET_SEALS) & SEALS == SEALS:  # an error where it is no memory file
+                self.maps[serial] = mmap.mmap(descriptors[0], os.fstat(descriptors[0]).st_size)
+
+    def close(self) -> None:
+        self.connection.close()
+        self.maps.clear()
+
+
+def connect(local: str, token: bytes) -> Channel | None:
+    """A channel to the worker at this local address, or None where it is not this user's or takes none now."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        made.setblocking(False)
+        made.connect(path_of(local))
+        if same_user(made):
+            made.send(token)
+            return Channel(made)
+    except OSError:
+        pass
+    made.close()
+    return None
+
+
+class Door:
+    """Where a worker takes such connections. Each begins with a token; the client that attaches with it has that channel."""
+
+    def __init__(self, local: str) -> None:
+        self.path = path_of(local)
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listener.setblocking(False)
+        self.listener.bind(self.path)
+        self.listener.listen(1024)
+        self.unclaimed: list[socket.socket] = []
+        self.found: dict[bytes, socket.socket] = {}
+
+    def claim(self, token: bytes) -> Channel | None:
+        """The channel of whoever has said this token."""
+        self._accept()
+        taken = self.found.pop(token, None) if len(token) == TOKEN else None
+        return Channel(taken) if taken is not None else None
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                made, _ = self.listener.accept()
+                made.setblocking(False)
+                if same_user(made):
+                    self.unclaimed.append(made)
+                else:
+                    made.close()
+        silent, self.unclaimed = self.unclaimed, []
+        for connection in silent:
+            self._read(connection)
+        for many in (self.unclaimed, list(self.found.values())):
+            for connection in many[:-UNCLAIMED]:
+                self._forget(connection)
+
+    def _read(self, connection: socket.socket) -> None:
+        try:
+            token = connection.recv(TOKEN + 1)
+        except BlockingIOError:
+            self.unclaimed.append(connection)
+            return
+        except OSError:
+            token = b""
+        if len(token) != TOKEN or token in self.found:
+            connection.close()
+        else:
+            self.found[token] = connection
+
+    def _forget(self, connection: socket.socket) -> None:
+        connection.close()
+        self.unclaimed = [c for c in self.unclaimed if c is not connection]
+        self.found = {t: c for t, c in self.found.items() if c is not connection}
+
+    def close(self) -> None:
+        for connection in (self.listener, *self.unclaimed, *self.found.values()):
+            connection.close()
