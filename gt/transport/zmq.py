@@ -372,10 +372,10 @@ class ZmqLink:
         self.turn, self.attached = threading.Lock(), threading.Condition()
         self.posts.clear()
         close_connections([self.address, *(part for w in self.workers for part in w.address.split("|"))])
-        self.pool.lock = threading.Lock()
+        self.pool.lock, self.passing = threading.Lock(), threading.Lock()
+        for worker in list(self.channels):
+            self._part(worker)
         self.pool.close()
-        self.borrowed.maps.clear()
-        self.probe = None
 
     def _close_sockets(self) -> None:
         self.ends.close()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+
 import pytest
 from hosts import Hosts, possible
 from processes import Processes
@@ -30,17 +33,29 @@ print(len(names), "workers,", a.nbytes, "bytes")
 def test_hosts_that_share_nothing_but_the_network(processes: Processes, asked: str, way: str) -> None:
     """Bytes go between workers, and between client and workers, by TCP, as they find out by themselves; the dispatcher's host
     sees only words."""
+    folders = [tempfile.mkdtemp(dir="/tmp") for _ in range(4)]  # hosts share no files, so no local sockets
+    try:
+        _run(processes, asked, way, folders)
+    finally:
+        for folder in folders:
+            shutil.rmtree(folder)
+
+
+def _run(processes: Processes, asked: str, way: str, folders: list[str]) -> None:
     with Hosts(4) as hosts:
         port, server = 9000, hosts.addresses[0]
         made = processes.start(
             "-m", "gt.server", "-p", str(port), "--host", "0.0.0.0", "--expect", "2",
-            within=hosts.within[0], GT_KEY=KEY,
+            within=hosts.within[0], GT_KEY=KEY, XDG_RUNTIME_DIR=folders[0],
         )  # fmt: skip
         joined = ["-m", "gt.worker", "--host", server, "-p", str(port), "--backend", "numpy"]
-        workers = [processes.start(*joined, within=hosts.within[i], GT_KEY=KEY, GT_COLLECTIVES=asked) for i in (1, 2)]
+        workers = [
+            processes.start(*joined, within=hosts.within[i], GT_KEY=KEY, GT_COLLECTIVES=asked, XDG_RUNTIME_DIR=folders[i])
+            for i in (1, 2)
+        ]
         script = processes.start(
             "-c", PROGRAM + LARGE, f"tcp://{server}:{port}", *(f"tcp://{a}" for a in hosts.addresses[1:3]),
-            within=hosts.within[3], GT_KEY=KEY, WAY=way,
+            within=hosts.within[3], GT_KEY=KEY, WAY=way, XDG_RUNTIME_DIR=folders[3],
         )  # fmt: skip
         assert script.ended(85) == 0, "\n".join(p.err[-2000:] for p in (script, made, *workers))
         assert script.out.endswith("fine\n2 workers, 4194304 bytes\n")

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 import zmq
-from processes import Processes, free_port
+from processes import Process, Processes, free_port
 
 import gt
 from gt import errors
+from gt.transport.addresses import ipc_address
 from gt.transport.auth import listen, pair, reach
 from gt.transport.messages import VERSION, Hello, encode
 
@@ -90,7 +91,7 @@ def tap(request: pytest.FixtureRequest) -> Iterator[type[Tap]]:
 
 @pytest.mark.parametrize("key", ["", "a shared key"])
 def test_with_a_key_nothing_that_passes_can_be_read(processes: Processes, disconnected: None, tap: type[Tap], key: str) -> None:
-    _, port = processes.server(GT_KEY=key)
+    _, port = processes.server(*([] if key else ["--insecure"]), GT_KEY=key)
     processes.worker(port, GT_KEY=key)
     wire = tap(port)
     gt.connect(f"tcp://127.0.0.1:{wire.at}", key=key)
@@ -143,11 +144,13 @@ def test_a_key_is_needed_beyond_this_host(processes: Processes) -> None:
 def test_a_server_listens_on_this_host_alone_unless_told_otherwise(processes: Processes) -> None:
     import psutil
 
+    def heard(process: Process) -> set[str]:
+        return {c.laddr.ip for c in psutil.Process(process.pid).net_connections("tcp") if c.status == "LISTEN"}
+
     server, port = processes.server()
-    worker = processes.worker(port, "--host", "tcp://127.0.0.1")
-    for process in (server, worker):
-        heard = [c.laddr.ip for c in psutil.Process(process.pid).net_connections("tcp") if c.status == "LISTEN"]
-        assert heard and set(heard) == {"127.0.0.1"}
+    assert heard(server) == heard(processes.worker(port)) == set()  # TCP does not tell whose process it is that connects
+    server, port = processes.server("--insecure")
+    assert heard(server) == heard(processes.worker(port, "--host", "tcp://127.0.0.1")) == {"127.0.0.1"}
 
 
 def test_a_worker_s_data_socket_is_guarded_too(processes: Processes) -> None:
@@ -168,7 +171,7 @@ def test_both_sides_derive_their_keys_from_the_one_key() -> None:
 
 def test_on_one_socket_tcp_is_guarded_and_the_local_address_plain() -> None:
     context = zmq.Context.instance()
-    name = f"ipc://@gt-test-{os.getpid()}"
+    name = ipc_address(f"test-{os.getpid()}")
     with context.socket(zmq.ROUTER) as router, context.socket(zmq.DEALER) as near, context.socket(zmq.DEALER) as far:
         for s in (router, near, far):
             s.linger = 0

@@ -167,7 +167,7 @@ def test_bulk_bytes_go_straight_to_the_worker_over_tcp(
     """As from another host: its name differs, and it can see none of this one's memory."""
     monkeypatch.setattr("gt.transport.zmq.host_name", lambda: "elsewhere")
     monkeypatch.setattr("gt.transport.shm.supported", lambda: False)
-    server, port = processes.server(GT_KEY=key)
+    server, port = processes.server(*([] if key else ["--insecure"]), GT_KEY=key)
     processes.worker(port, "--host", "tcp://127.0.0.1", GT_KEY=key)
     gt.connect(f"tcp://127.0.0.1:{port}", key=key)
     assert not session().link.shares

@@ -123,7 +123,7 @@ def test_where_one_may_not_read_the_others_memory_all_use_gloo(processes: Proces
 
 
 def test_a_server_starts_its_own_workers_and_bytes_travel_over_tcp(processes: Processes) -> None:
-    _, port = processes.server("--workers", "2", "--backend", "numpy", GT_COLLECTIVES="gloo")
+    _, port = processes.server("--workers", "2", "--backend", "numpy", "--insecure", GT_COLLECTIVES="gloo")
     script = processes.script(PROGRAM, f"tcp://127.0.0.1:{port}", WAY="gloo")
     assert script.ended(85) == 0, script.err[-3000:]
     assert script.out.endswith("fine\n")
