@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gt.transport.addresses import NAMES
+from gt.transport.auth import NO_KEYS, Keys
 
 
 def follow_parent() -> None:
@@ -61,8 +62,8 @@ class Children:
         self.workers: list[subprocess.Popen] = []
         self.closing = False
 
-    def start(self, module: str, *args: str, key: str = "", **environment: str) -> subprocess.Popen:
-        env = {**os.environ, "GT_KEY": key, **environment}
+    def start(self, module: str, *args: str, keys: Keys = NO_KEYS, **environment: str) -> subprocess.Popen:
+        env = {**os.environ, "GT_KEY": keys.user, "GT_WORKER_KEY": keys.worker, **environment}
         where = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         named = [p for p in env.get("PYTHONPATH", "").split(os.pathsep) if p]  # an empty entry would mean the working directory
         env["PYTHONPATH"] = os.pathsep.join([where, *named])
@@ -71,22 +72,22 @@ class Children:
         self.processes.append(process)
         return process
 
-    def worker(self, server: str, key: str, backend: str | None, of: int = 1, rank: int = 0) -> subprocess.Popen:
+    def worker(self, server: str, keys: Keys, backend: str | None, of: int = 1, rank: int = 0) -> subprocess.Popen:
         """A worker of this host; `of` workers share its cores."""
         host, _, port = server.rpartition(":")
-        return self._worker(["--host", host, "-p", port], key, backend, of, rank)
+        return self._worker(["--host", host, "-p", port], keys, backend, of, rank)
 
-    def auto_worker(self, name: str, key: str, backend: str | None, of: int = 1, rank: int = 0) -> subprocess.Popen:
-        return self._worker(["--auto", name], key, backend, of, rank)
+    def auto_worker(self, name: str, backend: str | None, of: int = 1, rank: int = 0) -> subprocess.Popen:
+        return self._worker(["--auto", name], NO_KEYS, backend, of, rank)
 
-    def _worker(self, where: list[str], key: str, backend: str | None, of: int, rank: int) -> subprocess.Popen:
+    def _worker(self, where: list[str], keys: Keys, backend: str | None, of: int, rank: int) -> subprocess.Popen:
         args = [*where, *(["--backend", backend] if backend else [])]
         if "--auto" in args:
             args += ["--id", "auto_worker" if of == 1 else f"auto_worker_{rank}"]
         environment: dict[str, Any] = {"LOCAL_RANK": str(rank)}
         if of > 1 and "OMP_NUM_THREADS" not in os.environ:
             environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // of))
-        self.workers.append(self.start("gt.worker", *args, key=key, **environment))
+        self.workers.append(self.start("gt.worker", *args, keys=keys, **environment))
         return self.workers[-1]
 
     def when_workers_end(self, tell: Callable[[str], None]) -> None:

@@ -133,7 +133,7 @@ def _begin() -> Session:
     server = children.start("gt.server", "--auto", name, "--expect", str(_default.workers))
     count = _default.workers
     for rank in range(count):
-        children.auto_worker(name, "", backend, count, rank)
+        children.auto_worker(name, backend, count, rank)
     try:
         if not await_listener(address, lambda: server.poll() is None, 30):
             raise ConnectionFailed("the dispatcher could not be started: run `python -m gt.server` to see why")
@@ -155,7 +155,7 @@ def _rejoin() -> Session | None:
     assert isinstance(theirs, ZmqLink)
     if _default.of_its_own and not listens(theirs.address):
         return None
-    made = _over(ZmqLink(theirs.address, theirs.key, 30, _see()))
+    made = _over(ZmqLink(theirs.address, theirs.keys.user, 30, _see()))
     made.seed, made.draws = _default.inherited.seed, copy.copy(_default.inherited.draws)  # as PyTorch's children draw
     return made
 

@@ -48,10 +48,8 @@ class Dispatcher(Stream):
     "run" (client, run) goes to a worker, "done" (client, serial, broken) comes back from it, "ack" (client, serial) goes to
     the client, "gone" (client). `tell(line)` is called when someone comes or goes."""
 
-    def __init__(
-        self, key: str = "", watch: Watch | None = None, tell: Callable[[str], None] | None = None, auto_shard: bool = False
-    ) -> None:
-        self.key, self.watch, self.tell, self.auto_shard = key, watch, tell or (lambda line: None), auto_shard
+    def __init__(self, watch: Watch | None = None, tell: Callable[[str], None] | None = None, auto_shard: bool = False) -> None:
+        self.watch, self.tell, self.auto_shard = watch, tell or (lambda line: None), auto_shard
         self.tables = Tables()
         self.tickets = count(1)
         self.labels = count(1)
@@ -140,15 +138,13 @@ class Dispatcher(Stream):
 
     # Who is there
 
-    def _admit(self, version: int, key: str) -> None:
+    def _admit(self, version: int) -> None:
         if version != VERSION:
             raise ProtocolError(f"version {version}, this is {VERSION}")
-        if key != self.key:
-            raise ProtocolError("a wrong key")
 
     def _hello(self, peer: str, hello: Hello) -> Iterable[Mail]:
         try:
-            self._admit(hello.version, hello.key)
+            self._admit(hello.version)
         except ProtocolError as refused:
             self.tables.dropped += 1
             self.tell(f"someone was refused: {refused}")
@@ -162,7 +158,7 @@ class Dispatcher(Stream):
 
     def _join(self, peer: str, join: Join) -> Iterable[Mail]:
         try:
-            self._admit(join.version, join.key)
+            self._admit(join.version)
             if not all(part.startswith(("ipc://", "tcp://")) for part in join.address.split("|")):
                 raise ProtocolError(f"no worker can be reached at {join.address!r}")
         except ProtocolError as refused:

@@ -15,8 +15,8 @@ from gt.dispatcher.core import Dispatcher
 from gt.errors import ProtocolError
 from gt.transport import checks
 from gt.transport.addresses import from_another_host
-from gt.transport.auth import listen
-from gt.transport.messages import LIMIT, Mail, decode, encode
+from gt.transport.auth import NO_KEYS, WORKER, Keys, listen, role
+from gt.transport.messages import LIMIT, Bye, Join, Mail, decode, encode
 from gt.transport.sockets import FIRST, LAST, Ends, open_socket
 
 QUEUE = 1 << 16  # messages that wait for one peer to take them
@@ -25,8 +25,8 @@ QUEUE = 1 << 16  # messages that wait for one peer to take them
 class Server:
     """A ROUTER that all connect to. Clients send from `NAME>` and listen at `NAME`."""
 
-    def __init__(self, addresses: list[str], core: Dispatcher, key: str = "") -> None:
-        self.core = core
+    def __init__(self, addresses: list[str], core: Dispatcher, keys: Keys = NO_KEYS) -> None:
+        self.core, self.keys = core, keys
         self.router = open_socket(zmq.ROUTER)
         self.router.setsockopt(zmq.MAXMSGSIZE, 2 * LIMIT)  # past this a peer is cut off before it fills our memory
         self.router.setsockopt(zmq.SNDHWM, QUEUE)
@@ -35,7 +35,7 @@ class Server:
         self.more.register(self.router, zmq.POLLIN)
         self.ends = Ends(self.router)
         for address in addresses:
-            listen(self.router, address, key)
+            listen(self.router, address, keys)
         self.fds: dict[str, int] = {}  # each peer's connection, by its first message
         self.far: set[str] = set()  # those on other hosts
         self.until = float("inf")  # when to go on without workers that have not come
@@ -92,6 +92,10 @@ class Server:
             message = decode(data, LIMIT if name in self.core.tables.by_peer else checks.MESSAGE)
         except ProtocolError as wrong:
             self._send(self.core.unreadable(name, wrong))
+            return
+        if type(message) is Join and self.keys.user and role(sender) != WORKER:
+            self.core.tables.dropped += 1
+            self._send([Mail(name, Bye("refused: this is a user's key, and a worker needs the workers' (GT_WORKER_KEY)"))])
             return
         self._send(self.core.handle(Mail(name, message)))
 

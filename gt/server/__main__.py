@@ -9,9 +9,10 @@ from typing import Any
 from gt import environment
 from gt.dispatcher.core import Dispatcher, Watch
 from gt.dispatcher.serve import Server
-from gt.errors import ConfigError
+from gt.errors import ConfigError, ConnectionFailed
 from gt.launch import Children, end_when_told, ending, follow_parent
-from gt.transport.addresses import LOOPBACK, ipc_address
+from gt.transport.addresses import LOOPBACK, ipc_address, own_folder
+from gt.transport.auth import Keys, make_worker_key
 from gt.transport.trace import show
 
 
@@ -21,6 +22,7 @@ def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     p.add_argument("--workers", type=int, default=0, help="also start this many workers on this host")
     p.add_argument("--backend", help="backend of those workers")
     p.add_argument("--key", default=environment.KEY.value(), help="clients and workers must have this key (GT_KEY)")
+    p.add_argument("--worker-key", default=environment.WORKER_KEY.value(), help="and workers this, too (GT_WORKER_KEY)")
     p.add_argument("--insecure", action="store_true", help="listen beyond this host without a key")
     p.add_argument("--auto", metavar="NAME", help=argparse.SUPPRESS)
     p.add_argument("--expect", type=int, default=0, help="place nothing before this many workers have come (--workers)")
@@ -42,6 +44,17 @@ def addresses(args: argparse.Namespace) -> list[str]:
         )
     local, remote = ipc_address(str(args.port)), f"tcp://{'*' if args.host == '0.0.0.0' else args.host}:{args.port}"
     return [remote, local] if args.key or args.insecure else [local]  # TCP does not say whose process it is that connects
+
+
+def keys(args: argparse.Namespace) -> Keys:
+    """The users' key and the workers', which is made up where none is given."""
+    try:
+        given = Keys(args.key, args.worker_key).check()
+    except ConnectionFailed as wrong:
+        raise SystemExit(f"gt-server: {wrong}") from None
+    if args.worker_key and not args.key:
+        raise SystemExit("gt-server: GT_WORKER_KEY is set and GT_KEY is not: workers need both, users the second")
+    return given if given.worker or not given.user else Keys(given.user, make_worker_key(args.port))
 
 
 def watcher() -> Watch | None:
@@ -82,15 +95,18 @@ def serve(args: argparse.Namespace) -> int:
         follow_parent()
     told = end_when_told()
     try:
-        server = Server(addresses(args), Dispatcher(args.key, watcher(), tell, environment.AUTO_SHARD.value()), args.key)
+        at, known = addresses(args), keys(args)
+        server = Server(at, Dispatcher(watcher(), tell, environment.AUTO_SHARD.value()), known)
     except OSError as taken:
         raise SystemExit(f"gt-server: cannot listen on port {args.port}: {taken}") from None
     if tell:
-        tell(f"listening at {', '.join(addresses(args))}")
+        tell(f"listening at {', '.join(at)}")
+        if known.user and not args.worker_key:
+            tell(f"workers of other hosts or users need GT_WORKER_KEY, which is in {own_folder()}/{args.port}.worker-key")
     server.expect(args.expect or args.workers)
     with Children() as children:
         for i in range(args.workers):
-            children.worker(f"127.0.0.1:{args.port}", args.key, args.backend, of=args.workers, rank=i)
+            children.worker(f"127.0.0.1:{args.port}", known, args.backend, of=args.workers, rank=i)
         try:
             server.run(until=told)
         except (KeyboardInterrupt, SystemExit):

@@ -71,10 +71,14 @@ def ipc_address(name: str) -> str:
     return f"ipc://{own_folder()}/{name}"
 
 
+def in_folders(name: str) -> list[str]:
+    """Where a file of this user's processes may lie, whatever environment they were started in."""
+    return [f"{folder}/{name}" for folder in _folders() if not _why_not(folder)]
+
+
 def local_address(name: str) -> str | None:
     """The local address where a process of this user listens under this name, whatever environment it was started in."""
-    found = (f"ipc://{folder}/{name}" for folder in _folders() if not _why_not(folder))
-    return next((address for address in found if listens(address)), None)
+    return next((f"ipc://{path}" for path in in_folders(name) if listens(f"ipc://{path}")), None)
 
 
 def listens(address: str) -> bool:
@@ -109,7 +113,8 @@ def sweep() -> None:
     """Remove sockets that killed processes of this user have left behind."""
     for entry in os.scandir(own_folder()):
         with contextlib.suppress(OSError):
-            if time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE and not _alive(entry.path):
+            found = entry.stat(follow_symlinks=False)
+            if stat.S_ISSOCK(found.st_mode) and time.time() - found.st_mtime > STALE and not _alive(entry.path):
                 os.unlink(entry.path)
 
 

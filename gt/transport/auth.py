@@ -1,37 +1,141 @@
-"""Keys. People share one key; from it come the CURVE key pairs of sockets, so that whoever lacks it can neither connect nor
-read what passes. Only TCP is guarded: what stays on one host stays plain."""
+"""Keys. Users share one, workers another; from them come the CURVE key pairs of sockets. A key is never sent: whoever lacks the
+users' key does not know the listener's public key and can neither connect nor read what passes, and which of the two keys a
+peer has shows in its own key pair. Without keys, Unix sockets are kept to one user by the kernel."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
+import secrets
+import threading
 from functools import cache
+from itertools import count
+from typing import Any, NamedTuple
 
 import zmq
 from zmq.utils import z85
 
-from gt.transport.addresses import NAMES, listens, sweep
+from gt.errors import ConnectionFailed
+from gt.transport.addresses import NAMES, in_folders, listens, own_folder, sweep
 from gt.transport.sockets import notice_silence
+
+SHORTEST = 16  # characters of a key
+USER, WORKER = "user", "worker"  # who a peer is, as its key pair shows
+OPEN = b"gt-open"  # the domain of sockets without a key
+HOW = "python -c 'import secrets; print(secrets.token_hex(16))'"
+
+
+class Keys(NamedTuple):
+    """What a process knows: the users' key, and a worker or a server the workers' too. Without a key, "" for both."""
+
+    user: str = ""
+    worker: str = ""
+
+    def check(self) -> Keys:
+        for name, key in (("GT_KEY", self.user), ("GT_WORKER_KEY", self.worker)):
+            if key and len(key) < SHORTEST:
+                raise ConnectionFailed(
+                    f"the key {name} has {len(key)} characters: want {SHORTEST} or more, such as `{HOW}` prints"
+                )
+        if self.user and self.user == self.worker:
+            raise ConnectionFailed("GT_KEY and GT_WORKER_KEY are the same: users could join as workers")
+        return self
+
+
+NO_KEYS = Keys()
+
+
+def make_worker_key(port: int) -> str:
+    """A workers' key for the server at this port, where the administrator gave none. It is kept for this user's workers."""
+    key, path = secrets.token_hex(16), f"{own_folder()}/{port}.worker-key"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(key)
+    NAMES.hold(path)
+    return key
+
+
+def kept_worker_key(port: int) -> str:
+    """The workers' key of this user's server at this port of this host; "" where there is none."""
+    for path in in_folders(f"{port}.worker-key"):
+        with contextlib.suppress(OSError), open(path) as file:
+            return file.read()
+    return ""
 
 
 @cache
+def _stretched(key: str) -> bytes:
+    """The hash is slow on purpose, as a key may be a phrase. Its salt is GT's own: a listener cannot tell one of its own to a
+    peer before both have their key pairs."""
+    return hashlib.scrypt(key.encode(), salt=b"gt key 2", n=1 << 14, r=8, p=1, dklen=32)
+
+
 def pair(key: str, side: str) -> tuple[bytes, bytes]:
-    """The public and the secret key of one side. The hash is slow on purpose: a key may be a short word."""
-    secret = hashlib.scrypt(key.encode(), salt=b"gt curve " + side.encode(), n=1 << 14, r=8, p=1, dklen=32)
-    text = z85.encode(secret)
+    """The public and the secret key of one side."""
+    text = z85.encode(hashlib.blake2b(side.encode(), key=_stretched(key), digest_size=32).digest())
     return zmq.curve_public(text), text
 
 
-def guarded(address: str, key: str) -> bool:
-    return bool(key) and address.startswith("tcp://")
+class _Porter:
+    """Answers libzmq's question, at each connection to a socket with a key, whether that peer may come in (ZAP)."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.numbers = count(1)
+        self.known: dict[bytes, dict[bytes, str]] = {}  # by domain: who has which public key
+        self.thread: threading.Thread | None = None
+
+    def guard(self, socket: zmq.Socket, keys: Keys) -> None:
+        """Let only peers with these keys connect to a socket."""
+        with self.lock:
+            domain = b"gt-%d" % next(self.numbers)
+            sides = {USER: keys.user, WORKER: keys.worker}
+            self.known[domain] = {z85.decode(pair(key, side)[0]): side for side, key in sides.items() if key}
+            if self.thread is None:
+                desk: zmq.Socket = zmq.Context.instance().socket(zmq.REP)
+                desk.linger = 0
+                desk.bind("inproc://zeromq.zap.01")
+                self.thread = threading.Thread(target=self._serve, args=(desk,), name="gt-keys", daemon=True)
+                self.thread.start()
+        socket.setsockopt(zmq.ZAP_DOMAIN, domain)
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # nobody is let in where nobody answers
+
+    @staticmethod
+    def leave_open(socket: zmq.Socket) -> None:
+        """Let all peers connect that speak a version of ZMTP in which they could be asked for a key."""
+        socket.setsockopt(zmq.ZAP_DOMAIN, OPEN)
+
+    def _serve(self, desk: zmq.Socket) -> None:
+        while True:
+            version, number, domain, _, _, mechanism, *shown = desk.recv_multipart()
+            who = self.known.get(domain, {}).get(shown[0] if len(shown) == 1 and mechanism == b"CURVE" else b"")
+            may = who is not None or domain == OPEN
+            verdict = [b"200", b"OK", (who or "").encode()] if may else [b"400", b"no such key", b""]
+            desk.send_multipart([version, number, *verdict, b""])
 
 
-def listen(socket: zmq.Socket, address: str, key: str = "") -> str:
-    """Bind, guarded where the address is reachable by TCP and there is a key. Gives the address with its port."""
-    if guarded(address, key):
-        socket.curve_publickey, socket.curve_secretkey = pair(key, "server")
-    socket.setsockopt(zmq.CURVE_SERVER, int(guarded(address, key)))
+_porter = _Porter()
+
+
+def role(frame: Any) -> str:
+    """What the key of whoever sent this frame says it is; "" where the socket has no key."""
+    try:
+        return str(frame.get("User-Id"))
+    except zmq.ZMQError:
+        return ""
+
+
+def listen(socket: zmq.Socket, address: str, keys: Keys = NO_KEYS) -> str:
+    """Bind, guarded by the keys if there are any. Gives the address with its port."""
+    if keys.user:
+        socket.curve_publickey, socket.curve_secretkey = pair(keys.user, "server")
+        _porter.guard(socket, keys)
+    else:
+        _porter.leave_open(socket)
+    socket.setsockopt(zmq.CURVE_SERVER, int(bool(keys.user)))
     notice_silence(socket, address)
     try:
         if address.startswith("ipc://"):
@@ -54,11 +158,11 @@ def _only_this_user(socket: zmq.Socket, address: str) -> None:
     socket.setsockopt(zmq.IPC_FILTER_UID, os.geteuid())
 
 
-def reach(socket: zmq.Socket, address: str, key: str = "") -> None:
-    """Connect to an address that `listen` bound. The listener knows us to have the key since its own public key, which it
-    tells nobody, is derived from it."""
-    if guarded(address, key):
-        socket.curve_serverkey = pair(key, "server")[0]
-        socket.curve_publickey, socket.curve_secretkey = pair(key, "client")
+def reach(socket: zmq.Socket, address: str, keys: Keys = NO_KEYS) -> None:
+    """Connect to an address that `listen` bound."""
+    if keys.user:
+        socket.curve_serverkey = pair(keys.user, "server")[0]
+        own = (keys.worker, WORKER) if keys.worker else (keys.user, USER)
+        socket.curve_publickey, socket.curve_secretkey = pair(*own)
     notice_silence(socket, address)
     socket.connect(address)

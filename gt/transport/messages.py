@@ -66,7 +66,7 @@ class Peer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hello(Message, frozen=True, tag=1):
-    """A client's first word."""
+    """A client's first word. Here and in Join, `key` is empty: the connection has proved the key, and it is never sent."""
 
     version: int
     key: str

@@ -17,7 +17,7 @@ import zmq
 from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport import shm
 from gt.transport.addresses import check_host, close_connections, host_name, nearest
-from gt.transport.auth import reach
+from gt.transport.auth import Keys, reach
 from gt.transport.channels import TOKEN, Channel, connect
 from gt.transport.messages import VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, Value, Welcome, decode, encode
 from gt.transport.sockets import Ends, first_word, how_it_ended, open_socket
@@ -35,8 +35,9 @@ class ZmqLink:
     also sends what was left in the buffer when the user's thread pauses."""
 
     def __init__(self, address: str, key: str = "", timeout: float = 5.0, see: See | None = None) -> None:
+        self.keys = Keys(key).check()
         check_host(address)
-        self.address, self.key, self.see = address, key, see
+        self.address, self.see = address, see
         self.name = secrets.token_hex(12)
         self.inbox = open_socket(zmq.DEALER, self.name.encode())
         self.outbox = open_socket(zmq.DEALER, self.name.encode() + b">")
@@ -70,9 +71,9 @@ class ZmqLink:
         self.all.register(self.alarm.fd, zmq.POLLIN)
         for source in (self.inbox, self.ends.socket, self.bell.fd):
             self._poll(source)
-        reach(self.inbox, address, key)
-        reach(self.outbox, address, key)
-        self.inbox.send(encode(Hello(VERSION, key, host_name(), os.getpid())))
+        reach(self.inbox, address, self.keys)
+        reach(self.outbox, address, self.keys)
+        self.inbox.send(encode(Hello(VERSION, "", host_name(), os.getpid())))
         try:
             self.welcome = self._welcomed(timeout)
         except BaseException:
@@ -321,7 +322,7 @@ class ZmqLink:
                 continue
             socket, address = open_socket(zmq.DEALER, self.name.encode()), nearest(worker.address)
             try:
-                reach(socket, address, self.key)
+                reach(socket, address, self.keys)
             except zmq.ZMQError:  # no address of this host's kind; what lies there cannot be read from here
                 socket.close(0)
                 continue

@@ -14,6 +14,7 @@ from typing import Any
 from gt import environment
 from gt.config import Backends, read_backends
 from gt.errors import ConnectionFailed
+from gt.transport.auth import Keys, kept_worker_key
 
 BACKEND = "a name that `gt backends` lists, or module:Class (GT_BACKEND, or backend: in GT_CONFIG)"
 FALLBACKS = (
@@ -31,6 +32,7 @@ def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     )
     p.add_argument("--id", default="", help="this worker's name (host-pid)")
     p.add_argument("--key", default=environment.KEY.value(), help="the dispatcher's key (GT_KEY)")
+    p.add_argument("--worker-key", default=environment.WORKER_KEY.value(), help="its key for workers (GT_WORKER_KEY)")
     p.add_argument("--memory", type=int, help="most bytes of the host's memory to use (what is free)")
     p.add_argument("--timeout", type=float, default=10.0, help="seconds to wait for the dispatcher (10)")
     p.add_argument("--auto", metavar="NAME", help=argparse.SUPPRESS)
@@ -86,6 +88,11 @@ def wanted(args: argparse.Namespace) -> tuple[str | None, tuple[str, ...]]:
     return args.backend or config.backend, fallbacks
 
 
+def keys(args: argparse.Namespace) -> Keys:
+    """The users' key and the workers'. That of a server of this user on this host need not be said."""
+    return Keys(args.key, args.worker_key or (kept_worker_key(args.port) if args.key else "")).check()
+
+
 def work(args: argparse.Namespace) -> int:
     from gt.launch import end_when_told, ending, follow_parent
     from gt.transport.addresses import address_of, ipc_address
@@ -114,7 +121,7 @@ def work(args: argparse.Namespace) -> int:
         batch = environment.WORKER_BATCH_SIZE.value()
         see = trace("gt-worker", environment.DEBUG_WORKER.value())
         shell = Shell(
-            address, engine, args.key, args.id, args.timeout, see, batch, said("gt-worker", environment.DEBUG_COMPILE.value())
+            address, engine, keys(args), args.id, args.timeout, see, batch, said("gt-worker", environment.DEBUG_COMPILE.value())
         )
         if environment.VERBOSE.value():
             shell.core.tell = lambda line: show(f"gt-worker: {line}")

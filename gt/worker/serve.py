@@ -17,7 +17,7 @@ from gt import environment
 from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport import neighbours, shm
 from gt.transport.addresses import NAMES, check_host, host_name, ipc_address, nearest, on_this_host, own_address
-from gt.transport.auth import listen, reach
+from gt.transport.auth import NO_KEYS, WORKER, Keys, listen, reach, role
 from gt.transport.channels import Channel, Door
 from gt.transport.messages import (
     VERSION,
@@ -118,7 +118,7 @@ class Shell:
     """Joins a dispatcher and serves until it goes away."""
 
     def __init__(
-        self, address: str, engine: Engine, key: str = "", name: str = "", timeout: float = 10.0, see: See | None = None,
+        self, address: str, engine: Engine, keys: Keys = NO_KEYS, name: str = "", timeout: float = 10.0, see: See | None = None,
         batch: int = 1, say: Callable[[str], None] | None = None,
     ) -> None:  # fmt: skip
         check_host(address)
@@ -134,7 +134,7 @@ class Shell:
             self.core.units = Units(batch)
         if say is not None:
             self.core.say = say
-        self.key = key
+        self.keys = keys
         self.mates: dict[int, zmq.Socket] = {}  # to other workers, where mail goes to them
         self.early: list[tuple[str, Any, tuple]] = []  # what came from workers that are not known yet
         self.parked: Any = None  # what the queue waits for, and since when
@@ -152,15 +152,15 @@ class Shell:
         self.idle = self.busy = 0.0
         self.queue = 0  # instructions that came with the message at hand and were to be executed before it
         local = ipc_address(f"w-{secrets.token_hex(8)}")
-        listen(self.data, local)
+        listen(self.data, local, keys)
         self.door = Door(local) if shm.supported() else None
         if self.door is not None:
             NAMES.hold(self.door.path)
         if address.startswith("tcp://"):
-            local += "|" + listen(self.data, f"tcp://{own_address(address)}:*", key)
-        reach(self.control, address, key)
+            local += "|" + listen(self.data, f"tcp://{own_address(address)}:*", keys)
+        reach(self.control, address, keys)
         name = name or f"{host_name()}-{os.getpid()}"
-        join = Join(VERSION, key, name, engine.name, engine.device, host_name(), os.getpid(), local)
+        join = Join(VERSION, "", name, engine.name, engine.device, host_name(), os.getpid(), local)
         self.control.send(encode(join))
         self._take(self._read(first_word(self.control, self.ends, address, timeout)))
         if self.core.index < 0:
@@ -270,7 +270,7 @@ class Shell:
                     self._attach(client, token)
                 case Release(segment):
                     self._release(client, segment)
-                case (Piece() | Spoiled() | Waits() | Heard()) as word:
+                case (Piece() | Spoiled() | Waits() | Heard()) as word if not self.keys.user or role(peer) == WORKER:
                     self._from_mate(client, word, tuple(f.buffer for f in frames[1:]))
                 case Upload() if client not in self.attached:
                     self.core.dropped += 1  # nobody whom the dispatcher knows, or no longer
@@ -340,7 +340,7 @@ class Shell:
             return  # it is gone, and nobody waits for what it would have had
         if index not in self.mates:
             socket = self.mates[index] = open_socket(zmq.DEALER, self.token.encode())
-            reach(socket, nearest(mate.address), self.key)
+            reach(socket, nearest(mate.address), self.keys)
         self.mates[index].send_multipart([encode(mail.message), *mail.frames])
 
     def _post(self, mail: Mail) -> None:

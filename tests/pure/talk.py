@@ -9,8 +9,8 @@ from gt.transport.messages import FREE, VERSION, Hello, Join, Mail, Message, Run
 class Talk:
     """A conversation with a dispatcher: who says what, and what follows."""
 
-    def __init__(self, key: str = "") -> None:
-        self.dispatcher = Dispatcher(key)
+    def __init__(self) -> None:
+        self.dispatcher = Dispatcher()
         self.tables = self.dispatcher.tables
         self.known: dict[tuple[str, str], set[int]] = {}  # kinds, by worker and client
 

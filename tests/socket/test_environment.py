@@ -114,7 +114,7 @@ def test_each_part_shows_its_messages_on_request(processes: Processes, variable:
 
 def test_a_key_is_never_shown(processes: Processes) -> None:
     shown = dict.fromkeys(("GT_VERBOSE", *DEBUG), "1")
-    parts = separate(processes, GT_KEY="very secret", **shown)
+    parts = separate(processes, GT_KEY="a very secret key", **shown)
     assert all("very secret" not in p.err + p.out for p in parts) and parts[0].err
 
 
@@ -168,7 +168,7 @@ def test_a_wrong_backend_is_an_error_not_a_hang(processes: Processes) -> None:
 
 
 def test_the_key_of_a_server_is_read_by_all_three(processes: Processes) -> None:
-    separate(processes, GT_KEY="shared")
+    separate(processes, GT_KEY="a shared secret key")
 
 
 FIRST = """

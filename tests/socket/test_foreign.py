@@ -16,7 +16,7 @@ import gt
 from gt.client.default import session
 from gt.transport import messages as m
 from gt.transport.addresses import ipc_address
-from gt.transport.auth import reach
+from gt.transport.auth import Keys, reach
 
 KEY = "what a stranger does not know"
 GOOD = [
@@ -73,7 +73,7 @@ def dealer(address: str, identity: bytes | None = None) -> zmq.Socket:
     made.linger = 0
     if identity is not None:
         made.setsockopt(zmq.IDENTITY, identity)
-    reach(made, address, KEY)  # past the guard of TCP, as a stranger would not even come
+    reach(made, address, Keys(KEY))  # past the guard of TCP, as a stranger would not even come
     return made
 
 
@@ -109,7 +109,7 @@ def test_a_member_that_turns_bad_hurts_only_itself(pool: int) -> None:
     x.numpy()
     before = dropped()
     with dealer(ipc_address(str(pool)), b"turncoat") as s:
-        s.send(m.encode(m.Hello(m.VERSION, KEY, "here", 7)))
+        s.send(m.encode(m.Hello(m.VERSION, "", "here", 7)))
         assert s.poll(5000) and isinstance(m.decode(s.recv()), m.Welcome)
         for frames in foreign(99, 400):
             s.send_multipart(frames)

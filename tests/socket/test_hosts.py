@@ -10,7 +10,7 @@ from hosts import Hosts, possible
 from processes import Processes
 from test_sharded import PROGRAM
 
-KEY = "a key of these tests"
+KEY, WORKERS = "a key of these tests", "the key of their workers"
 LARGE = """
 import zmq
 from gt.client.session import here
@@ -46,11 +46,18 @@ def _run(processes: Processes, asked: str, way: str, folders: list[str]) -> None
         port, server = 9000, hosts.addresses[0]
         made = processes.start(
             "-m", "gt.server", "-p", str(port), "--host", "0.0.0.0", "--expect", "2",
-            within=hosts.within[0], GT_KEY=KEY, XDG_RUNTIME_DIR=folders[0],
+            within=hosts.within[0], GT_KEY=KEY, GT_WORKER_KEY=WORKERS, XDG_RUNTIME_DIR=folders[0],
         )  # fmt: skip
         joined = ["-m", "gt.worker", "--host", server, "-p", str(port), "--backend", "numpy"]
         workers = [
-            processes.start(*joined, within=hosts.within[i], GT_KEY=KEY, GT_COLLECTIVES=asked, XDG_RUNTIME_DIR=folders[i])
+            processes.start(
+                *joined,
+                within=hosts.within[i],
+                GT_KEY=KEY,
+                GT_WORKER_KEY=WORKERS,
+                GT_COLLECTIVES=asked,
+                XDG_RUNTIME_DIR=folders[i],
+            )  # fmt: skip
             for i in (1, 2)
         ]
         script = processes.start(

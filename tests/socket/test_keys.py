@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import threading
 import time
@@ -11,13 +12,15 @@ from collections.abc import Iterator
 
 import pytest
 import zmq
-from processes import Process, Processes, free_port
+from processes import Process, Processes, free_port, until
 
 import gt
 from gt import errors
-from gt.transport.addresses import ipc_address
-from gt.transport.auth import listen, pair, reach
-from gt.transport.messages import VERSION, Hello, encode
+from gt.transport.addresses import ipc_address, own_folder
+from gt.transport.auth import USER, WORKER, Keys, listen, pair, reach, role
+from gt.transport.messages import encode
+
+KEY, WRONG, WORKERS = "a key of this file's tests", "another key altogether", "the key of these workers"
 
 
 def greeting(port: int) -> bytes:
@@ -89,32 +92,32 @@ def tap(request: pytest.FixtureRequest) -> Iterator[type[Tap]]:
         t.close()
 
 
-@pytest.mark.parametrize("key", ["", "a shared key"])
+@pytest.mark.parametrize("key", ["", KEY])
 def test_with_a_key_nothing_that_passes_can_be_read(processes: Processes, disconnected: None, tap: type[Tap], key: str) -> None:
     _, port = processes.server(*([] if key else ["--insecure"]), GT_KEY=key)
     processes.worker(port, GT_KEY=key)
     wire = tap(port)
     gt.connect(f"tcp://127.0.0.1:{wire.at}", key=key)
     assert (gt.ones(3).exp() * 2).sum().item() == pytest.approx(16.31, abs=0.01)
-    readable = [word for word in (b"exp", b"mul", b"full", b"a shared key") if word in wire.seen]
+    readable = [word for word in (b"exp", b"mul", b"full", KEY.encode()) if word in wire.seen]
     assert readable == ([] if key else [b"exp", b"mul", b"full"])
 
 
 def test_a_key_works_over_tcp_and_over_the_local_address(processes: Processes, disconnected: None) -> None:
-    _, port = processes.server("--key", "k")
-    processes.worker(port, "--host", "tcp://127.0.0.1", "--key", "k")
+    _, port = processes.server("--key", KEY)
+    processes.worker(port, "--host", "tcp://127.0.0.1", "--key", KEY)
     for address in (f"localhost:{port}", f"tcp://127.0.0.1:{port}"):
-        gt.connect(address, key="k")
+        gt.connect(address, key=KEY)
         assert gt.ones(2).tolist() == [1, 1]
         gt.disconnect()
 
 
-@pytest.mark.parametrize("key", ["", "wrong"])
+@pytest.mark.parametrize("key", ["", WRONG])
 @pytest.mark.parametrize("address", ["localhost:{}", "tcp://127.0.0.1:{}"])
 def test_who_lacks_the_key_is_refused_soon_and_told_why(
     processes: Processes, disconnected: None, key: str, address: str
 ) -> None:
-    _, port = processes.server("--key", "right")
+    _, port = processes.server("--key", KEY)
     start = time.monotonic()
     with pytest.raises(errors.ConnectionFailed, match="key"):
         gt.connect(address.format(port), key=key)
@@ -122,9 +125,9 @@ def test_who_lacks_the_key_is_refused_soon_and_told_why(
 
 
 def test_a_worker_without_the_key_is_refused(processes: Processes) -> None:
-    _, port = processes.server("--key", "right")
+    _, port = processes.server("--key", KEY)
     for host in ("localhost", "tcp://127.0.0.1"):
-        worker = processes.start("-m", "gt.worker", "--host", host, "-p", str(port), "--backend", "numpy", "--key", "wrong")
+        worker = processes.start("-m", "gt.worker", "--host", host, "-p", str(port), "--backend", "numpy", "--key", WRONG)
         assert worker.ended() == 1
         assert "key" in worker.err and "Traceback" not in worker.err
 
@@ -134,7 +137,7 @@ def test_a_key_is_needed_beyond_this_host(processes: Processes) -> None:
     assert refused.ended() == 1
     assert "0.0.0.0 is reachable from other hosts: give --key (or GT_KEY), or --insecure" in refused.err
     port = free_port()
-    processes.server("--host", "0.0.0.0", port=port, GT_KEY="k")
+    processes.server("--host", "0.0.0.0", port=port, GT_KEY=KEY)
     assert greeting(port) == b"CURVE"
     port = free_port()
     processes.server("--host", "0.0.0.0", "--insecure", port=port)
@@ -156,31 +159,152 @@ def test_a_server_listens_on_this_host_alone_unless_told_otherwise(processes: Pr
 def test_a_worker_s_data_socket_is_guarded_too(processes: Processes) -> None:
     import psutil
 
-    _, port = processes.server("--key", "k")
-    worker = processes.worker(port, "--host", "tcp://127.0.0.1", "--key", "k")
+    _, port = processes.server("--key", KEY)
+    worker = processes.worker(port, "--host", "tcp://127.0.0.1", "--key", KEY)
     [at] = [c.laddr.port for c in psutil.Process(worker.pid).net_connections("tcp") if c.status == "LISTEN"]
     assert greeting(at) == b"CURVE"
 
 
+@pytest.mark.parametrize("given", [(), ("--worker-key", WORKERS)])
+def test_a_user_cannot_join_as_a_worker(processes: Processes, given: tuple[str, ...]) -> None:
+    _, port = processes.server("--key", KEY, *given)
+    for host in ("localhost", "tcp://127.0.0.1"):
+        command = ["-m", "gt.worker", "--host", host, "-p", str(port), "--backend", "numpy", "--key", KEY]
+        worker = processes.start(*command, XDG_RUNTIME_DIR="/nonexistent", GT_WORKER_KEY="" if given else WRONG)
+        assert worker.ended() == 1
+        assert "key" in worker.err and "Traceback" not in worker.err
+        if given:
+            assert "a worker needs the workers' (GT_WORKER_KEY)" in worker.err
+    if given:
+        processes.worker(port, "--host", "tcp://127.0.0.1", "--key", KEY, "--worker-key", WORKERS)
+
+
+def test_a_worker_of_the_server_s_user_finds_the_key_that_the_server_made_up(processes: Processes) -> None:
+    server, port = processes.server("--key", KEY)
+    path = re.search(r"GT_WORKER_KEY, which is in (\S+)", server.err)
+    assert path is not None and os.stat(path[1]).st_mode & 0o777 == 0o600
+    processes.worker(port, "--key", KEY)
+    server.popen.terminate()
+    assert server.ended() == 0 and not os.path.exists(path[1])
+
+
+def test_who_is_no_worker_cannot_speak_as_one_to_a_worker(processes: Processes, disconnected: None) -> None:
+    """Not even with a worker's own token."""
+    from gt.client.default import session
+    from gt.transport.messages import Piece
+
+    _, port = processes.server("--key", KEY)
+    processes.worker(port, "--key", KEY)
+    gt.connect(f"localhost:{port}", key=KEY)
+    [worker] = session().workers
+
+    def dropped() -> int:
+        return next(iter(session().ask("stats")["workers"].values()))["dropped"]
+
+    before = dropped()
+    with zmq.Context.instance().socket(zmq.DEALER) as s:
+        s.linger = 0
+        reach(s, worker.address.split("|")[0], Keys(KEY))
+        s.send_multipart([encode(Piece(0, "c", 1)), b""])
+        until(lambda: dropped() == before + 1, 10, "it was dropped")
+
+
+@pytest.mark.parametrize("name", ["GT_KEY", "GT_WORKER_KEY"])
+def test_a_short_key_is_refused_everywhere(processes: Processes, disconnected: None, name: str) -> None:
+    short = {"GT_KEY": KEY, "GT_WORKER_KEY": WORKERS, name: "123456789012345"}
+    for module in ("gt.server", "gt.worker"):
+        refused = processes.start("-m", module, "-p", str(free_port()), **short)
+        assert refused.ended() == 1
+        assert f"the key {name} has 15 characters: want 16 or more, such as `python -c" in refused.err, refused.err
+    if name == "GT_KEY":
+        with pytest.raises(errors.ConnectionFailed, match="has 15 characters: want 16 or more"):
+            gt.connect("localhost:1", key=short[name])
+
+
+def test_users_and_workers_may_not_have_one_key(processes: Processes) -> None:
+    refused = processes.start("-m", "gt.server", "-p", str(free_port()), GT_KEY=KEY, GT_WORKER_KEY=KEY)
+    assert refused.ended() == 1 and "users could join as workers" in refused.err
+
+
+@pytest.mark.parametrize("kind", ["tcp", "ipc"])
+def test_whoever_listens_in_the_server_s_place_gets_no_key(disconnected: None, kind: str) -> None:
+    """An impostor hears a handshake that it cannot answer, and no key in it."""
+    path = f"{own_folder()}/impostor-{os.getpid()}"
+    listener = socket.create_server(("127.0.0.1", 0)) if kind == "tcp" else socket.socket(socket.AF_UNIX)
+    heard = bytearray()
+    with listener:
+        if kind == "ipc":
+            listener.bind(path)
+            listener.listen()
+        thread = threading.Thread(target=_answer, args=(listener, heard))
+        thread.start()
+        with pytest.raises(errors.ConnectionFailed):
+            gt.connect(f"tcp://127.0.0.1:{listener.getsockname()[1]}" if kind == "tcp" else f"ipc://{path}", key=KEY, timeout=2)
+        thread.join(10)
+    if kind == "ipc":
+        os.unlink(path)
+    assert len(heard) > 64 and KEY.encode() not in heard
+
+
+def _answer(listener: socket.socket, heard: bytearray) -> None:
+    """Greet who comes as a CURVE server would, and keep what is said."""
+    listener.settimeout(5)
+    with contextlib.suppress(OSError):
+        s, _ = listener.accept()
+        with s:
+            s.settimeout(3)
+            s.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + b"\x01" + bytes(31))
+            while data := s.recv(4096):
+                heard += data
+
+
 def test_both_sides_derive_their_keys_from_the_one_key() -> None:
-    assert pair("k", "server") == pair("k", "server") != pair("k", "client")
-    assert pair("k", "server") != pair("other", "server")
-    public, secret = pair("k", "server")
+    assert pair(KEY, "server") == pair(KEY, "server") != pair(KEY, "user")
+    assert pair(KEY, "server") != pair(WRONG, "server")
+    public, secret = pair(KEY, "server")
     assert len(public) == len(secret) == 40 and zmq.curve_public(secret) == public
 
 
-def test_on_one_socket_tcp_is_guarded_and_the_local_address_plain() -> None:
-    context = zmq.Context.instance()
-    name = ipc_address(f"test-{os.getpid()}")
-    with context.socket(zmq.ROUTER) as router, context.socket(zmq.DEALER) as near, context.socket(zmq.DEALER) as far:
-        for s in (router, near, far):
+PEERS: list[tuple[Keys, str | None]] = [
+    (Keys(KEY), USER), (Keys(KEY, WORKERS), WORKER), (Keys(KEY, WRONG), None), (Keys(WRONG), None), (Keys(), None)
+]  # fmt: skip
+
+
+def test_with_a_key_every_socket_is_guarded() -> None:
+    context, keys = zmq.Context.instance(), Keys(KEY, WORKERS)
+    with context.socket(zmq.ROUTER) as router:
+        router.linger = 0
+        for address in (ipc_address(f"test-{os.getpid()}"), "tcp://127.0.0.1:*"):
+            at = listen(router, address, keys)
+            for shown, who in (
+                (Keys(KEY), USER),
+                (keys, WORKER),
+                (Keys(KEY, WRONG), None),
+                (Keys(WRONG), None),
+                (Keys(), None),
+            ):
+                with context.socket(zmq.DEALER) as s:
+                    s.linger = 0
+                    reach(s, at, shown)
+                    s.send(b"a word")
+                    if who is None:
+                        assert not router.poll(300)
+                    else:
+                        assert router.poll(5000)
+                        assert {role(frame) for frame in router.recv_multipart(copy=False)} == {who}
+
+
+@pytest.mark.parametrize("keys", [Keys(), Keys(KEY, WORKERS)])
+def test_a_peer_of_a_version_without_keys_is_not_heard(keys: Keys) -> None:
+    """ZMTP 1.0 has no handshake in which it could be asked for a key."""
+    with zmq.Context.instance().socket(zmq.ROUTER) as router, socket.socket(socket.AF_UNIX) as old:
+        router.linger = 0
+        at = listen(router, ipc_address(f"test-{os.getpid()}"), keys)
+        old.connect(at.removeprefix("ipc://"))
+        old.sendall(b"\x01\0\x04\0abc")
+        assert not router.poll(300)
+        with zmq.Context.instance().socket(zmq.DEALER) as s:
             s.linger = 0
-        listen(router, name, "k")
-        at = listen(router, "tcp://127.0.0.1:*", "k")
-        reach(near, name)
-        reach(far, at, "k")
-        for s in (near, far):
-            s.send(encode(Hello(VERSION, "k", "here", 1)))
+            reach(s, at, keys)
+            s.send(b"a word")
             assert router.poll(5000)
-            router.recv_multipart()
-        assert greeting(int(at.rpartition(":")[2])) == b"CURVE"

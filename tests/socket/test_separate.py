@@ -160,7 +160,7 @@ def test_bulk_bytes_go_by_shared_memory_on_one_host(processes: Processes, discon
     np.testing.assert_array_equal((x + 1).numpy(), values() + 1)
 
 
-@pytest.mark.parametrize("key", ["", "a key"])
+@pytest.mark.parametrize("key", ["", "a key of this test"])
 def test_bulk_bytes_go_straight_to_the_worker_over_tcp(
     processes: Processes, disconnected: None, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
