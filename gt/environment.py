@@ -122,9 +122,10 @@ TRACE = flag("GT_TRACE", [CLIENT], "`0` sends every op by itself, also in loops 
 NATIVE = flag("GT_NATIVE", [CLIENT], "`0` does without the part in C", default=True)
 WORKER_BATCH_SIZE = whole("GT_WORKER_BATCH_SIZE", [WORKER], "instructions that a worker runs as one function", 1, least=1)
 COLLECTIVES = choice(
-    "GT_COLLECTIVES", [WORKER], "how bytes go between workers of one host: the first of these that works, from this on",
+    "GT_COLLECTIVES", [WORKER], "how bytes go between workers of one host: out of each other's memory, by Gloo, or by mail",
     ("memory", "gloo", "mail"),
 )  # fmt: skip
+PLAIN_COLLECTIVES = flag("GT_PLAIN_COLLECTIVES", [WORKER], "`1` allows NCCL and Gloo between hosts, which do not encrypt")
 TIMEOUT = seconds(
     "GT_TIMEOUT",
     ALL,

@@ -72,19 +72,19 @@ class Children:
         self.processes.append(process)
         return process
 
-    def worker(self, server: str, keys: Keys, backend: str | None, of: int = 1, rank: int = 0) -> subprocess.Popen:
+    def worker(self, server: str, keys: Keys, backend: str | None, of: int = 1, rank: int = 0, **env: str) -> subprocess.Popen:
         """A worker of this host; `of` workers share its cores."""
         host, _, port = server.rpartition(":")
-        return self._worker(["--host", host, "-p", port], keys, backend, of, rank)
+        return self._worker(["--host", host, "-p", port], keys, backend, of, rank, **env)
 
     def auto_worker(self, name: str, backend: str | None, of: int = 1, rank: int = 0) -> subprocess.Popen:
         return self._worker(["--auto", name], NO_KEYS, backend, of, rank)
 
-    def _worker(self, where: list[str], keys: Keys, backend: str | None, of: int, rank: int) -> subprocess.Popen:
+    def _worker(self, where: list[str], keys: Keys, backend: str | None, of: int, rank: int, **env: str) -> subprocess.Popen:
         args = [*where, *(["--backend", backend] if backend else [])]
         if "--auto" in args:
             args += ["--id", "auto_worker" if of == 1 else f"auto_worker_{rank}"]
-        environment: dict[str, Any] = {"LOCAL_RANK": str(rank)}
+        environment: dict[str, Any] = {"LOCAL_RANK": str(rank), **env}
         if of > 1 and "OMP_NUM_THREADS" not in os.environ:
             environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // of))
         self.workers.append(self.start("gt.worker", *args, keys=keys, **environment))

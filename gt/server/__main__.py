@@ -23,6 +23,10 @@ def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     p.add_argument("--backend", help="backend of those workers")
     p.add_argument("--key", default=environment.KEY.value(), help="clients and workers must have this key (GT_KEY)")
     p.add_argument("--worker-key", default=environment.WORKER_KEY.value(), help="and workers this, too (GT_WORKER_KEY)")
+    p.add_argument(
+        "--plain-collectives", action="store_true",
+        help="have those workers let NCCL and Gloo carry bytes to other hosts, unencrypted (GT_PLAIN_COLLECTIVES)",
+    )  # fmt: skip
     p.add_argument("--insecure", action="store_true", help="listen beyond this host without a key")
     p.add_argument("--auto", metavar="NAME", help=argparse.SUPPRESS)
     p.add_argument("--expect", type=int, default=0, help="place nothing before this many workers have come (--workers)")
@@ -104,9 +108,10 @@ def serve(args: argparse.Namespace) -> int:
         if known.user and not args.worker_key:
             tell(f"workers of other hosts or users need GT_WORKER_KEY, which is in {own_folder()}/{args.port}.worker-key")
     server.expect(args.expect or args.workers)
+    plain = {"GT_PLAIN_COLLECTIVES": "1"} if args.plain_collectives else {}
     with Children() as children:
         for i in range(args.workers):
-            children.worker(f"127.0.0.1:{args.port}", known, args.backend, of=args.workers, rank=i)
+            children.worker(f"127.0.0.1:{args.port}", known, args.backend, of=args.workers, rank=i, **plain)
         try:
             server.run(until=told)
         except (KeyboardInterrupt, SystemExit):

@@ -111,8 +111,11 @@ def _leads_to(fd: int, names: set[str], ports: set[int]) -> bool:
 
 def sweep() -> None:
     """Remove sockets that killed processes of this user have left behind."""
-    for entry in os.scandir(own_folder()):
+    folder = own_folder()
+    for entry in os.scandir(folder):
         with contextlib.suppress(OSError):
+            if entry.name.endswith(".store") and not os.path.exists(f"{folder}/{entry.name.partition('.')[0]}"):
+                os.unlink(entry.path)  # where workers met, of whom the first is gone
             found = entry.stat(follow_symlinks=False)
             if stat.S_ISSOCK(found.st_mode) and time.time() - found.st_mtime > STALE and not _alive(entry.path):
                 os.unlink(entry.path)
@@ -200,3 +203,10 @@ def own_address(towards: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         s.connect((host, 9))
         return s.getsockname()[0]
+
+
+def open_port(host: str) -> tuple[int, int]:
+    """A descriptor that listens at a free port of this address of this host, for whoever closes it; and the port."""
+    listener = socket.create_server((host, 0))
+    port = listener.getsockname()[1]
+    return listener.detach(), port

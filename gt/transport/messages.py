@@ -300,10 +300,18 @@ class Heard(Message, frozen=True, tag=26):
     number: int
 
 
+class Ways(Message, frozen=True, tag=27):
+    """From worker to worker: by which ways the sender can move bytes with all of this group. They use the best that all can."""
+
+    sender: int
+    group: tuple[int, ...]
+    ways: tuple[str, ...]
+
+
 Any_ = (
     Hello | Welcome | Batch | Ack | Failed | Peers | Ask | Answer | Configure | Bye | Join | Run | Done | Drop | Attach
     | Attached | Value | Release | Upload | Arrived | Note | Piece
-    | Store | Spoiled | Waits | Heard
+    | Store | Spoiled | Waits | Heard | Ways
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

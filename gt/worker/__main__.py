@@ -33,6 +33,10 @@ def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     p.add_argument("--id", default="", help="this worker's name (host-pid)")
     p.add_argument("--key", default=environment.KEY.value(), help="the dispatcher's key (GT_KEY)")
     p.add_argument("--worker-key", default=environment.WORKER_KEY.value(), help="its key for workers (GT_WORKER_KEY)")
+    p.add_argument(
+        "--plain-collectives", action="store_true", default=environment.PLAIN_COLLECTIVES.value(),
+        help="let NCCL and Gloo carry bytes between hosts, unencrypted (GT_PLAIN_COLLECTIVES)",
+    )  # fmt: skip
     p.add_argument("--memory", type=int, help="most bytes of the host's memory to use (what is free)")
     p.add_argument("--timeout", type=float, default=10.0, help="seconds to wait for the dispatcher (10)")
     p.add_argument("--auto", metavar="NAME", help=argparse.SUPPRESS)
@@ -120,9 +124,8 @@ def work(args: argparse.Namespace) -> int:
             bound_memory(args.memory or room())
         batch = environment.WORKER_BATCH_SIZE.value()
         see = trace("gt-worker", environment.DEBUG_WORKER.value())
-        shell = Shell(
-            address, engine, keys(args), args.id, args.timeout, see, batch, said("gt-worker", environment.DEBUG_COMPILE.value())
-        )
+        say = said("gt-worker", environment.DEBUG_COMPILE.value())
+        shell = Shell(address, engine, keys(args), args.id, args.timeout, see, batch, say, args.plain_collectives)
         if environment.VERBOSE.value():
             shell.core.tell = lambda line: show(f"gt-worker: {line}")
             where = f"{engine.name} on {engine.device}"

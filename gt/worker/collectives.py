@@ -12,7 +12,7 @@ import numpy as np
 from gt.errors import ProtocolError, WorkerLost
 from gt.ops import TABLE, Kind, infer
 from gt.spec import Shape, Spec, bool_, split
-from gt.transport.messages import Heard, Mail, Peer, Piece, Spoiled, Store, Waits
+from gt.transport.messages import Heard, Mail, Peer, Piece, Spoiled, Store, Waits, Ways
 from gt.worker.engine import Engine
 from gt.worker.space import Broken
 
@@ -71,7 +71,7 @@ class Talk(Protocol):
         """Whether mail from this peer is that worker's."""
 
     def receive(self, piece: Piece, frame: Any) -> None: ...
-    def hear(self, word: Spoiled | Waits | Heard) -> None: ...
+    def hear(self, word: Spoiled | Waits | Heard | Ways) -> None: ...
     def outgoing(self) -> list[Mail]:
         """What is to be sent."""
 
@@ -134,7 +134,7 @@ class Mailed:
             elif worker in self.known:
                 self.late[worker] += 1
 
-    def hear(self, word: Spoiled | Waits | Heard) -> None:
+    def hear(self, word: Spoiled | Waits | Heard | Ways) -> None:
         raise ProtocolError(f"{type(word).__name__} where all is said by mail")
 
     def outgoing(self) -> list[Mail]:
@@ -299,7 +299,7 @@ class _Round:
 
 
 class Undecided:
-    """A collective with a member that may turn out to be reached by mail only."""
+    """A collective whose members have not all said how they can be reached, and by which ways they can go."""
 
     def __init__(self, talk: Any, client: str, kind: Kind, operands: list[Any], tag: int) -> None:
         self.talk, self.client, self.kind, self.operands, self.tag = talk, client, kind, operands, tag
@@ -322,4 +322,4 @@ class Undecided:
     def missing(self) -> list[int]:
         if self.chosen is not None:
             return self.chosen.missing()
-        return [m for m in self.kind.settings["group"] if m in self.talk.mates and not self.talk.mates[m].store]
+        return self.talk.silent(self.kind.settings["group"])

@@ -36,6 +36,7 @@ from gt.transport.messages import (
     Upload,
     Value,
     Waits,
+    Ways,
     Welcome,
 )  # fmt: skip
 from gt.worker.batch import Unit, Units
@@ -119,7 +120,7 @@ class Worker:
             case Piece() as piece if self.talk.from_mate(mail.peer, piece.sender) and len(mail.frames) == 1:
                 self.talk.receive(piece, mail.frames[0])
                 return self.resume()
-            case (Spoiled() | Waits() | Heard()) as word if self.talk.from_mate(mail.peer, word.sender):
+            case (Spoiled() | Waits() | Heard() | Ways()) as word if self.talk.from_mate(mail.peer, word.sender):
                 self.talk.hear(word)
                 return self.resume() + self.talk.outgoing()
             case Welcome(name, index) if mail.peer == DISPATCHER:

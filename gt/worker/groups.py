@@ -6,21 +6,19 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
-from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from gt.errors import WorkerLost
 from gt.ops import Kind
 from gt.spec import DTYPES, Shape, Spec, bool_, int16, split
-from gt.transport.messages import Heard, Mail, Peer, Piece, Spoiled, Store, Waits
+from gt.transport.messages import Heard, Mail, Peer, Piece, Spoiled, Store, Waits, Ways
 from gt.transport.neighbours import Inbox
 from gt.worker.collectives import NO_STORE, Mailed, Spoilt, Undecided, Wait, from_mates, spoiled_by, worker_peer
 from gt.worker.engine import Engine
 from gt.worker.engine.torch import TORCH, TorchEngine
-from gt.worker.process_group import Group, Moves, Reached, Work, as_bytes
+from gt.worker.process_group import Group, Moves, Reached, Work, as_bytes, keep_store
 from gt.worker.space import Broken, failure, out_of_memory
 
 PATIENCE = 5.0  # seconds for the dispatcher to notice a worker that its mates have noticed
@@ -38,14 +36,17 @@ class Grouped:
     """The way of workers that have PyTorch. Sets of workers that one without it belongs to talk by mail."""
 
     def __init__(
-        self, engine: Engine, host: str, bell: Callable[[], None], clock: Callable[[], float], inbox: Inbox | None = None
-    ) -> None:
-        self.engine, self.host, self.bell, self.clock, self.inbox = engine, host, bell, clock, inbox
+        self, engine: Engine, host: str, bell: Callable[[], None], clock: Callable[[], float], inbox: Inbox | None = None,
+        plain: bool = False,
+    ) -> None:  # fmt: skip
+        self.engine, self.host, self.bell, self.clock, self.inbox, self.plain = engine, host, bell, clock, inbox, plain
         self.mail = Mailed(engine)
         self.ways = self.mail.ways
         self.groups: dict[tuple[int, ...], Group] = {}
         self.posts: list[Mail] = []
+        self.announced = False  # whether the others were told how this worker is reached
         self.store: Any = None
+        self.said: dict[tuple[int, ...], dict[int, tuple[str, ...]]] = {}  # what others can do, of groups not begun here
         self.dead: list[Group] = []  # groups with a lost member: ending them would wait for it, and others may read from it
         self.counts: Counter[tuple[int, ...]] = Counter()  # collectives begun, by members: all of them count alike
         self.at: Key = ((), 0)  # the last one begun
@@ -66,13 +67,16 @@ class Grouped:
 
     def meet(self, workers: tuple[Peer, ...], lost: str) -> None:
         self.mail.meet(workers, lost)
-        if self.store is None and len(workers) > 1:
-            self.store = dist.TCPStore("0.0.0.0", 0, None, True, timedelta(seconds=60), False, use_libuv=True)
+        if not self.announced and len(workers) > 1:
+            self.announced, at = True, ""
+            if self.plain and not self.host.startswith("127."):
+                self.store, at = keep_store(self.host)
             offer = self.inbox.offer() if self.inbox is not None else ""
-            reached = Reached(f"{self.host}:{self.store.port}", gpu_of(self.engine), offer)
-            self.posts.append(Mail("", Store(reached.said())))
+            self.posts.append(Mail("", Store(Reached(at, gpu_of(self.engine), offer).said())))
         if self.inbox is not None:
             self.inbox.keep({Reached.of(w).offer for w in workers if w.store not in ("", NO_STORE)})
+        for members in [m for m in self.said if not set(m) <= self.mates.keys()]:
+            del self.said[members]
         for members in [m for m in self.groups if not set(m) <= self.mates.keys()]:
             self.dead.append(self.groups.pop(members))
             if (made := self.dead[-1].made) is not None:
@@ -84,7 +88,13 @@ class Grouped:
     def receive(self, piece: Piece, frame: Any) -> None:
         self.mail.receive(piece, frame)
 
-    def hear(self, word: Spoiled | Waits | Heard) -> None:
+    def hear(self, word: Spoiled | Waits | Heard | Ways) -> None:
+        if isinstance(word, Ways):
+            if word.group in self.groups:
+                self.groups[word.group].hear(word.sender, word.ways)
+            elif set(word.group) <= self.mates.keys():
+                self.said.setdefault(word.group, {})[word.sender] = word.ways
+            return
         key = (word.group, word.number)
         if isinstance(word, Heard):
             self.heard.setdefault(key, set()).add(word.sender)
@@ -112,13 +122,46 @@ class Grouped:
         return Undecided(self, client, kind, operands, tag) if self.unknown(kind) else self.choose(client, kind, operands, tag)
 
     def unknown(self, kind: Kind) -> bool:
-        """Whether a member has not said yet how it can be reached."""
-        return any(not self.mates[m].store for m in kind.settings["group"] if m in self.mates)
+        """Whether it is open yet by which way the members go."""
+        members = kind.settings["group"]
+        group = self.groups.get(members)
+        if group is not None and group.way:
+            return False
+        there = [self.mates[m] for m in members if m in self.mates]
+        if any(not mate.store for mate in there):
+            return True
+        if len(there) < len(members) or any(mate.store == NO_STORE for mate in there):
+            return False
+        return not self._agree(group or self._begin(members))
+
+    def silent(self, members: tuple[int, ...]) -> list[int]:
+        """Which of these workers have not said yet how they are reached, or what they can do."""
+        heard = self.groups[members].said if members in self.groups else self.said.get(members, {})
+        others = [m for m in members if m in self.mates and m != self.index]
+        return [m for m in others if not self.mates[m].store or (m not in heard and members in self.groups)]
+
+    def _begin(self, members: tuple[int, ...]) -> Group:
+        made = self.groups[members] = Group(members, self.index, self.mates, self.host, self.bell, self.inbox, self.plain)
+        made.said.update(self.said.pop(members, {}))
+        return made
+
+    def _agree(self, group: Group) -> bool:
+        """Tell the others what this worker can do, once that is known. Whether all have told."""
+        if group.own is not None and not group.told:
+            group.told = True
+            word = Ways(self.index, group.members, group.own)
+            self.posts += [Mail(worker_peer(m), word) for m in group.members if m != self.index]
+        group.decide()
+        return bool(group.way)
 
     def choose(self, client: str, kind: Kind, operands: list[Any], tag: int) -> Wait:
-        if any(self.mates[m].store == NO_STORE for m in kind.settings["group"] if m in self.mates):
+        members = kind.settings["group"]
+        if any(self.mates[m].store == NO_STORE for m in members if m in self.mates) or self._by_mail(members):
             return self.mail.begin(client, kind, operands, tag)
         return _Collective(self, kind, operands, tag)
+
+    def _by_mail(self, members: tuple[int, ...]) -> bool:
+        return members in self.groups and self.groups[members].way == "mail"
 
 
 class _Collective:
@@ -200,12 +243,8 @@ class _Collective:
         return set(self.members) <= self.talk.mates.keys()
 
     def _group(self) -> Group | None:
-        """The group, begun if everything that takes is known."""
-        talk = self.talk
-        found = talk.groups.get(self.members)
-        if found is None and all(talk.mates[m].store for m in self.members):
-            found = talk.groups[self.members] = Group(self.members, talk.index, talk.mates, talk.host, talk.bell, talk.inbox)
-        return found
+        """The group, if its members are all there."""
+        return self.talk.groups.get(self.members)
 
     def _issue(self, group: Group) -> None:
         self.group = group

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Generator, Iterator
 from hashlib import blake2b
-from typing import Any
 
 import torch
 
@@ -22,19 +21,14 @@ Say = tuple[dict[int, int], Collection[int]]  # an address to each of these memb
 Steps = Generator[Say, dict[int, int], None]  # gets what those have said
 
 
-def near(members: tuple[int, ...], rank: int, offers: list[str], store: Any, inbox: Inbox | None) -> Near | None:
-    """The group of these workers, if each of them can read all others' memory; that is tried, and all hear of it."""
+def reached(rank: int, offers: list[str], inbox: Inbox | None) -> dict[int, Neighbour] | None:
+    """The other members, if this one can read the memory of all of them; that is tried."""
     if inbox is None or not all(offers):
         return None
-    mates: dict[int, Neighbour] = {}
-    with contextlib.suppress(OSError):  # one is on another host, or it is not allowed here
-        for r, offer in enumerate(offers):
-            if r != rank:
-                mates[r] = inbox.reach(offer)
-    store.set(f"near/{rank}", "yes" if len(mates) == len(members) - 1 else "no")
-    if all(store.get(f"near/{r}") == b"yes" for r in range(len(members))):
-        return Near(members, rank, mates, inbox)
-    return None
+    try:
+        return {r: inbox.reach(offer) for r, offer in enumerate(offers) if r != rank}
+    except OSError:  # one is on another host, or it is not allowed here
+        return None
 
 
 class Near:

@@ -1,9 +1,10 @@
 """How a set of workers moves bytes: by NCCL where each has a GPU of its own, out of each other's memory where all are on one
-host, by Gloo elsewhere. A group is built when first needed, straight over a store that its first worker keeps."""
+host, by mail elsewhere, or by Gloo where that was asked for. A group is built when first needed."""
 
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,11 +13,13 @@ from typing import Any, NamedTuple, Protocol
 import torch
 import torch.distributed as dist
 
+from gt.transport.addresses import listens, open_port
 from gt.transport.messages import Peer
-from gt.transport.neighbours import Inbox
-from gt.worker.near import COMBINE, near
+from gt.transport.neighbours import Inbox, Neighbour
+from gt.worker.near import COMBINE, Near, reached
 
 LONG = timedelta(days=7)  # a group ends by message, not by time-out
+ORDER = ("nccl here", "nccl", "memory", "gloo here", "gloo")  # ways, the best first; "here": on one host
 OPS: dict[str, Any] = {
     "sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "prod": dist.ReduceOp.PRODUCT
 }  # fmt: skip
@@ -110,46 +113,106 @@ class Distributed:
 
 
 class Group:
-    """A set of workers whose way to move bytes is being found, or is found, or could not be."""
+    """A set of workers whose way to move bytes is being found, or is found, or could not be. Each member tries what it can do
+    with all others and says so; the first way that all can is theirs. NCCL and Gloo neither encrypt nor ask who connects: on
+    one host they meet in a file that only this user can read, between hosts they are used where that was asked for."""
 
     def __init__(
         self, members: tuple[int, ...], me: int, mates: dict[int, Peer], host: str, bell: Callable[[], None],
-        inbox: Inbox | None,
+        inbox: Inbox | None, plain: bool = False,
     ) -> None:  # fmt: skip
         self.members, self.rank, self.host, self.bell, self.inbox = members, members.index(me), host, bell, inbox
+        self.plain = plain
         said = [Reached.of(mates[m]) for m in members]
+        self.locals = [mates[m].address.partition("|")[0] for m in members]
         self.store, gpus, self.offers = said[0].store, {r.gpu for r in said}, [r.offer for r in said]
-        self.nccl = "" not in gpus and len(gpus) == len(members)  # NCCL refuses two members on one GPU
+        self.gpus = "" not in gpus and len(gpus) == len(members)  # NCCL refuses two members on one GPU
+        self.stores = all(r.store for r in said)
+        self.neighbours: dict[int, Neighbour] | None = None
+        self.own: tuple[str, ...] | None = None  # the ways that this member can go
+        self.said: dict[int, tuple[str, ...]] = {}  # and the others
+        self.told = False  # whether they were told
+        self.way = ""  # "" until all have said
         self.made: Moves | None = None
         self.failed: Exception | None = None
-        threading.Thread(target=self._build, name="gt-group", daemon=True).start()
+        self._start(self._find)
+
+    @property
+    def nccl(self) -> bool:
+        return self.way.startswith("nccl")
+
+    def _start(self, what: Callable[[], None]) -> None:
+        threading.Thread(target=what, name="gt-group", daemon=True).start()
+
+    def _find(self) -> None:
+        """Try what this member can do with all others."""
+        near = all(listens(local) for r, local in enumerate(self.locals) if r != self.rank)
+        self.neighbours = reached(self.rank, self.offers, self.inbox)
+        can = {
+            "nccl here": self.gpus and near,
+            "nccl": self.gpus and self.plain and self.stores,
+            "memory": self.neighbours is not None,
+            "gloo here": near and self.inbox is None,
+            "gloo": self.plain and self.stores,
+        }
+        self.own = tuple(way for way in ORDER if can[way])
+        self.bell()
+
+    def hear(self, member: int, ways: tuple[str, ...]) -> None:
+        """What another member can do."""
+        self.said[member] = ways
+
+    def decide(self) -> None:
+        """Choose the way, once all have said what they can, and go it."""
+        if not self.way and self.own is not None and len(self.said) == len(self.members) - 1:
+            common = set(self.own).intersection(*self.said.values())
+            self.way = next((way for way in ORDER if way in common), "mail")
+            if self.way != "mail":
+                self._start(self._build)
 
     def _build(self) -> None:
         try:
-            host, _, port = self.store.rpartition(":")
-            store = dist.TCPStore(host, int(port), None, False, timedelta(seconds=60), False)
-            named = dist.PrefixStore("gt/" + "-".join(map(str, self.members)), store)
-            if self.nccl:
-                self.made = Distributed(self._nccl(named), "nccl", self.bell)
+            if self.way == "memory":
+                assert self.neighbours is not None and self.inbox is not None
+                self.made = Near(self.members, self.rank, self.neighbours, self.inbox)
             else:
-                beside = near(self.members, self.rank, self.offers, named, self.inbox)
-                self.made = beside or Distributed(self._gloo(named), "gloo", self.bell)
+                make = self._nccl if self.nccl else self._gloo
+                self.made = Distributed(make(self._named()), self.way.split()[0], self.bell)
         except Exception as failed:  # whatever the network did, the collective that waits for it tells of it
             self.failed = failed
         self.bell()
 
+    def _named(self) -> Any:
+        """A store in which members find each other: a file beside the first member's socket, or that member's own by TCP."""
+        name = "-".join(map(str, self.members))
+        if self.way.endswith("here"):
+            return dist.FileStore(f"{self.locals[0].removeprefix('ipc://')}.{name}.store", len(self.members))
+        host, _, port = self.store.rpartition(":")
+        store = dist.TCPStore(host, int(port), None, False, timedelta(seconds=60), False)
+        return dist.PrefixStore(f"gt/{name}", store)
+
     def _gloo(self, store: Any) -> Any:
         options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=self.host)]
+        at = "127.0.0.1" if self.way.endswith("here") else self.host
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=at)]
         options._timeout = LONG
         return dist.ProcessGroupGloo(store, self.rank, len(self.members), options)
 
     def _nccl(self, store: Any) -> Any:
+        if self.host.startswith("127."):
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # what is on one host listens there
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = LONG
         group = dist.ProcessGroupNCCL(store, self.rank, len(self.members), options)
         group.eager_connect_single_device(torch.device("cuda", torch.cuda.current_device()))
         return group
+
+
+def keep_store(host: str) -> tuple[Any, str]:
+    """A store for groups at this address of this host, and where it is."""
+    fd, port = open_port(host)
+    made = dist.TCPStore(host, port, None, True, timedelta(seconds=60), False, False, fd, True)
+    return made, f"{host}:{port}"
 
 
 class OnDevice:

@@ -36,6 +36,7 @@ from gt.transport.messages import (
     Spoiled,
     Upload,
     Waits,
+    Ways,
     decode,
     encode,
 )  # fmt: skip
@@ -105,13 +106,13 @@ def way_asked() -> str:
     return environment.COLLECTIVES.value()
 
 
-def talk_for(engine: Engine, host: str, bell: Callable[[], None], inbox: Inbox | None) -> Talk:
+def talk_for(engine: Engine, host: str, bell: Callable[[], None], inbox: Inbox | None, plain: bool) -> Talk:
     """How this worker talks to others: as each group can, or by mail where PyTorch is not installed."""
     if way_asked() == "mail" or not importlib.util.find_spec("torch"):
         return Mailed(engine, announces=True)
     from gt.worker.groups import Grouped
 
-    return Grouped(engine, host, bell, time.monotonic, inbox)
+    return Grouped(engine, host, bell, time.monotonic, inbox, plain)
 
 
 class Shell:
@@ -119,7 +120,7 @@ class Shell:
 
     def __init__(
         self, address: str, engine: Engine, keys: Keys = NO_KEYS, name: str = "", timeout: float = 10.0, see: See | None = None,
-        batch: int = 1, say: Callable[[str], None] | None = None,
+        batch: int = 1, say: Callable[[str], None] | None = None, plain: bool = False,
     ) -> None:  # fmt: skip
         check_host(address)
         self.see, self.address, self.ended = see, address, ""  # the last: what is to be told of the end
@@ -135,6 +136,7 @@ class Shell:
         if say is not None:
             self.core.say = say
         self.keys = keys
+        self.plain = plain or (address.startswith("tcp://") and not keys.user)  # without a key nothing is encrypted anyway
         self.mates: dict[int, zmq.Socket] = {}  # to other workers, where mail goes to them
         self.early: list[tuple[str, Any, tuple]] = []  # what came from workers that are not known yet
         self.parked: Any = None  # what the queue waits for, and since when
@@ -247,7 +249,7 @@ class Shell:
             self._send(self.core.resume())
         if type(message) is Peers and self.alone and len(message.workers) > 1:
             self.alone = False
-            self.core.talk = talk_for(self.core.engine, self.host, self.bell.ring, self.inbox)
+            self.core.talk = talk_for(self.core.engine, self.host, self.bell.ring, self.inbox, self.plain)
             self.core.talk.index = self.core.index
         if message is not None:
             self._send(self.core.handle(Mail(DISPATCHER, message)))
@@ -270,7 +272,7 @@ class Shell:
                     self._attach(client, token)
                 case Release(segment):
                     self._release(client, segment)
-                case (Piece() | Spoiled() | Waits() | Heard()) as word if not self.keys.user or role(peer) == WORKER:
+                case (Piece() | Spoiled() | Waits() | Heard() | Ways()) as word if not self.keys.user or role(peer) == WORKER:
                     self._from_mate(client, word, tuple(f.buffer for f in frames[1:]))
                 case Upload() if client not in self.attached:
                     self.core.dropped += 1  # nobody whom the dispatcher knows, or no longer
@@ -293,7 +295,7 @@ class Shell:
         except ProtocolError:
             self.core.dropped += 1
 
-    def _from_mate(self, token: str, word: Piece | Spoiled | Waits | Heard, frames: tuple) -> None:
+    def _from_mate(self, token: str, word: Piece | Spoiled | Waits | Heard | Ways, frames: tuple) -> None:
         """What another worker sends. It may know of this one before this one is told of it."""
         mate = self.core.talk.mates.get(word.sender)
         if mate is not None and mate.token == token:

@@ -46,6 +46,7 @@ EACH = [
     m.Spoiled(1, (0, 1), 3, "RemoteError", "why", 2),
     m.Waits(1, (0, 1), 3),
     m.Heard(0, (0, 1), 3),
+    m.Ways(1, (0, 1), ("memory",)),
 ]
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from gt.ops import TABLE, infer
 from gt.spec import Spec, float32
 from gt.transport.messages import Peer, Piece
+from gt.worker import groups
 from gt.worker.collectives import NO_STORE
 from gt.worker.engine.torch import TorchEngine
 from gt.worker.groups import Grouped
+from gt.worker.process_group import Group
 
 
 def peer(index: int, store: str) -> Peer:
@@ -18,7 +21,7 @@ def peer(index: int, store: str) -> Peer:
 
 def grouped(store: str) -> Grouped:
     talk = Grouped(TorchEngine("cpu"), "127.0.0.1", lambda: None, float)
-    talk.index, talk.store = 0, object()  # it keeps a store already
+    talk.index, talk.announced = 0, True
     talk.meet((peer(0, "127.0.0.1:1||"), peer(1, store)), "")
     return talk
 
@@ -48,3 +51,36 @@ def test_a_mate_that_is_gone_is_not_waited_for() -> None:
         assert type(lost).__name__ == "WorkerLost" and "w1 is gone" in str(lost)
     else:
         raise AssertionError("a collective without one of its members gave a result")
+
+
+def decided(own: tuple[str, ...], *others: tuple[str, ...]) -> str:
+    """The way of a group whose first member can go `own`, and the others these."""
+    group = Group.__new__(Group)
+    group.members, group.own, group.way = tuple(range(len(others) + 1)), own, ""
+    group.said, group._start = {}, lambda what: None  # type: ignore[method-assign]
+    for member, ways in enumerate(others, 1):
+        group.decide()
+        assert group.way == ""
+        group.hear(member, ways)
+    group.decide()
+    return group.way
+
+
+def test_members_go_the_best_way_that_all_of_them_can() -> None:
+    every = ("nccl here", "nccl", "memory", "gloo here", "gloo")
+    assert decided(every, every) == "nccl here" and decided(every, every[1:]) == "nccl"
+    assert decided(("memory",), ("memory",), ("memory",)) == "memory"
+    assert decided(("memory",), ("memory", "gloo"), ("gloo",)) == "mail"
+    assert decided(("gloo here", "gloo"), ("gloo",)) == "gloo" and decided(("gloo",), ()) == "mail"
+
+
+def test_nothing_listens_for_others_unless_plain_collectives_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[str] = []
+    monkeypatch.setattr(groups, "keep_store", lambda host: (kept.append(host), f"{host}:1"))
+    for host, plain in (("127.0.0.1", False), ("127.0.0.1", True), ("10.0.0.7", False), ("10.0.0.7", True)):
+        talk = Grouped(TorchEngine("cpu"), host, lambda: None, float, None, plain)
+        talk.index = 0
+        talk.meet((peer(0, ""), peer(1, "")), "")
+        [mail] = talk.outgoing()
+        assert mail.message.address == ("10.0.0.7:1||" if (host, plain) == ("10.0.0.7", True) else "||")
+    assert kept == ["10.0.0.7"]

@@ -15,21 +15,11 @@ from hypothesis import strategies as st  # noqa: E402
 
 from gt.transport.neighbours import Inbox, Neighbour, supported  # noqa: E402
 from gt.worker import near as module  # noqa: E402
-from gt.worker.near import Near, near  # noqa: E402
+from gt.worker.near import Near, reached  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not supported(), reason="takes a kernel by which processes may read each other's memory")
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.int32, torch.int64, torch.uint8]
 FOLD = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum, "prod": torch.mul}
-
-
-class Store(dict):
-    """What torch.distributed's store does, for members that take turns."""
-
-    def set(self, key: str, value: str) -> None:
-        self[key] = value.encode()
-
-    def get(self, key: str) -> bytes:
-        return self[key]
 
 
 @pytest.fixture(scope="module")
@@ -174,17 +164,13 @@ def test_a_process_that_is_not_the_one_meant_is_no_neighbour() -> None:
     inbox.close()
 
 
-def test_a_group_is_near_only_if_all_say_so() -> None:
+def test_members_are_reached_only_if_the_memory_of_all_can_be_read() -> None:
     mine, other = Inbox(), Inbox()
     offers = [mine.offer(), other.offer()]
-    said = Store({"near/1": b"yes"})
-    found = near((4, 7), 0, offers, said, mine)
-    assert found is not None and said["near/0"] == b"yes"
-    found.end()
-    assert near((4, 7), 0, offers, Store({"near/1": b"no"}), mine) is None
-    said = Store({"near/1": b"yes"})
-    assert near((4, 7), 0, [offers[0], offers[1][:-1] + "?"], said, mine) is None and said["near/0"] == b"no"
-    assert near((4, 7), 0, [offers[0], ""], Store(), mine) is None
-    assert near((4, 7), 0, offers, Store(), None) is None
+    found = reached(0, offers, mine)
+    assert found is not None and found.keys() == {1}
+    assert reached(0, [offers[0], offers[1][:-1] + "?"], mine) is None
+    assert reached(0, [offers[0], ""], mine) is None
+    assert reached(0, offers, None) is None
     for inbox in (mine, other):
         inbox.close()

@@ -1,4 +1,4 @@
-"""Hosts for tests: namespaces of the kernel, each with a network card, processes and a local address space of its own. They
+"""Hosts for tests: namespaces of the kernel, each with a network card, processes and a folder of local sockets of its own. They
 all have the same name, as containers may."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import subprocess
+import tempfile
 from types import TracebackType
 
 ISOLATE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")  # no process sees one of another host
@@ -20,7 +21,9 @@ class Hosts:
         self.names = [f"{mark}-{i}" for i in range(n)]
         self.switch = f"{mark}-switch"
         self.addresses = [f"10.77.0.{i + 1}" for i in range(n)]
-        self.within = [("ip", "netns", "exec", name, *ISOLATE) for name in self.names]
+        self.folder = tempfile.mkdtemp(prefix=mark, dir="/tmp")  # looks empty to each of them
+        own = ("sh", "-c", 'mount -t tmpfs -o mode=700 none "$0" && XDG_RUNTIME_DIR="$0" exec "$@"', self.folder)
+        self.within = [("ip", "netns", "exec", name, *ISOLATE, *own) for name in self.names]
 
     def __enter__(self) -> Hosts:
         try:
@@ -42,6 +45,7 @@ class Hosts:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for name in (self.switch, *self.names):
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+        os.rmdir(self.folder)
 
     def traffic(self, host: int) -> int:
         """Bytes that passed this host's card."""

@@ -156,6 +156,30 @@ def test_a_server_listens_on_this_host_alone_unless_told_otherwise(processes: Pr
     assert heard(server) == heard(processes.worker(port, "--host", "tcp://127.0.0.1")) == {"127.0.0.1"}
 
 
+@pytest.mark.parametrize("way", ["memory", "mail"])
+def test_workers_that_reduce_together_open_no_port(processes: Processes, way: str) -> None:
+    """Nor does anybody else of a server without a key."""
+    server, port = processes.server("--workers", "2", "--backend", "numpy", GT_COLLECTIVES=way)
+    script = processes.script(
+        """
+        import sys, gt
+        gt.connect(sys.argv[1])
+        gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
+        with gt.signal("rows"):
+            x = gt.ones(8, 8)
+        print((x.sum() + x.mean()).item(), [s["collectives"] for s in gt.debug.get_worker_stats().values()], flush=True)
+        input()
+        """,
+        f"localhost:{port}",
+    ).says("65.0", 60)
+    assert f"'{way}'" in script.out
+    listening = [
+        c for p in processes.running() for c in p.net_connections("inet") if c.status in ("LISTEN", "NONE")
+    ]  # fmt: skip
+    assert listening == []
+    script.go()
+
+
 def test_a_worker_s_data_socket_is_guarded_too(processes: Processes) -> None:
     import psutil
 

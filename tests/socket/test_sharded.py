@@ -114,11 +114,11 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_where_one_may_not_read_the_others_memory_all_use_gloo(processes: Processes) -> None:
+def test_where_one_may_not_read_the_others_memory_all_talk_by_mail(processes: Processes) -> None:
     _, port = processes.server("--expect", "2")
     processes.worker(port)
     processes.script(REFUSED, "-p", str(port), "--backend", "numpy")
-    script = processes.script(PROGRAM, f"localhost:{port}", WAY="gloo")
+    script = processes.script(PROGRAM, f"localhost:{port}", WAY="mail")
     assert script.ended(85) == 0, script.err[-3000:]
 
 

@@ -12,12 +12,13 @@ from hosts import Hosts, possible
 from processes import Processes, until
 
 SHORT = "0.4"  # GT_TIMEOUT in these tests
+WORKERS = "the key of these tests' workers"
 STOP = 1.2  # seconds, several of those
 
 
 @pytest.mark.parametrize("over", ["localhost", "tcp://127.0.0.1"])
 def test_whoever_stops_on_one_host_for_longer_than_the_time_out_goes_on_afterwards(processes: Processes, over: str) -> None:
-    server, port = processes.server(GT_TIMEOUT=SHORT)
+    server, port = processes.server("--insecure", GT_TIMEOUT=SHORT)
     worker = processes.worker(port, GT_TIMEOUT=SHORT)
     client = processes.script(
         """
@@ -50,9 +51,9 @@ def test_between_hosts_silence_is_told_as_silence(processes: Processes) -> None:
     with Hosts(3) as hosts:
         key, server = {"GT_KEY": "a key of these tests", "GT_TIMEOUT": "2"}, hosts.addresses[0]
         command = ("-m", "gt.server", "-p", "9000", "--host", "0.0.0.0")
-        made = processes.start(*command, within=hosts.within[0], GT_VERBOSE="1", **key)
+        made = processes.start(*command, within=hosts.within[0], GT_VERBOSE="1", GT_WORKER_KEY=WORKERS, **key)
         joined = ("-m", "gt.worker", "--host", server, "-p", "9000", "--backend", "numpy")
-        worker = processes.start(*joined, within=hosts.within[1], **key)
+        worker = processes.start(*joined, within=hosts.within[1], GT_WORKER_KEY=WORKERS, **key)
         client = processes.start(
             "-c",
             "import gt, sys; gt.connect(sys.argv[1], timeout=30); x = gt.ones(2); x.numpy(); print('ready', flush=True)\n"
