@@ -28,6 +28,16 @@ static GT_INLINE void store(AnyOrder, bfloat_t* y, const Pack<Floats>& p) {
     }
 }
 
+static GT_INLINE Pack<Floats> load(NoTies, const bfloat_t* x) { return load(AnyOrder(), x); }
+
+// A NaN that came from bfloats has zeros in its lower half and stays one.
+static GT_INLINE void store(NoTies, bfloat_t* y, const Pack<Floats>& p) {
+    for (size_t i = 0; i < kRegisters; i += 2) {
+        Words even = (Words)p.at[i] + 0x8000u, odd = (Words)p.at[i + 1] + 0x8000u;
+        store_vector(y + i * kLanes<Floats>, (even >> 16) | (odd & 0xffff0000u));
+    }
+}
+
 static GT_INLINE Floats widen_bfloat(Shorts x) { return (Floats)(__builtin_convertvector(x, Words) << 16); }
 
 static GT_INLINE Shorts low_halves(Words u) {

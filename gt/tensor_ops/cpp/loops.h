@@ -44,24 +44,29 @@ static GT_INLINE size_t before_line(const T* y, size_t n) {
 }
 
 template <class Op, class T>
+using OfType = std::conditional_t<sizeof(T) == 2, typename Short<Op>::Of, Op>;
+template <class Op>
+using OrderOf = std::conditional_t<Short<Op>::ties, AnyOrder, NoTies>;
+
+template <class Op, class T>
 static __attribute__((noinline)) void unary_part(const T* x, T* y, size_t n) {
-    AnyOrder any;
-    store_part(any, y, n, apply(Op(), load_part(any, x, n)));
+    OrderOf<Op> order;
+    store_part(order, y, n, apply(OfType<Op, T>(), load_part(order, x, n)));
 }
 
 template <class Op, class T>
 static void unary(const void* from, void* to, size_t begin, size_t end, bool past_cache) {
-    AnyOrder any;
+    OrderOf<Op> order;
     const T* x = static_cast<const T*>(from) + begin;
     T* y = static_cast<T*>(to) + begin;
     size_t n = end - begin, i = before_line(y, n);
     if (i) unary_part<Op>(x, y, i);
     for (; i + kPack<T> <= n; i += kPack<T>) {
-        Pack<Vector<T>> made = apply(Op(), load(any, x + i));
+        Pack<Vector<T>> made = apply(OfType<Op, T>(), load(order, x + i));
         if (past_cache)
-            stream(any, y + i, made);
+            stream(order, y + i, made);
         else
-            store(any, y + i, made);
+            store(order, y + i, made);
     }
     if (i < n) unary_part<Op>(x + i, y + i, n - i);
     if (past_cache) stream_done();

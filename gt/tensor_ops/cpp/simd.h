@@ -110,6 +110,22 @@ static GT_INLINE Floats positive_part(Floats x) {
 #endif
 }
 
+static GT_INLINE Floats magnitude(Floats x) { return (Floats)((Ints)x & 0x7fffffff); }
+
+// a^2 and the rounding error of that. Without a fused multiply-add, the square of a's upper 12 bits, which is exact.
+static GT_INLINE void square_of(Floats a, Floats& square, Floats& rest) {
+#if defined(GT_AVX512)
+    square = a * a, rest = _mm512_fmsub_ps(a, a, square);
+#elif defined(GT_AVX2)
+    square = a * a, rest = _mm256_fmsub_ps(a, a, square);
+#elif defined(GT_NEON)
+    square = a * a, rest = vfmaq_f32(-square, a, a);
+#else
+    Floats upper = (Floats)((Ints)a & int32_t(0xfffff000));
+    square = upper * upper, rest = (a - upper) * (a + upper);
+#endif
+}
+
 // Four registers: enough independent work to hide the time that one result takes.
 constexpr size_t kRegisters = 4;
 
@@ -129,6 +145,7 @@ static GT_INLINE Pack<V> each(Step step) {
 // How elements lie in a pack: as in memory, or, in exchange for cheaper conversion, in any order that `store` undoes.
 struct InOrder {};
 struct AnyOrder {};
+struct NoTies {};  // any order, for results that are never halfway between two 16-bit ones: those round by adding a half
 
 template <class Order, class C>
 static GT_INLINE Pack<Vector<C>> load(Order, const C* x) {
