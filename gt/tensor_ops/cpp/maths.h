@@ -138,7 +138,7 @@ struct GeluErf {
         Floats above = 0.4999998254986232f + a * (0.3606153320773114f + a * (0.11875358235715452f + a * 0.016863335309074762f));
         Floats below = 0.949711769949175f + a * (0.29745625658528435f + a * 0.042275554328192765f);
         below = 1.0f + a * (1.5190977113029767f + a * below);
-        return positive_part(x) - (a * above) * p / below;
+        return positive_part(x) - (a * above) * p * reciprocal(below);
     }
     // Only this one is computed element by element.
     static inline Doubles of(Doubles x) {
@@ -156,7 +156,7 @@ struct GeluErfRough {
         Floats p = 0.99992807f + q * (-0.69326099f + q * (0.24261112f + q * -0.05517166f));
         Floats above = 0.5000113912620606f + a * (0.2771116211698397f + a * 0.062034374709269216f);
         Floats below = 1.0f + a * (1.352822307385265f + a * (0.6998899825580562f + a * 0.1553091870164898f));
-        return positive_part(x) - (a * above) * (p * OfFloats::scale(z)) / below;
+        return positive_part(x) - (a * above) * (p * OfFloats::scale(z)) * rough_reciprocal(below);
     }
 };
 
