@@ -50,7 +50,7 @@ def _add_configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--show", action="store_true", help="print the configuration in force and its file")
     parser.add_argument("--backend", choices=[*NAMES, AUTO], help="use it where it is available")
     parser.add_argument("--force", choices=[*NAMES, "none"], help="use it or fail")
-    parser.add_argument("--priority", help='order to try them in, such as "cpp,cuda,opencl,python"')
+    parser.add_argument("--priority", help='order to try them in, such as "cpp,cuda,opencl,python"; auto: by speed')
     parser.set_defaults(run=configure)
 
 
@@ -120,7 +120,8 @@ def configure(args: argparse.Namespace) -> int:
     if args.force:
         changes["force_backend"] = None if args.force == "none" else args.force
     if args.priority:
-        changes["backend_priority"] = tuple(name.strip() for name in args.priority.split(","))
+        names = tuple(name.strip() for name in args.priority.split(","))
+        changes["backend_priority"] = None if names == (AUTO,) else names
     try:
         if changes:
             path = config.user_path()

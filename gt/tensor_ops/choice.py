@@ -1,15 +1,14 @@
-"""Which backend a call runs on: by what was set, environment, backend.json, availability and the input's size."""
+"""Which backend a call runs on: by what was set, environment, backend.json, or else by which is fastest here."""
 
 import importlib
 import threading
-import time
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from gt import environment
-from gt.tensor_ops import calls, config
+from gt.tensor_ops import config, speeds
 from gt.tensor_ops.check import SelfTest, self_test
 
 MODULES = {
@@ -18,32 +17,15 @@ MODULES = {
     "cpp": "gt.tensor_ops.cpp.backend",
     "python": "gt.tensor_ops.python",
 }
-SIZES = (1 << 12, 1 << 15, 1 << 18, 1 << 21, 1 << 24)
 
 
 def module(name: str) -> ModuleType:
     return importlib.import_module(MODULES[config.known(name)])
 
 
-def worthwhile(device: Any, host: Any, sizes: tuple[int, ...] = SIZES, clock: Any = time.perf_counter) -> float:
-    """The number of elements from which moving an array to the device and back pays, measured with silu.
-
-    Infinity where it does not pay at any of the sizes.
-    """
-    for size in sizes:
-        x = np.full(size, 0.5, dtype=np.float32)
-        took = {}
-        for backend in (device, host):
-            calls.silu(backend, x)
-            best = float("inf")
-            for _ in range(3):
-                began = clock()
-                calls.silu(backend, x)
-                best = min(best, clock() - began)
-            took[backend.name] = best
-        if took[device.name] < took[host.name]:
-            return size
-    return float("inf")
+def used_by(taken: speeds.Speeds) -> set[str]:
+    small = speeds.small_inputs(taken)
+    return {speeds.fastest(taken)} | ({small[0]} if small else set())
 
 
 class Choice:
@@ -54,8 +36,8 @@ class Choice:
         self._tests: dict[str, SelfTest | str] = {}
         self._asked: str | None = None
         self._active: ModuleType | None = None
-        self._host: ModuleType | None = None
-        self._pays_from = 0.0
+        self._free = False  # whether nobody asked for a backend
+        self._small: tuple[ModuleType, int] | None = None  # the backend for arrays of fewer elements
         self._why = ""
 
     def tested(self, name: str) -> SelfTest | str:
@@ -93,55 +75,62 @@ class Choice:
         if active is not None:
             return active
         with self._lock:
-            name, free = self._decide()
-            chosen = module(name)
-            # Only a free choice may go elsewhere for small arrays; a backend that was asked for gets all of them.
-            self._host = None
-            if free and chosen.on_device:
-                self._host = module("python" if self.reason("cpp") else "cpp")
-                self._pays_from = worthwhile(chosen, self._host)
-            self._active = chosen
-            return chosen
+            self._free, self._small = False, None
+            name = self._asked_for() or self._fastest()
+            self._active = module(name)
+            return self._active
 
-    def _decide(self) -> tuple[str, bool]:
-        """The backend's name, and whether it was found rather than asked for."""
+    def _asked_for(self) -> str | None:
+        """The backend that somebody asks for, which then gets all arrays; None where the choice is free."""
         if self._asked:
             self._why = "set_backend"
-            return self._asked, False
+            return self._asked
         if named := config.asked(environment.TENSOR_OPS_BACKEND.value() or None):
             self._why = "GT_TENSOR_OPS_BACKEND"
-            return self._need(named, "GT_TENSOR_OPS_BACKEND"), False
+            return self._need(named, "GT_TENSOR_OPS_BACKEND")
         path = config.find()
         wanted = config.load(path)
         if wanted.force_backend:
             self._why = f"force_backend in {path}"
-            return self._need(wanted.force_backend, f"force_backend in {path}"), False
+            return self._need(wanted.force_backend, f"force_backend in {path}")
         if wanted.preferred_backend and self.reason(wanted.preferred_backend) is None:
             self._why = f"preferred_backend in {path}"
-            return wanted.preferred_backend, True
+            return wanted.preferred_backend
+        if wanted.backend_priority is None:
+            return None
         self._why = f"backend_priority in {path}"
-        for name in self._order(wanted.backend_priority):
+        for name in wanted.backend_priority:
             if self.reason(name) is None:
-                return name, True
+                return name
         raise RuntimeError(f"no backend of {', '.join(wanted.backend_priority)} in {path} is available")
 
-    def _order(self, priority: tuple[str, ...]) -> tuple[str, ...]:
-        """An OpenCL device that is the CPU itself comes after C++, unless the user ordered the backends."""
-        if priority != config.NAMES or self.reason("opencl") or module("opencl").on_device:
-            return priority
-        return ("cuda", "cpp", "opencl", "python")
+    def _fastest(self) -> str:
+        """The backend that is fastest for large arrays on the host, measured here once; small ones may go to another."""
+        self._free, self._why = True, "the fastest measured here"
+        taken = speeds.kept()
+        if taken is None or any(self.reason(name) for name in used_by(taken)):
+            available = {name: module(name) for name in config.NAMES if self.reason(name) is None}
+            taken = speeds.measure(available)
+            speeds.keep(taken)
+        if small := speeds.small_inputs(taken):
+            self._small = module(small[0]), small[1]
+        return speeds.fastest(taken)
 
     def pick(self, x: Any) -> ModuleType:
-        """The backend for this array: the active one, or the CPU's for an array too small to be moved."""
+        """The backend for this array. A free choice may fall elsewhere for small arrays, and for those that lie on a GPU."""
         active = self.active()
-        if self._host is None or getattr(x, "is_cuda", False):
+        if not self._free:
+            return active
+        if getattr(x, "is_cuda", False):
+            return active if self.reason("cuda") else module("cuda")
+        if self._small is None:
             return active
         size = x.size if isinstance(x, np.ndarray) else getattr(x, "numel", lambda: 0)()
-        return active if size >= self._pays_from else self._host
+        return active if size >= self._small[1] else self._small[0]
 
     def info(self) -> dict[str, Any]:
         active = self.active()
-        small = {"name": self._host.name, "below_elements": self._pays_from} if self._host else None
+        small = {"name": self._small[0].name, "below_elements": self._small[1]} if self._small else None
         return {
             "backend": active.name,
             "chosen_by": self._why,

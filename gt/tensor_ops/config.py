@@ -18,10 +18,13 @@ PACKAGED = Path(__file__).parent / "backend.json"
 
 @dataclass(frozen=True)
 class Config:
-    """`force_backend` or nothing; else `preferred_backend` if it is available; else the first of the priority."""
+    """`force_backend` or nothing; else `preferred_backend` if it is available; else the first available of the priority.
+
+    No priority: the backend that is fastest on this machine. An order that is written is obeyed, whatever it is.
+    """
 
     preferred_backend: str | None = None
-    backend_priority: tuple[str, ...] = NAMES
+    backend_priority: tuple[str, ...] | None = None
     force_backend: str | None = None
 
 
@@ -80,7 +83,9 @@ def checked(read: Any) -> Config:
     for key in ("preferred_backend", "force_backend"):
         if read.get(key) is not None:
             known_text(key, read[key])
-    priority = read.get("backend_priority", NAMES)
+    priority = read.get("backend_priority")
+    if priority is None:
+        return Config(read.get("preferred_backend"), None, read.get("force_backend"))
     if not isinstance(priority, list | tuple) or not priority or len(set(map(str, priority))) < len(priority):
         raise ValueError(f"backend_priority must be a list of different backends, not {priority!r}")
     for name in priority:

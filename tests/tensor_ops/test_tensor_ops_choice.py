@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gt.tensor_ops import choice, config
+from gt.tensor_ops import choice, config, speeds
 from gt.tensor_ops.check import SelfTest
 
 GOOD = SelfTest(True, 0.0, 0.0)
@@ -19,6 +19,7 @@ GOOD = SelfTest(True, 0.0, 0.0)
 @pytest.fixture(autouse=True)
 def own_config(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(speeds, "cache_folder", lambda: tmp_path / "cache")
     monkeypatch.delenv("GT_TENSOR_OPS_BACKEND", raising=False)
     monkeypatch.delenv("GT_TENSOR_OPS_CONFIG", raising=False)
     return tmp_path / "gt" / "backend.json"
@@ -26,39 +27,72 @@ def own_config(tmp_path, monkeypatch):
 
 @pytest.fixture
 def machine(monkeypatch):
-    """A choice on a pretended machine: which backends work there, and whether OpenCL's device is the CPU."""
+    """A choice on a pretended machine: which backends work there, and how long each takes for small and large arrays."""
+    took = {"cuda": (90, 1), "opencl": (80, 3), "cpp": (1, 4), "python": (50, 60)}
 
-    def make(*works, opencl_is_cpu=False):
+    def make(*works, **changed):
         def module(name):
-            away = name == "cuda" or (name == "opencl" and not opencl_is_cpu)
-            return SimpleNamespace(name=name, on_device=away, dtypes=("float32",))
+            return SimpleNamespace(name=name, on_device=name == "cuda", dtypes=("float32",))
+
+        def measure(backends):
+            assert set(backends) <= set(works)
+            return {name: dict(zip((1000, 10**6), (took | changed)[name])) for name in backends}
 
         made = choice.Choice()
         made._tests = {name: GOOD if name in works else "pretended to be missing" for name in config.NAMES}
         monkeypatch.setattr(choice, "module", module)
-        monkeypatch.setattr(choice, "worthwhile", lambda device, host: 1000)
+        monkeypatch.setattr(speeds, "measure", measure)
         return made
 
     return make
 
 
 @pytest.mark.parametrize(
-    "works,cpu,want",
+    "works,changed,want",
     [
-        (("cuda", "opencl", "cpp", "python"), False, "cuda"),
-        (("opencl", "cpp", "python"), False, "opencl"),
-        (("opencl", "cpp", "python"), True, "cpp"),
-        (("opencl", "python"), True, "opencl"),
-        (("python",), False, "python"),
+        (("cuda", "opencl", "cpp", "python"), {}, "cuda"),
+        (("opencl", "cpp", "python"), {}, "opencl"),
+        (("opencl", "cpp", "python"), {"opencl": (80, 5)}, "cpp"),
+        (("cuda", "cpp", "python"), {"cuda": (90, 7)}, "cpp"),
+        (("cpp", "python"), {"python": (1, 1)}, "python"),
+        (("python",), {}, "python"),
     ],
 )
-def test_the_best_available_backend_is_chosen(machine, works, cpu, want):
-    assert machine(*works, opencl_is_cpu=cpu).active().name == want
+def test_the_backend_that_is_fastest_here_is_chosen(machine, works, changed, want):
+    assert machine(*works, **changed).active().name == want
 
 
-def test_the_users_order_is_kept_even_for_a_cpu_opencl_device(machine):
-    config.save(config.Config(backend_priority=("opencl", "cpp", "python", "cuda")))
-    assert machine("cuda", "opencl", "cpp", "python", opencl_is_cpu=True).active().name == "opencl"
+def test_the_measurement_is_kept_for_the_next_process(machine, monkeypatch):
+    assert machine("opencl", "cpp", "python").active().name == "opencl"
+    again = machine("opencl", "cpp", "python")
+    monkeypatch.setattr(speeds, "measure", lambda backends: pytest.fail("measured again"))
+    again._tests = {"opencl": GOOD, "cpp": GOOD}  # NumPy, which nobody needs, is not even tried
+    assert again.active().name == "opencl" and "python" not in again._tests
+
+
+def test_a_kept_measurement_is_not_believed_where_things_changed(machine, monkeypatch):
+    assert machine("opencl", "cpp", "python").active().name == "opencl"
+    assert machine("cpp", "python").active().name == "cpp"  # OpenCL is gone
+    monkeypatch.setattr(speeds, "identity", lambda: "another machine or version")
+    assert machine("opencl", "cpp", "python").active().name == "opencl"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"cpp": 3}', '{"cpp": {"many": 1}}'])
+def test_a_spoiled_file_of_speeds_is_measured_again(machine, text):
+    speeds.keep({"cpp": {1: 1.0}})
+    speeds._path().write_text(text)
+    assert machine("cpp", "python").active().name == "cpp"
+    assert set(speeds.kept()) == {"cpp", "python"}
+
+
+@pytest.mark.parametrize("order", [config.NAMES, ("opencl", "cpp", "python", "cuda"), ("python", "cpp")])
+def test_an_order_that_is_written_is_obeyed_even_the_usual_one(machine, order):
+    config.save(config.Config(backend_priority=order))
+    chosen = machine("opencl", "cpp", "python", cpp=(1, 1), opencl=(99, 99), python=(99, 99))
+    want = next(name for name in order if name != "cuda")
+    assert chosen.active().name == want == chosen.pick(np.zeros(3, np.float32)).name
+    config.save(config.Config())
+    assert machine("opencl", "cpp", "python", cpp=(1, 1)).active().name == "cpp"
 
 
 def test_a_preferred_backend_is_used_where_available(machine):
@@ -118,7 +152,7 @@ def test_a_backend_with_wrong_numbers_is_not_used(machine):
 
 
 def test_small_arrays_stay_on_the_host_only_where_the_choice_was_free(machine):
-    small, large = np.zeros(999, np.float32), np.zeros(1000, np.float32)
+    small, large = np.zeros(10**6 - 1, np.float32), np.zeros(10**6, np.float32)
     chosen = machine("cuda", "cpp", "python")
     assert (chosen.pick(small).name, chosen.pick(large).name) == ("cpp", "cuda")
     assert chosen.pick(SimpleNamespace(is_cuda=True)).name == "cuda"
@@ -126,19 +160,43 @@ def test_small_arrays_stay_on_the_host_only_where_the_choice_was_free(machine):
     assert chosen.pick(small).name == "cuda"
 
 
-def test_what_is_worthwhile_is_measured():
+def test_arrays_that_lie_on_a_gpu_go_there_where_the_choice_was_free(machine):
+    there = SimpleNamespace(is_cuda=True)
+    chosen = machine("cuda", "cpp", "python", cuda=(90, 90))
+    assert (chosen.active().name, chosen.pick(there).name) == ("cpp", "cuda")
+    chosen.set("cpp")
+    assert chosen.pick(there).name == "cpp"
+
+
+def test_speeds_are_measured_for_small_and_large_arrays():
     """A device that costs 1 ms to reach and a host of 10 ns an element cross at 100,000 elements."""
     now = [0.0]
 
     def backend(name, fixed, each):
-        def elementwise(op, x, out, dtype):
+        def work(x):
             now[0] += fixed + each * x.size
 
-        return SimpleNamespace(name=name, dtypes=("float32",), elementwise=elementwise)
+        return SimpleNamespace(
+            name=name,
+            dtypes=("float32",),
+            on_device=False,
+            elementwise=lambda op, x, out, dtype: work(x),
+            rms_norm=lambda x, weight, out, eps, dtype: work(x),
+        )
 
-    device, host = backend("cuda", 1e-3, 0.0), backend("cpp", 0.0, 1e-8)
-    assert choice.worthwhile(device, host, (1 << 15, 1 << 18, 1 << 20), lambda: now[0]) == 1 << 18
-    assert choice.worthwhile(host, device, (1 << 18,), lambda: now[0]) == float("inf")
+    backends = {"cuda": backend("cuda", 1e-3, 0.0), "cpp": backend("cpp", 0.0, 1e-8), "python": backend("python", 0.0, 1e-6)}
+    taken = speeds.measure(backends, lambda: now[0])
+    assert speeds.fastest(taken) == "cuda" and speeds.small_inputs(taken) == ("cpp", 1 << 20)
+    assert list(taken["python"]) == [1 << 12, 1 << 16]  # hopeless there, so not measured at larger sizes
+    taken = speeds.measure({"cpp": backends["cpp"], "python": backends["python"]}, lambda: now[0])
+    assert speeds.fastest(taken) == "cpp" and speeds.small_inputs(taken) is None
+
+
+def test_real_backends_can_be_measured(monkeypatch):
+    monkeypatch.setattr(speeds, "SIZES", (1 << 12,))
+    available = {name: choice.module(name) for name in ("cpp", "python") if choice.process.reason(name) is None}
+    taken = speeds.measure(available)
+    assert set(taken) == set(available) and all(seconds > 0 for times in taken.values() for seconds in times.values())
 
 
 def test_a_saved_config_is_read_back_and_leaves_nothing_else(own_config):
@@ -196,6 +254,16 @@ def fresh(code, **environment):
 def test_the_environment_decides_in_a_fresh_process():
     done = fresh("from gt import tensor_ops; print(tensor_ops.get_backend())", GT_TENSOR_OPS_BACKEND="python")
     assert done.stdout.strip() == "python" and done.stderr == ""
+
+
+@pytest.mark.parametrize("name,info", [("cpp", "optimization"), ("cuda", "cuda"), ("opencl", "opencl")])
+def test_each_backend_is_a_module_at_the_top_as_the_guide_has_it(tmp_path, name, info):
+    code = (
+        f"import tensor_ops_{name} as top; from gt import tensor_ops_{name} as ours\n"
+        f"print(top.silu is ours.silu, top.gelu is ours.gelu, top.rms_norm is ours.rms_norm, callable(top.get_{info}_info))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.stdout.split(), done.stderr) == (["True"] * 4, "")
 
 
 def test_importing_and_computing_on_the_cpu_neither_prints_nor_imports_torch():
