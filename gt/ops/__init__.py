@@ -3,6 +3,7 @@
 from gt.ops import (
     activation,
     attention,
+    bessel,
     bits,
     channelnorm,
     collective,
@@ -11,6 +12,7 @@ from gt.ops import (
     conv,
     create,
     elementwise,
+    fourier,
     index,
     linalg,
     loss,
@@ -34,6 +36,7 @@ __all__ = ["TABLE", "Kind", "Operand", "Row", "Values", "infer", "row", "rows"]
 __all__ += [
     "activation",
     "attention",
+    "bessel",
     "bits",
     "channelnorm",
     "collective",
@@ -42,6 +45,7 @@ __all__ += [
     "conv",
     "create",
     "elementwise",
+    "fourier",
     "index",
 ]
 __all__ += ["linalg", "loss", "lu", "math", "movement", "norm", "places", "pool", "random", "reduce", "scan", "scatter"]

@@ -6,9 +6,10 @@ import math
 from functools import partial
 
 from gt.ops import table
+from gt.ops.bessel import _wide
 from gt.ops.bits import _whole
 from gt.ops.elementwise import APART, INTS, TWO, X
-from gt.ops.rules import by_axis, compare, pointwise_float
+from gt.ops.rules import by_axis, compare, pointwise, pointwise_float
 from gt.ops.table import Try, Values
 from gt.spec import Spec, float32, float64, int32, int64
 
@@ -64,3 +65,71 @@ op("lcm", shape=_whole("lcm", bools=False), tries=(INTS,),
 table.op("frexp", shape=_parts, shard=by_axis, keep="outputs", tries=(((X,), {}), ((Spec((3,), float32),), {})),
          kernel=lambda xp, a: tuple(xp.frexp(a)),
          grad=lambda gs, ys, ins: [gs[0] / (2.0 ** ys[1].to(gs[0].dtype))])  # fmt: skip
+
+
+ROOT_PI = math.sqrt(math.pi)
+PART: Try = ((Values(X, 0.05, 0.95),), {})
+SHARES: Try = ((Values(X, 0.3, 6.0), Values(X, 0.1, 9.0)), {})
+
+
+def _log_or_none(a, b):
+    if not hasattr(b, "log1p"):
+        return math.log1p(b) if b > -1 else (a == 0).pick(0.0, math.nan if b < -1 else -math.inf)
+    return ((a == 0) & (b <= -1.0)).pick(0.0, b.log1p())
+
+
+def _some_float(a: Spec, b: Spec) -> Spec:
+    out = pointwise(a, b)
+    if out.dtype.rank < 2:
+        raise TypeError(f"igamma wants floating-point numbers, not {out.dtype.name}: cast first")
+    return out
+
+
+def _slope_1e(g, y, a):
+    none = a == 0
+    return g * none.pick(0.5, a.op("i0e") - y * (a.sign() + none.pick(1.0, a).reciprocal()))
+
+
+def _entropy(xp, a):
+    inside = -a * xp.log(xp.where(a > 0, a, 1.0))
+    return xp.where(a > 0, inside, xp.where(a == 0, 0.0, xp.where(a < 0, -math.inf, a)))
+
+
+def _share_grad(g, a, b):
+    """How dense the gamma integral is at the second argument."""
+    return g * ((a - 1.0) * b.log() - b - a.lgamma()).exp()
+
+
+op("i0e", shape=pointwise_float, tries=(((X,), {}), POSITIVE, WHOLE),
+   kernel=lambda xp, a: xp.i0e(a),
+   grad=(lambda g, y, a: g * (a.op("i1e") - a.sign() * y),))  # fmt: skip
+op("i1e", shape=pointwise_float, tries=(((X,), {}), POSITIVE, WHOLE),
+   kernel=lambda xp, a: xp.i1e(a),
+   grad=(_slope_1e,))  # fmt: skip
+op("erfcx", shape=_wide("erfcx"), tries=(((X,), {}), POSITIVE, WHOLE),
+   kernel=lambda xp, a: xp.erfcx(a),
+   grad=(lambda g, y, a: g * (a * y * 2.0 - 2.0 / ROOT_PI),))  # fmt: skip
+op("ndtr", shape=pointwise_float, tries=(((X,), {}), POSITIVE, WHOLE),
+   kernel=lambda xp, a: xp.ndtr(a),
+   grad=(lambda g, a: g * (a * a * -0.5).exp() * (math.sqrt(0.5) / ROOT_PI),))  # fmt: skip
+op("log_ndtr", shape=_wide("log_ndtr"), tries=(((Values(X, -9.0, 3.0),), {}), POSITIVE, WHOLE),
+   kernel=lambda xp, a: xp.log_ndtr(a),
+   grad=(lambda g, a: g / (a * -math.sqrt(0.5)).op("erfcx") * (math.sqrt(2.0) / ROOT_PI),))  # fmt: skip
+op("ndtri", shape=_wide("ndtri"), tries=(PART, WHOLE),
+   kernel=lambda xp, a: xp.ndtri(a),
+   grad=(lambda g, y: g * (y * y * 0.5).exp() * (math.sqrt(2.0) * ROOT_PI),))  # fmt: skip
+op("special_zeta", shape=_wide("zeta"), tries=(((Values(X, 1.5, 6.0), Values(Spec((3,), float32), 0.5, 4.0)), {}),),
+   kernel=lambda xp, a, b: xp.special_zeta(a, b),
+   grad=(None, lambda g, a, b: g * -a * (a + 1.0).op("special_zeta", b)))  # fmt: skip
+op("igamma", shape=_some_float, tries=(SHARES,),
+   kernel=lambda xp, a, b: xp.igamma(a, b),
+   grad=(None, _share_grad))  # fmt: skip
+op("igammac", shape=_some_float, tries=(SHARES,),
+   kernel=lambda xp, a, b: xp.igammac(a, b),
+   grad=(None, lambda g, a, b: -_share_grad(g, a, b)))  # fmt: skip
+op("entr", shape=pointwise_float, tries=(POSITIVE, WHOLE),
+   kernel=_entropy,
+   grad=(lambda g, a: g * (-a.log() - 1.0),))  # fmt: skip
+op("xlog1py", shape=pointwise_float, tries=(((X, Values(Spec((3,), float32), -0.5, 3.0)), {}), INTS, ((X, float), {})),
+   kernel=lambda xp, a, b: xp.where((a == 0) & (b == b), 0.0 * a, a * xp.log1p(b)),
+   grad=(lambda g, a, b: g * _log_or_none(a, b), lambda g, a, b: g * a / (b + 1.0)))  # fmt: skip

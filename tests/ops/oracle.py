@@ -236,6 +236,11 @@ ORACLE: dict[str, Callable[..., Any]] = {
     "imag_part": torch.imag,
     "direction": torch.sgn,
     "nextafter": torch.nextafter,
+    "fft_complex": lambda a, *, axes, forward: (
+        torch.fft.fftn(a, dim=axes) if forward else torch.fft.ifftn(a, None, axes, "forward")
+    ),
+    "fft_half": lambda a, *, axes: torch.fft.rfftn(a, dim=axes),
+    "fft_real": lambda a, *, axes, n: torch.fft.irfftn(a, [*(a.shape[i] for i in axes[:-1]), n], axes, "forward"),
     "add_scaled": lambda a, b, s: torch.add(a, b, alpha=s),
     "addcmul": lambda a, b, c, v: torch.addcmul(a, b, c, value=v),
     "addcdiv": lambda a, b, c, v: torch.addcdiv(a, b, c, value=v),
@@ -274,7 +279,7 @@ ORACLE: dict[str, Callable[..., Any]] = {
     "cummin": lambda a, *, axis: torch.cummin(a, axis),
     "logcumsumexp": lambda a, *, axis: torch.logcumsumexp(a, axis),
     "polygamma": _polygamma,
-    "i1": torch.special.i1,
+    "special_zeta": torch.special.zeta,
     "frexp": torch.frexp,
     "matrix_exp": torch.linalg.matrix_exp,
     "lu_factor": torch.linalg.lu_factor,
@@ -369,4 +374,6 @@ def oracle(row: Row) -> Callable[..., Any] | None:
     found = ORACLE.get(row.name)
     if found is None and row.pointwise:
         found = getattr(torch, row.name, None)
+    if found is None and row.family in ("bessel", "special"):
+        found = getattr(torch.special, row.name, None)
     return found

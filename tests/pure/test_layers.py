@@ -20,7 +20,7 @@ ORDER = [
     ["launch"],
     ["backends"],
     ["dispatcher", "worker", "client"],
-    ["amp", "autograd", "data", "distributed", "files", "linalg", "optim"],
+    ["amp", "autograd", "data", "distributed", "fft", "files", "linalg", "masked", "optim", "special"],
     ["cuda", "func", "utils"],
     ["nn"],
     ["persistent"],

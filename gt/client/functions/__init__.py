@@ -105,6 +105,7 @@ def op(self: Tensor, name: str, *operands: Any, **statics: Any) -> Any:
 
 from gt.client.functions import (  # noqa: E402
     algebra,
+    analysis,
     complex_numbers,
     copies,
     creation,
@@ -133,6 +134,7 @@ from gt.client.functions import (  # noqa: E402
 __all__ = [
     "FUNCTIONS",
     "algebra",
+    "analysis",
     "complex_numbers",
     "copies",
     "creation",

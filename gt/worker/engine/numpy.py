@@ -13,7 +13,7 @@ import psutil
 from gt.ops import Kind
 from gt.ops.rules import promote
 from gt.spec import DTYPES, DType, Spec, bfloat16, bool_, float16, float32
-from gt.worker.engine import OWN, chance, special
+from gt.worker.engine import OWN, bessel, chance, special
 
 
 def round_bfloat16(a: np.ndarray) -> np.ndarray:
@@ -32,7 +32,8 @@ class Namespace:
     """NumPy's names, and the few that kernels need beside them."""
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(np, name)
+        home = special if hasattr(special, name) else bessel if hasattr(bessel, name) else np
+        value = getattr(home, name)
         setattr(self, name, value)
         return value
 
@@ -40,13 +41,6 @@ class Namespace:
     fractions = staticmethod(chance.fractions)
     words = staticmethod(chance.words)
     chances = staticmethod(chance.chances)
-    erf = staticmethod(special.erf)
-    erfc = staticmethod(special.erfc)
-    erfinv = staticmethod(special.erfinv)
-    lgamma = staticmethod(special.lgamma)
-    digamma = staticmethod(special.digamma)
-    zeta = staticmethod(special.zeta)
-    i1 = staticmethod(special.i1)
 
     @staticmethod
     def dtype(code: int) -> np.dtype:
@@ -69,6 +63,18 @@ class Namespace:
         return out
 
     conj_physical = np.conj
+
+    @staticmethod
+    def fft_complex(a: np.ndarray, axes: tuple, forward: bool) -> np.ndarray:
+        return np.fft.fftn(a, axes=axes) if forward else np.fft.ifftn(a, axes=axes, norm="forward")
+
+    @staticmethod
+    def fft_half(a: np.ndarray, axes: tuple) -> np.ndarray:
+        return np.fft.rfftn(a, axes=axes)
+
+    @staticmethod
+    def fft_real(a: np.ndarray, axes: tuple, n: int) -> np.ndarray:
+        return np.fft.irfftn(a, [*(a.shape[i] for i in axes[:-1]), n], axes, norm="forward")
 
     @staticmethod
     def getitem(a: np.ndarray, index: tuple) -> np.ndarray:

@@ -48,7 +48,7 @@ class Namespace:
         self.block = 1 << 14 if device.type == "cpu" else 1 << 24  # a CPU's passes should stay in cache, a GPU's be few
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(torch, name)
+        value = getattr(torch, name, None) or getattr(torch.special, name)
         setattr(self, name, value)
         return value
 
@@ -66,6 +66,21 @@ class Namespace:
 
     def chances(self, seed: Any, number: Any, first: int, count: int, least: int) -> torch.Tensor:
         return self._random("chances", seed, number, first, count, least)
+
+    def fft_complex(self, a: torch.Tensor, axes: tuple, forward: bool) -> torch.Tensor:
+        if not a.numel():  # MKL refuses a batch of none
+            return a.clone()
+        return torch.fft.fftn(a, dim=axes) if forward else torch.fft.ifftn(a, dim=axes, norm="forward")
+
+    def fft_half(self, a: torch.Tensor, axes: tuple) -> torch.Tensor:
+        if not a.numel():
+            return a.narrow(axes[-1], 0, a.shape[axes[-1]] // 2 + 1).to(a.dtype.to_complex())
+        return torch.fft.rfftn(a, dim=axes)
+
+    def fft_real(self, a: torch.Tensor, axes: tuple, n: int) -> torch.Tensor:
+        if not a.numel():
+            return a.real.new_zeros([n if i == axes[-1] else d for i, d in enumerate(a.shape)])
+        return torch.fft.irfftn(a, [*(a.shape[i] for i in axes[:-1]), n], axes, norm="forward")
 
     def dtype(self, code: int) -> torch.dtype:
         return TORCH[DTYPES[code]]
@@ -174,8 +189,9 @@ class TorchEngine:
         """A kernel whose result may share memory with its operand."""
         row = kind.row
         own = OWN.get(row.name)
-        if own is None and row.pointwise and hasattr(torch, row.name):
-            own = getattr(torch, row.name)
+        if own is None and row.pointwise:
+            own = getattr(torch, row.name, None) or getattr(torch.special, row.name, None)
+        if own is not None and row.pointwise and row.name not in OWN:
             if row.name not in NUMBERS or not isinstance(kind.ins[0], Spec):
                 own = self.tensors_only(own, kind)
         if own is None:

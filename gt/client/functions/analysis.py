@@ -1,0 +1,81 @@
+"""Functions of analysis, as `gt.special`: rows of their own, other names of pointwise functions, and a few made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gt.client.apply import apply, as_operand
+from gt.client.autograd import Tensor
+from gt.client.functions import FUNCTIONS, as_tensor, both
+from gt.client.scope import is_grad_enabled
+from gt.ops.table import TABLE, rows
+
+SPECIAL: dict[str, Callable] = {r.name: FUNCTIONS[r.name] for r in rows("bessel") if r.pointwise}
+SPECIAL |= {r.name: FUNCTIONS[r.name] for r in rows("special") if r.name in FUNCTIONS and r.pointwise}
+
+
+def special(f: Callable) -> Callable:
+    """A function of the `gt.special` namespace."""
+    SPECIAL[f.__name__.removesuffix("_")] = f
+    return f
+
+
+def _fixed(name: str, value: Any) -> None:
+    if isinstance(value, Tensor) and value.requires_grad and is_grad_enabled():
+        raise NotImplementedError(f"{name} has no gradient for its first argument: detach() it")
+
+
+def _operands(first: Any, second: Any) -> tuple[Tensor, Any]:
+    """Two operands of which one at least is a tensor; the first is one in any case."""
+    if not isinstance(first, Tensor):
+        first = as_tensor(first) if not isinstance(second, Tensor) else second.new_full((), first)
+    return first, second if isinstance(second, Tensor) else as_operand(second, first)
+
+
+def _shares(name: str) -> None:
+    def share(input: Tensor, other: Tensor) -> Tensor:
+        _fixed(name, input)
+        return apply(TABLE[name], (input, other))
+
+    share.__name__ = share.__qualname__ = name
+    share.__doc__ = "The share of the gamma integral below (igamma) or above (igammac) the second argument."
+    both(share)
+
+
+for _name in ("igamma", "igammac"):
+    _shares(_name)
+
+
+@special
+def zeta(input: Any, other: Any) -> Tensor:
+    """Hurwitz's zeta function."""
+    _fixed("zeta", input)
+    return apply(TABLE["special_zeta"], _operands(input, other))
+
+
+@special
+def xlog1py(input: Any, other: Any) -> Tensor:
+    """x log(1 + y), 0 where x is."""
+    return apply(TABLE["xlog1py"], _operands(input, other))
+
+
+def _polynomials() -> None:
+    for row in rows("bessel"):
+        if not row.pointwise:
+            SPECIAL[row.name] = lambda input, n, _row=row: apply(_row, _operands(input, n))
+
+
+_polynomials()
+# The names that `gt` has for the same, as they are or under another one.
+_NAMES = {
+    "gammaln": "lgamma", "psi": "digamma", "expit": "sigmoid", "gammainc": "igamma", "gammaincc": "igammac",
+    "multigammaln": "mvlgamma",
+}  # fmt: skip
+for _name in ("digamma", "erf", "erfc", "erfinv", "exp2", "expm1", "i0", "log1p", "logit", "polygamma", "round", "sinc",
+              "xlogy", "softmax", "log_softmax", "logsumexp"):  # fmt: skip
+    SPECIAL[_name] = lambda *args, _name=_name, **settings: FUNCTIONS[_name](*args, **settings)
+for _name, _other in _NAMES.items():
+    SPECIAL[_name] = lambda *args, _name=_other, **settings: FUNCTIONS[_name](*args, **settings)
+for _name in ("special_zeta", "signbit", "copysign", "gcd", "lcm", "lgamma", "igamma", "igammac"):
+    SPECIAL.pop(_name, None)  # rows of the family that PyTorch has elsewhere

@@ -1,0 +1,189 @@
+"""Fourier transforms, as `gt.fft`: arguments are brought into order, scaled as `norm` says, and given to three rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from gt.client.apply import apply
+from gt.client.autograd import Tensor
+from gt.client.functions.creation import arange
+from gt.errors import ArgumentError
+from gt.ops.rules import axis_of
+from gt.ops.table import TABLE
+from gt.spec import dtype_of, float32
+
+FFT: dict[str, Callable] = {}
+
+
+def _scale(norm: str | None, sizes: list[int], forward: bool) -> float:
+    count = math.prod(sizes)
+    match norm or "backward":
+        case "ortho":
+            return 1.0 / math.sqrt(count)
+        case "backward" | "forward" as end:
+            return 1.0 / count if forward == (end == "forward") else 1.0
+    raise ArgumentError(f"no norm {norm!r}: known are backward, ortho, forward")
+
+
+def _axes(x: Tensor, s: Any, dim: Any) -> tuple[list[int], list[int | None]]:
+    """The axes to transform and the sizes asked for."""
+    if isinstance(s, int):
+        s = (s,)
+    if isinstance(dim, int):
+        dim = (dim,)
+    if s is not None and dim is not None and len(s) != len(dim):
+        raise ArgumentError(f"s and dim are for the same axes: {tuple(s)} and {tuple(dim)} differ in length")
+    if s is not None and len(s) > x.ndim:
+        raise ArgumentError(f"got shape {tuple(s)} for a tensor of {x.ndim} dimensions")
+    if dim is None:
+        dim = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
+    axes = [axis_of(d, x.ndim) for d in dim]
+    if len(set(axes)) < len(axes):
+        raise ArgumentError(f"an axis stands twice in dim={tuple(dim)}")
+    sizes = [None] * len(axes) if s is None else [None if n == -1 else n for n in s]
+    for n in sizes:
+        if n is not None and n < 1:
+            raise ArgumentError(f"a transform has at least one element, not {n}")
+    return axes, sizes
+
+
+def _resized(x: Tensor, axis: int, n: int | None) -> Tensor:
+    """Cut, or filled up with zeros, to so many elements."""
+    have = x.shape[axis]
+    if n is None or n == have:
+        return x
+    if n < have:
+        return x.narrow(axis, 0, n)
+    widths = [(0, 0)] * x.ndim
+    widths[axis] = (0, n - have)
+    return apply(TABLE["pad"], (x, 0.0), (tuple(widths),))
+
+
+def _floats(x: Tensor) -> Tensor:
+    return x if x.dtype.rank >= 2 else x.to(float32)
+
+
+def _complex(x: Tensor) -> Tensor:
+    x = _floats(x)
+    return x if x.dtype.is_complex else x.to(x.dtype.to_complex())
+
+
+def _whole(x: Tensor, s: Any, dim: Any, norm: str | None, forward: bool) -> Tensor:
+    axes, sizes = _axes(x, s, dim)
+    x = _complex(x)
+    for axis, n in zip(axes, sizes):
+        x = _resized(x, axis, n)
+    if not axes:
+        return x
+    scale = _scale(norm, [x.shape[a] for a in axes], forward)
+    y = apply(TABLE["fft_complex"], (x,), (tuple(sorted(axes)), forward))
+    return y if scale == 1.0 else y * scale
+
+
+def _to_half(x: Tensor, s: Any, dim: Any, norm: str | None, forward: bool) -> Tensor:
+    """The half that says it all, along the last axis named; forward, or (`ihfft`) its conjugate."""
+    if x.dtype.is_complex:
+        raise ArgumentError(f"this transform wants real numbers, not {x.dtype.name}: use fft or ifft")
+    axes, sizes = _axes(x, s, dim)
+    if not axes:
+        raise ArgumentError("this transform wants at least one axis")
+    x = _floats(x)
+    for axis, n in zip(axes, sizes):
+        x = _resized(x, axis, n)
+    scale = _scale(norm, [x.shape[a] for a in axes], forward)
+    if forward:
+        y = apply(TABLE["fft_half"], (x,), ((*sorted(axes[:-1]), axes[-1]),))
+    else:
+        y = apply(TABLE["fft_half"], (x,), ((axes[-1],),)).conj()
+        if axes[:-1]:
+            y = apply(TABLE["fft_complex"], (y,), (tuple(sorted(axes[:-1])), False))
+    return y if scale == 1.0 else y * scale
+
+
+def _to_real(x: Tensor, s: Any, dim: Any, norm: str | None, forward: bool) -> Tensor:
+    """Real numbers of half of their transform; forward (`hfft`), of its conjugate."""
+    axes, sizes = _axes(x, s, dim)
+    if not axes:
+        raise ArgumentError("this transform wants at least one axis")
+    x = _complex(x)
+    last = axes[-1]
+    n = sizes[-1] if sizes[-1] is not None else 2 * (x.shape[last] - 1)
+    if n < 1:
+        raise ArgumentError(f"a transform has at least one element, not {n}")
+    for axis, size in zip(axes[:-1], sizes[:-1]):
+        x = _resized(x, axis, size)
+    x = _resized(x, last, n // 2 + 1)
+    scale = _scale(norm, [*(x.shape[a] for a in axes[:-1]), n], forward)
+    if forward:
+        if axes[:-1]:
+            x = apply(TABLE["fft_complex"], (x,), (tuple(sorted(axes[:-1])), True))
+        y = apply(TABLE["fft_real"], (x.conj(),), ((last,), n))
+    else:
+        y = apply(TABLE["fft_real"], (x,), ((*sorted(axes[:-1]), last), n))
+    return y if scale == 1.0 else y * scale
+
+
+def _family(name: str, transform: Callable, forward: bool, doc: str) -> None:
+    """A transform of one axis, of two and of several."""
+
+    def one(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+        return transform(input, None if n is None else (n,), (dim,), norm, forward)
+
+    def two(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> Tensor:
+        return transform(input, s, dim, norm, forward)
+
+    def several(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
+        return transform(input, s, dim, norm, forward)
+
+    for suffix, f in (("", one), ("2", two), ("n", several)):
+        f.__name__ = f.__qualname__ = name + suffix
+        f.__doc__ = doc
+        FFT[name + suffix] = f
+
+
+_family("fft", _whole, True, "The discrete Fourier transform.")
+_family("ifft", _whole, False, "The inverse of the discrete Fourier transform.")
+_family("rfft", _to_half, True, "The transform of real numbers: the half of it that is not the other's conjugate.")
+_family("irfft", _to_real, False, "The inverse of `rfft`.")
+_family("hfft", _to_real, True, "The transform, real, of what is its own conjugate back to front.")
+_family("ihfft", _to_half, False, "The inverse of `hfft`.")
+
+
+def fft_function(f: Callable) -> Callable:
+    FFT[f.__name__] = f
+    return f
+
+
+@fft_function
+def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
+    """The frequency of each element of a transform."""
+    kind = dtype_of(dtype or float32)
+    at = arange(n)
+    found = (at - (at > (n - 1) // 2).to(at.dtype) * n).to(kind) * (1.0 / (n * d))
+    return found.requires_grad_() if requires_grad else found
+
+
+@fft_function
+def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
+    """The frequency of each element of a transform of real numbers."""
+    found = arange(n // 2 + 1).to(dtype_of(dtype or float32)) * (1.0 / (n * d))
+    return found.requires_grad_() if requires_grad else found
+
+
+def _shifted(x: Tensor, dim: Any, shift: Callable[[int], int]) -> Tensor:
+    axes = [axis_of(d, x.ndim) for d in (range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim)]
+    return x.roll(tuple(shift(x.shape[a]) for a in axes), tuple(axes)) if axes else x
+
+
+@fft_function
+def fftshift(input: Tensor, dim: Any = None) -> Tensor:
+    """Frequency 0 in the middle."""
+    return _shifted(input, dim, lambda n: n // 2)
+
+
+@fft_function
+def ifftshift(input: Tensor, dim: Any = None) -> Tensor:
+    """The inverse of `fftshift`."""
+    return _shifted(input, dim, lambda n: (n + 1) // 2)

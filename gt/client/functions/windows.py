@@ -1,0 +1,121 @@
+"""Weights that fade towards the ends, as `gt.signal.windows`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from gt.client.autograd import Tensor
+from gt.client.functions.creation import full, linspace, tensor, zeros
+from gt.spec import DType, dtype_of, float32, float64
+
+WINDOWS: dict[str, Callable] = {}
+
+
+def _window(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A window function of a maker `(M, whole, dtype, **settings)`, `whole` being the length that the shape repeats after.
+    Lengths 0 and, where the maker has `whole - 1` equal parts, 1 are the same for all."""
+    name = make.__name__.removesuffix("_")
+
+    def window(
+        M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+        **settings: Any,
+    ) -> Tensor:  # fmt: skip
+        kind = dtype_of(dtype or float32)
+        if M < 0:
+            raise ValueError(f"{name} wants a length that is not negative, not {M}")
+        if kind not in (float32, float64):
+            raise ValueError(f"{name} wants float32 or float64, not {kind.name}")
+        if layout not in (None, "strided") and str(layout) != "torch.strided":
+            raise ValueError(f"{name} makes strided tensors only, not {layout}")
+        made = make(M, sym, kind, **settings) if M else (make(2, sym, kind, **settings), zeros(0, dtype=kind))[1]
+        return made.requires_grad_() if requires_grad and made.node is None else made
+
+    window.__name__ = window.__qualname__ = name
+    window.__doc__ = make.__doc__
+    WINDOWS[name] = window
+    return window
+
+
+def _even(start: float, step: float, M: int, dtype: DType) -> Tensor:
+    return linspace(start * step, (start + (M - 1)) * step, M, dtype=dtype)
+
+
+@_window
+def exponential(M: int, sym: bool, dtype: DType, center: float | None = None, tau: float = 1.0) -> Tensor:
+    """Falling by a factor e over `tau` elements from the centre."""
+    if tau <= 0:
+        raise ValueError(f"tau is positive, not {tau}")
+    if sym and center is not None:
+        raise ValueError("a symmetric window has its centre in the middle: leave center away, or say sym=False")
+    middle = (M if not sym and M > 1 else M - 1) / 2.0 if center is None else center
+    return (-_even(-middle, 1.0 / tau, M, dtype).abs()).exp()
+
+
+@_window
+def cosine(M: int, sym: bool, dtype: DType) -> Tensor:
+    """Half a period of the sine."""
+    return _even(0.5, math.pi / (M + 1 if not sym and M > 1 else M), M, dtype).sin()
+
+
+@_window
+def gaussian(M: int, sym: bool, dtype: DType, std: float = 1.0) -> Tensor:
+    """The bell of a normal distribution."""
+    if std <= 0:
+        raise ValueError(f"a standard deviation is positive, not {std}")
+    at = _even(-(M if not sym and M > 1 else M - 1) / 2.0, 1.0 / (std * math.sqrt(2.0)), M, dtype)
+    return (-at * at).exp()
+
+
+@_window
+def kaiser(M: int, sym: bool, dtype: DType, beta: float = 12.0) -> Tensor:
+    """Kaiser's, by Bessel functions."""
+    if beta < 0:
+        raise ValueError(f"beta is not negative, not {beta}")
+    if M == 1:
+        return full((1,), 1.0, dtype=dtype)
+    step = 2.0 * beta / (M if not sym else M - 1)
+    at = linspace(-beta, min(beta, -beta + (M - 1) * step), M, dtype=dtype)
+    return (beta * beta - at * at).clamp(min=0.0).sqrt().i0() / full((), beta, dtype=dtype).i0()
+
+
+@_window
+def bartlett(M: int, sym: bool, dtype: DType) -> Tensor:
+    """A triangle."""
+    if M == 1:
+        return full((1,), 1.0, dtype=dtype)
+    step = 2.0 / (M if not sym else M - 1)
+    return 1.0 - linspace(-1.0, -1.0 + (M - 1) * step, M, dtype=dtype).abs()
+
+
+@_window
+def general_cosine(M: int, sym: bool, dtype: DType, a: Any) -> Tensor:
+    """A sum of cosines, of signs that alternate."""
+    if not hasattr(a, "__iter__"):
+        raise TypeError("the coefficients are a list or a tuple")
+    weights = [(-1) ** i * w for i, w in enumerate(a)]
+    if not weights:
+        raise ValueError("a window wants at least one coefficient")
+    if M == 1:
+        return full((1,), 1.0, dtype=dtype)
+    at = linspace(0.0, (M - 1) * (2 * math.pi / (M if not sym else M - 1)), M, dtype=dtype)
+    turns = tensor([float(i) for i in range(len(weights))], dtype=dtype).unsqueeze(-1)
+    return (tensor(weights, dtype=dtype).unsqueeze(-1) * (turns * at).cos()).sum(0)
+
+
+def _cosines(name: str, doc: str, coefficients: Callable[..., list[float]]) -> None:
+    def window(M: int, **settings: Any) -> Tensor:
+        own = {k: settings.pop(k) for k in ("alpha",) if k in settings}
+        return general_cosine(M, a=coefficients(**own), **settings)
+
+    window.__name__ = window.__qualname__ = name
+    window.__doc__ = doc
+    WINDOWS[name] = window
+
+
+_cosines("general_hamming", "Hamming's, of another share.", lambda alpha=0.54: [alpha, 1.0 - alpha])
+_cosines("hamming", "Hamming's.", lambda: [0.54, 1.0 - 0.54])
+_cosines("hann", "Hann's.", lambda: [0.5, 0.5])
+_cosines("blackman", "Blackman's.", lambda: [0.42, 0.5, 0.08])
+_cosines("nuttall", "Nuttall's.", lambda: [0.3635819, 0.4891775, 0.1365995, 0.0106411])
