@@ -42,7 +42,7 @@ def _axes(x: Tensor, s: Any, dim: Any) -> tuple[list[int], list[int | None]]:
     axes = [axis_of(d, x.ndim) for d in dim]
     if len(set(axes)) < len(axes):
         raise ArgumentError(f"an axis stands twice in dim={tuple(dim)}")
-    sizes = [None] * len(axes) if s is None else [None if n == -1 else n for n in s]
+    sizes: list[int | None] = [None if n == -1 else n for n in (s or [-1] * len(axes))]
     for n in sizes:
         if n is not None and n < 1:
             raise ArgumentError(f"a transform has at least one element, not {n}")
