@@ -16,8 +16,9 @@ from gt.errors import ProtocolError
 from gt.transport import checks
 from gt.transport.addresses import from_another_host
 from gt.transport.auth import NO_KEYS, WORKER, Keys, listen, role
+from gt.transport.crowds import Crowd, raise_descriptor_limit
 from gt.transport.messages import LIMIT, Bye, Join, Mail, decode, encode
-from gt.transport.sockets import FIRST, LAST, Ends, open_socket
+from gt.transport.sockets import FIRST, LAST, open_socket
 
 QUEUE = 1 << 16  # messages that wait for one peer to take them
 
@@ -33,7 +34,8 @@ class Server:
         self.waiting: dict[str, deque[bytes]] = {}  # what workers are to get that have as much waiting as may be
         self.more = zmq.Poller()
         self.more.register(self.router, zmq.POLLIN)
-        self.ends = Ends(self.router)
+        self.ends = Crowd(self.router, raise_descriptor_limit())
+        self.cut_off = 0  # connections that were one too many, as last told
         for address in addresses:
             listen(self.router, address, keys)
         self.fds: dict[str, int] = {}  # each peer's connection, by its first message
@@ -57,6 +59,8 @@ class Server:
                     self._ended()
             if self.waiting:
                 self._send([])
+            if self.ends.waiting:
+                self._ended()
             if not self.core.tables.by_peer:
                 self._send(self.core.tick(time.monotonic()))
 
@@ -78,8 +82,8 @@ class Server:
 
     def _receive(self, sender: Any, data: Any) -> None:
         peer = sender.bytes.decode("latin1")
-        name = peer.removesuffix(">")
-        if peer not in self.fds:
+        name, new = peer.removesuffix(">"), peer not in self.fds
+        if new:
             self._ended()  # a descriptor is used again; its last owner's end must be seen first
             try:
                 self.fds[peer] = sender.get(zmq.SRCFD)
@@ -88,6 +92,9 @@ class Server:
                 return
             if from_another_host(self.fds[peer]):
                 self.far.add(peer)
+        if new and not data:  # the connection that a client will send from, which need not be soon
+            self._let_in(peer)
+            return
         try:
             message = decode(data, LIMIT if name in self.core.tables.by_peer else checks.MESSAGE)
         except ProtocolError as wrong:
@@ -98,6 +105,13 @@ class Server:
             self._send([Mail(name, Bye("refused: this is a user's key, and a worker needs the workers' (GT_WORKER_KEY)"))])
             return
         self._send(self.core.handle(Mail(name, message)))
+        if new:
+            self._let_in(peer)
+
+    def _let_in(self, peer: str) -> None:
+        """A peer has said its first word. Its connection counts as let in if it is known after that."""
+        if peer.removesuffix(">") in self.core.tables.clients or peer in self.core.tables.by_peer:
+            self.ends.let_in(self.fds[peer])
 
     def _send(self, mails: list[Mail]) -> None:
         gone = []
@@ -135,6 +149,9 @@ class Server:
 
     def _ended(self) -> None:
         ended = set(self.ends.drain())
+        if self.ends.cut_off != self.cut_off:
+            self.core.tell(f"cut off {self.ends.cut_off - self.cut_off} connections: too many, or too long without a word")
+            self.cut_off = self.ends.cut_off
         if not ended:
             return
         for peer in [p for p, fd in self.fds.items() if fd in ended]:

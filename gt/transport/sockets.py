@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import socket as plain
 import struct
+from collections.abc import Sequence
+from typing import Any
 
 import zmq
 
@@ -13,6 +15,7 @@ from gt import environment
 from gt.errors import ConnectionFailed
 from gt.transport.addresses import on_this_host
 
+PART = 32 << 20  # bytes of a frame, at most: a listener may have to keep one before it knows who sends it
 # Flags of a part that others follow, and of the last. (An enum's `|` costs as much as a send.)
 FIRST, LAST = int(zmq.SNDMORE | zmq.NOBLOCK), int(zmq.NOBLOCK)
 
@@ -25,9 +28,20 @@ def open_socket(kind: int, identity: bytes | None = None) -> zmq.Socket:
     if identity is not None:
         socket.setsockopt(zmq.IDENTITY, identity)
     if kind == zmq.ROUTER:
+        socket.setsockopt(zmq.HANDSHAKE_IVL, 10_000)  # milliseconds for a peer to say who it is
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         socket.setsockopt(zmq.ROUTER_HANDOVER, 0)
     return socket
+
+
+def parts(frames: Sequence[Any]) -> list[Any]:
+    """The bytes that travel behind a message, cut into frames that a listener takes."""
+    return [memoryview(f)[i : i + PART] for f in frames for i in range(0, max(1, len(f)), PART)]
+
+
+def whole(frames: Sequence[Any]) -> tuple:
+    """The bytes behind a message as they were before `parts` cut them."""
+    return (b"".join(frames),) if len(frames) > 1 else tuple(frames)
 
 
 def notice_silence(socket: zmq.Socket, address: str) -> None:
@@ -60,9 +74,9 @@ REFUSED = (
 class Ends:
     """Tells of connections that end, from a socket's monitor."""
 
-    def __init__(self, socket: zmq.Socket) -> None:
+    def __init__(self, socket: zmq.Socket, more: int = 0) -> None:
         self.of = socket
-        self.socket = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | REFUSED)
+        self.socket = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | REFUSED | more)
 
     def drain(self) -> list[int]:
         """Descriptors whose connections have ended since the last call."""
@@ -99,5 +113,7 @@ def first_word(socket: zmq.Socket, ends: Ends, address: str, timeout: float) -> 
     if socket in ready:
         return socket.recv()
     if ends.socket in ready and ends.refused():
-        raise ConnectionFailed(f"what listens at {address} broke off: is it a gt-server, and is the key (GT_KEY) its own?")
+        raise ConnectionFailed(
+            f"what listens at {address} broke off: is it a gt-server, is the key (GT_KEY) its own, or is it crowded?"
+        )
     raise ConnectionFailed(f"no dispatcher answered at {address} within {timeout:g} s: is `gt-server` running there?")

@@ -20,7 +20,7 @@ from gt.transport.addresses import check_host, close_connections, host_name, nea
 from gt.transport.auth import Keys, reach
 from gt.transport.channels import TOKEN, Channel, connect
 from gt.transport.messages import VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, Value, Welcome, decode, encode
-from gt.transport.sockets import Ends, first_word, how_it_ended, open_socket
+from gt.transport.sockets import Ends, first_word, how_it_ended, open_socket, parts
 from gt.transport.trace import See
 from gt.transport.wake import Alarm, Bell, Now, Silent
 
@@ -83,6 +83,7 @@ class ZmqLink:
     def _welcomed(self, timeout: float) -> Welcome:
         match decode(first_word(self.inbox, self.ends, self.address, timeout)):
             case Welcome() as welcome:
+                self.outbox.send(b"")  # so that it is known whose connection that is
                 return welcome
             case Bye(why):
                 raise ConnectionFailed(f"the dispatcher at {self.address} {why}")
@@ -352,7 +353,7 @@ class ZmqLink:
         while self.posts:
             name, message, frames = self.posts.popleft()
             if name in self.data:
-                self.data[name].send_multipart([encode(message), *frames])
+                self.data[name].send_multipart([encode(message), *parts(frames)])
 
     def close(self) -> None:
         if not self.closed:

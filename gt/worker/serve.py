@@ -19,6 +19,7 @@ from gt.transport import neighbours, shm
 from gt.transport.addresses import NAMES, check_host, host_name, ipc_address, nearest, on_this_host, own_address
 from gt.transport.auth import NO_KEYS, WORKER, Keys, listen, reach, role
 from gt.transport.channels import Channel, Door
+from gt.transport.crowds import Watched, raise_descriptor_limit
 from gt.transport.messages import (
     VERSION,
     Attach,
@@ -41,7 +42,7 @@ from gt.transport.messages import (
     encode,
 )  # fmt: skip
 from gt.transport.neighbours import Inbox
-from gt.transport.sockets import FIRST, LAST, Ends, first_word, how_it_ended, open_socket
+from gt.transport.sockets import FIRST, LAST, PART, Ends, first_word, how_it_ended, open_socket, parts, whole
 from gt.transport.trace import See
 from gt.transport.wake import Bell
 from gt.worker.batch import Units
@@ -98,6 +99,7 @@ class SharedMemory(Memory):
 
 ANSWER = 0.5  # seconds for the others to say that they wait, too
 QUEUE = 1 << 12  # answers that wait for a client to take them; each is one that it waits for
+FIRST_WORD = 64 << 10  # bytes of the message with which a peer comes, at most
 TURN = 1000  # milliseconds after which it looks up: a signal that comes to another thread, such as Gloo's, wakes no poll
 
 
@@ -148,6 +150,9 @@ class Shell:
         self.more.register(self.control, zmq.POLLIN)
         self.ends = Ends(self.control)
         self.data = open_socket(zmq.ROUTER)
+        self.data.setsockopt(zmq.MAXMSGSIZE, 2 * PART)
+        self.crowd = Watched(self.data, raise_descriptor_limit())
+        self.let_in: set[str] = set()  # peers whose connections count as let in
         self.data.setsockopt(zmq.SNDHWM, QUEUE)
         self.waiting: dict[str, list[Mail]] = {}  # mail for clients that have not attached yet
         self.attached: set[str] = set()
@@ -265,19 +270,29 @@ class Shell:
             except zmq.Again:
                 return
             client = peer.bytes.decode("latin1")
+            if frames and client not in self.let_in and len(frames[0]) > FIRST_WORD:
+                self.core.dropped += 1  # too long for what it may say before it is let in
+                continue
             match self._read(frames[0].buffer) if frames else None:
                 case None:
                     pass
                 case Attach(name, token) if name == client:
+                    self._let_in(client, peer)
                     self._attach(client, token)
                 case Release(segment):
                     self._release(client, segment)
                 case (Piece() | Spoiled() | Waits() | Heard() | Ways()) as word if not self.keys.user or role(peer) == WORKER:
-                    self._from_mate(client, word, tuple(f.buffer for f in frames[1:]))
+                    self._let_in(client, peer)
+                    self._from_mate(client, word, whole([f.buffer for f in frames[1:]]))
                 case Upload() if client not in self.attached:
                     self.core.dropped += 1  # nobody whom the dispatcher knows, or no longer
                 case message:
-                    self._send(self.core.handle(Mail(client, message, tuple(f.buffer for f in frames[1:]))))
+                    self._send(self.core.handle(Mail(client, message, whole([f.buffer for f in frames[1:]]))))
+
+    def _let_in(self, name: str, peer: Any) -> None:
+        if name not in self.let_in:
+            self.let_in.add(name)
+            self.crowd.let_in(peer.get(zmq.SRCFD))
 
     def _read(self, frame: Any) -> Any:
         try:
@@ -320,6 +335,7 @@ class Shell:
 
     def _left(self, client: str) -> None:
         self.attached.discard(client)
+        self.let_in.discard(client)
         self.waiting.pop(client, None)
         self.memory.drop(client)
 
@@ -343,7 +359,7 @@ class Shell:
         if index not in self.mates:
             socket = self.mates[index] = open_socket(zmq.DEALER, self.token.encode())
             reach(socket, nearest(mate.address), self.keys)
-        self.mates[index].send_multipart([encode(mail.message), *mail.frames])
+        self.mates[index].send_multipart([encode(mail.message), *parts(mail.frames)])
 
     def _post(self, mail: Mail) -> None:
         try:
@@ -359,6 +375,7 @@ class Shell:
         for socket in self.mates.values():
             socket.close()
         self.control.close()
+        self.crowd.close()
         self.data.close()
         if self.door is not None:
             self.door.close()
