@@ -75,7 +75,7 @@ def connect(server: str, key: str | None = None, timeout: float = 5.0) -> Sessio
     with _lock:
         disconnect()
         shown = environment.KEY.value() if key is None else key
-        _default.session = _over(ZmqLink(address_of(server), shown, timeout, _see()))
+        _default.session = _over(ZmqLink(address_of(server, timeout), shown, timeout, _see()))
         return _default.session
 
 

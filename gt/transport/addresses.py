@@ -173,16 +173,40 @@ def await_listener(address: str, starting: Callable[[], bool], timeout: float) -
     return True
 
 
-def address_of(server: str) -> str:
-    """Where `host:port` is reached: by a Unix socket on this host, by TCP elsewhere. A full address stays as it is."""
+def address_of(server: str, timeout: float = 0.0) -> str:
+    """Where `host:port` is reached: on this host by a Unix socket, if this user's server is there within that time; else
+    by TCP. A full address stays as it is."""
     if "://" in server:
         return server
     host, _, port = server.rpartition(":")
     if not port.isdigit():
         raise ValueError(f"cannot connect to {server!r}: want host:port")
-    if host in LOOPBACK and (local := local_address(port)):
-        return local
+    until = time.monotonic() + timeout
+    while host in LOOPBACK:
+        if (local := local_address(port)) is not None:
+            return local
+        if _listens_by_tcp(int(port)):
+            break
+        if time.monotonic() >= until:
+            raise ConnectionFailed(nobody(server, timeout))
+        time.sleep(0.02)
     return f"tcp://{host or 'localhost'}:{port}"
+
+
+def _listens_by_tcp(port: int) -> bool:
+    with socket.socket() as s, contextlib.suppress(OSError):
+        s.settimeout(1.0)
+        s.connect(("127.0.0.1", port))
+        return True
+    return False
+
+
+def nobody(server: str, timeout: float) -> str:
+    """What is said where no dispatcher answers."""
+    return (
+        f"no dispatcher answered at {server} within {timeout:g} s: is `gt-server` running there, "
+        "as this user or, for others, with a key?"
+    )
 
 
 def check_host(address: str) -> None:

@@ -13,7 +13,7 @@ import zmq
 
 from gt import environment
 from gt.errors import ConnectionFailed
-from gt.transport.addresses import on_this_host
+from gt.transport.addresses import nobody, on_this_host
 
 PART = 32 << 20  # bytes of a frame, at most: a listener may have to keep one before it knows who sends it
 # Flags of a part that others follow, and of the last. (An enum's `|` costs as much as a send.)
@@ -116,4 +116,4 @@ def first_word(socket: zmq.Socket, ends: Ends, address: str, timeout: float) -> 
         raise ConnectionFailed(
             f"what listens at {address} broke off: is it a gt-server, is the key (GT_KEY) its own, or is it crowded?"
         )
-    raise ConnectionFailed(f"no dispatcher answered at {address} within {timeout:g} s: is `gt-server` running there?")
+    raise ConnectionFailed(nobody(address, timeout))

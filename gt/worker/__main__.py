@@ -109,7 +109,6 @@ def work(args: argparse.Namespace) -> int:
     from gt.worker.engine import make
     from gt.worker.serve import Shell
 
-    address = ipc_address(args.auto) if args.auto else address_of(f"{args.host}:{args.port}")
     try:
         remarks = environment.check([environment.WORKER])
         for remark in remarks if not args.auto else ():  # the client that starts a worker by itself has said it
@@ -122,6 +121,7 @@ def work(args: argparse.Namespace) -> int:
             show(f"gt-worker: {notice}")
         if engine.device == "cpu":
             bound_memory(args.memory or room())
+        address = ipc_address(args.auto) if args.auto else address_of(f"{args.host}:{args.port}", args.timeout)
         batch = environment.WORKER_BATCH_SIZE.value()
         see = trace("gt-worker", environment.DEBUG_WORKER.value())
         say = said("gt-worker", environment.DEBUG_COMPILE.value())
