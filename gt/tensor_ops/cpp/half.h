@@ -12,30 +12,23 @@ static GT_INLINE Words rounded_bfloat(Floats x) {
 // In memory every other bfloat is the upper half of a 32-bit word already: even elements need a shift, odd ones a mask, and
 // nothing has to move between lanes.
 static GT_INLINE Pack<Floats> load(AnyOrder, const bfloat_t* x) {
-    Pack<Floats> made;
-    for (size_t i = 0; i < kRegisters; i += 2) {
-        Words both = load_vector<Words>(x + i * kLanes<Floats>);
-        made.at[i] = (Floats)(both << 16);
-        made.at[i + 1] = (Floats)(both & 0xffff0000u);
-    }
-    return made;
+    Words a = load_vector<Words>(x), b = load_vector<Words>(x + 2 * kLanes<Floats>);
+    return {{(Floats)(a << 16), (Floats)(a & 0xffff0000u), (Floats)(b << 16), (Floats)(b & 0xffff0000u)}};
 }
 
 static GT_INLINE void store(AnyOrder, bfloat_t* y, const Pack<Floats>& p) {
-    for (size_t i = 0; i < kRegisters; i += 2) {
-        Words even = rounded_bfloat(p.at[i]) >> 16, odd = rounded_bfloat(p.at[i + 1]) & 0xffff0000u;
-        store_vector(y + i * kLanes<Floats>, even | odd);
-    }
+    auto both = [](Floats even, Floats odd) { return (rounded_bfloat(even) >> 16) | (rounded_bfloat(odd) & 0xffff0000u); };
+    store_vector(y, both(p.at[0], p.at[1]));
+    store_vector(y + 2 * kLanes<Floats>, both(p.at[2], p.at[3]));
 }
 
 static GT_INLINE Pack<Floats> load(NoTies, const bfloat_t* x) { return load(AnyOrder(), x); }
 
 // A NaN that came from bfloats has zeros in its lower half and stays one.
 static GT_INLINE void store(NoTies, bfloat_t* y, const Pack<Floats>& p) {
-    for (size_t i = 0; i < kRegisters; i += 2) {
-        Words even = (Words)p.at[i] + 0x8000u, odd = (Words)p.at[i + 1] + 0x8000u;
-        store_vector(y + i * kLanes<Floats>, (even >> 16) | (odd & 0xffff0000u));
-    }
+    auto both = [](Floats even, Floats odd) { return (((Words)even + 0x8000u) >> 16) | (((Words)odd + 0x8000u) & 0xffff0000u); };
+    store_vector(y, both(p.at[0], p.at[1]));
+    store_vector(y + 2 * kLanes<Floats>, both(p.at[2], p.at[3]));
 }
 
 static GT_INLINE Floats widen_bfloat(Shorts x) { return (Floats)(__builtin_convertvector(x, Words) << 16); }
@@ -54,8 +47,7 @@ static GT_INLINE Pack<Floats> load(InOrder, const bfloat_t* x) {
 }
 
 static GT_INLINE void store(InOrder, bfloat_t* y, const Pack<Floats>& p) {
-    for (size_t i = 0; i < kRegisters; ++i)
-        store_vector(y + i * kLanes<Floats>, low_halves(rounded_bfloat(p.at[i]) >> 16));
+    every([&](size_t i) { store_vector(y + i * kLanes<Floats>, low_halves(rounded_bfloat(p.at[i]) >> 16)); });
 }
 
 // ---- float16: the CPU's conversion where it has one, integer arithmetic elsewhere ----
@@ -97,5 +89,5 @@ static GT_INLINE Pack<Floats> load(Order, const half_t* x) {
 
 template <class Order>
 static GT_INLINE void store(Order, half_t* y, const Pack<Floats>& p) {
-    for (size_t i = 0; i < kRegisters; ++i) store_vector(y + i * kLanes<Floats>, narrow_half(p.at[i]));
+    every([&](size_t i) { store_vector(y + i * kLanes<Floats>, narrow_half(p.at[i])); });
 }

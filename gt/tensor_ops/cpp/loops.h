@@ -10,6 +10,9 @@ static GT_INLINE Pack<V> apply(Op, const Pack<V>& x) {
 #ifdef GT_NEON
 #include "neon.h"
 #endif
+#ifdef GT_AVX512
+#include "avx512.h"
+#endif
 
 // Part of a pack, by way of a buffer, so that an element's result does not depend on where it lies.
 template <class Order, class T>

@@ -12,7 +12,7 @@ struct Nothing {
 
 template <class T>
 static GT_INLINE void add_squares(Pack<Vector<T>>& sums, const Pack<Vector<T>>& x) {
-    for (size_t i = 0; i < kRegisters; ++i) sums.at[i] += x.at[i] * x.at[i];
+    every([&](size_t i) { sums.at[i] += x.at[i] * x.at[i]; });
 }
 
 // A double, so that long rows stay exact.

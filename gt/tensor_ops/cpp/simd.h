@@ -154,6 +154,10 @@ static GT_INLINE Pack<V> each(Step step) {
     return {{step(0), step(1), step(2), step(3)}};
 }
 
+// A loop would be kept as one at -O2, with the pack in memory.
+template <class Step>
+static GT_INLINE void every(Step step) { step(0), step(1), step(2), step(3); }
+
 // How elements lie in a pack: as in memory, or, in exchange for cheaper conversion, in any order that `store` undoes.
 struct InOrder {};
 struct AnyOrder {};
@@ -166,7 +170,7 @@ static GT_INLINE Pack<Vector<C>> load(Order, const C* x) {
 
 template <class Order, class C>
 static GT_INLINE void store(Order, C* y, const Pack<Vector<C>>& p) {
-    for (size_t i = 0; i < kRegisters; ++i) store_vector(y + i * kLanes<Vector<C>>, p.at[i]);
+    every([&](size_t i) { store_vector(y + i * kLanes<Vector<C>>, p.at[i]); });
 }
 
 #include "half.h"
@@ -175,6 +179,7 @@ static GT_INLINE void store(Order, C* y, const Pack<Vector<C>>& p) {
 #if defined(__SSE2__)
 #define GT_HAS_STREAM 1
 static GT_INLINE void stream_bytes(void* at, const void* from, size_t bytes) {
+#pragma GCC unroll 8
     for (size_t i = 0; i < bytes; i += GT_VECTOR_BYTES) {
         char* to = static_cast<char*>(at) + i;
         const char* part = static_cast<const char*>(from) + i;

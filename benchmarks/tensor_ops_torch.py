@@ -1,0 +1,70 @@
+"""silu, both gelus and rms_norm of tensor_ops_cpp against torch: every dtype, with and without `out=`, one thread and all.
+
+Both run alternately in one process on the same torch tensors; `ratio` is how many times as fast GT is, best of many. The lines
+"vs copy" give the part of a plain copy's speed. `python benchmarks/run.py tensor_ops_torch`; alone, with `--quick` for a third
+of the rounds, `python benchmarks/tensor_ops_torch.py`.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gt.tensor_ops import calls, choice
+from gt.tensor_ops.measure import alternately
+
+SHAPE = (1024, 4096)
+DTYPES = ("float32", "float16", "bfloat16")
+ROUNDS = 30
+EPS = 1e-6
+
+
+def threads() -> list[int]:
+    every = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return sorted({1, every})
+
+
+def pairs(torch: Any, cpp: Any, dtype: str) -> Iterator[tuple[str, Callable, Callable]]:
+    """Each way to call each op: its name, GT's call and torch's. torch's rms_norm has no `out`."""
+    functional, aten = torch.nn.functional, torch.ops.aten
+    x = torch.randn(SHAPE, generator=torch.Generator().manual_seed(0)).to(getattr(torch, dtype))
+    weight, out, other = x[0].clone(), torch.empty_like(x), torch.empty_like(x)
+    yield "silu out=", lambda: calls.silu(cpp, x, out), lambda: aten.silu.out(x, out=other)
+    yield "silu fresh", lambda: calls.silu(cpp, x), lambda: functional.silu(x)
+    for form in ("tanh", "none"):
+        gelu = lambda form=form: aten.gelu.out(x, approximate=form, out=other)
+        yield f"gelu {form} out=", lambda form=form: calls.gelu(cpp, x, form, out), gelu
+        fresh = lambda form=form: functional.gelu(x, approximate=form)
+        yield f"gelu {form} fresh", lambda form=form: calls.gelu(cpp, x, form), fresh
+    norm = lambda: functional.rms_norm(x, weight.shape, weight, EPS)
+    yield "rms_norm out=", lambda: calls.rms_norm(cpp, x, weight, EPS, out), norm
+    yield "rms_norm fresh", lambda: calls.rms_norm(cpp, x, weight, EPS), norm
+    raw = [t.view(torch.int16).numpy() if dtype != "float32" else t.numpy() for t in (x, out)]
+    yield "silu out= vs copy", lambda: calls.silu(cpp, x, out), lambda: cpp.copy(*raw)
+
+
+def cases(rounds: int = ROUNDS) -> Iterator[dict[str, Any]]:
+    """One dict a comparison: case, gt, rival, unit, ratio."""
+    import torch
+
+    cpp = choice.module("cpp")
+    used = cpp.get_optimization_info()["instruction_set"]
+    for count in threads():
+        torch.set_num_threads(count)
+        cpp.set_threads(count)
+        for dtype in DTYPES:
+            for name, mine, theirs in pairs(torch, cpp, dtype):
+                took = alternately({"gt": mine, "rival": theirs}, rounds)
+                case = f"{used} {count} thread{'s' * (count > 1)} {dtype} {name}"
+                ratio = took["rival"] / took["gt"]
+                yield {"case": case, "gt": took["gt"] * 1e3, "rival": took["rival"] * 1e3, "unit": "ms", "ratio": ratio}
+
+
+CASES = {"tensor_ops_torch": cases}
+
+if __name__ == "__main__":
+    for row in cases(ROUNDS // 3 if "--quick" in sys.argv else ROUNDS):
+        print(
+            json.dumps({key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()}), flush=True
+        )
