@@ -3,6 +3,7 @@ that no client of ours reaches, the sender is told and let go; any other fault c
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from gt.errors import ProtocolError
@@ -70,12 +71,16 @@ def _name(text: str, what: str) -> None:
         raise ProtocolError(f"{what} has at most {NAME} printable characters, not {text[:NAME]!r}")
 
 
+OFFER = re.compile(r"(\d{1,10} \d{1,10} \d{1,20} [0-9a-f]{1,64})?")  # a process, a pipe, and a secret with its place there
+
+
 def store(address: str) -> None:
-    """What a worker offers to groups: `none`, or `host:port` and, behind bars, its GPU and how its memory is read."""
+    """What a worker offers to groups: `none`, or `host:port`, if it keeps a store, and behind bars its GPU and how its memory
+    is read."""
     where, *more = address.split("|", 2)
     host, _, port = where.rpartition(":")
-    fits = len(address) <= 2 * NAME and address.isprintable() and len(more) == 2 and host
-    if address != "none" and not (fits and port.isdecimal() and int(port) < 1 << 16):
+    fits = len(address) <= 2 * NAME and address.isprintable() and len(more) == 2 and OFFER.fullmatch(more[1])
+    if address != "none" and not (fits and (not where or host and port.isdecimal() and int(port) < 1 << 16)):
         raise ProtocolError(f"no store for groups is reached at {address[:NAME]!r}")
 
 

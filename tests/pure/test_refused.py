@@ -158,7 +158,9 @@ def test_a_configuration_that_cannot_be_is_told_of(talk: Talk) -> None:
 @pytest.mark.parametrize("address", ["x", "", "|||", "host:port|gpu|offer", "h:99999||", ":1||", "none|", "h:1||\n", "h" * 999])
 def test_a_store_that_cannot_be_reached_is_made_known_to_nobody(talk: Talk, address: str) -> None:
     assert talk("w0", Store(address)) == [] and not talk.tables.workers[0].store
-    assert talk("w0", Store("10.0.0.1:4711|GPU-1|1 2 3 ab")) and talk.tables.workers[0].store
+    for fitting in ("10.0.0.1:4711|GPU-1|1 2 3 ab", "||1 2 3 ab", "||"):  # it need not keep a store
+        talk("w0", Store(fitting))
+        assert talk.tables.workers[0].store == fitting
 
 
 def test_a_batch_that_could_not_be_handled_at_all_answers_its_reads(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
