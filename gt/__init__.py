@@ -113,6 +113,7 @@ _PARTS = [
     "data",
     "debug",
     "distributed",
+    "distributions",
     "errors",
     "fft",
     "func",

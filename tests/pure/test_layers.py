@@ -23,6 +23,7 @@ ORDER = [
     ["amp", "autograd", "data", "distributed", "fft", "files", "linalg", "masked", "optim", "special"],
     ["cuda", "func", "utils"],
     ["nn"],
+    ["distributions"],
     ["persistent"],
     ["watch"],
     ["debug", "signal", "server", "scripts", "testing"],
