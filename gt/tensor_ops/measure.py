@@ -15,7 +15,11 @@ BURST = 3
 
 
 def alternately(
-    runs: Mapping[str, Callable[[], Any]], rounds: int, clock: Callable[[], float] = time.perf_counter
+    runs: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+    pause: float = PAUSE,
+    burst: int = BURST,
 ) -> dict[str, float]:
     """The best time of each, in seconds, over rounds that run every one of them a few times in a row.
 
@@ -27,8 +31,8 @@ def alternately(
         run()
     for _ in range(rounds):
         for name, run in runs.items():
-            time.sleep(PAUSE)
-            for _ in range(BURST):
+            time.sleep(pause)
+            for _ in range(burst):
                 began = clock()
                 run()
                 best[name] = min(best[name], clock() - began)
