@@ -12,6 +12,7 @@ from gt.ops import (
     conv,
     create,
     elementwise,
+    factor,
     fourier,
     index,
     linalg,
@@ -45,6 +46,7 @@ __all__ += [
     "conv",
     "create",
     "elementwise",
+    "factor",
     "fourier",
     "index",
 ]

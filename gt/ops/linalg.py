@@ -78,7 +78,7 @@ def _triangular_kernel(xp, a, b, *, upper, unit):
     if unit:
         on = xp.reshape(xp.arange(0, n), (-1, 1)) == xp.arange(0, n)
         t = xp.where(on, 0.0 * t + 1.0, t)
-    return xp.linalg.solve(t, b)
+    return xp.solve_triangle(t, b, upper)
 
 
 def _triangular_left(g, a, y, upper, unit):

@@ -29,6 +29,10 @@ def _eigh(w: np.ndarray, v: np.ndarray) -> tuple:
     return (v * w[..., None, :]) @ _turned(v), w, _gram(v)
 
 
+def _eig(w: np.ndarray, v: np.ndarray) -> tuple:
+    return (v * w[..., None, :]) @ np.linalg.inv(v), np.sort(w, -1), np.linalg.norm(v, axis=-2)
+
+
 def _gram(a: np.ndarray) -> np.ndarray:
     """The products of its columns: 0 and 1 where they are orthonormal."""
     return _turned(a) @ a
@@ -41,7 +45,7 @@ def _turned(a: np.ndarray) -> np.ndarray:
 
 # Of results that are right up to the sign of each vector, or up to a rotation of some, which differ between LAPACKs: what is
 # defined. Factors give their product back, are orthonormal, and singular values and eigenvalues are what they are.
-SIGNED: dict[str, Callable[..., tuple]] = {"qr": _qr, "svd": _svd, "eigh": _eigh}
+SIGNED: dict[str, Callable[..., tuple]] = {"qr": _qr, "svd": _svd, "eigh": _eigh, "eig": _eig}
 NUMBERS = {float: 1.7, int: 2, bool: True}
 ROWS = [r for r in TABLE.values() if r.kernel is not None]
 

@@ -27,6 +27,9 @@ t.zeros(2, dtype=t.complex64); t.eye(2, dtype=t.complex128); t.ones_like(a); a.n
 t.linalg.inv(a); t.linalg.det(a); t.linalg.slogdet(a); t.linalg.solve(a, c[0]); t.linalg.cholesky(p).tril(-1); t.matrix_exp(a)
 t.linalg.eigvalsh(p); t.linalg.svdvals(a); t.linalg.qr(a)[1].abs(); t.linalg.matrix_norm(a, "nuc"); t.linalg.lu_factor(a)[0]
 (lambda u, s, v: u @ (v * s.sqrt().unsqueeze(-1)))(*t.linalg.svd(a)); (lambda w, v: (v * w) @ v.mH @ v)(*t.linalg.eigh(p)).abs()
+t.linalg.eigvals(a).prod(); t.linalg.eigvals(b).square().sum(); (lambda w, v: (v * w) @ t.linalg.inv(v))(*t.linalg.eig(a))
+(lambda w, v: (v.abs() * w.abs()).sum())(*t.linalg.eig(b)); t.linalg.ldl_factor(p, hermitian=True)[0].detach().tril()
+t.linalg.lu_solve(*t.linalg.lu_factor(a), a * 2j, adjoint=True); t.linalg.pinv(p, hermitian=True); t.linalg.lu(c[0])[2]
 t.linalg.solve_triangular(a, a, upper=True); t.linalg.pinv(c[0]); t.linalg.matrix_power(a, 3); t.tensor(2) * 1j
 """
 REFUSED = "a < a; a >= 1j; a.floor(); a.sort(); t.maximum(a, a); a.clamp(0, 1); a % 2; a.sign(); b.imag; a.sum().backward()"

@@ -72,7 +72,7 @@ def test_what_pytorch_refuses_is_refused(line):
                 run(line, t)
 
 
-@pytest.mark.parametrize("space", ["fft", "special", "masked"])
+@pytest.mark.parametrize("space", ["fft", "special", "masked", "linalg"])
 def test_no_public_name_is_missing(space):
     theirs = {n for n in dir(getattr(torch, space)) if not n.startswith("_") and callable(getattr(getattr(torch, space), n))}
     theirs = {n for n in theirs if n.islower() and getattr(getattr(torch, space), n).__module__ != "typing"}

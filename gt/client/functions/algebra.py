@@ -189,7 +189,10 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
             found = A if found is None else found @ A
         n >>= 1
         A = A @ A if n else A
-    return eye(A.shape[-1], dtype=A.dtype).expand(A.shape) if found is None else found
+    if found is not None:
+        return found
+    none = FUNCTIONS["full"]((), False)  # a power of 0 has a gradient too, of zeros
+    return none.pick(A, eye(A.shape[-1], dtype=A.dtype).expand(A.shape))
 
 
 @linalg
@@ -208,47 +211,6 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 @linalg
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     return A.diagonal(offset, dim1, dim2)
-
-
-@linalg
-def pinv(A: Tensor, rtol: float | None = None) -> Tensor:
-    """The inverse as far as there is one: small singular values count as none."""
-    from gt.client.functions.info import finfo
-
-    u, s, vh = svd(A, False)
-    least = s.amax(-1, keepdims=True) * (max(A.shape[-2:]) * finfo(A.dtype).eps if rtol is None else rtol)
-    inverted = (s > least).pick(s.reciprocal(), 0.0)
-    return vh.mH @ (inverted.unsqueeze(-1) * u.mH)
-
-
-class LeastSquares(NamedTuple):
-    solution: Tensor
-    residuals: Tensor
-    rank: Tensor
-    singular_values: Tensor
-
-
-@linalg
-def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LeastSquares:
-    """What A must be multiplied by to come nearest to B; of several, the least."""
-    vector = B.ndim == 1
-    X = pinv(A, rcond) @ (B.unsqueeze(-1) if vector else B)
-    left = (A @ X - (B.unsqueeze(-1) if vector else B)).square().sum(-2)
-    s = svdvals(A)
-    solution, left = (X.squeeze(-1), left.squeeze(-1)) if vector else (X, left)
-    return LeastSquares(solution, left, matrix_rank(A, rtol=rcond), s)
-
-
-@linalg
-def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
-    """How many singular values are not as good as none."""
-    from gt.client.functions.info import finfo
-
-    s = svdvals(A)
-    share = rtol if rtol is not None else 0.0 if atol is not None or tol is not None else max(A.shape[-2:]) * finfo(A.dtype).eps
-    least = s.amax(-1, keepdims=True) * share
-    floor = tol if tol is not None else atol
-    return (s > (least if floor is None else least.maximum(floor))).sum(-1)
 
 
 @linalg
@@ -275,56 +237,6 @@ def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     return cholesky_solve(eye(input.shape[-1], dtype=input.dtype).expand(input.shape), input, upper)
 
 
-class LU(NamedTuple):
-    LU: Tensor
-    pivots: Tensor
-
-
-class PLU(NamedTuple):
-    P: Tensor
-    L: Tensor
-    U: Tensor
-
-
-@linalg
-def lu_factor(A: Tensor, *, pivot: bool = True) -> LU:
-    """Two triangles in one matrix, and the rows that were exchanged."""
-    if not pivot:
-        raise NotImplementedError("lu_factor with pivot=False")
-    return LU(*apply(TABLE["lu_factor"], (A,)))
-
-
-@linalg
-@function
-def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
-    """`solve`, by triangles already found."""
-    if not left:
-        raise NotImplementedError("lu_solve with left=False")
-    order = apply(TABLE["pivot_order"], (pivots,), (LU.shape[-1],)).unsqueeze(-1).expand(B.shape)
-    lower = solve_triangular(LU, B.gather(-2, order), upper=False, unitriangular=True)
-    return solve_triangular(LU, lower, upper=True)
-
-
-FUNCTIONS["lu_solve"] = lambda b, LU_data, LU_pivots: lu_solve(LU_data, LU_pivots, b)  # the old order of arguments
-_T: Any = Tensor
-_T.lu_solve = FUNCTIONS["lu_solve"]
-_T.lu = lambda self, pivot=True: lu_factor(self, pivot=pivot)
-
-
-@linalg
-def lu(A: Tensor, *, pivot: bool = True) -> PLU:
-    """An exchange of rows, a lower triangle with ones on its diagonal, and an upper one."""
-    from gt.client.functions.creation import arange, eye
-
-    found, pivots = lu_factor(A, pivot=pivot)
-    m, n = A.shape[-2:]
-    k = min(m, n)
-    low = found.narrow(-1, 0, k)
-    order = apply(TABLE["pivot_order"], (pivots,), (m,))
-    exchange = (arange(m).unsqueeze(-1) == order.unsqueeze(-2)).to(A.dtype)
-    return PLU(exchange, low.tril(-1) + eye(m, k, dtype=A.dtype), found.narrow(-2, 0, k).triu())
-
-
 @linalg
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     return (x.conj() * y).sum(dim)
@@ -333,7 +245,14 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
 @linalg
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """Rising powers of each element."""
-    return FUNCTIONS["vander"](x, N, True)
+    x = x.reshape(1) if not x.ndim else x
+    n = x.shape[-1] if N is None else N
+    if n < 1:
+        raise ArgumentError(f"vander wants at least one column, not {n}")
+    ones = FUNCTIONS["ones_like"](x).unsqueeze(-1)
+    if n == 1:
+        return ones
+    return FUNCTIONS["cat"]([ones, x.unsqueeze(-1).expand(*x.shape, n - 1).cumprod(-1)], -1)
 
 
 @linalg
@@ -353,7 +272,6 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
     return solve(A.reshape(B.numel(), -1), B.reshape(-1)).reshape(A.shape[B.ndim :])
 
 
-alias("pinverse", pinv)
 alias("matrix_power", matrix_power)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
+from gt.client.functions import FUNCTIONS, both
 from gt.client.functions.creation import arange
 from gt.errors import ArgumentError
 from gt.ops.rules import axis_of
@@ -187,3 +188,80 @@ def fftshift(input: Tensor, dim: Any = None) -> Tensor:
 def ifftshift(input: Tensor, dim: Any = None) -> Tensor:
     """The inverse of `fftshift`."""
     return _shifted(input, dim, lambda n: (n + 1) // 2)
+
+
+def _padded_window(window: Tensor | None, length: int, n_fft: int, like: Tensor) -> Tensor:
+    """The window in the middle of a frame, which zeros fill up."""
+    if window is None:
+        window = FUNCTIONS["ones"](length, dtype=like.dtype.to_real())
+    if window.ndim != 1 or window.shape[0] != length or not 0 < length <= n_fft:
+        raise ArgumentError(f"a window has win_length={length} elements, at most n_fft={n_fft}, not {window.shape}")
+    before = (n_fft - length) // 2
+    return window if length == n_fft else apply(TABLE["pad"], (window, 0.0), (((before, n_fft - length - before),),))
+
+
+def _places(frames: int, hop: int, n_fft: int) -> Tensor:
+    return arange(frames).unsqueeze(-1) * hop + arange(n_fft)  # (frames, n_fft)
+
+
+@both
+def stft(
+    input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Tensor | None = None,
+    center: bool = True, pad_mode: str = "reflect", normalized: bool = False, onesided: bool | None = None,
+    return_complex: bool | None = None, align_to_window: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """Fourier transforms of windows along a signal: (..., frequencies, frames)."""
+    hop = n_fft // 4 if hop_length is None else hop_length
+    complex_ = input.is_complex() or window is not None and window.is_complex()
+    if return_complex is None and not complex_:
+        raise RuntimeError("stft wants return_complex=True, or False for real and imaginary parts side by side")
+    if input.ndim not in (1, 2) or hop <= 0:
+        raise ArgumentError(f"stft wants one or two axes and a positive hop, not {input.shape} and {hop}")
+    x = input if input.ndim == 2 else input.unsqueeze(0)
+    if center:
+        x = FUNCTIONS["pad"](x.unsqueeze(1), (n_fft // 2, n_fft // 2), pad_mode).squeeze(1)
+    if not 0 < n_fft <= x.shape[-1]:
+        raise ArgumentError(f"stft of n_fft={n_fft} does not fit a signal of {x.shape[-1]}")
+    shape = _padded_window(window, n_fft if win_length is None else win_length, n_fft, input)
+    frames = (x.shape[-1] - n_fft) // hop + 1
+    x = x.index_select(1, _places(frames, hop, n_fft).reshape(-1)).reshape(x.shape[0], frames, n_fft) * shape
+    half = not complex_ if onesided is None else onesided
+    found = FFT["rfft" if half else "fft"](x, norm="ortho" if normalized else None).mT
+    found = found.squeeze(0) if input.ndim == 1 else found
+    return found if return_complex or return_complex is None else FUNCTIONS["view_as_real"](found)
+
+
+@both
+def istft(
+    input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Tensor | None = None,
+    center: bool = True, normalized: bool = False, onesided: bool | None = None, length: int | None = None,
+    return_complex: bool = False,
+) -> Tensor:  # fmt: skip
+    """The signal whose `stft` this is, from windows that overlap."""
+    if not input.is_complex() or input.ndim not in (2, 3):
+        raise RuntimeError(f"istft wants a complex tensor of two or three axes, not {input.dtype.name} {input.shape}")
+    hop = n_fft // 4 if hop_length is None else hop_length
+    size = n_fft if win_length is None else win_length
+    x = (input if input.ndim == 3 else input.unsqueeze(0)).mT  # (batch, frames, frequencies)
+    half = x.shape[-1] != n_fft if onesided is None else onesided
+    if x.shape[-1] != (n_fft // 2 + 1 if half else n_fft) or not 0 < hop <= size:
+        raise ArgumentError(f"istft of {input.shape} does not fit n_fft={n_fft}, hop_length={hop}, win_length={size}")
+    shape = _padded_window(window, size, n_fft, input)
+    norm = "ortho" if normalized else None
+    if return_complex:
+        y = FFT["ifft"](x, norm=norm)
+    else:
+        y = FFT["irfft"](x if half else x.narrow(-1, 0, n_fft // 2 + 1), n_fft, norm=norm)
+    frames = x.shape[1]
+    whole, places = n_fft + hop * (frames - 1), _places(frames, hop, n_fft).reshape(-1)
+    y = (y * shape).reshape(y.shape[0], -1)
+    signal = y.new_zeros((y.shape[0], whole)).index_add(1, places, y)
+    squares = (shape * shape.conj()).real.expand(frames, n_fft).reshape(-1)
+    weight = squares.new_zeros((whole,)).index_add(0, places, squares)
+    start = n_fft // 2 if center else 0
+    end = start + length if length is not None else whole - (n_fft // 2 if center else 0)
+    kept = min(end, whole) - start
+    found = signal.narrow(1, start, kept) / weight.narrow(0, start, kept)
+    if end > whole:
+        found = apply(TABLE["pad"], (found, 0.0), (((0, 0), (0, end - whole)),))
+    return found if input.ndim == 3 else found.squeeze(0)

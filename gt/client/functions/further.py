@@ -136,25 +136,6 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
 
 
 @both
-def cov(input: Tensor, *, correction: int = 1) -> Tensor:
-    """How rows vary together."""
-    x = input.reshape(1, -1) if input.ndim < 2 else input
-    centred = x - x.mean(1, keepdims=True)
-    found = centred @ centred.mT / (x.shape[1] - correction)
-    return found.reshape(()) if input.ndim < 2 else found
-
-
-@both
-def corrcoef(input: Tensor) -> Tensor:
-    """`cov` of rows of deviation 1."""
-    c = cov(input)
-    if not c.ndim:
-        return c / c
-    d = c.diagonal().sqrt()
-    return (c / d.unsqueeze(1) / d).clamp(-1.0, 1.0)
-
-
-@both
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     return (batch1 @ batch2).sum(0) * alpha + input * beta
 

@@ -65,6 +65,20 @@ class Namespace:
     conj_physical = np.conj
 
     @staticmethod
+    def solve_triangle(t: np.ndarray, b: np.ndarray, upper: bool) -> np.ndarray:
+        """By NumPy's solver, which pivots not in a triangle; where it refuses a zero, row by row to infinity."""
+        try:
+            return np.linalg.solve(t, b)
+        except np.linalg.LinAlgError:
+            lead, n = np.broadcast_shapes(t.shape[:-2], b.shape[:-2]), t.shape[-1]
+            out = np.broadcast_to(b, (*lead, *b.shape[-2:])).copy()
+            for i in reversed(range(n)) if upper else range(n):
+                done = slice(i + 1, n) if upper else slice(0, i)
+                out[..., i, :] -= (t[..., i, None, done] @ out[..., done, :])[..., 0, :]
+                out[..., i, :] /= t[..., i, i, None]
+            return out
+
+    @staticmethod
     def fft_complex(a: np.ndarray, axes: tuple, forward: bool) -> np.ndarray:
         return np.fft.fftn(a, axes=axes) if forward else np.fft.ifftn(a, axes=axes, norm="forward")
 

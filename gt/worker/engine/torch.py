@@ -67,6 +67,9 @@ class Namespace:
     def chances(self, seed: Any, number: Any, first: int, count: int, least: int) -> torch.Tensor:
         return self._random("chances", seed, number, first, count, least)
 
+    def solve_triangle(self, t: torch.Tensor, b: torch.Tensor, upper: bool) -> torch.Tensor:
+        return torch.linalg.solve_triangular(t, b, upper=upper)
+
     def fft_complex(self, a: torch.Tensor, axes: tuple, forward: bool) -> torch.Tensor:
         if not a.numel():  # MKL refuses a batch of none
             return a.clone()

@@ -247,7 +247,15 @@ OWN: dict[str, Callable[..., Any]] = {
     **{n: getattr(torch.special, n) for n in dir(torch.special) if "_polynomial_" in n},
     "frexp": lambda a: tuple(torch.frexp(a)),
     "matrix_exp": torch.linalg.matrix_exp,
-    "lu_factor": lambda a: tuple(torch.linalg.lu_factor(a)),
+    "lu_factor": lambda a, *, check: tuple(torch.linalg.lu_factor(a) if check else torch.linalg.lu_factor_ex(a)[:2]),
+    "eig": lambda a: tuple(torch.linalg.eig(a)),
+    "cholesky_ex": lambda a: tuple(torch.linalg.cholesky_ex(a)),
+    "geqrf": lambda a: tuple(torch.geqrf(a)),
+    "ldl_factor": lambda a, *, hermitian: tuple(torch.linalg.ldl_factor_ex(a, hermitian=hermitian)),
+    "ldl_solve": lambda a, pivots, b, *, hermitian: torch.linalg.ldl_solve(a, pivots, b, hermitian=hermitian),
+    "solve_triangular": lambda a, b, *, upper, unit: torch.linalg.solve_triangular(
+        a.triu() if upper else a.tril(), b, upper=upper, unitriangular=unit
+    ),
     "scatter_reduce": lambda a, index, source, *, axis, reduce: torch.scatter_reduce(a, axis, index, source, reduce),
     "cumsum": lambda a, *, axis: torch.cumsum(a, axis),
     "cumprod": lambda a, *, axis: torch.cumprod(a, axis),

@@ -1,0 +1,162 @@
+"""What singular values say: the pseudo-inverse and least squares, ranks, approximations of low rank; and how rows vary
+together."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gt.client.apply import apply
+from gt.client.autograd import Tensor
+from gt.client.functions import FUNCTIONS, alias, both, function
+from gt.client.functions.algebra import eigvalsh, linalg, qr, svd, svdvals
+from gt.client.functions.creation import empty, randn, zeros
+from gt.client.functions.info import finfo
+from gt.errors import ArgumentError
+from gt.ops.table import TABLE
+from gt.spec import float32, int64
+
+
+class LeastSquares(NamedTuple):
+    solution: Tensor
+    residuals: Tensor
+    rank: Tensor
+    singular_values: Tensor
+
+
+def _tolerances(A: Tensor, atol: Any, rtol: Any) -> tuple[Any, Any]:
+    """The smallest size that counts, and the same as a share of the largest: without either, what rounding leaves."""
+    if rtol is None:
+        rounding = max(A.shape[-2:]) * finfo(A.dtype).eps
+        none = atol is None or not isinstance(atol, Tensor) and atol == 0
+        rtol = rounding if none else (atol > 0).pick(0.0, rounding) if isinstance(atol, Tensor) else 0.0
+    return 0.0 if atol is None else atol, rtol
+
+
+def _beside(x: Any) -> Any:
+    """A tolerance for each matrix, beside its singular values."""
+    return x.unsqueeze(-1) if isinstance(x, Tensor) else x
+
+
+@linalg
+def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
+    """The inverse as far as there is one: small singular values count as none."""
+    atol, rtol = _tolerances(A, atol, rcond if rtol is None else rtol)
+    if not isinstance(atol, Tensor) and not isinstance(rtol, Tensor):
+        return apply(TABLE["pinv"], (A, float(atol), float(rtol)), (bool(hermitian),))
+    u, s, vh = svd(A, False)
+    keep = (s > s.amax(-1, keepdims=True) * _beside(rtol)) & (s > _beside(atol))
+    return vh.mH @ (keep.pick(s.reciprocal(), 0.0).unsqueeze(-1) * u.mH)
+
+
+alias("pinverse", pinv)
+
+
+@linalg
+def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
+    """How many singular values are not as good as none."""
+    if A.ndim < 2:
+        raise ArgumentError(f"matrix_rank wants a matrix, not {A.shape}")
+    if not min(A.shape[-2:]):
+        return zeros(A.shape[:-2], dtype=int64)
+    A = A.detach()
+    s = eigvalsh(A).abs() if hermitian else svdvals(A)
+    floor, share = (tol, 0.0) if tol is not None else _tolerances(A, atol, rtol)
+    least = s.amax(-1, keepdims=True) * _beside(share)
+    return ((s > least) & (s > _beside(floor))).sum(-1)
+
+
+DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
+
+
+@linalg
+def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LeastSquares:
+    """What A must be multiplied by to come nearest to B; of several, the least. As in PyTorch, residuals come of drivers other
+    than gelsy (the one that is used where none is named) for more rows than columns, and singular values of gelsd and gelss."""
+    way = driver or "gelsy"
+    if way not in DRIVERS:
+        raise ArgumentError(f"no driver {driver!r}: known are {', '.join(DRIVERS)}")
+    m, n = A.shape[-2:]
+    vector = B.ndim == 1 or B.ndim == A.ndim - 1 and B.shape == A.shape[:-1]
+    right = B.unsqueeze(-1) if vector else B
+    if right.shape[-2] != m:
+        raise ArgumentError(f"lstsq of {A.shape} wants as many rows, not {B.shape}")
+    X = pinv(A, rcond) @ right
+    none = empty(0, dtype=A.dtype.to_real())
+    left = X.real.reshape(-1).narrow(0, 0, 0)
+    if m > n and way != "gelsy":
+        left = (A @ X - right).abs().square().sum(-2)
+    rank = empty(0, dtype=int64) if way == "gels" else matrix_rank(A, rtol=rcond)
+    sizes = svdvals(A.detach()) if way in ("gelsd", "gelss") else none
+    return LeastSquares(X.squeeze(-1) if vector else X, left, rank, sizes)
+
+
+def _basis(A: Tensor, q: int, niter: int) -> Tensor:
+    """Orthonormal columns that nearly span what the matrix makes (Halko, Martinsson and Tropp 2009)."""
+    found = qr(A @ randn(A.shape[-1], q, dtype=A.dtype.to_real()).to(A.dtype)).Q
+    for _ in range(niter):
+        found = qr(A @ qr(A.mH @ found).Q).Q
+    return found
+
+
+@function
+def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """The largest singular values and their vectors, nearly, by random projection; of `A - M` where M is given."""
+    A = A if M is None else A - M
+    m, n = A.shape[-2:]
+    wide = m < n
+    A = A.mH if wide else A
+    basis = _basis(A, 6 if q is None else q, 2 if niter is None else niter)
+    u, s, vh = svd(basis.mH @ A, False)
+    u, v = basis @ u, vh.mH
+    return (v, s, u) if wide else (u, s, v)
+
+
+@function
+def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> tuple[Tensor, Tensor, Tensor]:
+    """Principal components, nearly: `svd_lowrank` of the rows about their mean."""
+    m, n = A.shape[-2:]
+    q = min(6, m, n) if q is None else q
+    if not 0 <= q <= min(m, n) or niter < 0:
+        raise ValueError(f"q={q} components and niter={niter}: want 0 <= q <= {min(m, n)} and niter >= 0")
+    return svd_lowrank(A - A.mean(-2, keepdim=True) if center else A, q, niter)
+
+
+def _weights(name: str, w: Tensor | None, n: int) -> Tensor | None:
+    if w is not None and (w.ndim > 1 or w.numel() != n):
+        raise ArgumentError(f"{name} has one number for each of {n} observations, not {w.shape}")
+    return w
+
+
+@both
+def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
+    """How rows vary together; `fweights` say how often each column was seen, `aweights` how much it counts."""
+    if input.ndim > 2:
+        raise ArgumentError(f"cov wants at most two axes, not {input.shape}")
+    x = input.reshape(1, -1) if input.ndim < 2 else input
+    x = x if x.dtype.rank >= 2 else x.to(float32)
+    n = x.shape[1]
+    often, much = _weights("fweights", fweights, n), _weights("aweights", aweights, n)
+    w = often if much is None else much if often is None else often * much
+    total: Any = n if w is None else w.sum()
+    centre = x.sum(1) / total if w is None else (x * w).sum(1) / total
+    if w is not None and much is not None and correction != 0:
+        count = total - (w * much).sum() / total * correction
+    else:
+        count = total - correction
+    count = count.clamp(min=0) if isinstance(count, Tensor) else max(count, 0)
+    away = x - centre.unsqueeze(1)
+    found = away @ (away if w is None else away * w).mH
+    return (found / count if isinstance(count, Tensor) or count else found / found.new_zeros(())).squeeze()
+
+
+@both
+def corrcoef(input: Tensor) -> Tensor:
+    """`cov` of rows of deviation 1."""
+    c = cov(input)
+    if not c.ndim:
+        return c / c
+    d = c.diagonal().real.sqrt()
+    found = c / d.unsqueeze(1) / d
+    if found.is_complex():
+        return FUNCTIONS["complex"](found.real.clamp(-1.0, 1.0), found.imag.clamp(-1.0, 1.0))
+    return found.clamp(-1.0, 1.0)
