@@ -45,7 +45,7 @@ from gt.worker.compile import TALK, TRACE, Ready
 from gt.worker.engine import Engine
 from gt.worker.faults import Unfit, refusal, unfit_operand
 from gt.worker.joint import Joint, unfold
-from gt.worker.memory import Attaching, Memory
+from gt.worker.memory import Absent, Memory
 from gt.worker.space import Broken, Space, failure
 from gt.worker.times import MOST, Times
 
@@ -82,6 +82,7 @@ class Worker:
         self.tell: Callable[[str], None] = _nothing  # told what is dropped
         self.talk = talk or Mailed(engine)
         self.parked: tuple[Parked, Space, Run, Iterator[tuple]] | None = None  # where the queue waits for other workers
+        self.absent = Absent()
         self.backlog: deque[Run | Drop | Ask] = deque()  # what came meanwhile
         self.clock: Callable[[], float] = float  # the shell gives a real one
 
@@ -110,10 +111,8 @@ class Worker:
                 return []
             case Ask(ticket, about, (client, keep)) if mail.peer == DISPATCHER:
                 return [Mail(DISPATCHER, Answer(ticket, self._record(client, keep if about == "record" else 0)))]
-            case Drop(client) if mail.peer == DISPATCHER:
-                self._retire(self.spaces.pop(client, None))
-                self.left(client)
-                return []
+            case Drop(client) as drop if mail.peer == DISPATCHER:
+                return self._drop(client, drop)
             case Peers(workers, lost) if mail.peer == DISPATCHER:
                 self.talk.meet(workers, lost)
                 return self.resume() + self.talk.outgoing()
@@ -131,11 +130,25 @@ class Worker:
                 return self._upload(client, id, spec_in(spec), mail.frames[0])
         raise ProtocolError(f"{type(mail.message).__name__} from {mail.peer!r} does not belong")
 
+    def _drop(self, client: str, drop: Drop) -> list[Mail]:
+        """A client is gone. Its work that waits for it is begun all the same, as other workers may have begun theirs."""
+        self.absent.given_up.add(client)
+        out = self.resume()
+        if self.parked is not None:
+            self.backlog.append(drop)
+            return out
+        self.absent.drop(client)
+        self._retire(self.spaces.pop(client, None))
+        self.left(client)
+        return out
+
     # Executing
 
     def run(self, run: Run) -> list[Mail]:
         if self.parked is not None:
             self.backlog.append(run)
+            return []
+        if self.absent.holds(run, self.memory, self.clock):
             return []
         space = self.spaces.get(run.client)
         if space is None:
@@ -154,9 +167,6 @@ class Worker:
             code = self.units.fold(space, code, self)
         if space.times is not None:
             code = space.times.watch(space.kinds, code)
-        if space.loads and not self.memory.attached(run.client):
-            self.parked = (Parked((), Attaching(self.memory, run.client, self.clock)), space, run, code)
-            return []
         return self._proceed(space, run, code)
 
     def _define(self, space: Space, run: Run) -> None:
@@ -164,7 +174,6 @@ class Worker:
         for definition in run.kinds:
             try:
                 ready: Any = self._ready(run.client, definition)
-                space.loads = space.loads or ready.kind.row.loads
             except Exception as wrong:  # an engine may fail at anything when it prepares a kernel
                 self._refused(run.client, definition, wrong)
                 ready = Unfit(definition.op, wrong, 1)
@@ -203,8 +212,11 @@ class Worker:
         return out
 
     def resume(self) -> list[Mail]:
-        """Go on where the queue stopped for other workers, as far as that can be."""
+        """Go on where the queue stopped for other workers or for clients to come, as far as that can be."""
         out: list[Mail] = []
+        if self.absent.held and self.parked is None:
+            self.backlog.extendleft(reversed(self.absent.released(self.memory, self.clock)))
+            out += self._catch_up()
         while self.parked is not None:
             parked, space, run, rest = self.parked
             if not parked.wait.ready():
@@ -212,9 +224,15 @@ class Worker:
             self.parked = None
             self._settle(space, parked.instruction, parked.wait)
             out += self._proceed(space, run, rest)
-            while self.backlog and self.parked is None:
-                message = self.backlog.popleft()
-                out += self.run(message) if isinstance(message, Run) else self._handle(Mail(DISPATCHER, message))
+            out += self._catch_up()
+        return out
+
+    def _catch_up(self) -> list[Mail]:
+        """What came while the queue was stopped."""
+        out: list[Mail] = []
+        while self.backlog and self.parked is None:
+            message = self.backlog.popleft()
+            out += self.run(message) if isinstance(message, Run) else self._handle(Mail(DISPATCHER, message))
         return out
 
     def _settle(self, space: Space, ins: tuple, wait: Wait) -> None:

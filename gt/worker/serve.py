@@ -25,7 +25,6 @@ from gt.transport.messages import (
     Attach,
     Attached,
     Bye,
-    Drop,
     Heard,
     Join,
     Mail,
@@ -141,6 +140,7 @@ class Shell:
         self.plain = plain or (address.startswith("tcp://") and not keys.user)  # without a key nothing is encrypted anyway
         self.mates: dict[int, zmq.Socket] = {}  # to other workers, where mail goes to them
         self.early: list[tuple[str, Any, tuple]] = []  # what came from workers that are not known yet
+        self.look_at = 0.0  # when to look again whether clients have come whose work waits
         self.parked: Any = None  # what the queue waits for, and since when
         self.since = 0.0
         self.asked = False  # whether the others were asked whether they wait, too
@@ -195,6 +195,9 @@ class Shell:
             if self.inbox is not None and self.inbox.fd in ready:
                 self.inbox.drain()
                 self._send(self.core.resume())
+            if self.core.absent.held and after > self.look_at:
+                self.look_at = after + 1.0
+                self._send(self.core.resume())
             if self.core.parked is not None:
                 self._stalls(after)
                 if not ready:
@@ -217,9 +220,7 @@ class Shell:
             self.parked, self.since, self.asked = parked[0], now, False
             return
         wait, client, waited = parked[0].wait, parked[2].client, now - self.since
-        if wait.kind is None and waited > 1.0:
-            self._send(self.core.resume())  # it may have waited long enough
-        if not self.since or wait.kind is None or waited < self.stall:
+        if not self.since or waited < self.stall:
             return
         if not self.asked:
             self.asked = True
@@ -249,9 +250,6 @@ class Shell:
             return
         if type(message) is Bye:
             raise ConnectionFailed(f"the dispatcher {message.why}")
-        if type(message) is Drop:
-            self.memory.met.add(message.client)  # one that goes will not come; nobody is to wait for it
-            self._send(self.core.resume())
         if type(message) is Peers and self.alone and len(message.workers) > 1:
             self.alone = False
             self.core.talk = talk_for(self.core.engine, self.host, self.bell.ring, self.inbox, self.plain)

@@ -70,7 +70,6 @@ class Space:
         "joints",
         "within",
         "segment",
-        "loads",
     )
 
     def __init__(self) -> None:
@@ -84,7 +83,6 @@ class Space:
         self.times: Times | None = None  # when it did what, where the client wants to know
         self.joints = False  # whether there are traces with collectives inside
         self.within = 0  # the first result of the call of such a one that is under way
-        self.loads = False  # whether it takes in bytes of its client's
         self.segment = count(SEGMENTS, -1).__next__
 
     def put(self, id: int, spec: Spec, array: Any) -> None:

@@ -22,6 +22,7 @@ from gt.transport.messages import (
     Fetch,
     KindDef,
     Mail,
+    Peer,
     Run,
     Upload,
     Value,
@@ -118,32 +119,61 @@ class Door(Shelf):
         return client in self.met
 
 
-def test_only_a_client_whose_bytes_are_needed_is_waited_for_and_not_for_ever(worker: Worker) -> None:
+def test_a_client_that_does_not_come_makes_only_its_own_work_wait(worker: Worker) -> None:
     now = [0.0]
     worker.memory, worker.clock = Door(), lambda: now[0]
+    assert run(worker, [(5, 1, 8, 0, 0)], 1, client="slow") == [] and worker.parked is None
     [mail] = run(worker, [(1, 1, 3.0)], 1, client="plain", kinds=(FULL,))
     assert value(mail)[0, 0] == 3
-    assert run(worker, [(5, 1, 8, 0, 0)], 1, client="slow") == [] and worker.parked is not None
-    assert run(worker, [(1, 2, 4.0)], 2, client="plain", kinds=()) == []
+    assert run(worker, [(1, 2, 5.0)], 2, client="slow", kinds=(FULL,)) == []  # in its order
     now[0] = 29.0
     assert worker.resume() == []
     now[0] = 31.0
     broken, mail = worker.resume()
     assert broken.peer == "slow" and isinstance(broken.message, Failed) and "no such segment" in broken.message.text
-    assert mail.peer == "plain" and value(mail)[0, 0] == 4
+    assert mail.peer == "slow" and value(mail)[0, 0] == 5
+    [broken] = run(worker, [(5, 3, 8, 0, 0)], 3, client="slow", kinds=())  # it is waited for once
+    assert isinstance(broken.message, Failed)
 
 
-def test_a_client_that_goes_is_done_with_when_its_turn_comes(worker: Worker) -> None:
-    """What it asked for before is not waited for by then, though it never came."""
-    door, left = Door(), []
-    worker.memory, worker.left = door, left.append
+def test_work_that_waits_for_its_client_goes_on_when_that_comes(worker: Worker) -> None:
+    door = worker.memory = Door()
+    assert run(worker, [(5, 1, 9, 0, 0)], 1, client="first") == [] == run(worker, [(5, 1, 9, 0, 0)], 1, client="second")
+    door.met.add("second")
+    [mail] = worker.resume()
+    assert mail.peer == "second" and value(mail).tolist() == [[0, 1], [2, 3]]
+    door.met.add("first")
+    [mail] = worker.resume()
+    assert mail.peer == "first" and value(mail).tolist() == [[0, 1], [2, 3]]
+
+
+def test_collectives_behind_those_of_a_client_that_has_not_come_keep_their_order(worker: Worker) -> None:
+    reduce = KindDef(7, "all_reduce", ((F, 2, 2), (-2,)), ((0,), "sum"))
+    now = [0.0]
+    door = worker.memory = Door()
+    door.met.add("other")
+    worker.clock = lambda: now[0]
+    worker.talk.meet((Peer(0, "w", "ipc://w", "here"),), "")
+    worker.talk.index = 0
+    assert run(worker, [(5, 1, 9, 0, 0), (7, 2, 1, 2)], 2, client="slow", kinds=(LOAD, reduce)) == []
+    assert run(worker, [(1, 1, 3.0), (7, 2, 1, 2)], 2, client="other", kinds=(FULL, reduce)) == []
+    [mail] = run(worker, [(1, 1, 3.0)], 1, client="plain", kinds=(FULL,))
+    assert mail.peer == "plain"
+    now[0] = 20.0
+    assert worker.resume() == []
+    now[0] = 31.0
+    assert [m.peer for m in worker.resume() if isinstance(m.message, (Value, Failed))] == ["slow", "other"]
+
+
+def test_a_client_that_goes_is_not_waited_for(worker: Worker) -> None:
+    """What it asked for before is begun all the same: other workers may have begun their part of it."""
+    left: list[str] = []
+    worker.memory, worker.left = Door(), left.append
     run(worker, [(5, 1, 9, 0, 0)], client="first")
-    run(worker, [(5, 1, 9, 0, 0)], client="second")
-    worker.handle(Mail(DISPATCHER, Drop("second")))
-    assert not left and set(worker.spaces) == {"first"}
-    door.met |= {"first", "second"}  # as a shell does for one that goes
-    assert worker.resume() == [] and worker.parked is None
-    assert left == ["second"] and set(worker.spaces) == {"first"}
+    run(worker, [(5, 1, 9, 0, 0)], 1, client="second")
+    [mail] = worker.handle(Mail(DISPATCHER, Drop("second")))
+    assert mail.peer == "second" and left == ["second"] and not worker.spaces
+    assert [r.client for r in worker.absent.held] == ["first"] and worker.absent.loaders == {"first"}
 
 
 def test_an_upload_is_kept_and_said_to_have_arrived(worker: Worker) -> None:
