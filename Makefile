@@ -1,9 +1,9 @@
-# Everything a newcomer needs: `make demo`, `make test`, `make check`, `make bench`.
+# Everything a newcomer needs: `make demo`, `make check`, `make test`, `make test-all`, `make bench`.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test test-all test-variants check format bench clean
 
 # PyTorch is pinned to a CPU build so that no GPU packages are pulled on a CPU machine; a GPU host keeps the torch it has.
 $(VENV)/.ready: pyproject.toml
@@ -15,8 +15,19 @@ $(VENV)/.ready: pyproject.toml
 demo: $(VENV)/.ready
 	$(BIN)/python examples/demo.py
 
+# What is run before a change is handed in: at most ten minutes on two quiet cores. `test-all` adds the slow tests.
 test: $(VENV)/.ready
+	$(BIN)/python -m pytest tests -m "not gpu and not slow"
+
+test-all: $(VENV)/.ready
 	$(BIN)/python -m pytest tests -m "not gpu"
+
+# The suite again, with each of the variables that change how GT computes and not what.
+test-variants: $(VENV)/.ready
+	GT_WORKER_BATCH_SIZE=10 $(BIN)/python -m pytest tests -m "not gpu and not slow"
+	GT_TRACE=0 $(BIN)/python -m pytest tests -m "not gpu and not slow"
+	GT_NATIVE=0 $(BIN)/python -m pytest tests -m "not gpu and not slow"
+	GT_AUTO_COMPILE=1 $(BIN)/python -m pytest tests -m "not gpu and not slow"
 
 check: $(VENV)/.ready
 	$(BIN)/ruff format --check gt tests benchmarks examples

@@ -31,9 +31,24 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+# Variables that change how GT computes and not what: the suite holds with each of them (`make test-variants`). All others of
+# the caller's are taken away.
+VARIANTS = ("GT_AUTO_COMPILE", "GT_NATIVE", "GT_TRACE", "GT_WORKER_BATCH_SIZE")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def plain_environment() -> Iterator[None]:
-    """No variable of the caller's changes what GT does here."""
-    saved = {k: os.environ.pop(k) for k in list(os.environ) if k.startswith("GT_")}
+    """No variable of the caller's changes what GT does here, but for those of VARIANTS."""
+    saved = {k: os.environ.pop(k) for k in list(os.environ) if k.startswith("GT_") and k not in VARIANTS}
     yield
     os.environ.update(saved)
+
+
+@pytest.fixture(autouse=True)
+def own_variables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`@pytest.mark.default("GT_TRACE")`: a test of what that variable decides runs without the caller's."""
+    for name in {name for mark in request.node.iter_markers("default") for name in mark.args}:
+        assert name in VARIANTS, name
+        if name == "GT_NATIVE" and os.environ.get(name):  # it was read when GT was loaded
+            pytest.skip(f"is about the part in C, and {name}={os.environ[name]}")
+        monkeypatch.delenv(name, raising=False)

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gt import environment
 from gt.client.scope import HERE, Scope
 from gt.client.session import Session
 from gt.dispatcher.core import Dispatcher
 from gt.transport.memory import Hub, MemoryLink
 from gt.transport.messages import VERSION, Attached, Hello, Join, Mail, Welcome
+from gt.worker.batch import Units
 from gt.worker.collectives import worker_peer
 from gt.worker.core import DISPATCHER, Memory, Worker
 from gt.worker.engine import make
@@ -43,6 +45,8 @@ class Cluster:
 
     def _add(self, name: str, engine: str) -> None:
         worker = Worker(make(engine), _Shared(self))
+        if (batch := environment.WORKER_BATCH_SIZE.value()) > 1:
+            worker.units = Units(batch)
         worker.clock = time.time
         self.workers.append(worker)
 
@@ -63,7 +67,7 @@ class Cluster:
     def session(self) -> Session:
         name = f"c{len(self.sessions)}"
         link = self.links[name] = MemoryLink(self.hub, name, "dispatcher", self.names, self.shares)
-        session = Session(link, name)
+        session = Session(link, name, tracing=environment.TRACE.value())
         self.sessions.append(session)
 
         def party(mail: Mail) -> list[Mail]:

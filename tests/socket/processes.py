@@ -17,6 +17,9 @@ from types import TracebackType
 
 import psutil
 
+from gt.environment import CLIENT, VARIABLES
+from tests.conftest import VARIANTS
+
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30.0  # seconds a condition may take on a busy machine
 WAYS = ["memory", "gloo", "mail"]  # of collectives on one host, as GT_COLLECTIVES names them
@@ -95,7 +98,7 @@ class Processes:
 
     def start(self, *command: str, within: tuple[str, ...] = (), **environment: str) -> Process:
         """Start Python with this command line, by means of another command where it is to run `within` something."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("GT_") or k in VARIANTS}
         path = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH")]))
         env = {
             **kept,
@@ -127,8 +130,8 @@ class Processes:
     def script(self, code: str, *args: str, **environment: str) -> Process:
         """A script. Where it is given no server to connect to, the workers that it starts compute by NumPy."""
         connects = any(re.fullmatch(r"\S+:\d+", arg) for arg in args)
-        backend = {} if connects else {"GT_BACKEND": "numpy"}
-        return self.start("-c", textwrap.dedent(code), *args, **{**backend, **environment})
+        own = {k: "" for k in VARIANTS if CLIENT not in VARIABLES[k].readers} if connects else {"GT_BACKEND": "numpy"}
+        return self.start("-c", textwrap.dedent(code), *args, **{**own, **environment})
 
     def running(self) -> list[psutil.Process]:
         """All processes that carry this test's mark, children of children too."""
