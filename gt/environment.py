@@ -132,6 +132,7 @@ TIMEOUT = seconds(
     "seconds without a sign of life after which a process on another host counts as gone; `0` for never",
     60.0,
 )
+WAIT = seconds("GT_WAIT", [CLIENT], "a read that waits longer for a first worker to join is an error", None)
 STALL_SECONDS = seconds("GT_STALL_SECONDS", [WORKER], "a collective that takes longer is reported", 30.0)
 TENSOR_OPS_BACKEND = string("GT_TENSOR_OPS_BACKEND", [CLIENT, WORKER], "the backend of `gt.tensor_ops`, such as `cpp`")
 TENSOR_OPS_CONFIG = string("GT_TENSOR_OPS_CONFIG", [CLIENT, WORKER], "path of the `backend.json` of `gt.tensor_ops`")

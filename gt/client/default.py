@@ -20,6 +20,7 @@ from gt.transport.trace import See, trace
 from gt.transport.zmq import ZmqLink
 
 _lock = threading.RLock()
+STARTING = 20.0  # seconds that workers of ours may take to start before it is said that they are waited for
 
 
 class _Default:
@@ -139,6 +140,7 @@ def _begin() -> Session:
             raise ConnectionFailed("the dispatcher could not be started: run `python -m gt.server` to see why")
         link = ZmqLink(address, timeout=30, see=_see())
         made = _over(link)
+        made.notice = STARTING
         children.when_workers_end(link.give_up)
     except BaseException:
         children.close()

@@ -7,6 +7,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gt import environment
+from gt.errors import GTError
+from gt.transport.trace import show
+
 
 class Reply:
     """What a reader waits for."""
@@ -73,3 +77,32 @@ class Link(Protocol):
         """Bytes that a worker lends."""
 
     def close(self) -> None: ...
+
+
+NOTICE = 5.0  # seconds after which it is said what is waited for
+START = "start one with `gt-worker`, with the host and port of the server"
+
+
+def await_answer(session: Any, reply: Reply, what: str, timeout: float | None = None) -> None:
+    """Wait for an answer, at most `timeout` seconds. Where there is no worker, that is said once, and after GT_WAIT seconds it
+    is an error."""
+    waited = 0.0 if session.workers else _await_worker(session, reply, what, timeout)
+    if not reply.done and (timeout is None or waited < timeout):
+        session.link.wait(reply, None if timeout is None else timeout - waited)
+
+
+def _await_worker(session: Any, reply: Reply, what: str, timeout: float | None) -> float:
+    """Wait until there is an answer or a worker; returns for how many seconds."""
+    limit, waited = environment.WAIT.value(), 0.0
+    ends = [end for end in (session.notice, limit, timeout) if end is not None]
+    while not reply.done and not session.workers and (timeout is None or waited < timeout):
+        step = min([end - waited for end in ends if end > waited], default=session.notice)
+        session.link.wait(reply, step)
+        waited += step
+        if reply.done or session.workers:
+            break
+        if limit is not None and waited >= limit:
+            raise GTError(f"{what} waited {limit:g} s (GT_WAIT) for a worker, and none has joined the dispatcher: {START}")
+        if waited == session.notice:
+            show(f"gt: {what} waits for a worker, and none has joined the dispatcher yet: {START}")
+    return waited

@@ -15,7 +15,7 @@ import numpy as np
 from gt import errors
 from gt.client.handle import Handle, Known, as_numpy
 from gt.client.lines import RING, line_of, warn
-from gt.client.link import Link, Reply
+from gt.client.link import NOTICE, Link, Reply, await_answer
 from gt.client.native import NATIVE
 from gt.client.numbers import Notes
 from gt.client.scope import HERE, Scope
@@ -85,6 +85,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.lost: str = ""
         self.closed = False
         self.workers: tuple = ()
+        self.notice = NOTICE
         self.config, self.auto_shard = Config(), False
         self.warned: set[str] = set()  # signals that the user was warned of
         self.notes: deque[str] = deque()  # what the user is to be warned of, from whichever thread waits next
@@ -251,21 +252,22 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         try:
             if not reply.done:
                 self.flush(gets=((reply.ticket, *reply.wanted),))
-            self.link.wait(reply, None)
+            await_answer(self, reply, "this read")
         finally:
             self.replies.pop(reply.ticket, None)
             self.tell()
         reply.check()
         return as_numpy(reply.value, spec)
 
-    def ask(self, about: str, argument: Any = None, timeout: float = 10.0) -> Any:
-        """A question to the dispatcher, behind all that was written before it."""
+    def ask(self, about: str, argument: Any = None, timeout: float = 70.0) -> Any:
+        """A question to the dispatcher, behind all that was written before it. Workers that are starting are waited for, by the
+        dispatcher for a minute at most."""
         reply = self.reply()
         try:
             if not reply.done:
                 self.flush()
                 self.link.send(Ask(reply.ticket, about, argument))
-            self.link.wait(reply, timeout)
+            await_answer(self, reply, f"the question about {about}", timeout)
         finally:
             self.replies.pop(reply.ticket, None)
         reply.check()

@@ -114,6 +114,9 @@ class Dispatcher(Stream):
             case Ask(_, "placement" | "record" | "times") | Configure() if client and client.held:
                 self._hold(client, message)  # it is about what waits there
                 return []
+            case Ask(_, "stats" | "record") if client and len(self.tables.workers) < self.tables.expected:
+                self._hold(client, message)  # it is about those, too, that are still starting
+                return []
             case Ask() | Configure() if client:
                 return self._told(client, message)
             case Answer(ticket, value) if worker:
@@ -187,7 +190,17 @@ class Dispatcher(Stream):
     def expect(self, workers: int) -> list[Mail]:
         """So many workers are to come; with fewer than were said before, those who waited go on."""
         self.tables.expected = workers
-        return list(self._settle_in())
+        return [*self._settle_in(), *self._answer_without_workers()]
+
+    def _answer_without_workers(self) -> Iterable[Mail]:
+        """Answer questions about workers that were waited for in vain: there are none."""
+        if self.tables.living() or self.tables.expected:
+            return
+        for client in self.tables.clients.values():
+            asked = [m for m in client.held if isinstance(m, Ask) and m.about in ("stats", "record")]
+            client.held = deque(m for m in client.held if m not in asked)
+            for message in asked:
+                yield from self._told(client, message)
 
     def _settle_in(self) -> Iterable[Mail]:
         for client in self.tables.clients.values():

@@ -58,7 +58,7 @@ class MemoryLink:
 
     def wait(self, reply: Any, timeout: float | None) -> None:
         self.hub.deliver()
-        if not reply.done and timeout is None:
+        if not reply.done:
             raise RuntimeError("nothing more will come, and this read has no answer")
 
     def place(self, data: np.ndarray) -> tuple[int, int, int]:

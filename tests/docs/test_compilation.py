@@ -69,9 +69,8 @@ print(done["compile_seconds"], done["compile_cache_hits"])
 
 @pytest.mark.slow
 def test_a_second_run_finds_what_the_first_compiled_on_disk(tmp_path: Path) -> None:
-    seconds, hits = [], []
+    hits = []
     for _ in range(2):
         out = run("-c", FIRST_CALLS, GT_AUTO_COMPILE="1", TORCHINDUCTOR_CACHE_DIR=str(tmp_path)).stdout.split()
-        seconds.append(float(out[0]))
         hits.append(float(out[1]))
-    assert hits == [0, 1] and seconds[1] < seconds[0]
+    assert hits == [0, 1]

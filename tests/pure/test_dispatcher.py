@@ -422,6 +422,23 @@ def test_a_question_does_not_wait_for_a_lost_worker(two: Talk) -> None:
     assert any(isinstance(m.message, Answer) and m.message.ticket == 3 for m in two.gone("w1"))
 
 
+def test_a_question_about_stats_waits_for_the_workers_that_are_expected(talk: Talk) -> None:
+    talk.dispatcher.expect(2)
+    talk.client()
+    talk.worker("w0")
+    assert talk("c", Ask(3, "stats")) == []
+    asked = [m for m in talk.worker("w1") if isinstance(m.message, Ask)]
+    assert [m.peer for m in asked] == ["w0", "w1"]
+
+
+def test_a_question_about_workers_that_do_not_come_is_answered_when_they_are_given_up(talk: Talk) -> None:
+    talk.dispatcher.expect(1)
+    talk.client()
+    assert talk("c", Ask(3, "stats")) == []
+    [mail] = talk.dispatcher.expect(0)
+    assert mail.peer == "c" and mail.message.value["workers"] == {}
+
+
 def test_a_question_about_stats_without_workers_is_answered_at_once(talk: Talk) -> None:
     talk.client()
     [mail] = talk("c", Ask(3, "stats"))

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 import pytest
-from processes import Process, Processes, until
+from processes import PATIENCE, Process, Processes, until
 
 import gt
 from gt import errors
 from gt.client.default import session
-
-SOON = 3.0
 
 
 @pytest.fixture
@@ -49,10 +46,8 @@ def test_a_killed_worker_is_named_to_waiting_clients_and_a_replacement_goes_on(p
     worker.kill(signal.SIGSTOP)  # so that the read below waits
     found, thread = read_in_thread(x + 1)
     until(lambda: session().replies, what="a read that waits")
-    start = time.monotonic()
     worker.kill()
-    thread.join(SOON)
-    assert time.monotonic() - start < SOON
+    thread.join(PATIENCE)
     assert isinstance(found[0], errors.WorkerLost) and "first" in str(found[0])
     with pytest.raises(errors.WorkerLost, match="first"):
         (x * 2).numpy()
@@ -86,7 +81,7 @@ def test_a_worker_that_is_told_to_end_does_so_and_is_seen_to(pool: tuple) -> Non
     gt.ones(4).numpy()
     worker.kill(signal.SIGTERM)
     assert worker.ended(5) == 0
-    until(lambda: not session().workers, SOON, "the end is known")
+    until(lambda: not session().workers, what="the end is known")
 
 
 def test_a_second_worker_s_death_leaves_the_first_one_s_clients_alone(pool: tuple) -> None:
@@ -106,10 +101,8 @@ def test_a_killed_dispatcher_is_told_to_waiting_clients_and_ends_its_workers(poo
     worker.kill(signal.SIGSTOP)
     found, thread = read_in_thread(x + 1)
     until(lambda: session().replies, what="a read that waits")
-    start = time.monotonic()
     server.kill()
-    thread.join(SOON)
-    assert time.monotonic() - start < SOON
+    thread.join(PATIENCE)
     assert isinstance(found[0], errors.SessionLost) and "went away" in str(found[0])
     with pytest.raises(errors.SessionLost):
         x.numpy()
@@ -188,7 +181,7 @@ def test_a_client_that_dies_has_all_it_owned_freed(pool: tuple, how: signal.Sign
     holder = processes.script(HOLDER, f"localhost:{port}").says("holding")
     assert gt.debug.get_worker_stats()["first"]["tensors"] >= 51
     holder.kill(how)
-    until(lambda: gt.debug.get_worker_stats()["first"]["tensors"] == 1, SOON, "its tensors are freed")
+    until(lambda: gt.debug.get_worker_stats()["first"]["tensors"] == 1, what="its tensors are freed")
     assert gt.debug.get_worker_stats()["first"]["clients"] == 1
     assert mine.tolist() == [1] * 4
 

@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -114,14 +113,10 @@ def test_a_key_works_over_tcp_and_over_the_local_address(processes: Processes, d
 
 @pytest.mark.parametrize("key", ["", WRONG])
 @pytest.mark.parametrize("address", ["localhost:{}", "tcp://127.0.0.1:{}"])
-def test_who_lacks_the_key_is_refused_soon_and_told_why(
-    processes: Processes, disconnected: None, key: str, address: str
-) -> None:
+def test_who_lacks_the_key_is_refused_and_told_why(processes: Processes, disconnected: None, key: str, address: str) -> None:
     _, port = processes.server("--key", KEY)
-    start = time.monotonic()
     with pytest.raises(errors.ConnectionFailed, match="key"):
         gt.connect(address.format(port), key=key)
-    assert time.monotonic() - start < 4
 
 
 def test_a_worker_without_the_key_is_refused(processes: Processes) -> None:

@@ -1,0 +1,68 @@
+"""What people meet in their first minutes: workers that are still starting, servers without a worker, settings too late."""
+
+from __future__ import annotations
+
+from processes import Processes, free_port
+
+STATS = """
+import gt
+gt.gpu_workers(2)
+print(sorted(gt.debug.get_worker_stats()))
+"""
+TABLE = """
+import gt
+gt.debug.print_worker_stats()
+"""
+RECORD = """
+import gt
+with gt.debug.record() as timeline:
+    gt.ones(2).exp().numpy()
+print([span.name for span in timeline.spans])
+"""
+READ = "import sys, gt; gt.connect(sys.argv[1]); print((gt.ones(2) + 1).tolist())"
+
+
+def test_stats_asked_for_at_once_are_those_of_all_workers_that_are_starting(processes: Processes) -> None:
+    script = processes.script(STATS)
+    assert script.ended() == 0 and script.out == "['auto_worker_0', 'auto_worker_1']\n", script.out + script.err
+
+
+def test_the_second_line_of_a_script_prints_a_table_with_its_worker(processes: Processes) -> None:
+    script = processes.script(TABLE)
+    assert script.ended() == 0 and "auto_worker" in script.out and "numpy" in script.out, script.out + script.err
+
+
+def test_recording_waits_for_a_worker_that_is_starting(processes: Processes) -> None:
+    script = processes.script(RECORD)
+    assert script.ended() == 0 and script.out == "['full', 'exp']\n", script.out + script.err
+
+
+def test_gt_stats_waits_for_the_workers_that_the_server_starts(processes: Processes) -> None:
+    port = free_port()
+    processes.start("-m", "gt.server", "-p", str(port), "--workers", "2", "--backend", "numpy")
+    from processes import until
+
+    from gt.transport.addresses import ipc_address, listens
+
+    until(lambda: listens(ipc_address(str(port))), what="the server listens")
+    shown = processes.start("-m", "gt", "stats", f"localhost:{port}")
+    assert shown.ended() == 0, shown.err
+    assert shown.out.count("numpy") == 2, shown.out
+
+
+def test_a_read_that_no_worker_can_answer_says_what_it_waits_for_and_goes_on_when_one_comes(processes: Processes) -> None:
+    _, port = processes.server()
+    script = processes.script(READ, f"localhost:{port}")
+    from processes import until
+
+    until(lambda: "waits for a worker" in script.err, what="a line that says so")
+    assert "this read waits for a worker, and none has joined the dispatcher yet: start one with `gt-worker`" in script.err
+    processes.worker(port)
+    assert script.ended() == 0 and script.out == "[2.0, 2.0]\n" and script.err.count("waits for") == 1
+
+
+def test_with_a_limit_a_read_that_no_worker_answers_is_an_error(processes: Processes) -> None:
+    _, port = processes.server()
+    script = processes.script(READ, f"localhost:{port}", GT_WAIT="0.5")
+    assert script.ended() != 0
+    assert "GTError: this read waited 0.5 s (GT_WAIT) for a worker, and none has joined" in script.err
