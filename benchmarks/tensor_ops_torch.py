@@ -16,9 +16,10 @@ from gt.tensor_ops.measure import alternately
 
 SHAPE = (1024, 4096)
 DTYPES = ("float32", "float16", "bfloat16")
-ROUNDS = 12
-# libgomp's threads spin for some 20 ms after a loop where the CPU's pause is long, and take the cores from whoever runs next.
-PAUSE, BURST = 0.04, 6
+ROUNDS = 6
+# libgomp's threads spin for tens of milliseconds after a loop where the CPU's pause is long, and take the cores from whoever
+# runs next.
+PAUSE, BURST = 0.1, 20
 EPS = 1e-6
 
 
