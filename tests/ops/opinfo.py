@@ -222,11 +222,11 @@ def forward(side: PyTorch, op: Any, sample: Any, call: Callable | None = None) -
     return leaves(result), tensors
 
 
-def evaluate(side: PyTorch, op: Any, sample: Any, gradients: bool) -> Outcome:
+def evaluate(side: PyTorch, op: Any, sample: Any, gradients: bool, call: Callable | None = None) -> Outcome:
     """Call the op on this side. An error is an outcome too, for the other side to have as well."""
     outcome = Outcome()
     try:
-        results, tensors = forward(side, op, sample)
+        results, tensors = forward(side, op, sample, call)
         for result in results:
             is_tensor = isinstance(result, side.tensor)
             outcome.values.append(side.read(result) if is_tensor else result)
@@ -351,10 +351,10 @@ def samples(op: Any, dtype: Any, count: int, requires_grad: bool = True) -> Iter
         yield from itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=grad), count)
 
 
-def wanted(op: Any, sample: Any, gradients: bool = True) -> tuple[Outcome, bool]:
+def wanted(op: Any, sample: Any, gradients: bool = True, call: Callable | None = None) -> tuple[Outcome, bool]:
     """PyTorch's outcome, and whether it is random: whether the call drew from PyTorch's generator."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         before = torch.get_rng_state()
-        outcome = evaluate(PyTorch(), op, sample, gradients)
+        outcome = evaluate(PyTorch(), op, sample, gradients, call)
     return outcome, op.name in UNWRITTEN or not torch.equal(before, torch.get_rng_state())
