@@ -48,6 +48,10 @@ class ArgumentError(ValueError, RuntimeError):
     """An argument of an op that does not fit the others: its shape, its size, its value."""
 
 
+class NoElements(IndexError, ValueError, RuntimeError):
+    """A reduction that has no value for an axis of no elements."""
+
+
 class ArgumentTypeError(TypeError, RuntimeError):
     """An argument of an op of the wrong type or dtype."""
 

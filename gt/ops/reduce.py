@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gt.errors import NoElements
 from gt.ops.rules import real_part, reduced, without
 from gt.ops.table import Kind, Rule, op
 from gt.spec import REPLICATE, Partial, Shard, Spec, bool_, float32, int64, uint8
@@ -38,7 +39,7 @@ def _mean(a: Spec, *, axis, keepdims) -> Spec:
 
 def _nonempty(a: Spec, *, axis, keepdims) -> Spec:
     if any(a.shape[i] == 0 for i in axis):
-        raise ValueError(f"cannot take the largest or smallest of no elements: shape {a.shape}, axes {axis}")
+        raise NoElements(f"cannot take the largest or smallest of no elements: shape {a.shape}, axes {axis}")
     return reduced(a, axis=axis, keepdims=keepdims)
 
 

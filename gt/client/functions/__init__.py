@@ -133,11 +133,13 @@ from gt.client.functions import (  # noqa: E402
     slopes,
     special,
 )
+from gt.client.functions import arguments as arguments  # noqa: E402, I001 - last: it checks what the others were given
 
 __all__ = [
     "FUNCTIONS",
     "algebra",
     "analysis",
+    "arguments",
     "complex_numbers",
     "copies",
     "creation",

@@ -143,7 +143,7 @@ def arange(
     """Numbers from start (0) to end, end excluded."""
     if end is None:
         start, end = 0, start
-    if step == 0 or (end - start) * step < 0:
+    if step == 0 or not math.isfinite(end - start) or (end - start) * step < 0:
         raise ArgumentError(f"arange from {start} to {end} cannot go by steps of {step}")
     n = math.ceil((end - start) / step)
     kind = dtype_of(dtype) if dtype is not None else float32 if any(isinstance(x, float) for x in (start, end, step)) else int64
@@ -268,6 +268,8 @@ def linspace(
     layout: Any = None, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """So many numbers from start to end, both included, at equal distances."""
+    if not isinstance(steps, int) or steps < 0:
+        raise (ArgumentError if isinstance(steps, int) else ArgumentTypeError)(f"linspace wants 0 steps or more, not {steps}")
     by = (end - start) / (steps - 1) if steps > 1 else 0.0
     kind = dtype_of(dtype or float32)
     found = apply(TABLE["iota"], (float(start), float(by)), ((steps,), (steps,), (0,), kind.code))
@@ -389,6 +391,8 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
 @function
 def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Tensor:
     """Places drawn by their weights along the last axis."""
+    if num_samples <= 0 or input.shape[-1:] > (1 << 24,):
+        raise ArgumentError(f"multinomial draws 1 or more of at most 2**24 places, not {num_samples} of {input.shape[-1]}")
     if input.ndim not in (1, 2):
         raise ArgumentError(f"multinomial wants one or two axes of weights, not {input.shape}")
     if replacement:
@@ -411,6 +415,12 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None, layout: Any = No
     return tensor(data, dtype=dtype)
 
 
+def _deviation(std: Any) -> Any:
+    if not isinstance(std, Tensor) and std < 0:
+        raise ArgumentError(f"a deviation is 0 or more, not {std}")
+    return std
+
+
 def _draw_into(name: str, numbers: Any) -> None:
     def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
         from gt.client.functions.operators import assign
@@ -423,7 +433,7 @@ def _draw_into(name: str, numbers: Any) -> None:
 
 
 _draw_into("uniform_", lambda x, a=0.0, b=1.0: rand(x.shape, dtype=x.dtype) * (b - a) + a)
-_draw_into("normal_", lambda x, mean=0.0, std=1.0: randn(x.shape, dtype=x.dtype) * std + mean)
+_draw_into("normal_", lambda x, mean=0.0, std=1.0: randn(x.shape, dtype=x.dtype) * _deviation(std) + mean)
 _draw_into("bernoulli_", lambda x, p=0.5: (rand(x.shape) < p).to(x.dtype))
 _draw_into("exponential_", lambda x, lambd=1.0: -(1.0 - rand(x.shape, dtype=x.dtype)).log() / lambd)
 _T: Any = Tensor

@@ -11,7 +11,7 @@ from gt.client.apply import apply, as_operand
 from gt.client.autograd import Tensor
 from gt.client.functions import as_tensor, both, method
 from gt.client.functions.operators import assign
-from gt.errors import ArgumentIndexError, ArgumentTypeError
+from gt.errors import ArgumentError, ArgumentIndexError, ArgumentTypeError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
 from gt.spec import bool_, int64
@@ -195,6 +195,12 @@ def __setitem__(self: Tensor, index: Any, value: Any) -> None:
 @both
 def narrow(self: Tensor, dim: int, start: Any, length: int) -> Tensor:
     """`length` elements of an axis, from `start` on."""
+    if not self.handle.spec.ndim:
+        raise ArgumentError("narrow wants at least one axis, not a tensor of none")
+    if isinstance(start, Tensor) and (start.ndim or start.dtype.rank != 1):
+        raise ArgumentError(
+            f"narrow starts at a number or an integer tensor of no axes, not {start.dtype.name} of {start.shape}"
+        )
     at = axis_of(dim, self.handle.spec.ndim)
     size = self.handle.spec.shape[at]
     start = int(start) + size if int(start) < 0 else int(start)

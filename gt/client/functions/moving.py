@@ -11,7 +11,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS, alias, as_tensor, axis_spelling, both, function, method
 from gt.client.functions.creation import arange, shape_of
 from gt.client.functions.shapes import cat, permute, reshape, unsqueeze
-from gt.errors import ArgumentError
+from gt.errors import ArgumentError, ArgumentIndexError
 from gt.ops.rules import axes_of, axis_of
 from gt.ops.table import TABLE
 
@@ -148,11 +148,15 @@ def fliplr(x: Tensor) -> Tensor:
 
 @both
 def flipud(x: Tensor) -> Tensor:
+    if not x.ndim:
+        raise ArgumentError("flipud wants at least one axis, not a tensor of none")
     return flip(x, 0)
 
 
 @both
 def rot90(x: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
+    if len(dims) != 2 or len({axis_of(d, x.ndim) for d in dims}) != 2:
+        raise ArgumentError(f"rot90 wants two different axes, not {tuple(dims)}")
     for _ in range(k % 4):
         x = flip(x.transpose(*dims), dims[0])
     return x
@@ -164,6 +168,8 @@ def roll(x: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     if dims is None:
         return reshape(roll(reshape(x, -1), shifts, 0), x.shape)
     shifts, dims = (v if isinstance(v, (tuple, list)) else (v,) for v in (shifts, dims))
+    if not x.ndim:
+        raise ArgumentIndexError(f"roll along {dims} of a tensor without axes")
     if len(shifts) != len(dims):
         raise ArgumentError(f"roll wants a shift for each axis, not {shifts} for {dims}")
     return apply(TABLE["roll"], (x, *map(int, shifts)), (tuple(axis_of(d, x.ndim) for d in dims),))
@@ -335,6 +341,8 @@ for _n in (1, 2, 3):
 @function
 def hstack(tensors: Any) -> Tensor:
     parts = [_at_least(t, 1) for t in tensors]
+    if not parts:
+        raise ArgumentError("hstack wants at least one tensor")
     return cat(parts, 0 if parts[0].ndim == 1 else 1)
 
 

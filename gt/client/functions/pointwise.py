@@ -142,9 +142,13 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """`value` where the mask holds."""
     if mask.dtype is not dtype_of("bool"):
         raise ArgumentTypeError(f"masked_fill wants a mask of booleans, not {mask.dtype.name}")
-    value = value.to(input.dtype) if isinstance(value, Tensor) and value.ndim == 0 else operand(value)
-    if isinstance(value, float) and input.dtype.rank < 2:
-        raise ArgumentTypeError(f"cannot fill a tensor of {input.dtype.name} with {value}")
+    if isinstance(value, Tensor) and value.ndim:
+        raise ArgumentError(f"masked_fill wants one value, a number or a tensor of no axes, not {value.shape}")
+    value = value.to(input.dtype) if isinstance(value, Tensor) else operand(value)
+    if not isinstance(value, Tensor) and dtype_of(type(value)).rank > input.dtype.rank:
+        if input.dtype.rank or isinstance(value, complex):
+            raise ArgumentTypeError(f"cannot fill a tensor of {input.dtype.name} with {value}")
+        value = bool(value)
     return mask.pick(value, input)
 
 
@@ -191,6 +195,8 @@ def hypot(input: Tensor, other: Tensor) -> Tensor:
 
 @both
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+    if rtol < 0 or atol < 0:
+        raise ArgumentError(f"isclose wants tolerances of 0 or more, not rtol={rtol} and atol={atol}")
     found = (input == other) | ((input - other).abs() <= other.abs() * rtol + atol) & other.isfinite()
     return found | input.isnan() & other.isnan() if equal_nan else found
 

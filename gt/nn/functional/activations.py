@@ -111,6 +111,8 @@ def rrelu(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """A slope for what is negative: a random one for each element when training, the middle one when not."""
+    if lower > upper:
+        raise ArgumentError(f"rrelu wants a lower bound up to the upper one, not {lower} and {upper}")
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
     slope = rand(input.shape, dtype=input.dtype) * (upper - lower) + lower

@@ -65,6 +65,8 @@ def embedding(
 ) -> Tensor:  # fmt: skip
     """The rows of `weight` that the input numbers; row `padding_idx` gets no gradient. With `max_norm`, rows asked for that
     are longer become that long in `weight` itself first."""
+    if weight.ndim != 2:
+        raise ArgumentError(f"embedding wants a weight (rows, width), not {weight.shape}")
     padding = _row(padding_idx, weight.shape[0])
     if max_norm is not None:
         _hold(weight, input, float(max_norm), norm_type)

@@ -110,6 +110,8 @@ def linear_cross_entropy(
 ) -> Tensor:  # fmt: skip
     """`cross_entropy` of `linear(input, linear_weight, linear_bias)`. The weight may have axes between classes and features;
     `options`, which say how PyTorch saves memory, change nothing."""
+    if linear_weight.ndim < 2:
+        raise ArgumentError(f"linear_cross_entropy wants a weight (classes, ..., features), not {linear_weight.shape}")
     classes, *inner, features = linear_weight.shape
     lead = input.shape[:-1]
     if input.shape[-1] != features or len(lead) > 1 or inner and not lead:

@@ -53,6 +53,8 @@ def triplet_margin_with_distance_loss(
     swap: bool = False, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """The anchor should be nearer to the positive than to the negative by a margin, as a function measures it."""
+    if margin <= 0:
+        raise ArgumentError(f"triplet_margin_loss wants a margin above 0, not {margin}")
     far = pairwise_distance if distance_function is None else distance_function
     near, apart = far(anchor, positive), far(anchor, negative)
     if swap:

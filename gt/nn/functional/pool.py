@@ -26,7 +26,9 @@ def _max_pool(n: int) -> Callable:
         input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
         return_indices: bool = False,
     ) -> Any:  # fmt: skip
-        ranked(input, n, name)
+        single = ranked(input, n, name)
+        if 0 in input.shape[0 if single else 1 :]:
+            raise ArgumentError(f"{name} wants channels and axes of some length, not {input.shape}")
         size = spread(kernel_size, n, "kernel_size")
         edges, gaps = spread(padding, n, "padding"), spread(dilation, n, "dilation")
         found = apply(TABLE["max_pool"], (input,), (size, _steps(size, stride), edges, gaps, bool(ceil_mode)))
@@ -118,6 +120,8 @@ def _max_unpool(n: int) -> Callable:
     ) -> Tensor:
         """The largest of each window back in its place, zeros elsewhere."""
         ranked(input, n, name)
+        if indices.shape != input.shape:
+            raise ArgumentError(f"{name} of {input.shape} wants as many places, not {indices.shape}")
         size = spread(kernel_size, n, "kernel_size")
         by, edges = _steps(size, stride), spread(padding, n, "padding")
         least = tuple((d - 1) * s - 2 * p + k for d, s, p, k in zip(input.shape[-n:], by, edges, size))
