@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 import gt
 from gt.spec import dtype_of
-from tests.ops.opinfo import GT, PyTorch, Unsupported, compare, evaluate, judge, leaves, sample_dtype, samples, wanted
+from tests.ops.opinfo import GT, PyTorch, Unsupported, compare, evaluate, judge, leaves, rebound, sample_dtype, samples, wanted
 
 
 def plain(op: Any, side: GT, count: int) -> list[str]:
@@ -45,18 +46,22 @@ def in_place(op: Any, side: GT, count: int) -> list[str]:
         def call(x: Any, *args: Any, **kwargs: Any) -> Any:
             x = x.clone()
             found = own(x, *args, **kwargs)
-            assert found is x, f"{method.__name__} returns another tensor than it changed"
+            assert found is x, f"{op.name} in place returns another tensor than it changed"
             return found
 
         return call
 
-    ours = getattr(gt.Tensor, method.__name__, None)
+    ours: Any = rebound(method, gt)
+    if isinstance(method, partial):
+        ours = partial(getattr(gt.nn.functional, method.func.__name__), **method.keywords)
+    elif ours is method:
+        ours = getattr(gt.Tensor, method.__name__, None)
     if ours is None:
         return [f"GT's tensors have no {method.__name__}"]
     found = []
     for s in samples(op, sample_dtype(op), count):
         if isinstance(s.input, torch.Tensor):
-            found.append(_compared(op, s, side, change(method), change(ours)))
+            found.append(_compared(op, s, side, change(rebound(method, torch)), change(ours)))
     return found
 
 

@@ -20,7 +20,7 @@ from gt.client.functions.indexing import put
 from gt.client.functions.operators import assign, point
 from gt.client.scope import is_grad_enabled
 from gt.device import Device
-from gt.errors import ArgumentError
+from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
 from gt.spec import dtype_of, int64
@@ -232,8 +232,16 @@ def _in_place(name: str, keep: Any) -> None:
 for _name in ("squeeze", "unsqueeze", "t", "transpose", "swapaxes", "swapdims"):
     _in_place(_name, become)
 for _name in ("tril", "triu", "cumsum", "cumprod", "addmm", "baddbmm", "addmv", "addr", "addbmm", "deg2rad", "rad2deg",
-              "heaviside", "ldexp", "float_power"):  # fmt: skip
+              "heaviside", "ldexp", "nextafter", "sgn"):  # fmt: skip
     _in_place(_name, assign)
+
+
+@method
+def float_power_(self: Tensor, exponent: Any) -> Tensor:
+    """`float_power`, into this variable, which has to be float64."""
+    if self.dtype is not dtype_of("float64"):
+        raise ArgumentTypeError(f"float_power_ gives float64, and this variable is {self.dtype.name}: use float_power")
+    return assign(self, float_power(self, exponent))
 
 
 @method

@@ -10,6 +10,7 @@ import numpy as np
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions import as_tensor, both, function, method
+from gt.client.functions.creation import full
 from gt.client.functions.operators import assign
 from gt.client.functions.pointwise import operand
 from gt.errors import ArgumentError, ArgumentTypeError
@@ -106,13 +107,19 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor) and value.ndim:
         raise ArgumentError(f"index_fill wants one value, a number or a tensor of no axes, not {value.shape}")
     value = value.to(input.dtype) if isinstance(value, Tensor) else _number(value, input)
+    if isinstance(value, Tensor) and value.requires_grad:  # a slice named twice counts once in the value's gradient
+        at, shape = axis_of(dim, input.ndim), input.shape or (1,)
+        named = apply(TABLE["index_put"], (full((shape[at],), False), True, places(_flat(index))), ((0,), False))
+        return named.reshape((-1,) + (1,) * (len(shape) - at - 1)).pick(value, input.reshape(shape)).reshape(input.shape)
     return _along("index_put", input, dim, _flat(index), (value,), lambda x, v, i: (x, *v, i))
 
 
 def _number(value: Any, like: Tensor) -> Any:
     """A number as one of the tensor's kind: `True` is 1 among floats."""
     value = operand(value)
-    return type(value)(value) if like.dtype.rank == 2 else int(value) if like.dtype.rank == 1 else bool(value)
+    if like.dtype.rank > 2:
+        return full((), value, dtype=like.dtype)
+    return value if like.dtype.rank == 2 else int(value) if like.dtype.rank == 1 else bool(value)
 
 
 @both

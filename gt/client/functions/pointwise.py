@@ -166,7 +166,8 @@ def fill(input: Tensor, value: Any) -> Tensor:
 
 @both
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
-    x = input if eps is None else clamp(input, eps, 1.0 - eps)
+    x = input.float() if input.dtype.rank < 2 else input
+    x = x if eps is None else clamp(x, eps, 1.0 - eps)
     return (x / (1.0 - x)).log()
 
 
@@ -197,6 +198,8 @@ def hypot(input: Tensor, other: Tensor) -> Tensor:
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     if rtol < 0 or atol < 0:
         raise ArgumentError(f"isclose wants tolerances of 0 or more, not rtol={rtol} and atol={atol}")
+    if input.dtype is other.dtype is dtype_of("bool"):
+        return input == other
     found = (input == other) | ((input - other).abs() <= other.abs() * rtol + atol) & other.isfinite()
     return found | input.isnan() & other.isnan() if equal_nan else found
 

@@ -11,6 +11,7 @@ from gt.client.functions import alias, both, function
 from gt.errors import ArgumentError
 from gt.ops.rules import axis_of, broadcast
 from gt.ops.table import TABLE
+from gt.spec import int64
 
 
 def _ranks(name: str, a: Tensor, b: Tensor, m: int, n: int) -> None:
@@ -153,6 +154,8 @@ def einsum(equation: str, *operands: Any) -> Tensor:
             tensors[i] = tensors[i].diagonal(0, first, second)
             term = term[:first] + term[first + 1 : second] + term[second + 1 :] + letter
         terms[i] = term
+    if len(tensors) == 1 and tensors[0].dtype.rank < 2 and set(terms[0]) != set(out):
+        tensors[0] = tensors[0].to(int64)  # a sum, as PyTorch computes it
     return apply(TABLE["einsum"], tuple(tensors), (",".join(terms) + "->" + out,))
 
 

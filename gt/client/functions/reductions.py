@@ -8,9 +8,9 @@ from gt.client.apply import apply, unary
 from gt.client.autograd import Tensor
 from gt.client.functions import axis_spelling, both, method
 from gt.errors import ArgumentError, ArgumentTypeError
-from gt.ops.rules import axes_of, axis_of
+from gt.ops.rules import axes_of, axis_of, broadcast
 from gt.ops.table import TABLE
-from gt.spec import float32
+from gt.spec import float32, int64
 
 
 def axes_for(x: Tensor, axis: Any, dim: Any) -> tuple[int, ...]:
@@ -205,4 +205,13 @@ def sum_to(self: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 _T: Any = Tensor
-_T.sum_to_size = lambda self, *size: sum_to(self, tuple(size[0]) if isinstance(size[0], (tuple, list)) else size)
+
+
+@method
+def sum_to_size(self: Tensor, *size: Any) -> Tensor:
+    """The sum over the axes along which this shape would be broadcast to this tensor's; whole numbers become int64."""
+    shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+    if broadcast(shape, self.shape) != self.shape:
+        raise ArgumentError(f"sum_to_size: {shape} does not broadcast to {self.shape}")
+    found = sum_to(self, shape)
+    return found.to(int64) if found.dtype.rank < 2 and (not shape or shape != self.shape) else found

@@ -124,6 +124,17 @@ def nanmedian(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: A
     return Extreme(*(found if keep else [t.squeeze(at) for t in found]))
 
 
+def _edges(line: Tensor, bins: Any, range: Any) -> tuple[Tensor, Any, Any]:
+    """The edges of bins, the least and the greatest: those given, or those of the elements, which are read."""
+    from gt.client.functions.creation import linspace
+
+    if isinstance(bins, Tensor):
+        return bins, bins[0], bins[-1]
+    low, high = range if range is not None else (line.amin().item(), line.amax().item())
+    low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
+    return linspace(low, high, int(bins) + 1, dtype=line.dtype), low, high
+
+
 class Histogram(Sorted):
     """Counts, and the edges between which they are."""
 
@@ -134,18 +145,10 @@ class Histogram(Sorted):
 @both
 def histogram(input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | None = None, density: bool = False) -> Any:
     """How much lies in each bin, and the edges of the bins. Without a range, the least and the greatest are read."""
-    from gt.client.functions.creation import linspace
     from gt.client.functions.ordering import searchsorted
 
     flat = input.reshape(-1)
-    low: Any
-    high: Any
-    if isinstance(bins, Tensor):
-        edges, low, high = bins, bins[0], bins[-1]
-    else:
-        low, high = range if range is not None else (flat.amin().item(), flat.amax().item())
-        low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
-        edges = linspace(low, high, int(bins) + 1, dtype=input.dtype)
+    edges, low, high = _edges(flat, bins, range)
     n = edges.shape[0] - 1
     place = searchsorted(edges, flat, right=True) - 1
     inside = (flat >= low) & (flat <= high)
@@ -178,10 +181,10 @@ def histogramdd(
     edges, sizes = [], []
     for i, b in enumerate(each):
         line = points.select(1, i)
-        _, along = histogram(line, b, range=None if range is None else tuple(range[2 * i : 2 * i + 2]))
+        along, low, high = _edges(line, b, None if range is None else tuple(range[2 * i : 2 * i + 2]))
         size = along.shape[0] - 1
         at = FUNCTIONS["searchsorted"](along, line.contiguous(), right=True) - 1
-        inside = (line >= along[0]) & (line <= along[-1]) & inside
+        inside = (line >= low) & (line <= high) & inside
         place = place * size + at.clamp(0, size - 1)
         edges.append(along)
         sizes.append(size)

@@ -12,7 +12,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS, as_tensor, both, function, method
 from gt.client.functions.creation import arange, from_numpy, full
 from gt.client.functions.operators import assign
-from gt.errors import ArgumentError
+from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
 from gt.spec import dtype_of, float32, int64
@@ -98,27 +98,28 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
 @function
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:
     """The area under lines between the points."""
-    return _slabs(y, x, dx, dim).sum(dim)
+    return _slabs(y, x, dim).sum(dim) * (dx / 2 if x is None else 0.5)
 
 
 @function
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:
-    return _slabs(y, x, dx, dim).cumsum(dim)
+    return _slabs(y, x, dim).cumsum(dim) * (dx / 2 if x is None else 0.5)
 
 
 FUNCTIONS["trapz"] = trapezoid
 
 
-def _slabs(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
+def _slabs(y: Tensor, x: Tensor | None, dim: int) -> Tensor:
+    """Twice the area between neighbours, which are 1 apart or where `x` says."""
     at = axis_of(dim, y.ndim)
-    n = y.shape[at] - 1
-    middle = (y.narrow(at, 1, n) + y.narrow(at, 0, n)) * 0.5
+    n = max(y.shape[at] - 1, 0)
+    both = y.narrow(at, min(1, y.shape[at]), n) + y.narrow(at, 0, n)
     if x is None:
-        return middle * dx
+        return both
     if x.ndim == 1:
         x = x.reshape((-1,) + (1,) * (y.ndim - at - 1))
-        return middle * (x.narrow(0, 1, n) - x.narrow(0, 0, n))
-    return middle * (x.narrow(at, 1, n) - x.narrow(at, 0, n))
+        return both * (x.narrow(0, 1, n) - x.narrow(0, 0, n))
+    return both * (x.narrow(at, 1, n) - x.narrow(at, 0, n))
 
 
 @function
@@ -148,7 +149,9 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 @function
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """Places among all elements as places along each axis."""
-    found, rest = [], indices
+    if indices.dtype.rank != 1:
+        raise ArgumentTypeError(f"unravel_index wants integers, not {indices.dtype.name}")
+    found, rest = [], indices.to(int64)
     for d in reversed((shape,) if isinstance(shape, int) else tuple(shape)):
         found.append(rest % d)
         rest = rest // d

@@ -10,7 +10,7 @@ from gt.client.functions.creation import rand
 from gt.client.functions.operators import assign
 from gt.client.functions.pointwise import where
 from gt.errors import ArgumentError, ArgumentTypeError
-from gt.ops.rules import axis_of
+from gt.ops.rules import axis_of, broadcast
 from gt.ops.table import TABLE
 
 
@@ -72,7 +72,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    return _written(input, hardtanh(input, 0.0, 6.0), inplace)
+    return _written(input, input.clamp(0, 6) if input.dtype.rank == 1 else hardtanh(input, 0.0, 6.0), inplace)
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
@@ -104,7 +104,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """`value` for all that is not above the threshold."""
-    return _written(input, where(input <= threshold, float(value), input), inplace)
+    return _written(input, where(input <= threshold, (float if input.dtype.rank >= 2 else int)(value), input), inplace)
 
 
 def rrelu(
@@ -178,5 +178,11 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along an axis."""
+    shape = broadcast(x1.shape, x2.shape)
+    x1, x2 = x1.expand(shape), x2.expand(shape)
+    if x1.dtype.rank < 2 or x2.dtype.rank < 2:
+        raise ArgumentTypeError(f"cosine_similarity wants floating-point tensors, not {x1.dtype.name} and {x2.dtype.name}")
+    if not shape:
+        return (x1 / x1.abs().maximum(eps)) * (x2 / x2.abs().maximum(eps))
     sizes = [apply(TABLE["norm"], (x,), (2.0, (axis_of(dim, x.ndim),), True)).maximum(eps) for x in (x1, x2)]
     return (x1 / sizes[0] * (x2 / sizes[1])).sum(axis=dim)

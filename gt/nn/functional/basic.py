@@ -138,15 +138,18 @@ def _feature_dropout(input: Tensor, p: float, training: bool, axes: int, name: s
 
 
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    return _feature_dropout(input, p, training, 1, "dropout1d")
+    y = _feature_dropout(input, p, training, 1, "dropout1d")
+    return assign(input, y) if inplace and y is not input else y
 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    return _feature_dropout(input, p, training, 2, "dropout2d")
+    y = _feature_dropout(input, p, training, 2, "dropout2d")
+    return assign(input, y) if inplace and y is not input else y
 
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    return _feature_dropout(input, p, training, 3, "dropout3d")
+    y = _feature_dropout(input, p, training, 3, "dropout3d")
+    return assign(input, y) if inplace and y is not input else y
 
 
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:

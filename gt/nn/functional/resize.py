@@ -11,6 +11,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions.creation import from_numpy
 from gt.errors import ArgumentError
 from gt.nn.functional.pool import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+from gt.spec import float32
 
 LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 
@@ -80,10 +81,11 @@ def interpolate(
         raise ArgumentError(f"interpolate of {input.shape} wants {n} sizes of 1 or more, not {want}")
     if mode == "area":
         return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[n - 1](input, want)
+    x = input.to(float32) if input.dtype.rank == 1 and mode in LINEAR else input
     for i, (d, w, s) in enumerate(zip(old, want, scales)):
         if d != w or s not in (None, 1.0):
-            input = _along(input, 2 + i, _taps(d, w, s, mode, bool(align_corners)))
-    return input
+            x = _along(x, 2 + i, _taps(d, w, s, mode, bool(align_corners)))
+    return x if x.dtype is input.dtype else x.round().clamp(0, 255).to(input.dtype)
 
 
 def upsample(

@@ -219,7 +219,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "linear": _linear,
     "linear_bias_grad": _bias_grad,
     "addmm": _addmm,
-    "einsum": lambda *operands, equation: torch.einsum(equation, *operands),
+    "einsum": lambda *operands, equation: torch.einsum(equation, *operands).to(operands[0].dtype),  # sums of ints are int64
     "sum": _sum,
     "prod": _prod,
     "any": _truth(torch.any),
