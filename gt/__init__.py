@@ -32,6 +32,7 @@ from gt.spec import bool_ as bool  # noqa: A001
 __version__ = "0.1.0"
 inf, nan, pi, e, newaxis = math.inf, math.nan, math.pi, math.e, None
 strided, contiguous_format, preserve_format, channels_last = "strided", "contiguous", "preserve", "channels_last"
+sparse_coo, sparse_csr = "sparse_coo", "sparse_csr"
 double, half, long, short, float = float64, float16, int64, int16, float32  # noqa: A001
 int = int32  # noqa: A001
 cfloat, cdouble = complex64, complex128
@@ -123,6 +124,7 @@ _PARTS = [
     "onnx",
     "optim",
     "signal",
+    "sparse",
     "special",
     "tensor_ops",
     "tensor_ops_cpp",

@@ -28,6 +28,7 @@ from gt.ops import (
     scan,
     scatter,
     sort,
+    sparse,
     special,
     update,
 )
@@ -51,4 +52,4 @@ __all__ += [
     "index",
 ]
 __all__ += ["linalg", "loss", "lu", "math", "movement", "norm", "places", "pool", "random", "reduce", "scan", "scatter"]
-__all__ += ["sort", "special", "update"]
+__all__ += ["sort", "sparse", "special", "update"]

@@ -227,6 +227,11 @@ def _spread(g, *scale, shape, axis, keepdims):
     return a.grad
 
 
+def _sparse_matmul(rows: Any, columns: Any, values: Any, dense: Any, *, n: int) -> Any:
+    places = torch.stack((rows, columns))
+    return torch.sparse.mm(torch.sparse_coo_tensor(places, values, (n, dense.shape[0]), check_invariants=True), dense)
+
+
 ORACLE: dict[str, Callable[..., Any]] = {
     "spread": _spread,
     "copy": torch.clone,
@@ -280,6 +285,7 @@ ORACLE: dict[str, Callable[..., Any]] = {
     "logcumsumexp": lambda a, *, axis: torch.logcumsumexp(a, axis),
     "polygamma": _polygamma,
     "special_zeta": torch.special.zeta,
+    "sparse_matmul": _sparse_matmul,
     "frexp": torch.frexp,
     "matrix_exp": torch.linalg.matrix_exp,
     "lu_factor": lambda a, *, check: torch.linalg.lu_factor(a),

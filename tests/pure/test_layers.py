@@ -20,7 +20,7 @@ ORDER = [
     ["launch"],
     ["backends"],
     ["dispatcher", "worker", "client"],
-    ["amp", "autograd", "data", "distributed", "fft", "files", "linalg", "masked", "optim", "special"],
+    ["amp", "autograd", "data", "distributed", "fft", "files", "linalg", "masked", "optim", "sparse", "special"],
     ["cuda", "func", "utils"],
     ["nn"],
     ["distributions"],

@@ -131,6 +131,7 @@ from gt.client.functions import (  # noqa: E402
     shapes,
     shares,
     slopes,
+    sparse,
     special,
 )
 from gt.client.functions import arguments as arguments  # noqa: E402, I001 - last: it checks what the others were given
@@ -167,5 +168,6 @@ __all__ += [
     "shapes",
     "shares",
     "slopes",
+    "sparse",
     "special",
 ]

@@ -81,7 +81,12 @@ _T.__rsub__ = lambda self, other: binary(_add, unary(TABLE["neg"], self), other)
 @both
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """The matrix product, batched over leading axes."""
-    return binary(TABLE["matmul"], a, b)
+    try:
+        return binary(TABLE["matmul"], a, b)
+    except NotImplementedError:
+        if not hasattr(a, "spmm"):
+            raise
+        return a @ b  # of a sparse matrix
 
 
 @method

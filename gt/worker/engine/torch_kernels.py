@@ -165,6 +165,20 @@ def _logsumexp(a: Array, *, axis: Any, keepdims: bool) -> Array:
     return torch.logsumexp(a, axis, keepdims) if a.ndim else a.clone()
 
 
+def _sparse_matmul(rows: Array, columns: Array, values: Array, dense: Array, *, n: int) -> Array:
+    """PyTorch's own product, which trusts places: those that lie outside are refused first. (On one core, 20,000 elements by
+    16 columns 1.1 ms against 10 by adding rows up, 200,000 by 64 66 ms against 314.)"""
+    m, width = dense.shape
+    if values.is_cuda or not values.numel() or not width:
+        return dense.new_zeros(n, width).index_add_(0, rows, dense[columns] * values[:, None])
+    for places, size in ((rows, n), (columns, m)):
+        low, high = torch.aminmax(places)
+        if low < 0 or high >= size:
+            raise IndexError(f"a place of a sparse matrix of {(n, m)} lies outside: {int(low)} to {int(high)}")
+    matrix = torch.sparse_coo_tensor(torch.stack((rows, columns)), values, (n, m), check_invariants=False)
+    return torch.sparse.mm(matrix, dense)
+
+
 def _real_only(function: Callable, otherwise: Callable) -> Callable:
     """PyTorch's backward conjugates what it reads; rows are given the conjugate."""
     return lambda g, y: otherwise(g, y) if y.is_complex() else function(g, y)
@@ -243,6 +257,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "cummin": _met(torch.cummin),
     "logcumsumexp": lambda a, *, axis: torch.logcumsumexp(a, axis),
     "polygamma": _polygamma,
+    "sparse_matmul": _sparse_matmul,
     "special_zeta": torch.special.zeta,
     **{n: getattr(torch.special, n) for n in dir(torch.special) if "_polynomial_" in n},
     "frexp": lambda a: tuple(torch.frexp(a)),
