@@ -11,7 +11,7 @@ from gt.dispatcher.core import Dispatcher, Watch
 from gt.dispatcher.serve import Server
 from gt.errors import ConfigError, ConnectionFailed
 from gt.launch import Children, end_when_told, ending, follow_parent
-from gt.transport.addresses import LOOPBACK, ipc_address, own_folder
+from gt.transport.addresses import LOOPBACK, ipc_address, outward_address, own_folder
 from gt.transport.auth import Keys, make_worker_key
 from gt.transport.trace import show
 
@@ -59,6 +59,14 @@ def keys(args: argparse.Namespace) -> Keys:
     if args.worker_key and not args.key:
         raise SystemExit("gt-server: GT_WORKER_KEY is set and GT_KEY is not: workers need both, users the second")
     return given if given.worker or not given.user else Keys(given.user, make_worker_key(args.port))
+
+
+def host_for_workers(args: argparse.Namespace) -> str:
+    """Where workers that are started here join. Where other users may be served, workers are to be reached by TCP, too."""
+    if not (args.key or args.insecure):
+        return "127.0.0.1"
+    host = outward_address() if args.host == "0.0.0.0" else args.host
+    return "tcp://127.0.0.1" if host in LOOPBACK else f"tcp://{host}"
 
 
 def watcher() -> Watch | None:
@@ -111,7 +119,7 @@ def serve(args: argparse.Namespace) -> int:
     plain = {"GT_PLAIN_COLLECTIVES": "1"} if args.plain_collectives else {}
     with Children() as children:
         for i in range(args.workers):
-            children.worker(f"127.0.0.1:{args.port}", known, args.backend, of=args.workers, rank=i, **plain)
+            children.worker(f"{host_for_workers(args)}:{args.port}", known, args.backend, of=args.workers, rank=i, **plain)
         try:
             server.run(until=told)
         except (KeyboardInterrupt, SystemExit):

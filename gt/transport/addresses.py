@@ -229,6 +229,14 @@ def own_address(towards: str) -> str:
         return s.getsockname()[0]
 
 
+def outward_address() -> str:
+    """This host's IP address as other hosts see it, or that of its loopback device where it has no other."""
+    try:
+        return own_address("tcp://192.0.2.1:9")  # an address of nobody's, to which nothing is sent
+    except OSError:
+        return "127.0.0.1"
+
+
 def open_port(host: str) -> tuple[int, int]:
     """A descriptor that listens at a free port of this address of this host, for whoever closes it; and the port."""
     listener = socket.create_server((host, 0))

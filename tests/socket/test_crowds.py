@@ -124,6 +124,26 @@ def test_those_that_wait_are_bounded_and_those_let_in_are_not_cut_off(crowd: tup
     assert not made.crowds and not made.pending and not made.waiting
 
 
+def test_one_address_leaves_room_for_others() -> None:
+    with zmq.Context.instance().socket(zmq.ROUTER) as router:
+        router.linger = 0
+        made = Crowd(router, 64)
+        port = int(listen(router, "tcp://127.0.0.1:*").rpartition(":")[2])
+        with contextlib.ExitStack() as stack:
+
+            def come(source: str, n: int) -> list[socket.socket]:
+                to = ("127.0.0.1", port)
+                return [stack.enter_context(socket.create_connection(to, 10, (source, 0))) for _ in range(n)]
+
+            first = come("127.0.0.2", 5)
+            until(lambda: made.drain() is not None and len(made.owners) == 5, 10, "all have come")
+            second = come("127.0.0.3", 40)
+            until(lambda: made.drain() is not None and made.cut_off == 32, 10, "all but 8 are cut off")
+            until(lambda: open_ones(second) == 8, 10, "their ends are seen")
+            assert open_ones(first) == 5 and made.pending == {"127.0.0.2": 5, "127.0.0.3": 8}
+        made.close()
+
+
 def test_who_says_nothing_for_long_is_cut_off(crowd: tuple[Crowd, str, list[float]]) -> None:
     made, address, now = crowd
     with connected(address, 5) as some:

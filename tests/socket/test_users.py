@@ -226,3 +226,29 @@ def test_connections_that_nobody_claims_are_bounded(folder: Path) -> None:
         for each in made:
             if each is not None:
                 each.close()
+
+
+SEVERAL = f"""
+import encodings.idna, os, sys, numpy as np, gt
+"localhost".encode("idna")
+def work():
+    gt.connect(sys.argv[1])
+    x = gt.from_numpy(np.arange(300_000, dtype="f4"))
+    return int((x * 2).numpy().astype("f8").sum()), gt.client.default.session().link.shares
+mine = work()  # all that Python reads is read by now
+gt.disconnect()
+os.setgroups([])
+os.setgid({NOBODY})
+os.setuid({NOBODY})
+print(mine, work())
+"""
+
+
+@needs_root
+def test_users_of_one_host_share_a_server_by_tcp_and_a_key(processes: Processes) -> None:
+    """One of them is the server's own, and shares memory with its workers."""
+    key = {"GT_KEY": "a key of these users"}
+    _, port = processes.server("--workers", "1", "--backend", "numpy", **key)
+    script = processes.script(SEVERAL, f"localhost:{port}", **key)
+    assert script.ended(60) == 0, script.err
+    assert script.out == "(89999700000, True) (89999700000, False)\n", script.out
