@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 
-.PHONY: demo test test-all test-variants check format bench clean
+.PHONY: demo test test-all test-variants check format bench fuzz clean
 
 # PyTorch is pinned to a CPU build so that no GPU packages are pulled on a CPU machine; a GPU host keeps the torch it has.
 $(VENV)/.ready: pyproject.toml
@@ -38,6 +38,10 @@ check: $(VENV)/.ready
 format: $(VENV)/.ready
 	$(BIN)/ruff format gt tests benchmarks examples
 	$(BIN)/ruff check --fix gt tests benchmarks examples
+
+# 10 million hostile messages; fewer by `make fuzz FUZZ="--count 100000"`, or for so long by `FUZZ="--seconds 600"`.
+fuzz: $(VENV)/.ready
+	$(BIN)/python -m gt.testing.fuzz $(FUZZ)
 
 bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/compare.py

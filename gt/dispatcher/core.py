@@ -240,12 +240,12 @@ class Dispatcher(Stream):
     def lose(self, peer: str, why: str) -> list[Mail]:
         """A client or worker is gone: what it owned is freed, who waits for it is told."""
         if peer in self.tables.clients:
-            return list(self._lose_client(self.tables.clients.pop(peer)))
+            return list(self._lose_client(self.tables.clients.pop(peer), why))
         worker = self.tables.by_peer.pop(peer, None)
         return list(self._lose_worker(worker, why)) if worker else []
 
-    def _lose_client(self, client: Client) -> Iterable[Mail]:
-        self.tell(f"client {client.label} left")
+    def _lose_client(self, client: Client, why: str) -> Iterable[Mail]:
+        self.tell(f"client {client.label} left: {why}")
         if self.watch is not None:
             self.watch("gone", client.label, client)
         for ticket in [t for t, q in self.tables.questions.items() if q.client == client.name]:

@@ -131,6 +131,8 @@ class Rewriting:
         if isinstance(plan, Lost):
             self._refuse(client, ins, plan, flow)
             return False
+        if any(type(id) is not int for id in ins[1 : 1 + use.outs]):  # workers tell one another for which it is
+            raise ProtocolError(f"{ins[1 : 1 + use.outs]} are no names of tensors")
         if isinstance(use, TraceUse):
             self._call(client, use, ins, key, plan, flow)
             return False

@@ -30,11 +30,11 @@ def _sizes(values: list, least: int) -> bool:
 
 def resolve(signal: dict[str, Any], living: list[int]) -> tuple[Target | None, bool]:
     """Where a signal wants results, and whether workers are missing for it."""
-    named = signal["workers"]
+    named = signal.get("workers")
     workers = [w for w in (living if named is None else named) if w in living]
     missing = named is not None and len(workers) < len(named)
     placements = tuple(REPLICATE if a is None else Shard(a) for a in signal["axes"])
-    sizes = signal["mesh"]
+    sizes = signal.get("mesh")
     if not workers:
         return None, True
     if sizes is None:

@@ -316,7 +316,9 @@ class ZmqLink:
         for gone in self.data.keys() - names:
             self.sharing.pop(gone, None)
             self._part(gone)
-            self.data.pop(gone)  # `_follow` closes it
+            socket = self.data.pop(gone)
+            if socket not in self.polled:  # `_follow` closes the others
+                socket.close(0)
         self.indices = {w.index: w.name for w in workers}
         for worker in workers:
             if worker.name in self.data:

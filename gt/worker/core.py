@@ -199,7 +199,7 @@ class Worker:
         out += [self._fetch(run.client, space, get) for get in run.gets]
         if run.ack:
             self.engine.sync()
-            out.append(Mail(DISPATCHER, Done(run.client, run.serial, tuple(map(int, self.broken)))))
+            out.append(Mail(DISPATCHER, Done(run.client, run.serial, tuple(id for id in self.broken if type(id) is int))))
         if run.forget:
             for n in [n for n in space.kinds if n < space.forget]:
                 self.count(space, n)
@@ -350,7 +350,8 @@ class Worker:
             space.table[id], space.specs[id] = cause, spec
             self.broken.append(id)
 
-    def _cause(self, what: str, error: Exception, id: int) -> Broken:
+    def _cause(self, what: str, error: Exception, id: Any) -> Broken:
+        id = id if type(id) is int else 0
         if isinstance(error, (WorkerLost, RemoteError)):
             return Broken(type(error).__name__, str(error), id)
         where = f"worker {self.name} ({self.engine.name} on {self.engine.device})"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+from gt.errors import ProtocolError
 from gt.spec import Spec
 from gt.transport.messages import TraceDef
 from gt.worker.batch import Unit
@@ -90,7 +91,10 @@ class Space:
 
     def define(self, trace: TraceDef, engine: Engine, compile: bool, say: Callable[[str], None]) -> None:
         """A trace, as one program, or as several between its collectives."""
-        known = {n: self.kinds[n] for n in trace_kinds(trace)}
+        numbers = trace_kinds(trace)
+        if missing := numbers - self.kinds.keys():
+            raise ProtocolError(f"trace {trace.number} is made of kinds {sorted(missing)}, which are not there")
+        known = {n: self.kinds[n] for n in numbers}
         if any(form == TALK for form, _, _ in known.values()):
             joint = Joint(trace, self, engine, say)
             self.kinds[trace.number], self.joints = (TRACE, joint.code, joint), True

@@ -1,0 +1,252 @@
+"""`python -m gt.testing.fuzz [--count N] [--seconds S] [--seed N]`: hostile messages to a whole cluster in one thread, beside a
+client that computes. Nobody dies, spins, leaks or gets a wrong value, and every read is answered."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+import gt
+from gt.client.scope import HERE, Scope
+from gt.dispatcher.core import Dispatcher
+from gt.dispatcher.tables import Entry
+from gt.errors import ProtocolError
+from gt.spec import Layout, Spec
+from gt.testing.cluster import Cluster
+from gt.testing.hostile import Hostile, record
+from gt.transport import messages as m
+from gt.transport.checks import MESSAGE
+
+PATIENCE = 10.0  # seconds of this process's time that one message may take
+
+
+class Bad:
+    """A client that sends what it likes. It knows which of its reads were answered."""
+
+    def __init__(self, fuzz: Fuzz, name: str) -> None:
+        self.fuzz, self.name = fuzz, name
+        self.asked: set[int] = set()
+        self.pieces: dict[int, int] = {}
+        self.let_go = False
+        fuzz.pool.hub.parties[name] = self.receive
+        fuzz.pool.hub.post(name, m.Mail("dispatcher", m.Hello(m.VERSION, "", "here", 1)))
+        fuzz.pool.hub.deliver()
+
+    def receive(self, mail: m.Mail) -> list[m.Mail]:
+        match mail.message:
+            case m.Failed(ticket) | m.Answer(ticket):
+                self.asked.discard(ticket)
+            case m.Value(ticket=ticket, pieces=pieces):
+                self.pieces[ticket] = self.pieces.get(ticket, 0) + 1
+                if self.pieces[ticket] >= pieces:
+                    self.asked.discard(ticket)
+            case m.Bye():
+                self.let_go = True
+            case m.Upload(_, id, spec, workers, boxes):
+                return [self.upload(id, spec, w, shape) for w, (_, shape) in zip(workers, boxes)]
+        return []
+
+    def upload(self, id: int, spec: tuple, worker: int, shape: tuple) -> m.Mail:
+        """The bytes that were asked for, or others."""
+        dtype = gt.spec.DTYPES[spec[0]]
+        r = self.fuzz.hostile.random.random()
+        if r < 0.1:
+            shape = (2, *shape)
+        data = bytes(min(Spec(shape, dtype).nbytes, 1 << 16))
+        return m.Mail(self.fuzz.pool.names[worker], m.Upload(self.name, id, (spec[0], *shape)), (data,))
+
+    def say(self, message: Any) -> None:
+        pool, data = self.fuzz.pool, self.fuzz.hostile.bytes(message)
+        try:
+            said = m.decode(data, MESSAGE)
+        except ProtocolError as wrong:
+            for mail in pool.dispatcher.unreadable(self.name, wrong):
+                pool.hub.post("dispatcher", mail)
+            pool.hub.deliver()
+            return
+        if isinstance(said, m.Batch):
+            self.asked.update(ticket for ticket, _, _ in said.gets)
+        elif isinstance(said, m.Ask):
+            self.asked.add(said.ticket)
+        elif isinstance(said, m.Bye):
+            self.let_go = True
+        to = "dispatcher" if self.fuzz.hostile.random.random() < 0.97 else pool.names[0]
+        pool.hub.post(self.name, m.Mail(to, said, (b"",) * (type(said) is m.Upload)))
+        if to != "dispatcher":
+            self.asked.clear()  # it asked someone who does not answer questions
+        pool.hub.deliver()
+
+    def check(self) -> None:
+        """Every read was answered, but for what waits for bytes that this client never sent."""
+        client = self.fuzz.pool.dispatcher.tables.clients.get(self.name)
+        if client is not None and not self.let_go and client.uploading is None:
+            assert not self.asked, f"reads {sorted(self.asked)[:5]} were not answered"
+
+
+class Fuzz:
+    """A cluster with an innocent client, and hostile ones after one another."""
+
+    def __init__(self, seed: int, workers: int = 2, engine: str = "numpy", sessions: Any = None) -> None:
+        self.hostile = Hostile(seed, sessions or record(max(workers, 2)))
+        self.pool = Cluster(workers, engine)
+        self.unexpected: list[str] = []
+        self.pool.dispatcher.tell = self._told
+        for worker in self.pool.workers:
+            worker.tell = self._told
+        self.count = self.clients = 0
+        self.scope = Scope(self.pool.session())
+        with self._innocent():
+            self.x = gt.tensor(np.arange(12.0, dtype="float32").reshape(3, 4))
+            gt.register_config("fuzz", gt.SignalConfig(shard=gt.ShardConfig(axis=0)))
+            with gt.signal.context("fuzz"):
+                self.cut = self.x * 1.0
+        self.bad = self._next()
+        self.tables: list[Any] = []
+        self.sizes: list[int] = []
+        self.well()
+
+    def _told(self, line: str) -> None:
+        if "Traceback" in line and "NotImplementedError" not in line:
+            self.unexpected.append(line)
+
+    @contextmanager
+    def _innocent(self) -> Iterator[None]:
+        before, HERE.scope = HERE.scope, self.scope
+        try:
+            yield
+        finally:
+            HERE.scope = before
+
+    def _next(self) -> Bad:
+        self.clients += 1
+        return Bad(self, f"bad{self.clients}")
+
+    def run(self, count: int, seconds: float = float("inf")) -> int:
+        """Send so many messages, or for so long. Gives how many."""
+        start, first = time.monotonic(), self.count
+        with _watched() as restart:
+            while self.count - first < count and time.monotonic() - start < seconds:
+                restart()
+                self.bad.say(self.hostile.message())
+                self.count += 1
+                if self.bad.let_go or not self.hostile.rest:
+                    self.part()
+                if self.count % 2000 == 0:
+                    self.well()
+        self.part()
+        self.well()
+        return self.count - first
+
+    def part(self) -> None:
+        """The hostile client goes, and all that it had with it."""
+        self.bad.check()
+        hub = self.pool.hub
+        for mail in self.pool.dispatcher.lose(self.bad.name, "it left"):
+            hub.post("dispatcher", mail)
+        hub.deliver()
+        del hub.parties[self.bad.name]
+        hub.frames_seen.clear()
+        assert not self.unexpected, self.unexpected[0]
+        for worker in self.pool.workers:
+            assert worker.parked is None and not worker.backlog, "a worker waits"
+        self.bad = self._next()
+
+    def well(self) -> None:
+        """The innocent client computes what it should, and nobody holds more than at first."""
+        with self._innocent():
+            expected = np.arange(12.0, dtype="float32").reshape(3, 4)
+            np.testing.assert_array_equal((self.x + self.x).numpy(), expected * 2)
+            np.testing.assert_allclose((self.cut @ self.cut.T).sum(0).numpy(), (expected @ expected.T).sum(0), rtol=1e-6)
+            assert self.x.sum().item() == 66.0
+        self.pool.settle()
+        self.pool.dispatcher.tables.check()
+        gc.collect()
+        sizes = [len(kept._known) for kept in (Spec, Layout, Entry)]
+        if not self.tables:
+            self.tables, self.sizes = self._tables(), sizes
+        assert self._tables() == self.tables, f"{self._tables()} where {self.tables} was"
+        assert all(now < then + 20_000 for now, then in zip(sizes, self.sizes)), f"interned: {self.sizes}, then {sizes}"
+
+    def _tables(self) -> list[Any]:
+        """What is held for whom."""
+        tables = self.pool.dispatcher.tables
+        spaces = [sorted(w.spaces.keys() - {self.bad.name}) for w in self.pool.workers]
+        return [len(tables.clients), len(tables.questions), len(tables.by_peer), spaces, len(self.pool.hub.parties)]
+
+
+def noise(seed: int, count: int, sessions: Any) -> int:
+    """Messages with bytes of them changed, to the decoder and the dispatcher's core: either one is no message, or it is handled
+    like any other. Gives how many could be read."""
+    hostile, core, read = Hostile(seed, sessions), Dispatcher(), 0
+    told: list[str] = []
+    core.tell = told.append
+    core.handle(m.Mail("w", m.Join(m.VERSION, "", "w", "numpy", "cpu", "here", 1, "ipc://w")))
+    with _watched() as restart:
+        for _ in range(count):
+            restart()
+            if "bad" not in core.tables.clients:
+                core.handle(m.Mail("bad", m.Hello(m.VERSION, "", "here", 1)))
+            data = bytearray(hostile.bytes(hostile.message()))
+            for _ in range(hostile.random.randrange(4) if data else 0):
+                data[hostile.random.randrange(len(data))] = hostile.random.randrange(256)
+            try:
+                message = m.decode(bytes(data), MESSAGE)
+            except ProtocolError as wrong:
+                core.unreadable("bad", wrong)
+                continue
+            read += 1
+            for mail in core.handle(m.Mail("bad", message)):
+                m.decode(m.encode(mail.message))
+            if not hostile.rest:
+                core.lose("bad", "it left")
+    core.tables.check()
+    assert not [line for line in told if "Traceback" in line], next(line for line in told if "Traceback" in line)
+    return read
+
+
+@contextmanager
+def _watched() -> Iterator[Any]:
+    """Gives a function that begins a message's time; one that takes too long is an error where it stands."""
+
+    def rang(*_: Any) -> None:
+        raise TimeoutError(f"one message took more than {PATIENCE:g} s")
+
+    before = signal.signal(signal.SIGPROF, rang)
+    try:
+        yield lambda: signal.setitimer(signal.ITIMER_PROF, PATIENCE)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Hostile messages to a whole cluster in one thread.")
+    parser.add_argument("--count", type=int, default=10_000_000, help="how many messages (10,000,000)")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="for how long at most")
+    parser.add_argument("--seed", type=int, default=0, help="of the first stretch; each of 20,000 has its own")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--engine", default="numpy")
+    args = parser.parse_args(argv)
+    end, done, seed = time.monotonic() + args.seconds, 0, args.seed
+    sessions = record(max(args.workers, 2))
+    while done < args.count and time.monotonic() < end:
+        print(f"seed {seed}, {done} messages so far", flush=True)
+        done += Fuzz(seed, args.workers, args.engine, sessions).run(min(20_000, args.count - done), end - time.monotonic())
+        if done < args.count:
+            noise(seed, 20_000, sessions)
+            done += 20_000
+        seed += 1
+    print(f"{done} messages, nobody harmed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,291 @@
+"""Messages of a client that means harm, or is broken: real ones, recorded, with something changed. They are well formed more
+often than not, so that they come far. The same seed gives the same messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from msgspec.structs import replace
+
+import gt
+from gt.ops import TABLE, Row, infer
+from gt.ops.table import spec_out
+from gt.spec import DTYPES, Spec
+from gt.testing.cluster import Cluster, cluster
+from gt.transport import messages as m
+
+FAR = (1 << 47, 1 << 62, (1 << 63) - 1, -(1 << 63))  # sizes that fail at once: none is made
+PROGRAMS = 5  # sessions that were recorded; the rest are uses of each op
+TEXTS = ("", "s", "sum", "none", "placement", "x" * 300, "\n", "é")
+
+
+def record(workers: int = 2) -> list[list[m.Message]]:
+    """What a real client sends, a list for each program."""
+    found: list[list[m.Message]] = []
+    for program in (_loop, _sharded, _trained, _shapes, _loaded):
+        with cluster(workers, shares=program is not _loaded) as made:
+            found.append(_recorded(made, program))
+    return found + [session for row in TABLE.values() for session in _uses(row)]
+
+
+def _uses(row: Row) -> Iterator[list[m.Message]]:
+    """A session for each sample of an op: its operands made, on one worker or cut over all, the op applied, a result read."""
+    cut = m.Configure({"rows": {"mesh": None, "axes": [0], "workers": None}})
+    for operands, settings in row.tries if not row.talks else ():
+        values = [getattr(o, "spec", o) for o in operands]
+        ins = tuple(o if isinstance(o, (Spec, type)) else type(o) for o in values)
+        kind = infer(row, ins, tuple(settings[s] for s in row.statics))
+        makes = [
+            m.KindDef(i + 1, "full", ((-2,),), (spec.shape, spec.dtype.code), signal)
+            for i, spec in enumerate(values) if isinstance(spec, Spec) for signal in ("rows" if row.name < "m" else "",)
+        ]  # fmt: skip
+        code: list[Any] = [(k.number, k.number, 1) for k in makes]
+        names = [i + 1 if isinstance(v, Spec) else (v(1) if isinstance(v, type) else v) for i, v in enumerate(values)]
+        results = tuple(range(50, 50 + len(kind.outs)))
+        code.append((40, *results, *names))
+        reads = tuple((id, id, spec_out(spec)) for id, spec in zip(results, kind.outs))
+        yield [cut, m.Batch(1, (*makes, m.kind_out(40, kind)), code, reads, True)]
+
+
+def _recorded(made: Cluster, program: Any) -> list[m.Message]:
+    kept: list[m.Message] = []
+    post = made.hub.post
+
+    def seen(sender: str, mail: m.Mail) -> None:
+        if sender == "c0" and mail.peer == "dispatcher":
+            kept.append(mail.message)
+        post(sender, mail)
+
+    made.hub.post = seen  # type: ignore[method-assign]
+    program()
+    made.settle()
+    return kept
+
+
+def _loop() -> None:
+    """A stretch that repeats, so that traces are defined and called."""
+    x, a = gt.ones(3, 4), gt.full((3, 4), 0.5)
+    for _ in range(12):
+        y = (x * a + 1.0).exp() - x
+        y.sum().item()
+
+
+def _sharded() -> None:
+    gt.register_config("rows", gt.SignalConfig(shard=gt.ShardConfig(axis=0)))
+    with gt.signal.context("rows"):
+        w = gt.randn(4, 5)
+        for _ in range(14):
+            y = (w @ w.T).softmax(1)
+            y = (y * 0.5 + y).sum(0)
+            y.numpy()
+    (w + 1).max().item()
+
+
+def _trained() -> None:
+    model = gt.nn.Sequential(gt.nn.Linear(4, 3), gt.nn.ReLU(), gt.nn.Linear(3, 2))
+    optimizer = gt.optim.Adam(model.parameters(), lr=0.01)
+    x = gt.ones(5, 4)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = (model(x) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        loss.item()
+
+
+def _shapes() -> None:
+    x = gt.arange(24).reshape(2, 3, 4).float()
+    parts = [x[:, 1:], x.transpose(0, 2), gt.cat([x, x], 1), x[0].sort()[0], x.cumsum(1), x.argmax(2), x > 3]
+    image = gt.nn.functional.conv2d(gt.ones(1, 2, 5, 5), gt.ones(3, 2, 3, 3), padding=1)
+    for part in (*parts, gt.nn.functional.max_pool2d(image, 2), gt.where(x > 2, x, -x), gt.rand(3)):
+        part.tolist()
+
+
+def _loaded() -> None:
+    """Bytes that the client has, in a cluster that shares no memory."""
+    for n in (2, 5):
+        (gt.tensor([float(i) for i in range(n)]) * 2).tolist()
+
+
+class Hostile:
+    """Changes to messages. `message()` is one that a client sends next."""
+
+    def __init__(self, seed: int, sessions: list[list[m.Message]]) -> None:
+        self.random, self.sessions = Random(seed), sessions
+        self.rest: list[m.Message] = []
+        self.rate = 0.5  # of the session's messages, as many are changed
+
+    def message(self) -> Any:
+        """The next message of the session that is being repeated, changed or not; an empty list when that is over."""
+        if not self.rest:
+            programs = self.random.random() < 0.2
+            session = self.random.choice(self.sessions[:PROGRAMS] if programs else self.sessions[PROGRAMS:])
+            self.rest = list(session[self.random.choice((0, 0, 0, 0, 0, 1, 2)) :] or session)
+            self.rate = self.random.choice((0.05, 0.15, 0.3, 0.8))
+        r = self.random.random()
+        if r < self.rate / 8:
+            return self.other()
+        found = self.rest.pop(0)
+        if r < self.rate and isinstance(found, m.Batch):
+            for _ in range(self.random.choice((1, 1, 1, 2, 4))):
+                found = self.batch(found)
+        return found
+
+    # Values
+
+    def number(self) -> Any:
+        r = self.random
+        return r.choice((r.randint(-2, 9), r.randint(-2, 9), r.randint(0, 60), r.random(), True, r.choice(FAR), float("nan")))
+
+    def whole(self) -> int:
+        r = self.random
+        return r.choice((r.randint(-2, 9), r.randint(0, 60), r.choice(FAR)))
+
+    def wire(self, old: tuple = ()) -> tuple:
+        """A spec, near another or not."""
+        r, new = self.random, list(old)
+        if new and r.random() < 0.7:
+            i = r.randrange(len(new))
+            new[i] = r.randrange(-4, len(DTYPES) + 1) if i == 0 else r.choice((0, 1, 2, 3, 5, -1, *FAR))
+            return tuple(new)
+        return (r.randrange(-4, len(DTYPES) + 1), *(r.choice((0, 1, 2, 3, 4)) for _ in range(r.choice((0, 1, 2, 3, 70)))))
+
+    def value(self, depth: int = 3) -> Any:
+        r = self.random
+        if depth and r.random() < 0.4:
+            return [self.value(depth - 1) for _ in range(r.randrange(4))]
+        deep: Any = 1
+        for _ in range(r.choice((0, 0, 700)) if depth == 3 and r.random() < 0.05 else 0):
+            deep = [deep]
+        return r.choice((self.number(), None, r.choice(TEXTS), b"bytes", {"a": 1}, deep, 0, 1))
+
+    def within(self, value: Any) -> Any:
+        """The same with one thing in it changed."""
+        r = self.random
+        if isinstance(value, (list, tuple)) and value and r.random() < 0.8:
+            new = list(value)
+            i = r.randrange(len(new))
+            if r.random() < 0.15:
+                del new[i]
+            elif r.random() < 0.1:
+                new.insert(i, self.value())
+            else:
+                new[i] = self.within(new[i])
+            return tuple(new)
+        if isinstance(value, bool) or value is None or r.random() < 0.3:
+            return self.value()
+        return r.choice((self.whole(), value + 1, -value)) if isinstance(value, int) else self.value()
+
+    # Parts of a batch
+
+    def instruction(self, ins: tuple) -> tuple:
+        r, new = self.random, list(ins)
+        match r.randrange(8):
+            case 0:
+                new.append(self.number())
+            case 1 if new:
+                del new[r.randrange(len(new))]
+            case 2:
+                new[:1] = [self.whole()]
+            case _ if new:
+                new[r.randrange(len(new))] = self.number()
+        return tuple(new)
+
+    def code(self, code: list) -> list:
+        r, new = self.random, list(code)
+        i = r.randrange(len(new)) if new else 0
+        match r.randrange(6):
+            case 0 if new:
+                del new[i]
+            case 1 if new:
+                new.insert(i, new[r.randrange(len(new))])
+            case 2 if new:
+                j = r.randrange(len(new))
+                new[i], new[j] = new[j], new[i]
+            case _ if new:
+                new[i] = self.instruction(new[i])
+        return new
+
+    def kind(self, kind: m.KindDef) -> m.KindDef:
+        r = self.random
+        match r.randrange(6):
+            case 0:
+                return replace(kind, op=r.choice((*TABLE, "no such op")))
+            case 1:
+                return replace(kind, statics=self.value())
+            case 2 | 3:
+                return replace(kind, statics=self.within(kind.statics))
+            case 4:
+                return replace(kind, signal=r.choice((*TEXTS, "rows")), number=r.choice((kind.number, self.whole())))
+        ins = list(kind.ins)
+        i = r.randrange(len(ins) + 1)
+        ins[i : i + 1] = [self.wire(ins[i] if i < len(ins) else ())]
+        return replace(kind, ins=tuple(ins))
+
+    def trace(self, trace: m.TraceDef) -> m.TraceDef:
+        r = self.random
+        match r.randrange(6):
+            case 0:
+                return replace(trace, inputs=self.whole())
+            case 1:
+                return replace(trace, outs=tuple(self.whole() for _ in range(r.randrange(3))))
+            case 2:
+                holes = tuple(tuple((self.whole(), self.whole()) for _ in range(r.randrange(3))) for _ in range(r.randrange(3)))
+                return replace(trace, holes=holes)
+            case 3:
+                return replace(trace, dies=tuple(self.whole() for _ in range(r.randrange(3))))
+            case 4:
+                return replace(trace, number=self.whole())
+        return replace(trace, body=self.code(trace.body))
+
+    def batch(self, batch: m.Batch) -> m.Batch:
+        r = self.random
+        changed = r.choice(("code", "code", "code", "kinds", "kinds", "gets", "traces", "rest"))
+        if changed == "kinds" and batch.kinds:
+            kinds = list(batch.kinds)
+            i = r.randrange(len(kinds))
+            kinds[i] = self.kind(kinds[i])
+            return replace(batch, kinds=tuple(kinds))
+        if changed == "traces" and batch.traces:
+            return replace(batch, traces=tuple(map(self.trace, batch.traces)))
+        if changed == "gets":
+            more = tuple((self.whole(), self.whole(), self.wire()) for _ in range(r.randrange(3)))
+            gets = tuple((t, i, self.wire(w)) if r.random() < 0.5 else (t, self.whole(), w) for t, i, w in batch.gets)
+            return replace(batch, gets=gets + more)
+        if changed == "rest":
+            drops = tuple(self.whole() for _ in range(r.randrange(3)))
+            return replace(batch, serial=self.whole(), ack=r.random() < 0.5, forget=r.choice((0, self.whole())), drops=drops)
+        return replace(batch, code=self.code(batch.code))
+
+    def other(self) -> m.Message:
+        """Anything else, whether a client may say it or not."""
+        r = self.random
+        signal = {"mesh": self.value(), "axes": self.value(), "workers": self.value()}
+        plain = {"mesh": None, "axes": [r.choice((0, 1, -1, None))], "workers": r.choice((None, [0], [1, 7]))}
+        peer = r.choice(("c0", "bad", "w0", ""))
+        return r.choice((
+            m.Ask(self.whole(), r.choice((*TEXTS, "stats", "record", "times")), self.value()),
+            m.Ask(self.whole(), "placement", [self.value() for _ in range(r.randrange(4))]),
+            m.Configure({r.choice(("rows", "", "s")): r.choice((signal, plain, plain))}),
+            m.Hello(r.choice((m.VERSION, 2)), "", r.choice(TEXTS), self.whole()),
+            m.Join(m.VERSION, "", r.choice(TEXTS), "numpy", "cpu", "here", 1, r.choice(("", "nowhere", "x|y"))),
+            m.Store(r.choice((*TEXTS, "h:1||", "1:2|3|4"))), m.Done(peer, self.whole(), (self.whole(),)),
+            m.Arrived(peer, self.whole()), m.Answer(self.whole(), self.value()), m.Note("x", 1, peer), m.Drop(peer),
+            m.Run(peer, 1, (), [(1, 1, 1)]), m.Upload(peer, self.whole(), self.wire()), m.Release(self.whole()),
+            m.Piece(0, peer, self.whole()), m.Peers(()), m.Welcome("x", 0), m.Ack(self.whole()), m.Bye("x"),
+        ))  # fmt: skip
+
+    def bytes(self, message: Any) -> bytes:
+        """A message as it is written, now and then with a byte of it changed or its end cut off."""
+        try:
+            data = m.encode(message)
+        except (OverflowError, TypeError, RecursionError):  # a number that cannot be written at all
+            return b""
+        r = self.random.random()
+        if r < 0.02 and data:
+            changed = bytearray(data)
+            changed[self.random.randrange(len(data))] = self.random.randrange(256)
+            return bytes(changed)
+        return data[: self.random.randrange(len(data))] if r < 0.03 and data else data

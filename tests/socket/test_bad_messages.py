@@ -1,0 +1,155 @@
+"""What a stranger or a member sends to real processes costs its sender alone: the server and its workers live, others compute,
+and every read is answered."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+import zmq
+from processes import Process, Processes, until
+
+import gt
+from gt.spec import float32
+from gt.transport import messages as m
+from gt.transport.addresses import address_of
+from gt.transport.auth import reach
+
+F = float32.code
+
+
+class Member:
+    """A client of its own making, which sends what it likes and reads when it likes."""
+
+    def __init__(self, port: int) -> None:
+        self.socket: zmq.Socket = zmq.Context.instance().socket(zmq.DEALER)
+        self.socket.linger = 0
+        self.socket.setsockopt(zmq.IDENTITY, secrets.token_hex(12).encode())
+        self.socket.setsockopt(zmq.RCVHWM, 10)
+        reach(self.socket, address_of(f"localhost:{port}"))
+
+    def send(self, message: Any) -> None:
+        self.socket.send(m.encode(message) if not isinstance(message, bytes) else message)
+
+    def hello(self) -> Member:
+        self.send(m.Hello(m.VERSION, "", "here", 7))
+        assert isinstance(self.hears(), m.Welcome)
+        return self
+
+    def hears(self, timeout: float = 20.0) -> Any:
+        assert self.socket.poll(int(timeout * 1000)), "no answer"
+        return m.decode(self.socket.recv_multipart()[0])
+
+    def until(self, kind: type) -> Any:
+        while not isinstance(found := self.hears(), kind):
+            pass
+        return found
+
+
+@contextlib.contextmanager
+def member(port: int) -> Iterator[Member]:
+    made = Member(port)
+    try:
+        yield made
+    finally:
+        made.socket.close(0)
+
+
+@pytest.fixture
+def pool(processes: Processes, disconnected: None) -> tuple[int, list[Process]]:
+    """A server with two workers of PyTorch, and this process connected to it."""
+    server, port = processes.server()
+    workers = [processes.worker(port, "--id", f"w{i}", backend="pytorch", GT_COLLECTIVES="mail") for i in range(2)]
+    gt.connect(f"localhost:{port}")
+    return port, [server, *workers]
+
+
+def unharmed(running: list[Process]) -> None:
+    """All live, and this process computes on one worker and on both."""
+    gt.register_config("halves", gt.SignalConfig(shard=gt.ShardConfig(axis=0)))
+    with gt.signal.context("halves"):
+        x = gt.ones(4, 3)
+        assert (x @ x.T).sum().item() == 48.0
+    assert (gt.ones(3) + 1).tolist() == [2, 2, 2]
+    assert [p.popen.poll() for p in running] == [None] * len(running)
+
+
+def zmtp_1(address: Any, family: int) -> None:
+    """The seven bytes of a peer that speaks ZMTP 1.0, which has no metadata."""
+    with socket.socket(family) as s:
+        s.connect(address)
+        s.sendall(b"\x01\0\x04\0abc")
+        time.sleep(0.3)
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets here")
+def test_strangers_and_members_with_odd_messages_harm_nobody(pool: tuple[int, list[Process]]) -> None:
+    """One test for all of these, since starting the processes is what takes the time."""
+    port, running = pool
+    unharmed(running)
+    zmtp_1(("127.0.0.1", port), socket.AF_INET)
+    local = address_of(f"localhost:{port}").removeprefix("ipc://")
+    if not local.startswith("tcp://"):
+        zmtp_1("\0" + local[1:] if local.startswith("@") else local, socket.AF_UNIX)
+    unharmed(running)
+    with member(port) as bad:
+        bad.hello()
+        bad.send(m.Ask(1, "placement", [[1]]))
+        assert bad.until(m.Answer).ticket == 1
+        nested: Any = []
+        for _ in range(700):
+            nested = [nested]
+        wide, one = (F, 2000, 2000), (F, 1)
+        kinds = (
+            m.KindDef(1, "full", ((-3,),), ((1,), F)),
+            m.KindDef(2, "sum", (one,), (nested, False)),
+            m.KindDef(3, "no such op", (one,), ()),
+            m.KindDef(4, "adam", (*[wide] * 4, *[(-3,)] * 5, (-2,)), (False, False)),
+        )
+        adam = (4, 10, 11, 12, 1, 1, 1, 1, 0.1, 0.9, 0.999, 1e-8, 0.0, 1)
+        reads = tuple((id, id, wire) for id, wire in ((5, one), (6, one), (10, wide)))
+        bad.send(m.Batch(1, kinds, [(1, 1, 1.0), (2, 5, 1), (3, 6, 1), adam], reads, True))
+        assert {bad.until(m.Failed).ticket for _ in reads} == {5, 6, 10}
+        halves = {"s": {"mesh": None, "axes": [0], "workers": None}}
+        bad.send(m.Configure(halves))
+        kinds = (m.KindDef(20, "full", ((-3,),), ((4, 4), F), "s"), m.KindDef(21, "matmul", ((F, 6, 6), (F, 6, 6)), ()))
+        bad.send(m.Batch(2, kinds, [(20, 30, 1.0), *[(21, 31 + i, 30, 30) for i in range(100)]], ((31, 31, (F, 6, 6)),)))
+        assert bad.until(m.Failed).ticket == 31
+        unharmed(running)
+    with member(port) as bad:
+        bad.hello()
+        bad.send(b"\xc1 no message")
+        assert "cannot be read" in bad.until(m.Bye).why
+    unharmed(running)
+
+
+def test_a_worker_that_offers_nonsense_to_groups_ends_no_other(pool: tuple[int, list[Process]]) -> None:
+    port, running = pool
+    with member(port) as bad:
+        bad.send(m.Join(m.VERSION, "", "odd", "numpy", "cpu", "here", 1, "ipc://nowhere"))
+        bad.send(m.Store("x"))
+        if isinstance(bad.hears(), m.Welcome):
+            until(lambda: "no store" in running[0].err, what="a refusal")
+    until(lambda: "odd" not in gt.debug.get_worker_stats(), what="the end of that worker")
+    unharmed(running)
+
+
+def test_a_client_that_takes_no_answers_is_let_go_and_the_server_stays_small(processes: Processes, disconnected: None) -> None:
+    server, port = processes.server()
+    processes.worker(port, "--id", "w")
+    before = psutil.Process(server.pid).memory_info().rss
+    with member(port) as bad:
+        bad.hello()
+        reads = tuple((i, 1, (F, 2)) for i in range(4000))
+        for serial in range(1, 60):  # 236,000 answers
+            bad.send(m.Batch(serial, (), [], reads))
+        until(lambda: "does not take its answers" in server.err, what="the end of that client")
+        gt.connect(f"localhost:{port}")
+        assert (gt.ones(3) + 1).tolist() == [2, 2, 2]
+        assert psutil.Process(server.pid).memory_info().rss < before + (150 << 20)
