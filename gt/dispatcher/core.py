@@ -40,6 +40,7 @@ from gt.transport.messages import (
     Welcome,
 )  # fmt: skip
 
+LEFT = "it left"  # why a peer is gone that said so itself
 PATIENCE = 60.0  # seconds that a read waits for a worker to come
 
 
@@ -129,7 +130,7 @@ class Dispatcher(Stream):
             case Note() if worker and message.client in self.tables.clients:
                 return [Mail(message.client, message)]
             case Bye() if client or worker:
-                return self.lose(peer, "it left")
+                return self.lose(peer, LEFT)
         raise ProtocolError(f"{type(message).__name__} from {peer} does not belong")
 
     def _told(self, client: Client, message: Ask | Configure) -> Iterable[Mail]:
@@ -245,7 +246,7 @@ class Dispatcher(Stream):
         return list(self._lose_worker(worker, why)) if worker else []
 
     def _lose_client(self, client: Client, why: str) -> Iterable[Mail]:
-        self.tell(f"client {client.label} left: {why}")
+        self.tell(f"client {client.label} left" + (f": {why}" if why != LEFT else ""))
         if self.watch is not None:
             self.watch("gone", client.label, client)
         for ticket in [t for t, q in self.tables.questions.items() if q.client == client.name]:

@@ -16,10 +16,12 @@ import zmq
 from processes import Process, Processes, until
 
 import gt
+from gt.client.default import session
 from gt.spec import float32
+from gt.testing.hostile import Hostile, record
 from gt.transport import messages as m
-from gt.transport.addresses import address_of
-from gt.transport.auth import reach
+from gt.transport.addresses import ipc_address
+from gt.transport.auth import NO_KEYS, Keys, reach
 
 F = float32.code
 
@@ -27,12 +29,12 @@ F = float32.code
 class Member:
     """A client of its own making, which sends what it likes and reads when it likes."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, address: str, keys: Keys = NO_KEYS) -> None:
         self.socket: zmq.Socket = zmq.Context.instance().socket(zmq.DEALER)
         self.socket.linger = 0
         self.socket.setsockopt(zmq.IDENTITY, secrets.token_hex(12).encode())
         self.socket.setsockopt(zmq.RCVHWM, 10)
-        reach(self.socket, address_of(f"localhost:{port}"))
+        reach(self.socket, address, keys)
 
     def send(self, message: Any) -> None:
         self.socket.send(m.encode(message) if not isinstance(message, bytes) else message)
@@ -53,8 +55,8 @@ class Member:
 
 
 @contextlib.contextmanager
-def member(port: int) -> Iterator[Member]:
-    made = Member(port)
+def member(address: str | int, keys: Keys = NO_KEYS) -> Iterator[Member]:
+    made = Member(address if isinstance(address, str) else ipc_address(str(address)), keys)
     try:
         yield made
     finally:
@@ -64,7 +66,7 @@ def member(port: int) -> Iterator[Member]:
 @pytest.fixture
 def pool(processes: Processes, disconnected: None) -> tuple[int, list[Process]]:
     """A server with two workers of PyTorch, and this process connected to it."""
-    server, port = processes.server()
+    server, port = processes.server("--insecure")
     workers = [processes.worker(port, "--id", f"w{i}", backend="pytorch", GT_COLLECTIVES="mail") for i in range(2)]
     gt.connect(f"localhost:{port}")
     return port, [server, *workers]
@@ -88,15 +90,12 @@ def zmtp_1(address: Any, family: int) -> None:
         time.sleep(0.3)
 
 
-@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets here")
 def test_strangers_and_members_with_odd_messages_harm_nobody(pool: tuple[int, list[Process]]) -> None:
     """One test for all of these, since starting the processes is what takes the time."""
     port, running = pool
     unharmed(running)
     zmtp_1(("127.0.0.1", port), socket.AF_INET)
-    local = address_of(f"localhost:{port}").removeprefix("ipc://")
-    if not local.startswith("tcp://"):
-        zmtp_1("\0" + local[1:] if local.startswith("@") else local, socket.AF_UNIX)
+    zmtp_1(ipc_address(str(port)).removeprefix("ipc://"), socket.AF_UNIX)
     unharmed(running)
     with member(port) as bad:
         bad.hello()
@@ -153,3 +152,32 @@ def test_a_client_that_takes_no_answers_is_let_go_and_the_server_stays_small(pro
         gt.connect(f"localhost:{port}")
         assert (gt.ones(3) + 1).tolist() == [2, 2, 2]
         assert psutil.Process(server.pid).memory_info().rss < before + (150 << 20)
+
+
+KEY = "a key that both of them know"
+
+
+@pytest.mark.parametrize("key", ["", KEY], ids=["without a key", "with a key"])
+def test_hostile_messages_over_every_kind_of_socket_harm_nobody(processes: Processes, disconnected: None, key: str) -> None:
+    """10,000 messages to each server, half of them over a Unix socket and half over TCP."""
+    secret = {"GT_KEY": key} if key else {}
+    server, port = processes.server(*(() if key else ("--insecure",)), **secret)
+    worker = processes.worker(port, "--id", "w", **secret)
+    gt.connect(f"localhost:{port}", key=key)
+    before = psutil.Process(server.pid).memory_info().rss
+    sessions = record(2)
+    for address in (ipc_address(str(port)), f"tcp://127.0.0.1:{port}"):
+        hostile, count = Hostile(len(address), sessions), 0
+        while count < 5_000:
+            with member(address, Keys(key)) as bad:
+                bad.hello()
+                for _ in range(50):
+                    bad.send(hostile.bytes(hostile.message()))
+                    while bad.socket.poll(0):  # it takes its answers, and looks at none of them
+                        bad.socket.recv_multipart()
+                count += 50
+            assert (gt.full((3,), float(count)) + 1).tolist() == [count + 1] * 3
+    assert [server.popen.poll(), worker.popen.poll()] == [None, None]
+    assert set(session().ask("stats")["workers"]) == {"w"}
+    until(lambda: session().ask("stats")["dispatcher"]["clients"] == 1, what="the end of all that were bad")
+    assert psutil.Process(server.pid).memory_info().rss < before + (100 << 20)
