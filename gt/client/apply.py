@@ -187,8 +187,13 @@ def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
         session.due()
     out = Handle(id, known.out, session)
     if not (mask and scope.grad and known.differentiable):
-        return Tensor(out)
-    return Tensor(out, True, _node(known, operands, values, mask, out, id, scope))
+        result = Tensor(out)
+    else:
+        result = Tensor(out, True, _node(known, operands, values, mask, out, id, scope))
+    if known.view:
+        result.base, result.how = operands[0], known.unseen if mask and not scope.grad else known
+        result.made = (known.number, id, *values)
+    return result
 
 
 def recast(low: DType, row: Row, operands: tuple) -> tuple | None:

@@ -20,13 +20,21 @@ AFTER = -1  # the place of a leaf's hooks that are called once `.grad` is there
 
 
 class Tensor(msgspec.Struct, eq=False, weakref=True):
-    """A variable: its value (`handle`), whether gradients are wanted, and the tape behind it. Methods are in `functions`."""
+    """A variable: its value (`handle`), whether gradients are wanted, and the tape behind it. Methods are in `functions`.
+
+    A view knows its `base`, `how` it was made (a Known, or what `views.py` has beside those) and as what instruction (`made`:
+    kind, id, id of the base's value at that time, numbers). A base that has another value since makes the view stale;
+    `views.py` renews `handle`, `requires_grad` and `node` when one of them is read. Of a tensor that is no view, `made` counts
+    the writes to it."""
 
     handle: Handle
     requires_grad: bool = False
     node: Node | Port | None = None
     grad: Tensor | None = None
     hooks: Any = None
+    base: Tensor | None = None
+    how: Any = None
+    made: Any = None
 
     if TYPE_CHECKING:  # the methods that `functions` gives it
 

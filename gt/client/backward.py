@@ -66,8 +66,8 @@ class Walk:
         if isinstance(edge, Tensor):
             if self.wanted is not None or getattr(edge, "hooks", None):
                 self.late[edge] = g if edge not in self.late else self.late[edge] + g
-            else:
-                edge.grad = g if edge.grad is None else edge.grad + g
+            else:  # a variable of its own: the same gradient may go to several leaves, which are written to apart
+                edge.grad = Tensor(g.handle, g.requires_grad, g.node) if edge.grad is None else edge.grad + g
             return
         node, index = (edge.node, edge.index) if isinstance(edge, Port) else (edge, None)
         if self.wanted is not None and node not in self.needed:
@@ -126,7 +126,7 @@ class Walk:
         for leaf, g in self.late.items():
             g = _hooked(getattr(leaf, "hooks", None), g)
             if self.wanted is None:
-                leaf.grad = g if leaf.grad is None else leaf.grad + g
+                leaf.grad = Tensor(g.handle, g.requires_grad, g.node) if leaf.grad is None else leaf.grad + g
                 for _, hook in [h for h in getattr(leaf, "hooks", None) or () if h[0] == AFTER]:
                     hook(leaf)
             elif leaf in self.wanted:

@@ -19,6 +19,7 @@ from gt.client.numbers import Notes, Numbers, Place, flat
 from gt.client.session import Session, here
 from gt.client.tracer import SHORTEST
 from gt.client.traces import Trace, Window, define, definition
+from gt.client.views import cut, raw_handle, set_raw_handle, storage_of, unseen
 from gt.transport.messages import FREE
 
 KNOWN = 64  # calls of one function that are known, by what they depend on; past it the oldest is forgotten
@@ -55,7 +56,9 @@ class Compiled:
         key = (_shape_of((args, kwargs), leaves), scope.signal, scope.backward, scope.grad, cast, id(scope.session))
         if key in self.why:
             return self.fn(*args, **kwargs)
-        use = self._use(key, scope.session)
+        use = self._use(key, scope.session, leaves)
+        if use.ready and use.into_arguments and _aliased(leaves):
+            return self.fn(*args, **kwargs)
         if use.ready:
             self.replays += 1
             return use.replay(leaves)
@@ -67,12 +70,12 @@ class Compiled:
             self.captures += 1
         return result
 
-    def _use(self, key: tuple, session: Session) -> _Use:
+    def _use(self, key: tuple, session: Session, leaves: list[Tensor]) -> _Use:
         """What is known of calls like this one. What does not fit any more is forgotten: its Python must run once more, and may
         leave other tensors behind."""
         uses = self.uses.setdefault(key, [])
         use = next((u for u in uses if u.suits()), None)
-        stale = use.stale() if use is not None and use.ready else ""
+        stale = use.stale(leaves) if use is not None and use.ready else ""
         if use is None or stale:
             given = use.numbers.given if use is not None else set()
             if use is not None:
@@ -110,11 +113,12 @@ class _Call:
     """The last captured run: its window, where updates take their numbers from, which tensors held what when it ended, and what
     it returned. Of the run before, only the window is kept: what holds its tensors would keep this run from ending them."""
 
-    def __init__(self, window: Window, noted: list[list[Place]], result: Any) -> None:
+    def __init__(self, window: Window, noted: list[list[Place]], result: Any, leaves: list[Tensor]) -> None:
         self.window, self.noted, self.result = window, noted, result
+        self.arguments = {id(t): i for i, t in enumerate(leaves)}
         self.holders: dict[int, list[Tensor]] = {}
         for t in living_tensors():
-            self.holders.setdefault(t.handle.id, []).append(t)
+            self.holders.setdefault(raw_handle(t).id, []).append(t)
 
 
 class _Use:
@@ -127,6 +131,7 @@ class _Use:
         self.before: Window | None = None  # of the run that was captured first
         self.runs = 0
         self.ready = False
+        self.into_arguments = False  # whether it writes into its arguments
         self.refused = ""
 
     # Capturing
@@ -147,6 +152,7 @@ class _Use:
 
     def _watch(self, fn: Callable, args: tuple, kwargs: dict, leaves: list[Tensor], noted: Notes) -> Any:
         session, ids = self.session, [t.handle.id for t in leaves]
+        storage = [raw_handle(storage_of(t)).id for t in leaves]
         with session.lock:
             session.flush(wait=False)
             before, session.limit = session.serial, sys.maxsize
@@ -158,11 +164,24 @@ class _Use:
                 window = _window(session.code)
             finally:
                 session.limit = 1
-            self._look(window, noted.updates, result, ids)
+            self.refused = self._writes(leaves, storage) or _views(result)
+            self._look(window, noted.updates, result, leaves, ids)
             session.flush(wait=False)
         return result
 
-    def _look(self, window: Window, noted: list[list[Place]], result: Any, ids: list[int]) -> None:
+    def _writes(self, leaves: list[Tensor], storage: list[int]) -> str:
+        """Why what was written into arguments cannot be written again without the Python; "" where it can."""
+        written = [t for t, before in zip(leaves, storage) if raw_handle(storage_of(t)).id != before]
+        self.into_arguments = bool(written)
+        if any(t.base is not None for t in written):
+            return "it writes into an argument that is a view"
+        return "it writes into an argument that shares memory with another" if written and _aliased(leaves) else ""
+
+    def _look(
+        self, window: Window, noted: list[list[Place]], result: Any, leaves: list[Tensor], ids: list[int]
+    ) -> None:  # fmt: skip
+        if self.refused:
+            return
         if len(window.ops) < SHORTEST:
             self.refused = f"it has only {len(window.ops)} ops"
         elif any(self.session.meaning[t].row.loads for t in window.tokens):
@@ -174,7 +193,7 @@ class _Use:
         if self.before is None:
             self.before = window
         else:
-            self._define(self.before, _Call(window, noted, result), ids)
+            self._define(self.before, _Call(window, noted, result, leaves), ids)
 
     def _define(self, before: Window, last: _Call, ids: list[int]) -> None:
         if before.tokens != last.window.tokens:
@@ -213,7 +232,10 @@ class _Use:
             else:
                 self.refused = "something it reads does not outlive the call"
                 return
-        self.sinks = [[ref(t) for t in last.holders.get(outs[j], ()) if id(t) not in returned] for j in trace.live_results]
+        self.sinks: list[list[Any]] = [
+            [last.arguments.get(id(t), ref(t)) for t in last.holders.get(outs[j], ()) if id(t) not in returned]
+            for j in trace.live_results
+        ]
         self.template = _templated(last.result, {outs[j]: k for k, j in enumerate(trace.live_results)})
         self.live_specs = [self.specs[j] for j in trace.live_results]
         self.ready = True
@@ -228,21 +250,21 @@ class _Use:
         if self.ready and self.session.tracer is not None:
             self.session.tracer.dropped.append(self.trace.number)
 
-    def stale(self) -> str:
+    def stale(self, leaves: list[Tensor]) -> str:
         """Why what was captured does not fit any more: something it reads is gone, a value that ends with the call is held by
         someone else, or an optimizer's settings are others. "" where it fits."""
-        self.tensors = [s() if type(s) is ref else s for s in self.sources]
+        self.tensors = [s() if type(s) is ref else leaves[s] for s in self.sources]
         if any(t is None for t in self.tensors):
             return "a tensor it reads is gone"
         for i in self.trace.dies_inputs:
             source = self.tensors[i]
-            if not isinstance(source, Tensor) or sys.getrefcount(source.handle) > 2:
+            if source is None or sys.getrefcount(source.handle) > 2:
                 return "a value that ends with the call is held elsewhere"
         return self.numbers.stale()
 
     def replay(self, leaves: list[Tensor]) -> Any:
         session = self.session
-        inputs = [source.handle.id for s in self.tensors if (source := leaves[s] if type(s) is int else s) is not None]
+        inputs = [source.handle.id for source in self.tensors if source is not None]
         self.tensors = []
         made = [Handle(session.next_id(), spec, session) for spec in self.live_specs]
         for handle in made:
@@ -250,15 +272,30 @@ class _Use:
         session.call((self.trace.number, *(h.id for h in made), *inputs, *self.numbers.take()))
         for handle, sinks in zip(made, self.sinks):
             for sink in sinks:
-                t = sink()
-                if t is not None:
-                    t.handle = handle
+                if type(sink) is int:
+                    leaves[sink].handle = handle
+                elif (t := sink()) is not None:
+                    set_raw_handle(t, handle)  # a view whose base has another value too is stale, and renewed when used
         return _filled(self.template, made)
 
 
 def _window(code: list[tuple]) -> Window:
     ops = [ins for ins in code if ins[0] > 0]
     return Window(ops, {ins[1] for ins in code if ins[0] == FREE})
+
+
+def _aliased(leaves: list[Tensor]) -> bool:
+    """Whether some of these share memory."""
+    return len({id(storage_of(t)) for t in leaves}) < len(leaves)
+
+
+def _views(result: Any) -> str:
+    """Why results cannot be made by a replay: what they are views of lives on. "" where they can."""
+    for t in _tensors(result):
+        if t.base is not None and not unseen(t):
+            return "it returns a view of a tensor that lives on: clone() it"
+        cut(t)
+    return ""
 
 
 def _tensors(value: Any) -> list[Tensor]:
@@ -284,6 +321,8 @@ def living_tensors() -> list[Tensor]:
     for t in list(found.values()):
         if t.grad is not None:
             found[id(t.grad)] = t.grad
+        while t.base is not None:  # which the collector does not see where it does not keep track of the view
+            t = found[id(t.base)] = t.base
     return list(found.values())
 
 

@@ -19,12 +19,29 @@ if TYPE_CHECKING:
 class Known:
     """A kind this session has defined, and what the client's hot path wants of it."""
 
-    __slots__ = ("number", "kind", "out", "outs", "row", "differentiable", "pulls")
+    __slots__ = ("number", "kind", "out", "outs", "row", "differentiable", "pulls", "view", "unseen")
 
     def __init__(self, number: int, kind: Kind) -> None:
         self.number, self.kind, self.row, self.outs, self.out = number, kind, kind.row, kind.outs, kind.outs[0]
         self.differentiable = kind.row.grad is not None and self.out.dtype.rank >= 2
         self.pulls: dict[Any, Any] = {}  # the tape's plans, by which inputs want gradients
+        self.view = kind.row.alias is not None
+        self.unseen = Restricted(self, NO_GRAD) if self.view else None
+
+
+NO_GRAD = (
+    "a view that was made in no_grad mode is being changed in place with grad mode enabled: make the view and change it "
+    "both inside of no_grad(), or both outside"
+)
+
+
+class Restricted:
+    """How a view was made that cannot be changed in place where gradients are wanted, and why."""
+
+    __slots__ = ("known", "why")
+
+    def __init__(self, known: Known, why: str) -> None:
+        self.known, self.why = known, why
 
 
 class Handle(msgspec.Struct, gc=False, eq=False):

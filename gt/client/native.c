@@ -12,8 +12,8 @@ static PyTypeObject *TensorType, *NodeType, *KnownType, *ScopeType, *PlanType; /
 static PyObject *here, *zero, *name_scope, *name_due, *name_module, *nothing;
 
 /* Where the slots of those lie in their objects. */
-static Py_ssize_t tensor_handle, tensor_requires_grad, tensor_node;
-static Py_ssize_t known_number, known_out, known_outs, known_differentiable, known_pulls;
+static Py_ssize_t tensor_handle, tensor_requires_grad, tensor_node, tensor_base, tensor_how, tensor_made;
+static Py_ssize_t known_number, known_out, known_outs, known_differentiable, known_pulls, known_view, known_unseen;
 static Py_ssize_t scope_session, scope_kinds, scope_origin, scope_grad;
 static Py_ssize_t plan_keep, plan_keeps_output;
 
@@ -127,10 +127,10 @@ static void handle_dealloc(Handle *self) {
     Py_DECREF(type);
 }
 
-static PyMemberDef handle_members[] = {
-    {"id", T_OBJECT, offsetof(Handle, id), READONLY},
-    {"spec", T_OBJECT, offsetof(Handle, spec), READONLY},
-    {"session", T_OBJECT, offsetof(Handle, session), READONLY},
+static PyMemberDef handle_members[] = { /* T_OBJECT_EX, which is never NULL here, is what the interpreter reads fast */
+    {"id", T_OBJECT_EX, offsetof(Handle, id), READONLY},
+    {"spec", T_OBJECT_EX, offsetof(Handle, spec), READONLY},
+    {"session", T_OBJECT_EX, offsetof(Handle, session), READONLY},
     {NULL}};
 static PyType_Slot handle_slots[] = {
     {Py_tp_doc, "A value on the workers."}, {Py_tp_new, handle_new}, {Py_tp_dealloc, handle_dealloc},
@@ -188,6 +188,91 @@ static int note(Stream *stream, PyObject *origin, Py_ssize_t slot) {
     return PyList_SetItem(stream->asked_at, slot, at);
 }
 
+/* Views (views.py) */
+
+/* Whether a tensor is a view of one that has had another value since: `made` has the id of the base's value in place 2. */
+static int stale(PyObject *tensor) {
+    for (;;) {
+        PyObject *base = SLOT(tensor, tensor_base), *made = SLOT(tensor, tensor_made);
+        if (base == Py_None || !PyTuple_Check(made) || PyTuple_GET_SIZE(made) < 3) return 0;
+        Handle *handle = (Handle *)SLOT(base, tensor_handle);
+        if (handle == NULL || Py_TYPE(handle) != HandleType) return 0;
+        if (handle->id != PyTuple_GET_ITEM(made, 2)) return 1;
+        tensor = base;
+    }
+}
+
+/* A field of tensors that is brought up to date before it is read: handle, requires_grad and node of a view follow its base. */
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t offset;
+    PyObject *renew, *write; /* renew(tensor); write(tensor, value): what setting the field of a view does */
+} Field;
+
+static PyObject *field_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    PyObject *member, *renew, *write;
+    if (!PyArg_ParseTuple(args, "O!OO:Field", &PyMemberDescr_Type, &member, &renew, &write)) return NULL;
+    Field *self = (Field *)type->tp_alloc(type, 0);
+    if (self == NULL) return NULL;
+    self->offset = ((PyMemberDescrObject *)member)->d_member->offset;
+    self->renew = Py_NewRef(renew);
+    self->write = Py_NewRef(write);
+    return (PyObject *)self;
+}
+
+static PyObject *field_get(Field *self, PyObject *tensor, PyObject *type) {
+    if (tensor == NULL || tensor == Py_None) return Py_NewRef((PyObject *)self);
+    if (SLOT(tensor, tensor_base) != Py_None && stale(tensor)) {
+        PyObject *done = PyObject_CallOneArg(self->renew, tensor);
+        if (done == NULL) return NULL;
+        Py_DECREF(done);
+    }
+    return Py_NewRef(SLOT(tensor, self->offset));
+}
+
+static int field_set(Field *self, PyObject *tensor, PyObject *value) {
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "a field of a tensor cannot be deleted");
+        return -1;
+    }
+    if (SLOT(tensor, tensor_base) != Py_None) {
+        PyObject *done = PyObject_CallFunctionObjArgs(self->write, tensor, value, NULL);
+        if (done == NULL) return -1;
+        Py_DECREF(done);
+        return 0;
+    }
+    Py_XSETREF(SLOT(tensor, self->offset), Py_NewRef(value));
+    return 0;
+}
+
+static int field_traverse(Field *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(self->renew);
+    Py_VISIT(self->write);
+    return 0;
+}
+
+static int field_clear(Field *self) {
+    Py_CLEAR(self->renew);
+    Py_CLEAR(self->write);
+    return 0;
+}
+
+static void field_dealloc(Field *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    field_clear(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyType_Slot field_slots[] = {
+    {Py_tp_doc, "A field of tensors that is brought up to date before it is read."}, {Py_tp_new, field_new},
+    {Py_tp_descr_get, field_get}, {Py_tp_descr_set, field_set}, {Py_tp_traverse, field_traverse}, {Py_tp_clear, field_clear},
+    {Py_tp_dealloc, field_dealloc}, {0, NULL}};
+static PyType_Spec field_spec = {
+    "gt.client._native.Field", sizeof(Field), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, field_slots};
+
 /* The tape: a tensor with a node behind it. */
 static PyObject *taped(PyObject *known, PyObject *plan, PyObject *const *operands, Py_ssize_t n, int mask, PyObject *out,
                        PyObject *scope, PyObject *id) {
@@ -236,6 +321,7 @@ static PyObject *issue(PyObject *row, PyObject *const *operands, Py_ssize_t n, P
         if (PyObject_TypeCheck(operand, TensorType)) {
             Handle *handle = (Handle *)SLOT(operand, tensor_handle);
             if (handle == NULL || Py_TYPE(handle) != HandleType || handle->session != session) goto unusual;
+            if (SLOT(operand, tensor_base) != Py_None && stale(operand)) goto unusual;
             part = handle->spec;
             if (SLOT(operand, tensor_requires_grad) == Py_True) mask |= 1 << i;
         } else if (PyFloat_CheckExact(operand) || PyLong_CheckExact(operand) || PyBool_Check(operand)) {
@@ -285,6 +371,12 @@ static PyObject *issue(PyObject *row, PyObject *const *operands, Py_ssize_t n, P
     if (out == NULL) goto issued;
     result = plan != NULL ? taped(known, plan, operands, n, mask, out, scope, id)
                           : PyObject_Vectorcall((PyObject *)TensorType, &out, 1, NULL);
+    if (result != NULL && SLOT(known, known_view) == Py_True) {
+        PyObject *how = mask && SLOT(scope, scope_grad) != Py_True ? SLOT(known, known_unseen) : known;
+        Py_XSETREF(SLOT(result, tensor_base), Py_NewRef(operands[0]));
+        Py_XSETREF(SLOT(result, tensor_how), Py_NewRef(how));
+        Py_XSETREF(SLOT(result, tensor_made), Py_NewRef(instruction));
+    }
 issued:
     Py_DECREF(known);
     Py_XDECREF(plan);
@@ -550,7 +642,8 @@ static PyObject *setup(PyObject *module, PyObject *args) {
         return NULL;
     struct { PyTypeObject *type; const char *name; Py_ssize_t *offset; } slots[] = {
         {TensorType, "handle", &tensor_handle}, {TensorType, "requires_grad", &tensor_requires_grad},
-        {TensorType, "node", &tensor_node}, {KnownType, "number", &known_number}, {KnownType, "out", &known_out},
+        {TensorType, "node", &tensor_node}, {TensorType, "base", &tensor_base}, {TensorType, "how", &tensor_how},
+        {TensorType, "made", &tensor_made}, {KnownType, "view", &known_view}, {KnownType, "unseen", &known_unseen}, {KnownType, "number", &known_number}, {KnownType, "out", &known_out},
         {KnownType, "outs", &known_outs}, {KnownType, "differentiable", &known_differentiable},
         {KnownType, "pulls", &known_pulls}, {ScopeType, "session", &scope_session}, {ScopeType, "kinds", &scope_kinds},
         {ScopeType, "origin", &scope_origin}, {ScopeType, "grad", &scope_grad}, {PlanType, "keep", &plan_keep},
@@ -570,7 +663,7 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "gt.client._native", NULL, -1, methods};
 
 PyMODINIT_FUNC PyInit__native(void) {
-    PyObject *module = PyModule_Create(&definition), *op = NULL, *form = NULL;
+    PyObject *module = PyModule_Create(&definition), *op = NULL, *form = NULL, *field = NULL;
     if (module == NULL) return NULL;
     zero = PyLong_FromLong(0);
     nothing = Py_NewRef(Py_NotImplemented);
@@ -581,16 +674,20 @@ PyMODINIT_FUNC PyInit__native(void) {
     HandleType = (PyTypeObject *)PyType_FromSpec(&handle_spec);
     op = PyType_FromSpec(&op_spec);
     form = PyType_FromSpec(&form_spec);
+    field = PyType_FromSpec(&field_spec);
     if (zero == NULL || name_scope == NULL || name_due == NULL || name_module == NULL || StreamType == NULL ||
-        HandleType == NULL || op == NULL || form == NULL || PyModule_AddObjectRef(module, "Form", form) < 0 ||
+        HandleType == NULL || op == NULL || form == NULL || field == NULL || PyModule_AddObjectRef(module, "Form", form) < 0 ||
+        PyModule_AddObjectRef(module, "Field", field) < 0 ||
         PyModule_AddObjectRef(module, "Stream", (PyObject *)StreamType) < 0 ||
         PyModule_AddObjectRef(module, "Handle", (PyObject *)HandleType) < 0 || PyModule_AddObjectRef(module, "Op", op) < 0) {
         Py_XDECREF(op);
         Py_XDECREF(form);
+        Py_XDECREF(field);
         Py_DECREF(module);
         return NULL;
     }
     Py_DECREF(op);
     Py_DECREF(form);
+    Py_DECREF(field);
     return module;
 }

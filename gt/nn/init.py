@@ -7,7 +7,6 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.functions.creation import eye, full, rand, randn
-from gt.client.functions.operators import point
 from gt.client.scope import no_grad
 
 
@@ -15,7 +14,7 @@ def _filled(t: Tensor, value: Tensor) -> Tensor:
     """The variable with a new value of its shape and dtype."""
     if value.handle.spec.shape != t.handle.spec.shape:
         raise ValueError(f"cannot fill {t.shape} with {value.shape}")
-    point(t, value.detach().to(t.handle.spec.dtype))
+    t.handle = value.to(t.handle.spec.dtype).handle
     return t
 
 

@@ -9,6 +9,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions.creation import tensor
 from gt.client.functions.hooks import Hook
 from gt.client.scope import HERE
+from gt.client.views import clear_grad, share
 from gt.spec import DType, dtype_of
 
 
@@ -16,8 +17,11 @@ class _FromData(type(Tensor)):  # type: ignore[misc]
     """Makes a parameter of data or another tensor, where a tensor is made of a handle."""
 
     def __call__(cls, data: Any, requires_grad: bool = True) -> Any:
-        source = data if isinstance(data, Tensor) else tensor(data)
-        return super().__call__(source.handle, requires_grad)
+        if not isinstance(data, Tensor):
+            return super().__call__(tensor(data).handle, requires_grad)
+        made = super().__call__(data.handle, requires_grad)
+        share(made, data)
+        return made
 
 
 class Parameter(Tensor, metaclass=_FromData):
@@ -189,7 +193,7 @@ class Module:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         for p in self.parameters():
-            p.grad = None
+            clear_grad(p, set_to_none)
 
     def requires_grad_(self, requires_grad: bool = True) -> Module:
         for p in self.parameters():

@@ -5,7 +5,7 @@ them first and comes here with places."""
 from __future__ import annotations
 
 from gt.ops.rules import axis_of, broadcast
-from gt.ops.table import Kind, Operand, Rule, Values, op
+from gt.ops.table import Alias, Kind, Operand, Rule, Values, op
 from gt.spec import REPLICATE, Partial, Placement, Shape, Shard, Spec, float32, int64
 
 
@@ -88,6 +88,8 @@ BACK = ((4, 1), (3, -2))
 
 op("slice", complex="analytic", shape=lambda a, *starts, take: Spec(_picked(take), a.dtype), shard=_slice_rules,
    cut=_piece, view=True,
+   alias=Alias(lambda old, strides, *, take: tuple(s * step for s, (n, step) in zip(strides, take) if n >= 0),
+               lambda base, piece, *starts, take: base.op("slice_put", piece, *starts, take=take)),
    tries=(((X, 2, 1), {"take": TAKE}), ((X, 0, 4), {"take": BACK})),
    kernel=lambda xp, a, *starts, take: xp.getitem(a, _cut(take, starts)),
    grad=lambda gs, ys, ins, take: [gs[0].op("slice_grad", *ins[1:], shape=ins[0].shape, take=take)])  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gt.ops.rules import axis_of, promote
-from gt.ops.table import Kind, Rule, op
+from gt.ops.table import Alias, Kind, Rule, op
 from gt.spec import REPLICATE, Partial, Placement, Shape, Shard, Spec, float32
 
 
@@ -88,15 +88,57 @@ def _cat_rules(kind: Kind) -> list[Rule]:
 
 X = Spec((2, 3), float32)
 
+
+def contiguous_strides(shape: Shape) -> tuple[int, ...]:
+    """How far apart neighbours along each axis lie, where elements lie row by row."""
+    found, step = [], 1
+    for d in reversed(shape):
+        found.append(step)
+        step *= max(d, 1)
+    return tuple(reversed(found))
+
+
+def _reshape_strides(old: Shape, strides, *, shape) -> tuple[int, ...] | None:
+    """As PyTorch computes them: runs of axes that lie as one are split anew; None where an axis would span two of them."""
+    if not old or 0 in old:
+        return contiguous_strides(shape)
+    found, at = [0] * len(shape), len(shape) - 1
+    size, room, step = 1, 1, strides[-1]  # of the run of old axes that lie as one; of the new axes that take it; its distance
+    for i in range(len(old) - 1, -1, -1):
+        size *= old[i]
+        if i == 0 or (old[i - 1] != 1 and strides[i - 1] != size * step):
+            while at >= 0 and (room < size or shape[at] == 1):
+                found[at] = room * step
+                room *= shape[at]
+                at -= 1
+            if room != size:
+                return None
+            if i > 0:
+                size, room, step = 1, 1, strides[i - 1]
+    return tuple(found) if at < 0 else None
+
+
+def _expand_strides(old: Shape, strides, *, shape) -> tuple[int, ...]:
+    lead = len(shape) - len(old)
+    return (0,) * lead + tuple(s if d == e else 0 for d, e, s in zip(old, shape[lead:], strides))
+
+
+def _diagonal_strides(old: Shape, strides, *, offset, axes) -> tuple[int, ...]:
+    return (*[s for k, s in enumerate(strides) if k not in axes], strides[axes[0]] + strides[axes[1]])
+
+
 op("reshape", complex="analytic", shape=_reshape, shard=_reshape_rules, view=True,
+   alias=Alias(_reshape_strides, lambda base, piece, *, shape: piece.reshape(base.shape)),
    tries=(((X,), {"shape": (3, 2)}), ((X,), {"shape": (2, 1, 3)})),
    kernel=lambda xp, a, *, shape: xp.reshape(a, shape),
    grad=(lambda g, sa: g.reshape(sa.shape),))  # fmt: skip
 op("permute", complex="analytic", shape=_permute, shard=_permute_rules, view=True,
+   alias=Alias(lambda old, strides, *, axes: tuple(strides[a] for a in axes),
+               lambda base, piece, *, axes: piece.permute(_inverse(axes))),
    tries=(((Spec((2, 3, 4), float32),), {"axes": (2, 0, 1)}),),
    kernel=lambda xp, a, *, axes: xp.permute_dims(a, axes),
    grad=(lambda g, axes: g.permute(_inverse(axes)),))  # fmt: skip
-op("expand", complex="analytic", shape=_expand, shard=_expand_rules, view=True,
+op("expand", complex="analytic", shape=_expand, shard=_expand_rules, view=True, alias=Alias(_expand_strides),
    tries=(((Spec((3, 1), float32),), {"shape": (2, 3, 4)}),),
    kernel=lambda xp, a, *, shape: xp.broadcast_to(a, shape),
    grad=(lambda g, sa: g.sum_to(sa.shape),))  # fmt: skip
@@ -204,6 +246,7 @@ op("triu", complex="analytic", shape=_triangle, shard=outer_rules, tries=(((CUBE
    kernel=lambda xp, a, diagonal: _keep(xp, a, diagonal, False),
    grad=(lambda g, b: g.triu(b), None))  # fmt: skip
 op("diagonal", complex="analytic", shape=_diagonal, shard=_diagonal_rules, view=True,
+   alias=Alias(_diagonal_strides, lambda base, piece, *, offset, axes: base.diagonal_scatter(piece, offset, *axes)),
    tries=(((CUBE,), {"offset": 1, "axes": (0, 2)}), ((CUBE,), {"offset": -2, "axes": (2, 1)})),
    kernel=lambda xp, a, *, offset, axes: xp.diagonal(a, offset, *axes),
    grad=(lambda g, sa, offset, axes: g.op("diagonal_grad", shape=sa.shape, offset=offset, axes=axes),))  # fmt: skip

@@ -28,6 +28,18 @@ class Values:
     positive: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """What makes an op a view, whose result shares memory with its first operand as users see it.
+
+    `write(base, piece, *numbers, **statics)`, written in tensors, is the base with `piece` in place of the view (None: elements
+    of the base may stand in the view several times). `strides(shape, strides, **statics)` gives the distances of elements in
+    the view, given the base's shape and distances; None where PyTorch copies instead."""
+
+    strides: Callable[..., tuple[int, ...] | None]
+    write: Callable[..., Any] | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
     """All that is true of one op.
@@ -46,6 +58,7 @@ class Row:
     and a piece may be empty unless a result is then a term of a max or min.
     A piece has the whole's statics, save `shape`, `start` and what `cut(kind, rule, first, size)` says, which may
     be of another `row`.
+    `alias` says that the op is a view.
     `lower(*tensors, **statics)` says the same in other rows; where a row has no `grad` (those named `<op>_grad`), that is
     also how it is differentiated.
     `tries` are sample inputs: a list of (operands, statics), an operand being a Spec, Values, a number or a number's type.
@@ -62,7 +75,8 @@ class Row:
     lower: Callable[..., Any] | None = None
     tries: tuple = ()
     pointwise: bool = False
-    view: bool = False  # the result may share memory with an input
+    view: bool = False  # the result may share memory with an input, on a worker
+    alias: Alias | None = None
     random: bool = False
     places: bool = False  # its result lies as its signal says, whatever that moves; others only lean that way
     updates: bool = False  # its results take the place of its first input, and lie as that does

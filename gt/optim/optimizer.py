@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full_like, tensor
+from gt.client.functions.creation import tensor
 from gt.client.lines import origin
 from gt.client.numbers import Place
 from gt.client.scope import HERE, enable_grad
@@ -94,7 +94,11 @@ class Optimizer:
     def zero_grad(self, set_to_none: bool = True) -> None:
         for group in self.param_groups:
             for p in group["params"]:
-                p.grad = None if set_to_none or p.grad is None else full_like(p, 0.0)
+                if set_to_none or p.grad is None:
+                    p.grad = None
+                else:
+                    p.grad.detach().zero_()  # in place, so that whoever holds it sees it
+                    p.grad.node, p.grad.requires_grad = None, False
 
     # State, in PyTorch's form: parameters are numbers, in the order of the groups
 

@@ -52,7 +52,8 @@ def tensor(
     tensor([ 6,  8, 10, 12])
     """
     if isinstance(data, Tensor):
-        return _made(data.detach() if dtype is None else data.detach().to(dtype), requires_grad)
+        copied = Tensor(data.handle)
+        return _made(copied if dtype is None else copied.to(dtype), requires_grad)
     if isinstance(data, (bool, int, float, complex)) and not isinstance(data, np.generic):
         return full((), data, dtype=dtype or scalar_dtype(data), requires_grad=requires_grad)
     array, found = _as_array(data)
@@ -423,7 +424,7 @@ def _deviation(std: Any) -> Any:
 
 def _draw_into(name: str, numbers: Any) -> None:
     def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
-        from gt.client.functions.operators import assign
+        from gt.client.views import assign
 
         return assign(self, numbers(self, *args, **settings))
 

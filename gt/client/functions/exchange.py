@@ -8,6 +8,7 @@ from typing import Any
 from gt.client.autograd import Tensor
 from gt.client.functions import function, method
 from gt.client.functions.creation import tensor
+from gt.client.views import cut
 from gt.errors import ArgumentTypeError
 
 
@@ -39,7 +40,8 @@ def __deepcopy__(self: Tensor, memo: dict) -> Tensor:
     """A variable of its own. Values never change, so the copy shares this one's."""
     if self.node is not None:
         raise RuntimeError("only leaves can be copied deeply: detach() this tensor first")
-    made = copy.copy(self)
+    _ = self.handle  # a view is up to date from here on
+    made = cut(copy.copy(self))
     made.grad = made.hooks = None
     memo[id(self)] = made
     if self.grad is not None:

@@ -15,10 +15,9 @@ from gt.client.functions import moving as moving
 from gt.client.functions import ordering as ordering
 from gt.client.functions import products as products
 from gt.client.functions import shapes as shapes
-from gt.client.functions.creation import arange, rand, randint, randn
+from gt.client.functions.creation import arange, full, rand, randint, randn
 from gt.client.functions.indexing import put
-from gt.client.functions.operators import assign, point
-from gt.client.scope import is_grad_enabled
+from gt.client.views import assign, become, custom_view, is_contiguous, is_view, root_of, storage_of, strides
 from gt.device import Device
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of
@@ -27,15 +26,6 @@ from gt.spec import dtype_of, int64
 
 _T: Any = Tensor
 HOME = Device("gt")
-
-
-def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """How far apart neighbours along each axis lie, row by row."""
-    found, step = [], 1
-    for d in reversed(shape):
-        found.append(step)
-        step *= max(d, 1)
-    return tuple(reversed(found))
 
 
 def _same(name: str, doc: str) -> None:
@@ -61,17 +51,21 @@ for _name in ("cpu", "cuda", "ipu", "maia", "meta", "mkldnn", "mps", "mtia", "ne
 for _name in ("conj", "neg", "inference", "pinned", "shared", "distributed"):
     setattr(_T, f"is_{_name}", lambda self: False)
 _T.get_device = lambda self: -1
-_T.stride = lambda self, dim=None: strides(self.shape) if dim is None else strides(self.shape)[dim]  # values are dense
+_T.stride = lambda self, dim=None: strides(self) if dim is None else strides(self)[dim]
+_T._base = property(lambda self: root_of(self) if is_view(self) else None)
+_T._is_view = is_view
+_T._version = property(lambda self: storage_of(self).made or 0)
 _T.storage_offset = lambda self: 0
 _T.unsafe_chunk, _T.unsafe_split, _T.unsafe_split_with_sizes = _T.chunk, _T.split, lambda self, *a: self.split_with_sizes(*a)
 _T.element_size = lambda self: self.dtype.size
 _T.nelement = lambda self: self.handle.spec.numel
 _T.ndimension = lambda self: self.ndim
-_T.is_contiguous = lambda self, **_: True
+_T.is_contiguous = lambda self, **_: is_contiguous(self)
 _T.is_signed = lambda self: self.dtype.is_signed
 _T.is_nonzero = lambda self: bool(self)
 _T.is_same_size = lambda self, other: self.shape == other.shape
-_T.view_as = _T.reshape_as = lambda self, other: self.reshape(other.shape)
+_T.view_as = lambda self, other: self.view(other.shape)
+_T.reshape_as = lambda self, other: self.reshape(other.shape)
 
 
 @both
@@ -177,8 +171,12 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
         )
     n = (self.shape[at] - size) // step + 1
     places = (arange(n).unsqueeze(1) * step + arange(size)).reshape(-1)
-    wide = self.index_select(at, places)
-    return wide.reshape((*self.shape[:at], n, size, *self.shape[at + 1 :])).movedim(at + 1, -1)
+
+    def windows(x: Tensor) -> Tensor:
+        wide = x.index_select(at, places)
+        return wide.reshape((*x.shape[:at], n, size, *x.shape[at + 1 :])).movedim(at + 1, -1)
+
+    return custom_view(self, windows, lambda s: (*s[:at], s[at] * step, *s[at + 1 :], s[at]))
 
 
 @both
@@ -198,7 +196,7 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
     """With `src` as its diagonal."""
     axes = (axis_of(dim1, input.ndim), axis_of(dim2, input.ndim))
     statics = (input.shape, offset, axes)
-    spot = apply(TABLE["diagonal_grad"], (src.detach() == src.detach(),), statics)
+    spot = apply(TABLE["diagonal_grad"], (full(src.shape, True),), statics)
     return spot.pick(apply(TABLE["diagonal_grad"], (src,), statics), input)
 
 
@@ -208,21 +206,13 @@ def fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
     return assign(self, put(self, (arange(n),) * self.ndim, fill_value))
 
 
-def become(target: Tensor, value: Tensor) -> Tensor:
-    """Let a variable point at a value, of whatever shape."""
-    if target.requires_grad and target.node is None and is_grad_enabled():
-        raise RuntimeError("a leaf that requires gradients cannot change in place: use gt.no_grad(), or detach() it first")
-    point(target, value)
-    if is_grad_enabled():
-        target.node = value.node
-    return target
-
-
-def _in_place(name: str, keep: Any) -> None:
+def _in_place(name: str, view: bool) -> None:
     f = getattr(Tensor, name)
 
     def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
-        return keep(self, f(self, *args, **settings))
+        if view:
+            return become(self, lambda x: f(x, *args, **settings))
+        return assign(self, f(self, *args, **settings))
 
     change.__name__ = change.__qualname__ = f"{name}_"
     change.__doc__ = f"`{name}`, into this variable."
@@ -230,10 +220,10 @@ def _in_place(name: str, keep: Any) -> None:
 
 
 for _name in ("squeeze", "unsqueeze", "t", "transpose", "swapaxes", "swapdims"):
-    _in_place(_name, become)
+    _in_place(_name, True)
 for _name in ("tril", "triu", "cumsum", "cumprod", "addmm", "baddbmm", "addmv", "addr", "addbmm", "deg2rad", "rad2deg",
               "heaviside", "ldexp", "nextafter", "sgn"):  # fmt: skip
-    _in_place(_name, assign)
+    _in_place(_name, False)
 
 
 @method
@@ -247,6 +237,8 @@ def float_power_(self: Tensor, exponent: Any) -> Tensor:
 @method
 def detach_(self: Tensor) -> Tensor:
     """Take this variable off the tape."""
+    if is_view(self) and self.requires_grad:
+        raise RuntimeError("Can't detach views in-place. Use detach() instead.")
     self.node, self.requires_grad = None, False
     return self
 

@@ -67,7 +67,7 @@ class _Keep:
     def __call__(self, g: Tensor) -> None:
         t = self.tensor()
         if t is not None:
-            t.grad = g if t.grad is None else t.grad + g
+            t.grad = Tensor(g.handle, g.requires_grad, g.node) if t.grad is None else t.grad + g
 
 
 def _kept(t: Tensor) -> bool:

@@ -10,7 +10,8 @@ import numpy as np
 from gt.client.apply import apply, as_operand
 from gt.client.autograd import Tensor
 from gt.client.functions import as_tensor, both, method
-from gt.client.functions.operators import assign
+from gt.client.functions.operators import copy_, fill_
+from gt.client.views import assign, check_overlap, overlaps
 from gt.errors import ArgumentError, ArgumentIndexError, ArgumentTypeError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
@@ -189,6 +190,12 @@ def _ndim(picture: Picture, picked: Tensor) -> int:
 
 @method
 def __setitem__(self: Tensor, index: Any, value: Any) -> None:
+    if overlaps(self):
+        piece = self[index]
+        check_overlap(piece if piece.base is not None else self)
+        write = copy_ if isinstance(value, (Tensor, np.ndarray, list)) else fill_
+        write(piece, value)
+        return
     assign(self, put(self, index, value))
 
 

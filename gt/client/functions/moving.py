@@ -11,6 +11,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS, alias, as_tensor, axis_spelling, both, function, method
 from gt.client.functions.creation import arange, shape_of
 from gt.client.functions.shapes import cat, permute, reshape, unsqueeze
+from gt.client.views import one_of_several, own
 from gt.errors import ArgumentError, ArgumentIndexError
 from gt.ops.rules import axes_of, axis_of
 from gt.ops.table import TABLE
@@ -69,7 +70,7 @@ def split(x: Tensor, split_size: Any, axis: Any = None, *, dim: Any = None) -> t
     for size in sizes:
         found.append(x.narrow(at, start, size))
         start += size
-    return tuple(found)
+    return one_of_several(found, "split")
 
 
 @both
@@ -91,7 +92,8 @@ def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Ten
         indices_or_sections = indices_or_sections.tolist()
     if isinstance(indices_or_sections, int):
         k = indices_or_sections
-        return split(x, [n // k + (i < n % k) for i in range(k)], at)
+        bounds = [i * (n // k) + min(i, n % k) for i in range(k + 1)]
+        return tuple(x.narrow(at, a, b - a) for a, b in zip(bounds, bounds[1:]))
     bounds = [0, *[min(max(i + n if i < 0 else i, 0), n) for i in indices_or_sections], n]
     return tuple(x.narrow(at, a, max(b - a, 0)) for a, b in zip(bounds, bounds[1:]))
 
@@ -101,7 +103,7 @@ def unbind(x: Tensor, axis: Any = None, *, dim: Any = None) -> tuple[Tensor, ...
     """The slices along an axis (0), without it."""
     axis = axis_spelling(axis, dim)
     at = axis_of(0 if axis is None else axis, x.ndim)
-    return tuple(select(x, at, i) for i in range(x.shape[at]))
+    return one_of_several([select(x, at, i) for i in range(x.shape[at])], "unbind")
 
 
 @both
@@ -138,7 +140,7 @@ def flip(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """These axes back to front."""
     given = _given(axes) if dims is None else _given((dims,))
     axes = axes_of(given, x.ndim) if given else tuple(range(x.ndim)) if dims is None and not axes else ()
-    return apply(TABLE["flip"], (x,), (axes,)) if x.ndim else x
+    return apply(TABLE["flip"], (x,), (axes,)) if x.ndim else x.clone()
 
 
 @both
@@ -196,7 +198,7 @@ def tile(x: Tensor, *dims: Any) -> Tensor:
     shape = (1,) * (len(times) - x.ndim) + x.shape
     wide = reshape(x, tuple(d for pair in zip((1,) * len(shape), shape) for d in pair))
     wide = wide.expand(tuple(d for pair in zip(times, shape) for d in pair))
-    return reshape(wide, tuple(n * d for n, d in zip(times, shape)))
+    return own(reshape(wide, tuple(n * d for n, d in zip(times, shape))), x)
 
 
 @method
@@ -217,7 +219,7 @@ def repeat_interleave(x: Tensor, repeats: Any, dim: Any = None, *, output_size: 
         repeats = int(repeats.item())
     if isinstance(repeats, int):
         wide = unsqueeze(x, at + 1).expand((*x.shape[: at + 1], repeats, *x.shape[at + 1 :]))
-        return reshape(wide, (*x.shape[:at], x.shape[at] * repeats, *x.shape[at + 1 :]))
+        return own(reshape(wide, (*x.shape[:at], x.shape[at] * repeats, *x.shape[at + 1 :])), x)
     counts = np.asarray(repeats.numpy() if isinstance(repeats, Tensor) else repeats)
     return x.index_select(at, as_tensor(np.repeat(np.arange(x.shape[at]), counts)))
 
@@ -314,7 +316,7 @@ def diag(x: Tensor, diagonal: int = 0) -> Tensor:
         return diag_embed(x, diagonal)
     if x.ndim != 2:
         raise ArgumentError(f"diag wants a vector or a matrix, not {x.shape}")
-    return apply(TABLE["diagonal"], (x,), (int(diagonal), (0, 1)))
+    return apply(TABLE["diagonal"], (x,), (int(diagonal), (0, 1))).clone()
 
 
 @both

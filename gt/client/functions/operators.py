@@ -7,10 +7,11 @@ from typing import Any
 
 from gt.client.apply import NUMBERS, apply, as_operand, binary, binary_of, unary
 from gt.client.autograd import Tensor
-from gt.client.functions import both, method
-from gt.client.scope import is_grad_enabled
+from gt.client.functions import as_tensor, both, method
+from gt.client.views import assign, detached, give_data
 from gt.device import DEVICES, Device
-from gt.errors import ArgumentError, ArgumentTypeError
+from gt.errors import ArgumentTypeError
+from gt.ops.rules import broadcast
 from gt.ops.table import TABLE, Row
 from gt.spec import dtype_of
 
@@ -102,66 +103,38 @@ def add_scaled(a: Tensor, b: Tensor, scale: float) -> Tensor:
     return apply(TABLE["add_scaled"], (a, b, scale))
 
 
-class Data(Tensor):
-    """`x.data`: the value of a variable, apart from the tape. What changes in place changes the variable too."""
-
-    source: Any = None
-
-
-def _data(self: Tensor) -> Tensor:
-    return Data(self.handle, source=self)
-
-
 def _give(self: Tensor, value: Tensor) -> None:
     if not isinstance(value, Tensor):
         raise ArgumentTypeError(f"x.data is set to a tensor, not {type(value).__name__}")
-    point(self, value)
+    give_data(self, value)
 
 
-def point(target: Tensor, value: Tensor) -> None:
-    """Let a variable point at a value, and where it is the data of another, that one too."""
-    target.handle = value.handle
-    if type(target) is Data:
-        point(target.source, value)
-
-
-_T.data = property(_data, _give)
-
-
-def assign(target: Tensor, value: Tensor) -> Tensor:
-    """Let a variable point at a new value of its shape, as in-place forms do."""
-    if target.requires_grad and target.node is None and is_grad_enabled():
-        raise RuntimeError("a leaf that requires gradients cannot change in place: use gt.no_grad(), or detach() it first")
-    if value.handle.spec.shape != target.handle.spec.shape:
-        raise ArgumentError(f"cannot write {value.shape} into a tensor of {target.shape} in place")
-    if value.handle.spec.dtype is not target.handle.spec.dtype:
-        if value.handle.spec.dtype.rank > target.handle.spec.dtype.rank:
-            raise ArgumentTypeError(f"cannot write {value.dtype.name} into a tensor of {target.dtype.name} in place")
-        value = value.to(target.handle.spec.dtype)
-    if is_grad_enabled():
-        if value.requires_grad and value.node is None:
-            value = value.clone()  # a leaf of its own would catch the gradient that is the other's
-        target.node, target.requires_grad = value.node, value.requires_grad
-    point(target, value)
-    return target
+_T.data = property(detached, _give)
 
 
 @method
 def zero_(self: Tensor) -> Tensor:
-    from gt.client.functions.creation import full
+    from gt.client.functions.creation import full_like
 
-    return assign(self, full(self.shape, 0, dtype=self.dtype))
+    return assign(self, full_like(Tensor(self.handle), 0), spread=True)
 
 
 @method
 def fill_(self: Tensor, value: Any) -> Tensor:
-    from gt.client.functions.creation import full
+    from gt.client.functions.creation import full_like
 
-    return assign(self, full(self.shape, value, dtype=self.dtype))
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
+        return assign(self, value.to(self.dtype).expand(self.shape), spread=True)
+    return assign(self, full_like(Tensor(self.handle), value), spread=True)
 
 
 @method
-def copy_(self: Tensor, other: Tensor) -> Tensor:
+def copy_(self: Tensor, other: Any, non_blocking: bool = False) -> Tensor:
+    other = other if isinstance(other, Tensor) else as_tensor(other)
+    if broadcast(self.shape, other.shape) != self.shape:
+        raise RuntimeError(f"output with shape {list(self.shape)} doesn't match the broadcast shape {list(other.shape)}")
     return assign(self, other.to(self.dtype).expand(self.shape))
 
 

@@ -8,9 +8,11 @@ from typing import Any
 from gt.client.apply import apply
 from gt.client.autograd import Port, Tensor
 from gt.client.functions import as_tensor, axis_spelling, both, function, method
+from gt.client.views import detached, is_contiguous, one_of_several, settle
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
+from gt.spec import Spec
 
 
 @method
@@ -53,23 +55,36 @@ def _given(args: tuple) -> tuple:
     return tuple(args[0]) if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
 
 
+def _without_unknown(want: tuple, spec: Spec) -> tuple:
+    """A shape with the size that was left open, -1, filled in."""
+    rest = 1
+    for d in want:
+        rest *= d if d != -1 else 1
+    if want.count(-1) > 1 or rest == 0 or spec.numel % rest:
+        raise ArgumentError(f"cannot reshape {spec.shape} to {want}: {spec.numel} elements do not divide so")
+    return tuple(spec.numel // rest if d == -1 else d for d in want)
+
+
 @both
 def reshape(self: Tensor, *shape: Any) -> Tensor:
     """These elements, row by row, in another shape; one size may be -1."""
     want = tuple(d.__index__() for d in _given(shape))
     spec = self.handle.spec
     if -1 in want:
-        rest = 1
-        for d in want:
-            rest *= d if d != -1 else 1
-        if want.count(-1) > 1 or rest == 0 or spec.numel % rest:
-            raise ArgumentError(f"cannot reshape {spec.shape} to {want}: {spec.numel} elements do not divide so")
-        want = tuple(spec.numel // rest if d == -1 else d for d in want)
-    return self if want == spec.shape else apply(TABLE["reshape"], (self,), (want,))
+        want = _without_unknown(want, spec)
+    if want == spec.shape:
+        return self
+    found = apply(TABLE["reshape"], (self,), (want,))
+    return found if self.base is None else settle(found)
 
 
-_T: Any = Tensor
-_T.view = reshape
+@method
+def view(self: Tensor, *shape: Any) -> Tensor:
+    """These elements in another shape; what is written into one tensor is in the other."""
+    want = _given(shape)
+    if -1 in want:
+        want = _without_unknown(want, self.handle.spec)
+    return self if want == self.handle.spec.shape else apply(TABLE["reshape"], (self,), (want,))
 
 
 @both
@@ -157,8 +172,8 @@ def stack(tensors: Any, axis: Any = None, *, dim: Any = None) -> Tensor:
 
 @method
 def detach(self: Tensor) -> Tensor:
-    """The same value, off the tape."""
-    return Tensor(self.handle)
+    """The same value, off the tape. What is written into one tensor is in the other."""
+    return detached(self)
 
 
 @both
@@ -174,8 +189,9 @@ def clone(self: Tensor) -> Tensor:
 
 
 @method
-def contiguous(self: Tensor) -> Tensor:
-    return self
+def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
+    """This tensor, or a copy of it where it is a view whose elements do not lie row by row."""
+    return self if self.base is None or is_contiguous(self) else clone(self)
 
 
 @method
@@ -197,4 +213,4 @@ def __len__(self: Tensor) -> int:
 def __iter__(self: Tensor) -> Iterator[Tensor]:
     if not self.handle.spec.shape:
         raise ArgumentTypeError("cannot iterate over a 0-d tensor")
-    return (self[i] for i in range(self.handle.spec.shape[0]))
+    return (one_of_several([self[i]], "unbind")[0] for i in range(self.handle.spec.shape[0]))
