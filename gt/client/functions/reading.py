@@ -26,7 +26,8 @@ def to_bfloat16_bits(array: np.ndarray) -> np.ndarray:
 
 @method
 def numpy(self: Tensor) -> np.ndarray:
-    """The value as a NumPy array; bfloat16, which NumPy lacks, comes as float32."""
+    """The value as a NumPy array, which is a copy: what is written into it is not written into the tensor. bfloat16, which
+    NumPy lacks, comes as float32."""
     return self.handle.numpy()
 
 
