@@ -57,7 +57,7 @@ def test_values_held_across_updates_stay_what_they_were(name: str, settings: dic
         ours, theirs = (getattr(lib.optim, name)([p], lr=0.1, **settings) for lib, p in ((gt, w), (torch, v)))
         kept: list = []
         for i in range(40):
-            before, want = w.detach(), v.detach().clone()
+            before, want = w.detach().clone(), v.detach().clone()
             copy, read = w.detach().clone(), w.detach().numpy() if i % 7 == 3 else None
             for p, o in ((w, ours), (v, theirs)):
                 o.zero_grad()
