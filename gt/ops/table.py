@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
 
-from gt.errors import NotForComplex, ProtocolError, of_arguments
+from gt.errors import ArgumentTypeError, NotForComplex, ProtocolError, of_arguments
 from gt.spec import DTYPES, DType, Placement, Shard, Spec, bool_, float32, int64
 
 # An operand is known by its Spec, or, where a Python number stands in a tensor's place, by the number's type.
 Operand = Any
+_NUMBERS = (bool, int, float)
 Rule = tuple[tuple[Placement, ...], tuple[Placement, ...]]  # placements of the inputs, placements of the outputs
 Try = tuple[tuple, dict[str, Any]]  # sample operands and statics
 
@@ -165,6 +166,9 @@ def infer(row: Row, ins: tuple[Operand, ...], statics: tuple, signal: str = "") 
     """The kind of an op on these operands; raises what the user should read when they do not fit."""
     if not row.complex and not row.talks and any(type(s) is Spec and s.dtype.rank == 3 for s in ins):
         raise NotForComplex(f"{row.name} is not defined for complex tensors: take .real, .imag or .abs() first")
+    if any(type(s) is not Spec and s not in _NUMBERS for s in ins):
+        kinds = ", ".join(s.__name__ for s in ins if type(s) is not Spec)
+        raise ArgumentTypeError(f"{row.name} takes bool, int and float for numbers, not {kinds}: make a tensor of it")
     try:
         outs = row.shape(*ins, **dict(zip(row.statics, statics)))
     except (ValueError, TypeError, IndexError) as wrong:
@@ -190,7 +194,6 @@ def row(name: str) -> Row:
 
 
 # On the wire a spec is (dtype code, *shape) and a number's type (-1,), (-2,) or (-3,).
-_NUMBERS = (bool, int, float)
 WireSpec = tuple[int, ...]
 
 

@@ -95,7 +95,7 @@ class PyTorch:
     """One side of the comparison."""
 
     namespace: Any = torch
-    tensor: type = torch.Tensor
+    tensor: Any = torch.Tensor
 
     def put(self, t: torch.Tensor) -> Any:
         return t.detach().clone().requires_grad_(t.requires_grad)
@@ -115,12 +115,15 @@ class PyTorch:
 class GT(PyTorch):
     """GT in this thread; over several workers its inputs lie in pieces, along another axis for each input and sample."""
 
-    namespace, tensor = gt, gt.Tensor
+    namespace, tensor = gt, (gt.Tensor, gt.sparse.SparseTensor)
 
     def __init__(self, made: Cluster) -> None:
         self.made, self.turn = made, itertools.count()
 
     def put(self, t: torch.Tensor) -> Any:
+        if t.layout is torch.sparse_csr and t.ndim == 2:
+            parts = [gt.tensor(p.detach()) for p in (t.crow_indices(), t.col_indices(), t.values())]
+            return gt.sparse_csr_tensor(*parts, tuple(t.shape), requires_grad=t.requires_grad)
         if t.layout is not torch.strided:
             raise Unsupported(f"{t.layout} tensors")
         try:
@@ -138,6 +141,8 @@ class GT(PyTorch):
         return put_laid_out(self.made, array, spec, layout, t.requires_grad)
 
     def read(self, t: Any) -> torch.Tensor:
+        if isinstance(t, gt.sparse.SparseTensor):
+            t = t.to_dense()
         found = torch.from_numpy(t.detach().numpy().copy())
         return found.to(TORCH[t.dtype])
 
@@ -259,11 +264,15 @@ def close(found: Any, want: Any, tolerance: tuple[float, float], values: bool = 
             return ""
         else:
             return "" if found == want else f"{found!r}, PyTorch gives {want!r}"
+    if want.layout is not torch.strided:
+        want = want.to_dense()
+    if found.layout is not torch.strided:
+        found = found.to_dense()
     if found.shape != want.shape:
         return f"shape {tuple(found.shape)}, PyTorch gives {tuple(want.shape)}"
     if found.dtype != want.dtype:
         return f"dtype {found.dtype}, PyTorch gives {want.dtype}"
-    if not values or want.layout is not torch.strided:
+    if not values:
         return ""
     if not (want.is_floating_point() or want.is_complex()):
         return "" if torch.equal(found, want) else f"values {_head(found)}, PyTorch gives {_head(want)}"

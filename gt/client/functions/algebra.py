@@ -71,6 +71,8 @@ def slogdet(input: Tensor) -> LogDet:
 @both
 def logdet(input: Tensor) -> Tensor:
     sign, log = slogdet(input)
+    if sign.is_complex():
+        return sign.log() + log
     return (sign < 0).pick(float("nan"), log)
 
 

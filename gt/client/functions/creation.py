@@ -212,6 +212,11 @@ def draw(name: str, shape: tuple[int, ...], dtype: Any, numbers: tuple = (), gen
     return apply(TABLE[name], operands, (shape, shape, (0,) * len(shape), dtype_of(dtype).code))
 
 
+def _complex_draw(name: str, shape: tuple[int, ...], dtype: Any, generator: Generator | None) -> Tensor:
+    parts = [draw(name, shape, dtype_of(dtype).to_real(), generator=generator) for _ in range(2)]
+    return apply(TABLE["complex"], tuple(parts))
+
+
 def _float_dtype(dtype: Any) -> DType:
     kind = dtype_of(dtype or float32)
     if kind.rank != 2:
@@ -226,6 +231,8 @@ def rand(
 ) -> Tensor:  # fmt: skip
     """Random numbers, even over [0, 1)."""
     want = shape_of(dims, shape if size is None else size)
+    if dtype is not None and dtype_of(dtype).is_complex:
+        return _made(_complex_draw("uniform", want, dtype, generator), requires_grad)
     return _made(draw("uniform", want, _float_dtype(dtype), generator=generator), requires_grad)
 
 
@@ -236,6 +243,8 @@ def randn(
 ) -> Tensor:  # fmt: skip
     """Random numbers of the standard normal distribution."""
     want = shape_of(dims, shape if size is None else size)
+    if dtype is not None and dtype_of(dtype).is_complex:
+        return _made(_complex_draw("normal", want, dtype, generator) * math.sqrt(0.5), requires_grad)
     return _made(draw("normal", want, _float_dtype(dtype), generator=generator), requires_grad)
 
 

@@ -98,9 +98,12 @@ def rad2deg(input: Tensor) -> Tensor:
 
 @both
 def float_power(input: Tensor, exponent: Any) -> Tensor:
-    """`pow` in float64."""
-    other = exponent.to(dtype_of("float64")) if isinstance(exponent, Tensor) else float(exponent)
-    return input.to(dtype_of("float64")) ** other
+    """`pow` in float64, or in complex128 where there are complex numbers."""
+    both_ = [x.dtype.is_complex if isinstance(x, Tensor) else isinstance(x, complex) for x in (input, exponent)]
+    wide = dtype_of("complex128" if any(both_) else "float64")
+    base = input if isinstance(input, Tensor) else as_tensor(input)
+    other = exponent.to(wide) if isinstance(exponent, Tensor) else exponent if any(both_) else float(exponent)
+    return base.to(wide) ** other
 
 
 @both

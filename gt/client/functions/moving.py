@@ -255,7 +255,10 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
         return input
     index = tuple(slice(max(-low, 0), d - max(-high, 0)) for d, (low, high) in zip(input.shape, pairs))
     widths = tuple((max(low, 0), max(high, 0)) for low, high in pairs)
-    number = (float if input.dtype.rank == 2 else int)(0 if value is None else value)
+    if input.is_complex() and isinstance(value, complex):
+        parts = [FUNCTIONS["pad"](p, pad, mode, v) for p, v in ((input.real, value.real), (input.imag, value.imag))]
+        return FUNCTIONS["complex"](*parts)
+    number = (float if input.dtype.rank >= 2 else int)(0 if value is None else value)
     return apply(TABLE["pad"], (input[index], number), (widths,))
 
 

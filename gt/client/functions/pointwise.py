@@ -184,7 +184,7 @@ def xlogy(input: Tensor, other: Any) -> Tensor:
 
 @both
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
-    top = input.maximum(other).detach()
+    top = input.real.maximum(other.real).detach()
     top = top.isfinite().pick(top, 0.0)
     return ((input - top).exp() + (other - top).exp()).log() + top
 

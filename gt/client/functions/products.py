@@ -69,6 +69,8 @@ alias("ger", outer)
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * (mat1 @ mat2)`."""
     _ranks("addmm", mat1, mat2, 2, 2)
+    if isinstance(beta, complex) or isinstance(alpha, complex):
+        return input * beta + (mat1 @ mat2) * alpha
     return apply(TABLE["addmm"], (input, mat1, mat2, beta, alpha))
 
 
@@ -76,6 +78,8 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: 
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * (batch1 @ batch2)`."""
     _ranks("baddbmm", batch1, batch2, 3, 3)
+    if isinstance(beta, complex) or isinstance(alpha, complex):
+        return input * beta + (batch1 @ batch2) * alpha
     return apply(TABLE["addmm"], (input, batch1, batch2, beta, alpha))
 
 

@@ -46,6 +46,12 @@ _logsumexp = _reduction("logsumexp")
 @both
 def logsumexp(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The logarithm of the sum of exponentials over all elements, or along an axis or several."""
+    if x.is_complex():
+        axes, keep = axes_for(x, axis, dim), bool(keepdims or keepdim)
+        top = x.real.detach().amax(axes, keepdims=True)
+        top = top.isfinite().pick(top, 0.0)
+        total = (x - top).exp().sum(axes, keepdims=keep).log()
+        return total + top.reshape(total.shape)
     return _logsumexp(x if x.dtype.rank >= 2 else x.to(float32), axis, keepdims, dim=dim, keepdim=keepdim)
 
 

@@ -158,8 +158,10 @@ class SparseTensor:
         return SparseTensor(places, self._held, tuple(self.shape[i] for i in order), False, COO)
 
     def __mul__(self, other: Any) -> SparseTensor:
+        if isinstance(other, Tensor) and other.ndim and other.shape == self.shape and not self.dense_dim():
+            return self._like(self._held * other[tuple(self._places[i] for i in range(self.ndim))])
         if isinstance(other, SparseTensor) or isinstance(other, Tensor) and other.ndim:
-            raise NotImplementedError("a sparse tensor is scaled by a number only: use to_dense()")
+            raise NotImplementedError("a sparse tensor is scaled by a number or a dense tensor of its shape: use to_dense()")
         return self._like(self._held * other)
 
     __rmul__ = __mul__
