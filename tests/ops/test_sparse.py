@@ -16,7 +16,8 @@ a.coalesce().values(); a.coalesce().indices(); (a + a).to_dense(); a._values(); 
 t.sparse.addmm(y, a, x, beta=0.5)
 x.to_sparse().to_dense(); (x * (x > 0)).to_sparse().values(); t.sparse.mm(a.coalesce().to_sparse_csr(), x, "mean")
 t.sparse.mm(a.coalesce().to_sparse_csr(), x, "amax"); t.sparse.sampled_addmm(a.coalesce().to_sparse_csr(), x, x.t()).values()
-t.sparse_csr_tensor(t.tensor([0, 1, 3]), t.tensor([1, 0, 1]), v[:3], (2, 3)).to_dense(); t.sparse.sum(a); (a.coalesce() * (x @ x.t())).to_dense()
+t.sparse_csr_tensor(t.tensor([0, 1, 3]), t.tensor([1, 0, 1]), v[:3], (2, 3)).to_dense()
+t.sparse.sum(a); (a.coalesce() * (x @ x.t())).to_dense()
 """
 CALLS = [line.strip() for line in LINES.replace("\n", ";").split(";") if line.strip()]
 
