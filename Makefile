@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 
-.PHONY: demo test test-all test-variants check format bench fuzz clean
+.PHONY: demo test test-processes test-others test-all test-variants check format bench fuzz clean
 
 # PyTorch is pinned to a CPU build so that no GPU packages are pulled on a CPU machine; a GPU host keeps the torch it has.
 $(VENV)/.ready: pyproject.toml
@@ -15,19 +15,27 @@ $(VENV)/.ready: pyproject.toml
 demo: $(VENV)/.ready
 	$(BIN)/python examples/demo.py
 
-# What is run before a change is handed in: at most ten minutes on two quiet cores. `test-all` adds the slow tests.
+# At most ten minutes on two quiet cores: without the slow tests, and those with real processes beside the others. SELECT="" leaves
+# out nothing but what needs a GPU.
+SELECT = and not slow
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest tests -m "not gpu and not slow"
+	$(MAKE) -j2 --output-sync=target --no-print-directory test-processes test-others SELECT="$(SELECT)"
+
+test-processes: $(VENV)/.ready
+	$(BIN)/python -m pytest tests/socket -m "not gpu $(SELECT)"
+
+test-others: $(VENV)/.ready
+	$(BIN)/python -m pytest tests --ignore=tests/socket -m "not gpu $(SELECT)"
 
 test-all: $(VENV)/.ready
-	$(BIN)/python -m pytest tests -m "not gpu"
+	$(MAKE) test SELECT=
 
 # The suite again, with each of the variables that change how GT computes and not what.
 test-variants: $(VENV)/.ready
-	GT_WORKER_BATCH_SIZE=10 $(BIN)/python -m pytest tests -m "not gpu and not slow"
-	GT_TRACE=0 $(BIN)/python -m pytest tests -m "not gpu and not slow"
-	GT_NATIVE=0 $(BIN)/python -m pytest tests -m "not gpu and not slow"
-	GT_AUTO_COMPILE=1 $(BIN)/python -m pytest tests -m "not gpu and not slow"
+	GT_WORKER_BATCH_SIZE=10 $(MAKE) test
+	GT_TRACE=0 $(MAKE) test
+	GT_NATIVE=0 $(MAKE) test
+	GT_AUTO_COMPILE=1 $(MAKE) test
 
 check: $(VENV)/.ready
 	$(BIN)/ruff format --check gt tests benchmarks examples

@@ -4,6 +4,7 @@ A backend is available if a probe ran the right numbers through its library in t
 nothing. Probes run when first asked for, once a process. What a worker executes on a backend is the engines' matter.
 """
 
+import importlib.util
 import threading
 import warnings
 from collections.abc import Callable
@@ -55,6 +56,7 @@ ROWS = (
 )
 ALIASES = {"onednn": "mkldnn"}
 DEFAULTS = ("pytorch", "numpy")
+OF_TENSOR_OPS = {"cuda": "cuda", "opencl": "opencl", "cpp": "cpp", "numpy": "python"}  # their names in gt.tensor_ops
 
 
 class Registry:
@@ -65,6 +67,7 @@ class Registry:
         self._locks = {row.name: threading.Lock() for row in rows}
         self._outcomes: dict[str, Outcome] = {}
         self._default: str | None = None
+        self.running: str | None = None  # what the workers of this process's session compute with
         self._classes: dict[str, Any] = {}
         self._adding = threading.Lock()
         self._searched = False
@@ -156,7 +159,17 @@ class Registry:
         return next(name for name in DEFAULTS if self.reason(name) is None)
 
     def set_default(self, asked: str) -> None:
-        self._default = self.needed(asked, "set_default_backend")
+        name = self.needed(asked, "set_default_backend")
+        if self.running is not None and name != self.running:
+            raise RuntimeError(
+                f"GT is running with workers on {self.running}: call gt.set_default_backend({asked!r}) before the first op, "
+                "or after gt.disconnect()"
+            )
+        self._default = name
+        if name in OF_TENSOR_OPS:
+            from gt import tensor_ops
+
+            tensor_ops.set_backend(OF_TENSOR_OPS[name])
 
     def needed(self, asked: str, who: str) -> str:
         name = self.name(asked)
@@ -208,8 +221,19 @@ def get_default_backend() -> str:
 
 
 def set_default_backend(name: str) -> None:
-    """Raises ValueError if the backend is unknown or not available here."""
+    """The backend of workers that GT starts by itself, and of `gt.tensor_ops` where it has it; call it before the first op.
+    Raises ValueError if the backend is unknown or not available here, and RuntimeError where workers run on another."""
     _registry.set_default(name)
+
+
+def session_began() -> None:
+    """Workers were started on the backend asked for, and run until `session_ended`. Nothing is probed here."""
+    plain = "pytorch" if importlib.util.find_spec("torch") else "numpy"
+    _registry.running = _registry.name(_registry._default or environment.BACKEND.value() or plain)
+
+
+def session_ended() -> None:
+    _registry.running = None
 
 
 def get_backend_info(name: str) -> dict[str, Any]:

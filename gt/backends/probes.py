@@ -270,7 +270,7 @@ def _by_log(name: str, library: str, executes: str, log: dict[str, str], proof: 
 
 def _logged_version(lines: list[str]) -> str:
     for line in lines:
-        for mark in ("oneDNN v", "MKL_VERBOSE Intel(R) "):
+        for mark in ("oneDNN v", "MKL_VERBOSE oneMKL ", "MKL_VERBOSE Intel(R) "):
             if mark in line:
                 return line.split(mark, 1)[1].split(" (")[0].split(" Product")[0].strip()
     return "unknown"

@@ -93,8 +93,11 @@ def disconnect() -> None:
             _default.session = None
         HERE.scope = None
         if _default.children is not None:
+            from gt.backends import session_ended
+
             _default.children.close()
             _default.children = None
+            session_ended()
 
 
 def is_connected() -> bool:
@@ -119,7 +122,7 @@ def _over(link: ZmqLink) -> Session:
 def _begin() -> Session:
     """A dispatcher and workers of our own, at an address nobody else has. It is a Unix socket, which the kernel keeps for this
     user, so there is no key."""
-    from gt.backends import asked_for, known_name
+    from gt.backends import asked_for, known_name, session_began
 
     shared = _rejoin()
     if shared is not None:
@@ -141,6 +144,7 @@ def _begin() -> Session:
         link = ZmqLink(address, timeout=30, see=_see())
         made = _over(link)
         made.notice = STARTING
+        session_began()
         children.when_workers_end(link.give_up)
     except BaseException:
         children.close()

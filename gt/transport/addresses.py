@@ -205,8 +205,17 @@ def nobody(server: str, timeout: float) -> str:
     """What is said where no dispatcher answers."""
     return (
         f"no dispatcher answered at {server} within {timeout:g} s: is `gt-server` running there, "
-        "as this user or, for others, with a key?"
+        "as this user or, for others, with a key?" + ("" if _is_here(server) else OPEN)
     )
+
+
+OPEN = " A server listens on its own host alone unless it is started with `--host 0.0.0.0 --key KEY`."
+
+
+def _is_here(server: str) -> bool:
+    """Whether an address is one that a server of this host always has."""
+    host = server.removeprefix("tcp://").rpartition(":")[0]
+    return server.startswith("ipc://") or host in LOOPBACK
 
 
 def check_host(address: str) -> None:

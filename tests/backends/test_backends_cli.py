@@ -55,6 +55,7 @@ def test_configure_refuses_what_it_does_not_know(gt):
     assert code == 1 and "no backend 'gpu': known are cuda, opencl, cpp, python" in text
 
 
+@pytest.mark.slow
 def test_building_all_needs_no_name(gt):
     code, text = gt("build")
     assert code == 0 and all(f"{name}: " in text for name in ("cpp", "opencl", "cuda"))

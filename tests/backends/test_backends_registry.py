@@ -132,3 +132,14 @@ def test_listing_prints_a_table_and_returns_the_rows(capsys):
     printed = capsys.readouterr().out
     assert [row["name"] for row in rows] == NAMES
     assert all(name in printed for name in NAMES) and "self-test" in printed
+
+
+@pytest.mark.parametrize("line, version", [
+    ("MKL_VERBOSE oneMKL 2024.0 Update 2 Product build 20240605 for Intel(R) 64 architecture", "2024.0 Update 2"),
+    ("MKL_VERBOSE Intel(R) MKL 2020.0 Product build 20191122", "MKL 2020.0"),
+    ("onednn_verbose,v1,info,oneDNN v3.12.0 (commit 80afa7)", "3.12.0"),
+])  # fmt: skip
+def test_a_library_s_own_log_gives_its_version(line, version):
+    from gt.backends.probes import _logged_version
+
+    assert _logged_version(["", line]) == version

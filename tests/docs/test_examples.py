@@ -55,7 +55,12 @@ def test_a_model_goes_from_pytorch_to_gt_and_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "example, show", [("gpt", run), ("finetune", run), ("signal_demo", printed), ("tensor_parallel", printed)]
+    "example, show",
+    [
+        *(pytest.param(name, run, marks=pytest.mark.slow) for name in ("gpt", "finetune")),
+        ("signal_demo", printed),
+        ("tensor_parallel", printed),
+    ],  # fmt: skip
 )
 def test_replay_changes_nothing_that_an_example_prints(example: str, show: Callable[..., str], tmp_path: Path) -> None:
     """The others print times, ports or numbers that nobody seeded."""

@@ -214,6 +214,7 @@ def test_autocast_is_told_apart() -> None:
         assert f.captures == 2 and f.replays == 4
 
 
+@pytest.mark.slow
 def test_what_is_known_of_a_function_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     from gt.client import compile as module
 

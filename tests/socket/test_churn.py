@@ -36,7 +36,7 @@ input()
 """
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["memory", *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS[1:])])
 def test_workers_come_and_go(processes: Processes, way: str) -> None:
     rng = random.Random(0)
     _, port = processes.server("--expect", "3")

@@ -61,6 +61,35 @@ def test_a_read_that_no_worker_can_answer_says_what_it_waits_for_and_goes_on_whe
     assert script.ended() == 0 and script.out == "[2.0, 2.0]\n" and script.err.count("waits for") == 1
 
 
+LATE = """
+import gt
+gt.set_default_backend("numpy")
+assert gt.tensor_ops.get_backend() == "python"
+gt.ones(2).numpy()
+gt.set_default_backend("numpy")
+try:
+    gt.set_default_backend("cpu")
+except RuntimeError as late:
+    print(late)
+gt.disconnect()
+gt.set_default_backend("cpu")
+"""
+
+
+def test_a_backend_that_is_set_after_the_first_op_is_an_error_and_before_it_reaches_tensor_ops(processes: Processes) -> None:
+    script = processes.script(LATE, GT_BACKEND="")
+    assert script.ended() == 0, script.err
+    assert "GT is running with workers on numpy: call gt.set_default_backend('cpu') before the first op" in script.out
+
+
+def test_where_a_server_on_another_host_does_not_answer_it_is_said_what_opens_it(processes: Processes) -> None:
+    worker = processes.start("-m", "gt.worker", "--host", "127.0.0.2", "-p", str(free_port()), "--timeout", "0.2")
+    assert worker.ended() == 1
+    assert "listens on its own host alone unless it is started with `--host 0.0.0.0 --key KEY`" in worker.err
+    near = processes.start("-m", "gt.worker", "-p", str(free_port()), "--timeout", "0.2")
+    assert near.ended() == 1 and "--host 0.0.0.0" not in near.err
+
+
 def test_with_a_limit_a_read_that_no_worker_answers_is_an_error(processes: Processes) -> None:
     _, port = processes.server()
     script = processes.script(READ, f"localhost:{port}", GT_WAIT="0.5")

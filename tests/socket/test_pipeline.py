@@ -43,7 +43,7 @@ print(timeline.together(0, 1) / min(spent))
 """
 
 
-@pytest.mark.parametrize("backend", ["numpy", "pytorch"])
+@pytest.mark.parametrize("backend", ["numpy", pytest.param("pytorch", marks=pytest.mark.slow)])
 def test_stages_overlap_unless_the_program_waits_between_micro_batches(processes: Processes, backend: str) -> None:
     shares = {}
     for way in ("free", "serial"):

@@ -129,6 +129,7 @@ def test_a_server_starts_its_own_workers_and_bytes_travel_over_tcp(processes: Pr
     assert script.out.endswith("fine\n")
 
 
+@pytest.mark.slow
 def test_torchrun_starts_workers(processes: Processes) -> None:
     _, port = processes.server("--expect", "2")
     run = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0", "-m", "gt.worker", "-p", str(port)]
@@ -196,7 +197,7 @@ print("gone on", flush=True)
 """
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["memory", *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS[1:])])
 def test_a_worker_killed_while_bytes_move_leaves_the_others_right(processes: Processes, way: str) -> None:
     _, port = processes.server("--expect", "3")
     workers = [processes.worker(port, GT_COLLECTIVES=way) for _ in range(3)]

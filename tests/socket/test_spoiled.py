@@ -130,7 +130,10 @@ print("fine")
 """
 
 
-@pytest.mark.parametrize("way, backend", [("memory", "numpy"), ("gloo", "pytorch"), ("mail", "numpy")])
+OTHERS = [pytest.param(way, backend, marks=pytest.mark.slow) for way, backend in (("gloo", "pytorch"), ("mail", "numpy"))]
+
+
+@pytest.mark.parametrize("way, backend", [("memory", "numpy"), *OTHERS])
 def test_where_workers_fail_at_random_every_value_is_right_or_an_error(processes: Processes, way: str, backend: str) -> None:
     _, port = processes.server("--expect", "3")
     processes.worker(port, backend=backend, GT_COLLECTIVES=way)

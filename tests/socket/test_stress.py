@@ -37,7 +37,7 @@ print("at least", sum(done.values()) // 4, "collectives in", round(time.monotoni
 """
 
 
-@pytest.mark.parametrize("way", ["memory", "gloo"])
+@pytest.mark.parametrize("way", ["memory", pytest.param("gloo", marks=pytest.mark.slow)])
 def test_random_programs_over_overlapping_workers_end(processes: Processes, way: str) -> None:
     script = processes.script(STRESS, COLLECTIVES, GT_BACKEND="pytorch", GT_COLLECTIVES=way, OMP_NUM_THREADS="1")
     assert script.ended(200 if int(COLLECTIVES) < 1000 else 1200) == 0, script.err[-3000:]
