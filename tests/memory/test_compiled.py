@@ -14,7 +14,10 @@ from gt.worker.engine import inductor
 
 from .compiling import arithmetic, compilers, compiling, loop, model, settle, stats
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler's own
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # of the compiler's own
+    pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE"),
+]
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ import torch
 import gt
 from gt.testing import cluster
 
+pytestmark = pytest.mark.default("GT_TRACE")  # it is about what they decide
+
 STEPS = 14
 OPTIMIZERS: dict[str, Callable[[Any, Any], Any]] = {
     "adamw": lambda lib, p: lib.optim.AdamW(p, lr=0.01),

@@ -19,6 +19,8 @@ from gt.transport.messages import FREE, Run
 from gt.worker.core import Parked
 from gt.worker.joint import Joint
 
+pytestmark = pytest.mark.default("GT_TRACE")  # it is about what they decide
+
 SIGNALS = {
     "batch": SignalConfig(ShardConfig(axis=0)),
     "copies": SignalConfig(ShardConfig(replicated=True)),

@@ -24,6 +24,8 @@ from gt.spec import Spec, float32
 from gt.testing import cluster
 from gt.transport.messages import FREE
 
+pytestmark = pytest.mark.default("GT_NATIVE", "GT_TRACE")  # it is about what they decide
+
 native = pytest.mark.skipif(NATIVE is None, reason="not built: there is no compiler here")
 
 

@@ -14,6 +14,8 @@ from gt.nn import SGD, Linear, Module
 from gt.optim import Adam
 from gt.testing import cluster
 
+pytestmark = pytest.mark.default("GT_TRACE")  # it is about what they decide
+
 MOVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "exchange")
 SIGNALS = {
     "batch": SignalConfig(ShardConfig(axis=0)),

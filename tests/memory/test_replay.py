@@ -15,6 +15,8 @@ from gt.client.scope import HERE
 from gt.nn import SGD, Linear
 from gt.testing import Cluster, cluster
 
+pytestmark = pytest.mark.default("GT_TRACE")  # it is about what they decide
+
 
 @contextmanager
 def stream(replay: bool, engine: str = "numpy", workers: int = 1) -> Any:

@@ -14,6 +14,8 @@ from gt.worker.engine import inductor
 
 from .compiling import arithmetic, compiling, loop
 
+pytestmark = pytest.mark.default("GT_TRACE")  # it is about what they decide
+
 
 def replay() -> dict[str, Any]:
     [stats] = gt.debug.get_worker_stats().values()

@@ -12,6 +12,8 @@ from gt.config import ShardConfig, SignalConfig
 from gt.testing import cluster
 from gt.watch.timeline import Span, Timeline, common, merged
 
+pytestmark = pytest.mark.default("GT_TRACE")  # it is about what they decide
+
 
 def test_ops_and_collectives_are_recorded_with_their_signals():
     with cluster(2):

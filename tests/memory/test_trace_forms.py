@@ -27,6 +27,8 @@ from gt.worker.updates import gathered, halves, together
 
 from . import test_replay
 
+pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE")  # it is about what they decide
+
 
 def one_by_one(program: Program, inputs: list, numbers: tuple) -> list:
     """The oracle: a loop over the body."""
