@@ -134,7 +134,8 @@ from gt.client.functions import (  # noqa: E402
     sparse,
     special,
 )
-from gt.client.functions import arguments as arguments  # noqa: E402, I001 - last: it checks what the others were given
+from gt.client.functions import arguments as arguments  # noqa: E402, I001 - it checks what the others were given
+from gt.client.functions import out as out  # noqa: E402, I001 - last: it wraps them all
 
 __all__ = [
     "FUNCTIONS",
@@ -155,6 +156,7 @@ __all__ = [
     "moving",
     "operators",
     "ordering",
+    "out",
     "settings",
 ]
 __all__ += [
