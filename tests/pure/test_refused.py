@@ -10,6 +10,7 @@ import pytest
 from talk import Talk
 
 import gt
+from gt.errors import ProtocolError
 from gt.ops import TABLE
 from gt.spec import RANK, Layout, Mesh, Shard, Spec, float32
 from gt.testing import cluster
@@ -32,6 +33,8 @@ from gt.transport.messages import (
     Store,
     TraceDef,
     Value,
+    decode,
+    encode,
 )  # fmt: skip
 from gt.worker.core import DISPATCHER, Worker
 from gt.worker.engine import make
@@ -190,8 +193,6 @@ def test_a_client_that_asks_for_too_much_at_once_is_let_go_and_told_why(talk: Ta
 
 
 def test_a_client_whose_message_cannot_be_read_is_let_go_as_it_may_wait_for_an_answer(talk: Talk) -> None:
-    from gt.errors import ProtocolError
-
     mails = talk.dispatcher.unreadable("c", ProtocolError("no message"))
     assert isinstance(mails[0].message, Bye) and "c" not in talk.tables.clients
     assert talk.dispatcher.unreadable("stranger", ProtocolError("no message")) == []
@@ -315,3 +316,11 @@ def test_a_shape_of_numpy_s_numbers_is_kept_as_python_s() -> None:
     assert [type(d) for d in Spec((np.int64(1234567), True)).shape] == [int, int]
     with pytest.raises(TypeError):
         Spec((1.5,))  # type: ignore[arg-type]
+
+
+def test_a_message_that_would_fill_the_dispatcher_is_not_even_read() -> None:
+    """Reads of nothing: decoding and answering them would take thirty times their bytes."""
+    data = encode(Batch(1, (), [], tuple((i, 1 << 40, PAIR) for i in range(700_000))))
+    assert len(data) > checks.MESSAGE
+    with pytest.raises(ProtocolError, match="over the limit"):
+        decode(data, checks.MESSAGE)
