@@ -14,7 +14,7 @@ from gt.errors import ArgumentError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
 
-LINALG: dict[str, Callable] = {"cross": cross}
+LINALG: dict[str, Callable] = {}
 
 
 def linalg(f: Callable) -> Callable:
@@ -52,6 +52,15 @@ def inverse(input: Tensor) -> Tensor:
 
 
 LINALG["inv"] = inverse
+
+
+def _cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+    if input.ndim != other.ndim:
+        raise ArgumentError(f"linalg.cross wants tensors of as many axes, not {input.shape} and {other.shape}")
+    return cross(input, other, dim)
+
+
+LINALG["cross"] = _cross
 
 
 @linalg
@@ -228,6 +237,8 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
 @both
 def matrix_exp(A: Tensor) -> Tensor:
     """The exponential of square matrices."""
+    if A.dtype.rank == 2 and A.dtype.size < 4:
+        return matrix_exp(A.float()).to(A.dtype)
     return apply(TABLE["matrix_exp"], (A,))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from gt.client.apply import apply, as_operand
 from gt.client.autograd import Tensor
-from gt.client.functions import FUNCTIONS, as_tensor, both
+from gt.client.functions import FUNCTIONS, both
 from gt.client.scope import is_grad_enabled
 from gt.ops.table import TABLE, rows
 
@@ -28,13 +28,17 @@ def _fixed(name: str, value: Any) -> None:
 
 def _operands(first: Any, second: Any) -> tuple[Tensor, Any]:
     """Two operands of which one at least is a tensor; the first is one in any case."""
+    if not isinstance(first, Tensor) and not isinstance(second, Tensor):
+        raise TypeError(f"one of the two has to be a tensor, not {type(first).__name__} and {type(second).__name__}")
     if not isinstance(first, Tensor):
-        first = as_tensor(first) if not isinstance(second, Tensor) else second.new_full((), first)
+        first = second.new_full((), first)
     return first, second if isinstance(second, Tensor) else as_operand(second, first)
 
 
 def _shares(name: str) -> None:
     def share(input: Tensor, other: Tensor) -> Tensor:
+        if not isinstance(input, Tensor) or not isinstance(other, Tensor):
+            raise TypeError(f"{name} is of two tensors, not of {type(input).__name__} and {type(other).__name__}")
         _fixed(name, input)
         return apply(TABLE[name], (input, other))
 

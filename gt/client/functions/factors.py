@@ -246,6 +246,8 @@ alias("orgqr", householder_product)
 @both
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """A matrix by a product of reflections."""
+    if input.ndim < 2 or other.ndim < 2 or not tau.ndim:
+        raise ArgumentError(f"ormqr wants matrices and the reflections' lengths, not {input.shape}, {tau.shape}, {other.shape}")
     if left:
         return _reflect(input, tau, other, transpose)
     return _reflect(input, tau, other.mH, not transpose).mH

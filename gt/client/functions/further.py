@@ -134,7 +134,8 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
 
 @both
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    return (batch1 @ batch2).sum(0) * alpha + input * beta
+    product = batch1 @ batch2
+    return products.weighted_sum(input, product.sum(0).to(product.dtype), beta, alpha)
 
 
 @both

@@ -75,6 +75,8 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     way = driver or "gelsy"
     if way not in DRIVERS:
         raise ArgumentError(f"no driver {driver!r}: known are {', '.join(DRIVERS)}")
+    if A.ndim < 2 or not B.ndim:
+        raise ArgumentError(f"lstsq wants a matrix and what it is to give, not {A.shape} and {B.shape}")
     m, n = A.shape[-2:]
     vector = B.ndim == 1 or B.ndim == A.ndim - 1 and B.shape == A.shape[:-1]
     right = B.unsqueeze(-1) if vector else B
@@ -121,9 +123,15 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
     return svd_lowrank(A - A.mean(-2, keepdim=True) if center else A, q, niter)
 
 
-def _weights(name: str, w: Tensor | None, n: int) -> Tensor | None:
-    if w is not None and (w.ndim > 1 or w.numel() != n):
+def _weights(name: str, w: Tensor | None, n: int, rank: int) -> Tensor | None:
+    if w is None:
+        return None
+    if w.ndim > 1 or w.numel() != n:
         raise ArgumentError(f"{name} has one number for each of {n} observations, not {w.shape}")
+    if w.dtype.rank != rank:
+        raise ArgumentError(f"{name} are {'whole' if rank == 1 else 'floating-point'} numbers, not {w.dtype.name}")
+    if bool((w < 0).any()):
+        raise ArgumentError(f"{name} cannot be negative")
     return w
 
 
@@ -135,7 +143,7 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
     x = input.reshape(1, -1) if input.ndim < 2 else input
     x = x if x.dtype.rank >= 2 else x.to(float32)
     n = x.shape[1]
-    often, much = _weights("fweights", fweights, n), _weights("aweights", aweights, n)
+    often, much = _weights("fweights", fweights, n, 1), _weights("aweights", aweights, n, 2)
     w = often if much is None else much if often is None else often * much
     total: Any = n if w is None else w.sum()
     centre = x.sum(1) / total if w is None else (x * w).sum(1) / total

@@ -11,7 +11,7 @@ from gt.client.functions import alias, both, function
 from gt.errors import ArgumentError
 from gt.ops.rules import axis_of, broadcast
 from gt.ops.table import TABLE
-from gt.spec import int64
+from gt.spec import int64, promote_types
 
 
 def _ranks(name: str, a: Tensor, b: Tensor, m: int, n: int) -> None:
@@ -65,6 +65,14 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
 alias("ger", outer)
 
 
+def weighted_sum(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    """`beta * input + alpha * product` in the tensors' dtype: of whole numbers the factors are whole too."""
+    dtype = promote_types(input.dtype, product.dtype)
+    if dtype.rank < 2:
+        beta, alpha = int(beta), int(alpha)
+    return (product * alpha + input * beta).to(dtype)
+
+
 @both
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * (mat1 @ mat2)`."""
@@ -85,12 +93,12 @@ def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, a
 
 @both
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    return mv(mat, vec) * alpha + input * beta
+    return weighted_sum(input, mv(mat, vec), beta, alpha)
 
 
 @both
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    return outer(vec1, vec2) * alpha + input * beta
+    return weighted_sum(input, outer(vec1, vec2), beta, alpha)
 
 
 @both
