@@ -187,4 +187,4 @@ for path in sorted(path for path in root.rglob("*.py") if "from gt import" in pa
 def test_any_part_can_be_imported_first(processes: Processes) -> None:
     script = processes.start("-c", FIRST, str(ROOT))
     assert script.ended(120) == 0, script.err
-    assert {"gt.client.native", "gt.worker.serve"} <= set(script.out.split())
+    assert {"gt.client.session", "gt.worker.serve"} <= set(script.out.split())
