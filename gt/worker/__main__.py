@@ -121,11 +121,12 @@ def work(args: argparse.Namespace) -> int:
             show(f"gt-worker: {notice}")
         if engine.device == "cpu":
             bound_memory(args.memory or room())
+        known = keys(args)
         address = ipc_address(args.auto) if args.auto else address_of(f"{args.host}:{args.port}", args.timeout)
         batch = environment.WORKER_BATCH_SIZE.value()
         see = trace("gt-worker", environment.DEBUG_WORKER.value())
         say = said("gt-worker", environment.DEBUG_COMPILE.value())
-        shell = Shell(address, engine, keys(args), args.id, args.timeout, see, batch, say, args.plain_collectives)
+        shell = Shell(address, engine, known, args.id, args.timeout, see, batch, say, args.plain_collectives)
         if environment.VERBOSE.value():
             shell.core.tell = lambda line: show(f"gt-worker: {line}")
             where = f"{engine.name} on {engine.device}"
