@@ -16,6 +16,7 @@ from gt.config import Config, read
 from gt.errors import ConnectionFailed
 from gt.launch import Children
 from gt.transport.addresses import address_of, await_listener, ipc_address, listens
+from gt.transport.auth import Keys
 from gt.transport.trace import See, trace
 from gt.transport.zmq import ZmqLink
 
@@ -76,6 +77,7 @@ def connect(server: str, key: str | None = None, timeout: float = 5.0) -> Sessio
     with _lock:
         disconnect()
         shown = environment.KEY.value() if key is None else key
+        Keys(shown).check()
         _default.session = _over(ZmqLink(address_of(server, timeout), shown, timeout, _see()))
         return _default.session
 
