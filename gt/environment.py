@@ -133,6 +133,12 @@ TIMEOUT = seconds(
     60.0,
 )
 WAIT = seconds("GT_WAIT", [CLIENT], "a read that waits longer for a first worker to join is an error", None)
+COLLECTIVE_TIMEOUT = seconds(
+    "GT_COLLECTIVE_TIMEOUT",
+    [WORKER],
+    "a collective that takes longer is given up, with who did not come; `0` for never",
+    1800.0,
+)
 STALL_SECONDS = seconds("GT_STALL_SECONDS", [WORKER], "a collective that takes longer is reported", 30.0)
 TENSOR_OPS_BACKEND = string("GT_TENSOR_OPS_BACKEND", [CLIENT, WORKER], "the backend of `gt.tensor_ops`, such as `cpp`")
 TENSOR_OPS_CONFIG = string("GT_TENSOR_OPS_CONFIG", [CLIENT, WORKER], "path of the `backend.json` of `gt.tensor_ops`")

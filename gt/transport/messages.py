@@ -308,10 +308,22 @@ class Ways(Message, frozen=True, tag=27):
     ways: tuple[str, ...]
 
 
+class Aborted(Message, frozen=True, tag=28):
+    """From worker to worker: the group's collectives up to the one of this number are given up, why, as in Failed. The receiver
+    says so with Heard, the number below zero."""
+
+    sender: int
+    group: tuple[int, ...]
+    number: int
+    error: str
+    text: str
+    tensor: int
+
+
 Any_ = (
     Hello | Welcome | Batch | Ack | Failed | Peers | Ask | Answer | Configure | Bye | Join | Run | Done | Drop | Attach
     | Attached | Value | Release | Upload | Arrived | Note | Piece
-    | Store | Spoiled | Waits | Heard | Ways
+    | Store | Spoiled | Waits | Heard | Ways | Aborted
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

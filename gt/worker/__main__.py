@@ -52,7 +52,7 @@ def add_parser(commands: Any) -> None:
 def keep_freed_memory() -> None:
     """Have the C library keep freed memory instead of unmapping it: fresh pages cost more than most kernels. Only glibc
     knows these options; PyTorch's builds for ARM have an allocator of their own, which looks at the environment."""
-    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")  # milliseconds: what is used in every step is never given back
     m_mmap_max, m_trim_threshold, m_top_pad = -4, -1, -2
     try:
         mallopt = ctypes.CDLL(None).mallopt

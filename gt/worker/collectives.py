@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gt.errors import ProtocolError, WorkerLost
+from gt.errors import ProtocolError, RemoteError, WorkerLost
 from gt.ops import TABLE, Kind, infer
 from gt.spec import Shape, Spec, bool_, split
-from gt.transport.messages import Heard, Mail, Peer, Piece, Spoiled, Store, Waits, Ways
+from gt.transport.messages import Aborted, Heard, Mail, Peer, Piece, Spoiled, Store, Waits, Ways
 from gt.worker.engine import Engine
 from gt.worker.space import Broken
 
@@ -52,6 +52,9 @@ class Wait(Protocol):
     def missing(self) -> list[int]:
         """The workers that are not there yet, as far as is known."""
 
+    def give_up(self, why: str) -> None:
+        """It has waited too long: it ends, with this as its error."""
+
 
 class Talk(Protocol):
     """How a worker reaches the others. `ways` counts its collectives by how their bytes went."""
@@ -71,7 +74,7 @@ class Talk(Protocol):
         """Whether mail from this peer is that worker's."""
 
     def receive(self, piece: Piece, frame: Any) -> None: ...
-    def hear(self, word: Spoiled | Waits | Heard | Ways) -> None: ...
+    def hear(self, word: Spoiled | Waits | Heard | Ways | Aborted) -> None: ...
     def outgoing(self) -> list[Mail]:
         """What is to be sent."""
 
@@ -134,7 +137,7 @@ class Mailed:
             elif worker in self.known:
                 self.late[worker] += 1
 
-    def hear(self, word: Spoiled | Waits | Heard | Ways) -> None:
+    def hear(self, word: Spoiled | Waits | Heard | Ways | Aborted) -> None:
         raise ProtocolError(f"{type(word).__name__} where all is said by mail")
 
     def outgoing(self) -> list[Mail]:
@@ -170,9 +173,15 @@ class _Round:
             piece = Piece(talk.index, client, tag, *((why.text, why.error, why.tensor) if why else ()))
             talk.posts.append(Mail(worker_peer(to), piece, (frame,)))
 
+    late = ""  # why it was given up
+
     def ready(self) -> bool:
         came = self.talk.came
-        return all(came.get(w) for w in self.sources) or self._gone() is not None
+        return all(came.get(w) for w in self.sources) or self._gone() is not None or bool(self.late)
+
+    def give_up(self, why: str) -> None:
+        """The others have what they need of this worker, so they are not told."""
+        self.late = why
 
     def ask(self) -> None:
         """Whose mail has not come is known."""
@@ -188,6 +197,9 @@ class _Round:
         if gone is not None:
             self.talk.give_up(self.sources)
             raise WorkerLost(f"{self.kind.row.name} with workers {list(self.group)} cannot end: {self.talk.lost or gone}")
+        if self.late:
+            self.talk.give_up(self.sources)
+            raise RemoteError(self.late)
         frames, cause = {}, self.cause
         for worker in self.sources:
             piece, frames[worker] = self.talk.came[worker].popleft()
@@ -323,3 +335,8 @@ class Undecided:
         if self.chosen is not None:
             return self.chosen.missing()
         return self.talk.silent(self.kind.settings["group"])
+
+    def give_up(self, why: str) -> None:
+        """Without its way it cannot: those that will talk would be out of step."""
+        if self.chosen is not None:
+            self.chosen.give_up(why)

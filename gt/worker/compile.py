@@ -23,10 +23,11 @@ class Ready:
     """A kind resolved to a kernel. `form` is how it is called: 1 or 2 tensors in and one out, or 0 for any other way. `specs`
     are those of the tensors that it takes, `results` those that it gives, `short` both."""
 
-    __slots__ = ("run", "form", "kind", "outs", "tensors", "ops", "ways", "dies", "specs", "results", "short")
+    __slots__ = ("run", "watched", "form", "kind", "outs", "tensors", "ops", "ways", "dies", "specs", "results", "short")
 
     def __init__(self, kind: Kind, run: Callable, way: str = "", form: int | None = None) -> None:
         self.run, self.kind, self.outs, self.dies = run, kind, len(kind.outs), ()
+        self.watched = run  # the same where it is called by itself: it may find that its client is gone
         self.tensors = tuple(1 + self.outs + i for i in kind.tensors)
         plain = self.outs == 1 and len(kind.tensors) == len(kind.ins)
         self.form = form if form is not None else len(kind.ins) if plain and len(kind.ins) in (1, 2) else 0
@@ -87,7 +88,7 @@ class Program:
         self.results = tuple(held.get(out) for out in trace.outs)
         over = {n: kernel for n, r in kinds.items() if (kernel := engine.over(r.kind)) is not None}
         updates = gathered(trace, kinds, engine.update)
-        self.function = straight_line(trace, {n: r.run for n, r in kinds.items()}, kinds, gather=updates, over=over)
+        self.function = straight_line(trace, {n: r.watched for n, r in kinds.items()}, kinds, gather=updates, over=over)
         self.calls = 0
         self.failed: str = ""  # why there is no faster form, where one was tried
         self.faster: Any = engine.faster(self) if faster else None

@@ -19,6 +19,7 @@ from gt.spec import Spec
 from gt.transport.checks import kind_in
 from gt.transport.messages import (
     FREE,
+    Aborted,
     Answer,
     Arrived,
     Ask,
@@ -40,6 +41,7 @@ from gt.transport.messages import (
     Welcome,
 )  # fmt: skip
 from gt.worker.batch import Unit, Units
+from gt.worker.cancel import Cancellation, Cancelled
 from gt.worker.collectives import Mailed, Spoilt, Talk, Wait, cut, elements
 from gt.worker.compile import TALK, TRACE, Ready
 from gt.worker.engine import Engine
@@ -85,6 +87,7 @@ class Worker:
         self.absent = Absent()
         self.backlog: deque[Run | Drop | Ask] = deque()  # what came meanwhile
         self.clock: Callable[[], float] = float  # the shell gives a real one
+        self.cancellation = Cancellation()
 
     def handle(self, mail: Mail) -> list[Mail]:
         """All that follows from one message. Whatever goes wrong with it costs its sender alone."""
@@ -119,7 +122,7 @@ class Worker:
             case Piece() as piece if self.talk.from_mate(mail.peer, piece.sender) and len(mail.frames) == 1:
                 self.talk.receive(piece, mail.frames[0])
                 return self.resume()
-            case (Spoiled() | Waits() | Heard() | Ways()) as word if self.talk.from_mate(mail.peer, word.sender):
+            case (Spoiled() | Waits() | Heard() | Ways() | Aborted()) as word if self.talk.from_mate(mail.peer, word.sender):
                 self.talk.hear(word)
                 return self.resume() + self.talk.outgoing()
             case Welcome(name, index) if mail.peer == DISPATCHER:
@@ -138,6 +141,7 @@ class Worker:
             self.backlog.append(drop)
             return out
         self.absent.drop(client)
+        self.cancellation.gone.discard(client)
         self._retire(self.spaces.pop(client, None))
         self.left(client)
         return out
@@ -174,10 +178,12 @@ class Worker:
         for definition in run.kinds:
             try:
                 ready: Any = self._ready(run.client, definition)
+                kernel = ready.watched
             except Exception as wrong:  # an engine may fail at anything when it prepares a kernel
                 self._refused(run.client, definition, wrong)
                 ready = Unfit(definition.op, wrong, 1)
-            space.kinds[definition.number] = (ready.form, ready.run, ready)
+                kernel = ready.run
+            space.kinds[definition.number] = (ready.form, kernel, ready)
         for trace in run.traces:
             try:
                 space.define(trace, self.engine, self.units is not None, self.say)
@@ -189,13 +195,20 @@ class Worker:
     def _proceed(self, space: Space, run: Run, rest: Iterator[tuple]) -> list[Mail]:
         """Execute what is left of a stretch, until its end or until it must wait for other workers."""
         try:
-            self._execute(space, rest)
+            if run.client not in self.cancellation.gone:
+                self._execute(space, rest)
+            else:
+                self._skip(space, rest)
+        except Cancelled:
+            return self._proceed(space, run, rest)
         except Parked as parked:
             parked.__traceback__ = None  # its frames hold the operands, and in a circle itself
             self.parked = (parked, space, run, rest)
             return self.talk.outgoing()
         self.runs += 1
         out = self.talk.outgoing()
+        if run.client in self.cancellation.gone:
+            return out
         out += [self._fetch(run.client, space, get) for get in run.gets]
         if run.ack:
             self.engine.sync()
@@ -252,7 +265,9 @@ class Worker:
             return Ready(kind, partial(self.talk.begin, client, kind), form=TALK)
         if kind.row.loads:
             return Ready(kind, lambda *place: self._load(client, kind, place))
-        return Ready(kind, self.engine.kernel(kind), self.engine.way(kind))
+        ready = Ready(kind, self.engine.kernel(kind), self.engine.way(kind))
+        ready.watched = self.cancellation.watched(client, kind, ready.run)
+        return ready
 
     def _execute(self, space: Space, code: Iterable[tuple]) -> None:
         table, specs, kinds = space.table, space.specs, space.kinds
@@ -299,6 +314,16 @@ class Worker:
             space.specs.pop(ins[i], None)
         space.specs.update(zip(ins[1:], ready.results))
 
+    def _skip(self, space: Space, code: Iterable[tuple]) -> None:
+        """Of the work of a client that is gone, only what others may wait for."""
+        for ins in code:
+            form, _, ready = space.kinds.get(ins[0], (0, None, None))
+            if form == TALK:
+                try:
+                    self._talk(space, ready, ins)
+                except Exception as error:  # as in `_execute`
+                    self._broken(space, ins, error)
+
     def _talk(self, space: Space, ready: Any, ins: tuple) -> None:
         """A collective: begin it, and wait where it does not end at once. A broken operand still takes part, or the others
         would wait for it."""
@@ -320,7 +345,7 @@ class Worker:
         operands = list(ins[1 + ready.outs :])
         for i in ready.tensors:
             operands[i - 1 - ready.outs] = table[ins[i]]
-        made = ready.run(*operands)
+        made = ready.watched(*operands)
         if ready.outs == 1:
             table[ins[1]] = made
         else:

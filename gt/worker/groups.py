@@ -13,8 +13,9 @@ import torch
 from gt.errors import WorkerLost
 from gt.ops import Kind
 from gt.spec import DTYPES, Shape, Spec, bool_, int16, split
-from gt.transport.messages import Heard, Mail, Peer, Piece, Spoiled, Store, Waits, Ways
+from gt.transport.messages import Aborted, Heard, Mail, Peer, Piece, Spoiled, Store, Waits, Ways
 from gt.transport.neighbours import Inbox
+from gt.worker.aborts import Aborts, Key
 from gt.worker.collectives import NO_STORE, Mailed, Spoilt, Undecided, Wait, from_mates, spoiled_by, worker_peer
 from gt.worker.engine import Engine
 from gt.worker.engine.torch import TORCH, TorchEngine
@@ -22,7 +23,6 @@ from gt.worker.process_group import Group, Moves, Reached, Work, as_bytes, keep_
 from gt.worker.space import Broken, failure, out_of_memory
 
 PATIENCE = 5.0  # seconds for the dispatcher to notice a worker that its mates have noticed
-Key = tuple[tuple[int, ...], int]  # a collective: its group, and which of that group's it is
 
 
 def gpu_of(engine: Engine) -> str:
@@ -47,7 +47,7 @@ class Grouped:
         self.announced = False  # whether the others were told how this worker is reached
         self.store: Any = None
         self.said: dict[tuple[int, ...], dict[int, tuple[str, ...]]] = {}  # what others can do, of groups not begun here
-        self.dead: list[Group] = []  # groups with a lost member: ending them would wait for it, and others may read from it
+        self.aborts = Aborts()
         self.counts: Counter[tuple[int, ...]] = Counter()  # collectives begun, by members: all of them count alike
         self.at: Key = ((), 0)  # the last one begun
         self.spoiled: dict[Key, Broken] = {}  # to which others have no part to give
@@ -78,9 +78,27 @@ class Grouped:
         for members in [m for m in self.said if not set(m) <= self.mates.keys()]:
             del self.said[members]
         for members in [m for m in self.groups if not set(m) <= self.mates.keys()]:
-            self.dead.append(self.groups.pop(members))
-            if (made := self.dead[-1].made) is not None:
-                made.end()
+            self.abort((members, self.counts[members]), Broken("WorkerLost", lost, 0))
+        self.aborts.meet(set(self.mates))
+        for said in (self.spoiled, self.heard):
+            for key in [k for k in said if not set(k[0]) <= self.mates.keys()]:
+                del said[key]
+
+    def abort(self, key: Key, cause: Broken) -> None:
+        """The collectives up to this one are given up, and all members are told. The next one needs another group."""
+        members = key[0]
+        if not self.aborts.note(key, cause):
+            return
+        others = set(members) & self.mates.keys() - {self.index}
+        group = self.groups.pop(members, None)
+        if group is not None:
+            if others == set(members) - {self.index}:
+                self.groups[members] = group.renewed(key[1])
+            if group.way:
+                group.end()
+                self.aborts.keep(group, key, set(others))
+        word = Aborted(self.index, *key, cause.error, cause.text, cause.tensor)
+        self.posts += [Mail(worker_peer(m), word) for m in others]
 
     def from_mate(self, peer: str, sender: int) -> bool:
         return from_mates(peer, sender)
@@ -88,7 +106,7 @@ class Grouped:
     def receive(self, piece: Piece, frame: Any) -> None:
         self.mail.receive(piece, frame)
 
-    def hear(self, word: Spoiled | Waits | Heard | Ways) -> None:
+    def hear(self, word: Spoiled | Waits | Heard | Ways | Aborted) -> None:
         if isinstance(word, Ways):
             if word.group in self.groups:
                 self.groups[word.group].hear(word.sender, word.ways)
@@ -96,6 +114,15 @@ class Grouped:
                 self.said.setdefault(word.group, {})[word.sender] = word.ways
             return
         key = (word.group, word.number)
+        if isinstance(word, Aborted):
+            self.posts.append(Mail(worker_peer(word.sender), Heard(self.index, word.group, -word.number)))
+            if set(word.group) <= self.mates.keys():  # with a lost member, all know
+                cause = Broken(word.error, word.text, word.tensor)
+                self.abort((word.group, max(word.number, self.counts[word.group])), cause)
+            return
+        if isinstance(word, Heard) and word.number < 0:
+            self.aborts.known_to(word.sender, (word.group, -word.number))
+            return
         if isinstance(word, Heard):
             self.heard.setdefault(key, set()).add(word.sender)
             return
@@ -141,7 +168,9 @@ class Grouped:
         return [m for m in others if not self.mates[m].store or (m not in heard and members in self.groups)]
 
     def _begin(self, members: tuple[int, ...]) -> Group:
-        made = self.groups[members] = Group(members, self.index, self.mates, self.host, self.bell, self.inbox, self.plain)
+        made = self.groups[members] = Group(
+            members, self.index, self.mates, self.host, self.bell, self.inbox, self.plain, self.aborts.generation(members)
+        )
         made.said.update(self.said.pop(members, {}))
         return made
 
@@ -201,7 +230,7 @@ class _Collective:
         return sorted(set(self.members) - {self.talk.index} - self.talk.heard.get(self.key, set()))
 
     def ready(self) -> bool:
-        if not self._alive():
+        if not self._alive() or self.talk.aborts.cause(self.key):
             return True
         if self.failed is None and self.work is None:
             self._begin()
@@ -210,9 +239,19 @@ class _Collective:
                 if self.work.done():
                     self.work.wait()  # this only raises what went wrong
                     return True
-            except (RuntimeError, OSError) as failed:
-                self.failed = failed
-        return self.failed is not None and self._confirmed()
+            except Exception as failed:  # what a kernel may do, or the network
+                self._fail(failed, out_of_memory(failed) or not isinstance(failed, (RuntimeError, OSError)))
+        return bool(self.talk.aborts.cause(self.key)) or self.failed is not None and self._confirmed()
+
+    def _fail(self, failed: Exception, local: bool) -> None:
+        """It cannot go on. What failed here the others must be told; what the network did the dispatcher may know better."""
+        if local:
+            self.talk.abort(self.key, failure(f"{self.kind.row.name} with workers {list(self.members)}", failed, self.tag))
+        else:
+            self.failed = failed
+
+    def give_up(self, why: str) -> None:
+        self.talk.abort(self.key, Broken("RemoteError", why, self.tag))
 
     def _begin(self) -> None:
         """Take part, once there is a group, and those that are to know something first know it."""
@@ -221,23 +260,26 @@ class _Collective:
             return
         if self.told - self.talk.heard.get(self.key, set()):
             return
+        if group.failed is not None:
+            self._fail(group.failed, False)
+            return
         try:
-            if group.failed is not None:
-                raise group.failed
             self._issue(group)
-        except Exception as failed:  # the network's errors are this collective's result
-            if not out_of_memory(failed):
-                self.failed = failed
-            elif self.cause is None:
+        except Exception as failed:  # whatever a kernel, the allocator or the network did
+            if self.cause is None:
                 self._spoil(failure(f"{self.kind.row.name} with workers {list(self.members)}", failed, self.tag))
-            else:  # the others would wait for it for good, so it goes and they are told
-                raise SystemExit(f"no room to take part in {self.kind.row.name} with workers {self.members}") from failed
+            else:
+                self._fail(failed, True)  # it cannot even take part with nothing to give
 
     def _confirmed(self) -> bool:
         """A connection that broke most often means a worker that is gone: the dispatcher should be the one to say so, since
         whoever is told goes on at once with those that it says are there."""
         self.since = self.since or self.talk.clock()
-        return not self._alive() or self.talk.clock() - self.since > PATIENCE
+        if self._alive() and self.talk.clock() - self.since > PATIENCE:
+            text = f"{self.kind.row.name} with workers {list(self.members)} failed: {self.failed}"
+            self.talk.abort(self.key, Broken("WorkerLost", text, self.tag))
+            return True
+        return not self._alive()
 
     def _alive(self) -> bool:
         return set(self.members) <= self.talk.mates.keys()
@@ -263,9 +305,7 @@ class _Collective:
         if not self._alive():
             lost = self.talk.mail.lost or "one of them went away"
             raise WorkerLost(f"{self.kind.row.name} with workers {list(self.members)} cannot end: {lost}")
-        if self.failed is not None:
-            raise WorkerLost(f"{self.kind.row.name} with workers {list(self.members)} failed: {self.failed}")
-        cause = self.cause or self.talk.spoiled.get(self.key)
+        cause = self.talk.aborts.cause(self.key) or self.cause or self.talk.spoiled.get(self.key)
         if cause is not None:
             raise Spoilt(cause)
         finish, self.finish, self.work = self.finish, list, None  # what was moved is its tensors' alone from here on

@@ -36,9 +36,11 @@ class Near:
 
     way = "memory"
 
-    def __init__(self, members: tuple[int, ...], rank: int, mates: dict[int, Neighbour], inbox: Inbox) -> None:
+    def __init__(
+        self, members: tuple[int, ...], rank: int, mates: dict[int, Neighbour], inbox: Inbox, generation: int = 0
+    ) -> None:
         self.rank, self.size, self.mates, self.inbox = rank, len(members), mates, inbox
-        self.name = int.from_bytes(blake2b(repr(members).encode(), digest_size=8).digest(), "little")
+        self.name = int.from_bytes(blake2b(repr((members, generation)).encode(), digest_size=8).digest(), "little")
         self.meeting = 0
         self.last: Meetings | None = None  # kept: where it never ended, somebody may still read what it holds
 
@@ -188,7 +190,7 @@ class Meetings:
             self._say(*self.steps.send(said))
         except StopIteration:
             self.over = True
-        except OSError:
+        except Exception:
             for mate in self.group.mates.values():
                 with contextlib.suppress(OSError):  # the one for whose sake it breaks off
                     mate.tell(self.group.name, self.number + 1, self.group.rank, BROKEN_OFF)

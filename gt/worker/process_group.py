@@ -3,6 +3,7 @@ host, by mail elsewhere, or by Gloo where that was asked for. A group is built w
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import threading
@@ -13,16 +14,21 @@ from typing import Any, NamedTuple, Protocol
 import torch
 import torch.distributed as dist
 
+from gt import environment
 from gt.transport.addresses import listens, open_port
 from gt.transport.messages import Peer
 from gt.transport.neighbours import Inbox, Neighbour
 from gt.worker.near import COMBINE, Near, reached
 
-LONG = timedelta(days=7)  # a group ends by message, not by time-out
 ORDER = ("nccl here", "nccl", "memory", "gloo here", "gloo")  # ways, the best first; "here": on one host
 OPS: dict[str, Any] = {
     "sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "prod": dist.ReduceOp.PRODUCT
 }  # fmt: skip
+
+
+def patience() -> timedelta:
+    """How long torch.distributed waits: GT_COLLECTIVE_TIMEOUT. Most groups end by message long before."""
+    return timedelta(seconds=environment.COLLECTIVE_TIMEOUT.value() or 7 * 24 * 3600)
 
 
 class Reached(NamedTuple):
@@ -102,7 +108,9 @@ class Distributed:
         return work, lambda: functools.reduce(COMBINE[how], terms.unbind())
 
     def end(self) -> None:
-        """It is left as it is: to end it would be to wait for the member that is gone."""
+        """To end it is to wait for what is under way, until that fails or its time is over; a thread does that."""
+        made, self.made = [self.made], None
+        threading.Thread(target=made.clear, name="gt-group-end", daemon=True).start()
 
     def _watch(self, work: Any) -> Work:
         if self.way == "nccl":
@@ -119,10 +127,10 @@ class Group:
 
     def __init__(
         self, members: tuple[int, ...], me: int, mates: dict[int, Peer], host: str, bell: Callable[[], None],
-        inbox: Inbox | None, plain: bool = False,
+        inbox: Inbox | None, plain: bool = False, generation: int = 0,
     ) -> None:  # fmt: skip
         self.members, self.rank, self.host, self.bell, self.inbox = members, members.index(me), host, bell, inbox
-        self.plain = plain
+        self.plain, self.generation, self.ended = plain, generation, False
         said = [Reached.of(mates[m]) for m in members]
         self.locals = [mates[m].address.partition("|")[0] for m in members]
         self.store, gpus, self.offers = said[0].store, {r.gpu for r in said}, [r.offer for r in said]
@@ -174,35 +182,54 @@ class Group:
         try:
             if self.way == "memory":
                 assert self.neighbours is not None and self.inbox is not None
-                self.made = Near(self.members, self.rank, self.neighbours, self.inbox)
+                self.made = Near(self.members, self.rank, self.neighbours, self.inbox, self.generation)
             else:
                 make = self._nccl if self.nccl else self._gloo
                 self.made = Distributed(make(self._named()), self.way.split()[0], self.bell)
         except Exception as failed:  # whatever the network did, the collective that waits for it tells of it
             self.failed = failed
+        if self.ended and self.made is not None:
+            self.made.end()
         self.bell()
+
+    def renewed(self, generation: int) -> Group:
+        """The next group of these members, which go the same way: what is begun in it is none of this one's."""
+        if not self.way:  # its members are still to say what they can do
+            self.generation = generation
+            return self
+        other = copy.copy(self)
+        other.generation, other.made, other.failed, other.ended = generation, None, None, False
+        if other.way != "mail":
+            other._start(other._build)
+        return other
+
+    def end(self) -> None:
+        """It is not used any more."""
+        self.ended = True
+        if self.made is not None:
+            self.made.end()
 
     def _named(self) -> Any:
         """A store in which members find each other: a file beside the first member's socket, or that member's own by TCP."""
-        name = "-".join(map(str, self.members))
+        name = "-".join(map(str, self.members)) + (f".{self.generation}" if self.generation else "")
         if self.way.endswith("here"):
             return dist.FileStore(f"{self.locals[0].removeprefix('ipc://')}.{name}.store", len(self.members))
         host, _, port = self.store.rpartition(":")
-        store = dist.TCPStore(host, int(port), None, False, timedelta(seconds=60), False)
+        store = dist.TCPStore(host, int(port), None, False, patience(), False)
         return dist.PrefixStore(f"gt/{name}", store)
 
     def _gloo(self, store: Any) -> Any:
         options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         at = "127.0.0.1" if self.way.endswith("here") else self.host
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=at)]
-        options._timeout = LONG
+        options._timeout = patience()
         return dist.ProcessGroupGloo(store, self.rank, len(self.members), options)
 
     def _nccl(self, store: Any) -> Any:
         if self.host.startswith("127."):
             os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # what is on one host listens there
         options = dist.ProcessGroupNCCL.Options()
-        options._timeout = LONG
+        options._timeout = patience()
         group = dist.ProcessGroupNCCL(store, self.rank, len(self.members), options)
         group.eager_connect_single_device(torch.device("cuda", torch.cuda.current_device()))
         return group

@@ -6,7 +6,9 @@ import gc
 import importlib.util
 import os
 import secrets
+import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -22,9 +24,11 @@ from gt.transport.channels import Channel, Door
 from gt.transport.crowds import Watched, raise_descriptor_limit
 from gt.transport.messages import (
     VERSION,
+    Aborted,
     Attach,
     Attached,
     Bye,
+    Drop,
     Heard,
     Join,
     Mail,
@@ -45,9 +49,10 @@ from gt.transport.sockets import FIRST, LAST, PART, Ends, first_word, how_it_end
 from gt.transport.trace import See
 from gt.transport.wake import Bell
 from gt.worker.batch import Units
-from gt.worker.collectives import Mailed, Talk, worker_peer
+from gt.worker.collectives import Mailed, Talk, Wait, worker_peer
 from gt.worker.core import DISPATCHER, Memory, Worker
 from gt.worker.engine import Engine
+from gt.worker.tidy import give_back
 
 
 class SharedMemory(Memory):
@@ -131,6 +136,7 @@ class Shell:
         self.inbox = Inbox() if way_asked() == "memory" and neighbours.supported() else None
         self.core = Worker(engine, self.memory)
         self.stall = environment.STALL_SECONDS.value()  # a collective that takes longer is reported
+        self.limit = environment.COLLECTIVE_TIMEOUT.value() or float("inf")  # and one that takes this long given up
         self.core.more, self.core.left, self.core.clock = self._times, self._left, time.time
         if batch > 1:
             self.core.units = Units(batch)
@@ -143,7 +149,7 @@ class Shell:
         self.look_at = 0.0  # when to look again whether clients have come whose work waits
         self.parked: Any = None  # what the queue waits for, and since when
         self.since = 0.0
-        self.asked = False  # whether the others were asked whether they wait, too
+        self.asked = self.told = False  # whether the others were asked whether they wait, too; and the client told
         self.token = secrets.token_hex(12)
         self.control = open_socket(zmq.DEALER, self.token.encode())
         self.more = zmq.Poller()
@@ -156,8 +162,11 @@ class Shell:
         self.data.setsockopt(zmq.SNDHWM, QUEUE)
         self.waiting: dict[str, list[Mail]] = {}  # mail for clients that have not attached yet
         self.attached: set[str] = set()
+        self.untidy = False  # a client has left, and what was kept for it is not given back yet
         self.idle = self.busy = 0.0
-        self.queue = 0  # instructions that came with the message at hand and were to be executed before it
+        self.inbound: deque[tuple[Any, int]] = deque()  # what the dispatcher sent, and how many instructions come before it
+        self.ahead = 0  # instructions in it
+        self.queue = 0  # instructions that came before the message at hand and were to be executed before it
         local = ipc_address(f"w-{secrets.token_hex(8)}")
         listen(self.data, local, keys)
         self.door = Door(local) if shm.supported() else None
@@ -176,6 +185,7 @@ class Shell:
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         self.core.engine.clock = time.perf_counter
         self.core.engine.begin()
+        self.core.cancellation.now, self.core.cancellation.take_in = time.perf_counter, self._take_in
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         poller = zmq.Poller()
@@ -186,9 +196,11 @@ class Shell:
         clock = time.perf_counter
         while not until():
             before = clock()
-            ready = dict(poller.poll(TURN))
+            ready = dict(poller.poll(0 if self.inbound else TURN))
             after = clock()
             self.idle += after - before
+            if self.untidy and not ready and not self.inbound and self.core.parked is None:
+                self._tidy()
             if self.bell.fd in ready:
                 self.bell.hush()
                 self._send(self.core.resume())
@@ -204,7 +216,7 @@ class Shell:
                     self._send(self.core.resume())
             if self.data in ready:
                 self._data()
-            if self.control in ready:
+            if self.inbound or self.control in ready:
                 self._control()
             if self.ends.socket in ready and self.ends.drain():
                 if not on_this_host(self.address):
@@ -213,36 +225,57 @@ class Shell:
             self.busy += clock() - after
 
     def _stalls(self, now: float) -> None:
-        """Tell, once, of a collective that does not end, and who is missing: who does not answer in a moment."""
+        """Tell, once, of a collective that does not end, and who is missing: who does not answer in a moment. After
+        GT_COLLECTIVE_TIMEOUT it is given up."""
         parked = self.core.parked
         assert parked is not None
         if parked[0] is not self.parked:
-            self.parked, self.since, self.asked = parked[0], now, False
+            self.parked, self.since, self.asked, self.told = parked[0], now, False, False
             return
         wait, client, waited = parked[0].wait, parked[2].client, now - self.since
-        if not self.since or waited < self.stall:
-            return
-        if not self.asked:
+        if not self.asked and waited > min(self.stall, self.limit / 2):
             self.asked = True
             wait.ask()
             self._send(self.core.talk.outgoing())
-        elif waited > self.stall + ANSWER:
-            self.since = 0.0
-            mates = self.core.talk.mates
-            late = [f"{mates[m].name} (index {m})" for m in wait.missing() if m in mates]
-            who = f"worker{'s' * (len(late) > 1)} {', '.join(late)} did not come" if late else "all of them came"
-            of = f"{wait.kind.row.name} of workers {list(wait.kind.settings['group'])}"
-            text = f"{of} waits on worker {self.core.name} (index {self.core.index}) for more than {self.stall:g} s: {who}"
+        elif waited > self.limit:
+            why = f"after {self.limit:g} s (GT_COLLECTIVE_TIMEOUT): {self._missing(wait)}"
+            wait.give_up(self._story(wait, "was given up", why))
+            self._send(self.core.resume())
+        elif not self.told and waited > self.stall + ANSWER:
+            self.told = True
+            text = self._story(wait, "waits", f"for more than {self.stall:g} s: {self._missing(wait)}")
             self._send([Mail(DISPATCHER, Note(text, wait.tag, client))])
 
+    def _story(self, wait: Wait, what: str, why: str) -> str:
+        group = list(wait.kind.settings["group"])
+        return f"{wait.kind.row.name} of workers {group} {what} on worker {self.core.name} (index {self.core.index}) {why}"
+
+    def _missing(self, wait: Wait) -> str:
+        mates = self.core.talk.mates
+        late = [f"{mates[m].name} (index {m})" for m in wait.missing() if m in mates]
+        return f"worker{'s' * (len(late) > 1)} {', '.join(late)} did not come" if late else "all of them came"
+
     def _control(self) -> None:
-        arrived = [self._read(self.control.recv())]
-        while len(arrived) < 32 and self.more.poll(0):
-            arrived.append(self._read(self.control.recv()))
-        waiting = 0
-        for message in arrived:
-            self.queue, waiting = waiting, waiting + (len(message.code) if type(message) is Run else 0)
+        self._take_in()
+        for _ in range(min(32, len(self.inbound))):
+            message, self.queue = self.inbound.popleft()
+            if type(message) is Run:
+                self.ahead -= len(message.code)
             self._take(message)
+
+    def _take_in(self) -> bool:
+        """Receive what the dispatcher has sent, and note whose end is among it: the work of those is not done any more. Kernels
+        ask for it, too, from whichever thread runs them; sockets are the first thread's alone."""
+        if threading.current_thread() is not threading.main_thread():
+            return False
+        while len(self.inbound) < 1024 and self.more.poll(0):
+            message = self._read(self.control.recv())
+            self.inbound.append((message, self.ahead))
+            if type(message) is Run:
+                self.ahead += len(message.code)
+            elif type(message) is Drop:
+                self.core.cancellation.gone.add(message.client)
+        return True
 
     def _take(self, message: Any) -> None:
         if type(message) is Run:
@@ -279,7 +312,9 @@ class Shell:
                     self._attach(client, token)
                 case Release(segment):
                     self._release(client, segment)
-                case (Piece() | Spoiled() | Waits() | Heard() | Ways()) as word if not self.keys.user or role(peer) == WORKER:
+                case (Piece() | Spoiled() | Waits() | Heard() | Ways() | Aborted()) as word if (
+                    not self.keys.user or role(peer) == WORKER
+                ):
                     self._let_in(client, peer)
                     self._from_mate(client, word, whole([f.buffer for f in frames[1:]]))
                 case Upload() if client not in self.attached:
@@ -308,7 +343,7 @@ class Shell:
         except ProtocolError:
             self.core.dropped += 1
 
-    def _from_mate(self, token: str, word: Piece | Spoiled | Waits | Heard | Ways, frames: tuple) -> None:
+    def _from_mate(self, token: str, word: Piece | Spoiled | Waits | Heard | Ways | Aborted, frames: tuple) -> None:
         """What another worker sends. It may know of this one before this one is told of it."""
         mate = self.core.talk.mates.get(word.sender)
         if mate is not None and mate.token == token:
@@ -331,11 +366,17 @@ class Shell:
         total = self.idle + self.busy
         return {"idle": self.idle / total if total else 1.0, "busy_seconds": self.busy, "queue": self.queue}
 
+    def _tidy(self) -> None:
+        """A client has left, and for a turn there was nothing to do."""
+        self.untidy = False
+        give_back(self.core.engine, alone=not self.core.spaces)
+
     def _left(self, client: str) -> None:
         self.attached.discard(client)
         self.let_in.discard(client)
         self.waiting.pop(client, None)
         self.memory.drop(client)
+        self.untidy = True
 
     def _send(self, mails: list[Mail]) -> None:
         for mail in mails:

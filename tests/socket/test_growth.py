@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import platform
 
+import psutil
 import pytest
-from processes import Processes
+from processes import Processes, until
 
 MB = 1 << 20
 SIZES = """
@@ -91,3 +93,27 @@ def test_sessions_that_come_and_go_leave_the_server_as_it_was(processes: Process
     (early, fds, threads), (late, more_fds, more_threads) = json.loads(script.out)
     assert all(b - a < 12 * MB for a, b in zip(early, late)), (early, late)
     assert more_fds <= fds + 3 and more_threads <= threads, (fds, more_fds, threads, more_threads)
+
+
+OWN_ALLOCATOR = pytest.mark.skipif(platform.machine() != "x86_64", reason="PyTorch's builds for ARM bring their own allocator")
+
+
+@pytest.mark.parametrize("backend", ["numpy", pytest.param("pytorch", marks=OWN_ALLOCATOR)])
+def test_a_worker_gives_back_what_it_kept_for_a_client_that_left(processes: Processes, backend: str) -> None:
+    _, port = processes.server()
+    worker = psutil.Process(processes.worker(port, backend=backend).pid)
+    early = worker.memory_info().rss
+    script = processes.script(
+        """
+        import sys, gt, numpy as np
+        gt.connect(sys.argv[1])
+        held = [gt.ones(1 << 20) for _ in range(60)]  # 240 MB as tensors, 64 MB as what is lent to this process
+        gt.ones(16 << 20).numpy(); (gt.tensor(np.ones(1 << 20, 'f4')) + held[-1]).numpy()
+        print('held', flush=True); input()
+        """,
+        f"localhost:{port}",
+    ).says("held")
+    assert worker.memory_info().rss > early + 250 * MB
+    script.go()
+    assert script.ended() == 0, script.err
+    until(lambda: worker.memory_info().rss < early + 40 * MB, what="the worker is as large as before")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from processes import WAYS, Process, Processes, until
 
@@ -26,10 +28,23 @@ def patch(engine):
 
 patch(numpy.NumPyEngine)
 patch(torch.TorchEngine)
-if op == "part":  # not an op but what is made of its result for the others: every second time, or always
-    plain, turns = groups._own, itertools.cycle([False, True] if float(often) < 1 else [True])
-    groups._own = lambda *given: failing(plain)(*given) if next(turns) else plain(*given)
-    often = 1
+if op.startswith("part "):  # not an op but what is made of its result for the others
+    plain, kind = groups._own, {"MemoryError": MemoryError, "OSError": OSError}[op.split()[1]]
+    # right; once, so that it takes part with nothing; twice, so that it cannot; twice again; right from there on
+    turns = itertools.chain([0, 1, 0, 1, 1, 1, 1], itertools.repeat(0))
+    def own(*given):
+        if next(turns):
+            raise kind("no room for it")
+        return plain(*given)
+    groups._own = own
+if op == "midst":  # the second time
+    from gt.worker import near
+    fold, times = near.Near._fold, itertools.count()
+    def failing_fold(*given):
+        if next(times) == 1:
+            raise RuntimeError("[enforce fail at alloc_cpu.cpp:120] DefaultCPUAllocator: can't allocate memory: no room for it")
+        return fold(*given)
+    near.Near._fold = failing_fold
 sys.exit(worker.main(rest))
 """
 
@@ -159,14 +174,64 @@ for _ in range(int(sys.argv[2])):
 """
 
 
-def test_a_worker_without_room_for_its_part_spoils_it_and_without_room_for_any_part_it_goes(processes: Processes) -> None:
-    """What it has to add up is there, but not the memory to do so."""
+@pytest.mark.parametrize("way, error", [("memory", "OSError"), ("gloo", "MemoryError")])
+def test_a_worker_without_room_for_its_part_or_for_any_part_spoils_it_and_goes_on(
+    processes: Processes, way: str, error: str
+) -> None:
+    """What it has to add up is there, but not the memory to do so. The third and the fourth time it has not even memory to take
+    part with nothing to give: all members give the collective up, and go on with another group."""
     (processes.folder / "part.py").write_text(PART)
-    for often, times, want in ((0.5, 3, [str([8.0] * 4), *["OutOfMemory True"] * 2]), (1.0, 1, ["WorkerLost True"])):
-        _, port = processes.server("--expect", "2")
-        processes.worker(port, backend="pytorch")
-        second = failing(processes, 1, port, "part", often, GT_BACKEND="pytorch")
-        script = processes.start("part.py", f"localhost:{port}", str(times))
-        assert script.ended(60) == 0, script.out + script.err[-3000:]
-        assert script.out.splitlines() == want, script.out
-    assert second.ended() == 1 and "no room to take part in all_reduce with workers" in second.err, second.err
+    _, port = processes.server("--expect", "2")
+    processes.worker(port, backend="pytorch", GT_COLLECTIVES=way)
+    failing(processes, 1, port, f"part {error}", 1.0, GT_BACKEND="pytorch", GT_COLLECTIVES=way)
+    script = processes.start("part.py", f"localhost:{port}", "6")
+    assert script.ended(60) == 0, script.out + script.err[-3000:]
+    failed = "OutOfMemory True" if error == "MemoryError" else "RemoteError True"
+    assert script.out.splitlines() == [str([8.0] * 4), failed, failed, failed, *[str([8.0] * 4)] * 2], script.out
+
+
+def test_a_worker_that_fails_in_the_midst_of_a_collective_breaks_it_off_for_all_who_go_on(processes: Processes) -> None:
+    """Others have begun to read its memory when it finds that it has no room."""
+    (processes.folder / "part.py").write_text(PART)
+    _, port = processes.server("--expect", "2")
+    processes.worker(port, backend="pytorch")
+    failing(processes, 1, port, "midst", 1.0, GT_BACKEND="pytorch")
+    script = processes.start("part.py", f"localhost:{port}", "4")
+    assert script.ended(60) == 0, script.out + script.err[-3000:]
+    assert script.out.splitlines() == [str([8.0] * 4), "OutOfMemory True", *[str([8.0] * 4)] * 2], script.out
+
+
+LATE = """
+import sys, gt
+gt.connect(sys.argv[1])
+gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
+with gt.signal("rows"):
+    x = gt.ones(4, 4)
+print(x.sum(axis=0).tolist(), flush=True)
+input()
+while True:  # what the late one was at when it heard of it is given up, too
+    double = x.sum(axis=0) * 2  # the line that fails
+    try:
+        print(double.tolist(), flush=True)
+        break
+    except gt.errors.RemoteError as error:
+        print(error, flush=True)
+"""
+
+
+@pytest.mark.parametrize("way", ["memory", *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS[1:])])
+def test_a_collective_that_takes_too_long_is_given_up_names_who_is_missing_and_all_go_on(
+    processes: Processes, way: str
+) -> None:
+    (processes.folder / "late.py").write_text(LATE)
+    _, port = processes.server("--expect", "2")
+    settings = {"backend": "pytorch", "GT_COLLECTIVES": way, "GT_COLLECTIVE_TIMEOUT": "1"}
+    processes.worker(port, "--id", "first", **settings)
+    late = processes.worker(port, "--id", "late", **settings)
+    script = processes.start("late.py", f"localhost:{port}").says("[4.0, 4.0, 4.0, 4.0]")
+    late.kill(signal.SIGSTOP)
+    script.go()
+    script.says("was given up on worker first (index 0) after 1 s (GT_COLLECTIVE_TIMEOUT): worker late (index 1) did not come")
+    late.kill(signal.SIGCONT)
+    script.says("[8.0, 8.0, 8.0, 8.0]")
+    assert script.out.count("# the line that fails") == script.out.count("did not come") < 20

@@ -1,0 +1,65 @@
+"""When a client goes, what it asked for and nobody will read is not computed; others' values and collectives are as ever."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from processes import Processes
+
+import gt
+
+QUEUED = """
+import sys, time, gt
+gt.connect(sys.argv[1])
+gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
+with gt.signal(sys.argv[2]):
+    x, w = gt.ones(1024, 1024), gt.ones(1024, 1024) / 1024
+(x @ w).numpy()
+start = time.monotonic()
+(x @ w @ w @ w @ w)[0, 0].item()
+each = (time.monotonic() - start) / 4
+for _ in range(min(int(40 / each), int(sys.argv[3]))):  # 40 seconds' worth, but no more than may be under way
+    x = x @ w
+print("queued", flush=True)
+input()
+"""
+
+
+@pytest.mark.usefixtures("disconnected")
+@pytest.mark.parametrize("replayed", ["0", "1"], ids=["instructions", "traces"])
+def test_the_queued_work_of_a_killed_client_is_cancelled(processes: Processes, replayed: str) -> None:
+    _, port = processes.server()
+    processes.worker(port, "--id", "w")
+    gt.connect(f"localhost:{port}")
+    mine = gt.ones(4)
+    mine.numpy()
+    client = processes.script(QUEUED, f"localhost:{port}", "none", "7000", GT_TRACE=replayed).says("queued")
+    time.sleep(0.5)  # the worker is in the midst of it
+    client.kill()
+    start = time.monotonic()
+    assert (mine + 1).tolist() == [2.0] * 4
+    assert time.monotonic() - start < 10
+    stats = gt.debug.get_worker_stats()["w"]
+    assert stats["clients"] == 1 and stats["tensors"] <= 2
+
+
+@pytest.mark.usefixtures("disconnected")
+@pytest.mark.parametrize(
+    "way", ["memory", pytest.param("gloo", marks=pytest.mark.slow), pytest.param("mail", marks=pytest.mark.slow)]
+)
+def test_killed_clients_leave_collectives_in_step_and_others_values_right(processes: Processes, way: str) -> None:
+    _, port = processes.server("--expect", "2")
+    for _ in range(2):
+        processes.worker(port, GT_COLLECTIVES=way)
+    gt.connect(f"localhost:{port}")
+    gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
+    for round in range(3):
+        client = processes.script(QUEUED, f"localhost:{port}", "rows", "200").says("queued")
+        with gt.signal("rows"):
+            x = gt.ones(8, 8) * (round + 1)
+        mine = (x.T @ x).sum(axis=0)  # behind and between what that client does
+        client.kill()
+        start = time.monotonic()
+        assert mine.tolist() == [64.0 * (round + 1) ** 2] * 8
+        assert time.monotonic() - start < 15
