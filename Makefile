@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 
-.PHONY: demo test test-processes test-others test-all test-variants check format bench fuzz clean
+.PHONY: demo test test-processes test-others test-all test-variants check format bench fuzz soak clean
 
 # PyTorch is pinned to a CPU build so that no GPU packages are pulled on a CPU machine; a GPU host keeps the torch it has.
 $(VENV)/.ready: pyproject.toml
@@ -50,6 +50,10 @@ format: $(VENV)/.ready
 # 10 million hostile messages; fewer by `make fuzz FUZZ="--count 100000"`, or for so long by `FUZZ="--seconds 600"`.
 fuzz: $(VENV)/.ready
 	$(BIN)/python -m gt.testing.fuzz $(FUZZ)
+
+# Clients and workers that come and go for an hour, or for as many seconds as `make soak SOAK_SECONDS=60` says.
+soak: $(VENV)/.ready
+	SOAK_SECONDS=$(or $(SOAK_SECONDS),3600) PYTHONPATH=.:tests/socket $(BIN)/python tests/socket/soak.py
 
 bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/compare.py

@@ -45,6 +45,7 @@ EACH = [
     m.Store("127.0.0.1:80|gpu"),
     m.Spoiled(1, (0, 1), 3, "RemoteError", "why", 2),
     m.Waits(1, (0, 1), 3),
+    m.Aborted(1, (0, 1), 7, "OutOfMemory", "no room", 3),
     m.Heard(0, (0, 1), 3),
     m.Ways(1, (0, 1), ("memory",)),
 ]
