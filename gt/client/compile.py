@@ -25,8 +25,12 @@ from gt.transport.messages import FREE
 KNOWN = 64  # calls of one function that are known, by what they depend on; past it the oldest is forgotten
 
 
-def compile(fn: Callable | None = None) -> Any:
-    """A function whose calls are captured once and then replayed.
+def compile(
+    fn: Callable | None = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = None, mode: Any = None,
+    options: Any = None, disable: bool = False,
+) -> Any:  # fmt: skip
+    """A function whose calls are captured once and then replayed; of a module, a module. PyTorch's settings are taken: of them
+    only `disable` matters.
 
     >>> @gt.compile
     ... def step(x):
@@ -34,7 +38,12 @@ def compile(fn: Callable | None = None) -> Any:
     >>> [step(gt.ones(4)).item() for _ in range(5)]
     [2.0, 2.0, 2.0, 2.0, 2.0]
     """
-    return Compiled(fn) if fn is not None else Compiled
+    if fn is None:
+        return functools.partial(compile, disable=disable)
+    if disable:
+        return fn
+    wrap = getattr(type(fn), "_compiled_as", None)  # how a module stays one
+    return wrap(fn, Compiled(fn)) if wrap is not None else Compiled(fn)
 
 
 class Compiled:
@@ -42,7 +51,7 @@ class Compiled:
     captured had to be captured anew; `captures` and `replays` count."""
 
     def __init__(self, fn: Callable) -> None:
-        functools.update_wrapper(self, fn)
+        functools.update_wrapper(self, fn, updated=())
         self.fn = fn
         self.uses: dict[tuple, list[_Use]] = {}  # several where modules it calls are now in training and now not
         self.why: dict[tuple, str] = {}

@@ -1,6 +1,6 @@
 """Modules, functions, losses and optimizers, with PyTorch's names."""
 
-from gt.nn import functional, init, utils
+from gt.nn import functional, init, parallel, utils
 from gt.nn.activations import (
     CELU,
     ELU,
@@ -31,11 +31,27 @@ from gt.nn.activations import (
     Tanhshrink,
     Threshold,
 )  # fmt: skip
+from gt.nn.adaptive_softmax import AdaptiveLogSoftmaxWithLoss
 from gt.nn.attention import MultiheadAttention, TransformerEncoder, TransformerEncoderLayer
 from gt.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from gt.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, Fold, Unfold
 from gt.nn.embedding import Embedding, EmbeddingBag
 from gt.nn.functional import cross_entropy, mse_loss
+from gt.nn.lazy import (
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyBatchNorm3d,
+    LazyConv1d,
+    LazyConv2d,
+    LazyConv3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+    LazyInstanceNorm1d,
+    LazyInstanceNorm2d,
+    LazyInstanceNorm3d,
+    LazyLinear,
+)
 from gt.nn.linear import Bilinear, Flatten, Identity, Linear, Unflatten
 from gt.nn.losses import (
     BCELoss,
@@ -70,10 +86,12 @@ from gt.nn.norm import (
     BatchNorm1d,
     BatchNorm2d,
     BatchNorm3d,
+    CrossMapLRN2d,
     Dropout,
     Dropout1d,
     Dropout2d,
     Dropout3d,
+    FeatureAlphaDropout,
     GroupNorm,
     InstanceNorm1d,
     InstanceNorm2d,
@@ -83,6 +101,7 @@ from gt.nn.norm import (
     RMSNorm,
     SyncBatchNorm,
 )  # fmt: skip
+from gt.nn.parallel import DataParallel
 from gt.nn.pool import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -93,8 +112,11 @@ from gt.nn.pool import (
     AvgPool1d,
     AvgPool2d,
     AvgPool3d,
+    FractionalMaxPool2d,
+    FractionalMaxPool3d,
     LPPool1d,
     LPPool2d,
+    LPPool3d,
     MaxPool1d,
     MaxPool2d,
     MaxPool3d,
@@ -151,3 +173,8 @@ __all__ += ["Tanh", "Tanhshrink", "Threshold", "Transformer", "TransformerDecode
 __all__ += ["TransformerEncoder", "TransformerEncoderLayer", "TripletMarginLoss", "TripletMarginWithDistanceLoss"]
 __all__ += ["Unflatten", "Unfold", "Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "ZeroPad1d", "ZeroPad2d"]
 __all__ += ["ZeroPad3d", "cross_entropy", "functional", "init", "mse_loss", "utils"]
+__all__ += ["LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyConv1d", "LazyConv2d", "LazyConv3d"]
+__all__ += ["LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d", "LazyInstanceNorm1d"]
+__all__ += ["LazyInstanceNorm2d", "LazyInstanceNorm3d", "LazyLinear", "AdaptiveLogSoftmaxWithLoss", "CrossMapLRN2d"]
+__all__ += ["DataParallel", "FeatureAlphaDropout", "FractionalMaxPool2d", "FractionalMaxPool3d", "LPPool3d"]
+__all__ += ["parallel"]

@@ -272,6 +272,12 @@ class Module:
                 variable.handle = (value if assign else value.detach().to(variable.handle.spec.dtype)).handle
         return keys
 
+    def _compiled_as(self, call: Any) -> Module:
+        """What `gt.compile` makes of this module."""
+        from gt.nn.compiled import CompiledModule
+
+        return CompiledModule(self, call)
+
     def extra_repr(self) -> str:
         return ""
 

@@ -55,14 +55,15 @@ class GroupNorm(Module):
     """Mean 0 and variance 1 within groups of channels, then scaled and shifted."""
 
     def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None, dtype: Any = None,
+        *, bias: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__()
         if num_channels % num_groups:
             raise ValueError(f"{num_channels} channels cannot be parted into {num_groups} groups")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
         self.weight = Parameter(ones(num_channels, dtype=dtype)) if affine else None
-        self.bias = Parameter(zeros(num_channels, dtype=dtype)) if affine else None
+        self.bias = Parameter(zeros(num_channels, dtype=dtype)) if affine and bias else None
 
     def forward(self, input: Tensor) -> Tensor:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
@@ -80,13 +81,13 @@ class _ChannelNorm(Module):
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-        track_running_stats: bool = True, device: Any = None, dtype: Any = None,
+        track_running_stats: bool = True, device: Any = None, dtype: Any = None, *, bias: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         self.weight = Parameter(ones(num_features, dtype=dtype)) if affine else None
-        self.bias = Parameter(zeros(num_features, dtype=dtype)) if affine else None
+        self.bias = Parameter(zeros(num_features, dtype=dtype)) if affine and bias else None
         tracks = track_running_stats
         self.register_buffer("running_mean", zeros(num_features, dtype=dtype) if tracks else None)
         self.register_buffer("running_var", ones(num_features, dtype=dtype) if tracks else None)
@@ -160,9 +161,9 @@ class _InstanceNorm(_ChannelNorm):
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-        track_running_stats: bool = False, device: Any = None, dtype: Any = None,
+        track_running_stats: bool = False, device: Any = None, dtype: Any = None, *, bias: bool = True,
     ) -> None:  # fmt: skip
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def forward(self, input: Tensor) -> Tensor:
         single = ranked(input, self.axes, type(self).__name__)
@@ -247,3 +248,16 @@ class AlphaDropout(_Dropout):
     """Dropout that keeps mean 0 and variance 1, for networks of SELU."""
 
     function = staticmethod(F.alpha_dropout)
+
+
+class FeatureAlphaDropout(_Dropout):
+    """`AlphaDropout` of whole channels."""
+
+    function = staticmethod(F.feature_alpha_dropout)
+
+
+class CrossMapLRN2d(LocalResponseNorm):
+    """`LocalResponseNorm` by an older name, for images."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
+        super().__init__(size, alpha, beta, k)

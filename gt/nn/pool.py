@@ -91,6 +91,20 @@ class _LPPool(_Pool):
         self._set(norm_type, kernel_size, stride, ceil_mode)
 
 
+class _FractionalMax(_Pool):
+    names = ("kernel_size", "output_size", "output_ratio", "return_indices", "_random_samples")
+    shown = names[:2]
+
+    def __init__(
+        self, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
+        _random_samples: Any = None,
+    ) -> None:  # fmt: skip
+        if (output_size is None) == (output_ratio is None):
+            raise ValueError("fractional pooling takes either output_size or output_ratio")
+        self._set(kernel_size, output_size, output_ratio, return_indices)
+        self.register_buffer("_random_samples", _random_samples)
+
+
 class _MaxUnpool(_Pool):
     names = ("kernel_size", "stride", "padding")
 
@@ -123,3 +137,6 @@ AdaptiveMaxPool2d = _of(_AdaptiveMax, "AdaptiveMaxPool2d", F.adaptive_max_pool2d
 AdaptiveMaxPool3d = _of(_AdaptiveMax, "AdaptiveMaxPool3d", F.adaptive_max_pool3d)
 LPPool1d = _of(_LPPool, "LPPool1d", F.lp_pool1d)
 LPPool2d = _of(_LPPool, "LPPool2d", F.lp_pool2d)
+LPPool3d = _of(_LPPool, "LPPool3d", F.lp_pool3d)
+FractionalMaxPool2d = _of(_FractionalMax, "FractionalMaxPool2d", F.fractional_max_pool2d)
+FractionalMaxPool3d = _of(_FractionalMax, "FractionalMaxPool3d", F.fractional_max_pool3d)

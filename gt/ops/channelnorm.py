@@ -163,7 +163,7 @@ op("group_norm_grad", shape=_grads, shard=_by_batch_grad,
 
 def _trained(a: Spec, eps: type, *parts: Spec) -> tuple[Spec, ...]:
     _check("batch_norm", a, parts)
-    if count(a.shape, _others(a)) < 2:
+    if count(a.shape, _others(a)) == 1:
         raise ValueError(f"batch_norm learns from more than one value for each channel, not from {a.shape}")
     one = Spec(a.shape[1:2], wide(a))
     return a, one, one, one

@@ -82,7 +82,8 @@ def _cross_entropy_grad(xp, g, logp, target, smoothing, *weight, ignore):
     wanted = xp.where(hit, 1.0 - smoothing, 0.0) + xp.where(counted, smoothing / logp.shape[axis], 0.0)
     if weight:
         wanted = wanted * _classes(xp, weight[0], logp.ndim)
-    return (xp.exp(logp) * xp.sum(wanted, axis=(axis,), keepdims=True) - wanted) * (xp.expand_dims(g, axis) if g.ndim else g)
+    found = (xp.exp(logp) * xp.sum(wanted, axis=(axis,), keepdims=True) - wanted) * (xp.expand_dims(g, axis) if g.ndim else g)
+    return xp.where(counted, found, xp.zeros_like(found))  # where all are ignored, a mean's gradient is nan
 
 
 def _lower_grad(g, logp, target, smoothing, *weight, ignore):
@@ -93,7 +94,8 @@ def _lower_grad(g, logp, target, smoothing, *weight, ignore):
     wanted = hit * (1.0 - smoothing) + counted.to(logp.dtype) * (smoothing / logp.shape[axis])
     if weight:
         wanted = wanted * weight[0].reshape((1, -1) + (1,) * (logp.ndim - 2) if axis else (-1,))
-    return (logp.exp() * wanted.sum(axis=axis, keepdims=True) - wanted) * (g.unsqueeze(axis) if g.ndim else g)
+    found = (logp.exp() * wanted.sum(axis=axis, keepdims=True) - wanted) * (g.unsqueeze(axis) if g.ndim else g)
+    return counted.pick(found, 0.0)
 
 
 def _pull(gs, ys, ins, ignore, reduce):

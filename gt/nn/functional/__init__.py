@@ -101,6 +101,7 @@ from gt.nn.functional.pool import (
     avg_pool3d,
     lp_pool1d,
     lp_pool2d,
+    lp_pool3d,
     max_pool1d,
     max_pool2d,
     max_pool3d,
@@ -127,7 +128,8 @@ __all__ += ["cosine_embedding_loss", "cosine_similarity", "cross_entropy", "ctc_
 __all__ += ["dropout3d", "elu", "elu_", "embedding", "embedding_bag", "fold", "gaussian_nll_loss", "gelu", "glu"]
 __all__ += ["group_norm", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hinge_embedding_loss"]
 __all__ += ["huber_loss", "instance_norm", "interpolate", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "leaky_relu_"]
-__all__ += ["linear", "local_response_norm", "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d", "margin_ranking_loss"]
+__all__ += ["linear", "local_response_norm", "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d", "lp_pool3d"]
+__all__ += ["margin_ranking_loss"]
 __all__ += ["max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d", "mish", "mse_loss"]
 __all__ += ["multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "normalize"]
 __all__ += ["one_hot", "pad", "pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "prelu", "relu"]

@@ -109,7 +109,7 @@ def _lp_pool(n: int) -> Callable:
     return named(pool, f"lp_pool{n}d")
 
 
-lp_pool1d, lp_pool2d = map(_lp_pool, (1, 2))
+lp_pool1d, lp_pool2d, lp_pool3d = map(_lp_pool, (1, 2, 3))
 
 
 def _max_unpool(n: int) -> Callable:

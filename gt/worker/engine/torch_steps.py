@@ -139,7 +139,7 @@ def cross_entropy_grad(g: Array, logp: Array, target: Array, smoothing: float, *
     classes = logp.shape[axis]
     counted = (target != ignore).unsqueeze(axis)
     safe = torch.where(counted, target.unsqueeze(axis), 0)
-    scale = (g.unsqueeze(axis) if g.ndim else g) * counted
+    scale = torch.where(counted, g.unsqueeze(axis) if g.ndim else g, 0.0)
     hit = weight[0][safe] * (1.0 - smoothing) if weight else 1.0 - smoothing
     rest = smoothing / classes
     found = logp.exp().mul_(scale * (hit + rest * (weight[0].sum() if weight else classes)))
