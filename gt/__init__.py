@@ -55,6 +55,7 @@ _FROM = {
         "list_backends",
         "register_backend",
     ],
+    "gt.persistent": ["PersistentKernel", "pages_that_fit"],
     "gt.nn.functional": [
         "adaptive_avg_pool1d",
         "adaptive_max_pool1d",
@@ -123,6 +124,7 @@ _PARTS = [
     "nn",
     "onnx",
     "optim",
+    "persistent",
     "signal",
     "sparse",
     "special",

@@ -1,0 +1,159 @@
+"""What runs a program: the interface that every backend fills, and the walk over layers for those that run in Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gt.persistent.program import Activation, AllReduce, Attention, Embed, Linear, Program, RMSNorm, SiluMul
+from gt.persistent.sampling import choose, uniform
+
+if TYPE_CHECKING:
+    from gt.persistent.requests import Scheduler
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an executor needs to know beside the program."""
+
+    pages: int
+    page_size: int
+    slots: int
+    max_tokens: int
+    max_length: int
+    num_workers: int | None
+    dtype: str
+    device: str | None
+
+
+class Span(NamedTuple):
+    """Consecutive tokens of one request in a batch: rows from `first` on, at positions from `position` on."""
+
+    slot: int
+    first: int
+    rows: int
+    position: int
+    pages: list[int]
+
+    @property
+    def length(self) -> int:
+        """Tokens of the request once this span is in the cache."""
+        return self.position + self.rows
+
+
+class Batch(NamedTuple):
+    tokens: np.ndarray  # (rows,) int64
+    spans: list[Span]
+    wanted: np.ndarray  # rows whose logits are asked for
+
+    def positions(self) -> np.ndarray:
+        return np.concatenate([np.arange(s.position, s.length) for s in self.spans])
+
+
+class Executor:
+    """Runs a program's layers one by one. A backend says how each is computed."""
+
+    dtypes: tuple[str, ...] = ("float32",)
+    options: tuple[str, ...] = ()  # of num_workers, device and use_cutlass_kernel, those that it can honour
+    runs_steps = False  # whether generate takes more than one step at a time
+
+    @classmethod
+    def reason_unavailable(cls) -> str | None:
+        """Why this executor cannot run here; None where it can."""
+        return None
+
+    @classmethod
+    def check(cls, backend: str, dtype: str, options: dict[str, Any]) -> None:
+        """Raise ValueError for what this backend cannot honour. An option that is None was not asked for."""
+        if dtype not in cls.dtypes:
+            raise ValueError(f"backend {backend!r} cannot compute in {dtype}: it can in {', '.join(cls.dtypes)}")
+        for name, value in options.items():
+            if value is not None and name not in cls.options:
+                able = ", ".join(cls.options) or "none of these options"
+                raise ValueError(f"backend {backend!r} cannot honour {name}={value!r}: it takes {able}")
+
+    def __init__(self, program: Program, settings: Settings) -> None:
+        self.program, self.settings = program, settings
+        attentions = program.attentions()
+        shape = (0, 0) if not attentions else (attentions[0].kv_heads, attentions[0].head_dim)
+        # (layers, keys and values, pages, page_size, kv heads, head_dim)
+        self.cache_shape = (len(attentions), 2, settings.pages, settings.page_size, *shape)
+
+    def forward(self, batch: Batch) -> np.ndarray:
+        """Logits of the wanted rows, (wanted, vocabulary) float32. The cache then holds all tokens of the batch."""
+        values: dict[int, Any] = {}
+        logits = self.program.logits
+        assert logits is not None
+        for layer in self.program.layers:
+            if isinstance(layer, Linear) and layer.output == logits and len(batch.wanted) < len(batch.tokens):
+                # Only the wanted rows go through the head, which is the largest product of many models.
+                values = {number: self.rows(value, batch.wanted) for number, value in values.items()}
+                return self.to_numpy(self.run(layer, values, batch))
+            values[layer.output.number] = self.run(layer, values, batch)
+        result = self.to_numpy(values[logits.number])
+        return result if len(batch.wanted) == len(result) else result[batch.wanted]
+
+    def generate(self, scheduler: Scheduler, steps: int, made: dict[int, list[int]]) -> int:
+        """Take steps that the scheduler is prepared for: a token for every active request each. Returns how many."""
+        for batch, owners in scheduler.batches():
+            logits = self.forward(batch)
+            for span in batch.spans:
+                request = scheduler.slots[span.slot]
+                assert request is not None
+                request.cached = span.length
+            for row, request in zip(logits, owners):
+                token = choose(row, request.sampling, uniform(request.seed, len(request.tokens)))
+                scheduler.append(request, token)
+                made.setdefault(request.id, []).append(token)
+        return 1
+
+    def run(self, layer: Any, values: dict[int, Any], batch: Batch) -> Any:
+        def value(tensor: Activation) -> Any:
+            return values[tensor.number]
+
+        match layer:
+            case Embed():
+                return self.embed(layer, batch.tokens)
+            case RMSNorm():
+                return self.rmsnorm(layer, value(layer.input))
+            case Linear():
+                y = self.linear(layer, value(layer.input))
+                return y if layer.residual is None else y + value(layer.residual)
+            case Attention():
+                return self.attention(layer, value(layer.input), batch)
+            case SiluMul():
+                return self.silu_mul(value(layer.input))
+            case AllReduce():
+                return value(layer.input)
+        raise TypeError(f"no layer {layer!r}")
+
+    def embed(self, layer: Embed, tokens: np.ndarray) -> Any:
+        raise NotImplementedError
+
+    def rmsnorm(self, layer: RMSNorm, x: Any) -> Any:
+        raise NotImplementedError
+
+    def linear(self, layer: Linear, x: Any) -> Any:
+        raise NotImplementedError
+
+    def attention(self, layer: Attention, qkv: Any, batch: Batch) -> Any:
+        raise NotImplementedError
+
+    def silu_mul(self, x: Any) -> Any:
+        raise NotImplementedError
+
+    def rows(self, x: Any, wanted: np.ndarray) -> Any:
+        raise NotImplementedError
+
+    def to_numpy(self, x: Any) -> np.ndarray:
+        raise NotImplementedError
+
+    def fill_pages(self, pages: list[int], value: float) -> None:
+        """Overwrite pages, so that a test sees whether anything reads what it should not."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Free weights and cache."""
+        self.program = Program()

@@ -1,0 +1,175 @@
+"""The executor in PyTorch, on any device, in float32 or bfloat16."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gt.persistent import attention
+from gt.persistent.executor import Batch, Executor, Settings, Span
+from gt.persistent.program import Attention, Embed, Linear, Program, RMSNorm, Weight
+
+
+def default_device(device: str | None) -> str:
+    import torch
+
+    return device or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def rotated(x: Any, cos: Any, sin: Any) -> Any:
+    import torch
+
+    left, right = x.chunk(2, dim=-1)
+    c, s = cos[:, None], sin[:, None]
+    return torch.cat([left * c - right * s, right * c + left * s], dim=-1)
+
+
+class Place(NamedTuple):
+    """Where a span's tokens lie in the cache, and what its rows must not see."""
+
+    page: Any  # (rows,)
+    offset: Any  # (rows,)
+    all_pages: Any  # (pages of the request,)
+    hidden: Any  # (rows, length)
+
+
+class TorchExecutor(Executor):
+    """num_workers is torch's number of threads during a call, on the CPU."""
+
+    dtypes = ("float32", "bfloat16")
+    options = ("num_workers", "device")
+
+    @classmethod
+    def check(cls, backend: str, dtype: str, options: dict[str, Any]) -> None:
+        super().check(backend, dtype, options)
+        if options["num_workers"] is not None and not default_device(options["device"]).startswith("cpu"):
+            raise ValueError(
+                f"backend {backend!r} cannot honour num_workers on {default_device(options['device'])}, only on cpu"
+            )
+
+    def __init__(self, program: Program, settings: Settings) -> None:
+        import torch
+
+        super().__init__(program, settings)
+        self.device = torch.device(default_device(settings.device))
+        self.dtype = getattr(torch, settings.dtype)
+        tables = {w.number for a in program.attentions() for w in (a.cos, a.sin) if w is not None}
+        self.weights = [
+            torch.from_numpy(array).to(self.device, torch.float32 if number in tables else self.dtype)
+            for number, array in enumerate(program.weights)
+        ]
+        program.weights = []  # the copies above are what is used
+        self.cache: Any = torch.zeros(self.cache_shape, dtype=self.dtype, device=self.device)
+
+    @contextlib.contextmanager
+    def threads(self) -> Iterator[None]:
+        import torch
+
+        if self.settings.num_workers is None:
+            yield
+            return
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.settings.num_workers)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+    def forward(self, batch: Batch) -> np.ndarray:
+        import torch
+
+        with torch.inference_mode(), self.threads():
+            rows = [attention.rotary_position(p) for p in batch.positions().tolist()]
+            self.rotary_rows = torch.tensor(rows, device=self.device)
+            self.places = [self.place(span) for span in batch.spans]
+            return super().forward(batch)
+
+    def place(self, span: Span) -> Place:
+        """Where the tokens of a span lie; the same in every layer."""
+        import torch
+
+        size, held = self.settings.page_size, attention.held_in_pages(span.length, self.settings.page_size)
+        pages = torch.tensor(span.pages, device=self.device)
+        positions = torch.arange(span.position, span.length, device=self.device)
+        seen = torch.tensor([attention.visible(p) for p in range(span.position, span.length)], device=self.device)
+        hidden = torch.arange(sum(held), device=self.device) >= seen[:, None]
+        return Place(pages[positions // size], positions % size, pages[: len(held)], hidden)
+
+    def weight(self, weight: Weight) -> Any:
+        return self.weights[weight.number]
+
+    def embed(self, layer: Embed, tokens: np.ndarray) -> Any:
+        import torch
+
+        return self.weight(layer.weight)[torch.from_numpy(tokens).to(self.device)]
+
+    def normed(self, x: Any, weight: Weight | None, eps: float) -> Any:
+        """The mean of squares is taken in float32, whatever the weights are."""
+        if weight is None:
+            return x
+        wide = x.float()
+        return self.weight(weight) * (wide * (wide * wide).mean(-1, keepdim=True).add(eps).rsqrt()).to(x.dtype)
+
+    def rmsnorm(self, layer: RMSNorm, x: Any) -> Any:
+        return self.normed(x, layer.weight, layer.eps)
+
+    def linear(self, layer: Linear, x: Any) -> Any:
+        import torch
+
+        bias = None if layer.bias is None else self.weight(layer.bias)
+        return torch.nn.functional.linear(x, self.weight(layer.weight), bias)
+
+    def silu_mul(self, x: Any) -> Any:
+        import torch
+
+        gate, up = x.chunk(2, dim=1)
+        return torch.nn.functional.silu(gate) * up
+
+    def attention(self, layer: Attention, qkv: Any, batch: Batch) -> Any:
+        import torch
+
+        h, g, d = layer.heads, layer.kv_heads, layer.head_dim
+        q, k, v = qkv.view(len(qkv), h + 2 * g, d).split([h, g, g], dim=1)
+        q, k = self.normed(q, layer.q_norm, layer.eps), self.normed(k, layer.k_norm, layer.eps)
+        if layer.cos is not None and layer.sin is not None:
+            cos, sin = (self.weight(table)[self.rotary_rows].to(q.dtype) for table in (layer.cos, layer.sin))
+            q, k = rotated(q, cos, sin), rotated(k, cos, sin)
+        outputs = []
+        for span, place in zip(batch.spans, self.places):
+            rows_of = slice(span.first, span.first + span.rows)
+            keys, values = self.append(layer.layer, k[rows_of], v[rows_of], place)
+            outputs.append(self.attend(layer, q[rows_of], keys, values, place.hidden))
+        return torch.cat(outputs)
+
+    def append(self, layer: int, k: Any, v: Any, place: Place) -> list[Any]:
+        """Write new keys and values to their pages; returns those of the whole request, (length, kv heads, head_dim)."""
+        found = []
+        for cache, new in zip(self.cache[layer], (k, v)):
+            cache[place.page, place.offset] = new
+            found.append(cache[place.all_pages].flatten(0, 1)[: place.hidden.shape[1]])
+        return found
+
+    def attend(self, layer: Attention, q: Any, keys: Any, values: Any, hidden: Any) -> Any:
+        groups = attention.head_groups(layer.heads, layer.kv_heads)
+        keys, values = keys[:, groups].permute(1, 2, 0), values[:, groups].transpose(0, 1)
+        scores = (q.transpose(0, 1) @ keys).float() * attention.softmax_scale(layer.head_dim)  # (heads, rows, length)
+        likely = scores.masked_fill(hidden, float("-inf")).softmax(-1).to(values.dtype)
+        return (likely @ values).transpose(0, 1).reshape(len(q), -1)
+
+    def rows(self, x: Any, wanted: np.ndarray) -> Any:
+        import torch
+
+        return x[torch.from_numpy(wanted).to(self.device)]
+
+    def to_numpy(self, x: Any) -> np.ndarray:
+        return x.float().cpu().numpy()
+
+    def fill_pages(self, pages: list[int], value: float) -> None:
+        self.cache[:, :, pages] = value
+
+    def close(self) -> None:
+        super().close()
+        self.weights, self.cache = [], None

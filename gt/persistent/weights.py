@@ -1,0 +1,54 @@
+"""A model's weights as NumPy arrays, from safetensors files and from state dicts of torch, gt or NumPy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def as_float32(tensor: Any) -> np.ndarray:
+    """A contiguous float32 copy or view of a torch, gt or NumPy tensor."""
+    if isinstance(tensor, np.ndarray):
+        array = tensor
+    elif type(tensor).__module__.startswith("torch"):
+        array = tensor.detach().float().cpu().numpy()
+    elif type(tensor).__module__.startswith("gt."):
+        array = np.asarray(tensor.detach().float().numpy())
+    else:
+        array = np.asarray(tensor)
+    if array.dtype.kind not in "fV" and array.dtype.name != "bfloat16":
+        raise TypeError(f"a weight holds floating-point numbers, not {array.dtype}")
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def read_weights(source: Any) -> dict[str, Any]:
+    """Name to tensor, from a state dict, a safetensors file, several of them, or a folder that holds some."""
+    if isinstance(source, Mapping):
+        return dict(source)
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+        if not files:
+            raise ValueError(f"no *.safetensors file in {path}")
+    elif isinstance(source, (list, tuple)):
+        files = [Path(file) for file in source]
+    else:
+        raise TypeError(f"weights are a state dict or safetensors files, not {type(source).__name__}")
+    found: dict[str, Any] = {}
+    for file in files:
+        tensors = _read_file(file)
+        if twice := found.keys() & tensors.keys():
+            raise ValueError(f"{file} holds {sorted(twice)[0]!r} again, which an earlier file holds")
+        found |= tensors
+    return found
+
+
+def _read_file(path: Path) -> dict[str, np.ndarray]:
+    import ml_dtypes  # noqa: F401 (registers NumPy's bfloat16, which safetensors asks for)
+    from safetensors.numpy import load_file
+
+    return load_file(path)

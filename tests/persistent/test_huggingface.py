@@ -1,0 +1,228 @@
+"""Tokens and logits of every backend against Hugging Face transformers, which shares no code with GT."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gt
+from gt.persistent import attention
+from gt.persistent.executor import Executor
+from tests.persistent.tiny import config, prompts, weights
+
+torch = pytest.importorskip("torch")
+# The slow ones have the same cases, and one of each kind in the default run.
+SLOW = [pytest.param("pytorch", marks=pytest.mark.slow)]
+BACKENDS = ["cpu", *SLOW]
+# Every case: the model, the kernel's options, the lengths of the prompts.
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[int, ...]]] = {
+    "pages of 1": (config(), dict(page_size=1), (5, 1)),
+    "pages of 13, a prompt that ends on a page": (config("llama"), dict(page_size=13), (13, 26, 3)),
+    "pages of 16, prompts in chunks": (
+        config(num_key_value_heads=8),
+        dict(page_size=16, max_num_batched_tokens=7),
+        (16, 40, 1),
+    ),
+    "pages of 64, groups of 8": (config(num_key_value_heads=1, head_dim=10), dict(page_size=64), (64, 9)),
+    "tied head, biases, scaled rotary": (
+        config(
+            "llama", attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+            rope_scaling=dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                              original_max_position_embeddings=64),
+        ),
+        dict(page_size=16),
+        (20, 2),
+    ),
+}  # fmt: skip
+FAULTS = {
+    "page length": ("held_in_pages", lambda length, size: [size] * ((length - 1) // size) + [length % size]),
+    # Rotary attention depends on distances alone, so a shift of all tokens changes nothing; one of the later tokens does.
+    "rotary position": ("rotary_position", lambda position: position + (position >= 14)),
+    "softmax scale": ("softmax_scale", lambda head_dim: head_dim**-1.0),
+    "mask": ("visible", lambda position: max(position, 1)),
+    "head grouping": ("head_groups", lambda heads, kv_heads: [head % kv_heads for head in range(heads)]),
+}
+
+
+@pytest.fixture(scope="module")
+def reference() -> Iterator[Callable[..., Any]]:
+    """Logits of Hugging Face's model for a list of tokens."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+    classes = {"qwen3": (Qwen3Config, Qwen3ForCausalLM), "llama": (LlamaConfig, LlamaForCausalLM)}
+    made: dict[str, Any] = {}
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+
+    def logits(c: dict[str, Any], tokens: list[int], dtype: Any = torch.float32) -> np.ndarray:
+        key = f"{c}{dtype}"
+        if key not in made:
+            kind, model = classes[c["model_type"]]
+            made[key] = model(kind(**{k: v for k, v in c.items() if k != "model_type"})).eval()
+            state = {name: torch.from_numpy(array) for name, array in weights(c).items()}
+            if c["tie_word_embeddings"]:
+                state["lm_head.weight"] = state["model.embed_tokens.weight"]
+            made[key].load_state_dict(state)
+            made[key].to(dtype)
+        with torch.inference_mode():
+            return made[key](torch.tensor([tokens])).logits[0].float().numpy()
+
+    yield logits
+    torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def recorded(kernel: Any) -> Iterator[list[np.ndarray]]:
+    """The logits of every row that tokens are chosen from, in order."""
+    rows: list[np.ndarray] = []
+    executor: Executor = kernel.compile()._executor
+    forward = executor.forward
+
+    def noting(batch: Any) -> np.ndarray:
+        rows.extend(logits := forward(batch))
+        return logits
+
+    executor.forward = noting  # type: ignore[method-assign]
+    yield rows
+    executor.forward = forward  # type: ignore[method-assign]
+
+
+def make(backend: str, c: dict[str, Any], **options: Any) -> Any:
+    # One thread: the models are too small for more.
+    return gt.PersistentKernel(backend=backend, model=(c, weights(c)), num_workers=1, **options)
+
+
+def compare(kernel: Any, c: dict[str, Any], reference: Callable[..., Any], ids: list[int], prompts: list[list[int]]) -> None:
+    """Every generated token is Hugging Face's greedy choice after the tokens before it."""
+    for id, prompt in zip(ids, prompts):
+        tokens = kernel.tokens(id)
+        expected = reference(c, tokens[:-1])[len(prompt) - 1 :].argmax(-1).tolist()
+        assert tokens[: len(prompt)] == prompt and tokens[len(prompt) :] == expected
+
+
+def generate(backend: str, case: str, reference: Callable[..., Any], steps: int = 100) -> None:
+    c, options, lengths = CASES[case]
+    kernel, given = make(backend, c, **options), prompts(*lengths)
+    ids = [kernel.add_request(prompt) for prompt in given]
+    for part in (1, 60, steps - 61):
+        made = kernel(steps=part)
+        assert {id: len(tokens) for id, tokens in made.items()} == dict.fromkeys(ids, part)
+        # Pages that a step recycles hold whatever was there before.
+        kernel._executor.fill_pages(kernel.scheduler.pool.free, np.nan)
+    compare(kernel, c, reference, ids, given)
+    kernel.scheduler.check()
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_hundred_greedy_tokens_equal_hugging_face(backend: str, case: str, reference: Callable[..., Any]) -> None:
+    generate(backend, case, reference)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("backend", ["cpu", "pytorch"])
+def test_logits_equal_hugging_face(backend: str, case: str, reference: Callable[..., Any]) -> None:
+    c, options, lengths = CASES[case]
+    kernel, given = make(backend, c, mode="onepass", **options), prompts(*lengths)
+    ids = [kernel.add_request(prompt) for prompt in given]
+    kernel._executor.fill_pages(kernel.scheduler.pool.free, np.nan)
+    found = kernel()
+    for id, prompt in zip(ids, given):
+        assert np.abs(found[id] - reference(c, prompt)).max() < 1e-4
+        assert kernel.finished(id)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "pytorch"])
+def test_logits_of_single_steps_equal_hugging_face(backend: str, reference: Callable[..., Any]) -> None:
+    c = config()
+    kernel = make(backend, c, page_size=4)
+    id = kernel.add_request(prompts(6)[0])
+    with recorded(kernel) as rows:
+        for _ in range(12):
+            kernel()
+    expected = reference(c, kernel.tokens(id)[:-1])[5:]
+    assert np.abs(np.stack(rows) - expected).max() < 1e-4
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_planted_fault_is_seen(
+    backend: str, fault: str, reference: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, *FAULTS[fault])
+    with pytest.raises((AssertionError, ValueError)):
+        generate(backend, "pages of 13, a prompt that ends on a page", reference)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_missing_norm_of_q_and_k_is_seen(
+    backend: str, reference: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_norms(self: Any, **options: Any) -> Any:
+        return original(self, **{**options, "q_norm": None, "k_norm": None})
+
+    original = gt.PersistentKernel.paged_attention_layer
+    monkeypatch.setattr(gt.PersistentKernel, "paged_attention_layer", without_norms)
+    with pytest.raises(AssertionError):
+        generate(backend, "pages of 1", reference)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_stop_token_inside_a_batch_frees_its_slot_and_pages_for_others(backend: str, reference: Callable[..., Any]) -> None:
+    c, given = config(), prompts(7, 12, 4, 9, 21)
+    free = make(backend, c, mode="offline", page_size=4, max_seq_length=60)
+    for prompt in given:
+        free.add_request(prompt)
+    free()
+    generated = [free.tokens(id)[len(prompt) :] for id, prompt in enumerate(given)]
+    stop = generated[0][9]
+    kernel = make(
+        backend,
+        c,
+        mode="offline",
+        page_size=4,
+        max_seq_length=60,
+        max_num_batched_requests=2,
+        max_num_pages=30,
+        eos_token_id=stop,
+    )
+    ids = [kernel.add_request(prompt) for prompt in given]
+    kernel._executor.fill_pages(kernel.scheduler.pool.free, np.nan)
+    kernel()
+    for id, prompt in zip(ids, given):
+        tokens = kernel.tokens(id)
+        assert kernel.finished(id) and (tokens[-1] == stop or len(tokens) == 60) and stop not in tokens[len(prompt) : -1]
+    assert len(kernel.tokens(ids[0])) <= len(given[0]) + 10
+    compare(kernel, c, reference, ids, given)
+    kernel.scheduler.check()
+    assert len(kernel.scheduler.pool.free) == 30
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_request_may_fill_the_whole_context(backend: str, reference: Callable[..., Any]) -> None:
+    c = config(max_position_embeddings=48)
+    kernel = make(backend, c, mode="offline", page_size=16)
+    given = prompts(47, 30)
+    ids = [kernel.add_request(prompt) for prompt in given]
+    kernel()
+    assert [len(kernel.tokens(id)) for id in ids] == [48, 48]
+    compare(kernel, c, reference, ids, given)
+
+
+def test_bfloat16_is_about_as_exact_as_hugging_face_in_bfloat16(reference: Callable[..., Any]) -> None:
+    c, given = config(), prompts(90, 55, 70)
+    kernel = make("pytorch", c, mode="onepass", dtype="bfloat16")
+    ids = [kernel.add_request(prompt) for prompt in given]
+    found = kernel()
+    ours = theirs = 0.0
+    for id, prompt in zip(ids, given):
+        exact = reference(c, prompt)
+        ours += float(((found[id] - exact) ** 2).sum())
+        theirs += float(((reference(c, prompt, torch.bfloat16) - exact) ** 2).sum())
+    assert 0 < ours**0.5 <= 1.5 * theirs**0.5

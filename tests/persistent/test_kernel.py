@@ -1,0 +1,275 @@
+"""What a kernel promises its callers: requests, pages, sampling, backends. None of it needs Hugging Face or torch."""
+
+from __future__ import annotations
+
+import collections
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gt
+from gt import backends
+from gt.persistent import OutOfPages, choice
+from gt.persistent.sampling import Sampling, choose, kept, uniform
+from tests.persistent.tiny import config, prompts, weights
+
+CONFIG = config()
+WEIGHTS = weights(CONFIG)
+
+
+def make(**options: Any) -> Any:
+    return gt.PersistentKernel(**{"backend": "cpu", "model": (CONFIG, WEIGHTS), **options})
+
+
+def alone(prompt: list[int], count: int, **options: Any) -> list[int]:
+    """Tokens of a request that has a kernel for itself."""
+    kernel = make(**options)
+    id = kernel.add_request(prompt, max_new_tokens=count)
+    kernel(steps=count)
+    return kernel.tokens(id)
+
+
+def test_requests_join_and_leave_between_calls() -> None:
+    kernel, given = make(max_num_batched_requests=2, page_size=4), prompts(9, 5, 6)
+    first = kernel.add_request(given[0], max_new_tokens=3)
+    assert list(kernel()) == [first]
+    second, third = (kernel.add_request(prompt, max_new_tokens=4) for prompt in given[1:])
+    assert set(kernel()) == {first, second}
+    kernel()
+    assert kernel.finished(first) and not kernel.finished(second)
+    assert set(kernel()) == {second, third}
+    kernel(steps=10)
+    assert kernel.finished(second) and kernel.finished(third) and kernel() == {}
+    for id, prompt, count in zip((first, second, third), given, (3, 4, 4)):
+        assert kernel.tokens(id) == alone(prompt, count)
+    kernel.scheduler.check()
+
+
+def test_a_step_that_lacks_a_page_raises_before_it_and_loses_nothing() -> None:
+    kernel, given = make(page_size=4, max_num_pages=4), prompts(7, 6)
+    first, second = (kernel.add_request(prompt) for prompt in given)
+    with pytest.raises(OutOfPages, match="needs 1 more pages of 4 tokens and 0 of 4 are free"):
+        kernel(steps=20)
+    before = kernel.tokens(first), kernel.tokens(second)
+    assert [len(tokens) for tokens in before] == [9, 8]
+    with pytest.raises(OutOfPages):
+        kernel()
+    assert (kernel.tokens(first), kernel.tokens(second)) == before
+    kernel.cancel(second)
+    kernel(steps=5)
+    assert kernel.tokens(first) == alone(given[0], 7)
+    kernel.scheduler.check()
+
+
+def test_a_prompt_that_no_number_of_free_pages_could_hold_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs 3 pages of 4, but there are 2: raise max_num_pages"):
+        make(page_size=4, max_num_pages=2).add_request(prompts(9)[0])
+
+
+def test_reset_forgets_requests_and_finalize_ends_the_kernel() -> None:
+    kernel = make()
+    id = kernel.add_request([1, 2, 3])
+    first = kernel(steps=4)[id]
+    kernel.reset()
+    with pytest.raises(KeyError, match="reset forgets them"):
+        kernel.tokens(id)
+    again = kernel.add_request([1, 2, 3])
+    assert again != id and kernel(steps=4)[again] == first
+    kernel.finalize()
+    with pytest.raises(RuntimeError, match="finalized"):
+        kernel()
+
+
+def test_a_seed_gives_the_same_tokens_in_any_batch() -> None:
+    options = dict(temperature=0.9, top_k=20, top_p=0.9)
+    kernel, given = make(**options), prompts(5, 8)
+    ids = [kernel.add_request(prompt, seed=7) for prompt in given]
+    kernel(steps=12)
+    for id, prompt in zip(ids, given):
+        single = make(**options)
+        other = single.add_request(prompt, seed=7)
+        for _ in range(12):
+            single()
+        assert single.tokens(other) == kernel.tokens(id)
+    different = make(**options, seed=1)
+    different.add_request(given[0])
+    different(steps=12)
+    assert different.tokens(0) != kernel.tokens(ids[0])
+
+
+def test_top_k_and_top_p_keep_the_tokens_of_their_definitions() -> None:
+    logits = np.log(np.array([0.1, 0.4, 0.2, 0.3]))
+    assert kept(logits, Sampling(1.0, top_k=2))[0].tolist() == [1, 3]
+    assert kept(logits, Sampling(1.0, top_p=0.65))[0].tolist() == [1, 3]
+    assert kept(logits, Sampling(1.0, top_p=0.75))[0].tolist() == [1, 3, 2]
+    assert choose(logits, Sampling(0.0), 0.99) == 1
+
+
+def test_sampled_tokens_come_as_often_as_the_softmax_says() -> None:
+    logits, temperature, draws = np.array([0.5, -1.0, 2.0, 0.0, 1.0]), 0.7, 20000
+    expected = np.exp(logits / temperature) / np.exp(logits / temperature).sum()
+    counts = collections.Counter(choose(logits, Sampling(temperature), uniform(3, i)) for i in range(draws))
+    seen = np.array([counts[i] for i in range(5)])
+    assert ((seen - draws * expected) ** 2 / (draws * expected)).sum() < 20  # chi-square, 4 degrees of freedom
+
+
+def test_a_fallback_warns_and_is_told() -> None:
+    with pytest.warns(RuntimeWarning, match="runs on 'cpu', since 'nki' is not available"):
+        kernel = make(backend="nki", fallback_backends=["cpu"])
+    assert (kernel.backend, kernel.requested_backend) == ("cpu", "nki")
+    assert kernel.fallback_reason == f"'nki' is not available: {backends.reason_unavailable('nki')}"
+    assert make().fallback_reason is None
+
+
+def test_with_nothing_available_every_candidate_is_listed_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "reason_unavailable", lambda name: f"no {name} here")
+    with pytest.raises(ValueError, match="'cuda' is not available: no cuda here; 'cpu' is not available: no cpu here"):
+        make(backend="cuda", fallback_backends=["cpu"])
+
+
+def test_a_backend_without_a_decode_kernel_says_so_although_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "reason_unavailable", lambda name: None)
+    with pytest.raises(ValueError, match="'cuda' is not available: GT has no decode kernel for it yet; backend='pytorch'"):
+        make(backend="cuda")
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(use_cutlass_kernel=True), "cannot honour use_cutlass_kernel"),
+        (dict(device="cuda"), "cannot honour device"),
+        (dict(dtype="bfloat16"), "cannot compute in bfloat16"),
+        (dict(dtype="int8"), "no dtype 'int8'"),
+        (dict(world_size=2), "world_size 2 is not supported yet"),
+        (dict(mpi_rank=1), "mpi_rank is one of"),
+        (dict(mode="train"), "no mode 'train': known are decode, offline, onepass"),
+        (dict(backend="tpu"), "no backend 'tpu'"),
+        (dict(page_size=0), "page_size is a whole number of 1 or more"),
+        (dict(max_seq_length=1000), "more than the model's max_position_embeddings 256"),
+        (dict(temperature=-1.0), "temperature is 0"),
+    ],
+)
+def test_what_cannot_be_honoured_raises(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(**options)
+
+
+@pytest.mark.parametrize("prompt", [[], [101], [-1], [0] * 256])
+def test_a_prompt_that_cannot_be_run_is_refused(prompt: list[int]) -> None:
+    with pytest.raises(ValueError, match="a prompt"):
+        make().add_request(prompt)
+
+
+def test_a_state_dict_that_does_not_fit_the_config_is_refused() -> None:
+    for change, message in [
+        ({"model.norm.weight": None}, "lacks 'model.norm.weight'"),
+        ({"model.norm.weight": np.ones(3, np.float32)}, r"has shape \(3,\), the config says \(56,\)"),
+        ({"model.extra": np.ones(3, np.float32)}, "1 weights that the config does not: model.extra"),
+    ]:
+        changed = {name: array for name, array in {**WEIGHTS, **change}.items() if array is not None}
+        with pytest.raises(ValueError, match=message):
+            make(model=(CONFIG, changed))
+    with pytest.raises(ValueError, match="no model family 'bert'"):
+        make(model=({"model_type": "bert"}, WEIGHTS))
+    with pytest.raises(ValueError, match="rope_type 'yarn' is not supported"):
+        make(model=(config(rope_scaling={"rope_type": "yarn"}), WEIGHTS))
+
+
+def test_weights_come_from_safetensors_files_and_from_gt(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    names = sorted(WEIGHTS)
+    save_file({name: WEIGHTS[name] for name in names[:5]}, tmp_path / "a.safetensors")
+    save_file({name: WEIGHTS[name] for name in names[5:]}, tmp_path / "b.safetensors")
+    expected = alone([1, 2, 3], 8)
+    assert alone([1, 2, 3], 8, model=(CONFIG, tmp_path)) == expected
+    assert alone([1, 2, 3], 8, model=(CONFIG, [tmp_path / "a.safetensors", tmp_path / "b.safetensors"])) == expected
+    with gt.testing.cluster(1, engine="numpy"):
+        state = {name: gt.tensor(array) for name, array in WEIGHTS.items()}
+        assert alone([1, 2, 3], 8, model=(CONFIG, state)) == expected
+
+
+def test_bfloat16_files_are_read(tmp_path: Path) -> None:
+    import ml_dtypes
+    from safetensors.numpy import save_file
+
+    rounded = {name: array.astype(ml_dtypes.bfloat16) for name, array in WEIGHTS.items()}
+    save_file(rounded, tmp_path / "model.safetensors")
+    wide = {name: array.astype(np.float32) for name, array in rounded.items()}
+    expected = alone([1, 2, 3], 8, model=(CONFIG, wide))
+    assert alone([1, 2, 3], 8, model=(CONFIG, tmp_path / "model.safetensors")) == expected
+
+
+def test_pages_that_fit_counts_keys_and_values_of_all_layers() -> None:
+    page = 2 * 2 * 16 * 2 * 12 * 4  # keys and values, layers, tokens, kv heads, head_dim, bytes
+    assert gt.pages_that_fit(10 * page, CONFIG, 16) == 10 and gt.pages_that_fit(10 * page - 1, CONFIG, 16) == 9
+    assert gt.pages_that_fit(10 * page, CONFIG, 16, gt.bfloat16) == 20
+    kernel = make(max_num_pages=10).compile()
+    assert kernel._executor.cache.nbytes == 10 * page
+
+
+def test_more_workers_give_the_same_tokens() -> None:
+    assert alone([5, 6, 7], 20, num_workers=3) == alone([5, 6, 7], 20)
+
+
+def build_by_layers(kernel: Any) -> None:
+    """The same Qwen3, by layer calls."""
+
+    def w(name: str) -> Any:
+        return kernel.attach_input(WEIGHTS[f"model.{name}.weight"], name=name)
+
+    angles = np.arange(256)[:, None] * 10000.0 ** (-np.arange(0, 12, 2) / 12)
+    cos, sin = (kernel.attach_input(table.astype(np.float32), name="table") for table in (np.cos(angles), np.sin(angles)))
+    x = kernel.embed_layer(input=kernel.attach_input(name="tokens"), weight=w("embed_tokens"))
+    for i in range(2):
+        part = f"layers.{i}."
+        q, k, v = (WEIGHTS[f"model.{part}self_attn.{p}_proj.weight"] for p in "qkv")
+        qkv_weight = kernel.attach_input(np.concatenate([q, k, v]), name="qkv")
+        qkv = kernel.rmsnorm_linear_layer(input=x, weight_norm=w(part + "input_layernorm"), weight_linear=qkv_weight)
+        attended = kernel.paged_attention_layer(
+            input=qkv, num_heads=8, num_kv_heads=2, head_dim=12, q_norm=w(part + "self_attn.q_norm"),
+            k_norm=w(part + "self_attn.k_norm"), cos_pos_embed=cos, sin_pos_embed=sin,
+        )  # fmt: skip
+        x = kernel.linear_with_residual_layer(input=attended, weight=w(part + "self_attn.o_proj"), residual=x)
+        x = kernel.allreduce_layer(input=x)
+        normed = kernel.rmsnorm_layer(input=x, weight=w(part + "post_attention_layernorm"))
+        both = np.concatenate([WEIGHTS[f"model.{part}mlp.{p}_proj.weight"] for p in ("gate", "up")])
+        gate_up = kernel.linear_layer(input=normed, weight=kernel.attach_input(both, name="gate_up"))
+        gated = kernel.silu_mul_layer(input=gate_up, output=kernel.new_tensor(76, name="gated"))
+        x = kernel.linear_with_residual_layer(input=gated, weight=w(part + "mlp.down_proj"), residual=x)
+    head = kernel.attach_input(WEIGHTS["lm_head.weight"], name="head")
+    kernel.argmax_layer(input=kernel.rmsnorm_linear_layer(input=x, weight_norm=w("norm"), weight_linear=head))
+
+
+def test_layer_calls_build_the_model_that_load_model_builds() -> None:
+    kernel = gt.PersistentKernel(backend="cpu", max_seq_length=256)
+    build_by_layers(kernel)
+    id = kernel.add_request([3, 1, 4, 1, 5], max_new_tokens=20)
+    kernel(steps=20)
+    assert kernel.tokens(id) == alone([3, 1, 4, 1, 5], 20)
+
+
+def test_layer_calls_check_shapes_and_order() -> None:
+    kernel = gt.PersistentKernel(backend="cpu")
+    with pytest.raises(ValueError, match="no argmax_layer: call load_model"):
+        kernel()
+    x = kernel.embed_layer(input=kernel.attach_input(name="tokens"), weight=kernel.attach_input(np.ones((9, 4), "f"), name="e"))
+    weight = kernel.attach_input(np.ones((9, 5), "f"), name="w")
+    with pytest.raises(ValueError, match=r"linear_layer wants a weight \(output width, 4\)"):
+        kernel.linear_layer(input=x, weight=weight)
+    with pytest.raises(ValueError, match="wants q, k and v of width 16, 'activation0' has 4"):
+        kernel.paged_attention_layer(input=x, num_heads=2, num_kv_heads=1, head_dim=4)
+    with pytest.raises(ValueError, match="argmax_layer wants a number per token id"):
+        kernel.argmax_layer(input=x)
+    unwritten = kernel.new_tensor(4, name="nothing")
+    head = kernel.attach_input(np.ones((9, 4), "f"), name="head")
+    kernel.argmax_layer(input=kernel.linear_layer(input=unwritten, weight=head))
+    with pytest.raises(ValueError, match="Linear reads 'nothing' before any layer writes it"):
+        kernel.compile()
+
+
+def test_every_backend_with_an_executor_is_one_the_registry_knows() -> None:
+    for name in choice.EXECUTORS:
+        assert backends.known_name(name) == name
