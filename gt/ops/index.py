@@ -211,13 +211,14 @@ def _select_rules(kind: Kind) -> list[Rule]:
     axis = kind.settings["axis"]
     rules: list[Rule] = [((Shard(i), REPLICATE), (Shard(i),)) for i in range(kind.outs[0].ndim) if i != axis]
     rules.append(((Partial(), REPLICATE), (Partial(),)))
-    return [*rules, ((REPLICATE, Shard(0)), (Shard(axis),))] if kind.ins[1].ndim == 1 else rules
+    return [*rules, ((REPLICATE, Shard(0)), (Shard(axis),))] if kind.ins[1].ndim == 1 and kind.outs[0].ndim else rules
 
 
 def _select_grad_rules(kind: Kind) -> list[Rule]:
     axis = kind.settings["axis"]
     rules: list[Rule] = [((Shard(i), REPLICATE), (Shard(i),)) for i in range(kind.outs[0].ndim) if i != axis]
-    return [*rules, ((Partial(), REPLICATE), (Partial(),)), ((Shard(axis), Shard(0)), (Partial(),))]
+    rules.append(((Partial(), REPLICATE), (Partial(),)))
+    return [*rules, ((Shard(axis), Shard(0)), (Partial(),))] if kind.ins[0].ndim else rules
 
 
 def _add_at(a: Spec, index: Spec, source: Spec, alpha: type, *, axis) -> Spec:

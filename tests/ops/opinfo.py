@@ -155,6 +155,8 @@ class GT(PyTorch):
         if isinstance(value, torch.device):
             return gt.device(str(value))
         if isinstance(value, (torch.layout, torch.memory_format)):
+            if not hasattr(gt, str(value).removeprefix("torch.")):
+                raise Unsupported(f"{value} tensors")
             return getattr(gt, str(value).removeprefix("torch."))
         if isinstance(value, torch.nn.Module):
             return getattr(gt.nn, type(value).__name__)()
