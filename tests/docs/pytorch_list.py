@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 import gt
+from tests.ops.opinfo_exceptions import EXCEPTIONS, NAMES
 
 PAGE = Path(__file__).parents[2] / "docs" / "pytorch.md"
 
@@ -58,6 +59,35 @@ def grouped() -> dict[str, list[str]]:
     return found
 
 
+FORMS = {
+    "plain": "Results and gradients",
+    "in_place": "Forms in place",
+    "refused": "Calls that PyTorch refuses",
+    "dtypes": "Other dtypes",
+}
+
+
+def by_samples() -> list[str]:
+    """What PyTorch's own samples say, from the exceptions that the tests hold to."""
+    wrong = {name.split(".")[0] for name in EXCEPTIONS["plain"]}
+    lines = [
+        "## By PyTorch's own samples",
+        "",
+        f"PyTorch's OpInfo has {NAMES} public names for floats. Called in PyTorch and in GT, `tests/ops/test_opinfo.py` finds",
+        f"{NAMES - len(wrong)} of them equal in results, dtypes and gradients, on the PyTorch and the NumPy engine, alone and",
+        "over 3 workers. `python tests/ops/opinfo_run.py` prints the comparison. What differs, and why:",
+        "",
+    ]
+    for form, title in FORMS.items():
+        reasons: dict[str, list[str]] = {}
+        for name, reason in EXCEPTIONS[form].items():
+            reasons.setdefault(reason, []).append(name)
+        lines += [f"**{title}:**", ""]
+        lines += [f"- {', '.join(f'`{n}`' for n in group)}: {reason}" for reason, group in reasons.items()]
+        lines += [""]
+    return lines
+
+
 def text() -> str:
     have = len(names()) - len(lacking())
     lines = [
@@ -72,6 +102,12 @@ def text() -> str:
         "  by all views of it. `docs/design/views.md` says how, and where GT is more or less strict than PyTorch.",
         "- `numpy()` and `gt.from_numpy` copy: an array shares no memory with a tensor.",
         "- Slices may go backwards: `x[::-1]`.",
+        "- `param -= lr * param.grad` outside `no_grad` raises, as in PyTorch: a parameter is a leaf of the tape. Write it",
+        "  inside `with gt.no_grad():`, or let an optimizer step; the error says so.",
+        "- `x.transpose()` without axes reverses all of them, as NumPy and GT2's page have it; PyTorch has no such call. Of a",
+        "  tensor of three axes write `x.transpose(-2, -1)` or `x.mT` to exchange the last two.",
+        "- Wrong arguments of ops raise ValueError, TypeError or IndexError that are RuntimeErrors as well, so that",
+        "  `except RuntimeError` of a script for PyTorch catches them.",
         "- Devices decide nothing: `gt.device`, `.to(device)`, `.cuda()` are taken and ignored, `gt.cuda.is_available()` is",
         "  False, and the dispatcher chooses among the workers.",
         "- There is no forward mode: `jacfwd` goes backwards, and `vmap` is a loop.",
@@ -81,6 +117,7 @@ def text() -> str:
         "- Where values decide a shape, they are read, and the script waits for them:",
         *("  " + line for line in READS.strip().splitlines()),
         "",
+        *by_samples(),
         "## What torch.Tensor has and GT lacks",
         "",
         f"GT's Tensor has {have} of the {len(names())} public names of `torch.Tensor` "

@@ -4,12 +4,11 @@ an entry here is right."""
 from __future__ import annotations
 
 VERSION = "2.13"  # the PyTorch whose entries these are
+NAMES = 591  # that it has for floats
 
-SPARSE = "GT's tensors are dense; products by sparse matrices are gt.sparse's, and have no gradient for the pattern"
 INSIDE = "internal to PyTorch: a hash of a tensor's bits, as uint64, which GT has not"
 STRIDED = "PyTorch's gradient of the tensor written into is not 0 where it was overwritten; GT's is"
 HALF = "GT has complex64 and complex128: no processor computes with 16-bit complex numbers"
-ON_TAPE = "what overwrites all of a variable takes it off the tape, so its gradient is absent instead of 0"
 VALUES = "the values of the tensor would have to be read, and the script to wait for them"
 NUMBERS = "numbers in the place of tensors are taken as 0-d tensors"
 UNBOUND = "a reflected operator called on a number by the class: AttributeError instead of TypeError"
@@ -21,13 +20,9 @@ RANKS = "operands of too few axes raise another type of error"
 DERIVED = "PyTorch lacks a derivative that GT has"
 
 PLAIN = {
-    "sparse.sampled_addmm": SPARSE,
-    "sparse.mm.reduce": SPARSE,
-    "to_sparse": SPARSE,
     "hash_tensor": INSIDE,
     "as_strided_scatter": STRIDED,
     "chalf": HALF,
-    "zero_": ON_TAPE,
 }
 REFUSED = {
     "cov": VALUES,
@@ -48,16 +43,34 @@ IN_PLACE = {
     **dict.fromkeys(("acosh", "asinh", "atanh"), DERIVED),
     **dict.fromkeys(("as_strided", "as_strided.partial_views"), "as_strided_ is not there: strides are not a tensor's own"),
     "addbmm": "PyTorch's own in-place form gives the sample's broadcast shape",
-    "fill": ON_TAPE,
-    "zero_": ON_TAPE,
 }
-OUT: dict[str, str] = {}
-DTYPES: dict[str, str] = {}
+TIES = "which of equal elements comes first is nobody's promise unless stable=True is"
+FIXED_POINT = "PyTorch resizes uint8 images by fixed-point weights: one more or less than the rounded value here and there"
+NUMPY = "the NumPy engine refuses an integer that its dtype cannot hold, or a negative power of one, where PyTorch wraps"
+FLOATS = "for floats only; PyTorch computes it for whole numbers, which GT refuses with an error"
+REAL = "for real numbers only; GT refuses complex ones with an error"
+NARROW = "float16 and bfloat16 are refused with an error"
+INFINITE = "infinite at poles; PyTorch gives large numbers for int8 and int16 there"
+POOLS = [f"nn.functional.{name}" for name in ("avg_pool1d", "avg_pool2d", "avg_pool3d", "local_response_norm", "max_pool2d")]
+CONVS = [f"nn.functional.conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)]
+GAMMAS = [f"polygamma.polygamma_n_{n}" for n in range(5)]
+RESIZED = [f"nn.functional.{name}" for name in ("interpolate.bicubic", "interpolate.bilinear", "upsample_bilinear")]
+DTYPES = {
+    **dict.fromkeys(("argsort", "kthvalue", "sort", "topk"), TIES),
+    **dict.fromkeys((*POOLS, "nn.functional.max_pool3d"), FLOATS),
+    **dict.fromkeys((*CONVS, "logcumsumexp", "nn.functional.rms_norm"), REAL),
+    **dict.fromkeys((*GAMMAS, "special.polygamma.special_polygamma_n_0"), INFINITE),
+    **dict.fromkeys(RESIZED, FIXED_POINT),
+    **dict.fromkeys(("__rpow__", "index_add", "scalar_tensor"), NUMPY),
+    **dict.fromkeys(("matrix_exp", "nextafter", "complex", "view_as_complex"), NARROW),
+    "addr": "of booleans a sum of products is an int64 here",
+    "chalf": HALF,
+    "hash_tensor": INSIDE,
+}
 
 EXCEPTIONS: dict[str, dict[str, str]] = {
     "plain": PLAIN,
     "refused": REFUSED,
     "in_place": IN_PLACE,
-    "out": OUT,
     "dtypes": DTYPES,
 }

@@ -11,12 +11,12 @@ import torch
 
 pytest.importorskip("expecttest", reason="PyTorch's op_db needs it")
 from gt.testing import cluster  # noqa: E402
-from tests.ops.opinfo_exceptions import EXCEPTIONS, VERSION  # noqa: E402
+from tests.ops.opinfo_exceptions import EXCEPTIONS, NAMES, VERSION  # noqa: E402
 
 if not torch.__version__.startswith(VERSION):
     pytest.skip(f"the exceptions are for PyTorch {VERSION}", allow_module_level=True)
 
-from tests.ops.opinfo import ENTRIES, FLOAT_NAMES, GT, full_name, resolve  # noqa: E402
+from tests.ops.opinfo import ENTRIES, FLOAT_NAMES, GT, full_name  # noqa: E402
 from tests.ops.opinfo_forms import FORMS  # noqa: E402
 
 BY_NAME = {full_name(op): op for op in ENTRIES}
@@ -64,12 +64,7 @@ def test_forms_in_place_are_pytorchs(op):
     check(op, "in_place")
 
 
-@entries("out")
-def test_results_go_into_out(op):
-    check(op, "out")
-
-
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", EXCEPTIONS)
 def test_exceptions_are_entries_with_a_reason(form):
     for name, reason in EXCEPTIONS[form].items():
         assert name in BY_NAME, f"PyTorch {VERSION} has no entry {name}"
@@ -87,9 +82,8 @@ def test_an_exception_that_is_right_is_taken_off_the_list(form, name):
 
 def test_of_the_names_for_floats_at_least_560_of_591_are_right():
     wrong = {BY_NAME[name].name for name in EXCEPTIONS["plain"]} & set(FLOAT_NAMES)
-    assert len(FLOAT_NAMES) == 591
-    assert len(FLOAT_NAMES) - len(wrong) >= 560
-    assert resolve(torch, "linalg.svd") is not None
+    assert len(FLOAT_NAMES) == NAMES
+    assert NAMES - len(wrong) >= 560
 
 
 LAYOUTS = [("pytorch", 1), ("numpy", 1), ("pytorch", 3), ("numpy", 3)]

@@ -11,7 +11,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS, as_tensor, both, function, method
 from gt.client.functions import further as further  # the functions below must be there first
 from gt.client.functions.creation import empty, zeros
-from gt.client.functions.further import become
+from gt.client.views import become
 from gt.errors import ArgumentError
 
 # Values on workers never change, so a copy costs nothing that the view would not.
@@ -90,10 +90,14 @@ def resize_(self: Tensor, *size: Any, memory_format: Any = None) -> Tensor:
     if self.requires_grad:
         raise RuntimeError("cannot resize a variable that requires gradients")
     want, have = math.prod(shape), self.numel()
-    flat = self.reshape(-1)
-    if want > have:
-        flat = FUNCTIONS["cat"]([flat, zeros(want - have, dtype=self.dtype)])
-    return become(self, flat[:want].reshape(shape))
+
+    def resized(x: Tensor) -> Tensor:
+        flat = x.reshape(-1)
+        if want > have:
+            flat = FUNCTIONS["cat"]([flat, zeros(want - have, dtype=x.dtype)])
+        return flat[:want].reshape(shape)
+
+    return become(self, resized)
 
 
 @method
