@@ -143,19 +143,28 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     return input.reshape(-1).diag(offset)
 
 
+def _evenly(name: str, input: Tensor, sections: Any, axis: int, least: int) -> tuple[Tensor, ...]:
+    """`tensor_split`, into so many pieces of one size where a number is given."""
+    if input.ndim < least:
+        raise ArgumentError(f"{name} wants at least {least} axes, not {input.shape}")
+    if isinstance(sections, int) and (sections < 1 or input.shape[axis] % sections):
+        raise ArgumentError(f"{name}: {input.shape[axis]} elements along axis {axis} are not {sections} pieces of one size")
+    return input.tensor_split(sections, axis)
+
+
 @both
 def hsplit(input: Tensor, sections: Any) -> tuple[Tensor, ...]:
-    return input.tensor_split(sections, 0 if input.ndim == 1 else 1)
+    return _evenly("hsplit", input, sections, 0 if input.ndim == 1 else 1, 1)
 
 
 @both
 def vsplit(input: Tensor, sections: Any) -> tuple[Tensor, ...]:
-    return input.tensor_split(sections, 0)
+    return _evenly("vsplit", input, sections, 0, 2)
 
 
 @both
 def dsplit(input: Tensor, sections: Any) -> tuple[Tensor, ...]:
-    return input.tensor_split(sections, 2)
+    return _evenly("dsplit", input, sections, 2, 3)
 
 
 @both
