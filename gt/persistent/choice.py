@@ -13,6 +13,7 @@ from gt.persistent.executor import Executor
 EXECUTORS = {
     "cpu": "gt.persistent.numpy_executor:NumpyExecutor",
     "numpy": "gt.persistent.numpy_executor:NumpyExecutor",
+    "openmp": "gt.persistent.openmp.executor:OpenMPExecutor",
     "pytorch": "gt.persistent.torch_executor:TorchExecutor",
 }
 HINTS = {

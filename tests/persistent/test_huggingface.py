@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import gt
-from gt.persistent import attention
-from gt.persistent.executor import Executor
+from gt.persistent import attention, choice
+from gt.persistent.openmp import build as openmp_build
+from gt.persistent.openmp import executor as openmp_executor
 from tests.persistent.tiny import config, prompts, weights
 
 torch = pytest.importorskip("torch")
+REASON = choice.reason_unavailable("openmp")
+OPENMP = pytest.param("openmp", marks=pytest.mark.skipif(REASON is not None, reason=str(REASON)))
 # The slow ones have the same cases, and one of each kind in the default run.
 SLOW = [pytest.param("pytorch", marks=pytest.mark.slow)]
-BACKENDS = ["cpu", *SLOW]
+BACKENDS = ["cpu", OPENMP, *SLOW]
 # Every case: the model, the kernel's options, the lengths of the prompts.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[int, ...]]] = {
     "pages of 1": (config(), dict(page_size=1), (5, 1)),
@@ -77,20 +80,15 @@ def reference() -> Iterator[Callable[..., Any]]:
     torch.set_num_threads(before)
 
 
-@contextlib.contextmanager
-def recorded(kernel: Any) -> Iterator[list[np.ndarray]]:
-    """The logits of every row that tokens are chosen from, in order."""
-    rows: list[np.ndarray] = []
-    executor: Executor = kernel.compile()._executor
+def last_logits(kernel: Any) -> Callable[[], np.ndarray]:
+    """Gives the logits that the last token was chosen from, of a kernel with one request."""
+    executor: Any = kernel.compile()._executor
+    if executor.runs_steps:  # its steps are one call, which leaves the logits of the last one behind
+        return lambda: executor.kept["buffers"][executor.program.logits.number][0].copy()
+    seen: list[np.ndarray] = []
     forward = executor.forward
-
-    def noting(batch: Any) -> np.ndarray:
-        rows.extend(logits := forward(batch))
-        return logits
-
-    executor.forward = noting  # type: ignore[method-assign]
-    yield rows
-    executor.forward = forward  # type: ignore[method-assign]
+    executor.forward = lambda batch: seen.append(forward(batch)) or seen[-1]
+    return lambda: seen[-1][0]
 
 
 def make(backend: str, c: dict[str, Any], **options: Any) -> Any:
@@ -126,7 +124,7 @@ def test_a_hundred_greedy_tokens_equal_hugging_face(backend: str, case: str, ref
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("backend", ["cpu", "pytorch"])
+@pytest.mark.parametrize("backend", ["cpu", OPENMP, "pytorch"])
 def test_logits_equal_hugging_face(backend: str, case: str, reference: Callable[..., Any]) -> None:
     c, options, lengths = CASES[case]
     kernel, given = make(backend, c, mode="onepass", **options), prompts(*lengths)
@@ -138,20 +136,21 @@ def test_logits_equal_hugging_face(backend: str, case: str, reference: Callable[
         assert kernel.finished(id)
 
 
-@pytest.mark.parametrize("backend", ["cpu", "pytorch"])
+@pytest.mark.parametrize("backend", ["cpu", OPENMP, "pytorch"])
 def test_logits_of_single_steps_equal_hugging_face(backend: str, reference: Callable[..., Any]) -> None:
     c = config()
     kernel = make(backend, c, page_size=4)
     id = kernel.add_request(prompts(6)[0])
-    with recorded(kernel) as rows:
-        for _ in range(12):
-            kernel()
+    logits, rows = last_logits(kernel), []
+    for _ in range(12):
+        kernel()
+        rows.append(logits())
     expected = reference(c, kernel.tokens(id)[:-1])[5:]
     assert np.abs(np.stack(rows) - expected).max() < 1e-4
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["cpu", *SLOW])
 def test_a_planted_fault_is_seen(
     backend: str, fault: str, reference: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,9 +214,10 @@ def test_a_request_may_fill_the_whole_context(backend: str, reference: Callable[
     compare(kernel, c, reference, ids, given)
 
 
-def test_bfloat16_is_about_as_exact_as_hugging_face_in_bfloat16(reference: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("backend", [OPENMP, "pytorch"])
+def test_bfloat16_is_about_as_exact_as_hugging_face_in_bfloat16(backend: str, reference: Callable[..., Any]) -> None:
     c, given = config(), prompts(90, 55, 70)
-    kernel = make("pytorch", c, mode="onepass", dtype="bfloat16")
+    kernel = make(backend, c, mode="onepass", dtype="bfloat16")
     ids = [kernel.add_request(prompt) for prompt in given]
     found = kernel()
     ours = theirs = 0.0
@@ -226,3 +226,31 @@ def test_bfloat16_is_about_as_exact_as_hugging_face_in_bfloat16(reference: Calla
         ours += float(((found[id] - exact) ** 2).sum())
         theirs += float(((reference(c, prompt, torch.bfloat16) - exact) ** 2).sum())
     assert 0 < ours**0.5 <= 1.5 * theirs**0.5
+
+
+# The same faults, planted in the source of the compiled loop.
+SOURCE_FAULTS = {
+    "page length": ("held = std::min(size, visible - start)", "held = visible - start > size ? size : visible % size"),
+    "rotary position": ("rotary_row = position;", "rotary_row = position + (position >= 14);"),
+    "softmax scale": ("scale = 1.0f / std::sqrt(float(d))", "scale = 1.0f / float(d)"),
+    "mask": ("visible = batch.positions[r] + 1", "visible = std::max<int64_t>(batch.positions[r], 1)"),
+    "head grouping": ("kv = head / (l.heads / l.kv_heads)", "kv = head % l.kv_heads"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+@pytest.mark.parametrize("fault", SOURCE_FAULTS)
+def test_a_fault_planted_in_the_compiled_loop_is_seen(
+    fault: str, reference: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in [*openmp_build.SOURCES.glob("*.h"), *openmp_build.SOURCES.glob("*.cpp")]:
+        (tmp_path / file.name).write_text(file.read_text())
+    before, after = SOURCE_FAULTS[fault]
+    text = (tmp_path / "decode.cpp").read_text()
+    assert text.count(before) == 1
+    (tmp_path / "decode.cpp").write_text(text.replace(before, after))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(openmp_executor, "build", lambda: openmp_build.build(tmp_path))
+    with pytest.raises(AssertionError):
+        generate("openmp", "pages of 13, a prompt that ends on a page", reference)

@@ -19,6 +19,11 @@ CONFIG = config()
 WEIGHTS = weights(CONFIG)
 
 
+REASON = choice.reason_unavailable("openmp")
+OPENMP = pytest.param("openmp", marks=pytest.mark.skipif(REASON is not None, reason=str(REASON)))
+BOTH = pytest.mark.parametrize("backend", ["cpu", OPENMP])
+
+
 def make(**options: Any) -> Any:
     return gt.PersistentKernel(**{"backend": "cpu", "model": (CONFIG, WEIGHTS), **options})
 
@@ -31,8 +36,9 @@ def alone(prompt: list[int], count: int, **options: Any) -> list[int]:
     return kernel.tokens(id)
 
 
-def test_requests_join_and_leave_between_calls() -> None:
-    kernel, given = make(max_num_batched_requests=2, page_size=4), prompts(9, 5, 6)
+@BOTH
+def test_requests_join_and_leave_between_calls(backend: str) -> None:
+    kernel, given = make(backend=backend, max_num_batched_requests=2, page_size=4), prompts(9, 5, 6)
     first = kernel.add_request(given[0], max_new_tokens=3)
     assert list(kernel()) == [first]
     second, third = (kernel.add_request(prompt, max_new_tokens=4) for prompt in given[1:])
@@ -47,8 +53,9 @@ def test_requests_join_and_leave_between_calls() -> None:
     kernel.scheduler.check()
 
 
-def test_a_step_that_lacks_a_page_raises_before_it_and_loses_nothing() -> None:
-    kernel, given = make(page_size=4, max_num_pages=4), prompts(7, 6)
+@BOTH
+def test_a_step_that_lacks_a_page_raises_before_it_and_loses_nothing(backend: str) -> None:
+    kernel, given = make(backend=backend, page_size=4, max_num_pages=4), prompts(7, 6)
     first, second = (kernel.add_request(prompt) for prompt in given)
     with pytest.raises(OutOfPages, match="needs 1 more pages of 4 tokens and 0 of 4 are free"):
         kernel(steps=20)
@@ -68,8 +75,9 @@ def test_a_prompt_that_no_number_of_free_pages_could_hold_is_refused() -> None:
         make(page_size=4, max_num_pages=2).add_request(prompts(9)[0])
 
 
-def test_reset_forgets_requests_and_finalize_ends_the_kernel() -> None:
-    kernel = make()
+@BOTH
+def test_reset_forgets_requests_and_finalize_ends_the_kernel(backend: str) -> None:
+    kernel = make(backend=backend)
     id = kernel.add_request([1, 2, 3])
     first = kernel(steps=4)[id]
     kernel.reset()
@@ -82,18 +90,19 @@ def test_reset_forgets_requests_and_finalize_ends_the_kernel() -> None:
         kernel()
 
 
-def test_a_seed_gives_the_same_tokens_in_any_batch() -> None:
+@BOTH
+def test_a_seed_gives_the_same_tokens_in_any_batch(backend: str) -> None:
     options = dict(temperature=0.9, top_k=20, top_p=0.9)
-    kernel, given = make(**options), prompts(5, 8)
+    kernel, given = make(backend=backend, **options), prompts(5, 8)
     ids = [kernel.add_request(prompt, seed=7) for prompt in given]
     kernel(steps=12)
     for id, prompt in zip(ids, given):
-        single = make(**options)
+        single = make(backend=backend, **options)
         other = single.add_request(prompt, seed=7)
         for _ in range(12):
             single()
         assert single.tokens(other) == kernel.tokens(id)
-    different = make(**options, seed=1)
+    different = make(backend=backend, **options, seed=1)
     different.add_request(given[0])
     different(steps=12)
     assert different.tokens(0) != kernel.tokens(ids[0])
@@ -210,8 +219,32 @@ def test_pages_that_fit_counts_keys_and_values_of_all_layers() -> None:
     assert kernel._executor.cache.nbytes == 10 * page
 
 
-def test_more_workers_give_the_same_tokens() -> None:
-    assert alone([5, 6, 7], 20, num_workers=3) == alone([5, 6, 7], 20)
+@BOTH
+def test_more_workers_give_the_same_tokens(backend: str) -> None:
+    assert alone([5, 6, 7], 20, backend=backend, num_workers=3) == alone([5, 6, 7], 20)
+
+
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+def test_the_compiled_loop_samples_as_the_reference_does() -> None:
+    options = dict(temperature=1.3, top_k=40, top_p=0.95, seed=11)
+    made = []
+    for backend, steps in (("cpu", 1), ("openmp", 1), ("openmp", 40)):
+        kernel = make(backend=backend, **options, num_workers=2, max_num_batched_tokens=2)
+        ids = [kernel.add_request(prompt, top_p=top_p) for prompt, top_p in zip(prompts(4, 9, 2, 6), (0.5, 0.9, 1.0, 0.95))]
+        for _ in range(40 // steps):
+            kernel(steps=steps)
+        made.append([kernel.tokens(id) for id in ids])
+    assert made[0] == made[1] == made[2] and len(made[0][0]) == 44
+
+
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+def test_a_request_that_waits_gets_the_slot_of_one_that_ends_amid_many_steps() -> None:
+    kernels = [make(backend=backend, max_num_batched_requests=2, page_size=4) for backend in ("cpu", "openmp")]
+    for kernel in kernels:
+        for prompt, count in zip(prompts(3, 5, 8, 2), (4, 30, 7, 9)):
+            kernel.add_request(prompt, max_new_tokens=count)
+    made = [kernel(steps=13) for kernel in kernels]
+    assert made[0] == made[1] and [len(made[0][id]) for id in range(4)] == [4, 13, 7, 2]
 
 
 def build_by_layers(kernel: Any) -> None:
@@ -243,8 +276,9 @@ def build_by_layers(kernel: Any) -> None:
     kernel.argmax_layer(input=kernel.rmsnorm_linear_layer(input=x, weight_norm=w("norm"), weight_linear=head))
 
 
-def test_layer_calls_build_the_model_that_load_model_builds() -> None:
-    kernel = gt.PersistentKernel(backend="cpu", max_seq_length=256)
+@BOTH
+def test_layer_calls_build_the_model_that_load_model_builds(backend: str) -> None:
+    kernel = gt.PersistentKernel(backend=backend, max_seq_length=256)
     build_by_layers(kernel)
     id = kernel.add_request([3, 1, 4, 1, 5], max_new_tokens=20)
     kernel(steps=20)

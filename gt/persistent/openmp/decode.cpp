@@ -1,0 +1,299 @@
+// The decode loop: all layers and all steps of a call inside one parallel region, with a spin barrier between layers.
+#include <omp.h>
+#include <sched.h>
+
+#include <atomic>
+
+#include "decode.h"
+
+using namespace gt;
+
+namespace {
+
+enum Kind : int64_t { EMBED, RMS_NORM, LINEAR, ATTENTION, SILU_MUL, ALL_REDUCE };
+
+// Numbers of tensors are -1 where there is none. gt/persistent/openmp/executor.py fills this in, field by field.
+struct Layer {
+  int64_t kind, input, output, weight, bias, residual;
+  int64_t heads, kv_heads, head_dim, layer, q_norm, k_norm, cos, sin;
+  double eps;
+};
+
+struct Model {
+  int64_t layer_count;
+  const Layer* layers;
+  const void* const* weights;
+  const int64_t* is_bfloat16;  // of every weight
+  float* const* activations;   // (max_tokens, width) each
+  const int64_t* widths;       // of every activation
+  int64_t logits;              // number of an activation
+  float* cache;                // (layers, 2, pages, page_size, kv_heads, head_dim)
+  int64_t pages, page_size, max_length, threads;
+  float* scores;  // (threads, max_length)
+};
+
+struct Batch {
+  int64_t rows;
+  int64_t *tokens, *positions, *slots;  // (rows,)
+  const int64_t* tables;                // (slots, table_width): pages
+  int64_t table_width;
+  int64_t wanted_count;
+  const int64_t* wanted;  // rows whose logits are asked for
+};
+
+struct Generation {
+  int64_t steps, stop_at_first_end;
+  const Sampling* sampling;  // (rows,)
+  const int64_t* limits;     // (rows,)
+  const int64_t* eos;
+  int64_t eos_count;
+  int64_t* made;    // (rows, steps)
+  int64_t* counts;  // (rows,)
+};
+
+class Barrier {
+ public:
+  explicit Barrier(int threads) : threads_(threads) {}
+  void wait() {
+    int64_t turn = turn_.load(std::memory_order_relaxed);
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
+      arrived_.store(0, std::memory_order_relaxed);
+      turn_.store(turn + 1, std::memory_order_release);
+      return;
+    }
+    // Where there are more threads than free processors, spinning would keep the others from arriving.
+    for (int spins = 0; turn_.load(std::memory_order_acquire) == turn; spins++)
+      if (spins > 2000) sched_yield();
+  }
+
+ private:
+  const int threads_;
+  std::atomic<int> arrived_{0};
+  std::atomic<int64_t> turn_{0};
+};
+
+struct Part {
+  int64_t begin, end;
+};
+
+Part part(int64_t count, int thread, int threads) { return {count * thread / threads, count * (thread + 1) / threads}; }
+
+// One thread's view of one forward.
+struct Worker {
+  const Model& model;
+  const Batch& batch;
+  int thread, threads;
+  Barrier& barrier;
+
+  const float* floats(int64_t number) const { return number < 0 ? nullptr : static_cast<const float*>(model.weights[number]); }
+  float* row(int64_t activation, int64_t r) const { return model.activations[activation] + r * model.widths[activation]; }
+
+  void embed(const Layer& l) const {
+    int64_t width = model.widths[l.output];
+    Part mine = part(batch.rows, thread, threads);
+    for (int64_t r = mine.begin; r < mine.end; r++) {
+      float* y = row(l.output, r);
+      int64_t start = batch.tokens[r] * width;
+      if (model.is_bfloat16[l.weight])
+        for (int64_t i = 0; i < width; i++) y[i] = one(static_cast<const uint16_t*>(model.weights[l.weight]) + start + i);
+      else
+        std::memcpy(y, floats(l.weight) + start, width * sizeof(float));
+    }
+  }
+
+  // Rows `which` of the input become rows 0, 1, ... of the output; all rows in their order where `which` is null.
+  template <class W>
+  void linear(const Layer& l, const int64_t* which, int64_t rows) const {
+    const W* weight = static_cast<const W*>(model.weights[l.weight]);
+    Part mine = part(model.widths[l.output], thread, threads);
+    int64_t o = mine.begin;
+    for (; o + 4 <= mine.end; o += 4) block<4>(l, weight, o, which, rows);
+    for (; o < mine.end; o++) block<1>(l, weight, o, which, rows);
+  }
+
+  template <int O, class W>
+  void block(const Layer& l, const W* weight, int64_t o, const int64_t* which, int64_t rows) const {
+    int64_t r = 0;
+    for (; r + 4 <= rows; r += 4) tile<O, 4>(l, weight, o, which, r);
+    for (; r < rows; r++) tile<O, 1>(l, weight, o, which, r);
+  }
+
+  template <int O, int R, class W>
+  void tile(const Layer& l, const W* weight, int64_t o, const int64_t* which, int64_t first) const {
+    int64_t width = model.widths[l.input];
+    const float* x[R];
+    float y[O][R];
+    for (int r = 0; r < R; r++) x[r] = row(l.input, which ? which[first + r] : first + r);
+    products<O, R>(weight + o * width, width, x, y);
+    for (int i = 0; i < O; i++)
+      for (int r = 0; r < R; r++) {
+        float value = y[i][r] + (l.bias < 0 ? 0.0f : floats(l.bias)[o + i]);
+        if (l.residual >= 0) value += row(l.residual, which ? which[first + r] : first + r)[o + i];
+        row(l.output, first + r)[o + i] = value;
+      }
+  }
+
+  float* cached(const Layer& l, int64_t which, int64_t r, int64_t position, int64_t head) const {
+    int64_t page = batch.tables[batch.slots[r] * batch.table_width + position / model.page_size];
+    int64_t token = ((l.layer * 2 + which) * model.pages + page) * model.page_size + position % model.page_size;
+    return model.cache + (token * l.kv_heads + head) * l.head_dim;
+  }
+
+  void attention(const Layer& l) const {
+    int64_t d = l.head_dim, all = l.heads + 2 * l.kv_heads;
+    Part mine = part(batch.rows * all, thread, threads);
+    for (int64_t i = mine.begin; i < mine.end; i++) prepare(l, i / all, i % all, d);
+    barrier.wait();
+    mine = part(batch.rows * l.heads, thread, threads);
+    for (int64_t i = mine.begin; i < mine.end; i++) attend(l, i / l.heads, i % l.heads, d);
+  }
+
+  // Norm and rotate a head of q or k in place; keys and values go to their page.
+  void prepare(const Layer& l, int64_t r, int64_t head, int64_t d) const {
+    float* x = row(l.input, r) + head * d;
+    bool is_q = head < l.heads, is_k = !is_q && head < l.heads + l.kv_heads;
+    int64_t position = batch.positions[r];
+    if (is_q || is_k) {
+      int64_t norm = is_q ? l.q_norm : l.k_norm;
+      if (norm >= 0) rms_norm(x, floats(norm), d, float(l.eps), x);
+      int64_t rotary_row = position;
+      if (l.cos >= 0) rotate(x, floats(l.cos) + rotary_row * (d / 2), floats(l.sin) + rotary_row * (d / 2), d);
+    }
+    if (!is_q) {
+      int64_t kv = head - l.heads - (is_k ? 0 : l.kv_heads);
+      std::memcpy(cached(l, is_k ? 0 : 1, r, position, kv), x, d * sizeof(float));
+    }
+  }
+
+  void attend(const Layer& l, int64_t r, int64_t head, int64_t d) const {
+    const float* q = row(l.input, r) + head * d;
+    float* scores = model.scores + thread * model.max_length;
+    float* y = row(l.output, r) + head * d;
+    int64_t kv = head / (l.heads / l.kv_heads);
+    int64_t visible = batch.positions[r] + 1;
+    float scale = 1.0f / std::sqrt(float(d)), largest = -INFINITY, total = 0;
+    int64_t size = model.page_size, stride = l.kv_heads * d, count = 0;
+    for (int64_t start = 0; start < visible; start += size) {
+      int64_t held = std::min(size, visible - start);
+      const float* key = cached(l, 0, r, start, kv);
+      for (int64_t t = 0; t < held; t++, key += stride) {
+        float score = 0;
+#pragma omp simd reduction(+ : score)
+        for (int64_t i = 0; i < d; i++) score += q[i] * key[i];
+        scores[count++] = score * scale;
+        largest = std::max(largest, score * scale);
+      }
+    }
+    for (int64_t t = 0; t < count; t++) total += scores[t] = std::exp(scores[t] - largest);
+    std::fill(y, y + d, 0.0f);
+    int64_t done = 0;
+    for (int64_t start = 0; start < visible && done < count; start += size) {
+      int64_t held = std::min(size, count - done);
+      const float* value = cached(l, 1, r, start, kv);
+      for (int64_t t = 0; t < held; t++, value += stride) {
+        float share = scores[done++] / total;
+        for (int64_t i = 0; i < d; i++) y[i] += share * value[i];
+      }
+    }
+  }
+
+  void each_row(const Layer& l) const {
+    int64_t width = model.widths[l.output];
+    Part mine = part(batch.rows, thread, threads);
+    for (int64_t r = mine.begin; r < mine.end; r++) {
+      const float* x = row(l.input, r);
+      float* y = row(l.output, r);
+      if (l.kind == RMS_NORM)
+        rms_norm(x, floats(l.weight), width, float(l.eps), y);
+      else if (l.kind == SILU_MUL)
+        for (int64_t i = 0; i < width; i++) y[i] = x[i] / (1 + std::exp(-x[i])) * x[i + width];
+      else if (x != y)  // the sum over one rank
+        std::memcpy(y, x, width * sizeof(float));
+    }
+  }
+
+  void run(const Layer& l, bool head) const {
+    const int64_t* which = head ? batch.wanted : nullptr;
+    int64_t rows = head ? batch.wanted_count : batch.rows;
+    switch (l.kind) {
+      case EMBED: embed(l); break;
+      case LINEAR: model.is_bfloat16[l.weight] ? linear<uint16_t>(l, which, rows) : linear<float>(l, which, rows); break;
+      case ATTENTION: attention(l); break;
+      default: each_row(l);
+    }
+    barrier.wait();
+  }
+};
+
+// Only the wanted rows go through the head, if it is the last layer and no residual of its own rows is overwritten.
+bool is_head(const Model& m, int64_t layer) {
+  const Layer& l = m.layers[layer];
+  return layer == m.layer_count - 1 && l.kind == LINEAR && l.output == m.logits && l.residual != l.output;
+}
+
+void forward(const Worker& worker) {
+  for (int64_t i = 0; i < worker.model.layer_count; i++) worker.run(worker.model.layers[i], is_head(worker.model, i));
+}
+
+const float* logits_of(const Model& m, const Batch& b, int64_t i) {
+  return m.activations[m.logits] + (is_head(m, m.layer_count - 1) ? i : b.wanted[i]) * m.widths[m.logits];
+}
+
+// Choose a token for every row, and drop the rows that are at their end. Returns whether one is.
+bool advance(const Model& m, Batch& b, const Generation& g, std::vector<int64_t>& request) {
+  int64_t kept = 0, before = b.rows;
+  for (int64_t r = 0; r < before; r++) {
+    int64_t id = request[r], length = b.positions[r] + 1;
+    int64_t token = choose(logits_of(m, b, r), m.widths[m.logits], g.sampling[id], length);
+    g.made[id * g.steps + g.counts[id]++] = token;
+    if (std::find(g.eos, g.eos + g.eos_count, token) != g.eos + g.eos_count || length + 1 >= g.limits[id]) continue;
+    request[kept] = id, b.tokens[kept] = token, b.positions[kept] = length, b.slots[kept] = b.slots[r];
+    kept++;
+  }
+  b.rows = b.wanted_count = kept;
+  return kept < before;
+}
+
+}  // namespace
+
+// One forward of any rows; the logits of the wanted ones are copied out.
+extern "C" void gt_decode_forward(const Model* m, const Batch* b, float* logits) {
+  Barrier* barrier = nullptr;
+#pragma omp parallel num_threads(int(m->threads))
+  {
+    int thread = omp_get_thread_num(), threads = omp_get_num_threads();
+#pragma omp single
+    barrier = new Barrier(threads);
+    forward(Worker{*m, *b, thread, threads, *barrier});
+  }
+  delete barrier;
+  int64_t width = m->widths[m->logits];
+  for (int64_t i = 0; i < b->wanted_count; i++) std::memcpy(logits + i * width, logits_of(*m, *b, i), width * sizeof(float));
+}
+
+// Many steps of a batch with one row for every request, all wanted. Returns how many were taken.
+extern "C" int64_t gt_decode_steps(const Model* m, Batch* b, const Generation* g) {
+  Barrier* barrier = nullptr;
+  int64_t taken = 0;
+  bool more = g->steps > 0 && b->rows > 0;
+  std::vector<int64_t> request(b->rows);
+  for (int64_t r = 0; r < b->rows; r++) request[r] = r;
+#pragma omp parallel num_threads(int(m->threads))
+  {
+    int thread = omp_get_thread_num(), threads = omp_get_num_threads();
+#pragma omp single
+    barrier = new Barrier(threads);
+    Worker worker{*m, *b, thread, threads, *barrier};
+    while (more) {
+      forward(worker);
+      if (thread == 0) {
+        bool ended = advance(*m, *b, *g, request);
+        taken++;
+        more = taken < g->steps && b->rows > 0 && !(ended && g->stop_at_first_end);
+      }
+      barrier->wait();
+    }
+  }
+  delete barrier;
+  return taken;
+}
