@@ -14,6 +14,8 @@ EXECUTORS = {
     "cpu": "gt.persistent.numpy_executor:NumpyExecutor",
     "numpy": "gt.persistent.numpy_executor:NumpyExecutor",
     "openmp": "gt.persistent.openmp.executor:OpenMPExecutor",
+    "mkl": "gt.persistent.intel_executors:MKLExecutor",
+    "mkldnn": "gt.persistent.intel_executors:OneDNNExecutor",
     "pytorch": "gt.persistent.torch_executor:TorchExecutor",
 }
 HINTS = {

@@ -13,12 +13,6 @@ from gt.persistent.executor import Batch, Executor, Settings, Span
 from gt.persistent.program import Attention, Embed, Linear, Program, RMSNorm, Weight
 
 
-def default_device(device: str | None) -> str:
-    import torch
-
-    return device or ("cuda" if torch.cuda.is_available() else "cpu")
-
-
 def rotated(x: Any, cos: Any, sin: Any) -> Any:
     import torch
 
@@ -39,22 +33,27 @@ class Place(NamedTuple):
 class TorchExecutor(Executor):
     """num_workers is torch's number of threads during a call, on the CPU."""
 
-    dtypes = ("float32", "bfloat16")
-    options = ("num_workers", "device")
+    dtypes: tuple[str, ...] = ("float32", "bfloat16")
+    options: tuple[str, ...] = ("num_workers", "device")
 
     @classmethod
     def check(cls, backend: str, dtype: str, options: dict[str, Any]) -> None:
         super().check(backend, dtype, options)
-        if options["num_workers"] is not None and not default_device(options["device"]).startswith("cpu"):
-            raise ValueError(
-                f"backend {backend!r} cannot honour num_workers on {default_device(options['device'])}, only on cpu"
-            )
+        device = cls.chosen_device(options["device"])
+        if options["num_workers"] is not None and not device.startswith("cpu"):
+            raise ValueError(f"backend {backend!r} cannot honour num_workers on {device}, only on cpu")
+
+    @classmethod
+    def chosen_device(cls, device: str | None) -> str:
+        import torch
+
+        return device or ("cuda" if torch.cuda.is_available() else "cpu")
 
     def __init__(self, program: Program, settings: Settings) -> None:
         import torch
 
         super().__init__(program, settings)
-        self.device = torch.device(default_device(settings.device))
+        self.device = torch.device(self.chosen_device(settings.device))
         self.dtype = getattr(torch, settings.dtype)
         tables = {w.number for a in program.attentions() for w in (a.cos, a.sin) if w is not None}
         self.weights = [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +24,10 @@ REASON = choice.reason_unavailable("openmp")
 OPENMP = pytest.param("openmp", marks=pytest.mark.skipif(REASON is not None, reason=str(REASON)))
 # The slow ones have the same cases, and one of each kind in the default run.
 SLOW = [pytest.param("pytorch", marks=pytest.mark.slow)]
+INTEL = [
+    pytest.param(name, marks=pytest.mark.skipif(choice.reason_unavailable(name) is not None, reason=f"no {name}"))
+    for name in ("mkl", "mkldnn")
+]
 BACKENDS = ["cpu", OPENMP, *SLOW]
 # Every case: the model, the kernel's options, the lengths of the prompts.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[int, ...]]] = {
@@ -136,7 +143,7 @@ def test_logits_equal_hugging_face(backend: str, case: str, reference: Callable[
         assert kernel.finished(id)
 
 
-@pytest.mark.parametrize("backend", ["cpu", OPENMP, "pytorch"])
+@pytest.mark.parametrize("backend", ["cpu", OPENMP, "pytorch", *INTEL])
 def test_logits_of_single_steps_equal_hugging_face(backend: str, reference: Callable[..., Any]) -> None:
     c = config()
     kernel = make(backend, c, page_size=4)
@@ -147,6 +154,39 @@ def test_logits_of_single_steps_equal_hugging_face(backend: str, reference: Call
         rows.append(logits())
     expected = reference(c, kernel.tokens(id)[:-1])[5:]
     assert np.abs(np.stack(rows) - expected).max() < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("backend", INTEL)
+def test_a_hundred_tokens_by_libraries_of_intel_equal_hugging_face(
+    backend: str, case: str, reference: Callable[..., Any]
+) -> None:
+    generate(backend, case, reference)
+
+
+LOGGED = """
+import gt
+from tests.persistent.tiny import config, weights
+
+c = config()
+for backend in ("mkl", "mkldnn"):
+    print("backend", backend, flush=True)
+    gt.PersistentKernel(backend=backend, model=(c, weights(c)), prompts=[[1, 2, 3], [4, 5]])(steps=2)
+"""
+
+
+@pytest.mark.skipif(any(choice.reason_unavailable(name) for name in ("mkl", "mkldnn")), reason="no MKL or oneDNN")
+def test_the_logs_of_mkl_and_onednn_show_every_product() -> None:
+    """Torch could compute the same without them."""
+    log = {"MKL_VERBOSE": "1", "ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", LOGGED]
+    out = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **log}, timeout=120, check=True).stdout
+    by_mkl, by_onednn = (part.splitlines() for part in out.split("backend mkl\n")[1].split("backend mkldnn\n"))
+    products = 2 * (2 * 4 + 1)  # of two steps: four linear layers in each of two layers, and the head
+    assert sum("exec" in line and "inner_product" in line for line in by_onednn) == products
+    assert sum("MKL_VERBOSE SGEMM" in line for line in by_mkl) >= products
+    assert not any("inner_product" in line for line in by_mkl)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
