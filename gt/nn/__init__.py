@@ -86,7 +86,6 @@ from gt.nn.norm import (
     BatchNorm1d,
     BatchNorm2d,
     BatchNorm3d,
-    CrossMapLRN2d,
     Dropout,
     Dropout1d,
     Dropout2d,
@@ -175,6 +174,6 @@ __all__ += ["Unflatten", "Unfold", "Upsample", "UpsamplingBilinear2d", "Upsampli
 __all__ += ["ZeroPad3d", "cross_entropy", "functional", "init", "mse_loss", "utils"]
 __all__ += ["LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyConv1d", "LazyConv2d", "LazyConv3d"]
 __all__ += ["LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d", "LazyInstanceNorm1d"]
-__all__ += ["LazyInstanceNorm2d", "LazyInstanceNorm3d", "LazyLinear", "AdaptiveLogSoftmaxWithLoss", "CrossMapLRN2d"]
+__all__ += ["LazyInstanceNorm2d", "LazyInstanceNorm3d", "LazyLinear", "AdaptiveLogSoftmaxWithLoss"]
 __all__ += ["DataParallel", "FeatureAlphaDropout", "FractionalMaxPool2d", "FractionalMaxPool3d", "LPPool3d"]
 __all__ += ["parallel"]

@@ -254,10 +254,3 @@ class FeatureAlphaDropout(_Dropout):
     """`AlphaDropout` of whole channels."""
 
     function = staticmethod(F.feature_alpha_dropout)
-
-
-class CrossMapLRN2d(LocalResponseNorm):
-    """`LocalResponseNorm` by an older name, for images."""
-
-    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
-        super().__init__(size, alpha, beta, k)

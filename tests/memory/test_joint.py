@@ -134,7 +134,7 @@ def test_a_steady_step_is_one_instruction_for_each_worker(monkeypatch):
 
 
 def test_updates_are_written_over_what_ends_and_nothing_that_is_seen_changes():
-    """Parameters that were read, kept or viewed before a step are as they were after it."""
+    """What was read of a parameter before a step is as it was after it, and views of it follow, as PyTorch's do."""
     with cluster(2, engine="pytorch") as made:
         model, step = trained(Adam)
         made.settle()
@@ -149,12 +149,16 @@ def test_updates_are_written_over_what_ends_and_nothing_that_is_seen_changes():
         for _ in range(4):
             weight = model.fc1.weight.detach()
             views = [weight.T, weight[1:3], weight.reshape(-1)]  # they share memory with what the step is about to replace
-            read, copies = weight.numpy(), [v.numpy().copy() for v in views]
-            whole = read.copy()
+            read, before = weight.numpy(), [v.numpy() for v in views]
+            whole, copies = read.copy(), [b.copy() for b in before]
             del weight
             step()
             assert (read == whole).all()
-            assert all((v.numpy() == c).all() for v, c in zip(views, copies))
+            assert all((b == c).all() for b, c in zip(before, copies))
+            after = model.fc1.weight.detach().numpy()
+            assert (after != whole).any()
+            for view, now in zip(views, (after.T, after[1:3], after.reshape(-1))):
+                np.testing.assert_array_equal(view.numpy(), now)
         assert joints(made)[0]["joint_calls"] == calls + 4
         del views
 

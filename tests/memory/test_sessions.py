@@ -96,11 +96,15 @@ def test_in_place_updates_leave_nothing_behind(pool: Cluster) -> None:
     assert held(pool) == 1 and x.tolist() == [0] * 4
 
 
-def test_slices_and_views_free_what_they_come_from(pool: Cluster) -> None:
+def test_a_view_holds_its_base_and_a_copy_does_not(pool: Cluster) -> None:
+    """As in PyTorch, where they share a storage."""
     x = gt.ones(10, 10)
     part = x[2:4].reshape(-1)
+    copy = part.clone()
     del x
-    assert held(pool) == 1 and part.shape == (20,)
+    assert held(pool) == 3 and part.shape == (20,)  # the copy is the same value
+    del part
+    assert held(pool) == 1 and copy.shape == (20,)
 
 
 def test_ten_thousand_ops_leave_one_tensor(pool: Cluster) -> None:

@@ -75,7 +75,6 @@ CASES: list[tuple[str, tuple, dict, tuple]] = [
     ("BatchNorm2d", (4,), {"track_running_stats": False}, (IMG,)),
     ("BatchNorm3d", (2,), {}, (VOLUME,)),
     ("Dropout", (0.0,), {}, (X,)),
-    ("CrossMapLRN2d", (3, 0.02), {}, (IMG,)),
     ("LPPool3d", (2.0, 2), {"stride": 1}, (np.abs(VOLUME) + 0.1,)),
     ("ReLU", (), {}, (X,)),
     ("ReLU6", (), {}, (X * 4,)),

@@ -61,7 +61,7 @@ def test_forward_is_pytorchs(row: Row):
         for found in (run_numpy(sample), run_torch(sample)):
             for b, spec in zip(want, sample.kind.outs):
                 assert b.dtype == TORCH[spec.dtype], f"{sample.id}: PyTorch gives {b.dtype}"
-            assert_same(sample.kind, found, want, sample.id)
+            assert_same(sample.kind, found[: len(want)], want, sample.id)  # further results are for the gradient
 
 
 @pytest.mark.parametrize("row", POINTWISE, ids=lambda r: r.name)
