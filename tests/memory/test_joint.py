@@ -155,12 +155,12 @@ def test_updates_are_written_over_what_ends_and_nothing_that_is_seen_changes():
             step()
             assert (read == whole).all()
             assert all((b == c).all() for b, c in zip(before, copies))
-            after = model.fc1.weight.detach().numpy()
-            assert (after != whole).any()
-            for view, now in zip(views, (after.T, after[1:3], after.reshape(-1))):
-                np.testing.assert_array_equal(view.numpy(), now)
         assert joints(made)[0]["joint_calls"] == calls + 4
-        del views
+        after = model.fc1.weight.detach().numpy()
+        assert (after != whole).any()
+        for view, now in zip(views, (after.T, after[1:3], after.reshape(-1))):
+            np.testing.assert_array_equal(view.numpy(), now)
+        del view, views
 
 
 def test_a_pipeline_s_step_is_one_call_for_each_stage():
