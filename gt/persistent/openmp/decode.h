@@ -52,6 +52,8 @@ inline void products(const W* w, int64_t width, const float* const* x, float (*y
   for (; k + LANES <= width; k += LANES) {
     Floats in[R];
     for (int r = 0; r < R; r++) in[r] = load(x[r] + k);
+    // The next rows of the weight, which the processor's own prefetch does not foresee at the end of these.
+    for (int o = 0; o < O; o++) __builtin_prefetch(w + O * width + O * k + o * LANES);
     for (int o = 0; o < O; o++) {
       Floats weight = load(w + o * width + k);
       for (int r = 0; r < R; r++) acc[o][r] += weight * in[r];
