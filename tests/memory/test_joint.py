@@ -155,7 +155,8 @@ def test_updates_are_written_over_what_ends_and_nothing_that_is_seen_changes():
             step()
             assert (read == whole).all()
             assert all((b == c).all() for b, c in zip(before, copies))
-        assert joints(made)[0]["joint_calls"] == calls + 4
+        # A view that was not used since holds the value the step replaces, which is another program: found in two steps.
+        assert joints(made)[0]["joint_calls"] == calls + 2
         after = model.fc1.weight.detach().numpy()
         assert (after != whole).any()
         for view, now in zip(views, (after.T, after[1:3], after.reshape(-1))):
