@@ -8,7 +8,7 @@ from functools import partial
 from gt.ops import table
 from gt.ops.create import any_axis, made
 from gt.ops.rules import by_axis, linear, pointwise, real_part
-from gt.ops.table import Try
+from gt.ops.table import Alias, Try
 from gt.spec import DTYPES, Spec, complex64, float32, float64
 
 op = partial(table.op, complex="own")
@@ -63,10 +63,19 @@ op("complex", shape=_joined, shard=linear, tries=(((X, X), {}), ((X, Spec((3,), 
 op("conj", shape=_only_complex("conj"), shard=linear, tries=(C,),
    kernel=lambda xp, a: xp.conj_physical(a),
    grad=(lambda g: g.conj(),))  # fmt: skip
+
+
+def _doubled(shape, strides):
+    """Distances in the real numbers of which complex ones are pairs."""
+    return tuple(2 * d for d in strides)
+
+
 op("real_part", shape=_part("real"), shard=linear, tries=(C,), view=True,
+   alias=Alias(_doubled, lambda base, piece: piece.op("complex", base.imag)),
    kernel=lambda xp, a: xp.real(a),
    grad=(lambda g, sa: g.to(sa.dtype),))  # fmt: skip
 op("imag_part", shape=_part("imag"), shard=linear, tries=(C,), view=True,
+   alias=Alias(_doubled, lambda base, piece: base.real.op("complex", piece)),
    kernel=lambda xp, a: xp.imag(a),
    grad=(lambda g: (g * 0.0).op("complex", g),))  # fmt: skip
 op("direction", shape=_only_complex("sgn"), shard=by_axis, tries=(C,),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gt.client.apply import binary, unary
+from gt.client.apply import apply, binary, unary
 from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS, alias, both, function
 from gt.client.functions.operators import assign
@@ -33,7 +33,7 @@ def conj(input: Tensor) -> Tensor:
 @function
 def real(input: Tensor) -> Tensor:
     """The real part."""
-    return unary(TABLE["real_part"], input) if _is_complex(input) else input
+    return apply(TABLE["real_part"], (input,)) if _is_complex(input) else input
 
 
 @function
@@ -41,7 +41,7 @@ def imag(input: Tensor) -> Tensor:
     """The imaginary part."""
     if not _is_complex(input):
         raise RuntimeError(f"imag is not defined for {input.dtype.name}: want a complex tensor")
-    return unary(TABLE["imag_part"], input)
+    return apply(TABLE["imag_part"], (input,))
 
 
 def _with_real(self: Tensor, value: Any) -> None:

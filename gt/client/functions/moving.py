@@ -232,7 +232,10 @@ _FOLDS = {
 
 
 def _folded(x: Tensor, axis: int, before: int, after: int, mode: str) -> Tensor:
-    """One axis widened by elements of its own."""
+    """One axis widened by elements of its own, after negative widths have cropped it."""
+    if mode == "circular" and min(before, after) < 0:
+        start, end = max(-before, 0), x.shape[axis] - max(-after, 0)
+        x, before, after = x.narrow(axis, start, end - start), max(before, 0), max(after, 0)
     n = x.shape[axis]
     most = {"reflect": n - 1, "circular": n}.get(mode)
     if most is not None and max(before, after) > most:

@@ -62,8 +62,10 @@ _OPERATORS = {
 }  # fmt: skip
 for _name, _row in _OPERATORS.items():
     _operator(_name, _row)
-for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+for _name in ("lt", "le", "gt", "ge"):
     setattr(_T, f"__{_name}__", lambda self, other, _row=TABLE[_name]: binary(_row, self, other))
+_T.__eq__ = lambda self, other: False if other is None else binary(TABLE["eq"], self, other)
+_T.__ne__ = lambda self, other: True if other is None else binary(TABLE["ne"], self, other)
 _T.__hash__ = object.__hash__
 _T.__array_priority__ = 1000  # NumPy's numbers and arrays leave operators to the tensor at their right
 _T.__neg__ = lambda self: unary(TABLE["neg"], self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from gt.autograd.function import Function
@@ -143,6 +144,10 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    if input.ndim == 2:
+        warnings.warn("dropout2d: a 2-D input is taken as (batch, channels) and dropped element by element, as in PyTorch, "
+                      "where that is deprecated: use dropout", stacklevel=2)  # fmt: skip
+        return dropout(input, p, training, inplace)
     y = _feature_dropout(input, p, training, 2, "dropout2d")
     return assign(input, y) if inplace and y is not input else y
 
