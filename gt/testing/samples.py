@@ -33,6 +33,19 @@ def _eig(w: np.ndarray, v: np.ndarray) -> tuple:
     return (v * w[..., None, :]) @ np.linalg.inv(v), np.sort(w, -1), np.linalg.norm(v, axis=-2)
 
 
+def _lu(lu: np.ndarray, pivots: np.ndarray) -> tuple:
+    """The matrix that was factored: libraries differ in which of two complex numbers is the larger pivot."""
+    m, n = lu.shape[-2:]
+    k = min(m, n)
+    found = np.empty_like(lu)
+    for at in np.ndindex(lu.shape[:-2]):
+        rows = list(range(m))
+        for i, p in enumerate(pivots[at]):
+            rows[i], rows[p - 1] = rows[p - 1], rows[i]
+        found[at][rows] = (np.tril(lu[at], -1)[:, :k] + np.eye(m, k)) @ np.triu(lu[at])[:k]
+    return (found,)
+
+
 def _gram(a: np.ndarray) -> np.ndarray:
     """The products of its columns: 0 and 1 where they are orthonormal."""
     return _turned(a) @ a
@@ -45,7 +58,7 @@ def _turned(a: np.ndarray) -> np.ndarray:
 
 # Of results that are right up to the sign of each vector, or up to a rotation of some, which differ between LAPACKs: what is
 # defined. Factors give their product back, are orthonormal, and singular values and eigenvalues are what they are.
-SIGNED: dict[str, Callable[..., tuple]] = {"qr": _qr, "svd": _svd, "eigh": _eigh, "eig": _eig}
+SIGNED: dict[str, Callable[..., tuple]] = {"qr": _qr, "svd": _svd, "eigh": _eigh, "eig": _eig, "lu_factor": _lu}
 NUMBERS = {float: 1.7, int: 2, bool: True}
 ROWS = [r for r in TABLE.values() if r.kernel is not None]
 

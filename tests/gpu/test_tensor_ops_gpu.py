@@ -87,9 +87,9 @@ def test_rms_norm_of_squares_out_of_range_is_right_on_the_gpu(cuda, python):
         torch.testing.assert_close(got, calls.rms_norm(python, x, weight, 0.0))
 
 
-def test_the_automatic_choice_is_cuda_and_keeps_small_arrays_on_the_host(cuda, monkeypatch):
+def test_the_automatic_choice_keeps_arrays_of_the_host_there_and_tensors_of_the_gpu(cuda, monkeypatch):
     monkeypatch.delenv("GT_TENSOR_OPS_BACKEND", raising=False)
     chosen = choice.Choice()
-    assert chosen.active().name == "cuda"
+    assert chosen.active().name != "cuda"  # an array of the host would cross the bus twice
     assert chosen.pick(np.zeros(10, np.float32)).name in ("cpp", "python")
     assert chosen.pick(torch.zeros(10, device="cuda")).name == "cuda"

@@ -150,6 +150,16 @@ def _polygamma(a: Array, *, n: int) -> Array:
     return found.to(a.dtype if a.dtype.is_floating_point else torch.float32)
 
 
+def _widened(function: Callable) -> Callable:
+    """In 32 bits where numbers have 16, for which CUDA has no kernel."""
+
+    def run(a: Array, b: Array) -> Array:
+        kind = torch.result_type(a, b)
+        return function(a.float(), b.float()).to(kind) if kind.itemsize == 2 else function(a, b)
+
+    return run
+
+
 def _met(function: Callable) -> Callable:
     def run(a: Array, *, axis: int) -> tuple[Array, ...]:
         return tuple(function(a, axis)) if a.ndim else (a.clone(), torch.zeros((), dtype=torch.int64, device=a.device))
@@ -256,6 +266,8 @@ OWN: dict[str, Callable[..., Any]] = {
     "cummax": _met(torch.cummax),
     "cummin": _met(torch.cummin),
     "logcumsumexp": lambda a, *, axis: torch.logcumsumexp(a, axis),
+    "igamma": _widened(torch.igamma),
+    "igammac": _widened(torch.igammac),
     "polygamma": _polygamma,
     "sparse_matmul": _sparse_matmul,
     "special_zeta": torch.special.zeta,
