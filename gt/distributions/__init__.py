@@ -3,6 +3,7 @@
 Random numbers are the session's (`gt.manual_seed`) and the same on every engine; they are not PyTorch's."""
 
 from gt.distributions import constraints, kl, transforms
+from gt.distributions.classes import Categorical, Multinomial, OneHotCategorical, OneHotCategoricalStraightThrough
 from gt.distributions.composite import (
     HalfCauchy,
     HalfNormal,
@@ -17,13 +18,9 @@ from gt.distributions.composite import (
 from gt.distributions.discrete import (
     Bernoulli,
     Binomial,
-    Categorical,
     ContinuousBernoulli,
     Geometric,
-    Multinomial,
     NegativeBinomial,
-    OneHotCategorical,
-    OneHotCategoricalStraightThrough,
     Poisson,
 )
 from gt.distributions.distribution import Distribution, ExponentialFamily
@@ -48,22 +45,24 @@ from gt.distributions.transforms import (
     AffineTransform,
     CatTransform,
     ComposeTransform,
-    CorrCholeskyTransform,
     CumulativeDistributionTransform,
     ExpTransform,
     IndependentTransform,
-    LowerCholeskyTransform,
-    PositiveDefiniteTransform,
     PowerTransform,
     ReshapeTransform,
     SigmoidTransform,
-    SoftmaxTransform,
     SoftplusTransform,
     StackTransform,
-    StickBreakingTransform,
     TanhTransform,
     Transform,
     identity_transform,
+)
+from gt.distributions.vector_transforms import (
+    CorrCholeskyTransform,
+    LowerCholeskyTransform,
+    PositiveDefiniteTransform,
+    SoftmaxTransform,
+    StickBreakingTransform,
 )
 
 __all__ = ["AbsTransform", "AffineTransform", "Bernoulli", "Beta", "Binomial", "CatTransform", "Categorical", "Cauchy",

@@ -11,7 +11,8 @@ from gt.client.functions.creation import full_like
 from gt.client.functions.pointwise import where
 from gt.client.scope import no_grad
 from gt.distributions import constraints
-from gt.distributions.discrete import Categorical, clamped
+from gt.distributions.classes import Categorical
+from gt.distributions.discrete import clamped
 from gt.distributions.distribution import Distribution, Shape, broadcast_all
 from gt.distributions.real_line import Cauchy, Normal
 from gt.distributions.sampling import uniform
@@ -20,10 +21,10 @@ from gt.distributions.transforms import (
     ComposeTransform,
     ExpTransform,
     SigmoidTransform,
-    StickBreakingTransform,
     Transform,
     sum_rightmost,
 )
+from gt.distributions.vector_transforms import StickBreakingTransform
 
 
 class Independent(Distribution):

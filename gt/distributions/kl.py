@@ -8,6 +8,7 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.functions.pointwise import where
+from gt.distributions import classes as k
 from gt.distributions import composite as c
 from gt.distributions import discrete as d
 from gt.distributions import multivariate as m
@@ -115,9 +116,9 @@ def _(p: Any, q: Any) -> Tensor:
 @register_kl(p_.Weibull, p_.Weibull)
 def _(p: Any, q: Any) -> Tensor:
     """From moments of powers and of the logarithm."""
-    k, h = p.concentration, q.concentration
-    moment = ((p.scale / q.scale).log() * h + (h / k + 1).lgamma()).exp()
-    return (k / p.scale**k).log() - (h / q.scale**h).log() + (k - h) * (p.scale.log() - r.EULER / k) + moment - 1
+    a, b = p.concentration, q.concentration
+    moment = ((p.scale / q.scale).log() * b + (b / a + 1).lgamma()).exp()
+    return (a / p.scale**a).log() - (b / q.scale**b).log() + (a - b) * (p.scale.log() - r.EULER / a) + moment - 1
 
 
 @register_kl(d.Bernoulli, d.Bernoulli)
@@ -135,14 +136,14 @@ def _(p: Any, q: Any) -> Tensor:
     return _infinite_where(p.total_count > q.total_count, value)
 
 
-@register_kl(d.Categorical, d.Categorical)
+@register_kl(k.Categorical, k.Categorical)
 def _(p: Any, q: Any) -> Tensor:
     each = p.probs * (p.logits - q.logits)
     each = where(p.probs == 0, 0.0, where(q.probs == 0, math.inf, each))
     return each.sum(-1)
 
 
-@register_kl(d.OneHotCategorical, d.OneHotCategorical)
+@register_kl(k.OneHotCategorical, k.OneHotCategorical)
 def _(p: Any, q: Any) -> Tensor:
     return kl_divergence(p._categorical, q._categorical)
 

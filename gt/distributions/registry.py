@@ -7,6 +7,7 @@ from typing import Any
 
 from gt.distributions import constraints as c
 from gt.distributions import transforms as t
+from gt.distributions import vector_transforms as v
 
 
 class ConstraintRegistry:
@@ -59,9 +60,9 @@ _SHARED: dict[str, Callable[[Any], t.Transform]] = {
     "less_than": _below,
     "interval": _to_interval,
     "half_open_interval": _to_interval,
-    "lower_cholesky": lambda _: t.LowerCholeskyTransform(),
-    "positive_definite": lambda _: t.PositiveDefiniteTransform(),
-    "corr_cholesky": lambda _: t.CorrCholeskyTransform(),
+    "lower_cholesky": lambda _: v.LowerCholeskyTransform(),
+    "positive_definite": lambda _: v.PositiveDefiniteTransform(),
+    "corr_cholesky": lambda _: v.CorrCholeskyTransform(),
 }
-biject_to = ConstraintRegistry(**_SHARED, simplex=lambda _: t.StickBreakingTransform())
-transform_to = ConstraintRegistry(**_SHARED, simplex=lambda _: t.SoftmaxTransform())
+biject_to = ConstraintRegistry(**_SHARED, simplex=lambda _: v.StickBreakingTransform())
+transform_to = ConstraintRegistry(**_SHARED, simplex=lambda _: v.SoftmaxTransform())
