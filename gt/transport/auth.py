@@ -50,10 +50,10 @@ NO_KEYS = Keys()
 def make_worker_key(port: int) -> str:
     """A workers' key for the server at this port, where the administrator gave none. It is kept for this user's workers."""
     key, path = secrets.token_hex(16), f"{own_folder()}/{port}.worker-key"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    part = f"{path}.{os.getpid()}"
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(key)
+    os.replace(part, path)  # a worker reads the whole key or none
     NAMES.hold(path)
     return key
 
