@@ -121,6 +121,7 @@ def work(args: argparse.Namespace) -> int:
             show(f"gt-worker: {notice}")
         if engine.device == "cpu":
             bound_memory(args.memory or room())
+        Keys(args.key, args.worker_key).check()
         address = ipc_address(args.auto) if args.auto else address_of(f"{args.host}:{args.port}", args.timeout)
         known = keys(args)  # after a server that is still starting has listened: it writes its workers' key before
         batch = environment.WORKER_BATCH_SIZE.value()
