@@ -1,51 +1,15 @@
-"""How a session reaches the others, and what its readers wait for."""
+"""How a session reaches the others, and how its readers wait."""
 
 from __future__ import annotations
 
-import threading
 from typing import Any, Protocol
 
 import numpy as np
 
 from gt import environment
+from gt.client.replies import Reply
 from gt.errors import GTError
 from gt.transport.trace import show
-
-
-class Reply:
-    """What a reader waits for."""
-
-    __slots__ = ("ticket", "wanted", "done", "value", "error", "pieces", "_lock")
-
-    def __init__(self, ticket: int) -> None:
-        self.ticket, self.done = ticket, False
-        self.wanted: tuple | None = None  # the id and spec of a tensor that is read
-        self.value: Any = None
-        self.error: BaseException | None = None
-        self.pieces = 0
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def settle(self, value: Any = None, error: BaseException | None = None) -> None:
-        if not self.done:
-            self.value, self.error, self.done = value, error, True
-            self._lock.release()
-
-    def check(self) -> None:
-        """Raise what went wrong. The error's frames hold this reply, so it lets go of the error, or all those frames hold would
-        wait for the garbage collector."""
-        error, self.error = self.error, None
-        try:
-            if error is not None:
-                raise error
-        finally:
-            del error
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Whether it came in time. Ctrl-C interrupts."""
-        if self._lock.acquire(timeout=-1 if timeout is None else timeout):
-            self._lock.release()
-        return self.done
 
 
 class Link(Protocol):

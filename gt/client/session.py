@@ -15,11 +15,13 @@ import numpy as np
 from gt import errors
 from gt.client.handle import Handle, Known, as_numpy
 from gt.client.lines import RING, line_of, warn
-from gt.client.link import NOTICE, Link, Reply, await_answer
+from gt.client.link import NOTICE, Link, await_answer
 from gt.client.native import NATIVE
 from gt.client.numbers import Notes
+from gt.client.replies import Replies, Reply
 from gt.client.scope import HERE, Scope
 from gt.client.tracer import MARK, Tracer
+from gt.client.window import Window
 from gt.config import Config
 from gt.ops.table import Kind, Row, infer, spec_in, spec_out
 from gt.spec import Spec
@@ -39,13 +41,12 @@ from gt.transport.messages import (
     Value,
     kind_out,
 )  # fmt: skip
+from gt.transport.receiving import Pause, Pauses
 
 BATCH = 256  # instructions that are sent without being asked for, the first of a burst
 MORE = 1024  # and those after them: by then the others have something to do, and fewer messages cost everyone less
-WINDOW = 1 << 14  # instructions that may be under way
 BYTES = 16 << 20  # and bytes loaded; of larger tensors, one is copied out while the next is copied in
 KINDS = 1 << 15  # op uses remembered; past it all are forgotten and learnt again
-PATIENCE = 3  # alarms without a word from the user's threads after which a trace under way is given up
 
 
 class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[misc]
@@ -69,13 +70,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.tracer.asked_for = self.asked_for
         self.forgotten = 0
         self.serial = 0
-        self.written = 0  # instructions taken from the buffer, by the last batch, and known to be executed
-        self.sent = 0
-        self.asked: list[tuple[int, int]] = []  # (serial, instructions sent by then) of batches that asked for an Ack
-        self.executed = 0
-        self.room = threading.Condition()
-        self.tickets = count(1)
-        self.replies: dict[int, Reply] = {}
+        self.written = 0  # instructions taken from the buffer
+        self.window, self.replies, self.pauses = Window(), Replies(), Pauses()
         # The line that asked for each of the last results. Two lists that are only written over: a pair made for every op
         # would be one more object for the garbage collector to go through.
         self.asked_code: list[Any] = [None] * RING
@@ -137,29 +133,25 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         """Send what is buffered; wait only where too much is under way, and not in the thread that receives."""
         self.batch = BATCH
         self._flush(gets, True, bool(gets))
-        if wait and self.sent - self.executed > WINDOW:
-            self._await_room()
+        if wait and self.window.full():
+            self._await(self.window.full)
 
     def full(self) -> None:
         """Send what is buffered, as far as no trace is under way."""
         self.batch = MORE
         self._flush((), False, False)
-        if self.sent - self.executed > WINDOW:
-            self._await_room()
+        if self.window.full():
+            self._await(self.window.full)
 
     def paused(self) -> None:
         """The alarm rang: if the user's threads have written nothing since it last did, they pause, and what they wrote goes
         out. A trace under way is held for a while longer, as it may go on."""
-        progress = self.written + len(self.code)
-        self.looks = self.looks + 1 if progress == self.progress else 0
-        self.progress = progress
-        if self.looks:
+        pause = self.pauses.look(self.written + len(self.code))
+        if pause is not Pause.NONE:
             self.batch = BATCH
-            self._flush((), self.looks >= PATIENCE, False)
+            self._flush((), pause is Pause.LONG, False)
         if self.buffered():
             self.link.wake()
-
-    progress = looks = 0
 
     def buffered(self) -> bool:
         """Whether anything waits to be sent."""
@@ -196,25 +188,18 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             fresh, self.fresh = tuple(self.fresh), []
             forget = self._forget() if final else 0
             self.serial += 1
-            self.sent = self.written  # a call counts for all that it stands for
-            ack = self.sent - (self.asked[-1][1] if self.asked else self.executed) >= WINDOW // 4
-            if self.link.sealed(self.serial) or ack or self.uploads:
-                ack = True
-                self.asked.append((self.serial, self.sent))
+            ack = self.window.batch(self.serial, self.written, self.link.sealed(self.serial) or bool(self.uploads))
             self.link.send(Batch(self.serial, fresh, batch, gets, ack, forget, traces, drops))
-
-    def _await_room(self) -> None:
-        self._await(lambda: self.sent - self.executed > WINDOW)
 
     def _await(self, crowded: Callable[[], bool]) -> None:
         """Wait, from acknowledgement to acknowledgement, until there is room."""
         while crowded() and not self.lost and not self.closed:
             reply = self.reply()
-            with self.room:
+            with self.window.lock:
                 if not crowded():
                     self.replies.pop(reply.ticket, None)
                     break
-                self.waiting = reply
+                self.window.waiting = reply
             self.link.wait(reply, None)
 
     def _await_bytes(self, nbytes: int) -> None:
@@ -226,23 +211,17 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
         if crowded():
             self.flush(wait=False)
-            self._await(lambda: bool(self.asked) and crowded())
+            self._await(lambda: bool(self.window.asked) and crowded())
 
-    waiting: Reply | None = None
     abandoned = False  # it is that of the process that forked this one
 
     # Reading
 
     def reply(self) -> Reply:
-        reply = Reply(next(self.tickets))
-        self.replies[reply.ticket] = reply
+        reply = self.replies.new()
         if self.lost or self.closed:
             reply.settle(error=errors.SessionLost(self.lost or "the session is closed"))
         return reply
-
-    def waited_for(self) -> bool:
-        """Whether anyone waits for what has not come yet."""
-        return len(self.replies) > 1 and any(not reply.done for reply in list(self.replies.values()))
 
     def read(self, handle: Handle) -> np.ndarray:
         """The value of a handle, once all before it is done."""
@@ -321,15 +300,11 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             case Value() as value:
                 self._value(value, mail)
             case Failed(ticket, error, text, tensor):
-                reply = self.replies.get(ticket)
-                if reply is not None:
-                    reply.settle(error=self._error(error, text, tensor))
+                self.replies.settle(ticket, error=self._error(error, text, tensor))
             case Ack(serial):
                 self._executed(serial)
             case Answer(ticket, value):
-                reply = self.replies.get(ticket)
-                if reply is not None:
-                    reply.settle(value)
+                self.replies.settle(ticket, value)
             case Peers(workers, lost):
                 self.workers = workers
                 if lost:
@@ -349,21 +324,12 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
     def _ask_again(self) -> None:
         """A worker was lost, perhaps with reads that it was to answer: they are asked under new tickets, so that the
         dispatcher says which tensors are lost and what of the others is still to come counts once."""
-        gets = []
-        for reply in list(self.replies.values()):
-            if reply.wanted is not None and not reply.done:
-                self.replies.pop(reply.ticket, None)
-                reply.ticket, reply.value, reply.pieces = next(self.tickets), None, 0
-                self.replies[reply.ticket] = reply
-                gets.append((reply.ticket, *reply.wanted))
+        gets = self.replies.renew()
         if gets:
             self.flush(tuple(gets), wait=False)
 
     def _executed(self, serial: int) -> None:
-        with self.room:
-            while self.asked and self.asked[0][0] <= serial:
-                self.executed = self.asked.pop(0)[1]
-            waiting, self.waiting = self.waiting, None
+        waiting = self.window.acknowledged(serial)
         self.link.executed(serial)
         if waiting is not None:
             self.replies.pop(waiting.ticket, None)
@@ -377,19 +343,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             data = self.link.view(value.place, spec.nbytes, mail.peer)
         else:
             data = np.frombuffer(mail.frames[0] if mail.frames else value.data, np.uint8)
-        if reply is None:  # the reader was interrupted
-            return
-        if value.pieces == 1:
-            reply.settle(data)
-            return
-        item = spec.dtype.size
-        if reply.value is None:
-            reply.value = np.empty((*value.whole, item), np.uint8)
-        box = tuple(slice(s, s + d) for s, d in zip(value.start, spec.shape))
-        reply.value[box] = data.reshape(*spec.shape, item)
-        reply.pieces += 1
-        if reply.pieces == value.pieces:
-            reply.settle(reply.value.reshape(-1))
+        if reply is not None:  # else the reader was interrupted
+            reply.add(value, spec, data)
 
     def asked_for(self, id: int) -> tuple[Any, int] | None:
         """The code and the place in it that asked for a result, if it is among the last."""
@@ -405,26 +360,21 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
     def lose(self, why: str) -> None:
         """The dispatcher is gone: everyone who waits is told."""
         self.lost = why
-        for reply in list(self.replies.values()):
-            reply.settle(error=errors.SessionLost(why))
-        with self.room:
-            waiting, self.waiting = self.waiting, None
-        if waiting is not None:
-            waiting.settle()
+        self.replies.end(lambda: errors.SessionLost(why))
+        self.window.end()
 
     def close(self) -> None:
         if not self.closed:
             self.closed, self.limit = True, 0  # every further op comes to `due`, which raises
             self.emit, self.ended, self.user = _nothing, True, None
             self.link.close()
-            for reply in list(self.replies.values()):
-                reply.settle(error=errors.SessionLost("the session is closed"))
+            self.replies.end(lambda: errors.SessionLost("the session is closed"))
 
     def abandon(self, why: str) -> None:
         """In a forked child: the session is its parent's, and its tensors are errors here. Nothing is sent."""
         self.closed, self.limit, self.lost, self.abandoned = True, 0, why, True
         self.emit, self.ended, self.user = _nothing, True, None
-        self.lock, self.room = threading.RLock(), threading.Condition()
+        self.lock, self.window = threading.RLock(), Window()
         self.replies.clear()
 
 

@@ -20,19 +20,19 @@ from gt.transport.addresses import check_host, close_connections, host_name, nea
 from gt.transport.auth import Keys, reach
 from gt.transport.channels import TOKEN, Channel, connect
 from gt.transport.messages import VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, Value, Welcome, decode, encode
+from gt.transport.receiving import Background, Receiving
 from gt.transport.sockets import Ends, first_word, how_it_ended, open_socket, parts
 from gt.transport.trace import See
 from gt.transport.wake import Alarm, Bell, Now, Silent
 
 ANSWER = 1.0  # seconds for workers to say whether they share memory
 PASSED = 30.0  # seconds for a worker to take in segments that were passed before, when it has not for long
-ASIDE = 2  # milliseconds in which no thread received by itself before the link's own does so again
+WATCH = 2  # milliseconds between looks at the buffer while readers receive; without a reader in between, the link's thread does
 
 
 class ZmqLink:
-    """A session's link. Any thread sends, through a socket that only sends. One thread receives at a time, whoever has the
-    `turn`: a thread that waits for a value, as it then needs no other to wake it, and else one of the link's own. That one
-    also sends what was left in the buffer when the user's thread pauses."""
+    """A session's link. Any thread sends, through a socket that only sends. One thread receives at a time: `Receiving` knows
+    which, and what the link's own thread does meanwhile."""
 
     def __init__(self, address: str, key: str = "", timeout: float = 5.0, see: See | None = None) -> None:
         self.keys = Keys(key).check()
@@ -44,8 +44,7 @@ class ZmqLink:
         self.bell: Bell | Silent = Bell()  # for whoever has the turn
         self.hand: Bell | Silent = Bell()  # for the link's thread, where it has stepped aside
         self.alarm: Alarm | Now | Silent = Alarm() if sys.platform == "linux" else Now()
-        self.turn = threading.Lock()
-        self.visits = 0  # how often a user's thread has taken the turn
+        self.receiving = Receiving()
         self.session: Any = None
         self.workers: tuple = ()  # as the dispatcher last named them
         self.data: dict[str, zmq.Socket] = {}  # by worker's name
@@ -60,11 +59,6 @@ class ZmqLink:
         self.pool = shm.Pool(self._dropped)
         self.placed: list[int] = []  # segments named by the batch that is being filled, and by those under way
         self.lent: deque[tuple[int, list[int]]] = deque()
-        self.closed = False
-        self.armed = False  # the alarm is set
-        self.aside = False  # the link's thread looks after the buffer from time to time, without an alarm
-        self.resting = False  # the link's thread sleeps until whoever receives is done
-        self.handed = False  # a value came and nobody waits for another: whoever asks next may receive it
         self.moved = False  # workers came or went
         self.ends = Ends(self.inbox)
         self.sockets, self.all = zmq.Poller(), zmq.Poller()  # what comes in; and the alarm
@@ -99,9 +93,8 @@ class ZmqLink:
 
     def send(self, message: Any) -> None:
         """The session's lock makes senders take turns."""
-        if not self.closed:
-            if self.armed:
-                self.armed = False
+        if not self.receiving.closed:
+            if self.receiving.batch_sent():
                 self.alarm.off()
             if self.see is not None:
                 self.see("->", message)
@@ -112,22 +105,19 @@ class ZmqLink:
         self.bell.ring()
 
     def wake(self) -> None:
-        if not self.aside:
-            self.armed = True
+        if self.receiving.buffer_written():
             self.alarm.set()
 
     def wait(self, reply: Any, timeout: float | None) -> None:
         end = None if timeout is None else time.monotonic() + timeout
-        if not reply.done and self.turn.acquire(blocking=False):
+        if not reply.done and self.receiving.reader_comes():
             try:
-                self.visits += 1
-                while not (reply.done or self.closed or end and time.monotonic() > end):
+                while not (reply.done or self.receiving.closed or end and time.monotonic() > end):
                     self._take_in(self.sockets, 1000 if timeout is None else int(timeout * 1000) + 1)
                     self.session.tell()  # what keeps it waiting is said while it waits
             finally:
-                self.turn.release()
-            if self.resting or len(self.session.replies) > 1:
-                self.hand.ring()  # nobody receives now, or another thread waits, too
+                if self.receiving.reader_leaves(len(self.session.replies) > 1):
+                    self.hand.ring()
         while not reply.wait(1.0 if end is None else max(0.0, end - time.monotonic())) and end is None:
             self.session.tell()
 
@@ -138,8 +128,8 @@ class ZmqLink:
         silent = self.data.keys() - self.sharing.keys()
         if not self.data or not silent <= self.slow:
             with self.attached:
-                self.attached.wait_for(lambda: self.closed or self.session.lost or self.data, 60)
-                self.attached.wait_for(lambda: self.closed or self.session.lost or self._met(), ANSWER)
+                self.attached.wait_for(lambda: self.receiving.closed or self.session.lost or self.data, 60)
+                self.attached.wait_for(lambda: self.receiving.closed or self.session.lost or self._met(), ANSWER)
             self.slow = self.data.keys() - self.sharing.keys()
         return self._met() and all(self.sharing.values())
 
@@ -197,49 +187,40 @@ class ZmqLink:
     # Receiving
 
     def _receive(self) -> None:
-        """The link's own thread."""
-        hand = zmq.Poller()
+        """The link's own thread: it does what its state says, until the link is closed."""
+        hand, rest = zmq.Poller(), zmq.Poller()
         hand.register(self.hand.fd, zmq.POLLIN)
-        while not self.closed:
-            if self.turn.acquire(blocking=False):
-                try:
-                    self.handed = False
-                    while not (self.closed or self.handed):
-                        self._take_in(self.all, None)
-                finally:
-                    self.turn.release()
-            visits, self.aside = -1, True
-            while not self.closed and (visits != self.visits or self.turn.locked()):  # others receive by themselves, it seems
-                if visits == self.visits:
-                    self._rest()
-                    if self.session.waited_for():
-                        break
-                visits = self.visits
-                if hand.poll(ASIDE):
-                    self.hand.hush()
-                    break
-                self.session.paused()
-            self.aside = False
-            if self.session.buffered():
-                self.wake()
-        with self.turn:
+        for fd in (self.hand.fd, self.alarm.fd):
+            rest.register(fd, zmq.POLLIN)
+        state = self.receiving.state
+        while state is not Background.CLOSED:
+            before = state
+            match state:
+                case Background.RECEIVING:
+                    self._take_in(self.all, None)
+                    state = self.receiving.advance()
+                case Background.WATCHING:
+                    called = bool(hand.poll(WATCH))
+                    if called:
+                        self.hand.hush()
+                    else:
+                        self.session.paused()
+                    state = self.receiving.advance(called)
+                case Background.RESTING:
+                    self._rest(rest)
+                    state = self.receiving.advance(awaited=self.session.replies.awaited())
+            if before is Background.WATCHING and state is not before and self.session.buffered():
+                self.wake()  # what was written while no alarm was to be set
+        with self.receiving.turn:
             self._close_sockets()
 
-    def _rest(self) -> None:
-        """One thread waits for long. Until it is done only what others write, and leave in the buffer, is looked after."""
-        sources = zmq.Poller()
-        for fd in (self.hand.fd, self.alarm.fd):
-            sources.register(fd, zmq.POLLIN)
-        self.aside, self.resting = False, True  # before it looks at the buffer and the turn, or a word would be missed
-        if self.session.buffered():
-            self.wake()
-        while self.turn.locked() and not self.closed:
-            for fd, _ in sources.poll():
-                if fd == self.alarm.fd:
-                    self._pause()
-                else:
-                    self.hand.hush()
-        self.aside, self.resting = True, False
+    def _rest(self, sources: zmq.Poller) -> None:
+        """Sleep until the reader that holds the turn leaves. What other threads write, and leave in the buffer, is sent."""
+        for fd, _ in sources.poll():
+            if fd == self.alarm.fd:
+                self._pause()
+            else:
+                self.hand.hush()
 
     def _take_in(self, poller: zmq.Poller, timeout: int | None) -> None:
         """Wait for something and handle it. Only for whoever has the turn."""
@@ -307,7 +288,7 @@ class ZmqLink:
                 self.session.lose(f"the dispatcher {why}")
             case _:
                 self.session.handle(Mail(name, message, frames))
-                self.handed = type(message) is Value and not self.session.waited_for()
+                self.receiving.received(type(message) is Value and not self.session.replies.awaited())
 
     def _meet(self, workers: tuple) -> None:
         """Connect to workers that are new, and forget those that are gone."""
@@ -358,10 +339,10 @@ class ZmqLink:
                 self.data[name].send_multipart([encode(message), *parts(frames)])
 
     def close(self) -> None:
-        if not self.closed:
+        if not self.receiving.closed:
             with contextlib.suppress(zmq.ZMQError):
                 self.outbox.send(encode(Bye()), zmq.NOBLOCK)
-            self.closed = True
+            self.receiving.close()
             self.bell.ring()
             self.hand.ring()
             if threading.current_thread() is not self.thread:
@@ -371,9 +352,9 @@ class ZmqLink:
         """In a forked child: leave the parent's link alone. The child's copies of its connections are closed, or the others
         would not see the parent's end while the child lives. Its sockets are only kept: libzmq's threads did not come along,
         and pyzmq closes no socket of another process."""
-        self.closed = True
         self.bell = self.hand = self.alarm = Silent()
-        self.turn, self.attached = threading.Lock(), threading.Condition()
+        self.receiving, self.attached = Receiving(), threading.Condition()
+        self.receiving.close()
         self.posts.clear()
         close_connections([self.address, *(part for w in self.workers for part in w.address.split("|"))])
         self.pool.lock, self.passing = threading.Lock(), threading.Lock()

@@ -11,9 +11,10 @@ import pytest
 import gt
 from gt import errors
 from gt.client import session as session_module
-from gt.client.link import Reply
+from gt.client.replies import Reply
 from gt.client.scope import HERE, Scope
-from gt.client.session import BATCH, MORE, WINDOW, Session
+from gt.client.session import BATCH, MORE, Session
+from gt.client.window import WINDOW
 from gt.transport.messages import FREE, Ack, Answer, Ask, Batch, Failed, Mail, Peers, Upload, Value
 
 
@@ -169,15 +170,15 @@ def test_an_interrupted_read_leaves_the_session_usable(wire: Wire) -> None:
 
 def test_work_under_way_is_bounded(wire: Wire) -> None:
     x = gt.ones(2)
-    wire.answer = lambda reply: wire.session.handle(Mail("", Ack(wire.session.asked[-1][0])))
+    wire.answer = lambda reply: wire.session.handle(Mail("", Ack(wire.session.window.asked[-1][0])))
     for _ in range(2 * WINDOW):
         x = x + 1
-        assert wire.session.sent - wire.session.executed <= WINDOW + MORE
+        assert wire.session.window.sent - wire.session.window.executed <= WINDOW + MORE
     assert wire.waits > 0 and any(m.ack for m in wire.sent)
 
 
 def test_acknowledgements_are_asked_for_seldom(wire: Wire) -> None:
-    wire.answer = lambda reply: wire.session.handle(Mail("", Ack(wire.session.asked[-1][0])))
+    wire.answer = lambda reply: wire.session.handle(Mail("", Ack(wire.session.window.asked[-1][0])))
     x = gt.ones(2)
     for _ in range(4 * WINDOW):
         x = x + 1

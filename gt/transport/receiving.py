@@ -1,0 +1,139 @@
+"""Who receives for a session: a state machine that opens no socket, starts no thread and never blocks. The link asks it before
+it waits and tells it what happened.
+
+One thread receives at a time, the one that holds the turn: a reader (a user's thread that waits for a reply, so that no other
+thread has to wake it), or else the link's background thread. The background thread also sends the rest of the buffer when the
+user's threads pause; how it learns of a pause depends on its state."""
+
+from __future__ import annotations
+
+import threading
+from enum import Enum
+
+PATIENCE = 3  # looks without progress after which a trace in progress is given up
+
+
+class Background(Enum):
+    """What the link's background thread does."""
+
+    RECEIVING = "holds the turn: polls the sockets, and the alarm that a written buffer sets"
+    WATCHING = "leaves the turn to readers that come often; looks at the buffer every few milliseconds, without an alarm"
+    RESTING = "one reader has held the turn since the last look; sleeps until the reader leaves or the alarm rings"
+    CLOSED = "has given the turn back for good"
+
+
+class Receiving:
+    """The turn, and the state of the background thread. `turn` makes two threads that come at once take turns; it is only ever
+    tried here, and waited for by nobody but the link's last step."""
+
+    __slots__ = ("state", "turn", "closed", "_visits", "_seen", "_armed", "_yields")
+
+    def __init__(self) -> None:
+        self.state = Background.WATCHING
+        self.turn = threading.Lock()
+        self.closed = False
+        self._visits = 0  # times that a reader took the turn
+        self._seen = 0  # the visits at the background thread's last look
+        self._armed = False  # the alarm is set
+        self._yields = False  # a value came and nobody waits for another: the next reader may receive its own
+
+    # Readers
+
+    def reader_comes(self) -> bool:
+        """Whether the reader has the turn. If not, another thread hands it its reply."""
+        if not self.turn.acquire(blocking=False):
+            return False
+        self._visits += 1
+        return True
+
+    def reader_leaves(self, others: bool) -> bool:
+        """The reader gives its turn back; `others` wait, too. Whether the background thread is to be called."""
+        self.turn.release()
+        return others or self.state is Background.RESTING
+
+    # Any thread
+
+    def buffer_written(self) -> bool:
+        """The buffer has something to send. Whether the alarm is to be set: a thread that watches looks by itself."""
+        if self.state is Background.WATCHING:
+            return False
+        self._armed = True
+        return True
+
+    def batch_sent(self) -> bool:
+        """Whether the alarm is to be called off."""
+        armed, self._armed = self._armed, False
+        return armed
+
+    def received(self, last: bool) -> None:
+        """The holder of the turn handled a message; it was the `last` that a reader waited for."""
+        self._yields = last
+
+    def close(self) -> None:
+        """From now on `advance` ends the background thread, and readers leave."""
+        self.closed = True
+
+    # The background thread
+
+    def advance(self, called: bool = False, awaited: bool = False) -> Background:
+        """The background thread's next state, after it did what its state says: received once, looked at the buffer, or woke.
+        `called`: a reader that left called it. `awaited`: a reader waits for a reply."""
+        match self.state:
+            case Background.RECEIVING if self._yields or self.closed:
+                self.state = Background.WATCHING  # before the turn is free, or the reader that takes it would not be seen
+                self._seen = self._visits
+                self.turn.release()
+            case Background.WATCHING if self._visits != self._seen and not called:
+                self._seen = self._visits
+            case Background.WATCHING if self.turn.locked() and not called:
+                self.state = Background.RESTING
+                self._rested(awaited)  # the reader may have left before it could see that the thread rests
+            case Background.WATCHING:
+                self._take()
+            case Background.RESTING:
+                self._rested(awaited)
+        if self.closed:
+            self._end()
+        return self.state
+
+    def _rested(self, awaited: bool) -> None:
+        if not self.turn.locked():
+            self.state, self._seen = Background.WATCHING, self._visits
+            if awaited:
+                self._take()
+
+    def _take(self) -> None:
+        """Receive, if no reader does."""
+        if self.turn.acquire(blocking=False):
+            self.state, self._yields = Background.RECEIVING, False
+        else:
+            self.state, self._seen = Background.WATCHING, self._visits
+
+    def _end(self) -> None:
+        if self.state is Background.RECEIVING:
+            self.turn.release()
+        self.state = Background.CLOSED
+
+
+class Pause(Enum):
+    """Whether the user's threads have stopped writing."""
+
+    NONE = "they wrote something since the last look"
+    SHORT = "they wrote nothing: the buffer is sent, but a trace in progress may go on"
+    LONG = "they have written nothing for several looks: a trace in progress is sent as it is, too"
+
+
+class Pauses:
+    """Tells from the number of instructions written, look by look, whether the user's threads pause."""
+
+    __slots__ = ("_written", "_looks")
+
+    def __init__(self) -> None:
+        self._written = self._looks = 0
+
+    def look(self, written: int) -> Pause:
+        self._looks = self._looks + 1 if written == self._written else 0
+        self._written = written
+        if not self._looks:
+            return Pause.NONE
+        return Pause.LONG if self._looks >= PATIENCE else Pause.SHORT
