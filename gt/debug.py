@@ -128,7 +128,7 @@ def record(keep: int = 1 << 16) -> Iterator[timeline.Timeline]:
 
 def replay(done: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:
     """What became of repeats: what a worker says, and what this client found."""
-    from gt.client.lines import line_of
+    from gt.client.user_lines import line_of
 
     lines = found.get("trace_miss_lines", {})
     return {
@@ -141,8 +141,8 @@ def replay(done: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:
         "calls": int(done.get("calls", 0)),
         "units": int(done.get("units", 0)),
         "unit_calls": int(done.get("unit_calls", 0)),
-        "joint_calls": int(done.get("joint_calls", 0)),
-        "small_calls": int(done.get("small_calls", 0)),
+        "sharded_calls": int(done.get("sharded_calls", 0)),
+        "numpy_calls": int(done.get("numpy_calls", 0)),
         "compiling": int(done.get("compiling", 0)),
         "compiled": int(done.get("compiled", 0) + done.get("graph_captures", 0)),
         "compiled_executions": int(done.get("compiled_calls", 0)),

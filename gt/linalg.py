@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gt.client.functions.algebra import LINALG
+from gt.client.functions.linalg import LINALG
 
 __all__ = sorted(LINALG)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gt.client.functions.analysis import SPECIAL
+from gt.client.functions.special import SPECIAL
 
 __all__ = sorted(SPECIAL)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.shapes import stack
+from gt.client.functions.reshape import stack
 from gt.client.scope import no_grad
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from gt.client.autograd import Node, Tensor
 from gt.client.backward import ANOMALY
-from gt.client.lines import RING, line_of
 from gt.client.scope import no_grad
+from gt.client.user_lines import RING, line_of
 
 
 def forward_line(node: Node) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from gt.autograd.functional import jacobian
 from gt.autograd.walk import grad, several
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import from_numpy
+from gt.client.functions.create import from_numpy
 from gt.spec import float64
 
 

@@ -6,9 +6,9 @@ import weakref
 from typing import Any
 
 from gt.client.autograd import Node, Port, Tensor
-from gt.client.lines import RING, origin
 from gt.client.scope import HERE, enable_grad, no_grad
 from gt.client.session import here
+from gt.client.user_lines import RING, origin
 
 
 class Context:

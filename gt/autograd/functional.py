@@ -9,8 +9,8 @@ import numpy as np
 
 from gt.autograd.walk import grad, several
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import from_numpy, ones, zeros
-from gt.client.functions.shapes import stack
+from gt.client.functions.create import from_numpy, ones, zeros
+from gt.client.functions.reshape import stack
 from gt.client.scope import enable_grad
 
 

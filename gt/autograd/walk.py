@@ -7,7 +7,7 @@ from typing import Any
 
 from gt.client import backward as tape
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full, zeros
+from gt.client.functions.create import full, zeros
 
 Tensors = Tensor | Sequence[Tensor]
 

@@ -8,18 +8,18 @@ from functools import cache
 from sys import _getframe
 from typing import Any
 
-from gt.client.autograd import Node, Plan, Port, Tensor, plan_for
+from gt.client.autograd import GradientPlan, Node, Port, Tensor, gradient_plan_for
 from gt.client.handle import Handle, Known
-from gt.client.lines import RING, origin
 from gt.client.native import NATIVE
 from gt.client.scope import HERE, Scope
 from gt.client.session import Session, here
+from gt.client.user_lines import RING, origin
 from gt.errors import SessionLost
 from gt.ops.table import TABLE, Row
 from gt.spec import DType, bfloat16, float16, float32
 
 if NATIVE is not None:
-    NATIVE.setup(Tensor, Node, Known, Scope, Plan, HERE)
+    NATIVE.setup(Tensor, Node, Known, Scope, GradientPlan, HERE)
 CASTS = (bfloat16, float16, float32)  # dtypes that autocast changes
 MASK = RING - 1
 NUMBERS = (float, int, bool)
@@ -64,7 +64,7 @@ def unary_of(row: Row) -> Callable[[Tensor], Tensor]:
         out = Handle(id, known.out, session)
         if not (a.requires_grad and scope.grad and known.differentiable):
             return Tensor(out)
-        plan = known.pulls.get(1) or plan_for(known, 1)
+        plan = known.pulls.get(1) or gradient_plan_for(known, 1)
         kept = out if plan.keeps_output else None
         return Tensor(out, True, Node(known, plan, [x if plan.keep[0] else x.spec], (a.node or a,), kept, scope, id))
 
@@ -117,7 +117,7 @@ def binary_of(row: Row) -> Callable[[Tensor, Any], Tensor]:
         out = Handle(id, known.out, session)
         if not (mask and scope.grad and known.differentiable):
             return Tensor(out)
-        plan = known.pulls.get(mask) or plan_for(known, mask)
+        plan = known.pulls.get(mask) or gradient_plan_for(known, mask)
         keep = plan.keep
         second = b if second is kind else z if keep[1] else second
         edges = (a.node or a if mask & 1 else None, b.node or b if mask & 2 else None)
@@ -225,7 +225,7 @@ def _several(known: Any, operands: tuple, values: list, mask: int, scope: Any) -
 
 
 def _node(known: Any, operands: tuple, values: list, mask: int, output: Any, order: int, scope: Any) -> Node:
-    plan = known.pulls.get(mask) or plan_for(known, mask)
+    plan = known.pulls.get(mask) or gradient_plan_for(known, mask)
     inputs = [
         o.handle if kept else v if type(o) in NUMBERS else o.handle.spec for o, v, kept in zip(operands, values, plan.keep)
     ]
@@ -256,7 +256,7 @@ def as_operand(value: Any, like: Tensor | None = None) -> Any:
         kinds = type(value).__name__ if hasattr(value, "_fields") else f"{type(value).__name__} of tensors"
         raise TypeError(f"cannot compute with a {kinds}: name one of its {len(value)} tensors, or gt.stack them")
     if isinstance(value, (list, tuple, np.ndarray)) or hasattr(value, "__array__"):
-        from gt.client.functions.creation import tensor
+        from gt.client.functions.create import tensor
 
         return tensor(value)
     for number in (bool, int, float):

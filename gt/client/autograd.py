@@ -141,7 +141,7 @@ class Node(msgspec.Struct, eq=False, weakref=True):
         return Tensor(held, True, None if isinstance(edge, Tensor) else edge)
 
 
-class Plan:
+class GradientPlan:
     """How the gradients of one kind are found, for one choice of inputs that want them (bit i of `mask`: input i). `fast`
     gives [(input, gradient), ...] where the gradients themselves want none. `conjugate`: the gradient of an analytic function
     is the incoming one times the conjugate of the derivative, which is the derivative at the conjugates."""
@@ -161,7 +161,7 @@ class Plan:
         if self.whole:
             rest = "rest" in row.keep
             self.keep = tuple((rest and i > 0 or "inputs" in row.keep) and t for i, t in enumerate(tensor))
-            self.keeps_output = partial(_last, row.extra) if "extra" in row.keep else "outputs" in row.keep
+            self.keeps_output = partial(_last, row.saved) if "saved" in row.keep else "outputs" in row.keep
             return
         named: set[str] = set()
         for i, function in enumerate(grad[: len(ins)]):
@@ -199,8 +199,8 @@ def _last(n: int, outputs: list) -> list:
     return [None] * (len(outputs) - n) + outputs[len(outputs) - n :]
 
 
-def plan_for(known: Known, mask: int) -> Plan:
-    plan = known.pulls[mask] = Plan(known, mask)
+def gradient_plan_for(known: Known, mask: int) -> GradientPlan:
+    plan = known.pulls[mask] = GradientPlan(known, mask)
     return plan
 
 

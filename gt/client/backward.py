@@ -8,9 +8,9 @@ from heapq import heappop, heappush
 from typing import Any
 
 from gt.client.autograd import AFTER, Node, Port, Tensor
-from gt.client.lines import origin
 from gt.client.scope import HERE, Scope
 from gt.client.session import here
+from gt.client.user_lines import origin
 from gt.spec import Spec
 
 
@@ -206,9 +206,9 @@ ANOMALY = _Anomaly()
 
 def _fill(node: Node, g: Any) -> Any:
     """Results that nobody used have a gradient of zeros, save those that are there for the gradient alone."""
-    main = len(node.known.outs) - node.known.row.extra
+    main = len(node.known.outs) - node.known.row.saved
     if isinstance(g, list) and any(x is None for x in g[:main]):
-        from gt.client.functions.creation import zeros
+        from gt.client.functions.create import zeros
 
         return [
             zeros(s.shape, dtype=s.dtype) if x is None and i < main else x for i, (x, s) in enumerate(zip(g, node.known.outs))

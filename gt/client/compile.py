@@ -14,8 +14,8 @@ from typing import Any
 from weakref import ref
 
 from gt.client.autograd import Tensor
+from gt.client.captured_numbers import Notes, Numbers, Place, flat
 from gt.client.handle import Handle
-from gt.client.numbers import Notes, Numbers, Place, flat
 from gt.client.session import Session, here
 from gt.client.tracer import SHORTEST
 from gt.client.traces import Trace, Window, define, definition
@@ -43,17 +43,17 @@ def compile(
     if disable:
         return fn
     wrap = getattr(type(fn), "_compiled_as", None)  # how a module stays one
-    return wrap(fn, Compiled(fn)) if wrap is not None else Compiled(fn)
+    return wrap(fn, CompiledFunction(fn)) if wrap is not None else CompiledFunction(fn)
 
 
-class Compiled:
+class CompiledFunction:
     """`why` has the reason calls are not replayed, by the key of their arguments; `again` counts the reasons for which what was
     captured had to be captured anew; `captures` and `replays` count."""
 
     def __init__(self, fn: Callable) -> None:
         functools.update_wrapper(self, fn, updated=())
         self.fn = fn
-        self.uses: dict[tuple, list[_Use]] = {}  # several where modules it calls are now in training and now not
+        self.uses: dict[tuple, list[_Capture]] = {}  # several where modules it calls are now in training and now not
         self.why: dict[tuple, str] = {}
         self.again: Counter[str] = Counter()
         self.captures = self.replays = 0
@@ -65,7 +65,7 @@ class Compiled:
         key = (_shape_of((args, kwargs), leaves), scope.signal, scope.backward, scope.grad, cast, id(scope.session))
         if key in self.why:
             return self.fn(*args, **kwargs)
-        use = self._use(key, scope.session, leaves)
+        use = self._capture_for(key, scope.session, leaves)
         if use.ready and use.into_arguments and _aliased(leaves):
             return self.fn(*args, **kwargs)
         if use.ready:
@@ -79,7 +79,7 @@ class Compiled:
             self.captures += 1
         return result
 
-    def _use(self, key: tuple, session: Session, leaves: list[Tensor]) -> _Use:
+    def _capture_for(self, key: tuple, session: Session, leaves: list[Tensor]) -> _Capture:
         """What is known of calls like this one. What does not fit any more is forgotten: its Python must run once more, and may
         leave other tensors behind."""
         uses = self.uses.setdefault(key, [])
@@ -91,7 +91,7 @@ class Compiled:
                 self.again[stale] += 1
                 uses.remove(use)
                 use.forget()
-            use = _Use(session, given)
+            use = _Capture(session, given)
             uses.append(use)
             if sum(map(len, self.uses.values())) > KNOWN:
                 for old in self.uses.pop(next(iter(self.uses))):
@@ -130,7 +130,7 @@ class _Call:
             self.holders.setdefault(raw_handle(t).id, []).append(t)
 
 
-class _Use:
+class _Capture:
     """A function on arguments of given specs."""
 
     def __init__(self, session: Session, given: set[tuple]) -> None:

@@ -17,7 +17,7 @@ from gt.errors import ConnectionFailed
 from gt.launch import Children
 from gt.transport.addresses import address_of, await_listener, ipc_address, listens
 from gt.transport.auth import Keys
-from gt.transport.trace import See, trace
+from gt.transport.debug_output import See, trace
 from gt.transport.zmq import ZmqLink
 
 _lock = threading.RLock()

@@ -9,7 +9,7 @@ import numpy as np
 from gt import environment
 from gt.client.replies import Reply
 from gt.errors import GTError
-from gt.transport.trace import show
+from gt.transport.debug_output import show
 
 
 class Link(Protocol):

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from gt import errors
+from gt.client.captured_numbers import Notes
 from gt.client.handle import Handle, Known, as_numpy
-from gt.client.lines import RING, line_of, warn
 from gt.client.link import NOTICE, Link, await_answer
 from gt.client.native import NATIVE
-from gt.client.numbers import Notes
 from gt.client.replies import Replies, Reply
 from gt.client.scope import HERE, Scope
 from gt.client.tracer import MARK, Tracer
+from gt.client.user_lines import RING, line_of, warn
 from gt.client.window import Window
 from gt.config import Config
 from gt.ops.table import Kind, Row, infer, spec_in, spec_out

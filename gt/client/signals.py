@@ -6,9 +6,9 @@ import os
 import threading
 from typing import Any
 
-from gt.client.lines import warn
 from gt.client.scope import HERE, Scope
 from gt.client.session import Session, here
+from gt.client.user_lines import warn
 from gt.config import Config, SignalConfig, read
 
 

@@ -44,7 +44,7 @@ def _pick(positions: list[int]) -> Callable[[Any], tuple]:
     return itemgetter(*positions)
 
 
-class Shape:
+class Topology:
     """The topology of a stretch of ops: which of its numbers are results, which refer to results of its own, which to
     tensors from before, and which are plain numbers. Positions count through all instructions, laid end to end."""
 
@@ -107,7 +107,7 @@ class Trace:
     end in it (`dies`)."""
 
     def __init__(
-        self, number: int, window: Window, shape: Shape, holes: list[list[int]], live: list[int], dies: list[int]
+        self, number: int, window: Window, shape: Topology, holes: list[list[int]], live: list[int], dies: list[int]
     ) -> None:
         self.number, self.tokens, self.shape = number, window.tokens, shape
         self.length = len(self.tokens)
@@ -177,7 +177,7 @@ def define(
 ) -> Trace | None:
     """A trace that both stretches are calls of, or None where their topologies differ. Numbers at `holes` are given with each
     call in any case; those with different labels there are given apart, though they may be equal now."""
-    shape = Shape(now, kinds)
+    shape = Topology(now, kinds)
     old, new = (list(chain.from_iterable(w.ops)) for w in (before, now))
     bound, bound_before = shape.bind(new), shape.bind(old)
     if bound is None or bound_before is None:
@@ -252,7 +252,7 @@ class Raw:
         self.tokens = list(map(_number, pieces))
         self.length = len(pieces)
         self.trace, self.number = trace, trace.number
-        shape = self.shape = Shape(Window(pieces, set()), kinds)
+        shape = self.shape = Topology(Window(pieces, set()), kinds)
         flat = list(chain.from_iterable(pieces))
         outs, inputs = shape.outs(flat), shape.firsts(flat)
         position = dict(zip(trace.shape.number_positions, shape.number_positions))

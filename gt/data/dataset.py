@@ -11,7 +11,7 @@ import numpy as np
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import tensor
+from gt.client.functions.create import tensor
 from gt.data.sampler import shuffled
 from gt.ops.table import TABLE
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import tensor
-from gt.client.functions.shapes import stack
+from gt.client.functions.create import tensor
+from gt.client.functions.reshape import stack
 from gt.client.scope import HERE
 from gt.client.session import here
 from gt.data.dataset import IterableDataset, TensorDataset

@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gt.dispatcher import policy, spread, targets
+from gt.dispatcher import policy, sharding, signals
 from gt.dispatcher.rewrite import REASON, Watch
 from gt.dispatcher.stream import Stream
-from gt.dispatcher.tables import Client, Entry, Lost, Question, Tables, Worker
+from gt.dispatcher.tables import Client, Entry, Lost, Question, Tables, WorkerState
 from gt.errors import ProtocolError
 from gt.transport import checks
 from gt.transport.checks import TooMuch
@@ -126,7 +126,7 @@ class Dispatcher(Stream):
                 return self._arrived(worker, name, id)
             case Store(address) if worker:
                 worker.store = address
-                return self._mates()
+                return self._tell_workers()
             case Note() if worker and message.client in self.tables.clients:
                 return [Mail(message.client, message)]
             case Bye() if client or worker:
@@ -136,7 +136,7 @@ class Dispatcher(Stream):
     def _told(self, client: Client, message: Ask | Configure) -> Iterable[Mail]:
         if isinstance(message, Ask):
             return self._ask(client, message)
-        client.signals = targets.check(message.signals)
+        client.signals = signals.check(message.signals)
         self._replan(client)
         return []
 
@@ -158,7 +158,7 @@ class Dispatcher(Stream):
         self.tables.clients[peer] = client
         client.home = policy.home(self.tables, client)
         self.tell(f"client {client.label} came")
-        yield Mail(peer, Welcome(peer, len(self.tables.clients) - 1, self._peers()))
+        yield Mail(peer, Welcome(peer, len(self.tables.clients) - 1, self._client_peers()))
 
     def _join(self, peer: str, join: Join) -> Iterable[Mail]:
         try:
@@ -174,19 +174,19 @@ class Dispatcher(Stream):
         name = join.name
         while name in taken:  # two workers of one name would write over each other's tensors
             name = f"{join.name}-{next(self.labels)}"
-        worker = Worker(peer, len(self.tables.workers), name, join.backend, join.device, join.host, join.pid, join.address)
+        worker = WorkerState(peer, len(self.tables.workers), name, join.backend, join.device, join.host, join.pid, join.address)
         self.tables.workers.append(worker)
         self.tables.by_peer[peer] = worker
         self.tell(f"worker {name} came, with index {worker.index}: {join.backend} on {join.device}, {join.host}")
         yield Mail(peer, Welcome(name, worker.index))
-        yield from self._mates()
+        yield from self._tell_workers()
         for client in self.tables.clients.values():
             self._replan(client)
-            yield Mail(client.name, Peers(self._peers()))
+            yield Mail(client.name, Peers(self._client_peers()))
         yield from self._settle_in()
 
-    def _peers(self) -> tuple:
-        return tuple(w.as_peer() for w in self.tables.living())
+    def _client_peers(self) -> tuple:
+        return tuple(w.as_peer_of_clients() for w in self.tables.living())
 
     def expect(self, workers: int) -> list[Mail]:
         """So many workers are to come; with fewer than were said before, those who waited go on."""
@@ -225,13 +225,13 @@ class Dispatcher(Stream):
                 client.held = deque(replace(m, gets=()) if isinstance(m, Batch) else m for m in client.held)
         return mails
 
-    def _mates(self, lost: str = "") -> Iterable[Mail]:
+    def _tell_workers(self, lost: str = "") -> Iterable[Mail]:
         """Workers know one another, so that they can talk; a lone one has nobody to."""
         living = self.tables.living()
         if len(living) > 1 or lost:
-            mates = tuple(w.as_mate() for w in living)
+            peers = tuple(w.as_peer_of_workers() for w in living)
             for worker in living:
-                yield Mail(worker.peer, Peers(mates, lost))
+                yield Mail(worker.peer, Peers(peers, lost))
 
     def _replan(self, client: Client) -> None:
         """What signals mean has changed."""
@@ -257,18 +257,18 @@ class Dispatcher(Stream):
         for worker in self.tables.living():
             yield Mail(worker.peer, Drop(client.name))
 
-    def _lose_worker(self, worker: Worker, why: str) -> Iterable[Mail]:
+    def _lose_worker(self, worker: WorkerState, why: str) -> Iterable[Mail]:
         worker.alive = False
         gone = Lost(f"worker {worker.name} (index {worker.index}) was lost: {why}")
         self.tell(gone.why)
-        yield from self._mates(gone.why)
+        yield from self._tell_workers(gone.why)
         for client in self.tables.clients.values():
-            yield from self._forsake(client, worker.index, gone)
+            yield from self._mark_lost(client, worker.index, gone)
             self._replan(client)
             client.told.clear()  # the survivors are told again, which does no harm
             if client.home == worker.index:
                 client.home = policy.home(self.tables, client)
-            yield Mail(client.name, Peers(self._peers(), gone.why))
+            yield Mail(client.name, Peers(self._client_peers(), gone.why))
             for serial, waiting in list(client.acks.items()):
                 waiting.discard(worker.index)
                 if not waiting:
@@ -279,7 +279,7 @@ class Dispatcher(Stream):
             question.waiting.discard(worker.index)
             yield from self._settled(ticket, question)
 
-    def _forsake(self, client: Client, index: int, gone: Lost) -> Iterable[Mail]:
+    def _mark_lost(self, client: Client, index: int, gone: Lost) -> Iterable[Mail]:
         """What lay on a lost worker is lost; pieces of it that others have are freed."""
         frees: dict[int, list] = {}
         for id, entry in client.entries.items():
@@ -306,11 +306,11 @@ class Dispatcher(Stream):
                     yield Mail(worker.peer, Ask(ticket, ask.about, (client.name, ask.argument)))
                 yield from self._settled(ticket, question)
             case "placement":
-                yield Mail(client.name, Answer(ask.ticket, spread.placement(client, ask.argument)))
+                yield Mail(client.name, Answer(ask.ticket, sharding.placement(client, ask.argument)))
             case _:
                 yield Mail(client.name, Failed(ask.ticket, "GTError", f"nothing is known about {ask.about!r}"))
 
-    def _answer(self, worker: Worker, ticket: int, value: Any) -> Iterable[Mail]:
+    def _answer(self, worker: WorkerState, ticket: int, value: Any) -> Iterable[Mail]:
         question = self.tables.questions.get(ticket)
         if question is None:
             return

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 
-from gt.dispatcher.moves import Bringing, cost
-from gt.dispatcher.program import Draft, Plan, Slot
+from gt.dispatcher.redistribute import Bringing, cost
+from gt.dispatcher.steps import Draft, Plan, Slot
 from gt.ops import Kind
 from gt.ops.table import Rule
 from gt.spec import REPLICATE, Layout, Mesh, Partial, Placement, Shape, Shard, Spec, split
@@ -77,7 +77,7 @@ class _Choice:
         self.rules: list[Rule] = [whole, *rules_of(kind)]
         self.costs: dict[tuple, int] = {}
         self.firm = goal is not None and (
-            kind.row.places or not kind.tensors
+            kind.row.obeys_signal or not kind.tensors
         )  # the goal is where it must lie, not where it should
 
     def plan(self) -> Plan:
@@ -153,7 +153,7 @@ class _Choice:
             if key not in brought:
                 slot = lead + kind.tensors[self.alias[i]]
                 layout = draft.relaid.get(slot, self.layouts[i])
-                brought[key] = Bringing(draft, self.specs[i], layout, slot, 1, kind.row.places).to(want)
+                brought[key] = Bringing(draft, self.specs[i], layout, slot, 1, kind.row.obeys_signal).to(want)
             operands[kind.tensors[i]] = brought[key]
         outs = tuple(_out(mesh, rules, i) for i in range(len(kind.outs)))
         moving = self.firm and outs[0] is not self.goal

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gt.dispatcher import policy, spread
-from gt.dispatcher.joint import Joint, filled, learn, marked
+from gt.dispatcher import policy, sharding
 from gt.dispatcher.plan import Plan, choose
-from gt.dispatcher.program import Handed
-from gt.dispatcher.tables import Client, Entry, Lost, Refused, Tables, TraceUse, Use, results_of
+from gt.dispatcher.sharded_programs import ShardedProgram, filled, learn, marked
+from gt.dispatcher.steps import Handed
+from gt.dispatcher.tables import Client, Entry, KindPlans, Lost, Refused, Tables, TracePlans, results_of
 from gt.dispatcher.traces import choose_trace, expand
 from gt.errors import ProtocolError
 from gt.spec import Layout
@@ -121,7 +121,7 @@ class Rewriting:
                     policy.uncount(self.tables, client, ins[i], gone)
             if use.loads and ins[-3] == -1:
                 queue.pop()
-                flow.mail.append(spread.upload(client, ins[1], plan.out, {plan.solo: [taken(ins)]}))
+                flow.mail.append(sharding.upload(client, ins[1], plan.out, {plan.solo: [taken(ins)]}))
                 return position + 1
         return None
 
@@ -133,13 +133,13 @@ class Rewriting:
             return False
         if any(type(id) is not int for id in ins[1 : 1 + use.outs]):  # workers tell one another for which it is
             raise ProtocolError(f"{ins[1 : 1 + use.outs]} are no names of tensors")
-        if isinstance(use, TraceUse):
+        if isinstance(use, TracePlans):
             self._call(client, use, ins, key, plan, flow)
             return False
-        if plan.relaid and spread.bucket(client, code, position, use, plan, flow):
+        if plan.relaid and sharding.bucket(client, code, position, use, plan, flow):
             return self._rewrite(client, [ins], flow) is not None
         if len(use.at) > 1:
-            same = spread.alias(ins, use.at)
+            same = sharding.alias(ins, use.at)
             if same != tuple(range(len(use.at))):
                 plan = client.plans.get((*key, same)) or self._plan(client, use, key, flow, same)
                 if isinstance(plan, Lost):
@@ -151,19 +151,19 @@ class Rewriting:
         if use.loads and ins[-3] == -1:
             queues: dict[int, list] = {}
             plan.write(taken(ins), queues)
-            flow.mail.append(spread.upload(client, ins[1], plan.outs[0], queues))
+            flow.mail.append(sharding.upload(client, ins[1], plan.outs[0], queues))
             return True
         plan.write(ins, flow.code)
         for slot, entry in plan.relaid:
             client.entries[ins[slot]] = entry
         return False
 
-    def _call(self, client: Client, use: TraceUse, call: tuple, key: tuple, plan: Any, flow: Flow) -> None:
+    def _call(self, client: Client, use: TracePlans, call: tuple, key: tuple, plan: Any, flow: Flow) -> None:
         """A call of a trace that concerns several workers."""
         if use.makes and use.at:
             key = (*key, policy.place(self.tables, client))
             plan = client.plans.get(key)
-        if isinstance(plan, Joint):
+        if isinstance(plan, ShardedProgram):
             plan.write(self.tables, client, use, call, flow)
             return
         flow.expanded += len(use.definition.body)
@@ -180,7 +180,7 @@ class Rewriting:
         if joint is not None:
             client.plans[key] = joint
 
-    def _plan(self, client: Client, use: Use | TraceUse, key: tuple, flow: Flow, same: tuple = ()) -> Any:
+    def _plan(self, client: Client, use: KindPlans | TracePlans, key: tuple, flow: Flow, same: tuple = ()) -> Any:
         """A plan for such operands, and the workers told of its kinds; None where an operand is lost, a Lost where there can
         be no plan."""
         known = key[1:]
@@ -193,42 +193,42 @@ class Rewriting:
                     raise ProtocolError(f"it takes {spec}, not {entry.spec}")
             plan = self._chosen(client, use, tuple(x.layout if type(x) is Entry else x for x in known), flow, same)
         except Exception as wrong:  # rules were written for what users write: here they may meet anything
-            what = f"trace {use.definition.number}" if isinstance(use, TraceUse) else str(use.kind)
+            what = f"trace {use.definition.number}" if isinstance(use, TracePlans) else str(use.kind)
             plan = Lost(_reason(what, wrong), "ProtocolError")
         client.plans[(*key, same) if same else key] = plan
         if plan.solo is not None:
             self._tell(client, plan.solo, use, flow)
         return plan
 
-    def _chosen(self, client: Client, use: Use | TraceUse, layouts: tuple, flow: Flow, same: tuple) -> Any:
-        if isinstance(use, TraceUse):
-            plan = Plan(None, ()) if spread.signalled(client, use) else choose_trace(use, layouts)
+    def _chosen(self, client: Client, use: KindPlans | TracePlans, layouts: tuple, flow: Flow, same: tuple) -> Any:
+        if isinstance(use, TracePlans):
+            plan = Plan(None, ()) if sharding.signalled(client, use) else choose_trace(use, layouts)
             return plan if plan.solo is None else Handed(plan.solo, tuple(map(Entry, plan.outs, use.results)))
         where, living = None, [w.index for w in self.tables.living()]
         if use.kind.signal:
-            where = spread.target(client, use.kind.signal, living, flow)
+            where = sharding.target(client, use.kind.signal, living, flow)
         elif not use.kind.tensors and (self.auto_shard or "" in client.signals) and len(living) > 1:
             where = policy.auto(use.kind.outs[0], living)
         plan = choose(use.kind, layouts, where, same)
         if plan.solo is None:
-            return spread.bind(client, use, plan, flow)
+            return sharding.bind(client, use, plan, flow)
         return Handed(plan.solo, tuple(map(Entry, plan.outs, use.results)))
 
-    def _tell(self, client: Client, worker: int, use: Use | TraceUse, flow: Flow) -> None:
+    def _tell(self, client: Client, worker: int, use: KindPlans | TracePlans, flow: Flow) -> None:
         """Make sure a worker knows a kind or trace, and the kinds that one is made of."""
         told = client.told.setdefault(worker, set())
         number = use.definition.number
         if number in told:
             return
         told.add(number)
-        if isinstance(use, TraceUse):
+        if isinstance(use, TracePlans):
             for n in use.kinds:
                 self._tell(client, worker, client.uses[n], flow)
             flow.traces.setdefault(worker, []).append(use.definition)
         else:
             flow.kinds.setdefault(worker, []).append(use.definition)
 
-    def _lost(self, client: Client, use: Use | TraceUse, ins: tuple, key: tuple, flow: Flow) -> None:
+    def _lost(self, client: Client, use: KindPlans | TracePlans, ins: tuple, key: tuple, flow: Flow) -> None:
         """What is made of a lost tensor is lost, for the same reason; what was to end with it ends."""
         gone = next(x for x in key[1:] if type(x) is Lost)
         self._end(client, ins, use.dies, gone, flow)

@@ -16,7 +16,7 @@ from gt.errors import ProtocolError
 from gt.transport import checks
 from gt.transport.addresses import from_another_host
 from gt.transport.auth import NO_KEYS, WORKER, Keys, listen, role
-from gt.transport.crowds import Crowd, raise_descriptor_limit
+from gt.transport.connection_limits import ConnectionLimits, raise_descriptor_limit
 from gt.transport.messages import LIMIT, Bye, Join, Mail, decode, encode
 from gt.transport.sockets import FIRST, LAST, open_socket
 
@@ -34,7 +34,7 @@ class Server:
         self.waiting: dict[str, deque[bytes]] = {}  # what workers are to get that have as much waiting as may be
         self.more = zmq.Poller()
         self.more.register(self.router, zmq.POLLIN)
-        self.ends = Crowd(self.router, raise_descriptor_limit())
+        self.ends = ConnectionLimits(self.router, raise_descriptor_limit())
         self.cut_off = 0  # connections that were one too many, as last told
         for address in addresses:
             listen(self.router, address, keys)

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from gt.dispatcher import spread
-from gt.dispatcher.joint import Joint
+from gt.dispatcher import sharding
 from gt.dispatcher.rewrite import Flow, Rewriting
-from gt.dispatcher.tables import Client, Entry, Lost, Refused, TraceUse, Use, Worker, results_of
+from gt.dispatcher.sharded_programs import ShardedProgram
+from gt.dispatcher.tables import Client, Entry, KindPlans, Lost, Refused, TracePlans, WorkerState, results_of
 from gt.errors import ProtocolError
 from gt.transport import checks
 from gt.transport.checks import TooMuch
@@ -129,20 +129,20 @@ class Stream(Rewriting):
                 client.uses[number] = Refused(definition, str(wrong)[:500])
                 flow.refused.append(str(wrong))
 
-    def _use(self, client: Client, definition: KindDef | TraceDef) -> Use | TraceUse:
+    def _use(self, client: Client, definition: KindDef | TraceDef) -> KindPlans | TracePlans:
         if isinstance(definition, TraceDef):
-            return TraceUse(definition, client.uses)
+            return TracePlans(definition, client.uses)
         kind = checks.kind_in(definition)
-        if kind.row.talks:
+        if kind.row.collective:
             raise ProtocolError(f"{kind.row} is not a client's to define")
-        return Use(definition, kind)
+        return KindPlans(definition, kind)
 
     def _drop(self, client: Client, numbers: tuple[int, ...]) -> tuple[int, ...]:
         """Forget traces, and what they were planned as: the numbers of all these."""
         gone = set(numbers)
         for number in gone:
             client.uses.pop(number, None)
-        joints = {p.number for k, p in client.plans.items() if k[0] in gone and isinstance(p, Joint)}
+        joints = {p.number for k, p in client.plans.items() if k[0] in gone and isinstance(p, ShardedProgram)}
         client.locals = {k: n for k, n in client.locals.items() if n not in joints}
         for told in client.told.values():
             told -= gone | joints
@@ -173,7 +173,7 @@ class Stream(Rewriting):
 
     # Bytes that a client has and workers want, where they share no memory
 
-    def _arrived(self, worker: Worker, name: str, id: int) -> Iterable[Mail]:
+    def _arrived(self, worker: WorkerState, name: str, id: int) -> Iterable[Mail]:
         """A worker has its piece of an upload: it is told what to do with it."""
         client = self.tables.clients.get(name)
         if client is None:
@@ -215,10 +215,10 @@ class Stream(Rewriting):
             flow.gets.setdefault(entry.solo, []).append(Fetch(ticket, id, wire, (0,) * len(shape), shape))
             return
         if entry.layout.partial:
-            entry = spread.reduced(client, id, entry, flow)
-        spread.fetch(ticket, id, entry.spec, entry.layout, flow)
+            entry = sharding.reduced(client, id, entry, flow)
+        sharding.fetch(ticket, id, entry.spec, entry.layout, flow)
 
-    def _done(self, worker: Worker, name: str, serial: int, broken: tuple[int, ...]) -> Iterable[Mail]:
+    def _done(self, worker: WorkerState, name: str, serial: int, broken: tuple[int, ...]) -> Iterable[Mail]:
         client = self.tables.clients.get(name)
         waiting = client.acks.get(serial) if client else None
         if client is None or waiting is None:

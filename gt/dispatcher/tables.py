@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, ClassVar
 
-from gt.dispatcher.program import RESERVED
+from gt.dispatcher.steps import RESERVED
 from gt.errors import ProtocolError
 from gt.ops import Kind
 from gt.spec import Interned, Layout, Shard, Spec, interned
@@ -69,7 +69,7 @@ class Refused:
             self.dies = tuple(1 + self.outs + i for i in definition.dies if i >= 0)
 
 
-class TraceUse:
+class TracePlans:
     """A client's trace: where in a call its inputs stand, what they are, and which of them end with it."""
 
     __slots__ = ("definition", "outs", "at", "length", "loads", "dies", "kinds", "specs", "results", "signal", "makes")
@@ -104,7 +104,7 @@ def _fault(trace: TraceDef, known: dict[int, Any], specs: dict[int, Spec]) -> st
             live.remove(ins[1])
             continue
         use = known.get(ins[0]) if ins and type(ins[0]) is int else None
-        if not isinstance(use, Use) or use.loads or len(ins) != use.length:
+        if not isinstance(use, KindPlans) or use.loads or len(ins) != use.length:
             return f"{ins} is of no kind"
         if not all(type(ins[i]) is int and ins[i] in live for i in use.at):
             return f"{ins} names what is not there"
@@ -128,7 +128,7 @@ def _fault(trace: TraceDef, known: dict[int, Any], specs: dict[int, Spec]) -> st
     return None
 
 
-class Use:
+class KindPlans:
     """A client's kind: its number, its meaning, and where in an instruction the tensors stand."""
 
     __slots__ = ("definition", "kind", "outs", "at", "length", "loads", "dies", "specs", "results", "signal")
@@ -158,7 +158,7 @@ class Client:
     name: str
     label: str
     host: str
-    uses: dict[int, Any] = field(default_factory=dict)  # Use, TraceUse or Refused, by number
+    uses: dict[int, Any] = field(default_factory=dict)  # Use, TracePlans or Refused, by number
     entries: dict[int, Entry | Lost] = field(default_factory=dict)  # its tensors, by id
     plans: dict[tuple, Any] = field(default_factory=dict)
     told: dict[int, set[int]] = field(default_factory=dict)  # kinds each worker has been told
@@ -184,7 +184,7 @@ class Client:
 
 
 @dataclass(slots=True)
-class Worker:
+class WorkerState:
     peer: str
     index: int
     name: str
@@ -198,11 +198,11 @@ class Worker:
     store: str = ""  # where it keeps what its groups are made with
     bytes: int = 0  # of tensors that lie on it
 
-    def as_peer(self) -> Peer:
+    def as_peer_of_clients(self) -> Peer:
         """As clients know it."""
         return Peer(self.index, self.name, self.address, self.host)
 
-    def as_mate(self) -> Peer:
+    def as_peer_of_workers(self) -> Peer:
         """As other workers know it."""
         return Peer(self.index, self.name, self.address, self.host, self.device, self.peer, self.store)
 
@@ -220,8 +220,8 @@ class Question:
 @dataclass(slots=True)
 class Tables:
     clients: dict[str, Client] = field(default_factory=dict)
-    workers: list[Worker] = field(default_factory=list)  # by index, the lost ones too
-    by_peer: dict[str, Worker] = field(default_factory=dict)
+    workers: list[WorkerState] = field(default_factory=list)  # by index, the lost ones too
+    by_peer: dict[str, WorkerState] = field(default_factory=dict)
     questions: dict[int, Question] = field(default_factory=dict)
     expected: int = 0  # workers that were started with this dispatcher: nothing is placed before they are there
     dropped: int = 0  # messages that could not be read or did not belong
@@ -231,7 +231,7 @@ class Tables:
         """Whether it is worth counting what lies where."""
         return len(self.by_peer) > 1
 
-    def living(self) -> list[Worker]:
+    def living(self) -> list[WorkerState]:
         return [w for w in self.workers if w.alive]
 
     def check(self) -> None:

@@ -1,24 +1,24 @@
 """Calls of traces. Where all inputs lie on one worker the call is handed on as it is; elsewhere the first is taken apart into
-the instructions it stands for, which are planned one by one (and kept, see `gt/dispatcher/joint.py`)."""
+the instructions it stands for, which are planned one by one (and kept, see `gt/dispatcher/sharded_programs.py`)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from gt.dispatcher.plan import Plan
-from gt.dispatcher.tables import Client, TraceUse
+from gt.dispatcher.tables import Client, TracePlans
 from gt.spec import Layout
 from gt.transport.messages import FREE, Instruction
 
 
-def choose_trace(use: TraceUse, layouts: tuple[Layout, ...]) -> Plan:
+def choose_trace(use: TracePlans, layouts: tuple[Layout, ...]) -> Plan:
     first = layouts[0]
     if first.solo is not None and all(x is first for x in layouts):
         return Plan(first.solo, (first,) * use.outs)
     return Plan(None, ())
 
 
-def expand(client: Client, use: TraceUse, call: Instruction) -> list[Instruction]:
+def expand(client: Client, use: TracePlans, call: Instruction) -> list[Instruction]:
     """The instructions a call stands for. Registers become the call's ids; those of temporaries, ids below zero."""
     trace = use.definition
     names: dict[Any, Any] = dict(zip(range(1, trace.inputs + 1), call[1 + use.outs :]))

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import arange, full_like
-from gt.client.functions.pointwise import where
+from gt.client.functions.create import arange, full_like
+from gt.client.functions.elementwise import where
 from gt.client.scope import no_grad
 from gt.distributions import constraints
 from gt.distributions.discrete import Binomial, ByChance

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full_like
-from gt.client.functions.pointwise import where
+from gt.client.functions.create import full_like
+from gt.client.functions.elementwise import where
 from gt.client.scope import no_grad
 from gt.distributions import constraints
 from gt.distributions.classes import Categorical

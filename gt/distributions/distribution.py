@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full, tensor
-from gt.client.functions.moving import broadcast_tensors
+from gt.client.functions.create import full, tensor
+from gt.client.functions.movement import broadcast_tensors
 from gt.client.scope import no_grad
 from gt.distributions import constraints
 from gt.spec import Size, float32

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.pointwise import where
+from gt.client.functions.elementwise import where
 from gt.distributions import classes as k
 from gt.distributions import composite as c
 from gt.distributions import discrete as d

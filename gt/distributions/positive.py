@@ -7,8 +7,8 @@ from typing import Any
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full_like
-from gt.client.functions.pointwise import where
+from gt.client.functions.create import full_like
+from gt.client.functions.elementwise import where
 from gt.distributions import constraints
 from gt.distributions.distribution import Distribution, ExponentialFamily, Shape, broadcast_all
 from gt.distributions.real_line import EULER

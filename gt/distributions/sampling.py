@@ -9,8 +9,8 @@ from typing import Any
 from gt.autograd.function import Function
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full_like, rand, randn
-from gt.client.functions.pointwise import where
+from gt.client.functions.create import full_like, rand, randn
+from gt.client.functions.elementwise import where
 from gt.ops.table import TABLE
 from gt.spec import float32, float64
 
@@ -115,6 +115,6 @@ def binomial(count: Tensor, chance: Tensor, most: int) -> Tensor:
 
 
 def _numbers(most: int, like: Tensor) -> Tensor:
-    from gt.client.functions.creation import arange
+    from gt.client.functions.create import arange
 
     return arange(most).reshape((most, *(1 for _ in like.shape)))

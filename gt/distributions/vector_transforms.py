@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full_like
-from gt.client.functions.shapes import cat, stack
+from gt.client.functions.create import full_like
+from gt.client.functions.reshape import cat, stack
 from gt.distributions import constraints
 from gt.distributions.transforms import Transform
 from gt.nn.functional import pad, softplus

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import loaded
-from gt.client.functions.reading import to_bfloat16_bits
+from gt.client.functions.create import loaded
+from gt.client.functions.read import to_bfloat16_bits
 from gt.files import torch_zip
 from gt.spec import DType, bfloat16, dtype_of
 
@@ -90,7 +90,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _own(value: Any) -> Tensor:
-    from gt.client.functions.creation import tensor
+    from gt.client.functions.create import tensor
 
     return value if isinstance(value, Tensor) else tensor(value)
 

@@ -12,8 +12,8 @@ from gt.autograd.walk import grad as walk
 from gt.autograd.walk import seeds
 from gt.client.autograd import Tensor
 from gt.client.backward import nodes_of
-from gt.client.functions.moving import select
-from gt.client.functions.shapes import stack
+from gt.client.functions.movement import select
+from gt.client.functions.reshape import stack
 from gt.client.scope import enable_grad
 
 __all__ = ["functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "vjp", "vmap"]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full
+from gt.client.functions.create import full
 from gt.nn import functional as F
 from gt.nn.module import Module, Parameter
 

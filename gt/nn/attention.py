@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full, ones, zeros
-from gt.client.functions.pointwise import where
+from gt.client.functions.create import full, ones, zeros
+from gt.client.functions.elementwise import where
 from gt.client.functions.products import linear
-from gt.client.functions.shapes import cat
+from gt.client.functions.reshape import cat
 from gt.nn import functional as F
 from gt.nn import init
 from gt.nn.containers import ModuleList

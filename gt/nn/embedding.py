@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import zeros
+from gt.client.functions.create import zeros
 from gt.client.scope import no_grad
 from gt.nn import functional as F
 from gt.nn import init

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import eye, full, rand, randn
+from gt.client.functions.create import eye, full, rand, randn
 from gt.client.scope import no_grad
 
 
@@ -93,7 +93,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """A convolution's weight that passes its input on."""
     import numpy as np
 
-    from gt.client.functions.creation import from_numpy
+    from gt.client.functions.create import from_numpy
 
     shape = tensor.shape
     if not 3 <= len(shape) <= 5 or shape[0] % groups:

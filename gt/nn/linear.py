@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import zeros
+from gt.client.functions.create import zeros
 from gt.client.functions.products import linear
 from gt.nn import functional as F
 from gt.nn import init

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import tensor
+from gt.client.functions.create import tensor
 from gt.client.functions.hooks import Hook
 from gt.client.scope import HERE
 from gt.client.views import clear_grad, share

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full, ones, zeros
+from gt.client.functions.create import full, ones, zeros
 from gt.nn import functional as F
 from gt.nn.functional.conv import ranked
 from gt.nn.module import Module, Parameter

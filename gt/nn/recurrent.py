@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import zeros
+from gt.client.functions.create import zeros
 from gt.client.functions.products import linear
-from gt.client.functions.shapes import cat, stack
+from gt.client.functions.reshape import cat, stack
 from gt.nn import functional as F
 from gt.nn import init
 from gt.nn.linear import empty
@@ -168,7 +168,7 @@ class RNNBase(Module):
         return stack(found), state if self.mode == "LSTM" else (state,)
 
     def _going(self, sizes: list[int], t: int, like: Tensor) -> Tensor:
-        from gt.client.functions.creation import tensor
+        from gt.client.functions.create import tensor
 
         return tensor([[1.0 if n > t else 0.0] for n in sizes], dtype=like.dtype)
 

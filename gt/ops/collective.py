@@ -10,7 +10,7 @@ from typing import Any
 from gt.ops import table
 from gt.spec import DTYPES, Shape, Spec
 
-op = partial(table.op, kernel=None, talks=True)
+op = partial(table.op, kernel=None, collective=True)
 
 
 def _same(*operands: Any, group, reduce) -> tuple[Spec, ...]:

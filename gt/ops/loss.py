@@ -132,7 +132,7 @@ W = Values(Spec((3,), float32), 0.5, 2.0)
 IMAGE, PIXELS = Spec((2, 3, 2), float32), Values(Spec((2, 2), int64), 0, 3)
 LOGP = Values(X, -3.0, 0.0)
 
-op("cross_entropy", autocast="high", shape=_shape, shard=_rules, extra=2, keep="rest extra", grad=_pull,
+op("cross_entropy", autocast="high", shape=_shape, shard=_rules, saved=2, keep="rest saved", grad=_pull,
    tries=(((X, T, 0.0), {"ignore": -100, "reduce": True}), ((X, T, 0.1, W), {"ignore": 1, "reduce": False}),
           ((IMAGE, PIXELS, 0.1), {"ignore": 2, "reduce": True}),
           ((Spec((3,), float32), Values(Spec((), int64), 0, 3), 0.0), {"ignore": -100, "reduce": True})),

@@ -56,7 +56,7 @@ class Steps:
         return run
 
 
-class _Trace:
+class _Recorder:
     def __init__(self, kind: Kind) -> None:
         self.signal, self.count = kind.signal, len(kind.ins)
         self.steps: list[Step] = []
@@ -87,7 +87,7 @@ class _Tensor:
     __array_ufunc__ = None
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, trace: _Trace, at: At, spec: Spec) -> None:
+    def __init__(self, trace: _Recorder, at: At, spec: Spec) -> None:
         self.trace, self.at, self.spec = trace, at, spec
 
     shape = property(lambda self: self.spec.shape)
@@ -173,7 +173,7 @@ def lowered(kind: Kind) -> Steps | None:
     leaves an operand out: it makes that anew from the others, which is right only for operands that belong together."""
     if kind.row.lower is None:
         return None
-    trace = _Trace(kind)
+    trace = _Recorder(kind)
     operands = [_Tensor(trace, At(i), s) if isinstance(s, Spec) else _Number(At(i), s) for i, s in enumerate(kind.ins)]
     try:
         made = kind.row.lower(*operands, **kind.settings)

@@ -190,7 +190,7 @@ def _grads(g: Spec, a: Spec, *rest: Spec, ndim: int, bias: bool = False, saved: 
 ROWS, FEATURES = Spec((4, 1), float32), Spec((3,), float32)
 SAVED = Values(ROWS, 0.5, 2.0)
 
-op("layer_norm", autocast="high", shape=_last("layer_norm", 2), shard=_outer, extra=2, keep="inputs extra",
+op("layer_norm", autocast="high", shape=_last("layer_norm", 2), shard=_outer, saved=2, keep="inputs saved",
    grad=_layer_norm_pull,
    tries=(((X, 1e-5, FEATURES, FEATURES), {"ndim": 1}), ((X, 1e-5, FEATURES), {"ndim": 1}),
           ((IMAGE, 1e-5), {"ndim": 2})),
@@ -242,7 +242,7 @@ def _rms_norm_pull(gs, ys, ins, ndim):
     return [found[0], None, found[1]] if weight else [found, None]
 
 
-op("rms_norm", autocast="high", shape=_last("rms_norm", 1), shard=_outer, extra=1, keep="inputs extra", grad=_rms_norm_pull,
+op("rms_norm", autocast="high", shape=_last("rms_norm", 1), shard=_outer, saved=1, keep="inputs saved", grad=_rms_norm_pull,
    tries=(((X, 1e-5, FEATURES), {"ndim": 1}), ((IMAGE, 1e-5), {"ndim": 2})),
    kernel=_rms_norm, lower=_lower_rms_norm)  # fmt: skip
 op("rms_norm_grad", shape=partial(_grads, saved=1), shard=_outer_grad,

@@ -181,10 +181,10 @@ MAX3 = {"kernel": (2, 3, 2), "stride": (1, 1, 2), "padding": (1, 0, 1), "dilatio
 AVG3 = {"kernel": (2, 3, 2), "stride": (1, 1, 2), "padding": (1, 0, 1), "ceil": False, "padded": False, "divisor": 0}
 AVG2 = {"kernel": (2, 3), "stride": (2, 2), "padding": (1, 0), "ceil": False, "padded": True, "divisor": 0}
 
-op("max_pool", shape=_max_shape, shard=_outer, extra=1, keep="extra", grad=_max_pull,
+op("max_pool", shape=_max_shape, shard=_outer, saved=1, keep="saved", grad=_max_pull,
    tries=(((X1,), MAX1), ((X2,), MAX2), ((X3,), MAX3)),
    kernel=_max_pool)  # fmt: skip
-op("adaptive_max_pool", shape=_adaptive_max, shard=_outer, extra=1, keep="extra", grad=_max_pull,
+op("adaptive_max_pool", shape=_adaptive_max, shard=_outer, saved=1, keep="saved", grad=_max_pull,
    tries=(((X1,), {"kernel": (3,)}), ((X2,), {"kernel": (2, 4)}), ((X3,), {"kernel": (2, 2, 3)})),
    kernel=_adaptive_max_pool)  # fmt: skip
 op("avg_pool", shape=_average, shard=_outer_linear,

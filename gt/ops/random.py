@@ -66,7 +66,7 @@ def fractions(xp: Any, seed: Any, number: Any, first: int, count: int) -> Any:
     return xp.cast(words(xp, seed, number, first, count) >> 8, F32) * (1.0 / (1 << 24))
 
 
-def chances(xp: Any, seed: Any, number: Any, first: int, count: int, least: int) -> Any:
+def bernoulli(xp: Any, seed: Any, number: Any, first: int, count: int, least: int) -> Any:
     """Whether numbers of 16 bits are no less."""
     return lanes(xp, seed, number, first, count, 16) >= least
 
@@ -121,7 +121,7 @@ op("integers", kernel=_integers, tries=(((7, 1, -2, 9), {**PIECE, "dtype": I64})
 def _dropout(xp, a, p, seed, number, *, whole, start):
     """Each element is kept or not by the number that belongs to its place in the whole."""
     least = round(p * (1 << 16))
-    kept = _piece(xp, lambda first, count: xp.chances(seed, number, first, count, least), tuple(a.shape), whole, start)
+    kept = _piece(xp, lambda first, count: xp.bernoulli(seed, number, first, count, least), tuple(a.shape), whole, start)
     return xp.where(kept, a * (1.0 / (1.0 - p) if p < 1 else 0.0), xp.zeros((), dtype=a.dtype))
 
 

@@ -52,7 +52,7 @@ class Row:
     output, `a`, `b`, `c`, ... the inputs, `sa`, `sb`, ... only their Specs, and the statics. Sums over broadcast axes and
     casts back to the input's dtype are the tape's business. Where the number of inputs varies or outputs are several,
     `grad` is one function `(gs, ys, inputs, **statics)` that gives a sequence of gradients, `keep` saying whether it reads
-    "inputs" (or the "rest" of them, after the first), "outputs" (or of them only the "extra" ones) or only Specs. Gradients
+    "inputs" (or the "rest" of them, after the first), "outputs" (or of them only the "saved" ones) or only Specs. Gradients
     use what users know of tensors; `t.op("name", *operands, **statics)` applies any row, and `c.pick(a, b)` is `a` where `c`
     holds.
     `shard(kind)` lists placements that need no communication, for one mesh dimension; all axes a rule cuts are of one size,
@@ -79,10 +79,10 @@ class Row:
     view: bool = False  # the result may share memory with an input, on a worker
     alias: Alias | None = None
     random: bool = False
-    places: bool = False  # its result lies as its signal says, whatever that moves; others only lean that way
+    obeys_signal: bool = False  # its result lies as its signal says, whatever that moves; others only lean that way
     updates: bool = False  # its results take the place of its first input, and lie as that does
-    talks: bool = False  # workers exchange bytes in it; only the dispatcher writes such instructions
-    extra: int = 0  # this many last outputs are there for the gradient: one that nobody used has None for its own, not zeros
+    collective: bool = False  # workers exchange bytes in it; only the dispatcher writes such instructions
+    saved: int = 0  # this many last outputs are there for the gradient: one that nobody used has None for its own, not zeros
     complex: str = ""  # takes complex numbers; its gradient is "analytic": as for real ones, read at the conjugates; or "own"
     autocast: str = ""  # under autocast its floats become "low" (the dtype asked for) or "high" (float32)
     statics: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class Row:
     @property
     def loads(self) -> bool:
         """Whether its bytes come from the client."""
-        return self.kernel is None and not self.talks
+        return self.kernel is None and not self.collective
 
 
 TABLE: dict[str, Row] = {}
@@ -164,7 +164,7 @@ class Kind:
 
 def infer(row: Row, ins: tuple[Operand, ...], statics: tuple, signal: str = "") -> Kind:
     """The kind of an op on these operands; raises what the user should read when they do not fit."""
-    if not row.complex and not row.talks and any(type(s) is Spec and s.dtype.rank == 3 for s in ins):
+    if not row.complex and not row.collective and any(type(s) is Spec and s.dtype.rank == 3 for s in ins):
         raise NotForComplex(f"{row.name} is not defined for complex tensors: take .real, .imag or .abs() first")
     if any(type(s) is not Spec and s not in _NUMBERS for s in ins):
         kinds = ", ".join(s.__name__ for s in ins if type(s) is not Spec)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full_like
-from gt.client.functions.shapes import cat
+from gt.client.functions.create import full_like
+from gt.client.functions.reshape import cat
 from gt.client.scope import enable_grad, no_grad
 from gt.optim.optimizer import Optimizer, rate
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import tensor
-from gt.client.lines import origin
-from gt.client.numbers import Place
+from gt.client.captured_numbers import Place
+from gt.client.functions.create import tensor
 from gt.client.scope import HERE, enable_grad
 from gt.client.session import here
+from gt.client.user_lines import origin
 
 
 class Optimizer:

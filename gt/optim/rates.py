@@ -8,8 +8,8 @@ from typing import Any
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full, full_like
-from gt.client.functions.info import finfo
+from gt.client.functions.create import full, full_like
+from gt.client.functions.dtype_info import finfo
 from gt.ops.table import TABLE
 from gt.optim.optimizer import Optimizer, rate
 

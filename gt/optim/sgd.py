@@ -7,7 +7,7 @@ from typing import Any
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full_like
+from gt.client.functions.create import full_like
 from gt.ops.table import TABLE
 from gt.optim.optimizer import Optimizer, rate
 

@@ -13,7 +13,7 @@ from gt.errors import ConfigError, ConnectionFailed
 from gt.launch import Children, end_when_told, ending, follow_parent
 from gt.transport.addresses import LOOPBACK, ipc_address, outward_address, own_folder
 from gt.transport.auth import Keys, make_worker_key
-from gt.transport.trace import show
+from gt.transport.debug_output import show
 
 
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:

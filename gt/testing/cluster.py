@@ -11,12 +11,12 @@ from gt import environment
 from gt.client.scope import HERE, Scope
 from gt.client.session import Session
 from gt.dispatcher.core import Dispatcher
-from gt.transport.memory import Hub, MemoryLink
+from gt.transport.in_process import Hub, MemoryLink
 from gt.transport.messages import VERSION, Attached, Hello, Join, Mail, Welcome
-from gt.worker.batch import Units
-from gt.worker.collectives import worker_peer
+from gt.worker.collectives.mail import worker_peer
 from gt.worker.core import DISPATCHER, Memory, Worker
 from gt.worker.engine import make
+from gt.worker.programs.units import Units
 
 
 class _Shared(Memory):

@@ -33,7 +33,7 @@ def record(workers: int = 2) -> list[list[m.Message]]:
 def _uses(row: Row) -> Iterator[list[m.Message]]:
     """A session for each sample of an op: its operands made, on one worker or cut over all, the op applied, a result read."""
     cut = m.Configure({"rows": {"mesh": None, "axes": [0], "workers": None}})
-    for operands, settings in row.tries if not row.talks else ():
+    for operands, settings in row.tries if not row.collective else ():
         values = [getattr(o, "spec", o) for o in operands]
         ins = tuple(o if isinstance(o, (Spec, type)) else type(o) for o in values)
         kind = infer(row, ins, tuple(settings[s] for s in row.statics))

@@ -79,7 +79,7 @@ def pair(key: str, side: str) -> tuple[bytes, bytes]:
     return zmq.curve_public(text), text
 
 
-class _Porter:
+class _Authenticator:
     """Answers libzmq's question, at each connection to a socket with a key, whether that peer may come in (ZAP)."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class _Porter:
             desk.send_multipart([version, number, *verdict, b""])
 
 
-_porter = _Porter()
+_porter = _Authenticator()
 
 
 def role(frame: Any) -> str:

@@ -152,7 +152,7 @@ def connect(local: str, token: bytes) -> Channel | None:
     return None
 
 
-class Door:
+class ChannelListener:
     """Where a worker takes such connections. Each begins with a token; the client that attaches with it has that channel."""
 
     def __init__(self, local: str) -> None:

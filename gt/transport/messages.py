@@ -272,7 +272,7 @@ class Store(Message, frozen=True, tag=23):
     address: str
 
 
-class Spoiled(Message, frozen=True, tag=24):
+class InputFailed(Message, frozen=True, tag=24):
     """From worker to worker: the sender's part in the group's collective of this number could not be made; the rest says why,
     as in Failed. It takes part once all whom it concerns have Heard."""
 
@@ -284,7 +284,7 @@ class Spoiled(Message, frozen=True, tag=24):
     tensor: int
 
 
-class Waits(Message, frozen=True, tag=25):
+class StallQuery(Message, frozen=True, tag=25):
     """From worker to worker: the sender has long waited in the group's collective of this number. Who is there, too?"""
 
     sender: int
@@ -292,7 +292,7 @@ class Waits(Message, frozen=True, tag=25):
     number: int
 
 
-class Heard(Message, frozen=True, tag=26):
+class Noted(Message, frozen=True, tag=26):
     """From worker to worker, to a Spoiled: it is known. To a Waits: the sender is there, too."""
 
     sender: int
@@ -323,7 +323,7 @@ class Aborted(Message, frozen=True, tag=28):
 Any_ = (
     Hello | Welcome | Batch | Ack | Failed | Peers | Ask | Answer | Configure | Bye | Join | Run | Done | Drop | Attach
     | Attached | Value | Release | Upload | Arrived | Note | Piece
-    | Store | Spoiled | Waits | Heard | Ways | Aborted
+    | Store | InputFailed | StallQuery | Noted | Ways | Aborted
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

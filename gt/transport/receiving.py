@@ -16,9 +16,9 @@ PATIENCE = 3  # looks without progress after which a trace in progress is given 
 class Background(Enum):
     """What the link's background thread does."""
 
-    RECEIVING = "holds the turn: polls the sockets, and the alarm that a written buffer sets"
-    WATCHING = "leaves the turn to readers that come often; looks at the buffer every few milliseconds, without an alarm"
-    RESTING = "one reader has held the turn since the last look; sleeps until the reader leaves or the alarm rings"
+    RECEIVING = "holds the turn: polls the sockets, and the wake_timer that a written buffer sets"
+    WATCHING = "leaves the turn to readers that come often; looks at the buffer every few milliseconds, without an wake_timer"
+    RESTING = "one reader has held the turn since the last look; sleeps until the reader leaves or the wake_timer rings"
     CLOSED = "has given the turn back for good"
 
 
@@ -34,7 +34,7 @@ class Receiving:
         self.closed = False
         self._visits = 0  # times that a reader took the turn
         self._seen = 0  # the visits at the background thread's last look
-        self._armed = False  # the alarm is set
+        self._armed = False  # the wake_timer is set
         self._yields = False  # a value came and nobody waits for another: the next reader may receive its own
 
     # Readers
@@ -54,14 +54,14 @@ class Receiving:
     # Any thread
 
     def buffer_written(self) -> bool:
-        """The buffer has something to send. Whether the alarm is to be set: a thread that watches looks by itself."""
+        """The buffer has something to send. Whether the wake_timer is to be set: a thread that watches looks by itself."""
         if self.state is Background.WATCHING:
             return False
         self._armed = True
         return True
 
     def batch_sent(self) -> bool:
-        """Whether the alarm is to be called off."""
+        """Whether the wake_timer is to be called off."""
         armed, self._armed = self._armed, False
         return armed
 

@@ -7,7 +7,7 @@ import ctypes
 import os
 
 
-class Bell:
+class Waker:
     """Wakes a poll from another thread."""
 
     def __init__(self) -> None:
@@ -16,11 +16,11 @@ class Bell:
         if self.fd < 0:
             self.fd, self.write = os.pipe()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         with contextlib.suppress(OSError):
             os.write(self.write, b"\1\0\0\0\0\0\0\0")
 
-    def hush(self) -> None:
+    def clear(self) -> None:
         with contextlib.suppress(OSError):
             os.read(self.fd, 8)
 
@@ -29,7 +29,7 @@ class Bell:
             os.close(fd)
 
 
-class Alarm:
+class WakeTimer:
     """Wakes a poll a moment from now, unless it is called off: the user's thread sets it with the first instruction of a
     burst and calls it off when it sends by itself, so that the receiving thread wakes only when the user's pauses. Kept by
     the kernel, as a wake-up through Python would take the interpreter from the user's thread each time."""
@@ -53,7 +53,7 @@ class Alarm:
     def off(self) -> None:
         self._set(self.fd, 0, self._never, None)
 
-    def hush(self) -> None:
+    def clear(self) -> None:
         with contextlib.suppress(OSError):
             os.read(self.fd, 8)
 
@@ -61,24 +61,24 @@ class Alarm:
         os.close(self.fd)
 
 
-class Silent:
+class NoWaker:
     """Wakes nobody: what a forked child has in place of its parent's bells and alarms, whose descriptors both share."""
 
     fd = -1
 
-    def ring(self) -> None: ...
-    def hush(self) -> None: ...
+    def wake(self) -> None: ...
+    def clear(self) -> None: ...
     def set(self) -> None: ...
     def off(self) -> None: ...
     def close(self) -> None: ...
 
 
-class Now:
+class ImmediateTimer:
     """Where the kernel has no such timers: wakes at once."""
 
     def __init__(self) -> None:
-        self.bell = Bell()
-        self.fd, self.set, self.hush, self.close = self.bell.fd, self.bell.ring, self.bell.hush, self.bell.close
+        self.waker = Waker()
+        self.fd, self.set, self.clear, self.close = self.waker.fd, self.waker.wake, self.waker.clear, self.waker.close
 
     def off(self) -> None:
         pass

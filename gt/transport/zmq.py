@@ -19,11 +19,11 @@ from gt.transport import shm
 from gt.transport.addresses import check_host, close_connections, host_name, nearest
 from gt.transport.auth import Keys, reach
 from gt.transport.channels import TOKEN, Channel, connect
+from gt.transport.debug_output import See
 from gt.transport.messages import VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, Value, Welcome, decode, encode
 from gt.transport.receiving import Background, Receiving
 from gt.transport.sockets import Ends, first_word, how_it_ended, open_socket, parts
-from gt.transport.trace import See
-from gt.transport.wake import Alarm, Bell, Now, Silent
+from gt.transport.wake import ImmediateTimer, NoWaker, Waker, WakeTimer
 
 ANSWER = 1.0  # seconds for workers to say whether they share memory
 PASSED = 30.0  # seconds for a worker to take in segments that were passed before, when it has not for long
@@ -41,9 +41,9 @@ class ZmqLink:
         self.name = secrets.token_hex(12)
         self.inbox = open_socket(zmq.DEALER, self.name.encode())
         self.outbox = open_socket(zmq.DEALER, self.name.encode() + b">")
-        self.bell: Bell | Silent = Bell()  # for whoever has the turn
-        self.hand: Bell | Silent = Bell()  # for the link's thread, where it has stepped aside
-        self.alarm: Alarm | Now | Silent = Alarm() if sys.platform == "linux" else Now()
+        self.waker: Waker | NoWaker = Waker()  # for whoever has the turn
+        self.hand: Waker | NoWaker = Waker()  # for the link's thread, where it has stepped aside
+        self.wake_timer: WakeTimer | ImmediateTimer | NoWaker = WakeTimer() if sys.platform == "linux" else ImmediateTimer()
         self.receiving = Receiving()
         self.session: Any = None
         self.workers: tuple = ()  # as the dispatcher last named them
@@ -61,9 +61,9 @@ class ZmqLink:
         self.lent: deque[tuple[int, list[int]]] = deque()
         self.moved = False  # workers came or went
         self.ends = Ends(self.inbox)
-        self.sockets, self.all = zmq.Poller(), zmq.Poller()  # what comes in; and the alarm
-        self.all.register(self.alarm.fd, zmq.POLLIN)
-        for source in (self.inbox, self.ends.socket, self.bell.fd):
+        self.sockets, self.all = zmq.Poller(), zmq.Poller()  # what comes in; and the wake_timer
+        self.all.register(self.wake_timer.fd, zmq.POLLIN)
+        for source in (self.inbox, self.ends.socket, self.waker.fd):
             self._poll(source)
         reach(self.inbox, address, self.keys)
         reach(self.outbox, address, self.keys)
@@ -95,18 +95,18 @@ class ZmqLink:
         """The session's lock makes senders take turns."""
         if not self.receiving.closed:
             if self.receiving.batch_sent():
-                self.alarm.off()
+                self.wake_timer.off()
             if self.see is not None:
                 self.see("->", message)
             self.outbox.send(encode(message))
 
     def send_to(self, worker: int, message: Any, frames: tuple = ()) -> None:
         self.posts.append((self.indices.get(worker, ""), message, frames))
-        self.bell.ring()
+        self.waker.wake()
 
     def wake(self) -> None:
         if self.receiving.buffer_written():
-            self.alarm.set()
+            self.wake_timer.set()
 
     def wait(self, reply: Any, timeout: float | None) -> None:
         end = None if timeout is None else time.monotonic() + timeout
@@ -117,7 +117,7 @@ class ZmqLink:
                     self.session.tell()  # what keeps it waiting is said while it waits
             finally:
                 if self.receiving.reader_leaves(len(self.session.replies) > 1):
-                    self.hand.ring()
+                    self.hand.wake()
         while not reply.wait(1.0 if end is None else max(0.0, end - time.monotonic())) and end is None:
             self.session.tell()
 
@@ -167,7 +167,7 @@ class ZmqLink:
     def view(self, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
         def release() -> None:
             self.posts.append((worker, Release(place[0]), ()))
-            self.bell.ring()
+            self.waker.wake()
 
         channel = self.channels.get(worker)
         if channel is None:
@@ -190,7 +190,7 @@ class ZmqLink:
         """The link's own thread: it does what its state says, until the link is closed."""
         hand, rest = zmq.Poller(), zmq.Poller()
         hand.register(self.hand.fd, zmq.POLLIN)
-        for fd in (self.hand.fd, self.alarm.fd):
+        for fd in (self.hand.fd, self.wake_timer.fd):
             rest.register(fd, zmq.POLLIN)
         state = self.receiving.state
         while state is not Background.CLOSED:
@@ -202,7 +202,7 @@ class ZmqLink:
                 case Background.WATCHING:
                     called = bool(hand.poll(WATCH))
                     if called:
-                        self.hand.hush()
+                        self.hand.clear()
                     else:
                         self.session.paused()
                     state = self.receiving.advance(called)
@@ -210,17 +210,17 @@ class ZmqLink:
                     self._rest(rest)
                     state = self.receiving.advance(awaited=self.session.replies.awaited())
             if before is Background.WATCHING and state is not before and self.session.buffered():
-                self.wake()  # what was written while no alarm was to be set
+                self.wake()  # what was written while no wake_timer was to be set
         with self.receiving.turn:
             self._close_sockets()
 
     def _rest(self, sources: zmq.Poller) -> None:
         """Sleep until the reader that holds the turn leaves. What other threads write, and leave in the buffer, is sent."""
         for fd, _ in sources.poll():
-            if fd == self.alarm.fd:
+            if fd == self.wake_timer.fd:
                 self._pause()
             else:
-                self.hand.hush()
+                self.hand.clear()
 
     def _take_in(self, poller: zmq.Poller, timeout: int | None) -> None:
         """Wait for something and handle it. Only for whoever has the turn."""
@@ -231,9 +231,9 @@ class ZmqLink:
                 self._drain(source, self.polled[source])
             elif source is self.inbox:
                 self._drain(source, "")
-            elif source == self.bell.fd:
-                self.bell.hush()
-            elif source == self.alarm.fd:
+            elif source == self.waker.fd:
+                self.waker.clear()
+            elif source == self.wake_timer.fd:
                 self._pause()
             elif self.ends.drain():
                 self.give_up(f"the dispatcher at {self.address} {how_it_ended(self.address)}")
@@ -243,7 +243,7 @@ class ZmqLink:
             self._post()
 
     def _pause(self) -> None:
-        self.alarm.hush()
+        self.wake_timer.clear()
         self.session.paused()
 
     def _poll(self, source: Any) -> None:
@@ -343,8 +343,8 @@ class ZmqLink:
             with contextlib.suppress(zmq.ZMQError):
                 self.outbox.send(encode(Bye()), zmq.NOBLOCK)
             self.receiving.close()
-            self.bell.ring()
-            self.hand.ring()
+            self.waker.wake()
+            self.hand.wake()
             if threading.current_thread() is not self.thread:
                 self.thread.join(2)
 
@@ -352,7 +352,7 @@ class ZmqLink:
         """In a forked child: leave the parent's link alone. The child's copies of its connections are closed, or the others
         would not see the parent's end while the child lives. Its sockets are only kept: libzmq's threads did not come along,
         and pyzmq closes no socket of another process."""
-        self.bell = self.hand = self.alarm = Silent()
+        self.waker = self.hand = self.wake_timer = NoWaker()
         self.receiving, self.attached = Receiving(), threading.Condition()
         self.receiving.close()
         self.posts.clear()
@@ -366,7 +366,7 @@ class ZmqLink:
         self.ends.close()
         for socket in (self.inbox, self.outbox, *self.data.values()):
             socket.close(100)  # long enough for a last word on one host
-        for waker in (self.bell, self.hand, self.alarm):
+        for waker in (self.waker, self.hand, self.wake_timer):
             waker.close()
         for worker in list(self.channels):
             self._part(worker)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
-from gt.dispatcher.tables import Client, TraceUse
+from gt.dispatcher.tables import Client, TracePlans
 from gt.ops.table import Kind
 from gt.spec import DTYPES
 from gt.transport.messages import FREE, Batch, Instruction, Run
@@ -46,13 +46,13 @@ def spelled_out(client: Client, code: list[Instruction]) -> Iterator[tuple[Kind 
             yield None, ins
         elif use is None or len(ins) != use.length:
             continue  # a client may write what means nothing
-        elif isinstance(use, TraceUse):
+        elif isinstance(use, TracePlans):
             yield from _called(client, use, ins)
         else:
             yield use.kind, ins
 
 
-def _called(client: Client, use: TraceUse, call: Instruction) -> Iterator[tuple[Kind, Instruction]]:
+def _called(client: Client, use: TracePlans, call: Instruction) -> Iterator[tuple[Kind, Instruction]]:
     trace, first = use.definition, 1 + use.outs
     names: dict[Any, Any] = dict(zip(trace.outs, call[1:first]))
     names.update(zip(range(1, trace.inputs + 1), call[first:]))
@@ -62,7 +62,7 @@ def _called(client: Client, use: TraceUse, call: Instruction) -> Iterator[tuple[
         if ins[0] == FREE:
             continue
         inner = client.uses[int(ins[0])]
-        assert not isinstance(inner, TraceUse)
+        assert not isinstance(inner, TracePlans)
         ids = {*range(1, 1 + inner.outs), *inner.at}
         row = [names.get(x, -x) if i in ids else given.get((index, i), x) for i, x in enumerate(ins)]
         yield inner.kind, tuple(row)

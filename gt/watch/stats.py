@@ -57,7 +57,7 @@ def report(workers: dict[str, dict[str, Any]]) -> Group:
     return Group(table, *did)
 
 
-REPLAY = ("traces_found", "hits", "instructions_saved", "traces", "calls", "units", "unit_calls", "joint_calls", "small_calls",
+REPLAY = ("traces_found", "hits", "instructions_saved", "traces", "calls", "units", "unit_calls", "sharded_calls", "numpy_calls",
           "compiling", "compiled", "compiled_executions", "launches_saved")  # fmt: skip
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 WIDE, LEFT, LANE, BAR = 880, 92, 44, 30  # of a picture, in pixels: all of it, its margin, a worker's lane, the bars in it
 WORK = ("#4269d0", "#3ca951", "#a463f2", "#6cc5b0", "#97bbf5", "#9c6b4e")  # a colour for each signal
-TALK = ("#ff8a3d", "#efb118", "#ff725c", "#ff8ab7")  # and for each collective
+COLLECTIVE = ("#ff8a3d", "#efb118", "#ff725c", "#ff8ab7")  # and for each collective
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A unit of work of a worker: an op, a trace, or, where `talks`, a collective until its end. Times are in seconds since
+    """A unit of work of a worker: an op, a trace, or, where `collective`, a collective until its end. Times are in seconds since
     the first of the recording began."""
 
     worker: int
@@ -23,7 +23,7 @@ class Span:
     signal: str
     start: float
     stop: float
-    talks: bool
+    collective: bool
 
 
 Interval = tuple[float, float]
@@ -41,7 +41,7 @@ class Timeline:
 
     def busy(self, worker: int) -> list[Interval]:
         """When a worker computed, waiting for others left out."""
-        return merged((s.start, s.stop) for s in self.spans if s.worker == worker and not s.talks)
+        return merged((s.start, s.stop) for s in self.spans if s.worker == worker and not s.collective)
 
     def together(self, one: int, other: int) -> float:
         """For how many seconds two workers computed at the same time."""
@@ -63,8 +63,8 @@ def read(answers: dict[str, dict[str, Any]]) -> list[Span]:
     """The spans of workers' answers. Hosts agree on the time as far as their clocks do."""
     first = min((s[0] for a in answers.values() for s in a["spans"]), default=0.0)
     spans = [
-        Span(a["index"], name, signal, start - first, stop - first, talks)
-        for a in answers.values() for start, stop, name, signal, talks in a["spans"]
+        Span(a["index"], name, signal, start - first, stop - first, collective)
+        for a in answers.values() for start, stop, name, signal, collective in a["spans"]
     ]  # fmt: skip
     return sorted(spans, key=lambda s: (s.start, s.worker))
 
@@ -110,14 +110,14 @@ def picture(timeline: Timeline, title: str = "") -> str:
 
 
 def _label(span: Span) -> str:
-    return span.name if span.talks else span.signal or "no signal"
+    return span.name if span.collective else span.signal or "no signal"
 
 
 def _colours(spans: list[Span]) -> dict[str, str]:
     """By label, in the order of their appearance. A signal named after another (`stage 1 backward`) has its colour, lighter."""
     found: dict[str, str] = {}
-    for talks, colours in ((False, WORK), (True, TALK)):
-        labels = list(dict.fromkeys(_label(s) for s in spans if s.talks is talks))
+    for collective, colours in ((False, WORK), (True, COLLECTIVE)):
+        labels = list(dict.fromkeys(_label(s) for s in spans if s.collective is collective))
         bases = {a: b for a in labels for b in labels if a != b and a.startswith(b)}
         own = dict(zip((x for x in labels if x not in bases), colours * len(labels)))
         found |= {x: own[x] if x in own else _lighter(own.get(bases[x], colours[0])) for x in labels}
@@ -140,19 +140,19 @@ def _bars(spans: list[Span], worker: int, pixel: float, colours: dict[str, str])
             continue
         colour = colours[_label(s)]
         if found and found[-1][2] == colour and s.start - found[-1][1] < pixel:
-            found[-1] = (found[-1][0], max(found[-1][1], s.stop), colour, [*found[-1][3], s.name], s.talks)
+            found[-1] = (found[-1][0], max(found[-1][1], s.stop), colour, [*found[-1][3], s.name], s.collective)
         else:
-            found.append((s.start, s.stop, colour, [s.name], s.talks))
+            found.append((s.start, s.stop, colour, [s.name], s.collective))
     return found
 
 
 def _bar(bar: Bar, y: float, scale: float) -> str:
     """Work as high as the lane, collectives thinner: most of their time is waiting."""
-    start, stop, colour, names, talks = bar
+    start, stop, colour, names, collective = bar
     x, width = LEFT + start * scale, max(0.6, (stop - start) * scale)
     text = escape(f"{' '.join(dict.fromkeys(names))}: {(stop - start) * 1e3:.2f} ms")
-    y, high = (y + BAR // 3, BAR // 3) if talks else (y, BAR)
-    edge = ' stroke="#fff" stroke-width="0.8"' if width > 3 and not talks else ""
+    y, high = (y + BAR // 3, BAR // 3) if collective else (y, BAR)
+    edge = ' stroke="#fff" stroke-width="0.8"' if width > 3 and not collective else ""
     return f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{high}" fill="{colour}"{edge}><title>{text}</title></rect>'
 
 

@@ -100,7 +100,7 @@ def keys(args: argparse.Namespace) -> Keys:
 def work(args: argparse.Namespace) -> int:
     from gt.launch import end_when_told, ending, follow_parent
     from gt.transport.addresses import address_of, ipc_address
-    from gt.transport.trace import said, show, trace
+    from gt.transport.debug_output import said, show, trace
 
     if args.auto:
         follow_parent()

@@ -27,29 +27,29 @@ from gt.transport.messages import (
     Drop,
     Failed,
     Fetch,
-    Heard,
+    InputFailed,
     KindDef,
     Mail,
+    Noted,
     Peers,
     Piece,
     Run,
-    Spoiled,
+    StallQuery,
     Upload,
     Value,
-    Waits,
     Ways,
     Welcome,
 )  # fmt: skip
-from gt.worker.batch import Unit, Units
 from gt.worker.cancel import Cancellation, Cancelled
-from gt.worker.collectives import Mailed, Spoilt, Talk, Wait, cut, elements
-from gt.worker.compile import TALK, TRACE, Ready
+from gt.worker.client_values import Broken, ClientValues, failure
+from gt.worker.collectives.mail import Collectives, MailCollectives, OperandFailed, PendingCollective, cut, elements
 from gt.worker.engine import Engine
-from gt.worker.faults import Unfit, refusal, unfit_operand
-from gt.worker.joint import Joint, unfold
-from gt.worker.memory import Absent, Memory
-from gt.worker.space import Broken, Space, failure
-from gt.worker.times import MOST, Times
+from gt.worker.programs.compile import COLLECTIVE, TRACE, Ready
+from gt.worker.programs.sharded import ShardedTrace, unfold
+from gt.worker.programs.units import Unit, Units
+from gt.worker.refusals import RefusedKind, mismatched_operand, refusal
+from gt.worker.segments import Absent, Memory
+from gt.worker.spans import MOST, SpanRecorder
 
 INLINE = 4096  # bytes of a value that travel in the message itself
 DISPATCHER = ""  # the peer that instructions come from
@@ -60,14 +60,14 @@ NUMBER = itemgetter(0)  # of an instruction's kind
 class Parked(BaseException):
     """The queue waits for other workers. No error, so that no handler of errors takes it for one."""
 
-    def __init__(self, instruction: tuple, wait: Wait) -> None:
+    def __init__(self, instruction: tuple, wait: PendingCollective) -> None:
         self.instruction, self.wait = instruction, wait
 
 
 class Worker:
-    def __init__(self, engine: Engine, memory: Memory | None = None, talk: Talk | None = None) -> None:
+    def __init__(self, engine: Engine, memory: Memory | None = None, collectives: Collectives | None = None) -> None:
         self.engine, self.memory = engine, memory or Memory()
-        self.spaces: dict[str, Space] = {}
+        self.spaces: dict[str, ClientValues] = {}
         self.index = -1
         self.name = ""
         self.dropped = 0
@@ -82,8 +82,8 @@ class Worker:
         self.units: Units | None = None  # with GT_WORKER_BATCH_SIZE, the stretches that run as one
         self.say: Callable[[str], None] = _nothing  # told what is compiled
         self.tell: Callable[[str], None] = _nothing  # told what is dropped
-        self.talk = talk or Mailed(engine)
-        self.parked: tuple[Parked, Space, Run, Iterator[tuple]] | None = None  # where the queue waits for other workers
+        self.collectives = collectives or MailCollectives(engine)
+        self.parked: tuple[Parked, ClientValues, Run, Iterator[tuple]] | None = None  # where the queue waits for other workers
         self.absent = Absent()
         self.backlog: deque[Run | Drop | Ask] = deque()  # what came meanwhile
         self.clock: Callable[[], float] = float  # the shell gives a real one
@@ -117,17 +117,19 @@ class Worker:
             case Drop(client) as drop if mail.peer == DISPATCHER:
                 return self._drop(client, drop)
             case Peers(workers, lost) if mail.peer == DISPATCHER:
-                self.talk.meet(workers, lost)
-                return self.resume() + self.talk.outgoing()
-            case Piece() as piece if self.talk.from_mate(mail.peer, piece.sender) and len(mail.frames) == 1:
-                self.talk.receive(piece, mail.frames[0])
+                self.collectives.meet(workers, lost)
+                return self.resume() + self.collectives.outgoing()
+            case Piece() as piece if self.collectives.from_peer(mail.peer, piece.sender) and len(mail.frames) == 1:
+                self.collectives.receive(piece, mail.frames[0])
                 return self.resume()
-            case (Spoiled() | Waits() | Heard() | Ways() | Aborted()) as word if self.talk.from_mate(mail.peer, word.sender):
-                self.talk.hear(word)
-                return self.resume() + self.talk.outgoing()
+            case (InputFailed() | StallQuery() | Noted() | Ways() | Aborted()) as word if self.collectives.from_peer(
+                mail.peer, word.sender
+            ):
+                self.collectives.hear(word)
+                return self.resume() + self.collectives.outgoing()
             case Welcome(name, index) if mail.peer == DISPATCHER:
                 self.name, self.index = name, index
-                self.talk.index = index
+                self.collectives.index = index
                 return []
             case Upload(client, id, spec) if mail.peer == client and mail.frames:
                 return self._upload(client, id, spec_in(spec), mail.frames[0])
@@ -156,7 +158,7 @@ class Worker:
             return []
         space = self.spaces.get(run.client)
         if space is None:
-            space = self.spaces[run.client] = Space()
+            space = self.spaces[run.client] = ClientValues()
         if run.kinds or run.traces:
             self._define(space, run)
         self.broken.clear()
@@ -173,7 +175,7 @@ class Worker:
             code = space.times.watch(space.kinds, code)
         return self._proceed(space, run, code)
 
-    def _define(self, space: Space, run: Run) -> None:
+    def _define(self, space: ClientValues, run: Run) -> None:
         """Kinds and traces; one that nothing can be made of stands for the reason."""
         for definition in run.kinds:
             try:
@@ -181,7 +183,7 @@ class Worker:
                 kernel = ready.watched
             except Exception as wrong:  # an engine may fail at anything when it prepares a kernel
                 self._refused(run.client, definition, wrong)
-                ready = Unfit(definition.op, wrong, 1)
+                ready = RefusedKind(definition.op, wrong, 1)
                 kernel = ready.run
             space.kinds[definition.number] = (ready.form, kernel, ready)
         for trace in run.traces:
@@ -189,10 +191,10 @@ class Worker:
                 space.define(trace, self.engine, self.units is not None, self.say)
             except Exception as wrong:  # so may it when it writes a program
                 self._refused(run.client, trace, wrong)
-                unfit = Unfit.trace(trace, wrong)
+                unfit = RefusedKind.trace(trace, wrong)
                 space.kinds[trace.number] = (unfit.form, unfit.run, unfit)
 
-    def _proceed(self, space: Space, run: Run, rest: Iterator[tuple]) -> list[Mail]:
+    def _proceed(self, space: ClientValues, run: Run, rest: Iterator[tuple]) -> list[Mail]:
         """Execute what is left of a stretch, until its end or until it must wait for other workers."""
         try:
             if run.client not in self.cancellation.gone:
@@ -204,9 +206,9 @@ class Worker:
         except Parked as parked:
             parked.__traceback__ = None  # its frames hold the operands, and in a circle itself
             self.parked = (parked, space, run, rest)
-            return self.talk.outgoing()
+            return self.collectives.outgoing()
         self.runs += 1
-        out = self.talk.outgoing()
+        out = self.collectives.outgoing()
         if run.client in self.cancellation.gone:
             return out
         out += [self._fetch(run.client, space, get) for get in run.gets]
@@ -233,7 +235,7 @@ class Worker:
         while self.parked is not None:
             parked, space, run, rest = self.parked
             if not parked.wait.ready():
-                return out + self.talk.outgoing()
+                return out + self.collectives.outgoing()
             self.parked = None
             self._settle(space, parked.instruction, parked.wait)
             out += self._proceed(space, run, rest)
@@ -248,7 +250,7 @@ class Worker:
             out += self.run(message) if isinstance(message, Run) else self._handle(Mail(DISPATCHER, message))
         return out
 
-    def _settle(self, space: Space, ins: tuple, wait: Wait) -> None:
+    def _settle(self, space: ClientValues, ins: tuple, wait: PendingCollective) -> None:
         """What a collective gave, into the table."""
         try:
             made = wait.result()
@@ -261,15 +263,15 @@ class Worker:
 
     def _ready(self, client: str, definition: KindDef) -> Ready:
         kind = kind_in(definition)
-        if kind.row.talks:
-            return Ready(kind, partial(self.talk.begin, client, kind), form=TALK)
+        if kind.row.collective:
+            return Ready(kind, partial(self.collectives.begin, client, kind), form=COLLECTIVE)
         if kind.row.loads:
             return Ready(kind, lambda *place: self._load(client, kind, place))
         ready = Ready(kind, self.engine.kernel(kind), self.engine.way(kind))
         ready.watched = self.cancellation.watched(client, kind, ready.run)
         return ready
 
-    def _execute(self, space: Space, code: Iterable[tuple]) -> None:
+    def _execute(self, space: ClientValues, code: Iterable[tuple]) -> None:
         table, specs, kinds = space.table, space.specs, space.kinds
         for ins in code:
             number = ins[0]
@@ -282,21 +284,21 @@ class Worker:
                 if form == 2:
                     first, second, made = ready.short
                     if specs[ins[2]] is not first or specs[ins[3]] is not second:
-                        raise unfit_operand(ready, ins, specs)
+                        raise mismatched_operand(ready, ins, specs)
                     table[ins[1]] = kernel(table[ins[2]], table[ins[3]])
                     specs[ins[1]] = made
                 elif form == 1:
                     first, made = ready.short
                     if specs[ins[2]] is not first:
-                        raise unfit_operand(ready, ins, specs)
+                        raise mismatched_operand(ready, ins, specs)
                     table[ins[1]] = kernel(table[ins[2]])
                     specs[ins[1]] = made
-                elif form == TALK:
-                    self._talk(space, ready, ins)
+                elif form == COLLECTIVE:
+                    self._collective(space, ready, ins)
                 else:
                     for i, spec in zip(ready.tensors, ready.specs):
                         if specs[ins[i]] is not spec and spec is not None:
-                            raise unfit_operand(ready, ins, specs)
+                            raise mismatched_operand(ready, ins, specs)
                     if form == TRACE:
                         self._call(space, ready, ins)
                     else:
@@ -305,7 +307,7 @@ class Worker:
             except Exception as error:  # a kernel may fail in any way; its tensor then carries the cause
                 self._broken(space, ins, error)
 
-    def _call(self, space: Space, ready: Any, ins: tuple) -> None:
+    def _call(self, space: ClientValues, ready: Any, ins: tuple) -> None:
         """A call of a trace."""
         if self.failures:
             self._whole(space.table, ready, ins)
@@ -314,22 +316,22 @@ class Worker:
             space.specs.pop(ins[i], None)
         space.specs.update(zip(ins[1:], ready.results))
 
-    def _skip(self, space: Space, code: Iterable[tuple]) -> None:
+    def _skip(self, space: ClientValues, code: Iterable[tuple]) -> None:
         """Of the work of a client that is gone, only what others may wait for."""
         for ins in code:
             form, _, ready = space.kinds.get(ins[0], (0, None, None))
-            if form == TALK:
+            if form == COLLECTIVE:
                 try:
-                    self._talk(space, ready, ins)
+                    self._collective(space, ready, ins)
                 except Exception as error:  # as in `_execute`
                     self._broken(space, ins, error)
 
-    def _talk(self, space: Space, ready: Any, ins: tuple) -> None:
+    def _collective(self, space: ClientValues, ready: Any, ins: tuple) -> None:
         """A collective: begin it, and wait where it does not end at once. A broken operand still takes part, or the others
         would wait for it."""
         operands = [space.table.get(i) for i in ins[1 + ready.outs : -1]]
         if any(space.specs.get(i) is not spec for i, spec in zip(ins[1 + ready.outs :], ready.specs)):
-            wrong = unfit_operand(ready, ins, space.specs)
+            wrong = mismatched_operand(ready, ins, space.specs)
             operands = [a if isinstance(a, Broken) else self._cause(str(ready.kind), wrong, ins[-1]) for a in operands]
         wait = ready.run(operands, ins[-1])
         if not wait.ready():
@@ -352,7 +354,7 @@ class Worker:
             for i, array in enumerate(made):
                 table[ins[1 + i]] = array
 
-    def _broken(self, space: Space, ins: tuple, error: Exception) -> None:
+    def _broken(self, space: ClientValues, ins: tuple, error: Exception) -> None:
         """Mark the results of a failed instruction; what is made of a broken tensor keeps the first cause."""
         if ins[0] in space.kinds and isinstance(ready := space.kinds[ins[0]][2], Unit):
             self._execute(space, ready.chunk)  # one by one, so that only what fails is marked
@@ -361,13 +363,13 @@ class Worker:
         if ins[0] not in space.kinds:
             return
         ready = space.kinds[ins[0]][2]
-        assert not isinstance(ready, Joint)  # `unfold` has put what it stands for in its place
+        assert not isinstance(ready, ShardedTrace)  # `unfold` has put what it stands for in its place
         causes = [space.table.get(ins[i]) for i in ready.tensors if i < len(ins)]
         for i in ready.dies:
             space.table.pop(ins[i], None)
             space.specs.pop(ins[i], None)
         cause = next((c for c in causes if isinstance(c, Broken)), None)
-        if cause is None and isinstance(error, Spoilt):
+        if cause is None and isinstance(error, OperandFailed):
             cause = error.cause
         elif cause is None:
             cause = self._cause(str(ready.kind), error, ins[1] if ins[1] > 0 else space.within)
@@ -402,7 +404,7 @@ class Worker:
         data = memoryview(frame)
         if not isinstance(spec, Spec) or data.nbytes != spec.nbytes:
             raise ProtocolError(f"an upload of {data.nbytes} bytes for {spec}")
-        space = self.spaces.setdefault(client, Space())
+        space = self.spaces.setdefault(client, ClientValues())
         if len(space.arrived) >= UPLOADS:
             raise ProtocolError(f"{len(space.arrived)} uploads that no instruction has taken")
         space.arrived[id] = (spec, self.engine.load(data, spec, True))
@@ -415,7 +417,7 @@ class Worker:
             raise ProtocolError(f"an upload of {came} where {spec} was to come")
         return array
 
-    def _fetch(self, client: str, space: Space, get: Fetch) -> Mail:
+    def _fetch(self, client: str, space: ClientValues, get: Fetch) -> Mail:
         array = space.table.get(get.id)
         if array is None:
             return Mail(client, Failed(get.ticket, "ProtocolError", f"no tensor {get.id} on worker {self.name}", get.id))
@@ -447,17 +449,17 @@ class Worker:
 
     def _record(self, client: str, keep: int) -> dict[str, Any]:
         """Record times from here on, or, with nothing to keep, no longer; and those there are."""
-        space = self.spaces.setdefault(client, Space())
+        space = self.spaces.setdefault(client, ClientValues())
         spans = space.times.told() if space.times is not None else []
-        space.times = Times(min(keep, MOST), self.clock, self.engine.sync) if keep else None
+        space.times = SpanRecorder(min(keep, MOST), self.clock, self.engine.sync) if keep else None
         return {"spans": spans}
 
-    def _retire(self, space: Space | None) -> None:
+    def _retire(self, space: ClientValues | None) -> None:
         if space is not None:
             for number in space.kinds:
                 self.count(space, number)
 
-    def count(self, space: Space, number: int) -> None:
+    def count(self, space: ClientValues, number: int) -> None:
         ready, times = space.kinds[number][2], space.counts.pop(number, 0)
         for name, n in ready.ops.items():
             self.ops[name] = self.ops.get(name, 0) + n * times
@@ -480,7 +482,7 @@ class Worker:
             "engine": self.engine.name, "device": self.engine.device, "ops": dict(+ops), "instructions": sum(ops.values()),
             "tensors": sum(len(s.table) for s in self.spaces.values()), "clients": len(self.spaces), "bytes": used,
             "bytes_total": total, "failures": self.failures, "dropped": self.dropped, "runs": self.runs,
-            "traces": dict(traced), "kernels": dict(+ways), "collectives": dict(self.talk.ways), "base": self.engine.base,
+            "traces": dict(traced), "kernels": dict(+ways), "collectives": dict(self.collectives.ways), "base": self.engine.base,
             "fell_back": self.engine.fell_back,
             **self.more(),
         }  # fmt: skip

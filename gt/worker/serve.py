@@ -17,11 +17,12 @@ import zmq
 
 from gt import environment
 from gt.errors import ConnectionFailed, ProtocolError
-from gt.transport import neighbours, shm
+from gt.transport import process_memory, shm
 from gt.transport.addresses import NAMES, check_host, host_name, ipc_address, nearest, on_this_host, own_address
 from gt.transport.auth import NO_KEYS, WORKER, Keys, listen, reach, role
-from gt.transport.channels import Channel, Door
-from gt.transport.crowds import Watched, raise_descriptor_limit
+from gt.transport.channels import Channel, ChannelListener
+from gt.transport.connection_limits import WatchedSocket, raise_descriptor_limit
+from gt.transport.debug_output import See
 from gt.transport.messages import (
     VERSION,
     Aborted,
@@ -29,30 +30,29 @@ from gt.transport.messages import (
     Attached,
     Bye,
     Drop,
-    Heard,
+    InputFailed,
     Join,
     Mail,
     Note,
+    Noted,
     Peers,
     Piece,
     Release,
     Run,
-    Spoiled,
+    StallQuery,
     Upload,
-    Waits,
     Ways,
     decode,
     encode,
 )  # fmt: skip
-from gt.transport.neighbours import Inbox
+from gt.transport.process_memory import Inbox
 from gt.transport.sockets import FIRST, LAST, PART, Ends, first_word, how_it_ended, open_socket, parts, whole
-from gt.transport.trace import See
-from gt.transport.wake import Bell
-from gt.worker.batch import Units
-from gt.worker.collectives import Mailed, Talk, Wait, worker_peer
+from gt.transport.wake import Waker
+from gt.worker.collectives.mail import Collectives, MailCollectives, PendingCollective, worker_peer
 from gt.worker.core import DISPATCHER, Memory, Worker
 from gt.worker.engine import Engine
-from gt.worker.tidy import give_back
+from gt.worker.memory_release import give_back
+from gt.worker.programs.units import Units
 
 
 class SharedMemory(Memory):
@@ -112,13 +112,13 @@ def way_asked() -> str:
     return environment.COLLECTIVES.value()
 
 
-def talk_for(engine: Engine, host: str, bell: Callable[[], None], inbox: Inbox | None, plain: bool) -> Talk:
+def collectives_for(engine: Engine, host: str, waker: Callable[[], None], inbox: Inbox | None, plain: bool) -> Collectives:
     """How this worker talks to others: as each group can, or by mail where PyTorch is not installed."""
     if way_asked() == "mail" or not importlib.util.find_spec("torch"):
-        return Mailed(engine, announces=True)
-    from gt.worker.groups import Grouped
+        return MailCollectives(engine, announces=True)
+    from gt.worker.collectives.groups import GroupCollectives
 
-    return Grouped(engine, host, bell, time.monotonic, inbox, plain)
+    return GroupCollectives(engine, host, waker, time.monotonic, inbox, plain)
 
 
 class Shell:
@@ -132,8 +132,8 @@ class Shell:
         self.see, self.address, self.ended = see, address, ""  # the last: what is to be told of the end
         self.memory = SharedMemory()
         self.host = own_address(address) if address.startswith("tcp://") else "127.0.0.1"
-        self.bell, self.alone = Bell(), True
-        self.inbox = Inbox() if way_asked() == "memory" and neighbours.supported() else None
+        self.waker, self.alone = Waker(), True
+        self.inbox = Inbox() if way_asked() == "memory" and process_memory.supported() else None
         self.core = Worker(engine, self.memory)
         self.stall = environment.STALL_SECONDS.value()  # a collective that takes longer is reported
         self.limit = environment.COLLECTIVE_TIMEOUT.value() or float("inf")  # and one that takes this long given up
@@ -144,7 +144,7 @@ class Shell:
             self.core.say = say
         self.keys = keys
         self.plain = plain or (address.startswith("tcp://") and not keys.user)  # without a key nothing is encrypted anyway
-        self.mates: dict[int, zmq.Socket] = {}  # to other workers, where mail goes to them
+        self.peers: dict[int, zmq.Socket] = {}  # to other workers, where mail goes to them
         self.early: list[tuple[str, Any, tuple]] = []  # what came from workers that are not known yet
         self.look_at = 0.0  # when to look again whether clients have come whose work waits
         self.parked: Any = None  # what the queue waits for, and since when
@@ -157,7 +157,7 @@ class Shell:
         self.ends = Ends(self.control)
         self.data = open_socket(zmq.ROUTER)
         self.data.setsockopt(zmq.MAXMSGSIZE, 2 * PART)
-        self.crowd = Watched(self.data, raise_descriptor_limit())
+        self.crowd = WatchedSocket(self.data, raise_descriptor_limit())
         self.let_in: set[str] = set()  # peers whose connections count as let in
         self.data.setsockopt(zmq.SNDHWM, QUEUE)
         self.waiting: dict[str, list[Mail]] = {}  # mail for clients that have not attached yet
@@ -169,9 +169,9 @@ class Shell:
         self.queue = 0  # instructions that came before the message at hand and were to be executed before it
         local = ipc_address(f"w-{secrets.token_hex(8)}")
         listen(self.data, local, keys)
-        self.door = Door(local) if shm.supported() else None
-        if self.door is not None:
-            NAMES.hold(self.door.path)
+        self.listener = ChannelListener(local) if shm.supported() else None
+        if self.listener is not None:
+            NAMES.hold(self.listener.path)
         if address.startswith("tcp://"):
             local += "|" + listen(self.data, f"tcp://{own_address(address)}:*", keys)
         reach(self.control, address, keys)
@@ -189,7 +189,7 @@ class Shell:
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         poller = zmq.Poller()
-        for source in (self.control, self.data, self.ends.socket, self.bell.fd):
+        for source in (self.control, self.data, self.ends.socket, self.waker.fd):
             poller.register(source, zmq.POLLIN)
         if self.inbox is not None:
             poller.register(self.inbox.fd, zmq.POLLIN)
@@ -200,9 +200,9 @@ class Shell:
             after = clock()
             self.idle += after - before
             if self.untidy and not ready and not self.inbound and self.core.parked is None:
-                self._tidy()
-            if self.bell.fd in ready:
-                self.bell.hush()
+                self._release_memory()
+            if self.waker.fd in ready:
+                self.waker.clear()
                 self._send(self.core.resume())
             if self.inbox is not None and self.inbox.fd in ready:
                 self.inbox.drain()
@@ -236,23 +236,23 @@ class Shell:
         if not self.asked and waited > min(self.stall, self.limit / 2):
             self.asked = True
             wait.ask()
-            self._send(self.core.talk.outgoing())
+            self._send(self.core.collectives.outgoing())
         elif waited > self.limit:
             why = f"after {self.limit:g} s (GT_COLLECTIVE_TIMEOUT): {self._missing(wait)}"
-            wait.give_up(self._story(wait, "was given up", why))
+            wait.give_up(self._stall_report(wait, "was given up", why))
             self._send(self.core.resume())
         elif not self.told and waited > self.stall + ANSWER:
             self.told = True
-            text = self._story(wait, "waits", f"for more than {self.stall:g} s: {self._missing(wait)}")
+            text = self._stall_report(wait, "waits", f"for more than {self.stall:g} s: {self._missing(wait)}")
             self._send([Mail(DISPATCHER, Note(text, wait.tag, client))])
 
-    def _story(self, wait: Wait, what: str, why: str) -> str:
+    def _stall_report(self, wait: PendingCollective, what: str, why: str) -> str:
         group = list(wait.kind.settings["group"])
         return f"{wait.kind.row.name} of workers {group} {what} on worker {self.core.name} (index {self.core.index}) {why}"
 
-    def _missing(self, wait: Wait) -> str:
-        mates = self.core.talk.mates
-        late = [f"{mates[m].name} (index {m})" for m in wait.missing() if m in mates]
+    def _missing(self, wait: PendingCollective) -> str:
+        peers = self.core.collectives.peers
+        late = [f"{peers[m].name} (index {m})" for m in wait.missing() if m in peers]
         return f"worker{'s' * (len(late) > 1)} {', '.join(late)} did not come" if late else "all of them came"
 
     def _control(self) -> None:
@@ -285,14 +285,14 @@ class Shell:
             raise ConnectionFailed(f"the dispatcher {message.why}")
         if type(message) is Peers and self.alone and len(message.workers) > 1:
             self.alone = False
-            self.core.talk = talk_for(self.core.engine, self.host, self.bell.ring, self.inbox, self.plain)
-            self.core.talk.index = self.core.index
+            self.core.collectives = collectives_for(self.core.engine, self.host, self.waker.wake, self.inbox, self.plain)
+            self.core.collectives.index = self.core.index
         if message is not None:
             self._send(self.core.handle(Mail(DISPATCHER, message)))
         if type(message) is Peers and self.early:
             early, self.early = self.early, []
             for piece in early:
-                self._from_mate(*piece)
+                self._from_peer(*piece)
 
     def _data(self) -> None:
         for _ in range(32):
@@ -312,11 +312,11 @@ class Shell:
                     self._attach(client, token)
                 case Release(segment):
                     self._release(client, segment)
-                case (Piece() | Spoiled() | Waits() | Heard() | Ways() | Aborted()) as word if (
+                case (Piece() | InputFailed() | StallQuery() | Noted() | Ways() | Aborted()) as word if (
                     not self.keys.user or role(peer) == WORKER
                 ):
                     self._let_in(client, peer)
-                    self._from_mate(client, word, whole([f.buffer for f in frames[1:]]))
+                    self._from_peer(client, word, whole([f.buffer for f in frames[1:]]))
                 case Upload() if client not in self.attached:
                     self.core.dropped += 1  # nobody whom the dispatcher knows, or no longer
                 case message:
@@ -343,16 +343,16 @@ class Shell:
         except ProtocolError:
             self.core.dropped += 1
 
-    def _from_mate(self, token: str, word: Piece | Spoiled | Waits | Heard | Ways | Aborted, frames: tuple) -> None:
+    def _from_peer(self, token: str, word: Piece | InputFailed | StallQuery | Noted | Ways | Aborted, frames: tuple) -> None:
         """What another worker sends. It may know of this one before this one is told of it."""
-        mate = self.core.talk.mates.get(word.sender)
-        if mate is not None and mate.token == token:
+        peer = self.core.collectives.peers.get(word.sender)
+        if peer is not None and peer.token == token:
             self._send(self.core.handle(Mail(worker_peer(word.sender), word, frames)))
         elif len(self.early) < 1024:
             self.early.append((token, word, frames))
 
     def _attach(self, client: str, token: bytes) -> None:
-        channel = self.door.claim(token) if self.door is not None else None
+        channel = self.listener.claim(token) if self.listener is not None else None
         if channel is not None:
             self.memory.share(client, channel)
         self.attached.add(client)
@@ -366,7 +366,7 @@ class Shell:
         total = self.idle + self.busy
         return {"idle": self.idle / total if total else 1.0, "busy_seconds": self.busy, "queue": self.queue}
 
-    def _tidy(self) -> None:
+    def _release_memory(self) -> None:
         """A client has left, and for a turn there was nothing to do."""
         self.untidy = False
         give_back(self.core.engine, alone=not self.core.spaces)
@@ -387,18 +387,18 @@ class Shell:
             elif mail.peer in self.attached:
                 self._post(mail)
             elif mail.peer.startswith("#"):
-                self._to_mate(int(mail.peer[1:]), mail)
+                self._to_peer(int(mail.peer[1:]), mail)
             elif len(waiting := self.waiting.setdefault(mail.peer, [])) < QUEUE:
                 waiting.append(mail)
 
-    def _to_mate(self, index: int, mail: Mail) -> None:
-        mate = self.core.talk.mates.get(index)
-        if mate is None:
+    def _to_peer(self, index: int, mail: Mail) -> None:
+        peer = self.core.collectives.peers.get(index)
+        if peer is None:
             return  # it is gone, and nobody waits for what it would have had
-        if index not in self.mates:
-            socket = self.mates[index] = open_socket(zmq.DEALER, self.token.encode())
-            reach(socket, nearest(mate.address), self.keys)
-        self.mates[index].send_multipart([encode(mail.message), *parts(mail.frames)])
+        if index not in self.peers:
+            socket = self.peers[index] = open_socket(zmq.DEALER, self.token.encode())
+            reach(socket, nearest(peer.address), self.keys)
+        self.peers[index].send_multipart([encode(mail.message), *parts(mail.frames)])
 
     def _post(self, mail: Mail) -> None:
         try:
@@ -411,12 +411,12 @@ class Shell:
 
     def close(self) -> None:
         self.ends.close()
-        for socket in self.mates.values():
+        for socket in self.peers.values():
             socket.close()
         self.control.close()
         self.crowd.close()
         self.data.close()
-        if self.door is not None:
-            self.door.close()
+        if self.listener is not None:
+            self.listener.close()
         if self.inbox is not None:
             self.inbox.close()

@@ -210,7 +210,7 @@ def test_the_triton_engine_is_right_under_the_interpreter():
 import warnings
 warnings.simplefilter("ignore")
 from gt.testing import check_backend
-from gt.worker.engine.library import LibraryEngine, triton
+from gt.worker.engine.torch.library import LibraryEngine, triton
 report = check_backend(LibraryEngine("triton", "cpu", triton), rows=("silu", "gelu", "rms_norm"))
 print(report.ways["own"] > 20)
 """

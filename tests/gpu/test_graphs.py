@@ -82,14 +82,14 @@ def test_a_graph_is_checked_where_one_asks_for_it(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_graph_that_is_wrong_is_left_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gt.worker.engine import graph
+    from gt.worker.engine.torch import cuda_graph
 
     def wrong(trace: Any, kinds: Any, engine: Any, in_place: bool = True) -> Any:
         right = capturable(trace, kinds, engine, False)
         return lambda *given: tuple(made * 1.5 for made in right(*given))
 
-    capturable = graph.capturable
-    monkeypatch.setattr(graph, "capturable", wrong)
+    capturable = cuda_graph.capturable
+    monkeypatch.setattr(cuda_graph, "capturable", wrong)
     monkeypatch.setenv("GT_CHECK_COMPILED", "1")
     mine, stats = train(25, True, True, lambda i: 0.1, lambda p: SGD(p, lr=0.1))
     want, _ = train(25, False, True, lambda i: 0.1, lambda p: SGD(p, lr=0.1))

@@ -20,7 +20,7 @@ SOCKET = Path(__file__).parents[1] / "socket"
 WORKER = """
 import os, sys
 os.environ |= {"NCCL_HOSTID": f"host-{os.getpid()}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
-from gt.worker import groups
+from gt.worker.collectives import groups
 groups.gpu_of = lambda engine: f"gpu-{os.getpid()}"
 from gt.worker.__main__ import main
 sys.exit(main(sys.argv[1:]))

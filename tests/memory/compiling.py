@@ -12,7 +12,7 @@ import numpy as np
 import gt
 from gt.client.scope import HERE
 from gt.testing import Cluster, cluster
-from gt.worker.engine.inductor import Inductor, _turns
+from gt.worker.engine.torch.inductor import Inductor, _turns
 
 
 @contextmanager

@@ -7,9 +7,9 @@ import sys
 import numpy as np
 
 import gt
-from gt.client.lines import line_of
 from gt.client.native import NATIVE
 from gt.client.session import Session
+from gt.client.user_lines import line_of
 from gt.testing import cluster
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gt
-from gt.worker.engine import inductor
+from gt.worker.engine.torch import inductor
 
 from .compiling import arithmetic, compilers, compiling, loop, model, settle, stats
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import gt
-from gt.worker.engine.torch_steps import adam_in_place, over_dying
+from gt.worker.engine.torch.training import adam_in_place, over_dying
 
 A, G = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4), np.linspace(2, -1, 12, dtype=np.float32).reshape(3, 4)
 NUMBERS = (1e-2, 0.9, 0.99, 1e-8, 0.1, 3)

@@ -10,7 +10,7 @@ import pytest
 import gt
 from gt.client.scope import HERE
 from gt.testing import cluster
-from gt.worker.engine import inductor
+from gt.worker.engine.torch import inductor
 
 from .compiling import arithmetic, compiling, loop
 

@@ -18,12 +18,12 @@ import gt
 from gt.client.scope import HERE
 from gt.testing import cluster
 from gt.transport.messages import FREE
-from gt.worker.compile import Program
-from gt.worker.engine import inductor
-from gt.worker.engine.beside import constants, off_the_way
-from gt.worker.engine.graph import capturable, where_it_lies
-from gt.worker.lines import straight_line
-from gt.worker.updates import gathered, halves, together
+from gt.worker.engine.torch import inductor
+from gt.worker.engine.torch.cuda_graph import capturable, where_it_lies
+from gt.worker.engine.torch.side_stream import constants, off_critical_path
+from gt.worker.programs.codegen import straight_line
+from gt.worker.programs.compile import Program
+from gt.worker.programs.updates import gathered, halves, together
 
 from . import test_replay
 
@@ -99,7 +99,7 @@ def samples_of(program: Program) -> tuple[list, tuple]:
     return [torch.rand(specs[r].shape) for r in range(1, program.inputs + 1)], numbers
 
 
-class Watched:
+class WatchedSocket:
     """A second stream of which nothing may be used before it is waited for."""
 
     def __init__(self, indices: set[int]) -> None:
@@ -118,7 +118,7 @@ class Watched:
 class Careful:
     """A kernel of the first stream. What creates looks at shapes only, which are there at once."""
 
-    def __init__(self, kernel: Any, ready: Any, watched: Watched) -> None:
+    def __init__(self, kernel: Any, ready: Any, watched: WatchedSocket) -> None:
         self.kernel, self.creates, self.watched = kernel, ready.kind.row.family == "create", watched
 
     def __call__(self, *operands: Any) -> Any:
@@ -132,7 +132,7 @@ def beside(program: Program, engine: Any, inputs: list, numbers: tuple) -> tuple
     trace, kinds = program.trace, program.kinds
     plain = {n: engine.plain(r.kind) for n, r in kinds.items()}
     known = constants(trace, kinds, plain, engine.at)
-    watched = Watched(off_the_way(trace, kinds, known))
+    watched = WatchedSocket(off_critical_path(trace, kinds, known))
     kernels = {n: Careful(k, kinds[n], watched) for n, k in plain.items()}
     gather = {n: Careful(k, kinds[n], watched) for n, k in gathered(trace, kinds, where_it_lies).items()}
     function = straight_line(trace, kernels, kinds, flat=True, gather=gather, known=known, beside=watched)

@@ -33,7 +33,7 @@ def reads_saved(row: Row) -> bool:
     """A gradient row that is given what its forward row kept is differentiated as a function of the inputs alone: it is
     the gradient of the forward row's gradient that proves it."""
     names = (row.name.removesuffix("_grad"), row.name.replace("_grad", "_train"))
-    return row.name.endswith("_grad") and row.grad is None and any(n in TABLE and TABLE[n].extra for n in names)
+    return row.name.endswith("_grad") and row.grad is None and any(n in TABLE and TABLE[n].saved for n in names)
 
 
 PULLED = [r for r in ROWS if (r.grad is not None or r.lower is not None) and not reads_saved(r)]
@@ -85,7 +85,7 @@ def floats(sample: Sample) -> list[int]:
 def kept(sample: Sample) -> list[int]:
     """The outputs that have gradients."""
     outs = sample.kind.outs
-    return [i for i in range(len(outs) - sample.kind.row.extra) if outs[i].dtype.rank >= 2]
+    return [i for i in range(len(outs) - sample.kind.row.saved) if outs[i].dtype.rank >= 2]
 
 
 def tensors(sample: Sample, wanted: list[int]) -> list[Any]:

@@ -91,7 +91,7 @@ def test_iinfo_is_pytorchs(name):
 
 def test_numbers_are_philoxs_on_every_engine_and_in_any_piece() -> None:
     from gt.ops import random
-    from gt.worker.engine import chance
+    from gt.worker.engine import philox
     from gt.worker.engine.torch import TorchEngine
 
     # the known answer for zeros that is published with the generator (Random123)
@@ -99,10 +99,10 @@ def test_numbers_are_philoxs_on_every_engine_and_in_any_piece() -> None:
     assert " ".join(f"{int(w):08x}" for w in words) == "6627e8d5 e169c58d bc57ac4c 9b00dbd8"
     xp = TorchEngine("cpu").xp
     for seed, number, first, count in ((7, 1, 0, 40), (2**62 - 3, 2**40 + 5, 13, 5001), (5, 5, 1 << 35, 600_000)):
-        found = chance.words(seed, number, first, count)
+        found = philox.words(seed, number, first, count)
         some = min(count, 4000)
         by_torch = random.lanes(xp, seed, torch.tensor(number), first, some, 32)  # as in a graph, where numbers are tensors
         np.testing.assert_array_equal(by_torch.numpy(), found[:some])
-        np.testing.assert_array_equal(chance.words(seed, number, first + count - 9, 9), found[-9:])
-        kept = chance.chances(seed, number, first, some, 9000)
-        np.testing.assert_array_equal(kept, random.chances(xp, seed, torch.tensor(number), first, some, 9000).numpy())
+        np.testing.assert_array_equal(philox.words(seed, number, first + count - 9, 9), found[-9:])
+        kept = philox.bernoulli(seed, number, first, some, 9000)
+        np.testing.assert_array_equal(kept, random.bernoulli(xp, seed, torch.tensor(number), first, some, 9000).numpy())

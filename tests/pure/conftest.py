@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 import zmq
-from talk import Talk
+from conversation import Collectives
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def talk() -> Iterator[Talk]:
-    made = Talk()
+def talk() -> Iterator[Collectives]:
+    made = Collectives()
     yield made
     made.tables.check()

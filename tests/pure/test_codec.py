@@ -43,10 +43,10 @@ EACH = [
     m.Note("text", 2, "c"),
     m.Piece(0, "c", 2, "why"),
     m.Store("127.0.0.1:80|gpu"),
-    m.Spoiled(1, (0, 1), 3, "RemoteError", "why", 2),
-    m.Waits(1, (0, 1), 3),
+    m.InputFailed(1, (0, 1), 3, "RemoteError", "why", 2),
+    m.StallQuery(1, (0, 1), 3),
     m.Aborted(1, (0, 1), 7, "OutOfMemory", "no room", 3),
-    m.Heard(0, (0, 1), 3),
+    m.Noted(0, (0, 1), 3),
     m.Ways(1, (0, 1), ("memory",)),
 ]
 

@@ -8,19 +8,19 @@ import torch
 from gt.ops import TABLE, infer
 from gt.spec import Spec, float32
 from gt.transport.messages import Peer, Piece
-from gt.worker import groups
-from gt.worker.collectives import NO_STORE
+from gt.worker.collectives import groups
+from gt.worker.collectives.groups import GroupCollectives
+from gt.worker.collectives.mail import NO_STORE
+from gt.worker.collectives.process_group import Group
 from gt.worker.engine.torch import TorchEngine
-from gt.worker.groups import Grouped
-from gt.worker.process_group import Group
 
 
 def peer(index: int, store: str) -> Peer:
     return Peer(index, f"w{index}", "ipc://nowhere", "here", store=store)
 
 
-def grouped(store: str) -> Grouped:
-    talk = Grouped(TorchEngine("cpu"), "127.0.0.1", lambda: None, float)
+def grouped(store: str) -> GroupCollectives:
+    talk = GroupCollectives(TorchEngine("cpu"), "127.0.0.1", lambda: None, float)
     talk.index, talk.announced = 0, True
     talk.meet((peer(0, "127.0.0.1:1||"), peer(1, store)), "")
     return talk
@@ -78,7 +78,7 @@ def test_nothing_listens_for_others_unless_plain_collectives_were_asked_for(monk
     kept: list[str] = []
     monkeypatch.setattr(groups, "keep_store", lambda host: (kept.append(host), f"{host}:1"))
     for host, plain in (("127.0.0.1", False), ("127.0.0.1", True), ("10.0.0.7", False), ("10.0.0.7", True)):
-        talk = Grouped(TorchEngine("cpu"), host, lambda: None, float, None, plain)
+        talk = GroupCollectives(TorchEngine("cpu"), host, lambda: None, float, None, plain)
         talk.index = 0
         talk.meet((peer(0, ""), peer(1, "")), "")
         [mail] = talk.outgoing()

@@ -28,9 +28,9 @@ from gt.transport.messages import (
     Value,
     Welcome,
 )  # fmt: skip
+from gt.worker.client_values import failure
 from gt.worker.core import DISPATCHER, Memory, Worker
 from gt.worker.engine import make
-from gt.worker.space import failure
 
 F = float32.code
 PAIR = (F, 2, 2)
@@ -108,7 +108,7 @@ def test_bytes_of_a_client_are_loaded_from_where_it_placed_them(worker: Worker) 
     assert value(mail).tolist() == [[0, 1], [2, 3]]
 
 
-class Door(Shelf):
+class ChannelListener(Shelf):
     """A shelf whose clients come in one by one."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class Door(Shelf):
 
 def test_a_client_that_does_not_come_makes_only_its_own_work_wait(worker: Worker) -> None:
     now = [0.0]
-    worker.memory, worker.clock = Door(), lambda: now[0]
+    worker.memory, worker.clock = ChannelListener(), lambda: now[0]
     assert run(worker, [(5, 1, 8, 0, 0)], 1, client="slow") == [] and worker.parked is None
     [mail] = run(worker, [(1, 1, 3.0)], 1, client="plain", kinds=(FULL,))
     assert value(mail)[0, 0] == 3
@@ -137,7 +137,7 @@ def test_a_client_that_does_not_come_makes_only_its_own_work_wait(worker: Worker
 
 
 def test_work_that_waits_for_its_client_goes_on_when_that_comes(worker: Worker) -> None:
-    door = worker.memory = Door()
+    door = worker.memory = ChannelListener()
     assert run(worker, [(5, 1, 9, 0, 0)], 1, client="first") == [] == run(worker, [(5, 1, 9, 0, 0)], 1, client="second")
     door.met.add("second")
     [mail] = worker.resume()
@@ -150,11 +150,11 @@ def test_work_that_waits_for_its_client_goes_on_when_that_comes(worker: Worker) 
 def test_collectives_behind_those_of_a_client_that_has_not_come_keep_their_order(worker: Worker) -> None:
     reduce = KindDef(7, "all_reduce", ((F, 2, 2), (-2,)), ((0,), "sum"))
     now = [0.0]
-    door = worker.memory = Door()
+    door = worker.memory = ChannelListener()
     door.met.add("other")
     worker.clock = lambda: now[0]
-    worker.talk.meet((Peer(0, "w", "ipc://w", "here"),), "")
-    worker.talk.index = 0
+    worker.collectives.meet((Peer(0, "w", "ipc://w", "here"),), "")
+    worker.collectives.index = 0
     assert run(worker, [(5, 1, 9, 0, 0), (7, 2, 1, 2)], 2, client="slow", kinds=(LOAD, reduce)) == []
     assert run(worker, [(1, 1, 3.0), (7, 2, 1, 2)], 2, client="other", kinds=(FULL, reduce)) == []
     [mail] = run(worker, [(1, 1, 3.0)], 1, client="plain", kinds=(FULL,))
@@ -168,7 +168,7 @@ def test_collectives_behind_those_of_a_client_that_has_not_come_keep_their_order
 def test_a_client_that_goes_is_not_waited_for(worker: Worker) -> None:
     """What it asked for before is begun all the same: other workers may have begun their part of it."""
     left: list[str] = []
-    worker.memory, worker.left = Door(), left.append
+    worker.memory, worker.left = ChannelListener(), left.append
     run(worker, [(5, 1, 9, 0, 0)], client="first")
     run(worker, [(5, 1, 9, 0, 0)], 1, client="second")
     [mail] = worker.handle(Mail(DISPATCHER, Drop("second")))

@@ -36,7 +36,7 @@ with gt.debug.record() as timeline:
     step(sys.argv[1] == "serial")
 assert timeline.workers == [0, 1], timeline.workers
 for worker in (0, 1):
-    signals = {s.signal for s in timeline.spans if s.worker == worker and not s.talks}
+    signals = {s.signal for s in timeline.spans if s.worker == worker and not s.collective}
     assert f"stage_{worker}" in signals and f"stage_{1 - worker}" not in signals, signals
 spent = [sum(stop - start for start, stop in timeline.busy(w)) for w in (0, 1)]
 print(timeline.together(0, 1) / min(spent))

@@ -103,12 +103,12 @@ def test_a_way_that_is_not_known_is_refused(processes: Processes) -> None:
 
 REFUSED = """
 import sys
-from gt.transport import neighbours
+from gt.transport import process_memory
 
 def read(*_):
     raise PermissionError(1, "Operation not permitted")
 
-neighbours.read = read
+process_memory.read = read
 from gt.worker.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """

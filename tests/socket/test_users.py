@@ -18,7 +18,7 @@ from processes import ROOT, Processes, free_port, until
 from gt.transport import addresses
 from gt.transport.addresses import ipc_address, listens, local_address, own_folder
 from gt.transport.auth import listen
-from gt.transport.channels import TOKEN, Door, connect
+from gt.transport.channels import TOKEN, ChannelListener, connect
 
 NOBODY = 65534
 BECOME = f"""
@@ -176,7 +176,7 @@ with socket.socket(socket.AF_UNIX) as s:
 
 @needs_root
 def test_another_user_passes_no_memory_to_a_worker(folder: Path) -> None:
-    door = Door(ipc_address("w"))
+    door = ChannelListener(ipc_address("w"))
     try:
         folder.chmod(0o755)
         (folder / "gt").chmod(0o755)
@@ -193,7 +193,7 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
 
 def test_a_channel_belongs_to_whoever_has_said_its_token(folder: Path) -> None:
     local, token = ipc_address("w"), os.urandom(TOKEN)
-    door = Door(local)
+    door = ChannelListener(local)
     try:
         mine = connect(local, token)
         assert mine is not None
@@ -209,7 +209,7 @@ def test_a_channel_belongs_to_whoever_has_said_its_token(folder: Path) -> None:
 
 def test_connections_that_nobody_claims_are_bounded(folder: Path) -> None:
     local = ipc_address("w")
-    door = Door(local)
+    door = ChannelListener(local)
     made = []
     try:
         for i in range(600):

@@ -49,7 +49,7 @@ def axis_spelling(axis: Any, dim: Any) -> Any:
 def as_tensor(x: Any) -> Tensor:
     if isinstance(x, Tensor):
         return x
-    from gt.client.functions.creation import tensor
+    from gt.client.functions.create import tensor
 
     return tensor(x)
 
@@ -104,72 +104,76 @@ def op(self: Tensor, name: str, *operands: Any, **statics: Any) -> Any:
 
 
 from gt.client.functions import (  # noqa: E402
-    algebra,
-    analysis,
     complex_numbers,
-    copies,
-    creation,
-    exchange,
-    factors,
+    create,
+    dtype_info,
+    elementwise,
+    factor,
+    finite_differences,
     fourier,
-    further,
     hooks,
-    indexing,
-    info,
+    index,
+    index_arrays,
     leastsquares,
-    moving,
+    linalg,
+    more_elementwise,
+    movement,
+    norm,
+    numeric,
     operators,
-    ordering,
-    picking,
-    pointwise,
     products,
     quantiles,
-    reading,
-    reductions,
-    scattered,
+    read,
+    reduce,
+    reshape,
+    scatter,
     settings,
-    shapes,
-    shares,
-    slopes,
+    sort,
     sparse,
     special,
+    torch_exchange,
+    view_copies,
 )
-from gt.client.functions import arguments as arguments  # noqa: E402, I001 - it checks what the others were given
-from gt.client.functions import out as out  # noqa: E402, I001 - last: it wraps them all
+
+# isort: split
+from gt.client.functions import arguments as arguments  # noqa: E402 - it checks what the others were given
+
+# isort: split
+from gt.client.functions import out as out  # noqa: E402 - last: it wraps them all
 
 __all__ = [
     "FUNCTIONS",
-    "algebra",
-    "analysis",
+    "linalg",
+    "special",
     "arguments",
     "complex_numbers",
-    "copies",
-    "creation",
-    "exchange",
-    "factors",
+    "view_copies",
+    "create",
+    "torch_exchange",
+    "factor",
     "fourier",
-    "further",
+    "more_elementwise",
     "hooks",
-    "indexing",
-    "info",
+    "index",
+    "dtype_info",
     "leastsquares",
-    "moving",
+    "movement",
     "operators",
-    "ordering",
+    "sort",
     "out",
     "settings",
 ]
 __all__ += [
-    "picking",
-    "pointwise",
+    "index_arrays",
+    "elementwise",
     "products",
     "quantiles",
-    "reading",
-    "reductions",
-    "scattered",
-    "shapes",
-    "shares",
-    "slopes",
+    "read",
+    "reduce",
+    "scatter",
+    "reshape",
+    "norm",
+    "finite_differences",
     "sparse",
-    "special",
+    "numeric",
 ]

@@ -9,7 +9,7 @@ from gt.client.apply import apply, binary, unary
 from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS, alias, both, function
 from gt.client.functions.operators import assign
-from gt.client.functions.shapes import stack
+from gt.client.functions.reshape import stack
 from gt.ops.table import TABLE
 from gt.spec import complex64, complex128
 

@@ -9,7 +9,7 @@ from typing import Any
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS, both
-from gt.client.functions.creation import arange
+from gt.client.functions.create import arange
 from gt.errors import ArgumentError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS, alias, both, function
-from gt.client.functions.algebra import eigvalsh, linalg, qr, svd, svdvals
-from gt.client.functions.creation import empty, randn, zeros
-from gt.client.functions.info import finfo
+from gt.client.functions.create import empty, randn, zeros
+from gt.client.functions.dtype_info import finfo
+from gt.client.functions.linalg import eigvalsh, linalg, qr, svd, svdvals
 from gt.errors import ArgumentError
 from gt.ops.table import TABLE
 from gt.spec import float32, int64

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full
-from gt.client.functions.info import iinfo
+from gt.client.functions.create import full
+from gt.client.functions.dtype_info import iinfo
 from gt.errors import ArgumentError
 from gt.ops.rules import axes_of
 from gt.spec import bool_, dtype_of, float32, int64

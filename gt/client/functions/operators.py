@@ -42,7 +42,7 @@ def _untaped(row: Row, a: Tensor, b: Any) -> Tensor:
 
 def _like(number: Any, tensor: Tensor) -> Tensor:
     """A number on the left of an operator, as a 0-d tensor that promotes as the number would."""
-    from gt.client.functions.creation import full
+    from gt.client.functions.create import full
 
     if isinstance(number, Tensor):
         return number
@@ -116,14 +116,14 @@ _T.data = property(detached, _give)
 
 @method
 def zero_(self: Tensor) -> Tensor:
-    from gt.client.functions.creation import full_like
+    from gt.client.functions.create import full_like
 
     return assign(self, full_like(Tensor(self.handle), 0), spread=True)
 
 
 @method
 def fill_(self: Tensor, value: Any) -> Tensor:
-    from gt.client.functions.creation import full_like
+    from gt.client.functions.create import full_like
 
     if isinstance(value, Tensor):
         if value.ndim:

@@ -201,7 +201,7 @@ def cross(input: Tensor, other: Tensor, dim: int = -1) -> Tensor:
     """The vector at right angles to both, along an axis of three."""
     a = [input.select(dim, i) for i in range(3)]
     b = [other.select(dim, i) for i in range(3)]
-    from gt.client.functions.shapes import stack
+    from gt.client.functions.reshape import stack
 
     return stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]], dim)
 

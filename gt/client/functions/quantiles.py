@@ -6,8 +6,8 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.functions import both
-from gt.client.functions import ordering as ordering  # sort must be there first
-from gt.client.functions.creation import as_tensor, full
+from gt.client.functions import sort as sort  # sort must be there first
+from gt.client.functions.create import as_tensor, full
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of
 from gt.spec import float32, float64, int64

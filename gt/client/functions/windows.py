@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full, linspace, tensor, zeros
+from gt.client.functions.create import full, linspace, tensor, zeros
 from gt.spec import DType, dtype_of, float32, float64
 
 WINDOWS: dict[str, Callable] = {}

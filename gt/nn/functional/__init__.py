@@ -1,9 +1,9 @@
 """Functions of the `nn` namespace, with PyTorch's names and arguments."""
 
-from gt.client.functions.moving import pad
-from gt.client.functions.picking import one_hot
+from gt.client.functions.index_arrays import one_hot
+from gt.client.functions.movement import pad
+from gt.client.functions.numeric import hardshrink, pdist, prelu
 from gt.client.functions.products import linear
-from gt.client.functions.special import hardshrink, pdist, prelu
 from gt.nn.functional.activations import (
     celu,
     cosine_similarity,

@@ -6,8 +6,8 @@ import math
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import ones
-from gt.client.functions.pointwise import where
+from gt.client.functions.create import ones
+from gt.client.functions.elementwise import where
 from gt.client.functions.products import linear
 from gt.errors import ArgumentError
 from gt.nn.functional.activations import softmax

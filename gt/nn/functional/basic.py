@@ -9,9 +9,9 @@ from gt.autograd.function import Function
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS
-from gt.client.functions.creation import arange, ones, zeros
+from gt.client.functions.create import arange, ones, zeros
+from gt.client.functions.elementwise import where
 from gt.client.functions.operators import assign
-from gt.client.functions.pointwise import where
 from gt.client.functions.products import einsum
 from gt.client.scope import no_grad
 from gt.client.session import here

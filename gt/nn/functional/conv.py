@@ -10,8 +10,8 @@ import numpy as np
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import from_numpy, zeros
-from gt.client.functions.moving import pad
+from gt.client.functions.create import from_numpy, zeros
+from gt.client.functions.movement import pad
 from gt.errors import ArgumentError
 from gt.ops.table import TABLE
 

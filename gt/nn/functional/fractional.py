@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import arange, rand
+from gt.client.functions.create import arange, rand
 from gt.errors import ArgumentError
 from gt.nn.functional.conv import named, ranked, spread
 from gt.spec import int64
@@ -79,7 +79,7 @@ def _places(samples: Tensor, sizes: tuple[int, ...], want: tuple[int, ...], kern
         for i, d in zip(at, sizes):
             place = place * d + i
         within.append(place)
-    from gt.client.functions.creation import tensor
+    from gt.client.functions.create import tensor
 
     flat = first.expand(*lead, *want).reshape(*lead, math.prod(want), 1)
     return flat + tensor(within, dtype=int64)

@@ -7,7 +7,7 @@ from typing import Any
 from gt.autograd.function import Function
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.pointwise import where
+from gt.client.functions.elementwise import where
 from gt.client.functions.products import linear
 from gt.client.scope import HERE
 from gt.errors import ArgumentError

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import arange, full
-from gt.client.functions.pointwise import where
-from gt.client.functions.shapes import cat, stack
+from gt.client.functions.create import arange, full
+from gt.client.functions.elementwise import where
+from gt.client.functions.reshape import cat, stack
 from gt.errors import ArgumentError
 from gt.nn.functional.activations import logsigmoid, softplus
 from gt.nn.functional.loss import _reduction, _wide, reduced
@@ -195,7 +195,7 @@ def _normalised(p: Tensor, steps: list[int]) -> Any:
 
 
 def _lengths(sizes: list[int], like: Tensor, least: int = 1) -> Tensor:
-    from gt.client.functions.creation import tensor
+    from gt.client.functions.create import tensor
 
     return tensor([float(max(n, least)) for n in sizes], dtype=like.dtype)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import ones
-from gt.client.functions.moving import pad
+from gt.client.functions.create import ones
+from gt.client.functions.movement import pad
 from gt.client.scope import no_grad
 from gt.errors import ArgumentError
 from gt.ops.table import TABLE

@@ -8,7 +8,7 @@ from typing import Any
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import zeros
+from gt.client.functions.create import zeros
 from gt.errors import ArgumentError
 from gt.nn.functional.conv import named, ranked, spread
 from gt.ops.table import TABLE

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import from_numpy
+from gt.client.functions.create import from_numpy
 from gt.errors import ArgumentError
 from gt.nn.functional.pool import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from gt.spec import float32

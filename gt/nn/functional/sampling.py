@@ -7,9 +7,9 @@ from itertools import product
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import arange
-from gt.client.functions.pointwise import where
-from gt.client.functions.shapes import stack
+from gt.client.functions.create import arange
+from gt.client.functions.elementwise import where
+from gt.client.functions.reshape import stack
 from gt.errors import ArgumentError
 from gt.nn.functional.resize import interpolate
 from gt.spec import int64

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import full
-from gt.client.functions.shapes import cat, stack
+from gt.client.functions.create import full
+from gt.client.functions.reshape import cat, stack
 from gt.client.scope import no_grad
 
 

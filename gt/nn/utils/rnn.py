@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gt.client.autograd import Tensor
-from gt.client.functions.creation import from_numpy, full
-from gt.client.functions.shapes import cat, stack
+from gt.client.functions.create import from_numpy, full
+from gt.client.functions.reshape import cat, stack
 
 
 class PackedSequence(NamedTuple):

@@ -1,0 +1,253 @@
+"""Spellings of pointwise ops: other names, optional arguments, and the forms ending in _ that change a variable."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gt.client.apply import apply, as_operand, unary
+from gt.client.autograd import Tensor
+from gt.client.functions import FUNCTIONS, alias, as_tensor, both, function, method
+from gt.client.functions.operators import assign
+from gt.errors import ArgumentError, ArgumentTypeError
+from gt.ops.table import TABLE, rows
+from gt.spec import dtype_of
+
+
+def operand(x: Any) -> Any:
+    return x if isinstance(x, Tensor) else as_operand(x)
+
+
+@both
+def add(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
+    """`input + alpha * other`."""
+    input = as_tensor(input)
+    if alpha == 1:
+        return input + other
+    return apply(TABLE["add_scaled"], (input, other, alpha)) if isinstance(other, Tensor) else input + alpha * other
+
+
+@both
+def sub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
+    """`input - alpha * other`."""
+    return as_tensor(input) - other if alpha == 1 else add(input, other, alpha=-alpha)
+
+
+@both
+def rsub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
+    """`other - alpha * input`."""
+    return other - as_tensor(input) * alpha if alpha != 1 else other - as_tensor(input)
+
+
+@both
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """`input / other`, as it is, or rounded to "trunc" or "floor"."""
+    if rounding_mode is None:
+        return as_tensor(input) / other
+    if rounding_mode == "floor":
+        return as_tensor(input) // other
+    if rounding_mode != "trunc":
+        raise ArgumentError(f"no rounding_mode {rounding_mode!r}: known are None, 'trunc', 'floor'")
+    return trunc_divide(as_tensor(input), operand(other))
+
+
+def trunc_divide(a: Tensor, b: Any) -> Tensor:
+    if a.dtype.rank == 2 or isinstance(b, float) or isinstance(b, Tensor) and b.dtype.rank == 2:
+        return (a / b).trunc()
+    return (a - a.fmod(b)) // b  # exact, and towards zero: nothing is left to round
+
+
+@both
+def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """Nothing below `min`, nothing above `max`: numbers or tensors, one of them may be absent."""
+    if min is None and max is None:
+        raise ArgumentError("clamp wants a min, a max or both")
+    if min is None:
+        return input.minimum(operand(max))
+    if max is None:
+        return input.maximum(operand(min))
+    low, high = operand(min), operand(max)
+    if isinstance(low, Tensor) != isinstance(high, Tensor):
+        return input.maximum(low).minimum(high)
+    return apply(TABLE["clamp"], (input, low, high))
+
+
+alias("clip", clamp)
+
+
+@both
+def clamp_min(input: Tensor, min: Any) -> Tensor:
+    return clamp(input, min)
+
+
+@both
+def clamp_max(input: Tensor, max: Any) -> Tensor:
+    return clamp(input, None, max)
+
+
+@both
+def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+    """To the nearest whole number, ties to even, or to so many decimals."""
+    if decimals == 0:
+        return unary(TABLE["round"], input)
+    return unary(TABLE["round"], input * 10.0**decimals) / 10.0**decimals
+
+
+@both
+def frac(input: Tensor) -> Tensor:
+    return input - input.trunc()
+
+
+@both
+def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
+    """`input + weight * (end - input)`."""
+    return apply(TABLE["lerp"], (input, end, operand(weight)))
+
+
+@both
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    """`input + value * tensor1 * tensor2`."""
+    return apply(TABLE["addcmul"], (input, tensor1, tensor2, value))
+
+
+@both
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    """`input + value * tensor1 / tensor2`."""
+    return apply(TABLE["addcdiv"], (input, tensor1, tensor2, value))
+
+
+@function
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+    """`input` where the condition holds, else `other`; with neither, the places where it holds, which are read."""
+    if input is None and other is None:
+        from gt.client.functions.index_arrays import nonzero
+
+        return nonzero(condition, as_tuple=True)
+    return condition.pick(input, other)
+
+
+@method
+def where_(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+    """This tensor where the condition holds, else `other`."""
+    return condition.pick(self, other)
+
+
+_T: Any = Tensor
+_T.where = where_
+del _T.where_
+
+
+@both
+def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """`value` where the mask holds."""
+    if mask.dtype is not dtype_of("bool"):
+        raise ArgumentTypeError(f"masked_fill wants a mask of booleans, not {mask.dtype.name}")
+    if isinstance(value, Tensor) and value.ndim:
+        raise ArgumentError(f"masked_fill wants one value, a number or a tensor of no axes, not {value.shape}")
+    value = value.to(input.dtype) if isinstance(value, Tensor) else operand(value)
+    if not isinstance(value, Tensor) and dtype_of(type(value)).rank > input.dtype.rank:
+        if input.dtype.rank or isinstance(value, complex):
+            raise ArgumentTypeError(f"cannot fill a tensor of {input.dtype.name} with {value}")
+        value = bool(value)
+    return mask.pick(value, input)
+
+
+@function
+def fill(input: Tensor, value: Any) -> Tensor:
+    """One value everywhere, in a tensor of this shape and dtype; gradients go to the value, and none to the tensor."""
+    from gt.client.functions.create import full
+
+    if not isinstance(value, Tensor):
+        value = full((), value, dtype=input.dtype)
+    if value.ndim:
+        raise ArgumentError(f"fill wants one value, a number or a tensor of no axes, not {value.shape}")
+    return full(input.shape, False).pick(input, value.to(input.dtype))
+
+
+@both
+def logit(input: Tensor, eps: float | None = None) -> Tensor:
+    x = input.float() if input.dtype.rank < 2 else input
+    x = x if eps is None else clamp(x, eps, 1.0 - eps)
+    return (x / (1.0 - x)).log()
+
+
+@both
+def sinc(input: Tensor) -> Tensor:
+    x = input * math.pi
+    return (x == 0).pick(1.0, x.sin() / (x == 0).pick(1.0, x))
+
+
+@both
+def xlogy(input: Tensor, other: Any) -> Tensor:
+    return (input == 0).pick(0.0, input * as_tensor(other).log())
+
+
+@both
+def logaddexp(input: Tensor, other: Tensor) -> Tensor:
+    top = input.real.maximum(other.real).detach()
+    top = top.isfinite().pick(top, 0.0)
+    return ((input - top).exp() + (other - top).exp()).log() + top
+
+
+@both
+def hypot(input: Tensor, other: Tensor) -> Tensor:
+    return (input * input + other * other).sqrt()
+
+
+@both
+def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+    if rtol < 0 or atol < 0:
+        raise ArgumentError(f"isclose wants tolerances of 0 or more, not rtol={rtol} and atol={atol}")
+    if input.dtype is other.dtype is dtype_of("bool"):
+        return input == other
+    found = (input == other) | ((input - other).abs() <= other.abs() * rtol + atol) & other.isfinite()
+    return found | input.isnan() & other.isnan() if equal_nan else found
+
+
+@both
+def allclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    """Whether all elements are close, which is read."""
+    return bool(isclose(input, other, rtol, atol, equal_nan).all().item())
+
+
+@both
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Whether shapes and all elements are the same, which is read."""
+    return input.shape == other.shape and bool((input == other).all().item())
+
+
+@both
+def nan_to_num(input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+    from gt.client.functions.dtype_info import finfo
+
+    if input.dtype.rank < 2:
+        return input
+    ends = finfo(input.dtype)
+    x = input.isnan().pick(nan, input)
+    x = (x == math.inf).pick(ends.max if posinf is None else posinf, x)
+    return (x == -math.inf).pick(ends.min if neginf is None else neginf, x)
+
+
+NAMES = {
+    "absolute": "abs", "negative": "neg", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
+    "power": "pow", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh",
+    "arccosh": "acosh", "arctanh": "atanh", "fix": "trunc", "greater": "gt", "greater_equal": "ge", "less": "lt",
+    "less_equal": "le", "not_equal": "ne", "invert": "bitwise_not",
+}  # fmt: skip
+for _new, _old in NAMES.items():
+    alias(_new, FUNCTIONS[_old])
+
+
+def _in_place(name: str, f: Any) -> None:
+    def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
+        return assign(self, f(self, *args, **settings))
+
+    change.__name__ = change.__qualname__ = f"{name}_"
+    change.__doc__ = f"`{name}`, into this variable."
+    alias(f"{name}_", change)
+
+
+_SHAPED = ("clamp", "clip", "clamp_min", "clamp_max", "frac", "lerp", "addcmul", "addcdiv", "masked_fill", "logit", "sinc",
+           "xlogy", "hypot", "nan_to_num", "add", "sub", "div")  # fmt: skip
+for _name in [*_SHAPED, *NAMES, *(r.name for r in rows() if r.pointwise and r.name in FUNCTIONS)]:
+    _in_place(_name, FUNCTIONS[_name])

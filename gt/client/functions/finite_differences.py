@@ -1,0 +1,65 @@
+"""Slopes of a function that is known at points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.client.autograd import Tensor
+from gt.client.functions import FUNCTIONS, function
+from gt.client.functions.create import full
+from gt.errors import ArgumentError
+from gt.ops.rules import axis_of
+
+
+@function
+def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> list[Tensor]:
+    """Slopes at the points along each axis, from both neighbours; at the ends from one, or, with `edge_order=2`, from two.
+    The points are `spacing` apart, or stand where the tensors of `spacing`, one for each axis, say."""
+    spacing = 1 if spacing is None else spacing
+    axes = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    where = [axis_of(d, input.ndim) for d in axes]
+    if len(set(where)) != len(where):
+        raise ArgumentError(f"gradient has an axis twice in {tuple(axes)}")
+    if edge_order not in (1, 2):
+        raise ArgumentError(f"gradient has an edge_order of 1 or 2, not {edge_order}")
+    apart = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(where)
+    if len(apart) != len(where):
+        raise ArgumentError(f"gradient along {len(where)} axes wants as many spacings, not {len(apart)}")
+    for at, by in zip(where, apart):
+        if input.shape[at] <= edge_order:
+            raise ArgumentError(f"gradient wants more than {edge_order} points along axis {at} of {input.shape}")
+        if isinstance(by, Tensor) and by.ndim and by.shape != (input.shape[at],):
+            raise ArgumentError(f"gradient wants a point for each of {input.shape[at]} elements, not {by.shape}")
+    return [_slopes(input, at, by, edge_order) for at, by in zip(where, apart)]
+
+
+def _slopes(x: Tensor, at: int, by: Any, edge_order: int) -> Tensor:
+    n = x.shape[at]
+    gaps = _gaps(x, at, by)  # (n - 1, 1, ...)
+    steps = x.narrow(at, 1, n - 1) - x.narrow(at, 0, n - 1)
+    each = steps / gaps  # the slope between neighbours
+    first, last = each.narrow(at, 0, 1), each.narrow(at, n - 2, 1)
+    if n == 2:
+        return FUNCTIONS["cat"]([first, last], at)
+    before, after = gaps.narrow(0, 0, n - 2), gaps.narrow(0, 1, n - 2)
+    low, high = each.narrow(at, 0, n - 2), each.narrow(at, 1, n - 2)
+    inner = (low * after + high * before) / (before + after)
+    if edge_order == 2:
+        first = first + (first - each.narrow(at, 1, 1)) * _share(gaps, 0, 1)
+        last = last + (last - each.narrow(at, n - 3, 1)) * _share(gaps, n - 2, n - 3)
+    return FUNCTIONS["cat"]([first, inner, last], at)
+
+
+def _share(gaps: Tensor, near: int, far: int) -> Tensor:
+    a, b = gaps.narrow(0, near, 1), gaps.narrow(0, far, 1)
+    return a / (a + b)
+
+
+def _gaps(x: Tensor, at: int, by: Any) -> Tensor:
+    """How far neighbours along the axis are apart, to be broadcast against the tensor's axes from there on."""
+    n, shape = x.shape[at], (-1,) + (1,) * (x.ndim - at - 1)
+    if isinstance(by, Tensor) and by.ndim:
+        return (by.narrow(0, 1, n - 1) - by.narrow(0, 0, n - 1)).reshape(shape)
+    if isinstance(by, Tensor):
+        return by.expand(n - 1).reshape(shape)
+    return full((n - 1,), float(by), dtype=x.dtype if x.dtype.rank >= 2 else None).reshape(shape)

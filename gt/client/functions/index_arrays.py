@@ -1,0 +1,210 @@
+"""Elements by their places: gather, scatter and their kin. Where a number of elements depends on values (nonzero,
+masked_select), the values are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gt.client.apply import apply
+from gt.client.autograd import Tensor
+from gt.client.functions import as_tensor, both, function, method
+from gt.client.functions.create import full
+from gt.client.functions.elementwise import operand
+from gt.client.functions.operators import assign
+from gt.errors import ArgumentError, ArgumentTypeError
+from gt.ops.rules import axis_of, broadcast
+from gt.ops.table import TABLE
+from gt.spec import bool_, int64
+
+
+def places(index: Any) -> Any:
+    """Indices as the rows take them: int64."""
+    return index.to(int64) if isinstance(index, Tensor) and index.dtype.rank == 1 and index.dtype is not int64 else index
+
+
+def _along(row: str, input: Tensor, dim: int, index: Tensor, values: tuple, statics: Any) -> Tensor:
+    """A row over slices along an axis; a 0-d tensor counts as one of one element."""
+    at = axis_of(dim, input.ndim)
+    if input.ndim:
+        return apply(TABLE[row], statics(input, values, places(index)), _settings(row, at))
+    flat = tuple(v.reshape(1) if isinstance(v, Tensor) and not v.ndim else v for v in values)
+    return apply(TABLE[row], statics(input.reshape(1), flat, places(index)), _settings(row, 0)).reshape(())
+
+
+def _settings(row: str, axis: int) -> tuple:
+    return ((axis,), False) if row == "index_put" else (axis,)
+
+
+@both
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    """Along an axis, the elements at these places: `out[i][j] = input[i][index[i][j]]` for dim 1."""
+    return apply(TABLE["gather"], (input, places(index)), (axis_of(dim, input.ndim),))
+
+
+@both
+def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, value: Any = None, *, reduce: str | None = None) -> Tensor:
+    """With these values at these places along an axis."""
+    source = operand(src if value is None else value)
+    if reduce is None:
+        return apply(TABLE["scatter"], (input, places(index), source), (axis_of(dim, input.ndim),))
+    if reduce not in ("add", "multiply"):
+        raise ArgumentError(f"scatter has no reduce {reduce!r}: known are None, 'add', 'multiply'")
+    source = source if isinstance(source, Tensor) else input.new_full(index.shape, source)
+    return input.scatter_reduce(dim, index, source, {"add": "sum", "multiply": "prod"}[reduce])
+
+
+@both
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """With these values added at these places along an axis."""
+    return apply(TABLE["scatter_add"], (input, places(index), src), (axis_of(dim, input.ndim),))
+
+
+@both
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """`gather`, with the other axes broadcast."""
+    if dim is None:
+        return gather(input.reshape(-1), 0, indices.reshape(-1))
+    at = axis_of(dim, input.ndim)
+    rest = broadcast(_but(input.shape, at), _but(indices.shape, at))
+    lead, tail = rest[:at], rest[at:]
+    have, want = (*lead, input.shape[at], *tail), (*lead, indices.shape[at], *tail)
+    return gather(input.expand(have), at, indices.expand(want))
+
+
+def _but(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return shape[:axis] + shape[axis + 1 :]
+
+
+@both
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The slices along an axis at these places."""
+    return apply(TABLE["index_select"], (input, places(index)), (axis_of(dim, input.ndim),))
+
+
+@both
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+    """With these slices added at these places along an axis."""
+    return _along("index_add", input, dim, index, (source, alpha), lambda x, v, i: (x, i, *v))
+
+
+@both
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """With these slices at these places along an axis."""
+    if source.dtype is not input.dtype:
+        raise ArgumentTypeError(f"index_copy into {input.dtype.name} wants that dtype, not {source.dtype.name}")
+    return _along("index_put", input, dim, _flat(index), (source,), lambda x, v, i: (x, *v, i))
+
+
+def _flat(index: Tensor) -> Tensor:
+    return index.reshape(1) if not index.ndim else index
+
+
+@both
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """With one value in the slices at these places along an axis."""
+    if isinstance(value, Tensor) and value.ndim:
+        raise ArgumentError(f"index_fill wants one value, a number or a tensor of no axes, not {value.shape}")
+    value = value.to(input.dtype) if isinstance(value, Tensor) else _number(value, input)
+    if isinstance(value, Tensor) and value.requires_grad:  # a slice named twice counts once in the value's gradient
+        at, shape = axis_of(dim, input.ndim), input.shape or (1,)
+        named = apply(TABLE["index_put"], (full((shape[at],), False), True, places(_flat(index))), ((0,), False))
+        return named.reshape((-1,) + (1,) * (len(shape) - at - 1)).pick(value, input.reshape(shape)).reshape(input.shape)
+    return _along("index_put", input, dim, _flat(index), (value,), lambda x, v, i: (x, *v, i))
+
+
+def _number(value: Any, like: Tensor) -> Any:
+    """A number as one of the tensor's kind: `True` is 1 among floats."""
+    value = operand(value)
+    if like.dtype.rank > 2:
+        return full((), value, dtype=like.dtype)
+    return value if like.dtype.rank == 2 else int(value) if like.dtype.rank == 1 else bool(value)
+
+
+@both
+def index_put(input: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """With these values at the places that arrays, one for each of the first axes, name together."""
+    from gt.client.functions.index import put
+
+    return put(input, tuple(indices), values, accumulate)
+
+
+@both
+def take(input: Tensor, index: Tensor) -> Tensor:
+    """The elements at these places among all, row by row."""
+    if index.dtype is not int64:
+        raise ArgumentTypeError(f"take wants indices of int64, not {index.dtype.name}")
+    return apply(TABLE["index"], (input.reshape(-1), index), ((0,),))
+
+
+@both
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+    """The elements where the mask holds, in a row. The mask is read, since it decides how many there are."""
+    if mask.dtype is not bool_:
+        raise ArgumentTypeError(f"masked_select wants a mask of booleans, not {mask.dtype.name}")
+    shape = broadcast(input.shape, mask.shape)
+    return input.expand(shape)[mask.expand(shape)]
+
+
+@both
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """With the first elements of `source`, in a row, where the mask holds. The mask is read."""
+    if mask.dtype is not bool_:
+        raise ArgumentTypeError(f"masked_scatter wants a mask of booleans, not {mask.dtype.name}")
+    if source.dtype is not input.dtype:
+        raise ArgumentTypeError(f"masked_scatter into {input.dtype.name} wants that dtype, not {source.dtype.name}")
+    shape = broadcast(input.shape, mask.shape)
+    where = np.flatnonzero(mask.expand(shape).numpy())
+    if len(where) > source.numel():
+        raise ArgumentError(f"masked_scatter wants a value for each of {len(where)} places, not {source.numel()}")
+    flat = input.expand(shape).reshape(-1)
+    return apply(TABLE["index_put"], (flat, source.reshape(-1)[: len(where)], as_tensor(where)), ((0,), False)).reshape(shape)
+
+
+@both
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+    """The places of elements that are not zero. They are read, since they decide how many there are."""
+    places = np.nonzero(np.atleast_1d(input.numpy()))
+    if as_tuple:
+        return tuple(as_tensor(p.astype(np.int64)) for p in places)
+    found = np.stack(places, axis=1).astype(np.int64) if input.ndim else np.zeros((len(places[0]), 0), np.int64)
+    return as_tensor(found)
+
+
+@both
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """`nonzero` in so many rows: the first ones, or all and then rows of `fill_value`."""
+    found = np.argwhere(input.numpy()).astype(np.int64)
+    rows = np.full((size, input.ndim), fill_value, np.int64)
+    rows[: len(found)] = found[:size]
+    return as_tensor(rows)
+
+
+@both
+def argwhere(input: Tensor) -> Tensor:
+    return nonzero(input)
+
+
+@function
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """1 at each number's place, 0 elsewhere, along an axis more. Without a number of classes the largest is read."""
+    if tensor.dtype is not int64:
+        raise ArgumentTypeError(f"one_hot wants int64 class numbers, not {tensor.dtype.name}")
+    from gt.client.functions.create import arange
+
+    n = int(tensor.amax().item()) + 1 if num_classes == -1 else num_classes
+    return (tensor.unsqueeze(-1) == arange(n)).to(int64)
+
+
+def _in_place(name: str, f: Any) -> None:
+    def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
+        return assign(self, f(self, *args, **settings))
+
+    change.__name__ = change.__qualname__ = f"{name}_"
+    change.__doc__ = f"`{name}`, into this variable."
+    method(change)
+
+
+for _f in (scatter, scatter_add, index_add, index_copy, index_fill, index_put, masked_scatter):
+    _in_place(_f.__name__, _f)

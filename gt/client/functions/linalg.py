@@ -1,0 +1,306 @@
+"""Linear algebra, as `gt.linalg` and, where PyTorch has it so, as functions and methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from gt.client.apply import apply
+from gt.client.autograd import Tensor
+from gt.client.functions import FUNCTIONS, alias, both, function
+from gt.client.functions.products import cross
+from gt.client.functions.reduce import norm
+from gt.errors import ArgumentError
+from gt.ops.rules import axis_of
+from gt.ops.table import TABLE
+
+LINALG: dict[str, Callable] = {}
+
+
+def linalg(f: Callable) -> Callable:
+    """A function of the `gt.linalg` namespace."""
+    LINALG[f.__name__.removesuffix("_")] = f
+    return f
+
+
+class QR(NamedTuple):
+    Q: Tensor
+    R: Tensor
+
+
+class SVD(NamedTuple):
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
+
+
+class Eigh(NamedTuple):
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+class LogDet(NamedTuple):
+    sign: Tensor
+    logabsdet: Tensor
+
+
+@linalg
+@both
+def inverse(input: Tensor) -> Tensor:
+    """The inverse of square matrices."""
+    return apply(TABLE["inverse"], (input,))
+
+
+LINALG["inv"] = inverse
+
+
+def _cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+    if input.ndim != other.ndim:
+        raise ArgumentError(f"linalg.cross wants tensors of as many axes, not {input.shape} and {other.shape}")
+    return cross(input, other, dim)
+
+
+LINALG["cross"] = _cross
+
+
+@linalg
+@both
+def det(input: Tensor) -> Tensor:
+    """The determinant of square matrices."""
+    return apply(TABLE["det"], (input,))
+
+
+@linalg
+@both
+def slogdet(input: Tensor) -> LogDet:
+    """The sign and the logarithm of the magnitude of the determinant."""
+    return LogDet(*apply(TABLE["slogdet"], (input,)))
+
+
+@both
+def logdet(input: Tensor) -> Tensor:
+    sign, log = slogdet(input)
+    if sign.is_complex():
+        return sign.log() + log
+    return (sign < 0).pick(float("nan"), log)
+
+
+@linalg
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
+    """What A must be multiplied by to give B; with `left=False`, what must be multiplied by A."""
+    if not left:
+        return solve(A.mT, B.mT).mT
+    vector = B.ndim == 1 or B.ndim == A.ndim - 1 and B.shape == A.shape[:-1]
+    return apply(TABLE["solve"], (A, B), (vector,))
+
+
+@linalg
+def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
+    """`solve` for a triangle, of which only the half named is looked at."""
+    if not left:
+        return solve_triangular(A.mT, B.mT, upper=not upper, unitriangular=unitriangular).mT
+    return apply(TABLE["solve_triangular"], (A, B), (bool(upper), bool(unitriangular)))
+
+
+@linalg
+@both
+def cholesky(input: Tensor, upper: bool = False) -> Tensor:
+    """The lower triangle whose product with its transpose is this symmetric positive matrix."""
+    found = apply(TABLE["cholesky"], (input,))
+    return found.mH if upper else found
+
+
+@function
+def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
+    lower = L.mH if upper else L
+    return solve_triangular(lower.mH, solve_triangular(lower, B, upper=False), upper=True)
+
+
+@linalg
+def qr(A: Tensor, mode: str = "reduced") -> QR:
+    """Orthonormal columns and an upper triangle whose product this is."""
+    if mode not in ("reduced", "complete"):
+        raise ArgumentError(f"no mode {mode!r}: known are reduced, complete")
+    return QR(*apply(TABLE["qr"], (A,), (mode == "complete",)))
+
+
+@linalg
+def svd(A: Tensor, full_matrices: bool = True) -> SVD:
+    """Orthonormal columns, falling sizes and orthonormal rows whose product this is."""
+    return SVD(*apply(TABLE["svd"], (A,), (bool(full_matrices),)))
+
+
+@linalg
+def svdvals(A: Tensor) -> Tensor:
+    return svd(A, False).S
+
+
+@linalg
+def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
+    """The eigenvalues, rising, and eigenvectors of symmetric matrices, of which only one triangle is looked at."""
+    if UPLO not in ("L", "U"):
+        raise ArgumentError(f"UPLO is L or U, not {UPLO!r}")
+    return Eigh(*apply(TABLE["eigh"], (A if UPLO == "L" else A.mH,)))
+
+
+@linalg
+def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
+    return eigh(A, UPLO).eigenvalues
+
+
+@linalg
+def vector_norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """The length of vectors along one or several axes, or of all elements as one."""
+    return norm(x, ord, dim, keepdim)
+
+
+@linalg
+def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
+    """The size of matrices: fro, nuc, 1, -1, 2, -2, inf, -inf."""
+    rows, columns = (axis_of(d, A.ndim) for d in dim)
+    if ord == "fro":
+        return norm(A, 2, (rows, columns), keepdim)
+    if ord in ("nuc", 2, -2):
+        s = svdvals(A.movedim((rows, columns), (-2, -1)))
+        found = s.sum(-1) if ord == "nuc" else s.amax(-1) if ord == 2 else s.amin(-1)
+    elif abs(ord) in (1, float("inf")):
+        over, then = (rows, columns) if abs(ord) == 1 else (columns, rows)
+        sums = A.abs().sum(over, keepdims=True)
+        found = (sums.amax if ord > 0 else sums.amin)(then, keepdims=True)
+        return found if keepdim else found.squeeze((rows, columns))
+    else:
+        raise ArgumentError(f"no matrix norm {ord!r}: known are fro, nuc, 1, -1, 2, -2, inf, -inf")
+    if keepdim:
+        for axis in sorted((rows, columns)):
+            found = found.unsqueeze(axis)
+    return found
+
+
+def _norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """The size of a vector or a matrix."""
+    matrix = isinstance(dim, (tuple, list)) and len(dim) == 2 or dim is None and A.ndim == 2
+    if ord is None or not matrix:
+        return norm(A, 2 if ord is None else ord, dim, keepdim)
+    return matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim)
+
+
+LINALG["norm"] = _norm
+
+
+@linalg
+def matrix_power(A: Tensor, n: int) -> Tensor:
+    """A matrix by itself `n` times."""
+    if n < 0:
+        return matrix_power(inverse(A), -n)
+    from gt.client.functions.create import eye
+
+    found = None
+    while n:
+        if n & 1:
+            found = A if found is None else found @ A
+        n >>= 1
+        A = A @ A if n else A
+    if found is not None:
+        return found
+    none = FUNCTIONS["full"]((), False)  # a power of 0 has a gradient too, of zeros
+    return none.pick(A, eye(A.shape[-1], dtype=A.dtype).expand(A.shape))
+
+
+@linalg
+def multi_dot(tensors: Any) -> Tensor:
+    found = tensors[0]
+    for t in tensors[1:]:
+        found = found @ t
+    return found
+
+
+@linalg
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    return a @ b
+
+
+@linalg
+def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    return A.diagonal(offset, dim1, dim2)
+
+
+@linalg
+def cond(A: Tensor, p: Any = None) -> Tensor:
+    """How much an inverse magnifies errors."""
+    if p in (None, 2, -2):
+        s = svdvals(A)
+        return s.amin(-1) / s.amax(-1) if p == -2 else s.amax(-1) / s.amin(-1)
+    return matrix_norm(A, p) * matrix_norm(inverse(A), p)
+
+
+@linalg
+@both
+def matrix_exp(A: Tensor) -> Tensor:
+    """The exponential of square matrices."""
+    if A.dtype.rank == 2 and A.dtype.size < 4:
+        return matrix_exp(A.float()).to(A.dtype)
+    return apply(TABLE["matrix_exp"], (A,))
+
+
+@both
+def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
+    """The inverse of the matrix whose Cholesky triangle this is."""
+    from gt.client.functions.create import eye
+
+    return cholesky_solve(eye(input.shape[-1], dtype=input.dtype).expand(input.shape), input, upper)
+
+
+@linalg
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    return (x.conj() * y).sum(dim)
+
+
+@linalg
+def vander(x: Tensor, *, N: int | None = None) -> Tensor:
+    """Rising powers of each element."""
+    x = x.reshape(1) if not x.ndim else x
+    n = x.shape[-1] if N is None else N
+    if n < 1:
+        raise ArgumentError(f"vander wants at least one column, not {n}")
+    ones = FUNCTIONS["ones_like"](x).unsqueeze(-1)
+    if n == 1:
+        return ones
+    return FUNCTIONS["cat"]([ones, x.unsqueeze(-1).expand(*x.shape, n - 1).cumprod(-1)], -1)
+
+
+@linalg
+def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
+    """The inverse under `tensordot`, the first `ind` axes being the rows."""
+    n = 1
+    for d in A.shape[:ind]:
+        n *= d
+    return inverse(A.reshape(n, -1)).reshape(*A.shape[ind:], *A.shape[:ind])
+
+
+@linalg
+def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
+    """What A must be multiplied by, under `tensordot`, to give B."""
+    if dims is not None:
+        A = A.movedim(tuple(dims), tuple(range(A.ndim - len(dims), A.ndim)))
+    return solve(A.reshape(B.numel(), -1), B.reshape(-1)).reshape(A.shape[B.ndim :])
+
+
+alias("matrix_power", matrix_power)
+
+
+@both
+def qr_(self: Tensor, some: bool = True) -> QR:
+    return qr(self, "reduced" if some else "complete")
+
+
+@both
+def svd_(self: Tensor, some: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """As the old torch.svd: the third is not transposed."""
+    u, s, vh = svd(self, not some)
+    return u, s, vh.mH
+
+
+for _name in ("qr", "svd"):
+    FUNCTIONS[_name] = FUNCTIONS.pop(f"{_name}_")
+    setattr(Tensor, _name, getattr(Tensor, f"{_name}_"))
+    delattr(Tensor, f"{_name}_")

@@ -1,0 +1,162 @@
+"""Reading values: the only places where a client waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gt.client.apply import apply
+from gt.client.autograd import Node, Tensor
+from gt.client.backward import backward, beside
+from gt.client.functions import method
+from gt.client.session import here
+from gt.errors import ArgumentError, ArgumentTypeError, GTError
+from gt.ops.table import TABLE, spec_out
+
+
+def to_bfloat16_bits(array: np.ndarray) -> np.ndarray:
+    """float to bfloat16's 16 bits, ties to even."""
+    wide = np.ascontiguousarray(array, np.float32)
+    bits = wide.view(np.uint32)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(wide), np.uint16(0x7FC0), rounded).reshape(array.shape)
+
+
+@method
+def numpy(self: Tensor) -> np.ndarray:
+    """The value as a NumPy array, which is a copy: what is written into it is not written into the tensor. bfloat16, which
+    NumPy lacks, comes as float32."""
+    return self.handle.numpy()
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a tensor lies: in words, and for each worker where its piece begins and its shape."""
+
+    layout: str
+    pieces: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]
+
+    def __repr__(self) -> str:
+        return self.layout
+
+    @property
+    def workers(self) -> list[int]:
+        return [w for w, _, _ in self.pieces]
+
+
+def placement(self: Tensor) -> Placed:
+    """Where this tensor lies: `Shard(0) on [0, 1]`."""
+    handle = self.handle
+    found = handle.session.ask("placement", [handle.id, *spec_out(handle.spec)], timeout=60)
+    if found is None:
+        raise GTError("this tensor lies nowhere: a worker that had it was lost, or it could not be made")
+    return Placed(found["layout"], tuple((w, tuple(start), tuple(shape)) for w, start, shape in found["pieces"]))
+
+
+Tensor.placement = property(placement)  # type: ignore[attr-defined]
+
+
+@method
+def item(self: Tensor) -> Any:
+    """The value of a tensor of one element, as a Python number."""
+    if self.handle.spec.numel != 1:
+        raise ArgumentError(f"item() is for one element, not {self.handle.spec.shape}: use tolist() or numpy()")
+    return self.handle.numpy().reshape(()).item()
+
+
+@method
+def tolist(self: Tensor) -> Any:
+    return self.handle.numpy().tolist()
+
+
+@method
+def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    return self.handle.__array__(dtype)
+
+
+@method
+def __bool__(self: Tensor) -> bool:
+    if self.handle.spec.numel != 1:
+        raise ArgumentError(f"whether a tensor of {self.handle.spec.shape} is true has no single answer: use any() or all()")
+    return bool(item(self))
+
+
+@method
+def __int__(self: Tensor) -> int:
+    return int(item(self))
+
+
+@method
+def __float__(self: Tensor) -> float:
+    return float(item(self))
+
+
+@method
+def __complex__(self: Tensor) -> complex:
+    return complex(item(self))
+
+
+@method
+def __index__(self: Tensor) -> int:
+    if self.handle.spec.dtype.rank != 1 or self.handle.spec.numel != 1:
+        raise ArgumentTypeError("only a whole-number tensor of one element can be an index")
+    return int(item(self))
+
+
+@method
+def __dlpack__(self: Tensor, **settings: Any) -> Any:
+    return self.handle.numpy().__dlpack__(**settings)
+
+
+@method
+def __dlpack_device__(self: Tensor) -> tuple[int, int]:
+    return (1, 0)  # a read value lies in the host's memory
+
+
+@method
+def __format__(self: Tensor, form: str) -> str:
+    return format(item(self), form) if form and self.handle.spec.numel == 1 else repr(self)
+
+
+@method
+def __repr__(self: Tensor) -> str:
+    from gt.client.printing import show
+
+    return show(self)
+
+
+def _one(t: Tensor) -> Tensor:
+    return apply(TABLE["full_like"], (Tensor(t.handle), 1.0), (t.handle.spec.dtype.code,))
+
+
+_T: Any = Tensor
+_T.backward = None
+
+
+@method
+def backward_(self: Tensor, gradient: Tensor | None = None, retain_graph: bool = False, create_graph: bool = False) -> None:
+    """Gradients of this tensor into `.grad` of the leaves it was made of."""
+    if not self.requires_grad:
+        raise RuntimeError("backward() of a tensor that no gradient leads to: want requires_grad=True somewhere before it")
+    if gradient is None:
+        if self.handle.spec.numel != 1:
+            raise RuntimeError(f"backward() of a tensor of {self.handle.spec.shape} wants a gradient of that shape")
+        if self.handle.spec.dtype.is_complex:
+            raise RuntimeError("backward() of a complex number wants a gradient: a real one has one by itself")
+        node = self.node
+        if isinstance(node, Node) and not node.scope.signal and not node.scope.backward and not here().signal:
+            gradient = _one(self)
+        else:
+            with beside(self):  # made where the gradients are computed, not sent there
+                gradient = _one(self)
+    elif gradient.handle.spec.shape != self.handle.spec.shape:
+        raise ArgumentError(
+            f"the gradient of a tensor of {self.handle.spec.shape} has its shape, not {gradient.handle.spec.shape}"
+        )
+    backward([self], [gradient], retain_graph or create_graph, create_graph)
+
+
+_T.backward = backward_
+del _T.backward_

@@ -1,0 +1,223 @@
+"""Many elements into one."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gt.client.apply import apply, unary
+from gt.client.autograd import Tensor
+from gt.client.functions import axis_spelling, both, method
+from gt.errors import ArgumentError, ArgumentTypeError
+from gt.ops.rules import axes_of, axis_of, broadcast
+from gt.ops.table import TABLE
+from gt.spec import float32, int64
+
+
+def axes_for(x: Tensor, axis: Any, dim: Any) -> tuple[int, ...]:
+    """The axes to reduce: all where none is named. A 0-d tensor has none, whatever is named."""
+    axes = axes_of(axis_spelling(axis, dim), x.handle.spec.ndim)
+    return axes if x.handle.spec.ndim else ()
+
+
+def _reduction(name: str) -> Any:
+    row = TABLE[name]
+
+    def reduce(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
+               dtype: Any = None) -> Tensor:  # fmt: skip
+        if dtype is None:
+            return apply(row, (x,), (axes_for(x, axis, dim), bool(keepdims or keepdim)))
+        return apply(row, (x.to(dtype),), (axes_for(x, axis, dim), bool(keepdims or keepdim))).to(dtype)
+
+    reduce.__name__ = reduce.__qualname__ = name
+    reduce.__doc__ = f"`{name}` over all elements, or along an axis or several."
+    return both(reduce)
+
+
+sum = _reduction("sum")
+mean = _reduction("mean")
+amax = _reduction("amax")
+amin = _reduction("amin")
+prod = _reduction("prod")
+any = _reduction("any")
+all = _reduction("all")
+_logsumexp = _reduction("logsumexp")
+
+
+@both
+def logsumexp(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """The logarithm of the sum of exponentials over all elements, or along an axis or several."""
+    if x.is_complex():
+        axes, keep = axes_for(x, axis, dim), bool(keepdims or keepdim)
+        top = x.real.detach().amax(axes, keepdims=True)
+        top = top.isfinite().pick(top, 0.0)
+        total = (x - top).exp().sum(axes, keepdims=keep).log()
+        return total + top.reshape(total.shape)
+    return _logsumexp(x if x.dtype.rank >= 2 else x.to(float32), axis, keepdims, dim=dim, keepdim=keepdim)
+
+
+def _spread(name: str) -> Any:
+    row = TABLE[name]
+
+    def reduce(x: Tensor, axis: Any = None, unbiased: bool = True, keepdims: bool = False, *, dim: Any = None,
+               correction: Any = None, keepdim: bool = False, ddof: Any = None) -> Tensor:  # fmt: skip
+        if isinstance(axis, bool):  # PyTorch's var(unbiased)
+            axis, unbiased = None, axis
+        correction = ddof if ddof is not None else correction
+        by = int(unbiased) if correction is None else correction
+        return apply(row, (x, by), (axes_for(x, axis, dim), bool(keepdims or keepdim)))
+
+    reduce.__name__ = reduce.__qualname__ = name
+    reduce.__doc__ = f"`{name}` over all elements, or along an axis or several; divided by n - 1 unless told otherwise."
+    return both(reduce)
+
+
+var = _spread("var")
+std = _spread("std")
+
+
+def _with_mean(name: str, spread: Any) -> Any:
+    def both_of(x: Tensor, axis: Any = None, unbiased: bool = True, keepdims: bool = False, *, dim: Any = None,
+                correction: Any = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:  # fmt: skip
+        if isinstance(axis, bool):  # PyTorch's var_mean(unbiased)
+            axis, unbiased = None, axis
+        axis, keep = axis_spelling(axis, dim), keepdims or keepdim
+        return spread(x, axis, unbiased, correction=correction, keepdim=keep), mean(x, axis, keep)
+
+    both_of.__name__ = both_of.__qualname__ = name
+    both_of.__doc__ = f"`{name[:3]}` and `mean` over all elements, or along an axis or several."
+    return both(both_of)
+
+
+var_mean = _with_mean("var_mean", var)
+std_mean = _with_mean("std_mean", std)
+
+
+class Extreme(NamedTuple):
+    """Values along an axis, and where they stand."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def _extreme(name: str, values: Any) -> Any:
+    row = TABLE[f"{name}_at"]
+
+    def pick(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
+        axis = axis_spelling(axis, dim)
+        if isinstance(axis, Tensor):
+            return getattr(x, f"{name}imum")(axis)
+        if axis is None:
+            return values(x)
+        return Extreme(*apply(row, (x,), (axis_of(axis, x.handle.spec.ndim), bool(keepdims or keepdim))))
+
+    pick.__name__ = pick.__qualname__ = name
+    pick.__doc__ = f"The {name}imum of all elements, or along an axis with the indices, as PyTorch has it."
+    return both(pick)
+
+
+max = _extreme("max", amax)
+min = _extreme("min", amin)
+
+
+@both
+def median(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
+    """The middle one of all elements, the lower where there are two, or along an axis with the indices."""
+    axis = axis_spelling(axis, dim)
+    if axis is None:
+        return apply(TABLE["median"], (x.reshape(-1),), (0, False))[0]
+    return Extreme(*apply(TABLE["median"], (x,), (axis_of(axis, x.handle.spec.ndim), bool(keepdims or keepdim))))
+
+
+@both
+def aminmax(x: Tensor, *, dim: Any = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    return amin(x, dim, keepdim), amax(x, dim, keepdim)
+
+
+def _arg(name: str) -> Any:
+    row = TABLE[name]
+
+    def pick(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Tensor:
+        axis = axis_spelling(axis, dim)
+        keep = bool(keepdims or keepdim)
+        if axis is None or not x.handle.spec.ndim:
+            found = apply(row, (x.reshape(-1),), ((0,), False))
+            return found.reshape((1,) * x.handle.spec.ndim) if keep else found
+        return apply(row, (x,), ((axis_of(axis, x.handle.spec.ndim),), keep))
+
+    pick.__name__ = pick.__qualname__ = name
+    pick.__doc__ = "Where the extreme element stands, among all or along an axis."
+    return both(pick)
+
+
+argmax = _arg("argmax")
+argmin = _arg("argmin")
+
+
+@both
+def count_nonzero(x: Tensor, axis: Any = None, *, dim: Any = None) -> Tensor:
+    return sum(x != 0, axis_spelling(axis, dim))
+
+
+@both
+def nansum(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
+           dtype: Any = None) -> Tensor:  # fmt: skip
+    """The sum of those elements that are numbers."""
+    numbers = unary(TABLE["isnan"], x).pick(0.0, x) if x.dtype.rank >= 2 else x
+    return sum(numbers, axis_spelling(axis, dim), keepdims or keepdim, dtype=dtype)
+
+
+@both
+def nanmean(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
+            dtype: Any = None) -> Tensor:  # fmt: skip
+    """The mean of those elements that are numbers."""
+    axis, keep, x = axis_spelling(axis, dim), keepdims or keepdim, x if dtype is None else x.to(dtype)
+    if x.dtype.rank < 2:
+        raise ArgumentTypeError(f"nanmean wants a floating-point tensor, not {x.dtype.name}: cast with .float() first")
+    return nansum(x, axis, keep) / sum(x == x, axis, keep).to(x.dtype)
+
+
+_ORDERS = {None: 2.0, "fro": 2.0, "inf": float("inf"), "-inf": float("-inf")}
+
+
+@both
+def norm(x: Tensor, p: Any = "fro", axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
+         dtype: Any = None) -> Tensor:  # fmt: skip
+    """The length of all elements as one vector, or along an axis or several, of the order `p` (2)."""
+    if p == "nuc":
+        from gt.client.functions.linalg import matrix_norm
+
+        over = axis if dim is None else dim
+        return matrix_norm(x if dtype is None else x.to(dtype), "nuc", (-2, -1) if over is None else over, keepdims or keepdim)
+    if isinstance(p, str) and p not in _ORDERS:
+        raise ArgumentError(f"no norm {p!r}: known are fro, nuc, inf, -inf and numbers")
+    order = _ORDERS[p] if p is None or isinstance(p, str) else float(p)
+    x = x if dtype is None else x.to(dtype)
+    return apply(TABLE["norm"], (x,), (order, axes_for(x, axis, dim), bool(keepdims or keepdim)))
+
+
+@both
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    return norm(input - other, p)
+
+
+@method
+def sum_to(self: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The sum over the axes along which `shape` would be broadcast to this tensor."""
+    have = self.handle.spec.shape
+    lead = len(have) - len(shape)
+    axes = tuple(range(lead)) + tuple(lead + i for i, d in enumerate(shape) if d == 1 and have[lead + i] != 1)
+    out = apply(TABLE["sum"], (self,), (axes, False)) if axes else self
+    return out if out.handle.spec.shape == shape else out.reshape(shape)
+
+
+_T: Any = Tensor
+
+
+@method
+def sum_to_size(self: Tensor, *size: Any) -> Tensor:
+    """The sum over the axes along which this shape would be broadcast to this tensor's; whole numbers become int64."""
+    shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+    if broadcast(shape, self.shape) != self.shape:
+        raise ArgumentError(f"sum_to_size: {shape} does not broadcast to {self.shape}")
+    found = sum_to(self, shape)
+    return found.to(int64) if found.dtype.rank < 2 and (not shape or shape != self.shape) else found

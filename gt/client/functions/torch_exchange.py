@@ -1,0 +1,49 @@
+"""Tensors from PyTorch and to it, and copies of variables."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from gt.client.autograd import Tensor
+from gt.client.functions import function, method
+from gt.client.functions.create import tensor
+from gt.client.views import cut
+from gt.errors import ArgumentTypeError
+
+
+@function
+def from_torch(data: Any, requires_grad: bool | None = None) -> Any:
+    """A tensor holding a copy of a PyTorch tensor; of a dict or list of them, such as a state dict, the same of its parts."""
+    if isinstance(data, dict):
+        return {k: from_torch(v, requires_grad) for k, v in data.items()}
+    if isinstance(data, (list, tuple)):
+        return type(data)(from_torch(v, requires_grad) for v in data)
+    if type(data).__module__.split(".")[0] != "torch":
+        raise ArgumentTypeError(f"from_torch wants a PyTorch tensor, not {type(data).__name__}: use gt.tensor")
+    return tensor(data, requires_grad=bool(data.requires_grad if requires_grad is None else requires_grad))
+
+
+@method
+def torch(self: Tensor) -> Any:
+    """The value as a PyTorch tensor of the same dtype, in this process's memory."""
+    try:
+        import torch as pytorch
+    except ImportError:
+        raise ImportError("x.torch() gives a tensor of PyTorch, which is not installed here: pip install torch") from None
+    found = pytorch.from_numpy(self.numpy())
+    return found.to(pytorch.bfloat16) if self.handle.spec.dtype.name == "bfloat16" else found
+
+
+@method
+def __deepcopy__(self: Tensor, memo: dict) -> Tensor:
+    """A variable of its own. Values never change, so the copy shares this one's."""
+    if self.node is not None:
+        raise RuntimeError("only leaves can be copied deeply: detach() this tensor first")
+    _ = self.handle  # a view is up to date from here on
+    made = cut(copy.copy(self))
+    made.grad = made.hooks = None
+    memo[id(self)] = made
+    if self.grad is not None:
+        made.grad = Tensor(self.grad.handle)
+    return made

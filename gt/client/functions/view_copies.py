@@ -1,0 +1,108 @@
+"""Forms of the view functions that PyTorch has under a name of their own: with a copy, with strides, into another tensor."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from gt.client.autograd import Tensor
+from gt.client.functions import FUNCTIONS, as_tensor, both, function, method
+from gt.client.functions import more_elementwise as more_elementwise  # the functions below must be there first
+from gt.client.functions.create import empty, zeros
+from gt.client.views import become
+from gt.errors import ArgumentError
+
+# Values on workers never change, so a copy costs nothing that the view would not.
+VIEWS = ["alias", "as_strided", "diagonal", "expand", "narrow", "permute", "split_with_sizes", "squeeze", "t", "transpose"]
+VIEWS += ["unbind", "unfold", "unsqueeze", "view"]
+
+
+def _positions(size: Any, stride: Any, offset: int, elements: int) -> Tensor:
+    """Where each element of a strided tensor lies in a row of `elements`."""
+    if len(size) != len(stride):
+        raise ArgumentError(f"as_strided wants a stride for each axis, not {tuple(stride)} for {tuple(size)}")
+    places = np.full(tuple(size), int(offset), np.int64)
+    for axis, (d, s) in enumerate(zip(size, stride)):
+        places += (np.arange(d, dtype=np.int64) * s).reshape((-1,) + (1,) * (len(size) - axis - 1))
+    if places.size and not 0 <= places.min() <= places.max() < elements:
+        raise ArgumentError(f"as_strided reaches element {places.max()} of {elements}: {tuple(size)} by {tuple(stride)}")
+    return as_tensor(places)
+
+
+@both
+def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """Elements, at strides, of the row that this tensor's make. It lies row by row, whatever view it came from."""
+    return input.reshape(-1)[_positions(size, stride, storage_offset or 0, input.numel())]
+
+
+@both
+def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """With `src` where `as_strided` would look."""
+    places = _positions(size, stride, storage_offset or 0, input.numel())
+    if src.shape != tuple(size):
+        raise ArgumentError(f"as_strided_scatter to {tuple(size)} wants a source of that shape, not {src.shape}")
+    return input.reshape(-1).index_put((places.reshape(-1),), src.reshape(-1)).reshape(input.shape)
+
+
+def _copying(name: str) -> None:
+    def copy(input: Tensor, *args: Any, **settings: Any) -> Any:
+        if name == "alias":
+            return input.clone()
+        found = getattr(Tensor, name)(input, *args, **settings)
+        return [t.clone() for t in found] if isinstance(found, (list, tuple)) else found.clone()
+
+    copy.__name__ = copy.__qualname__ = f"{name}_copy"
+    copy.__doc__ = f"`{name}`, as a tensor of its own."
+    (both if name == "narrow" else function)(copy)
+
+
+for _name in VIEWS:
+    _copying(_name)
+
+
+@function
+def empty_strided(size: Any, stride: Any, **settings: Any) -> Tensor:
+    """`empty`: a tensor lies row by row here, whatever strides are asked for."""
+    if len(tuple(size)) != len(tuple(stride)):
+        raise ArgumentError(f"empty_strided wants a stride for each axis, not {tuple(stride)} for {tuple(size)}")
+    return empty(size, **settings)
+
+
+@function
+def empty_permuted(size: Any, physical_layout: Any, **settings: Any) -> Tensor:
+    """`empty`: a tensor lies row by row here, whatever order of axes is asked for."""
+    if sorted(physical_layout) != list(range(len(size))):
+        raise ArgumentError(f"empty_permuted wants an order of the {len(size)} axes, not {tuple(physical_layout)}")
+    return empty(size, **settings)
+
+
+@method
+def new_empty_strided(self: Tensor, size: Any, stride: Any, dtype: Any = None, **settings: Any) -> Tensor:
+    return empty_strided(size, stride, dtype=dtype or self.dtype, **settings)
+
+
+@method
+def resize_(self: Tensor, *size: Any, memory_format: Any = None) -> Tensor:
+    """This variable in another shape: its first elements, and zeros behind them where there are too few."""
+    shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+    if self.requires_grad:
+        raise RuntimeError("cannot resize a variable that requires gradients")
+    want, have = math.prod(shape), self.numel()
+
+    def resized(x: Tensor) -> Tensor:
+        flat = x.reshape(-1)
+        if want > have:
+            flat = FUNCTIONS["cat"]([flat, zeros(want - have, dtype=x.dtype)])
+        return flat[:want].reshape(shape)
+
+    return become(self, resized)
+
+
+@method
+def resize_as_(self: Tensor, other: Tensor, memory_format: Any = None) -> Tensor:
+    return resize_(self, other.shape)
+
+
+FUNCTIONS["resize_as_"] = resize_as_

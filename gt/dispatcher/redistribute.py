@@ -1,0 +1,266 @@
+"""From one layout to another: what it costs, in bytes that workers receive, and the steps that do it."""
+
+from __future__ import annotations
+
+from gt.dispatcher.steps import Draft, Slot
+from gt.ops import TABLE, infer
+from gt.spec import REPLICATE, Box, Layout, Partial, Replicate, Shape, Shard, Spec, split
+
+IDEMPOTENT = ("max", "min")  # a whole tensor is its own term in each of these reductions
+
+
+def _numel(shape: Shape) -> int:
+    n = 1
+    for d in shape:
+        n *= d
+    return n
+
+
+def _common(a: Box, b: Box) -> Box | None:
+    """Where two pieces overlap."""
+    start = tuple(map(max, a[0], b[0]))
+    size = tuple(min(s + d, t + e) - f for s, d, t, e, f in zip(a[0], a[1], b[0], b[1], start))
+    return (start, size) if all(d > 0 for d in size) else None
+
+
+def _inside(inner: Box, outer: Box) -> bool:
+    return not _numel(inner[1]) or all(t <= s and s + d <= t + e for s, d, t, e in zip(inner[0], inner[1], outer[0], outer[1]))
+
+
+def _innermost(layout: Layout, dim: int, axis: int) -> bool:
+    """Whether no later dimension of the mesh cuts this axis again."""
+    return all(p != Shard(axis) for p in layout.placements[dim + 1 :])
+
+
+def settle(source: Layout, target: Layout) -> tuple[Layout, list[tuple[int, Shard | Replicate]]]:
+    """Which partial dimensions must be reduced on the way, to pieces or to whole copies, and the layout after that."""
+    current, todo = source, []
+    for dim, p in enumerate(source.placements):
+        if not isinstance(p, Partial):
+            continue
+        goal = target.placements[dim] if target.mesh is source.mesh or target.mesh == source.mesh else REPLICATE
+        if goal == p:
+            continue
+        to = goal if isinstance(goal, Shard) and _innermost(source, dim, goal.axis) else REPLICATE
+        todo.append((dim, to))
+        current = current.but(dim, to)
+    return current, todo
+
+
+def _without_terms(current: Layout, target: Layout) -> Layout:
+    """The target with whole copies where it wants terms that are not there yet."""
+    placements = tuple(
+        REPLICATE if isinstance(p, Partial) and (target.mesh != current.mesh or current.placements[d] != p) else p
+        for d, p in enumerate(target.placements)
+    )
+    return Layout(target.mesh, placements)
+
+
+def cost(spec: Spec, source: Layout, target: Layout) -> int:
+    """Bytes received by all workers together. Pieces of a sum cost what copies do: someone will want them together."""
+    if source is target:
+        return 0
+    current, todo = settle(source, target)
+    total = 0
+    for dim, _ in todo:
+        held = sum(_numel(size) for _, size in source.boxes(spec.shape)) * spec.dtype.size
+        n = source.mesh.shape[dim]
+        total += 2 * (n - 1) * held // n
+    goal = _without_terms(current, target)
+    if goal is not current:
+        total += _moved(spec.shape, current, goal) * spec.dtype.size
+    return total
+
+
+def _moved(shape: Shape, source: Layout, target: Layout) -> int:
+    has = dict(zip(source.workers, source.boxes(shape)))
+    total = 0
+    for worker, want in zip(target.workers, target.boxes(shape)):
+        both = _common(want, has[worker]) if worker in has else None
+        total += _numel(want[1]) - (_numel(both[1]) if both else 0)
+    return total
+
+
+class Bringing:
+    """One operand's way to where it is wanted. `slots` says under which slot each worker holds its piece."""
+
+    def __init__(self, draft: Draft, spec: Spec, layout: Layout, slot: Slot, tag: Slot, kept: bool = False) -> None:
+        self.kept = kept  # the pieces outlive the op: a part of a tensor must not keep the rest of it alive
+        self.draft, self.spec, self.layout, self.slot, self.tag = draft, spec, layout, slot, tag
+        self.slots = dict.fromkeys(layout.workers, slot)
+
+    def to(self, target: Layout) -> dict[int, Slot]:
+        if self.layout is not target:
+            self._settle(target)
+            goal = _without_terms(self.layout, target)
+            self._gather(goal)
+            self._exchange(goal)
+            self._terms(target)
+        return self.slots
+
+    def _settle(self, target: Layout) -> None:
+        """Reduce where it lies, under its own name: whoever reads it next finds it reduced."""
+        current, todo = settle(self.layout, target)
+        for dim, to in todo:
+            reduce = self.layout.placements[dim].reduce  # type: ignore[union-attr]
+            boxes = self.layout.boxes(self.spec.shape)
+            for line in self.layout.mesh.lines(dim):
+                group = tuple(self.layout.workers[i] for i in line)
+                for rank, at in enumerate(line):
+                    mine = Spec(boxes[at][1], self.spec.dtype)
+                    settings: dict = {"group": group, "reduce": reduce}
+                    if isinstance(to, Shard):
+                        settings |= {"axis": to.axis, "sizes": (split(mine.shape[to.axis], len(group), rank)[1],)}
+                    self._collective(
+                        group[rank], "all_reduce" if to == REPLICATE else "reduce_scatter", mine, self.slot, settings
+                    )
+            self.layout = self.layout.but(dim, to)
+        if todo:
+            self.draft.relaid[self.slot] = current
+
+    def _gather(self, goal: Layout) -> None:
+        """Along each dimension where pieces become copies and nothing else stands in the way."""
+        if goal.mesh != self.layout.mesh:
+            return
+        for dim in reversed(range(len(goal.placements))):
+            now, then = self.layout.placements[dim], goal.placements[dim]
+            if not isinstance(now, Shard) or then != REPLICATE or not _innermost(self.layout, dim, now.axis):
+                continue
+            boxes = self.layout.boxes(self.spec.shape)
+            after = self.layout.but(dim, REPLICATE)
+            wholes, out = after.boxes(self.spec.shape), self.draft.temporary()
+            for line in goal.mesh.lines(dim):
+                group = tuple(goal.workers[i] for i in line)
+                for worker, at in zip(group, line):
+                    settings = {"group": group, "axis": now.axis, "size": wholes[at][1][now.axis]}
+                    self._collective(worker, "all_gather", Spec(boxes[at][1], self.spec.dtype), out, settings)
+            self.slots = dict.fromkeys(goal.workers, out)
+            self.layout = after
+
+    def _collective(self, worker: int, name: str, mine: Spec | None, out: Slot | None, settings: dict) -> None:
+        row = TABLE[name]
+        ins = (int,) if mine is None else (mine, int)
+        kind = infer(row, ins, tuple(settings[s] for s in row.statics))
+        operands = (self.tag,) if mine is None else (self.slots[worker], self.tag)
+        self.draft.step(worker, kind, (out,) if out is not None else (), operands)
+
+    def _exchange(self, goal: Layout) -> None:
+        """Everything else, at once: each worker sends what others want of its piece and takes what it lacks."""
+        if goal is self.layout:
+            return
+        shape = self.spec.shape
+        has = dict(zip(self.layout.workers, self.layout.boxes(shape)))
+        want = dict(zip(goal.workers, goal.boxes(shape)))
+        if all(w in has and _inside(want[w], has[w]) for w in want):
+            self.slots = {w: self._cut(w, has[w], want[w]) for w in want}
+        elif len(has) == 1 and len(want) > 2 and all(box[1] == shape for box in want.values()):
+            self._broadcast(goal)
+        else:
+            self._swap(goal, has, want)
+        self.layout = goal
+
+    def _cut(self, worker: int, has: Box, want: Box) -> Slot:
+        """A part of what the worker has."""
+        if has[1] == want[1]:
+            return self.slots[worker]
+        out = self.draft.temporary()
+        if not _numel(want[1]):
+            self._empty(worker, want[1], out)
+            return out
+        starts = _relative(want, has)
+        kind = infer(TABLE["slice"], (Spec(has[1], self.spec.dtype), *[int] * len(starts)), (tuple((d, 1) for d in want[1]),))
+        operands = (self.slots[worker], *[self.draft.constant(s) for s in starts])
+        self.draft.step(worker, kind, (out,), operands)
+        if self.kept:
+            whole, out = out, self.draft.temporary()
+            self.draft.step(worker, infer(TABLE["copy"], (Spec(want[1], self.spec.dtype),), ()), (out,), (whole,))
+        return out
+
+    def _broadcast(self, goal: Layout) -> None:
+        root = self.layout.workers[0]
+        group = (root, *[w for w in goal.workers if w != root])
+        settings = {"group": group, "shape": self.spec.shape, "dtype": self.spec.dtype.code}
+        out = self.draft.temporary()
+        for worker in group:
+            takes = worker != root
+            self._collective(worker, "broadcast", None if takes else self.spec, out if takes else None,
+                       settings if takes else settings | {"shape": None})  # fmt: skip
+        self.slots = {w: self.slot if w == root else out for w in goal.workers}
+
+    def _swap(self, goal: Layout, has: dict[int, Box], want: dict[int, Box]) -> None:
+        parts = _parts(self.layout, goal, has, want)
+        group = tuple(sorted({w for source, to, _ in parts if source != to for w in (source, to)}))
+        out = self.draft.temporary()
+        slots: dict[int, Slot] = {}
+        sent: dict[int, list] = {}
+        taken: dict[int, list] = {}
+        for source, to, box in parts:
+            sent.setdefault(source, []).append((to, box))
+            taken.setdefault(to, []).append((source, box))
+        for worker in sorted({*group, *want}):
+            takes = taken.get(worker, [])
+            if worker in want and not takes:
+                self._empty(worker, want[worker][1], out)
+            if worker in want and takes and all(s == worker for s, _ in takes):
+                slots[worker] = self._cut(worker, has[worker], want[worker])
+                takes = []
+            elif worker in want:
+                slots[worker] = out
+            sends = [(to, box) for to, box in sent.get(worker, ()) if to != worker or takes]
+            if sends or takes:
+                self._part(worker, group, has.get(worker), sends, want.get(worker), takes, out)
+        self.slots = slots
+
+    def _part(self, worker: int, group: tuple, has: Box | None, sends: list, want: Box | None, takes: list, out: Slot) -> None:
+        settings = {
+            "group": group,
+            "sends": tuple((to, _relative(box, has), box[1]) for to, box in sends) if has else (),
+            "takes": tuple((s, _relative(box, want), box[1]) for s, box in takes) if want else (),
+            "shape": want[1] if want and takes else None,
+            "dtype": self.spec.dtype.code,
+        }
+        mine = Spec(has[1], self.spec.dtype) if has and sends else None
+        self._collective(worker, "exchange", mine, out if takes else None, settings)
+
+    def _empty(self, worker: int, shape: Shape, out: Slot) -> None:
+        """A piece without elements, where the worker had nothing to cut it from."""
+        kind = infer(TABLE["full"], (int,), (shape, self.spec.dtype.code))
+        self.draft.step(worker, kind, (out,), (self.draft.constant(0),))
+
+    def _terms(self, target: Layout) -> None:
+        """A whole becomes the first term, with zeros for the others; where the reduction repeats nothing, copies will do."""
+        dims = [
+            d
+            for d, p in enumerate(target.placements)
+            if isinstance(p, Partial) and self.layout.placements[d] != p and p.reduce not in IDEMPOTENT
+        ]
+        if dims:
+            boxes, zero = target.boxes(self.spec.shape), self.draft.temporary()
+            for at, worker in enumerate(target.workers):
+                place = target.mesh.coordinates(at)
+                if any(place[d] for d in dims):
+                    self._empty(worker, boxes[at][1], zero)
+                    self.slots[worker] = zero
+        self.layout = target
+
+
+def _relative(box: Box, within: Box) -> Shape:
+    return tuple(s - t for s, t in zip(box[0], within[0]))
+
+
+def _parts(source: Layout, goal: Layout, has: dict[int, Box], want: dict[int, Box]) -> list[tuple[int, int, Box]]:
+    """(from, to, which part): each worker's piece, put together from those that hold its parts, itself first."""
+    apart = [d for d, p in enumerate(source.placements) if isinstance(p, Partial)]  # terms are not one another's copies
+    place = {w: source.mesh.coordinates(at) for at, w in enumerate(source.workers)} if apart else {}
+    holders: dict[tuple, list[int]] = {}
+    for worker, box in has.items():
+        holders.setdefault((box, tuple(place[worker][d] for d in apart)), []).append(worker)
+    parts = []
+    for turn, (worker, box) in enumerate(want.items()):
+        for (piece, terms), held in holders.items():
+            if apart and terms != tuple(place[worker][d] for d in apart):
+                continue
+            both = _common(piece, box)
+            if both:
+                parts.append((worker if worker in held else held[turn % len(held)], worker, both))
+    return parts

@@ -1,0 +1,198 @@
+"""What concerns several workers: plans bound to a client's numbers, the meaning of its signals, reads and loads in pieces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.dispatcher import signals
+from gt.dispatcher.plan import Plan, Target, whole
+from gt.dispatcher.steps import Bound
+from gt.dispatcher.tables import Client, Entry, KindPlans, TracePlans
+from gt.ops import TABLE, Kind, infer
+from gt.ops.table import spec_out
+from gt.spec import REPLICATE, Box, Layout, Partial, Shard, Spec, split
+from gt.transport.messages import Fetch, Mail, Note, Upload, kind_out
+
+
+def bind(client: Client, use: KindPlans, plan: Plan, flow: Any) -> Bound:
+    """The plan in a client's numbers, each worker told of the kinds it will meet."""
+    named = {1 + use.outs + len(use.kind.ins) + i: e for i, e in enumerate(plan.extra) if isinstance(e, Kind)}
+    for worker, steps in plan.steps:
+        told = client.told.setdefault(worker, set())
+        for slot in dict.fromkeys(step[0] for step in steps):
+            if slot in named:
+                _define(client, worker, named[slot], told, flow)
+            elif slot == 0 and use.definition.number not in told:
+                told.add(use.definition.number)
+                flow.kinds.setdefault(worker, []).append(use.definition)
+    outs = tuple(map(Entry, plan.outs, use.results))
+    specs = dict(zip(use.at, use.specs))
+    relaid = tuple((slot, Entry(layout, specs[slot])) for slot, layout in plan.relaid)
+    return Bound(plan, lambda kind: client.locals[kind.key], outs, relaid)
+
+
+def _define(client: Client, worker: int, kind: Kind, told: set[int], flow: Any) -> None:
+    number = client.locals.get(kind.key)
+    if number is None:
+        client.last_local -= 1
+        number = client.locals[kind.key] = client.last_local
+        client.kinds[number] = kind
+    if number not in told:
+        told.add(number)
+        flow.kinds.setdefault(worker, []).append(kind_out(number, kind))
+
+
+def target(client: Client, signal: str, living: list[int], flow: Any) -> Target | None:
+    """Where a client's signal wants results, or None where it says nothing. Missing workers are told of once."""
+    if signal not in client.targets:
+        found = None
+        if signal in client.signals:
+            found, missing = signals.resolve(client.signals[signal], living)
+            if missing and signal not in client.noted:
+                client.noted.add(signal)
+                there = f"there {'is' if len(living) == 1 else 'are'} {len(living)}"
+                text = f"signal {signal!r} asks for workers that are not there ({there}): it uses those that exist"
+                flow.mail.append(Mail(client.name, Note(text)))
+        client.targets[signal] = found
+    return client.targets[signal]
+
+
+def signalled(client: Client, use: TracePlans) -> bool:
+    """Whether a trace holds ops of a signal that says where."""
+    kinds = (client.uses.get(n) for n in use.kinds)
+    return any(isinstance(u, KindPlans) and u.kind.signal in client.signals for u in kinds)
+
+
+AHEAD = 512  # instructions that are looked at for more to reduce together
+BUCKET = 32 << 20  # bytes that are reduced together
+SINGLE = 1 << 20  # bytes of a tensor that is reduced by itself, in place: to put it beside others would cost a copy
+
+
+def bucket(client: Client, code: list, position: int, use: KindPlans, plan: Bound, flow: Any) -> bool:
+    """An op wants terms added up, as an optimizer does with a gradient. Where the ops behind it are of the same row and want
+    the same, all are reduced at once, to whole tensors or to pieces. Whether that was so; the layouts say what changed."""
+    ins = code[position]
+    for slot, goal in plan.relaid:
+        entry = client.entries[ins[slot]]
+        if not isinstance(entry, Entry):
+            continue
+        layout, to = entry.layout, goal.layout
+        dims = [d for d, p in enumerate(layout.placements) if isinstance(p, Partial)]
+        if len(dims) != 1 or to is not layout.but(dims[0], to.placements[dims[0]]):
+            continue
+        whole = to.placements[dims[0]] == REPLICATE
+        most = SINGLE if whole else BUCKET  # pieces are copied out of what they are pieces of anyway
+        found = {ins[slot]: entry.spec}
+        total = entry.spec.nbytes
+        if total >= most:
+            continue
+        for later in code[position + 1 : position + AHEAD]:
+            other = client.uses.get(later[0]) if later else None
+            if not isinstance(other, KindPlans) or other.kind.row is not use.kind.row or len(later) != len(ins):
+                continue
+            known = client.entries.get(later[slot])
+            if not isinstance(known, Entry) or known.layout is not layout or known.spec.dtype is not entry.spec.dtype:
+                continue
+            spec = known.spec
+            if slot not in other.at or spec.nbytes >= most or total + spec.nbytes > BUCKET or later[slot] in found:
+                continue
+            if whole or _wants(client, other, later, slot, to):
+                total += spec.nbytes
+                found[later[slot]] = spec
+        if len(found) > 1:
+            _reduce(client, found, layout, dims[0], to, ins[1], flow)
+            return True
+    return False
+
+
+def _wants(client: Client, use: KindPlans, ins: tuple, slot: int, to: Layout) -> bool:
+    """Whether an instruction is known to want this operand laid out so."""
+    plan = client.plans.get((ins[0], *[client.entries.get(ins[i]) for i in use.at]))
+    return isinstance(plan, Bound) and any(at == slot and goal.layout is to for at, goal in plan.relaid)
+
+
+def _reduce(client: Client, tensors: dict[int, Spec], layout: Layout, dim: int, to: Layout, tag: int, flow: Any) -> None:
+    """Add up the terms of several tensors where they lie, as one message."""
+    reduce = layout.placements[dim].reduce  # type: ignore[union-attr]
+    boxes = [layout.boxes(spec.shape) for spec in tensors.values()]
+    place = to.placements[dim]
+    for line in layout.mesh.lines(dim):
+        group = tuple(layout.workers[at] for at in line)
+        for rank, at in enumerate(line):
+            specs = tuple(Spec(b[at][1], spec.dtype) for b, spec in zip(boxes, tensors.values()))
+            if isinstance(place, Shard):
+                sizes = tuple(split(s.shape[place.axis], len(group), rank)[1] for s in specs)
+                kind = infer(TABLE["reduce_scatter"], (*specs, int), (group, reduce, place.axis, sizes))
+            else:
+                kind = infer(TABLE["all_reduce"], (*specs, int), (group, reduce))
+            worker = group[rank]
+            _define(client, worker, kind, client.told.setdefault(worker, set()), flow)
+            flow.queue(worker).append((client.locals[kind.key], *tensors, *tensors, tag))
+    for id, spec in tensors.items():
+        client.entries[id] = Entry(to, spec)
+
+
+def alias(ins: tuple, at: tuple[int, ...]) -> tuple[int, ...]:
+    """For each tensor operand the first that is the same tensor."""
+    ids = [ins[i] for i in at]
+    return tuple(ids.index(id) for id in ids)
+
+
+def reduced(client: Client, id: int, entry: Entry, flow: Any) -> Entry:
+    """A tensor that is read cannot stay in terms: have them reduced, and say how it lies then."""
+    key = (0, entry)
+    bound = client.plans.get(key)
+    if bound is None:
+        plan = whole(entry.spec, entry.layout)
+        bound = client.plans[key] = bind(client, _Read(entry.spec), plan, flow)  # type: ignore[arg-type]
+    bound.write((0, id), flow.code)
+    client.entries[id] = bound.outs[0]
+    return bound.outs[0]
+
+
+class _Read:
+    """What stands for a kind where a read has to do something first."""
+
+    outs = 0
+    at = (1,)
+
+    class kind:  # noqa: N801
+        ins = (Spec,)
+
+    def __init__(self, spec: Spec) -> None:
+        self.specs = self.results = (spec,)
+
+
+def pieces(layout: Layout, spec: Spec) -> list[tuple[int, Box]]:
+    """Which worker to read which piece from: every element once, empty pieces not at all."""
+    found: dict[Box, int] = {}
+    for worker, box in zip(layout.workers, layout.boxes(spec.shape)):
+        found.setdefault(box, worker)
+    some = [(worker, box) for box, worker in found.items() if all(box[1])]
+    return some or [(layout.workers[0], layout.box(spec.shape, 0))]
+
+
+def fetch(ticket: int, id: int, spec: Spec, layout: Layout, flow: Any) -> None:
+    """A read in pieces, straight from the workers that have them."""
+    parts = pieces(layout, spec)
+    for worker, (start, shape) in parts:
+        wire = spec_out(Spec(shape, spec.dtype))
+        flow.gets.setdefault(worker, []).append(Fetch(ticket, id, wire, start, spec.shape, len(parts)))
+
+
+def upload(client: Client, id: int, entry: Entry, code: dict[int, list]) -> Mail:
+    """Have the client send each worker its piece, which it then takes in by this code."""
+    client.uploading, client.arriving = id, code
+    layout, spec = entry.layout, entry.spec
+    return Mail(client.name, Upload(client.name, id, spec_out(spec), layout.workers, tuple(layout.boxes(spec.shape))))
+
+
+def placement(client: Client, argument: Any) -> dict[str, Any] | None:
+    """How a tensor lies, as users see it: in words, and the piece of each worker. `argument` is its id and spec."""
+    id = argument[0] if isinstance(argument, list) and argument else None
+    entry = client.entries.get(id) if type(id) is int else None
+    if not isinstance(entry, Entry):
+        return None
+    layout = entry.layout
+    pieces = [[w, *box] for w, box in zip(layout.workers, layout.boxes(entry.spec.shape))]
+    return {"layout": repr(layout), "pieces": pieces}

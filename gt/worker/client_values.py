@@ -1,0 +1,108 @@
+"""What a worker holds for a client, and what stands there for a tensor that could not be made."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from gt.errors import ProtocolError
+from gt.spec import Spec
+from gt.transport.messages import TraceDef
+from gt.worker.engine import Engine
+from gt.worker.programs.compile import COLLECTIVE, TRACE, Program, Ready, trace_kinds
+from gt.worker.programs.sharded import SEGMENTS, ShardedTrace
+from gt.worker.programs.units import Unit
+from gt.worker.spans import SpanRecorder
+
+
+class Broken:
+    """What stands in a tensor's place when it could not be made: the first cause."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, error: str, text: str, tensor: int) -> None:
+        self.error, self.text, self.tensor = error, text, tensor
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError("this tensor could not be made")
+
+
+def failure(what: str, error: Exception, id: int) -> Broken:
+    """What is left of a tensor that an error kept from being made."""
+    name = "OutOfMemory" if out_of_memory(error) else "RemoteError"
+    trace = "".join(traceback.format_exception(error)[-6:])
+    return Broken(name, f"{what}: {type(error).__name__}: {error}\n\nthere\n{trace}".rstrip(), id)
+
+
+# How allocators without an exception of their own put it: CUDA and mimalloc (PyTorch on ARM), PyTorch's default allocator on
+# x86-64, a tensor that no address space holds (PyTorch, NumPy), cuBLAS, OpenCL.
+_NO_MEMORY = (
+    *(
+        "out of memory",
+        "not enough memory",
+        "can't allocate memory",
+        "cannot allocate memory",
+        "storage size calculation overflow",
+    ),
+    *("array is too big", "alloc_failed", "out_of_host_memory", "mem_object_allocation_failure"),
+)
+
+
+def out_of_memory(error: Exception) -> bool:
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(said in text for said in _NO_MEMORY)
+
+
+class ClientValues:
+    """What a worker holds for one client."""
+
+    __slots__ = (
+        "table",
+        "specs",
+        "arrived",
+        "kinds",
+        "counts",
+        "forget",
+        "units",
+        "times",
+        "joints",
+        "within",
+        "segment",
+    )
+
+    def __init__(self) -> None:
+        self.table: dict[int, Any] = {}
+        self.specs: dict[int, Spec | None] = {}  # of what is in the table
+        self.arrived: dict[int, tuple[Spec, Any]] = {}  # uploads that no instruction has taken yet
+        self.kinds: dict[int, tuple[int, Callable, Any]] = {}  # form, kernel, and all about it
+        self.counts: Counter[int] = Counter()  # how often each kind was used
+        self.forget = 0
+        self.units: OrderedDict[tuple, Unit] = OrderedDict()  # by topology, the last used at the end
+        self.times: SpanRecorder | None = None  # when it did what, where the client wants to know
+        self.joints = False  # whether there are traces with collectives inside
+        self.within = 0  # the first result of the call of such a one that is under way
+        self.segment = count(SEGMENTS, -1).__next__
+
+    def put(self, id: int, spec: Spec, array: Any) -> None:
+        self.table[id], self.specs[id] = array, spec
+
+    def define(self, trace: TraceDef, engine: Engine, compile: bool, say: Callable[[str], None]) -> None:
+        """A trace, as one program, or as several between its collectives."""
+        numbers = trace_kinds(trace)
+        if missing := numbers - self.kinds.keys():
+            raise ProtocolError(f"trace {trace.number} is made of kinds {sorted(missing)}, which are not there")
+        known = {n: self.kinds[n] for n in numbers}
+        if any(form == COLLECTIVE for form, _, _ in known.values()):
+            joint = ShardedTrace(trace, self, engine, say)
+            self.kinds[trace.number], self.joints = (TRACE, joint.code, joint), True
+            return
+        program = Program(trace, {n: r for n, (_, _, r) in known.items() if isinstance(r, Ready)}, engine, compile, say)
+        self.kinds[trace.number] = (TRACE, program.run, program)
+
+    def parts(self, number: int) -> list[int]:
+        """The numbers that go when this one goes."""
+        ready = self.kinds[number][2] if number in self.kinds else None
+        return [number, *ready.segments] if isinstance(ready, ShardedTrace) else [number]

@@ -1,0 +1,449 @@
+"""Collectives of workers that have PyTorch. Nothing here blocks: groups are built in threads of their own, torch.distributed
+ends its work in threads of its own, and both ring `waker`; on one host, peers leave word in the `inbox`."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from gt.errors import WorkerLost
+from gt.ops import Kind
+from gt.spec import DTYPES, Shape, Spec, bool_, int16, split
+from gt.transport.messages import Aborted, InputFailed, Mail, Noted, Peer, Piece, StallQuery, Store, Ways
+from gt.transport.process_memory import Inbox
+from gt.worker.client_values import Broken, failure, out_of_memory
+from gt.worker.collectives.aborts import Aborts, Key
+from gt.worker.collectives.mail import (
+    NO_STORE,
+    MailCollectives,
+    OperandFailed,
+    PendingCollective,
+    Undecided,
+    failed_operand,
+    is_worker_peer,
+    worker_peer,
+)
+from gt.worker.collectives.process_group import Group, Moves, Reached, Work, as_bytes, keep_store
+from gt.worker.engine import Engine
+from gt.worker.engine.torch import TORCH, TorchEngine
+
+PATIENCE = 5.0  # seconds for the dispatcher to notice a worker that its peers have noticed
+
+
+def gpu_of(engine: Engine) -> str:
+    """Which GPU an engine computes on; "" where that is none."""
+    if not isinstance(engine, TorchEngine) or engine.at.type != "cuda":
+        return ""
+    return str(torch.cuda.get_device_properties(engine.at).uuid)
+
+
+class GroupCollectives:
+    """The way of workers that have PyTorch. Sets of workers that one without it belongs to talk by mail."""
+
+    def __init__(
+        self, engine: Engine, host: str, waker: Callable[[], None], clock: Callable[[], float], inbox: Inbox | None = None,
+        plain: bool = False,
+    ) -> None:  # fmt: skip
+        self.engine, self.host, self.waker, self.clock, self.inbox, self.plain = engine, host, waker, clock, inbox, plain
+        self.mail = MailCollectives(engine)
+        self.ways = self.mail.ways
+        self.groups: dict[tuple[int, ...], Group] = {}
+        self.posts: list[Mail] = []
+        self.announced = False  # whether the others were told how this worker is reached
+        self.store: Any = None
+        self.said: dict[tuple[int, ...], dict[int, tuple[str, ...]]] = {}  # what others can do, of groups not begun here
+        self.aborts = Aborts()
+        self.counts: Counter[tuple[int, ...]] = Counter()  # collectives begun, by members: all of them count alike
+        self.at: Key = ((), 0)  # the last one begun
+        self.failed_inputs: dict[Key, Broken] = {}  # to which others have no part to give
+        self.heard: dict[Key, set[int]] = {}  # who has answered
+
+    @property
+    def index(self) -> int:
+        return self.mail.index
+
+    @index.setter
+    def index(self, index: int) -> None:
+        self.mail.index = index
+
+    @property
+    def peers(self) -> dict[int, Peer]:
+        return self.mail.peers
+
+    def meet(self, workers: tuple[Peer, ...], lost: str) -> None:
+        self.mail.meet(workers, lost)
+        if not self.announced and len(workers) > 1:
+            self.announced, at = True, ""
+            if self.plain and not self.host.startswith("127."):
+                self.store, at = keep_store(self.host)
+            offer = self.inbox.offer() if self.inbox is not None else ""
+            self.posts.append(Mail("", Store(Reached(at, gpu_of(self.engine), offer).said())))
+        if self.inbox is not None:
+            self.inbox.keep({Reached.of(w).offer for w in workers if w.store not in ("", NO_STORE)})
+        for members in [m for m in self.said if not set(m) <= self.peers.keys()]:
+            del self.said[members]
+        for members in [m for m in self.groups if not set(m) <= self.peers.keys()]:
+            self.abort((members, self.counts[members]), Broken("WorkerLost", lost, 0))
+        self.aborts.meet(set(self.peers))
+        for said in (self.failed_inputs, self.heard):
+            for key in [k for k in said if not set(k[0]) <= self.peers.keys()]:
+                del said[key]
+
+    def abort(self, key: Key, cause: Broken) -> None:
+        """The collectives up to this one are given up, and all members are told. The next one needs another group."""
+        members = key[0]
+        if not self.aborts.note(key, cause):
+            return
+        others = set(members) & self.peers.keys() - {self.index}
+        group = self.groups.pop(members, None)
+        if group is not None:
+            if others == set(members) - {self.index}:
+                self.groups[members] = group.renewed(key[1])
+            if group.way:
+                group.end()
+                self.aborts.keep(group, key, set(others))
+        word = Aborted(self.index, *key, cause.error, cause.text, cause.tensor)
+        self.posts += [Mail(worker_peer(m), word) for m in others]
+
+    def from_peer(self, peer: str, sender: int) -> bool:
+        return is_worker_peer(peer, sender)
+
+    def receive(self, piece: Piece, frame: Any) -> None:
+        self.mail.receive(piece, frame)
+
+    def hear(self, word: InputFailed | StallQuery | Noted | Ways | Aborted) -> None:
+        if isinstance(word, Ways):
+            if word.group in self.groups:
+                self.groups[word.group].hear(word.sender, word.ways)
+            elif set(word.group) <= self.peers.keys():
+                self.said.setdefault(word.group, {})[word.sender] = word.ways
+            return
+        key = (word.group, word.number)
+        if isinstance(word, Aborted):
+            self.posts.append(Mail(worker_peer(word.sender), Noted(self.index, word.group, -word.number)))
+            if set(word.group) <= self.peers.keys():  # with a lost member, all know
+                cause = Broken(word.error, word.text, word.tensor)
+                self.abort((word.group, max(word.number, self.counts[word.group])), cause)
+            return
+        if isinstance(word, Noted) and word.number < 0:
+            self.aborts.known_to(word.sender, (word.group, -word.number))
+            return
+        if isinstance(word, Noted):
+            self.heard.setdefault(key, set()).add(word.sender)
+            return
+        if isinstance(word, InputFailed):
+            self.failed_inputs[key] = Broken(word.error, word.text, word.tensor)
+        elif key != self.at:
+            return
+        self.posts.append(Mail(worker_peer(word.sender), Noted(self.index, *key)))
+
+    def number(self, members: tuple[int, ...]) -> Key:
+        """The next collective of these workers. What was said of earlier ones is over."""
+        self.counts[members] += 1
+        self.at = (members, self.counts[members])
+        for said in (self.failed_inputs, self.heard):
+            for key in [k for k in said if k[0] == members and k[1] < self.at[1]]:
+                del said[key]
+        return self.at
+
+    def outgoing(self) -> list[Mail]:
+        posts, self.posts = self.posts, []
+        return posts + self.mail.outgoing()
+
+    def begin(self, client: str, kind: Kind, operands: list[Any], tag: int) -> PendingCollective:
+        return Undecided(self, client, kind, operands, tag) if self.unknown(kind) else self.choose(client, kind, operands, tag)
+
+    def unknown(self, kind: Kind) -> bool:
+        """Whether it is open yet by which way the members go."""
+        members = kind.settings["group"]
+        group = self.groups.get(members)
+        if group is not None and group.way:
+            return False
+        there = [self.peers[m] for m in members if m in self.peers]
+        if any(not peer.store for peer in there):
+            return True
+        if len(there) < len(members) or any(peer.store == NO_STORE for peer in there):
+            return False
+        return not self._agree(group or self._begin(members))
+
+    def silent(self, members: tuple[int, ...]) -> list[int]:
+        """Which of these workers have not said yet how they are reached, or what they can do."""
+        heard = self.groups[members].said if members in self.groups else self.said.get(members, {})
+        others = [m for m in members if m in self.peers and m != self.index]
+        return [m for m in others if not self.peers[m].store or (m not in heard and members in self.groups)]
+
+    def _begin(self, members: tuple[int, ...]) -> Group:
+        made = self.groups[members] = Group(
+            members, self.index, self.peers, self.host, self.waker, self.inbox, self.plain, self.aborts.generation(members)
+        )
+        made.said.update(self.said.pop(members, {}))
+        return made
+
+    def _agree(self, group: Group) -> bool:
+        """Tell the others what this worker can do, once that is known. Whether all have told."""
+        if group.own is not None and not group.told:
+            group.told = True
+            word = Ways(self.index, group.members, group.own)
+            self.posts += [Mail(worker_peer(m), word) for m in group.members if m != self.index]
+        group.decide()
+        return bool(group.way)
+
+    def choose(self, client: str, kind: Kind, operands: list[Any], tag: int) -> PendingCollective:
+        members = kind.settings["group"]
+        if any(self.peers[m].store == NO_STORE for m in members if m in self.peers) or self._by_mail(members):
+            return self.mail.begin(client, kind, operands, tag)
+        return _Collective(self, kind, operands, tag)
+
+    def _by_mail(self, members: tuple[int, ...]) -> bool:
+        return members in self.groups and self.groups[members].way == "mail"
+
+
+class _Collective:
+    """One collective of one worker: waits for its group, then for its work. One whose part could not be made must take part
+    all the same, since the others count on it; it does so when they know not to use what comes of it."""
+
+    def __init__(self, collectives: GroupCollectives, kind: Kind, operands: list[Any], tag: int) -> None:
+        self.collectives, self.kind, self.tag = collectives, kind, tag
+        self.members: tuple[int, ...] = kind.settings["group"]
+        self.key = collectives.number(self.members)
+        self.specs: list[Spec] = [kind.ins[i] for i in kind.tensors]
+        self.operands = operands
+        self.work: Work | None = None
+        self.finish: Callable[[], list[Any]] = list
+        self.failed: Exception | None = None
+        self.since = 0.0  # when it failed
+        self.told: set[int] = set()  # those that are to know first
+        self.cause: Broken | None = None
+        cause = failed_operand(operands, tag)
+        if cause is not None:
+            self._input_failed(cause)
+
+    def _input_failed(self, cause: Broken) -> None:
+        """Tell those that wait for what this worker does not have. None of them can be through before it has taken part."""
+        self.cause, self.operands = cause, []
+        concerned = [to for to, _, _ in self.kind.settings["sends"]] if "sends" in self.kind.settings else self.members
+        self.told = set(concerned) - {self.collectives.index}
+        self._say(self.told, InputFailed(self.collectives.index, *self.key, cause.error, cause.text, cause.tensor))
+
+    def _say(self, to: Iterable[int], word: InputFailed | StallQuery) -> None:
+        self.collectives.posts += [Mail(worker_peer(m), word) for m in to]
+
+    def ask(self) -> None:
+        self._say(set(self.members) - {self.collectives.index}, StallQuery(self.collectives.index, *self.key))
+
+    def missing(self) -> list[int]:
+        return sorted(set(self.members) - {self.collectives.index} - self.collectives.heard.get(self.key, set()))
+
+    def ready(self) -> bool:
+        if not self._alive() or self.collectives.aborts.cause(self.key):
+            return True
+        if self.failed is None and self.work is None:
+            self._begin()
+        if self.failed is None and self.work is not None:
+            try:
+                if self.work.done():
+                    self.work.wait()  # this only raises what went wrong
+                    return True
+            except Exception as failed:  # what a kernel may do, or the network
+                self._fail(failed, out_of_memory(failed) or not isinstance(failed, (RuntimeError, OSError)))
+        return bool(self.collectives.aborts.cause(self.key)) or self.failed is not None and self._confirmed()
+
+    def _fail(self, failed: Exception, local: bool) -> None:
+        """It cannot go on. What failed here the others must be told; what the network did the dispatcher may know better."""
+        if local:
+            self.collectives.abort(
+                self.key, failure(f"{self.kind.row.name} with workers {list(self.members)}", failed, self.tag)
+            )
+        else:
+            self.failed = failed
+
+    def give_up(self, why: str) -> None:
+        self.collectives.abort(self.key, Broken("RemoteError", why, self.tag))
+
+    def _begin(self) -> None:
+        """Take part, once there is a group, and those that are to know something first know it."""
+        group = self._group()
+        if group is None or (group.made is None and group.failed is None):
+            return
+        if self.told - self.collectives.heard.get(self.key, set()):
+            return
+        if group.failed is not None:
+            self._fail(group.failed, False)
+            return
+        try:
+            self._issue(group)
+        except Exception as failed:  # whatever a kernel, the allocator or the network did
+            if self.cause is None:
+                self._input_failed(failure(f"{self.kind.row.name} with workers {list(self.members)}", failed, self.tag))
+            else:
+                self._fail(failed, True)  # it cannot even take part with nothing to give
+
+    def _confirmed(self) -> bool:
+        """A connection that broke most often means a worker that is gone: the dispatcher should be the one to say so, since
+        whoever is told goes on at once with those that it says are there."""
+        self.since = self.since or self.collectives.clock()
+        if self._alive() and self.collectives.clock() - self.since > PATIENCE:
+            text = f"{self.kind.row.name} with workers {list(self.members)} failed: {self.failed}"
+            self.collectives.abort(self.key, Broken("WorkerLost", text, self.tag))
+            return True
+        return not self._alive()
+
+    def _alive(self) -> bool:
+        return set(self.members) <= self.collectives.peers.keys()
+
+    def _group(self) -> Group | None:
+        """The group, if its members are all there."""
+        return self.collectives.groups.get(self.members)
+
+    def _issue(self, group: Group) -> None:
+        self.group = group
+        # Held by the worker's table, by `operands` and by the call that counts: nobody else computes with it.
+        self.alone = self.cause is not None or len(self.operands) == 1 and sys.getrefcount(self.operands[0]) <= 3
+        if self.cause is not None:  # nobody will look at it
+            tensors = [torch.empty(s.shape, dtype=TORCH[s.dtype], device=self._device()) for s in self.specs]
+        else:
+            tensors = [self._tensor(a, s) for a, s in zip(self.operands, self.specs)]
+        self.operands = []
+        assert group.made is not None
+        self.work, self.finish = getattr(self, f"_{self.kind.row.name}")(group.made, *tensors)
+        self.collectives.ways[group.made.way] += 1
+
+    def result(self) -> list[Any]:
+        if not self._alive():
+            lost = self.collectives.mail.lost or "one of them went away"
+            raise WorkerLost(f"{self.kind.row.name} with workers {list(self.members)} cannot end: {lost}")
+        cause = self.collectives.aborts.cause(self.key) or self.cause or self.collectives.failed_inputs.get(self.key)
+        if cause is not None:
+            raise OperandFailed(cause)
+        finish, self.finish, self.work = self.finish, list, None  # what was moved is its tensors' alone from here on
+        return finish()
+
+    # Arrays of engines and tensors that torch.distributed moves
+
+    def _tensor(self, array: Any, spec: Spec) -> torch.Tensor:
+        """What is sent, contiguous."""
+        if not isinstance(array, torch.Tensor):
+            data = self.collectives.engine.store(array, spec)
+            flat = torch.frombuffer(bytearray(data), dtype=TORCH[spec.dtype]) if spec.numel else torch.empty(0)
+            return flat.to(TORCH[spec.dtype]).reshape(spec.shape)
+        return array.detach().to(self._device()).contiguous()
+
+    def _device(self) -> torch.device:
+        engine = self.collectives.engine
+        return engine.at if self.group.nccl and isinstance(engine, TorchEngine) else torch.device("cpu")
+
+    def _array(self, tensor: torch.Tensor, spec: Spec) -> Any:
+        engine = self.collectives.engine
+        if isinstance(engine, TorchEngine):
+            return tensor.reshape(spec.shape).to(engine.at)
+        host = as_bytes(tensor.contiguous()).numpy().data if spec.numel else memoryview(b"")
+        return engine.load(host, spec, True)
+
+    # Each collective gives its work, and what to do when that is done
+
+    def _all_reduce(self, group: Moves, *tensors: torch.Tensor) -> tuple:
+        flat = _own(tensors[0], self.alone) if len(tensors) == 1 else torch.cat([t.reshape(-1) for t in tensors])
+        dtype = self.specs[0].dtype
+        if dtype.is_complex:  # a sum of complex numbers is one of their parts, and they are reduced in no other way
+            flat = torch.view_as_real(flat)
+        if dtype is bool_ or dtype is int16:  # Gloo adds neither
+            flat = flat.to(torch.int32)
+
+        def finish() -> list[Any]:
+            back = (torch.view_as_complex(flat) if dtype.is_complex else flat.to(TORCH[dtype])).reshape(-1)
+            parts = back.split([s.numel for s in self.specs]) if len(self.specs) > 1 else [back]
+            return [self._array(p, s) for p, s in zip(parts, self.specs)]
+
+        return group.reduce(flat, self.kind.settings["reduce"]), finish
+
+    def _reduce_scatter(self, group: Moves, *tensors: torch.Tensor) -> tuple:
+        axis, n, outs = self.kind.settings["axis"], len(self.members), self.kind.outs
+        pieces = [t.split([split(t.shape[axis], n, i)[1] for i in range(n)], axis) for t in tensors]
+        sizes = [sum(p[i].numel() for p in pieces) for i in range(n)]
+        in_order = len(tensors) == 1 and axis == 0  # so they lie there already
+        data = tensors[0].reshape(-1) if in_order else torch.cat([p[i].reshape(-1) for i in range(n) for p in pieces])
+        work, made = group.scatter(data, sizes, self.kind.settings["reduce"])
+        return work, lambda: [self._array(p, o) for p, o in zip(made().split([o.numel for o in outs]), outs)]
+
+    def _all_gather(self, group: Moves, tensor: torch.Tensor) -> tuple:
+        axis, size, n = self.kind.settings["axis"], self.kind.settings["size"], len(self.members)
+        most = split(size, n, 0)[1]
+        shape = (*tensor.shape[:axis], most, *tensor.shape[axis + 1 :])
+        if tensor.shape[axis] != most:
+            padded = torch.zeros(shape, dtype=tensor.dtype, device=tensor.device)
+            padded.narrow(axis, 0, tensor.shape[axis]).copy_(tensor)
+            tensor = padded
+        everyone = torch.empty((n, *shape), dtype=tensor.dtype, device=tensor.device)
+        work = group.gather(as_bytes(everyone), as_bytes(tensor))
+
+        def finish() -> list[Any]:
+            out = self.kind.outs[0]
+            if axis == 0 and size == n * most:
+                return [self._array(everyone.reshape(out.shape), out)]
+            parts = [everyone[i].narrow(axis, 0, split(size, n, i)[1]) for i in range(n)]
+            return [self._array(torch.cat(parts, axis), out)]
+
+        return work, finish
+
+    def _broadcast(self, group: Moves, *tensors: torch.Tensor) -> tuple:
+        if tensors:
+            return group.spread(as_bytes(tensors[0])), list
+        out = self.kind.outs[0]
+        taken = torch.empty(out.shape, dtype=TORCH[out.dtype], device=self._device())
+        return group.spread(as_bytes(taken)), lambda: [self._array(taken, out)]
+
+    def _exchange(self, group: Moves, *tensors: torch.Tensor) -> tuple:
+        settings, me = self.kind.settings, self.collectives.index
+        dtype = TORCH[DTYPES[settings["dtype"]]]
+        sends = {to: _cut(tensors[0], start, shape).contiguous() for to, start, shape in settings["sends"]}
+        takes = {source: (start, shape) for source, start, shape in settings["takes"]}
+        empty = torch.empty(0, dtype=dtype, device=self._device())
+        shapes = [takes[m][1] if m in takes and m != me else (0,) for m in self.members]
+        work, taken = self._swap(group, [sends[m] if m in sends and m != me else empty for m in self.members], shapes, dtype)
+
+        def finish() -> list[Any]:
+            if not takes:
+                return []
+            out = self.kind.outs[0]
+            parts = dict(zip(self.members, taken()))
+            if len(takes) == 1 and out.shape == next(iter(takes.values()))[1] and me not in takes:
+                return [self._array(parts[next(iter(takes))], out)]
+            made = torch.empty(out.shape, dtype=dtype, device=self._device())
+            for source, (start, shape) in takes.items():
+                _cut(made, start, shape).copy_(sends[me] if source == me else parts[source])
+            return [self._array(made, out)]
+
+        return work, finish
+
+    def _swap(self, group: Moves, sends: list[torch.Tensor], shapes: list[Shape], dtype: torch.dtype) -> tuple:
+        """A tensor to each member, and one of these shapes from each."""
+        item = torch.empty(0, dtype=dtype).element_size()
+        sizes = [_numel(s) * item for s in shapes]
+        out = torch.empty(sum(sizes), dtype=torch.uint8, device=self._device())
+        parts = [as_bytes(s) for s in sends]
+        data = torch.cat(parts) if sum(p.numel() > 0 for p in parts) != 1 else next(p for p in parts if p.numel())
+        work = group.swap(out, data, sizes, [p.numel() for p in parts])
+        return work, lambda: [p.view(dtype).reshape(s) for p, s in zip(out.split(sizes), shapes)]
+
+
+def _numel(shape: Shape) -> int:
+    n = 1
+    for d in shape:
+        n *= d
+    return n
+
+
+def _cut(tensor: torch.Tensor, start: Shape, shape: Shape) -> torch.Tensor:
+    return tensor[tuple(slice(s, s + d) for s, d in zip(start, shape))]
+
+
+def _own(tensor: torch.Tensor, alone: bool) -> torch.Tensor:
+    """The tensor itself where nobody else sees its memory, since it is reduced in place; else a copy."""
+    storage = tensor.untyped_storage()
+    owners = torch._C._storage_Use_Count(storage._cdata)  # the table's tensor, this one and `storage`; a view would be more
+    alone = alone and owners <= 3 and storage.nbytes() == tensor.numel() * tensor.element_size()
+    return tensor if alone else tensor.clone()

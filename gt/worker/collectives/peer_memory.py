@@ -1,0 +1,200 @@
+"""Collectives of workers on one host. Each says where its part lies and reads what it needs from where the others say theirs
+does, so bytes are copied once and pass no socket. It never waits: a collective goes on when those that it needs have left
+word."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Generator, Iterator
+from hashlib import blake2b
+
+import torch
+
+from gt.spec import split
+from gt.transport.process_memory import BROKEN_OFF, Inbox, PeerProcess
+
+SMALL = 64 << 10  # bytes of which each member makes the whole sum, instead of a slice
+CHUNK = 1 << 20  # bytes that are read and added before the next are: they are still in the cache
+COMBINE: dict[str, Callable] = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum, "prod": torch.mul}
+ROUNDS = 3  # of a collective, at most. All members count so many, whatever becomes of it
+Say = tuple[dict[int, int], Collection[int]]  # an address to each of these members, and whose word is waited for
+Steps = Generator[Say, dict[int, int], None]  # gets what those have said
+
+
+def reached(rank: int, offers: list[str], inbox: Inbox | None) -> dict[int, PeerProcess] | None:
+    """The other members, if this one can read the memory of all of them; that is tried."""
+    if inbox is None or not all(offers):
+        return None
+    try:
+        return {r: inbox.reach(offer) for r, offer in enumerate(offers) if r != rank}
+    except OSError:  # one is on another host, or it is not allowed here
+        return None
+
+
+class PeerMemoryGroup:
+    """The collectives that workers use, as `Distributed` has them."""
+
+    way = "memory"
+
+    def __init__(
+        self, members: tuple[int, ...], rank: int, peers: dict[int, PeerProcess], inbox: Inbox, generation: int = 0
+    ) -> None:
+        self.rank, self.size, self.peers, self.inbox = rank, len(members), peers, inbox
+        self.name = int.from_bytes(blake2b(repr((members, generation)).encode(), digest_size=8).digest(), "little")
+        self.round = 0
+        self.last: Round | None = None  # kept: where it never ended, somebody may still read what it holds
+
+    def reduce(self, whole: torch.Tensor, how: str) -> Round:
+        return self._begin(self._reduce(whole.view(-1), COMBINE[how]))
+
+    def gather(self, out: torch.Tensor, part: torch.Tensor) -> Round:
+        return self._begin(self._gather(out.view(self.size, -1), part))
+
+    def spread(self, tensor: torch.Tensor) -> Round:
+        return self._begin(self._spread(tensor))
+
+    def swap(self, out: torch.Tensor, data: torch.Tensor, takes: list[int], sends: list[int]) -> Round:
+        return self._begin(self._swap(out.split(takes), data.split(sends)))
+
+    def scatter(self, data: torch.Tensor, sizes: list[int], how: str) -> tuple[Round, Callable[[], torch.Tensor]]:
+        out = torch.empty(sizes[self.rank], dtype=data.dtype)
+        return self._begin(self._scatter(out, data.split(sizes), COMBINE[how])), lambda: out
+
+    def _begin(self, steps: Steps) -> Round:
+        self.inbox.drain()
+        self.inbox.forget(self.name, self.round)  # what was left where one was broken off
+        self.last = Round(self, steps, self.round)
+        self.round += ROUNDS
+        return self.last
+
+    def end(self) -> None:
+        """A member is gone."""
+        self.inbox.forget(self.name, self.round + ROUNDS)
+
+    # What each does, between one round and the next
+
+    def _others(self) -> Iterator[int]:
+        """From the next one on, so that not all read from one."""
+        for i in range(1, self.size):
+            yield (self.rank + i) % self.size
+
+    def _to_all(self, what: int = 0) -> Say:
+        return dict.fromkeys(self.peers, what), self.peers
+
+    def _reduce(self, whole: torch.Tensor, combine: Callable) -> Steps:
+        """In place: each member makes a slice of the result, then reads the other slices. Of what is small each makes all,
+        which takes a round less."""
+        item, n, base = whole.element_size(), self.size, whole.data_ptr()
+        places = yield self._to_all(base)
+        if whole.nbytes <= SMALL:
+            total = torch.empty_like(whole)
+            self._add_up(total, whole, places, combine)
+            yield self._to_all()
+            whole.copy_(total)
+            return
+        start, size = split(len(whole), n, self.rank)
+        mine = whole[start : start + size]
+        self._add_up(mine, mine, {r: place + start * item for r, place in places.items()}, combine)
+        yield self._to_all()
+        for r in self._others():
+            start, size = split(len(whole), n, r)
+            self._take(whole[start : start + size], r, {r: places[r] + start * item})
+        yield self._to_all()
+
+    def _scatter(self, out: torch.Tensor, parts: tuple[torch.Tensor, ...], combine: Callable) -> Steps:
+        places = yield {r: parts[r].data_ptr() for r in self.peers}, self.peers
+        self._add_up(out, parts[self.rank], places, combine)
+        yield self._to_all()
+
+    def _add_up(self, out: torch.Tensor, mine: torch.Tensor, places: dict[int, int], combine: Callable) -> None:
+        """This member's terms and those that lie at these places, in the group's order, into `out`, which `mine` may be."""
+        item = out.element_size()
+        each = max(1, CHUNK // item)
+        for at in range(0, len(out), each):
+            self._fold(out[at : at + each], mine[at : at + each], {r: p + at * item for r, p in places.items()}, combine)
+
+    def _fold(self, out: torch.Tensor, mine: torch.Tensor, places: dict[int, int], combine: Callable) -> None:
+        term, total = torch.empty_like(mine), out
+        if self.rank < 2:
+            self._take(term, 1 - self.rank, places)
+            combine(*((mine, term) if self.rank == 0 else (term, mine)), out=total)
+        else:
+            total = torch.empty_like(mine) if out.data_ptr() == mine.data_ptr() else out
+            self._take(total, 0, places)
+        for r in range(2 if self.rank < 2 else 1, self.size):
+            if r != self.rank:
+                self._take(term, r, places)
+            combine(total, mine if r == self.rank else term, out=total)
+        if total is not out:
+            out.copy_(total)
+
+    def _take(self, into: torch.Tensor, r: int, places: dict[int, int]) -> None:
+        self.peers[r].read(into.data_ptr(), places[r], into.nbytes)
+
+    def _gather(self, out: torch.Tensor, part: torch.Tensor) -> Steps:
+        places = yield self._to_all(part.data_ptr())
+        out[self.rank].copy_(part)
+        for r in self._others():
+            self._take(out[r], r, places)
+        yield self._to_all()
+
+    def _spread(self, tensor: torch.Tensor) -> Steps:
+        if self.rank == 0:
+            yield dict.fromkeys(self.peers, tensor.data_ptr()), ()
+            yield {}, self.peers
+        else:
+            places = yield {}, (0,)
+            self._take(tensor, 0, places)
+            yield {0: 0}, ()
+
+    def _swap(self, takes: tuple[torch.Tensor, ...], sends: tuple[torch.Tensor, ...]) -> Steps:
+        """Only those wait for each other of whom one has something for the other."""
+        to = {r: sends[r].data_ptr() for r in self.peers if len(sends[r])}
+        sources = [r for r in self.peers if len(takes[r])]
+        places = yield to, sources
+        takes[self.rank].copy_(sends[self.rank])
+        for r in self._others():
+            if r in places:
+                self._take(takes[r], r, places)
+        yield dict.fromkeys(sources, 0), to
+
+
+class Round:
+    """A collective under way: it leaves word at each round, and goes on when those that it needs have."""
+
+    def __init__(self, group: PeerMemoryGroup, steps: Steps, number: int) -> None:
+        self.group, self.steps, self.number, self.over = group, steps, number, False
+        self.waits: Collection[int] = ()
+        self._say(*next(steps))
+
+    def _say(self, to: dict[int, int], waits: Collection[int]) -> None:
+        self.number, self.waits = self.number + 1, waits
+        for r, what in to.items():
+            self.group.peers[r].tell(self.group.name, self.number, self.group.rank, what)
+
+    def done(self) -> bool:
+        inbox, name = self.group.inbox, self.group.name
+        inbox.drain()
+        while not self.over:
+            said = inbox.words.get((name, self.number), {})
+            if BROKEN_OFF in said.values():
+                raise OSError("another worker could not go on")
+            if any(r not in said for r in self.waits):
+                return False
+            inbox.words.pop((name, self.number), None)
+            self._go_on(said)
+        return True
+
+    def _go_on(self, said: dict[int, int]) -> None:
+        try:
+            self._say(*self.steps.send(said))
+        except StopIteration:
+            self.over = True
+        except Exception:
+            for peer in self.group.peers.values():
+                with contextlib.suppress(OSError):  # the one for whose sake it breaks off
+                    peer.tell(self.group.name, self.number + 1, self.group.rank, BROKEN_OFF)
+            raise
+
+    def wait(self) -> None:
+        """It has been waited for."""

@@ -1,0 +1,270 @@
+"""How a set of workers moves bytes: by NCCL where each has a GPU of its own, out of each other's memory where all are on one
+host, by mail elsewhere, or by Gloo where that was asked for. A group is built when first needed."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, NamedTuple, Protocol
+
+import torch
+import torch.distributed as dist
+
+from gt import environment
+from gt.transport.addresses import listens, open_port
+from gt.transport.messages import Peer
+from gt.transport.process_memory import Inbox, PeerProcess
+from gt.worker.collectives.peer_memory import COMBINE, PeerMemoryGroup, reached
+
+ORDER = ("nccl here", "nccl", "memory", "gloo here", "gloo")  # ways, the best first; "here": on one host
+OPS: dict[str, Any] = {
+    "sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "prod": dist.ReduceOp.PRODUCT
+}  # fmt: skip
+
+
+def patience() -> timedelta:
+    """How long torch.distributed waits: GT_COLLECTIVE_TIMEOUT. Most groups end by message long before."""
+    return timedelta(seconds=environment.COLLECTIVE_TIMEOUT.value() or 7 * 24 * 3600)
+
+
+class Reached(NamedTuple):
+    """How a worker's peers reach it: where its store is, on which GPU it computes, how its memory is read; "" for none."""
+
+    store: str
+    gpu: str
+    offer: str
+
+    @classmethod
+    def of(cls, peer: Peer) -> Reached:
+        return cls(*peer.store.split("|", 2))
+
+    def said(self) -> str:
+        return "|".join(self)
+
+
+class Work(Protocol):
+    """Something begun with others."""
+
+    def done(self) -> bool: ...
+    def wait(self) -> Any:
+        """Raise what went wrong, when it is done."""
+
+
+class Moves(Protocol):
+    """What the members of a group do together. All tensors are contiguous; but for `reduce` and `scatter`, they are bytes."""
+
+    way: str
+
+    def reduce(self, whole: torch.Tensor, how: str) -> Work:
+        """All members' tensors combined, in place."""
+
+    def gather(self, out: torch.Tensor, part: torch.Tensor) -> Work:
+        """All members' parts, one after the other."""
+
+    def spread(self, tensor: torch.Tensor) -> Work:
+        """The first member's tensor."""
+
+    def swap(self, out: torch.Tensor, data: torch.Tensor, takes: list[int], sends: list[int]) -> Work:
+        """A part to each member, and one from each, of these sizes."""
+
+    def scatter(self, data: torch.Tensor, sizes: list[int], how: str) -> tuple[Work, Callable[[], torch.Tensor]]:
+        """All members' terms of this one's part combined, and a function that gives it when that is done. The parts, of these
+        sizes, lie one after the other."""
+
+    def end(self) -> None:
+        """A member is gone."""
+
+
+class Distributed:
+    """A process group of torch.distributed."""
+
+    def __init__(self, made: Any, way: str, waker: Callable[[], None]) -> None:
+        self.made, self.way, self.waker = made, way, waker
+
+    def reduce(self, whole: torch.Tensor, how: str) -> Work:
+        options = dist.AllreduceOptions()
+        options.reduceOp = OPS[how]
+        return self._watch(self.made.allreduce([whole], options))
+
+    def gather(self, out: torch.Tensor, part: torch.Tensor) -> Work:
+        return self._watch(self.made._allgather_base(out, part))
+
+    def spread(self, tensor: torch.Tensor) -> Work:
+        options = dist.BroadcastOptions()
+        options.rootRank = 0
+        return self._watch(self.made.broadcast([tensor], options))
+
+    def swap(self, out: torch.Tensor, data: torch.Tensor, takes: list[int], sends: list[int]) -> Work:
+        return self._watch(self.made.alltoall_base(out, data, takes, sends))
+
+    def scatter(self, data: torch.Tensor, sizes: list[int], how: str) -> tuple[Work, Callable[[], torch.Tensor]]:
+        n, item, mine = len(sizes), data.element_size(), sizes[self.made.rank()]
+        terms = torch.empty(n, mine, dtype=data.dtype, device=data.device)
+        work = self.swap(as_bytes(terms), as_bytes(data), [mine * item] * n, [size * item for size in sizes])
+        return work, lambda: functools.reduce(COMBINE[how], terms.unbind())
+
+    def end(self) -> None:
+        """To end it is to wait for what is under way, until that fails or its time is over; a thread does that."""
+        made, self.made = [self.made], None
+        threading.Thread(target=made.clear, name="gt-group-end", daemon=True).start()
+
+    def _watch(self, work: Any) -> Work:
+        if self.way == "nccl":
+            return OnDevice(work, self.waker)
+        future, waker = work.get_future(), self.waker  # is done before the work says so, and its callback comes in between
+        future.add_done_callback(lambda _: waker())  # naming `self` would close a cycle that no collector sees
+        return future
+
+
+class Group:
+    """A set of workers whose way to move bytes is being found, or is found, or could not be. Each member tries what it can do
+    with all others and says so; the first way that all can is theirs. NCCL and Gloo neither encrypt nor ask who connects: on
+    one host they meet in a file that only this user can read, between hosts they are used where that was asked for."""
+
+    def __init__(
+        self, members: tuple[int, ...], me: int, peers: dict[int, Peer], host: str, waker: Callable[[], None],
+        inbox: Inbox | None, plain: bool = False, generation: int = 0,
+    ) -> None:  # fmt: skip
+        self.members, self.rank, self.host, self.waker, self.inbox = members, members.index(me), host, waker, inbox
+        self.plain, self.generation, self.ended = plain, generation, False
+        said = [Reached.of(peers[m]) for m in members]
+        self.locals = [peers[m].address.partition("|")[0] for m in members]
+        self.store, gpus, self.offers = said[0].store, {r.gpu for r in said}, [r.offer for r in said]
+        self.gpus = "" not in gpus and len(gpus) == len(members)  # NCCL refuses two members on one GPU
+        self.stores = all(r.store for r in said)
+        self.neighbours: dict[int, PeerProcess] | None = None
+        self.own: tuple[str, ...] | None = None  # the ways that this member can go
+        self.said: dict[int, tuple[str, ...]] = {}  # and the others
+        self.told = False  # whether they were told
+        self.way = ""  # "" until all have said
+        self.made: Moves | None = None
+        self.failed: Exception | None = None
+        self._start(self._find)
+
+    @property
+    def nccl(self) -> bool:
+        return self.way.startswith("nccl")
+
+    def _start(self, what: Callable[[], None]) -> None:
+        threading.Thread(target=what, name="gt-group", daemon=True).start()
+
+    def _find(self) -> None:
+        """Try what this member can do with all others."""
+        near = all(listens(local) for r, local in enumerate(self.locals) if r != self.rank)
+        self.neighbours = reached(self.rank, self.offers, self.inbox)
+        can = {
+            "nccl here": self.gpus and near,
+            "nccl": self.gpus and self.plain and self.stores,
+            "memory": self.neighbours is not None,
+            "gloo here": near and self.inbox is None,
+            "gloo": self.plain and self.stores,
+        }
+        self.own = tuple(way for way in ORDER if can[way])
+        self.waker()
+
+    def hear(self, member: int, ways: tuple[str, ...]) -> None:
+        """What another member can do."""
+        self.said[member] = ways
+
+    def decide(self) -> None:
+        """Choose the way, once all have said what they can, and go it."""
+        if not self.way and self.own is not None and len(self.said) == len(self.members) - 1:
+            common = set(self.own).intersection(*self.said.values())
+            self.way = next((way for way in ORDER if way in common), "mail")
+            if self.way != "mail":
+                self._start(self._build)
+
+    def _build(self) -> None:
+        try:
+            if self.way == "memory":
+                assert self.neighbours is not None and self.inbox is not None
+                self.made = PeerMemoryGroup(self.members, self.rank, self.neighbours, self.inbox, self.generation)
+            else:
+                make = self._nccl if self.nccl else self._gloo
+                self.made = Distributed(make(self._named()), self.way.split()[0], self.waker)
+        except Exception as failed:  # whatever the network did, the collective that waits for it tells of it
+            self.failed = failed
+        if self.ended and self.made is not None:
+            self.made.end()
+        self.waker()
+
+    def renewed(self, generation: int) -> Group:
+        """The next group of these members, which go the same way: what is begun in it is none of this one's."""
+        if not self.way:  # its members are still to say what they can do
+            self.generation = generation
+            return self
+        other = copy.copy(self)
+        other.generation, other.made, other.failed, other.ended = generation, None, None, False
+        if other.way != "mail":
+            other._start(other._build)
+        return other
+
+    def end(self) -> None:
+        """It is not used any more."""
+        self.ended = True
+        if self.made is not None:
+            self.made.end()
+
+    def _named(self) -> Any:
+        """A store in which members find each other: a file beside the first member's socket, or that member's own by TCP."""
+        name = "-".join(map(str, self.members)) + (f".{self.generation}" if self.generation else "")
+        if self.way.endswith("here"):
+            return dist.FileStore(f"{self.locals[0].removeprefix('ipc://')}.{name}.store", len(self.members))
+        host, _, port = self.store.rpartition(":")
+        store = dist.TCPStore(host, int(port), None, False, patience(), False)
+        return dist.PrefixStore(f"gt/{name}", store)
+
+    def _gloo(self, store: Any) -> Any:
+        options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+        at = "127.0.0.1" if self.way.endswith("here") else self.host
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=at)]
+        options._timeout = patience()
+        return dist.ProcessGroupGloo(store, self.rank, len(self.members), options)
+
+    def _nccl(self, store: Any) -> Any:
+        if self.host.startswith("127."):
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # what is on one host listens there
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = patience()
+        group = dist.ProcessGroupNCCL(store, self.rank, len(self.members), options)
+        group.eager_connect_single_device(torch.device("cuda", torch.cuda.current_device()))
+        return group
+
+
+def keep_store(host: str) -> tuple[Any, str]:
+    """A store for groups at this address of this host, and where it is."""
+    fd, port = open_port(host)
+    made = dist.TCPStore(host, port, None, True, timedelta(seconds=60), False, False, fd, True)
+    return made, f"{host}:{port}"
+
+
+class OnDevice:
+    """Work of NCCL. What follows it on the device would be in order without a word to the host; the host waits, as only then
+    is it sure that nobody had nothing to give."""
+
+    def __init__(self, work: Any, waker: Callable[[], None]) -> None:
+        work.wait()  # orders this device's stream behind the collective
+        self.end = torch.cuda.Event(blocking=True)
+        self.end.record()
+        threading.Thread(target=self._watch, args=(self.end, waker), name="gt-device", daemon=True).start()
+
+    @staticmethod
+    def _watch(end: Any, waker: Callable[[], None]) -> None:
+        end.synchronize()
+        waker()
+
+    def done(self) -> bool:
+        return self.end.query()
+
+    def wait(self) -> None:
+        """It has been waited for."""
+
+
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as bytes: what is only moved is moved for every dtype alike. A single element counts as contiguous
+    whatever its stride, so the stride is said."""
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)

@@ -1,0 +1,221 @@
+"""The NumPy engine: the reference. 16-bit floats are computed in float32 and rounded after every op, as PyTorch does;
+bfloat16, which NumPy lacks, is held in float32 too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import psutil
+
+from gt.ops import Kind
+from gt.ops.rules import promote
+from gt.spec import DTYPES, DType, Spec, bfloat16, bool_, float16, float32
+from gt.worker.engine import OWN, philox
+from gt.worker.engine.numpy import bessel, special
+
+
+def round_bfloat16(a: np.ndarray) -> np.ndarray:
+    """The nearest value that bfloat16 holds, ties to even, in float32."""
+    a = np.ascontiguousarray(a, np.float32).reshape(np.shape(a))
+    bits = a.view(np.uint32)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+    return np.where(np.isnan(a), a, rounded)
+
+
+def numpy_dtype(dtype: DType) -> np.dtype:
+    return np.dtype("float32" if dtype is bfloat16 else dtype.name)
+
+
+class Namespace:
+    """NumPy's names, and the few that kernels need beside them."""
+
+    def __getattr__(self, name: str) -> Any:
+        home = special if hasattr(special, name) else bessel if hasattr(bessel, name) else np
+        value = getattr(home, name)
+        setattr(self, name, value)
+        return value
+
+    block = 1 << 14  # elements to work on at once where many passes are made: they should stay in a core's cache
+    fractions = staticmethod(philox.fractions)
+    words = staticmethod(philox.words)
+    bernoulli = staticmethod(philox.bernoulli)
+
+    @staticmethod
+    def dtype(code: int) -> np.dtype:
+        return numpy_dtype(DTYPES[code])
+
+    @staticmethod
+    def cast(a: Any, code: int) -> np.ndarray:
+        if DTYPES[code] is bfloat16:
+            return round_bfloat16(a)
+        a = np.asarray(a)
+        if a.dtype.kind == "c" and DTYPES[code].rank < 3 and DTYPES[code] is not bool_:
+            a = a.real  # NumPy warns of the imaginary part that is dropped
+        with np.errstate(invalid="ignore"):
+            return a.astype(numpy_dtype(DTYPES[code]), copy=False)
+
+    @staticmethod
+    def complex(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        out = np.empty(np.broadcast_shapes(np.shape(a), np.shape(b)), np.result_type(a, b, np.complex64))
+        out.real, out.imag = a, b
+        return out
+
+    conj_physical = np.conj
+
+    @staticmethod
+    def solve_triangle(t: np.ndarray, b: np.ndarray, upper: bool) -> np.ndarray:
+        """By NumPy's solver, which pivots not in a triangle; where it refuses a zero, row by row to infinity."""
+        try:
+            return np.linalg.solve(t, b)
+        except np.linalg.LinAlgError:
+            lead, n = np.broadcast_shapes(t.shape[:-2], b.shape[:-2]), t.shape[-1]
+            out = np.broadcast_to(b, (*lead, *b.shape[-2:])).copy()
+            for i in reversed(range(n)) if upper else range(n):
+                done = slice(i + 1, n) if upper else slice(0, i)
+                out[..., i, :] -= (t[..., i, None, done] @ out[..., done, :])[..., 0, :]
+                out[..., i, :] /= t[..., i, i, None]
+            return out
+
+    @staticmethod
+    def fft_complex(a: np.ndarray, axes: tuple, forward: bool) -> np.ndarray:
+        return np.fft.fftn(a, axes=axes) if forward else np.fft.ifftn(a, axes=axes, norm="forward")
+
+    @staticmethod
+    def fft_half(a: np.ndarray, axes: tuple) -> np.ndarray:
+        return np.fft.rfftn(a, axes=axes)
+
+    @staticmethod
+    def fft_real(a: np.ndarray, axes: tuple, n: int) -> np.ndarray:
+        return np.fft.irfftn(a, [*(a.shape[i] for i in axes[:-1]), n], axes, norm="forward")
+
+    @staticmethod
+    def getitem(a: np.ndarray, index: tuple) -> np.ndarray:
+        return a[index]
+
+    @staticmethod
+    def setitem(a: np.ndarray, index: tuple, value: np.ndarray) -> np.ndarray:
+        a[index] = value
+        return a
+
+    @staticmethod
+    def add_at(a: np.ndarray, index: tuple, value: np.ndarray) -> np.ndarray:
+        """`value` added at these places, as often as each stands there."""
+        np.add.at(a, index, value)
+        return a
+
+    @staticmethod
+    def reduce_at(a: np.ndarray, index: tuple, value: np.ndarray, how: str) -> np.ndarray:
+        """All values for a place and the one that is there: their product, the largest or the least."""
+        {"prod": np.multiply, "amax": np.maximum, "amin": np.minimum}[how].at(a, index, value)
+        return a
+
+
+XP = Namespace()
+
+
+class NumPyEngine:
+    name = "numpy"
+    device = "cpu"
+    base = ""
+    clock: Callable[[], float] = float
+
+    def __init__(self) -> None:
+        self.fell_back: dict[str, str] = {}
+
+    def begin(self) -> None:
+        pass
+
+    def kernel(self, kind: Kind) -> Callable[..., Any]:
+        row = kind.row
+        assert row.kernel is not None, f"{row} has no kernel of its own"
+        run = partial(row.kernel, XP, **kind.settings) if kind.settings else partial(row.kernel, XP)
+        casts = _widened(kind)
+        if any(casts):
+            run = partial(_wide, run, casts)
+        return partial(_several, run, kind.outs) if len(kind.outs) > 1 else partial(_one, run, kind.outs[0])
+
+    def way(self, kind: Kind) -> str:
+        return OWN
+
+    def update(self, kind: Kind) -> None:
+        return None
+
+    def over(self, kind: Kind) -> None:
+        return None
+
+    def faster(self, program: Any) -> None:
+        return None
+
+    def load(self, buffer: memoryview, spec: Spec, copy: bool) -> np.ndarray:
+        if spec.dtype is bfloat16:
+            wide = np.frombuffer(buffer, np.uint16).astype(np.uint32) << 16
+            return wide.view(np.float32).reshape(spec.shape)
+        array = np.frombuffer(buffer, numpy_dtype(spec.dtype), spec.numel).reshape(spec.shape)
+        return array.copy() if copy else array
+
+    def store(self, array: np.ndarray, spec: Spec) -> memoryview:
+        if spec.dtype is bfloat16:
+            array = (np.ascontiguousarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        return np.ascontiguousarray(array).data.cast("B") if array.size else memoryview(b"")
+
+    def sync(self) -> None:
+        pass
+
+    def memory(self) -> tuple[int, int]:
+        return psutil.Process().memory_info().rss, psutil.virtual_memory().total
+
+
+def _widened(kind: Kind) -> list[Any]:
+    """What each operand is cast to before the kernel: 16-bit floats to 32, and, since NumPy would compute with small
+    integers in 16-bit floats and refuse numbers that do not fit, all of a pointwise op to the dtype that PyTorch
+    computes in."""
+    row = kind.row
+    if row.view:
+        return [None] * len(kind.ins)
+    specs = [s for s in kind.ins if isinstance(s, Spec)]
+    to, logic = None, False
+    if row.pointwise and specs:
+        best = promote(*kind.ins)
+        logic = best is bool_  # among other dtypes NumPy takes booleans as they are, and a condition must stay one
+        best = kind.outs[0].dtype if best.rank < kind.outs[0].dtype.rank else best
+        to = numpy_dtype(float32 if best is float16 else best)
+    casts: list[Any] = []
+    for s in kind.ins:
+        if not isinstance(s, Spec):
+            casts.append(to.type if to is not None and to.kind in "iu" and s is int else None)
+        elif to is not None and (s.dtype is not bool_ or logic) and numpy_dtype(s.dtype) != to:
+            casts.append(to)
+        else:
+            casts.append(np.dtype("float32") if s.dtype is float16 else None)
+    return casts
+
+
+def _wide(run: Callable, casts: list[Any], *operands: Any) -> Any:
+    return run(*[o if c is None else np.asarray(o).astype(c) for o, c in zip(operands, casts)])
+
+
+def _one(run: Callable, spec: Spec, *operands: Any) -> np.ndarray:
+    with np.errstate(all="ignore"):  # infinities and nans are values, as on every other engine
+        return _fit(run(*operands), spec)
+
+
+def _several(run: Callable, specs: tuple[Spec, ...], *operands: Any) -> tuple[np.ndarray, ...]:
+    with np.errstate(all="ignore"):
+        return tuple(_fit(a, s) for a, s in zip(run(*operands), specs))
+
+
+def _fit(a: Any, spec: Spec) -> np.ndarray:
+    """NumPy gives scalars for 0-d results and promotes in its own way; the spec says what it must be."""
+    if spec.dtype is bfloat16:
+        return round_bfloat16(a)
+    want = numpy_dtype(spec.dtype)
+    if type(a) is not np.ndarray or a.dtype != want:
+        a = np.asarray(a, want)
+    return a
+
+
+def make(name: str = "numpy") -> NumPyEngine:
+    return NumPyEngine()

@@ -1,0 +1,104 @@
+"""Random bits on the CPU: the numbers of `gt.ops.random`, made in a core's cache and some of them by each thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import numpy as np
+
+BLOCK = 1 << 15  # counters at once: few enough for a core's cache, enough that threads seldom meet at the interpreter
+SHARE = 1 << 18  # lanes that are worth a thread
+TIMES = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+LOW, HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
+Make = Callable[[np.ndarray, np.ndarray], None]
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_threads(), "gt-philox")
+
+
+def _threads() -> int:
+    return int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+
+
+class _Philox:
+    """Philox 4x32 over consecutive counters, a block at a time, each pass into memory that is there already."""
+
+    def __init__(self, seed: int, number: int) -> None:
+        self.number, self.keys, key = number, [], [seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF]
+        for _ in range(10):
+            self.keys.append((np.uint64(key[0]), np.uint64(key[1])))
+            key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
+        self.room = np.empty((6, BLOCK), np.uint64)
+        self.words = np.empty((BLOCK, 4), np.uint32)
+
+    def block(self, first: int, n: int) -> np.ndarray:
+        """The words of n counters in a row."""
+        c0, c1, c2, c3, p0, p1 = self.room[:, :n]
+        c1[:] = np.arange(first, first + n, dtype=np.uint64)
+        np.bitwise_and(c1, LOW, out=c0)
+        np.right_shift(c1, HALF, out=c1)
+        c2[:], c3[:] = self.number & 0xFFFFFFFF, (self.number >> 32) & 0xFFFFFFFF
+        for k0, k1 in self.keys:
+            np.multiply(c0, TIMES[0], out=p0)
+            np.multiply(c2, TIMES[1], out=p1)
+            np.right_shift(p1, HALF, out=c0)
+            np.bitwise_xor(c0, c1, out=c0)
+            np.bitwise_xor(c0, k0, out=c0)
+            np.bitwise_and(p1, LOW, out=c1)
+            np.right_shift(p0, HALF, out=c2)
+            np.bitwise_xor(c2, c3, out=c2)
+            np.bitwise_xor(c2, k1, out=c2)
+            np.bitwise_and(p0, LOW, out=c3)
+        words = self.words[:n]
+        for i, c in enumerate((c0, c1, c2, c3)):
+            words[:, i] = c
+        return words
+
+
+def _each(seed: int, number: int, first: int, count: int, dtype: str, out: np.ndarray, make: Make) -> None:
+    """`make(lanes, part of out)` over the lanes of this dtype from the `first` on, block by block."""
+    each = 16 // np.dtype(dtype).itemsize
+    at, done, philox = first // each, 0, _Philox(seed, number)
+    skip = first - at * each
+    while done < count:
+        n = min(BLOCK, -(-(count - done + skip) // each))
+        found = philox.block(at, n).reshape(-1).view(dtype)[skip : skip + count - done]
+        make(found, out[done : done + len(found)])
+        at, done, skip = at + n, done + len(found), 0
+
+
+def _filled(seed: int, number: int, first: int, count: int, dtype: str, out: np.ndarray, make: Make) -> np.ndarray:
+    parts = min(_threads(), max(1, count // SHARE))
+    if parts == 1:
+        _each(seed, number, first, count, dtype, out, make)
+        return out
+    edges = [count * i // parts for i in range(parts + 1)]
+    jobs = [_pool().submit(_each, seed, number, first + a, b - a, dtype, out[a:b], make) for a, b in zip(edges, edges[1:])]
+    for job in jobs:
+        job.result()
+    return out
+
+
+def _fraction(words: np.ndarray, out: np.ndarray) -> None:
+    np.right_shift(words, np.uint32(8), out=words)
+    np.multiply(words, np.float32(1.0 / (1 << 24)), out=out, dtype=np.float32, casting="unsafe")
+
+
+def fractions(seed: int, number: int, first: int, count: int) -> np.ndarray:
+    return _filled(seed, number, first, count, "<u4", np.empty(count, np.float32), _fraction)
+
+
+def words(seed: int, number: int, first: int, count: int) -> np.ndarray:
+    return _filled(seed, number, first, count, "<u4", np.empty(count, np.int64), lambda w, out: np.copyto(out, w))
+
+
+def bernoulli(seed: int, number: int, first: int, count: int, least: int) -> np.ndarray:
+    if least > 0xFFFF:
+        return np.zeros(count, bool)
+    make = lambda w, out: np.greater_equal(w, np.uint16(least), out=out)  # noqa: E731
+    return _filled(seed, number, first, count, "<u2", np.empty(count, bool), make)

@@ -1,0 +1,242 @@
+"""Traces as CUDA graphs. A graph has buffers for its inputs and results. An input that ends with the call and comes back as a
+result of the one before (a parameter, an optimizer's state) is updated where it lies; others are copied in only when they are
+not already there. A result that someone still holds when the graph is to run again is copied away first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import torch
+
+from gt.ops import Kind
+from gt.transport.messages import TraceDef
+from gt.worker.engine.torch import checking
+from gt.worker.engine.torch.kernels import GATHERED
+from gt.worker.engine.torch.side_stream import SideStream, constants, off_critical_path
+from gt.worker.programs.codegen import straight_line
+from gt.worker.programs.updates import gathered
+
+HOT = 3  # calls watched before a trace is captured
+TRIES = 3  # captures anew, where inputs turn out to vary
+
+
+class Graph:
+    def __init__(self, program: Any, engine: Any) -> None:
+        self.program, self.engine = program, engine
+        self.calls = self.captures = self.runs = 0
+        self.checked = 0  # the last capture that was compared with the straight-line function
+        self.seconds = 0.0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.seen: list[Any] = []  # the arrays of the call before
+        self.fixed = [True] * program.inputs  # inputs that were the same array each time
+        self.links: dict[int, int] = {}  # input <- result of the call before
+        self.before: dict[int, int] = {}  # id -> result, of the call before
+        self.function: Callable[..., tuple] | None = None
+        self.numbers: tuple = ()
+        self.vectors: list[torch.Tensor] | None = None
+        self.holes: list[torch.Tensor] = []
+        self.lent: list[int | None] = [None] * program.outs
+
+    def run(self, table: dict[int, Any], ins: tuple) -> bool:
+        """Whether the graph ran; else the call is the straight-line function's."""
+        program, outs = self.program, self.program.outs
+        split = 1 + outs + program.inputs
+        ids, numbers = ins[1 + outs : split], ins[split:]
+        if self.graph is None:
+            self._watch(table, ids, ins[1 : 1 + outs])
+            self.calls += 1
+            if self.calls <= HOT:
+                return False
+            try:
+                self._capture([table[i] for i in ids], numbers)
+            except RuntimeError as refused:  # CUDA's way of saying that an op cannot be captured
+                program.give_up(f"not captured: {str(refused).splitlines()[0][:120]}")
+                return False
+        if self.checked == self.captures or not checking.wanted():
+            self._replay(table, ins, ids, numbers)
+        else:
+            self._check(table, ins, ids, numbers)
+        return True
+
+    def _check(self, table: dict[int, Any], ins: tuple, ids: tuple, numbers: tuple) -> None:
+        """The first run of a capture, beside the straight-line function. Where they differ, that is used from here on."""
+        self.checked = self.captures
+        want = self.program.function([table[i].clone() for i in ids], *numbers)
+        self._replay(table, ins, ids, numbers)
+        for j, (result, right) in enumerate(zip(self.results, want)):
+            if not checking.alike(result, right):
+                table.update(zip(ins[1:], want))
+                self.program.give_up(f"captured, its result {j} differs from that of the straight-line function")
+                return
+
+    def _watch(self, table: dict[int, Any], ids: tuple, outs: tuple) -> None:
+        """Which inputs stay the same array, and which are results of the call before."""
+        arrays = [table[i] for i in ids]
+        if self.seen:
+            self.fixed = [f and a is b for f, a, b in zip(self.fixed, arrays, self.seen)]
+            self.links = {i: self.before[id] for i, id in enumerate(ids) if id in self.before}
+        self.seen = arrays if self.calls < HOT else []
+        self.before = {id: j for j, id in enumerate(outs)}
+
+    def _capture(self, arrays: list[torch.Tensor], numbers: tuple) -> None:
+        began = self.engine.clock()
+        self.captures += 1
+        program = self.program
+        dies = set(program.trace.dies)
+        self.fixed = [f and i not in dies for i, f in enumerate(self.fixed)]
+        self.statics = [a if f else _buffer(a) for a, f in zip(arrays, self.fixed)]
+        self._give_numbers(numbers)
+        function = self.function or capturable(program.trace, program.kinds, self.engine)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            function(*self.statics, *self.holes)  # libraries set themselves up outside the capture
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+            made = list(function(*self.statics, *self.holes))
+            self.results = self._settle(made)
+        for buffer in self.results:
+            buffer.lent = True  # type: ignore[attr-defined]
+        self.graph = graph
+        self.lent = [None] * program.outs
+        took = self.engine.clock() - began
+        self.seconds += took
+        program.tell(f"captured as a CUDA graph in {took * 1e3:.1f} ms")
+
+    def _settle(self, made: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Where each result is to lie: in the buffer of the input it comes back as, or where it was made."""
+        owned = {s.untyped_storage().data_ptr() for s in self.statics}
+        home = {j: self.statics[i] for i, j in self.links.items() if not self.fixed[i]}
+        for j, m in enumerate(made):
+            if m is not home.get(j) and (m.untyped_storage().data_ptr() in owned or not m.is_contiguous()):
+                made[j] = m.clone()
+        sources, targets = [], []
+        for i, j in self.links.items():
+            buffer = self.statics[i]
+            if made[j] is not buffer and not self.fixed[i] and buffer.shape == made[j].shape and buffer.dtype == made[j].dtype:
+                sources.append(made[j])
+                targets.append(buffer)
+                made[j] = buffer
+        if targets:
+            torch._foreach_copy_(targets, sources)
+        return made
+
+    def _give_numbers(self, numbers: tuple) -> None:
+        """The holes' numbers, into tensors that the graph reads: views of one vector for each kind of number."""
+        if self.vectors is None:
+            self.vectors = [torch.zeros(len(numbers), dtype=t, device=self.engine.at) for t in (torch.float64, torch.int64)]
+            self.holes = [self.vectors[0 if isinstance(n, float) else 1][i] for i, n in enumerate(numbers)]
+        for vector, kind in zip(self.vectors, (float, int)):
+            if any(isinstance(n, kind) for n in numbers):
+                given = [kind(n) if isinstance(n, kind) else 0 for n in numbers]
+                vector.copy_(torch.tensor(given, dtype=vector.dtype))
+        self.numbers = numbers
+
+    def _replay(self, table: dict[int, Any], ins: tuple, ids: tuple, numbers: tuple) -> None:
+        program, statics = self.program, self.statics
+        arrays = [table[i] for i in ids]
+        for i, (a, buffer) in enumerate(zip(arrays, statics)):
+            if a is not buffer and self.fixed[i]:
+                self._vary(i, arrays, table, numbers)
+                statics = self.statics
+                break
+        for i in program.dies:
+            del table[ins[i]]
+        for j, id in enumerate(self.lent):
+            if id is not None and table.get(id) is self.results[j]:
+                kept = self.results[j].clone()
+                table[id] = kept
+                arrays = [kept if x == id else a for x, a in zip(ids, arrays)]
+        sources, targets = [], []
+        for a, buffer in zip(arrays, statics):
+            if a is not buffer:
+                sources.append(a)
+                targets.append(buffer)
+        if targets:
+            torch._foreach_copy_(targets, sources)
+        if numbers != self.numbers:
+            self._give_numbers(numbers)
+        assert self.graph is not None
+        self.graph.replay()
+        self.runs += 1
+        for j, result in enumerate(self.results):
+            id = ins[1 + j]
+            table[id] = result
+            self.lent[j] = id
+
+    def _vary(self, input: int, arrays: list[torch.Tensor], table: dict[int, Any], numbers: tuple) -> None:
+        """An input that was always the same is another one: capture anew, with a buffer of its own."""
+        for j, id in enumerate(self.lent):
+            if id is not None and table.get(id) is self.results[j]:
+                table[id] = kept = self.results[j].clone()
+                arrays[:] = [kept if a is self.results[j] else a for a in arrays]
+        self.fixed[input] = False
+        if self.captures >= TRIES:
+            self.fixed = [False] * len(self.fixed)
+        self._capture(arrays, numbers)
+
+    def stats(self) -> dict[str, float]:
+        return {"graph_captures": self.captures, "compiled_calls": self.runs, "compile_seconds": self.seconds}
+
+
+def capturable(trace: TraceDef, kinds: dict[int, Any], engine: Any, in_place: bool = True) -> Callable[..., tuple]:
+    """A trace over kernels of tensors only: where a number is a hole, it is a 0-d tensor. With `in_place`, updates of many
+    parameters run as one call and are written where those lie; without, all is in terms a compiler can fuse."""
+    open_ = {int(trace.body[index][0]) for places in trace.holes for index, _ in places}
+    kernels = {}
+    for number, ready in kinds.items():
+        kernel = kernels[number] = engine.plain(ready.kind)
+        takes_tensors = in_place and getattr(getattr(kernel, "func", kernel), "takes_tensors", False)
+        if number in open_ and not takes_tensors:
+            kernels[number] = _cast(engine.generic(ready.kind), ready.kind)
+    if not in_place:
+        return straight_line(trace, kernels, kinds, flat=True)
+    updates = gathered(trace, kinds, where_it_lies)
+    known = constants(trace, kinds, kernels, engine.at)
+    off = off_critical_path(trace, kinds, known) if engine.at.type == "cuda" else set()
+    side_stream = SideStream(off, side_stream_for()) if off else None
+    return straight_line(trace, kernels, kinds, flat=True, gather=updates, known=known, side_stream=side_stream)
+
+
+@cache
+def side_stream_for() -> torch.cuda.Stream:
+    """One for all graphs, as libraries keep memory for each stream."""
+    return torch.cuda.Stream()
+
+
+def where_it_lies(kind: Kind) -> Callable[..., Any] | None:
+    """A kernel for many updates that writes over what they update, whoever holds it."""
+    run = GATHERED.get(kind.row.name)
+    return None if run is None else partial(run, **kind.settings)
+
+
+def _buffer(a: torch.Tensor) -> torch.Tensor:
+    """A buffer holding this value, densely."""
+    copy = a.clone(memory_format=torch.contiguous_format)
+    copy.lent = True  # type: ignore[attr-defined]
+    return copy
+
+
+def _cast(run: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
+    """A kernel whose numbers are tensors, its results in the dtypes the numbers would have given. Whole numbers that
+    are computed with in floating point are doubles, as Python's would be; those that say where to begin stay whole."""
+    from gt.worker.engine.torch import TORCH
+
+    outs = tuple(TORCH[s.dtype] for s in kind.outs)
+    computed = kind.row.pointwise or kind.row.family == "update"
+    widen = computed and all(t.is_floating_point for t in outs)
+    whole = [i for i, s in enumerate(kind.ins) if s is int] if widen else []
+
+    def kernel(*operands: Any) -> Any:
+        given = list(operands)
+        for i in whole:
+            given[i] = given[i].double() if isinstance(given[i], torch.Tensor) else given[i]
+        made = run(*given)
+        if len(outs) == 1:
+            return made.to(outs[0])
+        return tuple(m.to(t) for m, t in zip(made, outs))
+
+    return kernel

@@ -1,0 +1,331 @@
+"""PyTorch's own kernels for rows whose generic one is slower or is not to be had. Statics arrive as keywords."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from gt.worker.engine.torch import layers
+from gt.worker.engine.torch import training as steps
+
+aten = torch.ops.aten
+Array = torch.Tensor
+
+# Kernels that take many instructions of a row at once and write over operands that end there.
+GATHERED: dict[str, Callable[..., Any]] = {
+    "adam": steps.adam_in_place, "sgd": steps.sgd_in_place, "sgd_momentum": steps.sgd_momentum_in_place,
+}  # fmt: skip
+# Pointwise functions of PyTorch that take a Python number after the first operand.
+NUMBERS = {"add", "sub", "mul", "div", "pow", "floor_divide", "remainder", "fmod", "eq", "ne", "lt", "le", "gt", "ge",
+           "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "where", "clamp",
+           "lerp"}  # fmt: skip
+
+
+SMALL = 1 << 20  # elements up to which a kernel's start and choice matter more than the bytes it moves
+
+
+def _linear(x: Array, w: Array, *bias: Array) -> Array:
+    """In float32 on a GPU the bias of a small result is added apart: on an H200 cuBLASLt, which would add it in one kernel,
+    takes up to twice as long (128x256 by 10 columns 15.9 us against 8.3, 256x1536 by 384 34 against 18), and saves at most
+    1 us until the result's own traffic counts."""
+    if bias and x.is_cuda and x.dtype is torch.float32 and x.numel() // max(x.shape[-1], 1) * w.shape[0] <= SMALL:
+        return torch.matmul(x, w.t()) + bias[0]
+    return F.linear(x, w, *bias)
+
+
+def _bias_grad(g: Array) -> Array:
+    """The sum over rows; in float32 on a GPU as a product with ones, as a narrow sum takes 7.6 us there against 2.9."""
+    if g.is_cuda and g.dtype is torch.float32 and g.ndim > 1 and g.numel() <= SMALL:
+        rows = g.flatten(0, -2)
+        return torch.mv(rows.t(), rows.new_ones(rows.shape[0]))
+    return g.sum(dim=tuple(range(g.ndim - 1))) if g.ndim > 1 else g
+
+
+def _weight_grad(g: Array, x: Array) -> Array:
+    if g.ndim == 1:
+        return torch.outer(g, x)
+    return torch.mm(g.t(), x) if g.ndim == 2 else torch.mm(g.flatten(0, -2).t(), x.flatten(0, -2))
+
+
+def _pow_grad(g: Array, a: Array, b: Any) -> Array:
+    return torch.mul(g, a).mul_(2) if b == 2 else g * a.pow(b - 1).mul_(b) if b else g * 0.0
+
+
+def _spread_out(g: Array, *scale: Any, shape: Any, axis: Any, keepdims: bool) -> Array:
+    if scale:
+        g = g * scale[0]
+    if not keepdims and g.ndim:
+        for i in axis:
+            g = g.unsqueeze(i)
+    return g.expand(shape)
+
+
+def _sum(a: Array, *, axis: Any, keepdims: bool) -> Array:
+    return a.sum(dim=axis, keepdim=keepdims) if a.ndim else a.sum()
+
+
+def _prod(a: Array, *, axis: Any, keepdims: bool) -> Array:
+    if len(axis) == a.ndim:
+        return a.prod().reshape((1,) * a.ndim if keepdims else ())
+    for i in sorted(axis, reverse=True):
+        a = a.prod(dim=i, keepdim=keepdims)
+    return a
+
+
+def _truth(function: Callable) -> Callable:
+    def run(a: Array, *, axis: Any, keepdims: bool) -> Array:
+        return function(a, dim=axis, keepdim=keepdims) if a.ndim else function(a)
+
+    return run
+
+
+def _spread(function: Callable) -> Callable:
+    def run(a: Array, correction: float, *, axis: Any, keepdims: bool) -> Array:
+        if not a.numel():
+            return a.sum(dim=axis, keepdim=keepdims) * float("nan")
+        return function(a, dim=axis, correction=correction, keepdim=keepdims)
+
+    return run
+
+
+def _norm(a: Array, *, order: float, axis: Any, keepdims: bool) -> Array:
+    return torch.linalg.vector_norm(a, order, dim=axis, keepdim=keepdims)
+
+
+def _maximum(a: Array, b: Any) -> Array:
+    return torch.maximum(a, b) if isinstance(b, Array) else torch.clamp_min(a, b)
+
+
+def _minimum(a: Array, b: Any) -> Array:
+    return torch.minimum(a, b) if isinstance(b, Array) else torch.clamp_max(a, b)
+
+
+def _addmm(c: Array, a: Array, b: Array, beta: float, alpha: float) -> Array:
+    if a.ndim == 2:
+        return torch.addmm(c, a, b, beta=beta, alpha=alpha)
+    if a.ndim == 3 and a.shape[0] == b.shape[0]:
+        return torch.baddbmm(c, a, b, beta=beta, alpha=alpha)
+    return c * beta + (a @ b) * alpha
+
+
+def _full_index(places: tuple, axes: Any, ndim: int) -> list:
+    where = dict(zip(axes, places))
+    return [where.get(i) for i in range(ndim)]
+
+
+def _index_grad(g: Array, *places: Array, shape: Any, axes: Any) -> Array:
+    zeros = torch.zeros(shape, dtype=g.dtype, device=g.device)
+    return aten.index_put_(zeros, _full_index(places, axes, len(shape)), g, True)
+
+
+def _index_put(a: Array, value: Any, *places: Array, axes: Any, accumulate: bool) -> Array:
+    if not isinstance(value, Array):
+        value = torch.full((), value, dtype=a.dtype, device=a.device)
+    return aten.index_put(a, _full_index(places, axes, a.ndim), value, accumulate)
+
+
+def _gather_grad(g: Array, index: Array, *, shape: Any, axis: int) -> Array:
+    return torch.zeros(shape, dtype=g.dtype, device=g.device).scatter_add_(axis, index, g)
+
+
+def _select_grad(g: Array, index: Array, *, shape: Any, axis: int) -> Array:
+    return torch.zeros(shape, dtype=g.dtype, device=g.device).index_add_(axis, index, g)
+
+
+def _with_places(function: Callable) -> Callable:
+    return lambda a, *, axis, keepdims: tuple(function(a, axis, keepdims))
+
+
+def _polygamma(a: Array, *, n: int) -> Array:
+    """By the zeta function: torch.polygamma(1, a) has nine digits."""
+    if n == 0:
+        return torch.digamma(a)
+    wide = a.double() if a.dtype is torch.float64 or not a.dtype.is_floating_point else a.float()
+    found = (-1.0) ** (n + 1) * math.factorial(n) * torch.special.zeta(n + 1.0, wide)
+    return found.to(a.dtype if a.dtype.is_floating_point else torch.float32)
+
+
+def _widened(function: Callable) -> Callable:
+    """In 32 bits where numbers have 16, for which CUDA has no kernel."""
+
+    def run(a: Array, b: Array) -> Array:
+        kind = torch.result_type(a, b)
+        return function(a.float(), b.float()).to(kind) if kind.itemsize == 2 else function(a, b)
+
+    return run
+
+
+def _met(function: Callable) -> Callable:
+    def run(a: Array, *, axis: int) -> tuple[Array, ...]:
+        return tuple(function(a, axis)) if a.ndim else (a.clone(), torch.zeros((), dtype=torch.int64, device=a.device))
+
+    return run
+
+
+def _mode(a: Array, *, axis: int, keepdims: bool) -> tuple[Array, ...]:
+    return tuple(torch.mode(a, axis, keepdims))
+
+
+def _logsumexp(a: Array, *, axis: Any, keepdims: bool) -> Array:
+    return torch.logsumexp(a, axis, keepdims) if a.ndim else a.clone()
+
+
+def _sparse_matmul(rows: Array, columns: Array, values: Array, dense: Array, *, n: int) -> Array:
+    """PyTorch's own product, which trusts places: those that lie outside are refused first. (On one core, 20,000 elements by
+    16 columns 1.1 ms against 10 by adding rows up, 200,000 by 64 66 ms against 314.)"""
+    m, width = dense.shape
+    if values.is_cuda or not values.numel() or not width:
+        return dense.new_zeros(n, width).index_add_(0, rows, dense[columns] * values[:, None])
+    for places, size in ((rows, n), (columns, m)):
+        low, high = torch.aminmax(places)
+        if low < 0 or high >= size:
+            raise IndexError(f"a place of a sparse matrix of {(n, m)} lies outside: {int(low)} to {int(high)}")
+    matrix = torch.sparse_coo_tensor(torch.stack((rows, columns)), values, (n, m), check_invariants=False)
+    return torch.sparse.mm(matrix, dense)
+
+
+def _real_only(function: Callable, otherwise: Callable) -> Callable:
+    """PyTorch's backward conjugates what it reads; rows are given the conjugate."""
+    return lambda g, y: otherwise(g, y) if y.is_complex() else function(g, y)
+
+
+def _tanh(tanh: bool) -> str:
+    return "tanh" if tanh else "none"
+
+
+@cache
+def _gelu_loses_infinity() -> bool:
+    """Whether PyTorch's gelu is NaN at infinity: on x86-64 it is oneDNN's, which is several times as fast as PyTorch's own."""
+    return bool(F.gelu(torch.full((16,), math.inf)).isnan().any())
+
+
+def _gelu(a: Array, *, tanh: bool) -> Array:
+    """On every engine gelu(inf) is inf and large numbers stay as they are. oneDNN's results are searched for others, which
+    costs one sum; compiled code has its own formula."""
+    y = F.gelu(a, approximate=_tanh(tanh))
+    if tanh or a.device.type != "cpu" or torch._C._len_torch_dispatch_stack() or not _gelu_loses_infinity():
+        return y
+    if math.isfinite(y.sum(dtype=torch.float32 if a.dtype is torch.float16 else None).item()):
+        return y
+    return torch.where(y.isfinite(), y, a * 0.5 * (torch.erf(a * math.sqrt(0.5)) + 1.0))
+
+
+OWN: dict[str, Callable[..., Any]] = {
+    "add_scaled": lambda a, b, scale: torch.add(a, b, alpha=scale),
+    "addcmul": lambda a, b, c, value: torch.addcmul(a, b, c, value=value),
+    "addcdiv": lambda a, b, c, value: torch.addcdiv(a, b, c, value=value),
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "linear_weight_grad": _weight_grad,
+    "pow_grad": _pow_grad,
+    "spread": _spread_out,
+    "relu_grad": lambda g, y: aten.threshold_backward(g, y, 0),
+    "sigmoid_grad": _real_only(aten.sigmoid_backward.default, lambda g, y: g * y * (1.0 - y)),
+    "tanh_grad": _real_only(aten.tanh_backward.default, lambda g, y: g * (1.0 - y * y)),
+    "gelu": _gelu,
+    "gelu_grad": lambda g, a, *, tanh: aten.gelu_backward(g, a, approximate=_tanh(tanh)),
+    "silu": F.silu,
+    "silu_grad": aten.silu_backward.default,
+    "leaky_relu": F.leaky_relu,
+    "leaky_relu_grad": lambda g, a, slope: aten.leaky_relu_backward(g, a, slope, False),
+    "elu": F.elu,
+    "elu_grad": lambda g, a, alpha: aten.elu_backward(g, alpha, 1.0, 1.0, False, a),
+    "softplus": F.softplus,
+    "softplus_grad": aten.softplus_backward.default,
+    "hardtanh": F.hardtanh,
+    "hardtanh_grad": aten.hardtanh_backward.default,
+    "matmul": torch.matmul,
+    "linear": _linear,
+    "linear_bias_grad": _bias_grad,
+    "addmm": _addmm,
+    "einsum": lambda *operands, equation: torch.einsum(equation, *operands).to(operands[0].dtype),  # sums of ints are int64
+    "sum": _sum,
+    "prod": _prod,
+    "any": _truth(torch.any),
+    "all": _truth(torch.all),
+    "var": _spread(torch.var),
+    "std": _spread(torch.std),
+    "norm": _norm,
+    "logsumexp": _logsumexp,
+    "reshape": lambda a, *, shape: a.reshape(shape),
+    "expand": lambda a, *, shape: a.expand(shape),
+    "permute": lambda a, *, axes: a.permute(axes),
+    "tril": torch.tril,
+    "triu": torch.triu,
+    "sort": lambda a, *, axis, descending: tuple(torch.sort(a, dim=axis, descending=descending, stable=True)),
+    "topk": lambda a, *, k, axis, largest: tuple(torch.topk(a, k, axis, largest, True)),
+    "max_at": _with_places(torch.max),
+    "min_at": _with_places(torch.min),
+    "median": _with_places(torch.median),
+    "mode": _mode,
+    "cummax": _met(torch.cummax),
+    "cummin": _met(torch.cummin),
+    "logcumsumexp": lambda a, *, axis: torch.logcumsumexp(a, axis),
+    "igamma": _widened(torch.igamma),
+    "igammac": _widened(torch.igammac),
+    "polygamma": _polygamma,
+    "sparse_matmul": _sparse_matmul,
+    "special_zeta": torch.special.zeta,
+    **{n: getattr(torch.special, n) for n in dir(torch.special) if "_polynomial_" in n},
+    "frexp": lambda a: tuple(torch.frexp(a)),
+    "matrix_exp": torch.linalg.matrix_exp,
+    "lu_factor": lambda a, *, check: tuple(torch.linalg.lu_factor(a) if check else torch.linalg.lu_factor_ex(a)[:2]),
+    "eig": lambda a: tuple(torch.linalg.eig(a)),
+    "cholesky_ex": lambda a: tuple(torch.linalg.cholesky_ex(a)),
+    "geqrf": lambda a: tuple(torch.geqrf(a)),
+    "ldl_factor": lambda a, *, hermitian: tuple(torch.linalg.ldl_factor_ex(a, hermitian=hermitian)),
+    "ldl_solve": lambda a, pivots, b, *, hermitian: torch.linalg.ldl_solve(a, pivots, b, hermitian=hermitian),
+    "solve_triangular": lambda a, b, *, upper, unit: torch.linalg.solve_triangular(
+        a.triu() if upper else a.tril(), b, upper=upper, unitriangular=unit
+    ),
+    "scatter_reduce": lambda a, index, source, *, axis, reduce: torch.scatter_reduce(a, axis, index, source, reduce),
+    "cumsum": lambda a, *, axis: torch.cumsum(a, axis),
+    "cumprod": lambda a, *, axis: torch.cumprod(a, axis),
+    "searchsorted": lambda edges, values, *, right: torch.searchsorted(edges.contiguous(), values.contiguous(), right=right),
+    "gather": lambda a, index, *, axis: torch.gather(a, axis, index),
+    "gather_grad": _gather_grad,
+    "scatter": lambda a, index, source, *, axis: torch.scatter(a, axis, index, source),
+    "scatter_add": lambda a, index, source, *, axis: torch.scatter_add(a, axis, index, source),
+    "index_select": lambda a, index, *, axis: torch.index_select(a, axis, index),
+    "index_select_grad": _select_grad,
+    "index_add": lambda a, index, source, alpha, *, axis: torch.index_add(a, axis, index, source, alpha=alpha),
+    "index": lambda a, *places, axes: aten.index(a, _full_index(places, axes, a.ndim)),
+    "index_grad": _index_grad,
+    "index_put": _index_put,
+    "embedding": lambda w, index, *, padding: aten.embedding(w, index),
+    "embedding_grad": lambda g, index, *, shape, padding: aten.embedding_dense_backward(g, index, shape[0], padding, False),
+    "softmax": lambda a, *, axis: aten._softmax(a, axis, False),
+    "softmax_grad": lambda g, y, *, axis: aten._softmax_backward_data(g, y, axis, y.dtype),
+    "log_softmax": lambda a, *, axis: aten._log_softmax(a, axis, False),
+    "log_softmax_grad": lambda g, y, *, axis: aten._log_softmax_backward_data(g, y, axis, y.dtype),
+    "layer_norm": layers.layer_norm,
+    "layer_norm_grad": layers.layer_norm_grad,
+    "rms_norm": layers.rms_norm,
+    "rms_norm_grad": layers.rms_norm_grad,
+    "group_norm": layers.group_norm,
+    "group_norm_grad": layers.group_norm_grad,
+    "batch_norm_train": layers.batch_norm_train,
+    "batch_norm_grad": layers.batch_norm_grad,
+    "batch_norm": layers.batch_norm,
+    "conv": layers.conv,
+    "conv_transpose": layers.conv_transpose,
+    "conv_weight_grad": layers.conv_weight_grad,
+    "max_pool": layers.max_pool,
+    "adaptive_max_pool": layers.adaptive_max,
+    "avg_pool": layers.avg_pool,
+    "avg_pool_grad": layers.avg_pool_grad,
+    "adaptive_avg_pool": layers.adaptive,
+    "adaptive_avg_pool_grad": layers.adaptive_grad,
+    "attention": steps.attention,
+    "attention_grad": steps.attention_grad,
+    "cross_entropy": steps.cross_entropy,
+    "cross_entropy_grad": steps.cross_entropy_grad,
+    "adam": steps.adam,
+    "sgd": steps.sgd,
+    "sgd_momentum": steps.sgd_momentum,
+}

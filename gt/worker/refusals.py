@@ -1,0 +1,55 @@
+"""What a worker says of a message, a kind or an operand that cannot be. It costs whoever it came from, and nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gt.errors import ProtocolError
+from gt.transport.messages import Done, Failed, Mail, Run, TraceDef
+from gt.worker.programs.compile import TRACE
+
+REASON = 500  # characters of a reason
+
+
+class RefusedKind:
+    """Stands for a kind or trace that this worker cannot make a function of: every use of it fails for the same reason."""
+
+    ways: dict[str, int] = {}
+    ops: dict[str, int] = {}
+    tensors: tuple[int, ...] = ()
+    specs: tuple = ()
+    kinds: dict[int, Any] = {}
+
+    def __init__(self, what: str, wrong: Exception, outs: int, dies: tuple[int, ...] = ()) -> None:
+        self.kind, self.wrong, self.outs, self.dies = what, wrong, outs, dies
+        self.results = (None,) * outs
+        self.form = TRACE
+
+    @classmethod
+    def trace(cls, trace: TraceDef, wrong: Exception) -> RefusedKind:
+        outs = len(trace.outs)
+        return cls(f"trace {trace.number}", wrong, outs, tuple(1 + outs + i for i in trace.dies))
+
+    def run(self, *operands: Any) -> Any:
+        raise ProtocolError(f"{self.kind} cannot be made here: {type(self.wrong).__name__}: {self.wrong}"[:REASON])
+
+    def stats(self) -> dict[str, float]:
+        return {}
+
+
+def mismatched_operand(ready: Any, ins: tuple, specs: dict[int, Any]) -> ProtocolError:
+    """Why an instruction's operands are not those that its kind takes."""
+    found = [specs.get(ins[i]) for i in ready.tensors if i < len(ins)]
+    return ProtocolError(f"{ready.kind} takes {list(ready.specs)}, not {found}")
+
+
+def refusal(run: Any, wrong: Exception, dispatcher: str) -> Iterable[Mail]:
+    """What the sender of a message that nothing came of waits for: an error for each read, and the end of the stretch."""
+    if not isinstance(run, Run):
+        return
+    for get in run.gets:
+        text = f"a worker could not carry this out: {type(wrong).__name__}: {wrong}"[:REASON]
+        yield Mail(run.client, Failed(get.ticket, "RemoteError", text, get.id))
+    if run.ack:
+        yield Mail(dispatcher, Done(run.client, run.serial))

@@ -1,0 +1,37 @@
+"""Talking to a dispatcher in a test."""
+
+from __future__ import annotations
+
+from gt.dispatcher.core import Dispatcher
+from gt.transport.messages import FREE, VERSION, Hello, Join, Mail, Message, Run
+
+
+class Collectives:
+    """A conversation with a dispatcher: who says what, and what follows."""
+
+    def __init__(self) -> None:
+        self.dispatcher = Dispatcher()
+        self.tables = self.dispatcher.tables
+        self.known: dict[tuple[str, str], set[int]] = {}  # kinds, by worker and client
+
+    def __call__(self, peer: str, message: Message) -> list[Mail]:
+        return self.told(self.dispatcher.handle(Mail(peer, message)))
+
+    def gone(self, peer: str) -> list[Mail]:
+        return self.told(self.dispatcher.lose(peer, "its connection ended"))
+
+    def told(self, mails: list[Mail]) -> list[Mail]:
+        """Whatever is said, workers know the kinds of all they are to run."""
+        self.tables.check()
+        for mail in mails:
+            if isinstance(run := mail.message, Run):
+                known = self.known.setdefault((mail.peer, run.client), {FREE})
+                known |= {d.number for d in (*run.kinds, *run.traces)}
+                assert {ins[0] for ins in run.code} <= known, f"{mail.peer} does not know all of {run.code}"
+        return mails
+
+    def client(self, name: str = "c") -> list[Mail]:
+        return self(name, Hello(VERSION, "", "here", 7))
+
+    def worker(self, name: str = "w0", label: str = "") -> list[Mail]:
+        return self(name, Join(VERSION, "", label or name, "numpy", "cpu", "here", 8, f"ipc://{name}"))

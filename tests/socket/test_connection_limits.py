@@ -1,0 +1,178 @@
+"""Connections that say nothing, by the thousand: they are bounded, and whoever has something to say is heard."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+import zmq
+from processes import Processes, free_port, until
+
+import gt
+from gt.transport.addresses import ipc_address, local_address
+from gt.transport.auth import listen
+from gt.transport.connection_limits import ConnectionLimits
+from gt.transport.sockets import PART, parts, whole
+
+KEY = "a key of this file's tests"
+IDLE = """
+import socket, sys, time
+path, port, n = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+made = []
+for _ in range(n):
+    s = socket.socket(socket.AF_INET if port else socket.AF_UNIX)
+    try:
+        s.settimeout(5)
+        s.connect(("127.0.0.1", port) if port else path)
+    except OSError:
+        break
+    made.append(s)
+print("there", flush=True)
+input()
+"""
+
+
+def low(soft: int, hard: int) -> tuple[str, ...]:
+    """What a command is put behind to run with so few descriptors."""
+    return ("sh", "-c", f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"', "sh")
+
+
+@pytest.mark.parametrize("kind, soft, hard", [("unix", 256, 0), ("unix", 400, 400), ("tcp", 400, 400)])
+def test_two_thousand_idle_connections_end_nobody(
+    processes: Processes, disconnected: None, kind: str, soft: int, hard: int
+) -> None:
+    """From a low soft limit, which is raised, and from a low hard one, which is not."""
+    hard = hard or min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 20_000)
+    key = KEY if kind == "tcp" else ""
+    port = free_port()
+    server = processes.start(
+        "-m", "gt.server", "-p", str(port), within=low(soft, hard), GT_KEY=key, GT_VERBOSE="1"
+    )  # fmt: skip
+    until(lambda: "listening" in server.err, what="a listening server")
+    processes.worker(port, GT_KEY=key)
+    address = f"tcp://127.0.0.1:{port}" if kind == "tcp" else f"localhost:{port}"
+    gt.connect(address, key=key)
+    x = gt.ones(3)
+    assert x.tolist() == [1, 1, 1]
+    path = (local_address(str(port)) or "").removeprefix("ipc://")
+    idle = [processes.script(IDLE, path, str(port if kind == "tcp" else 0), "500") for _ in range(4)]
+    for each in idle:
+        each.says("there", 60)
+    assert server.popen.poll() is None
+    assert (x + 1).tolist() == [2, 2, 2]
+    if hard == 400:
+        until(lambda: "cut off" in server.err, what="it is told")
+    new = processes.script("import sys, gt; gt.connect(sys.argv[1], key=sys.argv[2]); print(gt.ones(2).tolist())", address, key)
+    assert new.ended(60) == 0, new.err
+    assert new.out == "[1.0, 1.0]\n"
+
+
+@pytest.fixture
+def crowd() -> Iterator[tuple[ConnectionLimits, str, list[float]]]:
+    now = [0.0]
+    with zmq.Context.instance().socket(zmq.ROUTER) as router:
+        router.linger = 0
+        made = ConnectionLimits(router, 64, clock=lambda: now[0])
+        yield made, listen(router, ipc_address(f"crowd-{time.monotonic_ns()}")), now
+        made.close()
+
+
+@contextlib.contextmanager
+def connected(address: str, n: int) -> Iterator[list[socket.socket]]:
+    made = [socket.socket(socket.AF_UNIX) for _ in range(n)]
+    try:
+        for s in made:
+            s.settimeout(10)
+            s.connect(address.removeprefix("ipc://"))
+        yield made
+    finally:
+        for s in made:
+            s.close()
+
+
+def open_ones(made: list[socket.socket]) -> int:
+    """How many of these have not been ended by the other side."""
+    left = 0
+    for s in made:
+        s.setblocking(False)
+        try:
+            while data := s.recv(64):
+                pass
+            left += bool(data)
+        except BlockingIOError:
+            left += 1
+        except OSError:
+            pass
+    return left
+
+
+def test_those_that_wait_are_bounded_and_those_let_in_are_not_cut_off(crowd: tuple[ConnectionLimits, str, list[float]]) -> None:
+    made, address, _ = crowd
+    with connected(address, 12) as first:
+        until(lambda: made.drain() is not None and len(made.owners) == 12, 10, "all have come")
+        for fd in list(made.owners):
+            made.let_in(fd)
+        with connected(address, 100) as more:
+            until(lambda: made.drain() is not None and made.cut_off == 84, 10, "all but 16 are cut off")
+            until(lambda: made.drain() is not None and len(made.owners) == 28, 10, "their ends are seen")
+            assert open_ones(first) == 12 and open_ones(more) == 16
+    until(lambda: made.drain() is not None and not made.owners, 10, "all are gone")
+    assert not made.crowds and not made.pending and not made.waiting
+
+
+def test_one_address_leaves_room_for_others() -> None:
+    with zmq.Context.instance().socket(zmq.ROUTER) as router:
+        router.linger = 0
+        made = ConnectionLimits(router, 64)
+        port = int(listen(router, "tcp://127.0.0.1:*").rpartition(":")[2])
+        with contextlib.ExitStack() as stack:
+
+            def come(source: str, n: int) -> list[socket.socket]:
+                to = ("127.0.0.1", port)
+                return [stack.enter_context(socket.create_connection(to, 10, (source, 0))) for _ in range(n)]
+
+            first = come("127.0.0.2", 5)
+            until(lambda: made.drain() is not None and len(made.owners) == 5, 10, "all have come")
+            second = come("127.0.0.3", 40)
+            until(lambda: made.drain() is not None and made.cut_off == 32, 10, "all but 8 are cut off")
+            until(lambda: open_ones(second) == 8, 10, "their ends are seen")
+            assert open_ones(first) == 5 and made.pending == {"127.0.0.2": 5, "127.0.0.3": 8}
+        made.close()
+
+
+def test_who_says_nothing_for_long_is_cut_off(crowd: tuple[ConnectionLimits, str, list[float]]) -> None:
+    made, address, now = crowd
+    with connected(address, 5) as some:
+        until(lambda: made.drain() is not None and len(made.owners) == 5, 10, "all have come")
+        made.let_in(next(iter(made.owners)))
+        now[0] += 9.0
+        made.drain()
+        assert made.cut_off == 0
+        now[0] += 2.0
+        made.drain()
+        assert made.cut_off == 4
+        until(lambda: made.drain() is not None and open_ones(some) == 1, 10, "four are cut off")
+
+
+@pytest.mark.slow
+def test_a_client_that_writes_nothing_for_long_stays(processes: Processes) -> None:
+    """Its second connection has been said to be its own."""
+    _, port = processes.server()
+    processes.worker(port)
+    client = processes.script(
+        "import sys, gt; gt.connect(sys.argv[1]); print('there', flush=True); input(); print(gt.ones(2).tolist())",
+        f"localhost:{port}",
+    ).says("there")
+    time.sleep(11)  # more than the patience for connections that nobody has claimed
+    client.go()
+    assert client.ended() == 0 and client.out.endswith("[1.0, 1.0]\n")
+
+
+def test_large_arrays_travel_in_parts() -> None:
+    data = bytes(range(256)) * ((2 * PART + 512) // 256)
+    assert [len(p) for p in parts((data,))] == [PART, PART, 512] and whole(parts((data,))) == (data,)
+    assert parts(()) == [] and whole([]) == () and [bytes(p) for p in parts((b"",))] == [b""]
