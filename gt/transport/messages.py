@@ -274,7 +274,7 @@ class Store(Message, frozen=True, tag=23):
 
 class InputFailed(Message, frozen=True, tag=24):
     """From worker to worker: the sender's part in the group's collective of this number could not be made; the rest says why,
-    as in Failed. It takes part once all whom it concerns have Heard."""
+    as in Failed. It takes part once all whom it concerns have answered Noted."""
 
     sender: int
     group: tuple[int, ...]
@@ -293,7 +293,7 @@ class StallQuery(Message, frozen=True, tag=25):
 
 
 class Noted(Message, frozen=True, tag=26):
-    """From worker to worker, to a Spoiled: it is known. To a Waits: the sender is there, too."""
+    """From worker to worker, to an InputFailed: it is known. To a StallQuery: the sender is there, too."""
 
     sender: int
     group: tuple[int, ...]
@@ -310,7 +310,7 @@ class Ways(Message, frozen=True, tag=27):
 
 class Aborted(Message, frozen=True, tag=28):
     """From worker to worker: the group's collectives up to the one of this number are given up, why, as in Failed. The receiver
-    says so with Heard, the number below zero."""
+    says so with Noted, the number below zero."""
 
     sender: int
     group: tuple[int, ...]

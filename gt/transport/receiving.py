@@ -17,7 +17,7 @@ class Background(Enum):
     """What the link's background thread does."""
 
     RECEIVING = "holds the turn: polls the sockets, and the wake_timer that a written buffer sets"
-    WATCHING = "leaves the turn to readers that come often; looks at the buffer every few milliseconds, without an wake_timer"
+    WATCHING = "leaves the turn to readers that come often; looks at the buffer every few milliseconds, without a wake timer"
     RESTING = "one reader has held the turn since the last look; sleeps until the reader leaves or the wake_timer rings"
     CLOSED = "has given the turn back for good"
 

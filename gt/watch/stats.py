@@ -57,8 +57,8 @@ def report(workers: dict[str, dict[str, Any]]) -> Group:
     return Group(table, *did)
 
 
-REPLAY = ("traces_found", "hits", "instructions_saved", "traces", "calls", "units", "unit_calls", "sharded_calls", "numpy_calls",
-          "compiling", "compiled", "compiled_executions", "launches_saved")  # fmt: skip
+REPLAY = ("traces_found", "hits", "instructions_saved", "traces", "calls", "units", "unit_calls", "sharded_calls",
+          "numpy_calls", "compiling", "compiled", "compiled_executions", "launches_saved")  # fmt: skip
 
 
 def replay_table(workers: dict[str, dict[str, Any]]) -> Table:

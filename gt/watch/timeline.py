@@ -15,8 +15,8 @@ COLLECTIVE = ("#ff8a3d", "#efb118", "#ff725c", "#ff8ab7")  # and for each collec
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A unit of work of a worker: an op, a trace, or, where `collective`, a collective until its end. Times are in seconds since
-    the first of the recording began."""
+    """A unit of work of a worker: an op, a trace, or, where `collective`, a collective until its end. Times are in seconds
+    since the first of the recording began."""
 
     worker: int
     name: str

@@ -482,8 +482,8 @@ class Worker:
             "engine": self.engine.name, "device": self.engine.device, "ops": dict(+ops), "instructions": sum(ops.values()),
             "tensors": sum(len(s.table) for s in self.spaces.values()), "clients": len(self.spaces), "bytes": used,
             "bytes_total": total, "failures": self.failures, "dropped": self.dropped, "runs": self.runs,
-            "traces": dict(traced), "kernels": dict(+ways), "collectives": dict(self.collectives.ways), "base": self.engine.base,
-            "fell_back": self.engine.fell_back,
+            "traces": dict(traced), "kernels": dict(+ways), "collectives": dict(self.collectives.ways),
+            "base": self.engine.base, "fell_back": self.engine.fell_back,
             **self.more(),
         }  # fmt: skip
 

@@ -22,7 +22,7 @@ SUM = KindDef(3, "sum", (PAIR,), ((0,), False))
 FORM = re.compile(r"\[TAPE \d+\.\d{3}s\] (RECV|WORKER_SEND|WORKER_RECV|SEND) {0,8} +\| .{15,} \| .{9,} \| .+")
 
 
-class WatchedSocket:
+class Watched:
     def __init__(self) -> None:
         self.out = io.StringIO()
         ticks = count()
@@ -44,11 +44,11 @@ class WatchedSocket:
 
 
 @pytest.fixture
-def watched() -> WatchedSocket:
-    return WatchedSocket()
+def watched() -> Watched:
+    return Watched()
 
 
-def test_an_op_is_logged_on_its_whole_way_in_the_promised_form(watched: WatchedSocket) -> None:
+def test_an_op_is_logged_on_its_whole_way_in_the_promised_form(watched: Watched) -> None:
     watched("c", Batch(1, (FULL, MATMUL), [(1, 5, 1.0), (1, 6, 2.0)]))
     watched("w0", Done("c", 1))
     watched.out.truncate(0)
@@ -64,12 +64,12 @@ def test_an_op_is_logged_on_its_whole_way_in_the_promised_form(watched: WatchedS
     assert all(FORM.fullmatch(line) for line in watched.lines)
 
 
-def test_times_count_from_the_start_of_the_log(watched: WatchedSocket) -> None:
+def test_times_count_from_the_start_of_the_log(watched: Watched) -> None:
     watched("c", Batch(1, (FULL,), [(1, 5, 1.0)]))
     assert watched.lines[0].startswith("[TAPE 0.001s] RECV")
 
 
-def test_statics_and_reads_and_frees_are_told(watched: WatchedSocket) -> None:
+def test_statics_and_reads_and_frees_are_told(watched: Watched) -> None:
     watched("c", Batch(1, (FULL, SUM), [(1, 5, 1.0), (3, 6, 5), (FREE, 5)], ((9, 6, (F, 2)),)))
     received = [t.split("|")[2].strip() + " " + t.split("|")[3].strip() for t in watched.texts if t.startswith("RECV")]
     assert received == [
@@ -80,12 +80,12 @@ def test_statics_and_reads_and_frees_are_told(watched: WatchedSocket) -> None:
     ]
 
 
-def test_a_line_is_written_at_once_not_when_the_work_is_done(watched: WatchedSocket) -> None:
+def test_a_line_is_written_at_once_not_when_the_work_is_done(watched: Watched) -> None:
     watched("c", Batch(1, (FULL,), [(1, 5, 1.0)]))
     assert [t.split()[0] for t in watched.texts] == ["RECV", "WORKER_SEND"]
 
 
-def test_a_failed_op_is_told_apart(watched: WatchedSocket) -> None:
+def test_a_failed_op_is_told_apart(watched: Watched) -> None:
     watched("c", Batch(1, (FULL,), [(1, 5, 1.0), (1, 6, 1.0)]))
     watched("w0", Done("c", 1, (6,)))
     assert [t.split("| ")[-1] for t in watched.texts if t.startswith("WORKER_RECV")] == [
@@ -94,7 +94,7 @@ def test_a_failed_op_is_told_apart(watched: WatchedSocket) -> None:
     ]
 
 
-def test_a_call_of_a_trace_is_logged_as_the_ops_it_stands_for(watched: WatchedSocket) -> None:
+def test_a_call_of_a_trace_is_logged_as_the_ops_it_stands_for(watched: Watched) -> None:
     trace = TraceDef(7, 2, [(2, 3, 1, 2), (2, 4, 3, 2), (FREE, 3)], (4,))
     watched("c", Batch(1, (FULL, MATMUL), [(1, 5, 1.0), (1, 6, 2.0)]))
     watched("c", Batch(2, (), [(7, 9, 5, 6)], traces=(trace,)))
@@ -104,7 +104,7 @@ def test_a_call_of_a_trace_is_logged_as_the_ops_it_stands_for(watched: WatchedSo
     assert sum(t.startswith("SEND") for t in watched.texts) == 2
 
 
-def test_a_client_that_goes_leaves_nothing_in_the_log_s_memory(watched: WatchedSocket) -> None:
+def test_a_client_that_goes_leaves_nothing_in_the_log_s_memory(watched: Watched) -> None:
     watched("c", Batch(1, (FULL,), [(1, 5, 1.0)]))
     log = watched.dispatcher.watch
     assert isinstance(log, InstructionLog) and log.received and log.running

@@ -1,4 +1,4 @@
-"""What workers do together. `Mailed` does it by mail between them, in pieces of host memory: the way of the in-process
+"""What workers do together. `MailCollectives` does it by mail between them, in pieces of host memory: the way of the in-process
 cluster, and of workers without PyTorch. It never blocks: a collective is begun, and ends when all its mail is there."""
 
 from __future__ import annotations

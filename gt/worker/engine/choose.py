@@ -15,10 +15,10 @@ from gt.worker.engine.numpy import NumPyEngine
 # The module that makes each engine, by `make(name)`.
 FILES = {
     "numpy": "numpy",
-    "cpp": "host",
-    "opencl": "host",
+    "cpp": "own_kernels",
+    "opencl": "own_kernels",
     "pytorch": "torch",
-    **dict.fromkeys(("cpu", "cuda", "cudnn", "openmp", "mkl", "mkldnn", "triton"), "library"),
+    **dict.fromkeys(("cpu", "cuda", "cudnn", "openmp", "mkl", "mkldnn", "triton"), "torch.library"),
 }
 UNPROBED = ("numpy", "pytorch")  # the engines that others are measured against, and GT's defaults
 

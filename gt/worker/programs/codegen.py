@@ -39,7 +39,8 @@ def straight_line(
 class _Writer:
     def __init__(
         self, trace: TraceDef, kernels: Mapping[int, Callable], kinds: dict[int, Ready], flat: bool,
-        gather: Mapping[int, Callable], over: Mapping[int, Callable], known: Mapping[int, Any], side_stream: SideStreamLike | None,
+        gather: Mapping[int, Callable], over: Mapping[int, Callable], known: Mapping[int, Any],
+        side_stream: SideStreamLike | None,
     ) -> None:  # fmt: skip
         self.trace, self.kernels, self.kinds, self.gather, self.over, self.side_stream = (
             trace,
