@@ -19,7 +19,8 @@ from gt.client.handle import Handle
 from gt.client.session import Session, here
 from gt.client.tracer import SHORTEST
 from gt.client.traces import Trace, Window, define, definition
-from gt.client.views import cut, raw_handle, set_raw_handle, storage_of, unseen
+from gt.client.views import cut, raw_handle, set_raw_handle, storage_of
+from gt.client.writes import unseen
 from gt.transport.messages import FREE
 
 KNOWN = 64  # calls of one function that are known, by what they depend on; past it the oldest is forgotten

@@ -9,7 +9,8 @@ from gt.client.autograd import Tensor
 from gt.client.functions.create import tensor
 from gt.client.functions.hooks import Hook
 from gt.client.scope import HERE
-from gt.client.views import clear_grad, share
+from gt.client.views import share
+from gt.client.writes import clear_grad
 from gt.spec import DType, dtype_of
 
 

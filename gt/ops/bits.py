@@ -1,4 +1,5 @@
-"""Logic and bits, element by element. Rows are named as PyTorch names them; none has a gradient."""
+"""Logic and bits, element by element, and a tensor's bits as another dtype. Rows are named as PyTorch names them; none has a
+gradient."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from functools import partial
 from gt.ops import table
 from gt.ops.elementwise import INTS, ONE, TWO
 from gt.ops.rules import by_axis, compare, pointwise
-from gt.ops.table import Operand, Try, Values
-from gt.spec import Spec, bool_, int64
+from gt.ops.table import Alias, Kind, Operand, Rule, Try, Values
+from gt.spec import DTYPES, Shard, Spec, bool_, complex64, float32, int16, int64
 
 op = partial(table.op, pointwise=True, shard=by_axis)
 
@@ -28,6 +29,39 @@ def _whole(name: str, bools: bool = True):
         return out
 
     return rule
+
+
+def _bitcast(a: Spec, *, old, new) -> Spec:
+    """The last axis is as much longer or shorter as elements are smaller or larger."""
+    if a.dtype.code != old:
+        raise TypeError(f"bitcast of {DTYPES[old].name} was given {a.dtype.name}")
+    have, want = a.dtype.size, DTYPES[new].size
+    if have == want:
+        return Spec(a.shape, DTYPES[new])
+    if not a.shape or a.shape[-1] * have % want:
+        raise ValueError(
+            f"cannot view {DTYPES[old].name} of shape {a.shape} as {DTYPES[new].name}: want a last axis of whole elements of "
+            f"{want} bytes"
+        )
+    return Spec((*a.shape[:-1], a.shape[-1] * have // want), DTYPES[new])
+
+
+def _bitcast_rules(kind: Kind) -> list[Rule]:
+    free = len(kind.ins[0].shape) - (kind.ins[0].shape[-1:] != kind.outs[0].shape[-1:])
+    return [((Shard(i),), (Shard(i),)) for i in range(free)]
+
+
+def _bitcast_strides(shape, strides, *, old, new) -> tuple[int, ...]:
+    have, want = DTYPES[old].size, DTYPES[new].size
+    return strides if have == want else (*(s * have // want for s in strides[:-1]), 1)
+
+
+table.op("bitcast", complex="own", shape=_bitcast, shard=_bitcast_rules, view=True,
+   alias=Alias(_bitcast_strides, lambda base, piece, *, old, new: piece.op("bitcast", old=new, new=old),
+               lambda first, strides, *, old, new: first * DTYPES[old].size // DTYPES[new].size),
+   tries=(((Spec((2, 4), float32),), {"old": float32.code, "new": int16.code}),
+          ((Spec((2, 4), float32),), {"old": float32.code, "new": complex64.code})),
+   kernel=lambda xp, a, *, old, new: xp.bitcast(a, old, new))  # fmt: skip
 
 
 def _invert(xp, a):

@@ -61,6 +61,7 @@ op("complex", shape=_joined, shard=linear, tries=(((X, X), {}), ((X, Spec((3,), 
    kernel=lambda xp, a, b: xp.complex(a, b),
    grad=(lambda g: g.real, lambda g: g.imag))  # fmt: skip
 op("conj", shape=_only_complex("conj"), shard=linear, tries=(C,),
+   alias=Alias(lambda shape, strides: strides, lambda base, piece: piece.conj()),
    kernel=lambda xp, a: xp.conj_physical(a),
    grad=(lambda g: g.conj(),))  # fmt: skip
 
@@ -71,11 +72,11 @@ def _doubled(shape, strides):
 
 
 op("real_part", shape=_part("real"), shard=linear, tries=(C,), view=True,
-   alias=Alias(_doubled, lambda base, piece: piece.op("complex", base.imag)),
+   alias=Alias(_doubled, lambda base, piece: piece.op("complex", base.imag), lambda first, strides: 2 * first),
    kernel=lambda xp, a: xp.real(a),
    grad=(lambda g, sa: g.to(sa.dtype),))  # fmt: skip
 op("imag_part", shape=_part("imag"), shard=linear, tries=(C,), view=True,
-   alias=Alias(_doubled, lambda base, piece: base.real.op("complex", piece)),
+   alias=Alias(_doubled, lambda base, piece: base.real.op("complex", piece), lambda first, strides: 2 * first + 1),
    kernel=lambda xp, a: xp.imag(a),
    grad=(lambda g: (g * 0.0).op("complex", g),))  # fmt: skip
 op("direction", shape=_only_complex("sgn"), shard=by_axis, tries=(C,),

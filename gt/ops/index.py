@@ -89,7 +89,8 @@ BACK = ((4, 1), (3, -2))
 op("slice", complex="analytic", shape=lambda a, *starts, take: Spec(_picked(take), a.dtype), shard=_slice_rules,
    cut=_piece, view=True,
    alias=Alias(lambda old, strides, *, take: tuple(s * step for s, (n, step) in zip(strides, take) if n >= 0),
-               lambda base, piece, *starts, take: base.op("slice_put", piece, *starts, take=take)),
+               lambda base, piece, *starts, take: base.op("slice_put", piece, *starts, take=take),
+               lambda first, strides, *starts, take: first + sum(s * d for s, d in zip(starts, strides))),
    tries=(((X, 2, 1), {"take": TAKE}), ((X, 0, 4), {"take": BACK})),
    kernel=lambda xp, a, *starts, take: xp.getitem(a, _cut(take, starts)),
    grad=lambda gs, ys, ins, take: [gs[0].op("slice_grad", *ins[1:], shape=ins[0].shape, take=take)])  # fmt: skip

@@ -246,7 +246,8 @@ op("triu", complex="analytic", shape=_triangle, shard=outer_rules, tries=(((CUBE
    kernel=lambda xp, a, diagonal: _keep(xp, a, diagonal, False),
    grad=(lambda g, b: g.triu(b), None))  # fmt: skip
 op("diagonal", complex="analytic", shape=_diagonal, shard=_diagonal_rules, view=True,
-   alias=Alias(_diagonal_strides, lambda base, piece, *, offset, axes: base.diagonal_scatter(piece, offset, *axes)),
+   alias=Alias(_diagonal_strides, lambda base, piece, *, offset, axes: base.diagonal_scatter(piece, offset, *axes),
+               lambda first, strides, *, offset, axes: first + abs(offset) * strides[axes[offset > 0]]),
    tries=(((CUBE,), {"offset": 1, "axes": (0, 2)}), ((CUBE,), {"offset": -2, "axes": (2, 1)})),
    kernel=lambda xp, a, *, offset, axes: xp.diagonal(a, offset, *axes),
    grad=(lambda g, sa, offset, axes: g.op("diagonal_grad", shape=sa.shape, offset=offset, axes=axes),))  # fmt: skip

@@ -35,10 +35,13 @@ class Alias:
 
     `write(base, piece, *numbers, **statics)`, written in tensors, is the base with `piece` in place of the view (None: elements
     of the base may stand in the view several times). `strides(shape, strides, **statics)` gives the distances of elements in
-    the view, given the base's shape and distances; None where PyTorch copies instead."""
+    the view, given the base's shape and distances; None where PyTorch copies instead. `offset(base's, strides, *numbers,
+    **statics)` is where its first element lies, given where the base's does and the base's distances (None: in the same
+    place)."""
 
     strides: Callable[..., tuple[int, ...] | None]
     write: Callable[..., Any] | None = None
+    offset: Callable[..., int] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

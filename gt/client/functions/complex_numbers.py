@@ -10,6 +10,8 @@ from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS, alias, both, function
 from gt.client.functions.operators import assign
 from gt.client.functions.reshape import stack
+from gt.client.strides import offset, strides
+from gt.client.views import Custom, custom_view, own
 from gt.ops.table import TABLE
 from gt.spec import complex64, complex128
 
@@ -27,7 +29,7 @@ def conj(input: Tensor) -> Tensor:
     >>> gt.tensor([1 + 2j]).conj()
     tensor([1.-2.j])
     """
-    return unary(TABLE["conj"], input) if input.handle.spec.dtype.rank == 3 else input
+    return apply(TABLE["conj"], (input,)) if input.handle.spec.dtype.rank == 3 else input
 
 
 @function
@@ -79,7 +81,23 @@ def view_as_real(input: Tensor) -> Tensor:
     """Real and imaginary parts side by side, along an axis of their own at the end."""
     if not _is_complex(input):
         raise RuntimeError(f"view_as_real wants a complex tensor, not {input.dtype.name}")
-    return stack((real(input), imag(input)), -1)
+
+    def parts(x: Tensor) -> Tensor:
+        return stack((real(x), imag(x)), -1)
+
+    return custom_view(
+        input,
+        Custom(
+            parts,
+            lambda strides: (*(2 * s for s in strides), 1),
+            lambda base, piece: _paired(piece),
+            lambda first: 2 * first,
+        ),
+    )
+
+
+def _paired(pairs: Tensor) -> Tensor:
+    return binary(TABLE["complex"], *(pairs.narrow(-1, i, 1).squeeze(-1) for i in range(2)))
 
 
 @function
@@ -87,8 +105,20 @@ def view_as_complex(input: Tensor) -> Tensor:
     """Pairs of real numbers along the last axis, each as a complex one."""
     if not input.ndim or input.shape[-1] != 2:
         raise RuntimeError(f"view_as_complex wants a last axis of 2, not {input.shape}")
-    parts = input.narrow(-1, 0, 1).squeeze(-1), input.narrow(-1, 1, 1).squeeze(-1)
-    return binary(TABLE["complex"], *parts)
+    distances = strides(input)
+    if distances[-1] != 1 or any(s % 2 for s in distances[:-1]) or offset(input) % 2:
+        raise RuntimeError(
+            f"view_as_complex wants pairs that lie side by side, not distances of {distances}: use contiguous() first"
+        )
+    return custom_view(
+        input,
+        Custom(
+            _paired,
+            lambda strides: tuple(s // 2 for s in strides[:-1]),
+            lambda base, piece: stack((real(piece), imag(piece)), -1),
+            lambda first: first // 2,
+        ),
+    )
 
 
 @both
@@ -128,7 +158,7 @@ def adjoint(input: Tensor) -> Tensor:
 
 for _name in ("resolve_conj", "resolve_neg"):
     alias(_name, lambda input: input)
-alias("conj_physical", conj)
+alias("conj_physical", lambda input: own(conj(input), input) if _is_complex(input) else input)
 alias("conj_physical_", lambda input: assign(input, conj(input)) if _is_complex(input) else input)
 _T.mH = property(adjoint)
 _T.H = property(lambda self: conj(self.t()))

@@ -433,7 +433,7 @@ def _deviation(std: Any) -> Any:
 
 def _draw_into(name: str, numbers: Any) -> None:
     def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
-        from gt.client.views import assign
+        from gt.client.writes import assign
 
         return assign(self, numbers(self, *args, **settings))
 

@@ -259,4 +259,4 @@ def triangular_solve(
 ) -> Triangular:
     """As the old torch.triangular_solve: the solution, and the triangle."""
     found = solve_triangular(A.mT if transpose else A, input, upper=upper != transpose, unitriangular=unitriangular)
-    return Triangular(found, A)
+    return Triangular(found, A.clone())

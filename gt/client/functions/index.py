@@ -11,7 +11,8 @@ from gt.client.apply import apply, as_operand
 from gt.client.autograd import Tensor
 from gt.client.functions import as_tensor, both, method
 from gt.client.functions.operators import copy_, fill_
-from gt.client.views import assign, check_overlap, overlaps
+from gt.client.strides import overlaps
+from gt.client.writes import assign, check_overlap
 from gt.errors import ArgumentError, ArgumentIndexError, ArgumentTypeError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE

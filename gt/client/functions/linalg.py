@@ -197,7 +197,7 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
     found = None
     while n:
         if n & 1:
-            found = A if found is None else found @ A
+            found = A.clone() if found is None else found @ A
         n >>= 1
         A = A @ A if n else A
     if found is not None:

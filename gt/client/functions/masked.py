@@ -9,6 +9,7 @@ from typing import Any
 from gt.client.autograd import Tensor
 from gt.client.functions.create import full
 from gt.client.functions.dtype_info import iinfo
+from gt.client.views import own
 from gt.errors import ArgumentError
 from gt.ops.rules import axes_of
 from gt.spec import bool_, dtype_of, float32, int64
@@ -53,7 +54,7 @@ def _wide(x: Tensor, dtype: Any) -> Any:
 @masked
 def sum_(input: Tensor, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     x = _through(input, mask, 0).to(_wide(input, dtype))
-    return x.sum(_dims(input, dim), keepdims=bool(keepdim)).to(x.dtype) if input.ndim else x
+    return x.sum(_dims(input, dim), keepdims=bool(keepdim)).to(x.dtype) if input.ndim else own(x, input)
 
 
 @masked
@@ -61,7 +62,7 @@ def prod(input: Tensor, dim: Any = None, *, keepdim: bool = False, dtype: Any = 
     x = _through(input, mask, 1).to(_wide(input, dtype))
     for axis in reversed(_dims(input, dim)) if input.ndim else ():
         x = x.prod(axis, keepdim=bool(keepdim))
-    return x
+    return own(x, input)
 
 
 @masked

@@ -17,7 +17,9 @@ from gt.client.functions import reshape as reshape
 from gt.client.functions import sort as sort
 from gt.client.functions.create import arange, full, rand, randint, randn
 from gt.client.functions.index import put
-from gt.client.views import assign, become, custom_view, is_contiguous, is_view, root_of, storage_of, strides
+from gt.client.strides import is_contiguous, offset, strides
+from gt.client.views import Custom, custom_view, is_view, root_of, storage_of
+from gt.client.writes import assign, become
 from gt.device import Device
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of
@@ -55,8 +57,9 @@ _T.stride = lambda self, dim=None: strides(self) if dim is None else strides(sel
 _T._base = property(lambda self: root_of(self) if is_view(self) else None)
 _T._is_view = is_view
 _T._version = property(lambda self: storage_of(self).made or 0)
-_T.storage_offset = lambda self: 0
-_T.unsafe_chunk, _T.unsafe_split, _T.unsafe_split_with_sizes = _T.chunk, _T.split, lambda self, *a: self.split_with_sizes(*a)
+_T.storage_offset = offset
+for _name in ("chunk", "split", "split_with_sizes"):
+    alias(f"unsafe_{_name}", lambda input, *args, _name=_name, **settings: getattr(input, _name)(*args, **settings))
 _T.element_size = lambda self: self.dtype.size
 _T.nelement = lambda self: self.handle.spec.numel
 _T.ndimension = lambda self: self.ndim
@@ -189,7 +192,7 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
         wide = x.index_select(at, places)
         return wide.reshape((*x.shape[:at], n, size, *x.shape[at + 1 :])).movedim(at + 1, -1)
 
-    return custom_view(self, windows, lambda s: (*s[:at], s[at] * step, *s[at + 1 :], s[at]))
+    return custom_view(self, Custom(windows, lambda s: (*s[:at], s[at] * step, *s[at + 1 :], s[at])))
 
 
 @both

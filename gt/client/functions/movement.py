@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -161,7 +162,7 @@ def rot90(x: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
         raise ArgumentError(f"rot90 wants two different axes, not {tuple(dims)}")
     for _ in range(k % 4):
         x = flip(x.transpose(*dims), dims[0])
-    return x
+    return x if k % 4 else x.clone()
 
 
 @both
@@ -342,8 +343,16 @@ def _at_least(x: Any, n: int) -> Tensor:
     return unsqueeze(x, 2) if x.ndim == 2 and n == 3 else x
 
 
+def _each_at_least(n: int, *tensors: Any) -> Any:
+    """One tensor, or all of several."""
+    several = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+    if several is tensors and len(tensors) == 1:
+        return _at_least(tensors[0], n)
+    return tuple(_at_least(t, n) for t in several)
+
+
 for _n in (1, 2, 3):
-    FUNCTIONS[f"atleast_{_n}d"] = lambda x, _n=_n: _at_least(x, _n)
+    FUNCTIONS[f"atleast_{_n}d"] = partial(_each_at_least, _n)
 
 
 @function

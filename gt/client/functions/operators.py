@@ -8,7 +8,8 @@ from typing import Any
 from gt.client.apply import NUMBERS, apply, as_operand, binary, binary_of, unary
 from gt.client.autograd import Tensor
 from gt.client.functions import as_tensor, both, method
-from gt.client.views import assign, detached, give_data
+from gt.client.views import detached
+from gt.client.writes import assign, give_data
 from gt.device import DEVICES, Device
 from gt.errors import ArgumentTypeError
 from gt.ops.rules import broadcast

@@ -11,7 +11,8 @@ from typing import Any
 from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS
 from gt.client.scope import is_grad_enabled, no_grad
-from gt.client.views import assign, cut, is_view
+from gt.client.views import cut, is_view
+from gt.client.writes import assign
 
 NAMES = [
     "abs",

@@ -166,6 +166,8 @@ def einsum(equation: str, *operands: Any) -> Tensor:
             tensors[i] = tensors[i].diagonal(0, first, second)
             term = term[:first] + term[first + 1 : second] + term[second + 1 :] + letter
         terms[i] = term
+    if len(tensors) == 1 and sorted(terms[0]) == sorted(out):
+        return tensors[0].permute([terms[0].index(c) for c in out])  # a view, as in PyTorch
     if len(tensors) == 1 and tensors[0].dtype.rank < 2 and set(terms[0]) != set(out):
         tensors[0] = tensors[0].to(int64)  # a sum, as PyTorch computes it
     return apply(TABLE["einsum"], tuple(tensors), (",".join(terms) + "->" + out,))
@@ -208,7 +210,7 @@ def cross(input: Tensor, other: Tensor, dim: int = -1) -> Tensor:
 
 @function
 def chain_matmul(*matrices: Tensor) -> Tensor:
-    found = matrices[0]
+    found = matrices[0] if len(matrices) > 1 else matrices[0].clone()
     for m in matrices[1:]:
         found = found @ m
     return found

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from gt.client.apply import apply, unary
 from gt.client.autograd import Tensor
 from gt.client.functions import axis_spelling, both, method
+from gt.client.views import own
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axes_of, axis_of, broadcast
 from gt.ops.table import TABLE
@@ -220,4 +221,4 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     if broadcast(shape, self.shape) != self.shape:
         raise ArgumentError(f"sum_to_size: {shape} does not broadcast to {self.shape}")
     found = sum_to(self, shape)
-    return found.to(int64) if found.dtype.rank < 2 and (not shape or shape != self.shape) else found
+    return found.to(int64) if found.dtype.rank < 2 and (not shape or shape != self.shape) else own(found, self)

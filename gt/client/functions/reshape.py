@@ -8,11 +8,12 @@ from typing import Any
 from gt.client.apply import apply
 from gt.client.autograd import Port, Tensor
 from gt.client.functions import as_tensor, axis_spelling, both, function, method
-from gt.client.views import detached, is_contiguous, one_of_several, settle
+from gt.client.strides import is_contiguous, settle, strides
+from gt.client.views import detached, one_of_several
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
-from gt.spec import Spec
+from gt.spec import DType, Spec, dtype_of
 
 
 @method
@@ -78,9 +79,24 @@ def reshape(self: Tensor, *shape: Any) -> Tensor:
     return found if self.base is None else settle(found)
 
 
+def _is_dtype(value: Any) -> bool:
+    return isinstance(value, (DType, str)) or type(value).__name__ == "dtype"
+
+
+def _bits_as(x: Tensor, want: DType) -> Tensor:
+    have = x.handle.spec.dtype
+    if have is want:
+        return x
+    if have.size != want.size and x.ndim and strides(x)[-1] != 1:
+        raise RuntimeError(f"view({want}) wants elements side by side along the last axis, not {strides(x)[-1]} apart")
+    return apply(TABLE["bitcast"], (x,), (have.code, want.code))
+
+
 @method
-def view(self: Tensor, *shape: Any) -> Tensor:
-    """These elements in another shape; what is written into one tensor is in the other."""
+def view(self: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
+    """These elements in another shape, or their bits as another dtype; what is written into one tensor is in the other."""
+    if dtype is not None or len(shape) == 1 and not isinstance(shape[0], (tuple, list, int)) and _is_dtype(shape[0]):
+        return _bits_as(self, dtype_of(shape[0] if dtype is None else dtype))
     want = _given(shape)
     if -1 in want:
         want = _without_unknown(want, self.handle.spec)

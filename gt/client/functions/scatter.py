@@ -14,6 +14,7 @@ from gt.client.functions.index_arrays import places
 from gt.client.functions.operators import assign
 from gt.client.functions.reduce import Extreme
 from gt.client.functions.sort import Sorted
+from gt.client.views import own
 from gt.errors import ArgumentError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
@@ -156,7 +157,7 @@ def histogram(input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | N
     counts = zeros(n, dtype=input.dtype).index_add(0, place.clamp(0, n - 1), inside.pick(what, 0.0))
     if density:
         counts = counts / (edges[1:] - edges[:-1]) / counts.sum()
-    return Histogram(counts, edges)
+    return Histogram(counts, own(edges, bins))
 
 
 class HistogramDD(Sorted):

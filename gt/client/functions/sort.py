@@ -96,7 +96,7 @@ def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, ap
         size = max(x.shape[at] - 1, 0)
         after, before = x.narrow(at, min(1, x.shape[at]), size), x.narrow(at, 0, size)
         x = after ^ before if x.dtype is bool_ else after - before
-    return x
+    return x if n else x.clone()
 
 
 @function

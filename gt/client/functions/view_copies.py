@@ -11,8 +11,11 @@ from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS, as_tensor, both, function, method
 from gt.client.functions import more_elementwise as more_elementwise  # the functions below must be there first
 from gt.client.functions.create import empty, zeros
-from gt.client.views import become
+from gt.client.strides import is_contiguous, offset
+from gt.client.views import Custom, custom_view, root_of
+from gt.client.writes import become
 from gt.errors import ArgumentError
+from gt.spec import DType, int64
 
 # Values on workers never change, so a copy costs nothing that the view would not.
 VIEWS = ["alias", "as_strided", "diagonal", "expand", "narrow", "permute", "split_with_sizes", "squeeze", "t", "transpose"]
@@ -33,8 +36,27 @@ def _positions(size: Any, stride: Any, offset: int, elements: int) -> Tensor:
 
 @both
 def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
-    """Elements, at strides, of the row that this tensor's make. It lies row by row, whatever view it came from."""
-    return input.reshape(-1)[_positions(size, stride, storage_offset or 0, input.numel())]
+    """Elements, at strides, of the row that the elements of this tensor make, or those of the tensor it is a view of."""
+    base, first = root_of(input), offset(input) if storage_offset is None else int(storage_offset)
+    if input.requires_grad and not base.requires_grad:  # a leaf that is a view: the gradient is its own
+        if not is_contiguous(input):
+            raise RuntimeError("as_strided of a leaf that is a view wants it contiguous: clone() it before requires_grad_()")
+        base, first = input, first - offset(input)
+    dtype = input.dtype
+    places = _positions(size, stride, first, base.nbytes // dtype.size)
+
+    def picked(x: Tensor) -> Tensor:
+        return _row_of(x, dtype)[places]
+
+    return custom_view(base, Custom(picked, lambda _: tuple(map(int, stride)), None, lambda _: first))
+
+
+def _row_of(x: Tensor, dtype: DType) -> Tensor:
+    """All elements as one row, in the dtype that a view of them has. Positions of elements have a dtype of their own."""
+    if x.dtype.is_complex and dtype is x.dtype.to_real():
+        return FUNCTIONS["view_as_real"](x).reshape(-1)
+    row = x.reshape(-1)
+    return row if dtype is x.dtype or x.dtype is int64 else row.view(dtype)
 
 
 @both

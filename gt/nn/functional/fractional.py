@@ -39,7 +39,7 @@ def _fractional(n: int) -> Callable:
         for d, k, w in zip(sizes, kernel, want):
             if w + k - 1 > d or w < 1:
                 raise ArgumentError(f"{name} of {input.shape} cannot give {want} by windows of {kernel}")
-        samples = rand(*x.shape[:2], n, dtype=x.dtype) if _random_samples is None else _random_samples
+        samples = rand(*x.shape[:2], n, dtype=x.dtype) if _random_samples is None else _random_samples[: x.shape[0]]
         places = _places(samples, sizes, want, kernel)  # (batch, channels, windows, elements of a window)
         flat = x.reshape(*x.shape[:2], -1)
         met = flat.gather(2, places.reshape(*x.shape[:2], -1)).reshape(places.shape)

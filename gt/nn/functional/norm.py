@@ -61,8 +61,9 @@ def batch_norm(
     bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
     """By the batch's own mean and variance when training, which then move the running ones; else by those."""
-    if input.ndim == 1 and not input.numel():
-        return input * 1
+    if not input.numel():  # as PyTorch: nothing is learnt of it, but the parameters have a gradient, of zeros
+        out = input * 1 if weight is None or not weight.numel() else input * weight[0]
+        return out if bias is None or not bias.numel() else out + bias[0]
     parts = _parts(weight, bias, input.shape[1:2], input)
     if not training:
         if running_mean is None or running_var is None:

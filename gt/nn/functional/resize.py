@@ -9,6 +9,7 @@ import numpy as np
 
 from gt.client.autograd import Tensor
 from gt.client.functions.create import from_numpy
+from gt.client.views import own
 from gt.errors import ArgumentError
 from gt.nn.functional.pool import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from gt.spec import float32
@@ -101,7 +102,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
         raise ArgumentError(f"pixel_shuffle by {r} wants a multiple of {r * r} channels, not {c} of {input.shape}")
     n = len(lead)
     x = input.reshape(*lead, c // (r * r), r, r, h, w)
-    return x.permute(*range(n), n, n + 3, n + 1, n + 4, n + 2).reshape(*lead, c // (r * r), h * r, w * r)
+    return own(x.permute(*range(n), n, n + 3, n + 1, n + 4, n + 2).reshape(*lead, c // (r * r), h * r, w * r), input)
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
@@ -111,7 +112,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
         raise ArgumentError(f"pixel_unshuffle by {r} wants height and width that it divides, not {input.shape}")
     n = len(lead)
     x = input.reshape(*lead, c, h // r, r, w // r, r)
-    return x.permute(*range(n), n, n + 2, n + 4, n + 1, n + 3).reshape(*lead, c * r * r, h // r, w // r)
+    return own(x.permute(*range(n), n, n + 2, n + 4, n + 1, n + 3).reshape(*lead, c * r * r, h // r, w // r), input)
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
@@ -119,4 +120,4 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     b, c, *rest = input.shape
     if groups < 1 or c % groups:
         raise ArgumentError(f"{c} channels cannot be parted into {groups} groups")
-    return input.reshape(b, groups, c // groups, *rest).transpose(1, 2).reshape(input.shape)
+    return own(input.reshape(b, groups, c // groups, *rest).transpose(1, 2).reshape(input.shape), input)

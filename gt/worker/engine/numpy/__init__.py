@@ -63,6 +63,15 @@ class Namespace:
         out.real, out.imag = a, b
         return out
 
+    @staticmethod
+    def bitcast(a: np.ndarray, old: int, new: int) -> np.ndarray:
+        a = np.ascontiguousarray(a).reshape(a.shape)  # which gives a 0-d array an axis
+        if DTYPES[old] is bfloat16:
+            a = (a.view(np.uint32) >> 16).astype(np.uint16)
+        if DTYPES[new] is bfloat16:
+            return (a.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        return a.view(DTYPES[new].name)
+
     conj_physical = np.conj
 
     @staticmethod

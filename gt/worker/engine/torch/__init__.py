@@ -94,6 +94,12 @@ class Namespace:
             a = a.real  # PyTorch warns of the imaginary part that is dropped
         return a.to(dtype)
 
+    def bitcast(self, a: torch.Tensor, old: int, new: int) -> torch.Tensor:
+        a = a.resolve_conj().resolve_neg()
+        if a.ndim and a.stride(-1) != 1 or not a.is_contiguous():
+            a = torch.empty_like(a, memory_format=torch.contiguous_format).copy_(a)
+        return a.view(TORCH[DTYPES[new]])
+
     def getitem(self, a: torch.Tensor, index: tuple) -> torch.Tensor:
         index, back = forward(index, a.shape)
         return a[index].flip(back) if back else a[index]

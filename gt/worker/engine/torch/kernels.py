@@ -87,7 +87,7 @@ def _truth(function: Callable) -> Callable:
 def _spread(function: Callable) -> Callable:
     def run(a: Array, correction: float, *, axis: Any, keepdims: bool) -> Array:
         if not a.numel():
-            return a.sum(dim=axis, keepdim=keepdims) * float("nan")
+            return a.real.sum(dim=axis, keepdim=keepdims) * float("nan")
         return function(a, dim=axis, correction=correction, keepdim=keepdims)
 
     return run

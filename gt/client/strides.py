@@ -1,0 +1,69 @@
+"""How the elements of a tensor would lie in the memory of PyTorch: the distances of neighbours and where the first one is.
+Results of ops lie row by row; views lie as their rows say (`Alias`), from base to view."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from gt.client.autograd import Tensor
+from gt.client.handle import Known, Restricted
+from gt.client.views import SAME, Custom, cut, raw_handle
+from gt.ops.movement import contiguous_strides
+from gt.ops.table import Kind
+
+
+@lru_cache(1 << 12)
+def _strides(kind: Kind, base: tuple[int, ...]) -> tuple[int, ...] | None:
+    assert kind.row.alias is not None
+    return kind.row.alias.strides(kind.ins[0].shape, base, **kind.settings)
+
+
+def strides(t: Tensor) -> tuple[int, ...]:
+    """How far apart, in elements, neighbours along each axis would lie in PyTorch: results of ops lie row by row."""
+    if t.base is not None and t.how is SAME:
+        return strides(t.base)
+    if type(t.how) is Custom:
+        return t.how.strides(strides(t.base))  # type: ignore[arg-type]
+    if t.base is not None:
+        found = _strides((t.how.known if type(t.how) is Restricted else t.how).kind, strides(t.base))
+        if found is not None:
+            return found
+    return contiguous_strides(raw_handle(t).spec.shape)
+
+
+def offset(t: Tensor) -> int:
+    """How many elements would lie before the first one in PyTorch's memory."""
+    if t.base is None:
+        return 0
+    before = offset(t.base)
+    if t.how is SAME:
+        return before
+    if type(t.how) is Custom:
+        return t.how.offset(before)
+    known: Any = t.how.known if type(t.how) is Restricted else t.how
+    first = known.row.alias.offset
+    numbers = (t.made or ())[3:]
+    return before if first is None else first(before, strides(t.base), *numbers, **known.kind.settings)
+
+
+def is_contiguous(t: Tensor) -> bool:
+    """Whether elements lie row by row."""
+    shape = raw_handle(t).spec.shape
+    if t.base is None or 0 in shape:
+        return True
+    return all(d == 1 or s == want for d, s, want in zip(shape, strides(t), contiguous_strides(shape)))
+
+
+def settle(reshaped: Tensor) -> Tensor:
+    """A reshaped tensor, which is a view only where its source lies so that nothing need be copied."""
+    base = reshaped.base
+    if base is None or base.base is None:
+        return reshaped
+    return reshaped if _strides(reshaped.how.kind if type(reshaped.how) is Known else reshaped.how.known.kind,
+                                strides(base)) is not None else cut(reshaped)  # fmt: skip
+
+
+def overlaps(t: Tensor) -> bool:
+    """Whether elements of a tensor are one and the same, as those of an expanded one are."""
+    return t.base is not None and any(d > 1 and s == 0 for d, s in zip(raw_handle(t).spec.shape, strides(t)))

@@ -1,0 +1,268 @@
+"""Writes into variables. Values on the workers never change: a write gives a variable another value and, where it is a view,
+its base too, by the scatter that the row of its op names. `handle`, `requires_grad` and `node` of tensors are made fields
+here that renew a stale view when they are read, and write through it when they are set."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from gt.client.apply import apply
+from gt.client.autograd import Tensor
+from gt.client.handle import Handle, Restricted
+from gt.client.native import NATIVE
+from gt.client.scope import is_grad_enabled
+from gt.client.session import here
+from gt.client.strides import overlaps
+from gt.client.views import (
+    RAW,
+    SAME,
+    Custom,
+    check_order,
+    cut,
+    is_view,
+    link,
+    raw_handle,
+    remade,
+    renew,
+    root_of,
+    set_raw_handle,
+    stale,
+    untaped,
+)
+from gt.ops.table import TABLE
+from gt.spec import int64
+
+
+def _links(t: Tensor) -> list[Tensor]:
+    """This variable and those it is a view of, to the last."""
+    found = [t]
+    while (base := found[-1].base) is not None:
+        found.append(base)
+    return found
+
+
+def _count(t: Tensor) -> int:
+    return sys.getrefcount(t.base)
+
+
+_probe = Tensor(None, base=Tensor(None))  # type: ignore[arg-type]
+_ALONE = _count(_probe)  # references to a base that nothing but its view holds
+del _probe
+
+
+def unseen(t: Tensor) -> bool:
+    """Whether nobody but this view holds any of what it is a view of."""
+    while t.base is not None:
+        if _count(t) > _ALONE:
+            return False
+        t = t.base
+    return True
+
+
+def _inverse(t: Tensor) -> Callable[[Tensor, Tensor], Tensor] | None:
+    """`(base, piece)` to the base with a piece in place of this view; None where elements stand in it several times."""
+    if type(t.how) is Custom:
+        return t.how.write
+    known: Any = t.how.known if type(t.how) is Restricted else t.how
+    write = known.row.alias.write
+    return write and (lambda base, piece: write(base, piece, *t.made[3:], **known.kind.settings))
+
+
+def _scattered(chain: list[Tensor], value: Tensor) -> Tensor:
+    """The last of a chain of views with a value written where the first lies in it, by the elements' positions: for views
+    that have elements several times, so that no single op is their inverse."""
+    base = chain[-1]
+    if any(t.handle.spec.dtype is not base.handle.spec.dtype for t in chain):
+        raise RuntimeError(
+            "cannot write through a view of another dtype whose base has elements several times, as an expanded or "
+            "as_strided tensor has: clone() the tensor before the view of it is made"
+        )
+    n, shape = base.handle.spec.numel, base.handle.spec.shape
+    at = apply(TABLE["iota"], (0, 1), ((n,), (n,), (0,), int64.code)).reshape(shape)
+    for t in reversed(chain[:-1]):
+        at = at if t.how is SAME else remade(t.how, at, t.made[3:])
+    flat = apply(TABLE["index_put"], (base.reshape(-1), value.reshape(-1), at.reshape(-1)), ((0,), False))
+    return flat.reshape(shape)
+
+
+def _repeating(chain: list[Tensor]) -> int | None:
+    """The last of a chain of views that may have elements of its base several times."""
+    for i in range(len(chain) - 2, -1, -1):
+        if chain[i].how is not SAME and _inverse(chain[i]) is None:
+            return i
+    return None
+
+
+def _write(t: Tensor, value: Tensor, grad: bool) -> None:
+    """Give a variable a value of its own spec, and what it is a view of with it. With `grad`, the tape follows."""
+    if t.base is not None and unseen(t):
+        cut(t)
+    base = t.base
+    if base is None:
+        t.made = (t.made or 0) + 1
+        _set(t, value, grad)
+        return
+    chain = _links(t)
+    for view in chain[:-1]:
+        check_order(view)
+    last = _repeating(chain)
+    if last is not None:
+        part = chain[: last + 2]
+        if grad and value.requires_grad and any(view.how is SAME for view in part[:-1]):
+            raise RuntimeError(
+                "cannot write a tensor that wants gradients into an expanded tensor that was detached: clone() it"
+            )
+        _write(part[-1], _scattered(part, value), grad)
+    elif t.how is SAME:
+        _set(t, value, grad)
+        _write(base, Tensor(value.handle), False)
+        _seen(t)
+    else:
+        inverse = _inverse(t)
+        assert inverse is not None
+        whole = inverse(base, value)
+        taped = grad and whole.requires_grad
+        _write(base, whole, grad)
+        if not taped:  # else the view is made anew when it is used, from the base's place on the tape
+            _set(t, value, False)
+            _seen(t)
+
+
+def _set(t: Tensor, value: Tensor, grad: bool) -> None:
+    if grad:
+        RAW["node"].__set__(t, value.node)
+        RAW["requires_grad"].__set__(t, value.requires_grad)
+    set_raw_handle(t, value.handle)
+
+
+def _seen(t: Tensor) -> None:
+    """Note that a view is up to date with its base."""
+    t.made = (*t.made[:2], raw_handle(t.base).id, *t.made[3:])  # type: ignore[arg-type]
+
+
+def check_in_place(t: Tensor) -> None:
+    """Raise what PyTorch raises where a tensor is changed in place and gradients are wanted of the change."""
+    if is_view(t):
+        root = t
+        while root.base is not None and root.how is not SAME:
+            if type(root.how) is Restricted:
+                raise RuntimeError(root.how.why)
+            root = root.base
+        if root.requires_grad and root.node is None:
+            raise RuntimeError(
+                "a view of a leaf Variable that requires grad is being used in an in-place operation; it cannot change in "
+                "place: use gt.no_grad(), or detach() it first"
+            )
+    if t.requires_grad and t.node is None:
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation; a leaf that requires gradients "
+            "cannot change in place: use gt.no_grad(), or detach() it first"
+        )
+
+
+def check_overlap(t: Tensor) -> None:
+    """Raise where elements of a tensor are one and the same, so that they cannot be given values one by one."""
+    if overlaps(t):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+            "Please clone() the tensor before performing the operation."
+        )
+
+
+def assign(target: Tensor, value: Tensor, spread: bool = False) -> Tensor:
+    """Give a variable another value of its shape, as in-place forms do. `spread`: all elements of the value are equal, so that
+    elements which the variable has several times, as an expanded one does, may be written too."""
+    grad = is_grad_enabled()
+    if grad and (target.requires_grad or value.requires_grad or target.base is not None and root_of(target).requires_grad):
+        check_in_place(target)
+    have, want = value.handle.spec, raw_handle(target).spec
+    if have.shape != want.shape:
+        raise RuntimeError(f"output with shape {list(want.shape)} doesn't match the broadcast shape {list(have.shape)}")
+    if have.dtype is not want.dtype:
+        if have.dtype.rank > want.dtype.rank:
+            raise RuntimeError(f"result type {have.dtype.name} can't be cast to the desired output type {want.dtype.name}")
+        value = value.to(want.dtype)
+    if target.base is not None and not spread:
+        check_overlap(target)
+    if grad and value.requires_grad and value.node is None:
+        value = value.clone()  # a leaf of its own would catch the gradient that is the other's
+    if grad and target.requires_grad and not value.requires_grad:  # what was written over has a gradient: zeros
+        statics = (tuple((d, 1) for d in want.shape),)
+        value = apply(TABLE["slice_put"], (target, value, *(0 for _ in want.shape)), statics)
+    _write(target, value, grad)
+    return target
+
+
+def become(target: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """Let a variable be a view of what it was: `x.t_()`."""
+    grad = is_grad_enabled()
+    if grad and target.requires_grad:
+        check_in_place(target)
+    before = Tensor(target.handle, target.requires_grad and grad, target.node)
+    before.base, before.how, before.made = target.base, target.how, target.made
+    found = change(before)
+    if found is not before:
+        target.base, target.how, target.made = found.base, found.how, found.made
+        _set(target, found, grad)
+    return target
+
+
+def give_data(target: Tensor, value: Tensor) -> None:
+    """`x.data = y`: from here on x has the value of y, and what is written into one is in the other."""
+    source = untaped(value)
+    if source is target or target.base is source and target.how is SAME:
+        return
+    for view in _links(source):
+        if view.base is target:  # `x.data = x.data.t()`: what x was goes on as a variable that nobody else holds
+            before = Tensor(target.handle, False, None)
+            before.base, before.how, before.made = target.base, target.how, target.made
+            view.base = before
+    target.base = target.how = target.made = None
+    set_raw_handle(target, source.handle)
+    link(target, source, SAME, (None, here().session.next_id()))
+
+
+def clear_grad(p: Tensor, set_to_none: bool) -> None:
+    """`p.grad` as None, or as zeros in place, so that whoever holds it sees them."""
+    if set_to_none or p.grad is None:
+        p.grad = None
+        return
+    p.grad.node, p.grad.requires_grad = None, False
+    p.grad.zero_()
+
+
+def _set_value(t: Tensor, value: Handle) -> None:
+    """`t.handle = value` of a view: a write off the tape."""
+    if value.spec is not raw_handle(t).spec and value.spec != raw_handle(t).spec:
+        cut(t)
+        t.handle = value
+    else:
+        _write(t, Tensor(value), False)
+
+
+def _setter(name: str) -> Callable[[Tensor, Any], None]:
+    def set_field(t: Tensor, value: Any) -> None:
+        _ = t.handle  # what is set here is not to be replaced when the view is renewed
+        RAW[name].__set__(t, value)
+
+    return set_field
+
+
+def _field(name: str) -> Any:
+    write = _set_value if name == "handle" else _setter(name)
+    if NATIVE is not None:
+        return NATIVE.Field(RAW[name], renew, write)
+    get, put = RAW[name].__get__, RAW[name].__set__
+
+    def read(t: Tensor) -> Any:
+        if t.base is not None and stale(t):
+            renew(t)
+        return get(t)
+
+    return property(read, lambda t, value: put(t, value) if t.base is None else write(t, value))
+
+
+for _name in RAW:
+    setattr(Tensor, _name, _field(_name))
