@@ -128,10 +128,18 @@ class Dispatcher(Stream):
                 worker.store = address
                 return self._tell_workers()
             case Note() if worker and message.client in self.tables.clients:
-                return [Mail(message.client, message)]
+                return self._note(self.tables.clients[message.client], message)
             case Bye() if client or worker:
                 return self.lose(peer, LEFT)
         raise ProtocolError(f"{type(message).__name__} from {peer} does not belong")
+
+    def _note(self, client: Client, note: Note) -> list[Mail]:
+        """What a worker has to say to a client; what is about no tensor of its own is said once for all workers."""
+        if not note.tensor:
+            if note.text in client.noted:
+                return []
+            client.noted.add(note.text)
+        return [Mail(client.name, note)]
 
     def _told(self, client: Client, message: Ask | Configure) -> Iterable[Mail]:
         if isinstance(message, Ask):

@@ -170,7 +170,7 @@ class Rewriting:
         if flow.expanded > EXPANDED:
             raise ProtocolError(f"the calls of a batch stand for more than {EXPANDED} instructions")
         ids = [call[i] for i in use.at]
-        keep = self.watch is None and len(set(ids)) == len(ids)  # the log spells out each op
+        keep = len(set(ids)) == len(ids)
         lines = expand(client, use, marked(use, call))
         apart = flow.beside()
         self._rewrite(client, lines, apart)

@@ -174,7 +174,7 @@ class Client:
     since: float | None = None  # when it was first seen to wait for a worker to come
     signals: dict[str, Any] = field(default_factory=dict)
     targets: dict[str, Any] = field(default_factory=dict)  # what its signals mean with the workers there are
-    noted: set[str] = field(default_factory=set)  # signals whose missing workers it was told of
+    noted: set[str] = field(default_factory=set)  # told once: signals whose workers are missing, notes of workers
     sizes: dict[int, int] = field(default_factory=dict)  # bytes of a tensor on each of its workers, where there are several
     locals: dict[tuple, int] = field(default_factory=dict)  # kinds of the dispatcher's own making, numbered below zero
     kinds: dict[int, Kind] = field(default_factory=dict)  # what those mean

@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
-from gt.dispatcher.tables import Client, TracePlans
+from gt.dispatcher.tables import Client, KindPlans, TracePlans
 from gt.ops.table import Kind
 from gt.spec import DTYPES
-from gt.transport.messages import FREE, Batch, Instruction, Run
+from gt.transport.checks import kind_in
+from gt.transport.messages import FREE, Batch, Instruction, Run, TraceDef
 
 ARITY = {0: "CreateOp", 1: "UnaryOp", 2: "BinaryOp", 3: "TernaryOp"}
 PLACES = {1: ("input",), 2: ("left", "right")}
@@ -37,23 +38,24 @@ def details(kind: Kind, ins: tuple) -> str:
     return " ".join(words)
 
 
-def spelled_out(client: Client, code: list[Instruction]) -> Iterator[tuple[Kind | None, Instruction]]:
+Meaning = Callable[[int], "Kind | TraceDef | None"]  # what the number of a kind or trace stands for
+
+
+def spelled_out(meaning: Meaning, code: list[Instruction]) -> Iterator[tuple[Kind | None, Instruction]]:
     """Each instruction with its kind (None: it frees), calls of traces as the instructions they stand for. What only lives
     inside a call goes by its register, below zero."""
     for ins in code:
-        use = client.uses.get(ins[0]) if ins else None  # type: ignore[arg-type]
+        use = meaning(ins[0]) if ins else None  # type: ignore[arg-type]
         if len(ins) == 2 and ins[0] == FREE:
             yield None, ins
-        elif use is None or len(ins) != use.length:
-            continue  # a client may write what means nothing
-        elif isinstance(use, TracePlans):
-            yield from _called(client, use, ins)
-        else:
-            yield use.kind, ins
+        elif isinstance(use, TraceDef) and len(ins) == 1 + len(use.outs) + use.inputs + len(use.holes):
+            yield from _called(meaning, use, ins)
+        elif isinstance(use, Kind) and len(ins) == 1 + len(use.outs) + len(use.ins):  # a client may write what means nothing
+            yield use, ins
 
 
-def _called(client: Client, use: TracePlans, call: Instruction) -> Iterator[tuple[Kind, Instruction]]:
-    trace, first = use.definition, 1 + use.outs
+def _called(meaning: Meaning, trace: TraceDef, call: Instruction) -> Iterator[tuple[Kind, Instruction]]:
+    first = 1 + len(trace.outs)
     names: dict[Any, Any] = dict(zip(trace.outs, call[1:first]))
     names.update(zip(range(1, trace.inputs + 1), call[first:]))
     numbers = zip(trace.holes, call[first + trace.inputs :])
@@ -61,11 +63,42 @@ def _called(client: Client, use: TracePlans, call: Instruction) -> Iterator[tupl
     for index, ins in enumerate(trace.body):
         if ins[0] == FREE:
             continue
-        inner = client.uses[int(ins[0])]
-        assert not isinstance(inner, TracePlans)
-        ids = {*range(1, 1 + inner.outs), *inner.at}
+        kind = meaning(int(ins[0]))
+        assert isinstance(kind, Kind)
+        outs = 1 + len(kind.outs)
+        ids = {*range(1, outs), *(outs + i for i in kind.tensors)}
         row = [names.get(x, -x) if i in ids else given.get((index, i), x) for i, x in enumerate(ins)]
-        yield inner.kind, tuple(row)
+        yield kind, tuple(row)
+
+
+def of_client(client: Client) -> Meaning:
+    """The numbers of a client, as the dispatcher knows them."""
+
+    def meaning(number: int) -> Kind | TraceDef | None:
+        use = client.uses.get(number)
+        return use.kind if isinstance(use, KindPlans) else use.definition if isinstance(use, TracePlans) else None
+
+    return meaning
+
+
+class Told:
+    """The kinds and traces that one worker was told of for one client, the dispatcher's own among them."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Kind | TraceDef] = {}
+        self.forget = 0
+
+    def define(self, run: Run) -> None:
+        self.known.update((d.number, kind_in(d)) for d in run.kinds)
+        self.known.update((d.number, d) for d in run.traces)
+
+    def drop(self, run: Run) -> None:
+        """Forget what the worker forgets when this is done."""
+        if run.forget:
+            self.known = {n: meaning for n, meaning in self.known.items() if n >= self.forget}
+            self.forget = run.forget
+        for number in run.drops:
+            self.known.pop(number, None)
 
 
 class InstructionLog:
@@ -76,6 +109,7 @@ class InstructionLog:
         self.clock, self.start = clock, clock()
         self.received: dict[tuple[str, int], list[str]] = {}  # sorts of a batch's instructions, until it is acknowledged
         self.running: dict[tuple[str, str, int], list[tuple[Any, ...]]] = {}  # results a worker is to make, until it is done
+        self.told: dict[tuple[str, str], Told] = {}  # by worker and client
 
     def __call__(self, event: str, who: str, what: Any) -> None:
         match event:
@@ -92,11 +126,12 @@ class InstructionLog:
             case "gone":
                 self.received = {k: v for k, v in self.received.items() if k[0] != what.name}
                 self.running = {k: v for k, v in self.running.items() if k[1] != what.name}
+                self.told = {k: v for k, v in self.told.items() if k[1] != what.name}
         self.file.flush()
 
     def _batch(self, who: str, client: Client, batch: Batch) -> None:
         sorts = self.received.setdefault((client.name, batch.serial), [])
-        for kind, ins in spelled_out(client, batch.code):
+        for kind, ins in spelled_out(of_client(client), batch.code):
             if kind is None:
                 self._line("RECV", who, "FreeOp", f"tensor={ins[-1]}")
             else:
@@ -108,7 +143,9 @@ class InstructionLog:
 
     def _run(self, who: str, client: Client, run: Run) -> None:
         results = self.running.setdefault((who, client.name, run.serial), [])
-        for kind, ins in spelled_out(client, run.code):
+        told = self.told.setdefault((who, client.name), Told())
+        told.define(run)
+        for kind, ins in spelled_out(told.known.get, run.code):
             if kind is not None:
                 ids = ins[1 : 1 + len(kind.outs)]
                 results.append(ids)
@@ -117,6 +154,7 @@ class InstructionLog:
         for get in run.gets:
             results.append(())
             self._line("WORKER_SEND", who, "WorkerOp", f"op=read result={client.label}_{get.id}")
+        told.drop(run)
 
     def _done(self, who: str, client: Client, serial: int, broken: tuple[int, ...]) -> None:
         for ids in self.running.pop((who, client.name, serial), ()):

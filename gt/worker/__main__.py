@@ -14,6 +14,7 @@ from typing import Any
 from gt import environment
 from gt.config import Backends, read_backends
 from gt.errors import ConnectionFailed
+from gt.transport.addresses import NAMES
 from gt.transport.auth import Keys, kept_worker_key
 
 BACKEND = "a name that `gt backends` lists, or module:Class (GT_BACKEND, or backend: in GT_CONFIG)"
@@ -148,7 +149,18 @@ def work(args: argparse.Namespace) -> int:
     finally:
         shell.close()
         ending()
+        leave()
     return 0
+
+
+def leave() -> None:
+    """End at once, where the end of Python would wait for a compilation that nobody needs any more."""
+    compiler = sys.modules.get("gt.worker.engine.torch.inductor")
+    if compiler is not None and compiler.busy():
+        NAMES.remove()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def main(argv: list[str] | None = None) -> int:

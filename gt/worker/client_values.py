@@ -71,6 +71,8 @@ class ClientValues:
         "joints",
         "within",
         "segment",
+        "warnings",
+        "warned",
     )
 
     def __init__(self) -> None:
@@ -85,9 +87,17 @@ class ClientValues:
         self.joints = False  # whether there are traces with collectives inside
         self.within = 0  # the first result of the call of such a one that is under way
         self.segment = count(SEGMENTS, -1).__next__
+        self.warnings: list[str] = []  # for the client, when the stretch at hand is done
+        self.warned: set[str] = set()
 
     def put(self, id: int, spec: Spec, array: Any) -> None:
         self.table[id], self.specs[id] = array, spec
+
+    def warn(self, text: str) -> None:
+        """Tell the client, once."""
+        if text not in self.warned:
+            self.warned.add(text)
+            self.warnings.append(text)
 
     def define(self, trace: TraceDef, engine: Engine, compile: bool, say: Callable[[str], None]) -> None:
         """A trace, as one program, or as several between its collectives."""
@@ -99,7 +109,8 @@ class ClientValues:
             joint = ShardedTrace(trace, self, engine, say)
             self.kinds[trace.number], self.joints = (TRACE, joint.code, joint), True
             return
-        program = Program(trace, {n: r for n, (_, _, r) in known.items() if isinstance(r, Ready)}, engine, compile, say)
+        ready = {n: r for n, (_, _, r) in known.items() if isinstance(r, Ready)}
+        program = Program(trace, ready, engine, compile, say, self.warn)
         self.kinds[trace.number] = (TRACE, program.run, program)
 
     def parts(self, number: int) -> list[int]:

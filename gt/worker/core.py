@@ -30,6 +30,7 @@ from gt.transport.messages import (
     InputFailed,
     KindDef,
     Mail,
+    Note,
     Noted,
     Peers,
     Piece,
@@ -211,6 +212,9 @@ class Worker:
         out = self.collectives.outgoing()
         if run.client in self.cancellation.gone:
             return out
+        if space.warnings:
+            out += [Mail(DISPATCHER, Note(text, 0, run.client)) for text in space.warnings]
+            space.warnings.clear()
         out += [self._fetch(run.client, space, get) for get in run.gets]
         if run.ack:
             self.engine.sync()

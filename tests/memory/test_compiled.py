@@ -3,6 +3,9 @@ cannot be had or is wrong, that is counted and said."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -187,6 +190,7 @@ def test_one_trace_at_a_time_is_compiled_while_the_others_are_served(auto: Any) 
     np.testing.assert_allclose(values, [values[0], values[1]] * 13)
 
 
+@pytest.mark.default("GT_AUTO_COMPILE")
 def test_a_signal_that_says_compile_has_its_ops_compiled_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inductor, "build", as_it_is)
 
@@ -208,3 +212,30 @@ def test_a_signal_that_says_compile_has_its_ops_compiled_and_no_others(monkeypat
                 assert stats(c)["compiled_calls"] == 12 and stats(c)["traces"] > 1
                 assert {r.kind.signal for r in hot[0].program.kinds.values()} == {"hot"}
     np.testing.assert_allclose(found[True], found[False], rtol=1e-6)
+
+
+AT_THE_END = """
+import time
+import gt
+from gt.testing import cluster
+from gt.worker.engine.torch import inductor
+
+def slow(function, samples):
+    print("begins", flush=True)
+    time.sleep(0.3)
+    print("ends", flush=True)
+    return function
+
+inductor.build = slow
+with cluster(1, "pytorch") as c:
+    x = gt.ones(2)
+    while not inductor.busy():
+        x = ((x * 2.0 + 1.0).tanh() - 0.5).exp()
+        x.numpy()
+"""
+
+
+def test_a_process_that_ends_while_it_compiles_waits_for_that() -> None:
+    """Else Python ends the thread in the middle of the compiler, which aborts the process."""
+    done = subprocess.run([sys.executable, "-c", AT_THE_END], env={**os.environ, "GT_AUTO_COMPILE": "1"}, capture_output=True)
+    assert (done.returncode, done.stdout) == (0, b"begins\nends\n"), done.stderr

@@ -15,7 +15,7 @@ from gt.testing import cluster
 from gt.worker.engine import torch as torch_engine
 from gt.worker.engine.torch import numpy_traces
 
-pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE")  # it is about what they decide
+pytestmark = pytest.mark.default("GT_AUTO_COMPILE", "GT_TRACE", "GT_WORKER_BATCH_SIZE")  # it is about what they decide
 
 SHAPES = [(), (3,), (1,), (2, 3), (2, 1), (0, 3)]
 ODD = [0.0, -0.0, 1.0, -1.5, 1e-40, 3e38, float("inf"), float("-inf"), float("nan"), 1e-3, 7.0]

@@ -65,13 +65,14 @@ def _silent(line: str) -> None:
 
 class Program:
     """A trace on this worker: its straight-line function, and, once it is hot, whatever faster form the engine has. `compile`
-    asks for a compiled form, `say` is told what became of it."""
+    asks for a compiled form, `say` is told what became of it, `warn` is told why the user's `compile: true` is not obeyed;
+    `plain` is the reason why there must be no faster form."""
 
     def __init__(
         self, trace: TraceDef, kinds: dict[int, Ready], engine: Engine, compile: bool = False,
-        say: Callable[[str], None] = _silent, faster: bool = True,
+        say: Callable[[str], None] = _silent, warn: Callable[[str], None] = _silent, plain: str = "",
     ) -> None:  # fmt: skip
-        self.trace, self.kinds, self.engine, self.say = trace, kinds, engine, say
+        self.trace, self.kinds, self.engine, self.say, self.warn = trace, kinds, engine, say, warn
         self.compile = compile or trace.compile
         self.outs, self.inputs = len(trace.outs), trace.inputs
         self.tensors = tuple(range(1 + self.outs, 1 + self.outs + self.inputs))
@@ -91,9 +92,11 @@ class Program:
         self.function = straight_line(trace, {n: r.watched for n, r in kinds.items()}, kinds, gather=updates, over=over)
         self.calls = 0
         self.failed: str = ""  # why there is no faster form, where one was tried
-        self.faster: Any = engine.faster(self) if faster else None
+        self.faster: Any = engine.faster(self) if not plain else None
         becomes = f"{type(self.faster).__name__} when it is hot" if self.faster is not None else "no faster form is asked for"
         self.tell(f"one function of {', '.join(f'{name} {n}' for name, n in self.ops.most_common(6))}; {becomes}")
+        if trace.compile and self.faster is None:
+            self.give_up(plain or f"the {engine.name} engine compiles nothing")
 
     def run(self, table: dict[int, Any], ins: tuple) -> None:
         """A call: inputs from the table, results into it."""
@@ -113,6 +116,8 @@ class Program:
         """There will be no faster form; the reason is shown with the statistics."""
         self.faster, self.failed = None, why
         self.tell(f"left to its straight-line function: {why}")
+        if self.trace.compile:
+            self.warn(f"compile: true is not obeyed: {why}")
 
     def tell(self, what: str) -> None:
         self.say(f"{self.kind} (number {self.trace.number}): {what}")

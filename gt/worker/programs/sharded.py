@@ -18,6 +18,11 @@ SEGMENTS = -(1 << 61)  # numbers of programs between collectives, downwards
 SHORT = 3  # ops from which a program is worth its call; updates are in any case, as a program writes them in place
 
 
+# A device must not record a graph while others wait for it in a collective.
+ON_DEVICES = "on a GPU, programs between collectives are not compiled"
+FEW = f"fewer than {SHORT} ops between two collectives run one by one"
+
+
 class ShardedTrace:
     """`code(call)` gives the instructions that a call stands for."""
 
@@ -40,6 +45,7 @@ class ShardedTrace:
         self.tail: list[Any] = []
         self.steps: list[Any] = []
         self.segments: list[int] = []  # numbers of the programs
+        self.uncompiled = 0  # stretches too short for a program, where the user wants the trace compiled
         self._split()
 
     def code(self, call: tuple) -> Iterator[tuple]:
@@ -50,7 +56,9 @@ class ShardedTrace:
 
     def stats(self) -> dict[str, float]:
         collectives = sum(self.kinds[int(ins[0])].form == COLLECTIVE for ins in self.trace.body if ins[0] != FREE)
-        return {"sharded_programs": 1, "sharded_calls": self.calls, "sharded_collectives": self.calls * collectives}
+        own = {"sharded_programs": 1, "sharded_calls": self.calls, "sharded_collectives": self.calls * collectives}
+        short = {"fallbacks": self.uncompiled, f"fallback: {FEW}": self.uncompiled} if self.uncompiled else {}
+        return own | short
 
     # Splitting
 
@@ -77,6 +85,7 @@ class ShardedTrace:
         if len(kinds) < SHORT and not any(r.kind.row.updates for r in kinds):
             for index in chunk:
                 self._plain(index)
+            self.uncompiled += bool(kinds) and self.trace.compile
             return
         read = Reading(self.space, [body[i] for i in chunk])
         assert not read.rest
@@ -84,8 +93,8 @@ class ShardedTrace:
         number = self.space.segment()
         definition = read.definition(number, given, self.trace.compile)
         used = {int(ins[0]): self.kinds[int(ins[0])] for ins in definition.body if ins[0] != FREE}
-        faster = self.engine.device == "cpu"  # a device must not record a graph while others wait for it in a collective
-        program = Program(definition, used, self.engine, False, self.say, faster)
+        plain = "" if self.engine.device == "cpu" else ON_DEVICES
+        program = Program(definition, used, self.engine, False, self.say, self.space.warn, plain)
         self.space.kinds[number] = (TRACE, program.run, program)
         self.segments.append(number)
         numbers = (self.holes[chunk[read.places[k][0]], read.places[k][1]] for k in given)

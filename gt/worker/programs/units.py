@@ -78,7 +78,7 @@ class Units:
         if before is not None:
             holes = before.holes | {i for i, (v, w) in enumerate(zip(read.numbers, before.values)) if v != w}
             self._drop(space, before, worker)
-        trace = read.definition(next(self.numbers), sorted(holes))
+        trace = read.definition(next(self.numbers), sorted(holes), False)
         kinds = {int(ins[0]): space.kinds[ins[0]][2] for ins in trace.body if ins[0] != FREE}
         unit = Unit(trace, kinds, worker.engine, True, worker.say)
         unit.values, unit.holes = read.numbers, holes
@@ -143,7 +143,7 @@ class Reading:
             names[id] = len(names)
             self.made.append(id)
 
-    def definition(self, number: int, holes: list[int], compile: bool = True) -> TraceDef:
+    def definition(self, number: int, holes: list[int], compile: bool) -> TraceDef:
         register = {id: i + 1 for i, id in enumerate((*self.inputs, *self.made))}
         body: list[tuple] = []
         for ins in self.chunk:

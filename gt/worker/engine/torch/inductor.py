@@ -5,6 +5,7 @@ of parameters stay PyTorch's fused kernels, which write in place where compiled 
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,21 @@ from gt.worker.programs.updates import gathered, halves
 
 HOT = 3  # calls before a trace is worth compiling
 _turns = threading.Lock()  # torch.fx patches functions while it traces, so one trace is compiled at a time
+_ending = threading.Event()  # the process ends: nothing more is compiled
+
+
+def busy() -> bool:
+    """Whether something is being compiled."""
+    return _turns.locked()
+
+
+@atexit.register
+def finish() -> None:
+    """Wait for the compilation under way, and begin no other. At its exit Python ends a thread where it next asks for the
+    interpreter: in the middle of the compiler's C++ that is an abort of the whole process."""
+    _ending.set()
+    with _turns:
+        pass
 
 
 def build(function: Callable[..., tuple], samples: list[torch.Tensor]) -> Callable[..., Any]:
@@ -125,6 +141,8 @@ class Inductor:
     def _compile(self, samples: list[Any], numbers: tuple) -> None:
         try:
             with _turns, torch.inference_mode():
+                if _ending.is_set():
+                    return
                 began, hits = self.engine.clock(), counters["inductor"]["fxgraph_cache_hit"]
                 self.built += 1
                 compiled = CompiledCode(self.program, self.engine, samples, numbers)
