@@ -22,6 +22,11 @@ METHODS = {
     "unary_op": ("result_id", "op", "input_id"),
     "get_data": ("tensor_id",),
 }
+# What it may have besides. Without them, creation and reshaping are NumPy's.
+OPTIONAL = {
+    "create_op": ("result_id", "op", "dtype", "shape", "numbers", "settings"),
+    "reshape_op": ("result_id", "op", "input_id", "shape", "numbers", "settings"),
+}
 
 
 def checked(cls: Any) -> Any:
@@ -32,6 +37,9 @@ def checked(cls: Any) -> Any:
         method = getattr(cls, name, None)
         if not callable(method):
             raise TypeError(f"{cls.__name__} lacks {name}({', '.join(parameters)}): a backend has {', '.join(METHODS)}")
+    for name, parameters in OPTIONAL.items():
+        if hasattr(cls, name) and not callable(getattr(cls, name)):
+            raise TypeError(f"{name} of {cls.__name__} is no method: it is called as {name}({', '.join(parameters)})")
     return cls
 
 

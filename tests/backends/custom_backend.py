@@ -38,6 +38,30 @@ class CustomBackend:
         return np.asarray(self.tensors[tensor_id])
 
 
+CREATE = {
+    "full": lambda shape, value: np.full(shape, value),
+    "iota": lambda shape, first, step, whole, start: first + (np.arange(shape[0], dtype=np.float64) + start[0]) * step,
+}
+RESHAPE = {
+    "reshape": lambda x, shape: x.reshape(shape),
+    "permute": lambda x, shape, axes: x.transpose(axes),
+    "expand": np.broadcast_to,
+    "flip": lambda x, shape, axes: x[::-1],  # wrong: it knows one axis only
+}
+
+
+class Shaping(CustomBackend):
+    """It makes and reshapes tensors, too; not all of it right."""
+
+    def create_op(self, result_id, op, dtype, shape, numbers, settings):
+        self.calls.append(op)
+        self.tensors[result_id] = CREATE[op](shape, *numbers, **settings).astype(dtype)
+
+    def reshape_op(self, result_id, op, input_id, shape, numbers, settings):
+        self.calls.append(op)
+        self.tensors[result_id] = RESHAPE[op](self.tensors[input_id], shape, *numbers, **settings)
+
+
 class Liar(CustomBackend):
     """Its exp is another function."""
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from custom_backend import Bare, CustomBackend, Forgetful, Liar, Skeleton, Unreadable
+from custom_backend import Bare, CustomBackend, Forgetful, Liar, Shaping, Skeleton, Unreadable
 
 import gt
 from gt import backends
 from gt.backends import Registry
 from gt.ops import TABLE, infer
 from gt.spec import Spec, float32
-from gt.testing import check_backend
+from gt.testing import check_backend, cluster
 from gt.worker.engine import make
 from gt.worker.engine.custom import CustomEngine
 
@@ -69,6 +69,52 @@ def test_a_decomposed_op_stays_inside_the_backend():
     y = run(loaded(engine, x), loaded(engine, w))
     assert engine.backend.calls == ["transpose", "matmul"]
     np.testing.assert_array_equal(engine.get(y), w.T)
+
+
+def test_creation_and_reshaping_are_asked_of_a_backend_that_has_them():
+    engine = CustomEngine("mine", Shaping)
+    matrix = Spec((2, 3), float32)
+    kinds = {
+        "full": infer(TABLE["full"], (float,), ((40, 2), float32.code)),
+        "iota": infer(TABLE["iota"], (float, float), ((7,), (7,), (0,), gt.float64.code)),
+        "reshape": infer(TABLE["reshape"], (matrix,), ((6, 1),)),
+        "permute": infer(TABLE["permute"], (Spec((2, 3, 4), gt.int64),), ((2, 0, 1),)),
+        "expand": infer(TABLE["expand"], (matrix,), ((5, 2, 3),)),
+    }
+    assert {name: engine.way(kind) for name, kind in kinds.items()} == dict.fromkeys(kinds, "own")
+    engine.backend.calls.clear()
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(engine.get(engine.kernel(kinds["full"])(2.5)), np.full((40, 2), 2.5, np.float32))
+    np.testing.assert_array_equal(engine.get(engine.kernel(kinds["iota"])(1.0, 0.5)), 1 + np.arange(7) * 0.5)
+    np.testing.assert_array_equal(engine.get(engine.kernel(kinds["expand"])(loaded(engine, x))), np.broadcast_to(x, (5, 2, 3)))
+    assert engine.backend.calls == ["full", "iota", "expand"]
+
+
+def test_what_it_cannot_create_or_reshape_is_numpys():
+    engine = CustomEngine("mine", Shaping)
+    assert engine.way(infer(TABLE["eye"], (), ((2, 2), (2, 2), (0, 0), float32.code))) == "bridged"
+    with pytest.warns(RuntimeWarning, match="'mine': its flip.* left to NumPy"):
+        assert engine.way(infer(TABLE["flip"], (Spec((2, 3), float32),), ((1,),))) == "bridged"
+    half = infer(TABLE["full"], (float,), ((2,), gt.bfloat16.code))
+    assert engine.way(half) == "bridged"  # how a number is rounded to 16 bits is GT's to say
+    assert CustomEngine("plain", CustomBackend).way(infer(TABLE["full"], (float,), ((2,), float32.code))) == "bridged"
+
+
+@pytest.mark.filterwarnings("ignore:backend 'Shaping'. its flip")
+def test_a_backend_that_creates_and_reshapes_passes_on_rows_of_both_families():
+    rows = tuple(row.name for row in TABLE.values() if row.family in ("create", "movement"))
+    own, plain = (check_backend(backend, rows).ways["own"] for backend in (Shaping, CustomBackend))
+    assert own >= plain + 20
+
+
+def test_a_program_runs_its_creation_and_reshaping_there():
+    with cluster(1) as made:
+        engine = made.workers[0].engine = CustomEngine("mine", Shaping)
+        x = gt.arange(12, dtype=gt.float32).reshape(3, 4)
+        y = (x + gt.ones(3, 4)).reshape(2, 6)
+        np.testing.assert_array_equal(y.numpy(), (np.arange(12, dtype=np.float32) + 1).reshape(2, 6))
+        assert {"iota", "full", "reshape", "add"} <= set(engine.backend.calls)
+        assert made.workers[0].stats()["kernels"].get("bridged", 0) == 0
 
 
 def test_a_tensor_is_dropped_with_its_last_use():

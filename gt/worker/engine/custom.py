@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from gt.ops import TABLE, Kind, infer
-from gt.ops.table import arity
-from gt.spec import Spec, bfloat16, float16, float32, float64
+from gt.ops.table import Row, arity
+from gt.spec import DType, Spec, bfloat16, float16, float32, float64
 from gt.worker.engine.mixed import Kernel, resolve
 from gt.worker.engine.numpy import NumPyEngine, numpy_dtype
 
@@ -53,9 +53,9 @@ class CustomEngine:
         self.ids: Iterator[int] = count(1)
         self.found: dict[tuple, bool] = {}
         for op in PROMISED:
-            specs = (Spec((2, 3), float32),) * arity(TABLE[op])[0]
+            kind = infer(TABLE[op], (Spec((2, 3), float32),) * arity(TABLE[op])[0], ())
             try:
-                self._try(infer(TABLE[op], specs, ()), op)
+                self._try(kind, self._call(op, kind))
             except Wrong as wrong:
                 raise ValueError(f"backend {name!r} is not to be trusted: {wrong}") from None
 
@@ -81,7 +81,9 @@ class CustomEngine:
 
     def own(self, kind: Kind) -> Kernel | None:
         op = asked_as(kind)
-        return self._call(op, kind) if op is not None and self._has(kind, op) else None
+        if op is not None and self._has(kind, op):
+            return self._call(op, kind)
+        return self._shaped(kind) if self._shapes(kind) else None
 
     def _call(self, op: str, kind: Kind) -> Kernel:
         backend, out = self.backend, kind.outs[0]
@@ -103,6 +105,23 @@ class CustomEngine:
 
         return binary
 
+    def _shaped(self, kind: Kind) -> Kernel:
+        """An op that makes a tensor of nothing, or moves elements of one, by the method that the backend has for such."""
+        op, out = kind.row.name, kind.outs[0]
+        settings = {name: value for name, value in kind.settings.items() if name not in ("shape", "dtype")}
+
+        def create(*numbers: Any) -> Held:
+            result = next(self.ids)
+            self.backend.create_op(result, op, out.dtype.name, out.shape, numbers, settings)
+            return Held(result, out, self.tensors)
+
+        def reshape(a: Held, *numbers: Any) -> Held:
+            result = next(self.ids)
+            self.backend.reshape_op(result, op, a.id, out.shape, numbers, settings)
+            return Held(result, out, self.tensors)
+
+        return reshape if kind.tensors else create
+
     def bridge(self, kind: Kind) -> Kernel:
         run, outs = self.numpy.kernel(kind), kind.outs
 
@@ -118,24 +137,35 @@ class CustomEngine:
         """Whether the backend has this op for such operands: asked once for each dtype and way to broadcast."""
         small = _small(kind)
         if small.key not in self.found:
-            self.found[small.key] = self._ask(small, op)
+            self.found[small.key] = self._ask(small, self._call(op, small))
         return self.found[small.key]
 
-    def _ask(self, small: Kind, op: str) -> bool:
+    def _shapes(self, kind: Kind) -> bool:
+        """Whether it has this op that creates or moves: asked once for each dtype, with the samples of the op's row."""
+        method, dtype = _method(kind), kind.outs[0].dtype
+        if method is None or not hasattr(self.backend, method):
+            return False
+        if (kind.row, dtype) not in self.found:
+            samples = [_sample(kind.row, operands, statics, dtype) for operands, statics in kind.row.tries]
+            self.found[kind.row, dtype] = all(self._ask(small, self._shaped(small), numbers) for small, numbers in samples)
+        return self.found[kind.row, dtype]
+
+    def _ask(self, small: Kind, run: Kernel, numbers: tuple = ()) -> bool:
         try:
-            return self._try(small, op)
+            return self._try(small, run, numbers)
         except Wrong as wrong:
             warnings.warn(f"backend {self.name!r}: {wrong}; it is left to NumPy", RuntimeWarning, stacklevel=2)
             return False
 
-    def _try(self, small: Kind, op: str) -> bool:
+    def _try(self, small: Kind, run: Kernel, numbers: tuple = ()) -> bool:
         """Whether it has the op. Raises Wrong where it has, and the numbers are not right."""
         for low, high in ((0.25, 0.9), (-0.9, 0.9), (-0.9, -0.25)):  # the last for what fails on one negative number alone
             operands = [_values(s, low, high, i) for i, s in enumerate(small.ins)]
+            operands[len(operands) - len(numbers) :] = numbers
             want = self.numpy.kernel(small)(*operands)
             held = [self.put(o, s) if isinstance(s, Spec) else o for o, s in zip(operands, small.ins)]
             try:
-                got = self.get(self._call(op, small)(*held))
+                got = self.get(run(*held))
             except Exception:  # it lacks this op, however it says so
                 return False
             rtol = CLOSE.get(small.outs[0].dtype, 0.0)
@@ -184,6 +214,24 @@ def asked_as(kind: Kind) -> str | None:
     if row.family == "reduce" and len(kind.ins) == 1 and kind.settings == {"axis": (*range(first.ndim),), "keepdims": False}:
         return row.name
     return "transpose" if row.name == "permute" and kind.settings["axes"] == (1, 0) else None
+
+
+def _method(kind: Kind) -> str | None:
+    """Which method of a custom backend may have this op that is known by its shape, if any."""
+    tensors = [s for s in kind.ins if isinstance(s, Spec)]
+    if len(kind.outs) != 1 or kind.outs[0].dtype in (bfloat16, float16) or kind.row.kernel is None:
+        return None
+    if kind.row.family == "create" and not tensors:
+        return "create_op"
+    return "reshape_op" if kind.row.family == "movement" and len(tensors) == 1 and tensors[0] is kind.ins[0] else None
+
+
+def _sample(row: Row, operands: tuple, statics: dict[str, Any], dtype: DType) -> tuple[Kind, tuple]:
+    """One of a row's samples in another dtype: its kind, and the numbers among its operands."""
+    operands = tuple(Spec(o.shape, dtype) if isinstance(o, Spec) else 1.5 if o is float else o for o in operands)
+    ins = tuple(o if isinstance(o, Spec) else type(o) for o in operands)
+    settings = {**statics, "dtype": dtype.code}
+    return infer(row, ins, tuple(settings[name] for name in row.statics)), tuple(o for o in operands if not isinstance(o, Spec))
 
 
 def _small(kind: Kind) -> Kind:
