@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gt.dispatcher import policy, sharding, signals
 from gt.dispatcher.rewrite import REASON, Watch
 from gt.dispatcher.stream import Stream
-from gt.dispatcher.tables import Client, Entry, Lost, Question, Tables, WorkerState
+from gt.dispatcher.tables import Client, Entry, Leaving, Lost, Question, Tables, WorkerState
 from gt.errors import ProtocolError
 from gt.transport import checks
 from gt.transport.checks import TooMuch
@@ -25,6 +25,7 @@ from gt.transport.messages import (
     Arrived,
     Ask,
     Batch,
+    Begun,
     Bye,
     Configure,
     Done,
@@ -35,7 +36,9 @@ from gt.transport.messages import (
     Mail,
     Note,
     Peers,
+    Refuse,
     Run,
+    Skip,
     Store,
     Welcome,
 )  # fmt: skip
@@ -54,6 +57,7 @@ class Dispatcher(Stream):
         self.tables = Tables()
         self.tickets = count(1)
         self.labels = count(1)
+        self.drops = count(1)
 
     def handle(self, mail: Mail) -> list[Mail]:
         """All that follows from one message. Whatever goes wrong with it costs its sender alone, who is told."""
@@ -127,6 +131,10 @@ class Dispatcher(Stream):
             case Store(address) if worker:
                 worker.store = address
                 return self._tell_workers()
+            case Begun(number, counts) if worker:
+                return self._begun(worker, number, counts)
+            case Refuse(name, why) if worker:
+                return self._let_go(name, f"was refused by worker {worker.name}: {why}") if name in self.tables.clients else []
             case Note() if worker and message.client in self.tables.clients:
                 return self._note(self.tables.clients[message.client], message)
             case Bye() if client or worker:
@@ -262,8 +270,28 @@ class Dispatcher(Stream):
         for id, entry in client.entries.items():
             if isinstance(entry, Entry):
                 policy.uncount(self.tables, client, id, entry)
+        number = next(self.drops) if len(self.tables.workers) > 1 else 0  # a lone worker has no collectives to skip
+        if number and (living := {w.index for w in self.tables.living()}):
+            self.tables.leaving[number] = Leaving(living)
         for worker in self.tables.living():
-            yield Mail(worker.peer, Drop(client.name))
+            yield Mail(worker.peer, Drop(client.name, number))
+
+    def _begun(self, worker: WorkerState, number: int, counts: Iterable[tuple[tuple[int, ...], int]]) -> Iterable[Mail]:
+        """How many collectives a worker has begun, now that a client is gone."""
+        leaving = self.tables.leaving.get(number)
+        if leaving is None or worker.index not in leaving.waiting:
+            return
+        leaving.waiting.discard(worker.index)
+        for group, begun in counts:
+            leaving.counts[group] = max(begun, leaving.counts.get(group, 0))
+        yield from self._decided(number, leaving)
+
+    def _decided(self, number: int, leaving: Leaving) -> Iterable[Mail]:
+        """Once all have said how far they have come, they are told from where on what was that client's is skipped."""
+        if not leaving.waiting:
+            del self.tables.leaving[number]
+            for worker in self.tables.living():
+                yield Mail(worker.peer, Skip(number, tuple(leaving.counts.items())))
 
     def _lose_worker(self, worker: WorkerState, why: str) -> Iterable[Mail]:
         worker.alive = False
@@ -283,6 +311,9 @@ class Dispatcher(Stream):
                     del client.acks[serial]
                     yield Mail(client.name, Ack(serial))
             yield from self._upload_lost(client, worker.index)
+        for number, leaving in list(self.tables.leaving.items()):
+            leaving.waiting.discard(worker.index)
+            yield from self._decided(number, leaving)
         for ticket, question in list(self.tables.questions.items()):
             question.waiting.discard(worker.index)
             yield from self._settled(ticket, question)

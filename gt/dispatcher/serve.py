@@ -14,13 +14,14 @@ from gt import environment
 from gt.dispatcher.core import Dispatcher
 from gt.errors import ProtocolError
 from gt.transport import checks
-from gt.transport.addresses import from_another_host
+from gt.transport.addresses import from_another_host, remove_worker_socket
 from gt.transport.auth import NO_KEYS, WORKER, Keys, listen, role
 from gt.transport.connection_limits import ConnectionLimits, raise_descriptor_limit
 from gt.transport.messages import LIMIT, Bye, Join, Mail, decode, encode
 from gt.transport.sockets import FIRST, LAST, open_socket
 
 QUEUE = 1 << 16  # messages that wait for one peer to take them
+LEFT = 60.0  # seconds in which a worker that is gone ceases to listen; sockets of one that does not are left alone
 
 
 class Server:
@@ -41,6 +42,8 @@ class Server:
         self.fds: dict[str, int] = {}  # each peer's connection, by its first message
         self.far: set[str] = set()  # those on other hosts
         self.until = float("inf")  # when to go on without workers that have not come
+        self.left: dict[str, float] = {}  # local addresses of workers that are gone, and until when to look whether they listen
+        self.look_at = 0.0  # when to look next
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         gc.freeze()
@@ -61,6 +64,8 @@ class Server:
                 self._send([])
             if self.ends.waiting:
                 self._ended()
+            if self.left and time.monotonic() > self.look_at:
+                self._tidy()
             if not self.core.tables.by_peer:
                 self._send(self.core.tick(time.monotonic()))
 
@@ -136,7 +141,21 @@ class Server:
             except zmq.ZMQError:
                 gone.append((mail.peer, "it cannot be reached"))
         for peer, why in gone:  # what follows from it comes after all that was decided while it was there
-            self._send(self.core.lose(peer, why))
+            self._lose(peer, why)
+
+    def _lose(self, peer: str, why: str) -> None:
+        worker = self.core.tables.by_peer.get(peer)
+        if worker is not None:
+            self.left[worker.address.partition("|")[0]] = time.monotonic() + LEFT
+        self._send(self.core.lose(peer, why))
+
+    def _tidy(self) -> None:
+        """Remove the sockets of workers that were killed. One whose end is just being seen may listen for another moment."""
+        now = time.monotonic()
+        self.look_at = now + 1.0
+        for address, until in list(self.left.items()):
+            if remove_worker_socket(address) or now > until:
+                del self.left[address]
 
     def _post(self, peer: str, data: bytes) -> bool:
         """Whether there was room for a message to this peer."""
@@ -160,8 +179,9 @@ class Server:
                 f", or it gave no sign of life for {environment.TIMEOUT.value():g} s (GT_TIMEOUT)" if peer in self.far else ""
             )
             self.far.discard(peer)
-            self._send(self.core.lose(peer.removesuffix(">"), f"its connection ended{silent}"))
+            self._lose(peer.removesuffix(">"), f"its connection ended{silent}")
 
     def close(self) -> None:
+        self._tidy()
         self.ends.close()
         self.router.close()

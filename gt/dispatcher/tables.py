@@ -218,11 +218,20 @@ class Question:
 
 
 @dataclass(slots=True)
+class Leaving:
+    """A client that is gone: who still has to say how many collectives it has begun, and the most that anybody has."""
+
+    waiting: set[int]
+    counts: dict[tuple[int, ...], int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Tables:
     clients: dict[str, Client] = field(default_factory=dict)
     workers: list[WorkerState] = field(default_factory=list)  # by index, the lost ones too
     by_peer: dict[str, WorkerState] = field(default_factory=dict)
     questions: dict[int, Question] = field(default_factory=dict)
+    leaving: dict[int, Leaving] = field(default_factory=dict)  # by the number of its Drop
     expected: int = 0  # workers that were started with this dispatcher: nothing is placed before they are there
     dropped: int = 0  # messages that could not be read or did not belong
 
@@ -248,5 +257,6 @@ class Tables:
             for at, numbers in client.told.items():
                 known = {*client.uses, *client.locals.values()}
                 assert at in living and numbers <= known, "a worker was told a kind that is not there"
+        assert all(leaving.waiting and leaving.waiting <= living for leaving in self.leaving.values())
         for question in self.questions.values():
             assert question.client in self.clients and question.waiting <= living

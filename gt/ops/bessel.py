@@ -53,6 +53,7 @@ _POLYNOMIALS = {
     "laguerre_polynomial_l": (lambda x: 1.0 - x, lambda x, k, p, q: ((2.0 * k + 1.0 - x) * p - k * q) / (k + 1.0)),
     "legendre_polynomial_p": (lambda x: x, lambda x, k, p, q: ((2.0 * k + 1.0) * x * p - k * q) / (k + 1.0)),
 }
+DEGREE = 1 << 16  # each takes a pass over the tensor, and a number of the client's must not keep a worker for ever
 
 
 def _polynomial(first, following, shifted):
@@ -61,7 +62,10 @@ def _polynomial(first, following, shifted):
         z = 2.0 * x - 1.0 if shifted else x
         before, now = 0.0 * z + 1.0, first(z)
         found = xp.where(n == 0, before, xp.where(n == 1, now, 0.0 * z))
-        for k in range(1, int(xp.max(n, axis=tuple(range(n.ndim)))) if n.size else 0):
+        highest = int(xp.max(n, axis=tuple(range(n.ndim)))) if n.size else 0
+        if highest > DEGREE:
+            raise ValueError(f"a polynomial of degree {highest}: the highest is {DEGREE}")
+        for k in range(1, highest):
             before, now = now, following(z, float(k), now, before)
             found = xp.where(n == k + 1, now, found)
         return found

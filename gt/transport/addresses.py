@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import re
+import secrets
 import socket
 import stat
 import time
@@ -119,6 +121,29 @@ def sweep() -> None:
             found = entry.stat(follow_symlinks=False)
             if stat.S_ISSOCK(found.st_mode) and time.time() - found.st_mtime > STALE and not _alive(entry.path):
                 os.unlink(entry.path)
+
+
+WORKER_SOCKET = re.compile(r"w-[0-9a-f]{16}")  # the name of a worker's socket; those of its channels and groups begin so
+
+
+def worker_socket() -> str:
+    """A local address for a worker to listen at, which no other has had."""
+    return ipc_address(f"w-{secrets.token_hex(8)}")
+
+
+def remove_worker_socket(address: str) -> bool:
+    """Remove what a killed worker left behind that listened at this local address; False while somebody listens there. An
+    address is whatever a worker said: only names of workers' sockets in this user's own folder are touched."""
+    folder, _, name = address.removeprefix("ipc://").rpartition("/")
+    if not WORKER_SOCKET.fullmatch(name) or f"{folder}/{name}" not in in_folders(name):
+        return True
+    if _alive(f"{folder}/{name}"):
+        return False
+    for entry in os.scandir(folder):
+        if entry.name.partition(".")[0] == name:
+            with contextlib.suppress(OSError):
+                os.unlink(entry.path)
+    return True
 
 
 def _alive(path: str) -> bool:

@@ -190,9 +190,10 @@ class Done(Message, frozen=True, tag=13):
 
 
 class Drop(Message, frozen=True, tag=14):
-    """A client is gone: forget all that is its."""
+    """A client is gone: forget all that is its. Where it has a number, the worker says how far it has come (Begun)."""
 
     client: str
+    number: int = 0
 
 
 class Attach(Message, frozen=True, tag=15):
@@ -320,10 +321,36 @@ class Aborted(Message, frozen=True, tag=28):
     tensor: int
 
 
+Counts = tuple[tuple[tuple[int, ...], int], ...]  # of each set of workers, how many of their collectives
+
+
+class Begun(Message, frozen=True, tag=29):
+    """From a worker, to the Drop of this number: how many collectives it has begun. Of those of that client it begins no other
+    until all are told which of them some worker has begun."""
+
+    number: int
+    counts: Counts
+
+
+class Skip(Message, frozen=True, tag=30):
+    """To a worker: no worker has begun more collectives than these. What comes behind them and is of the client of the Drop of
+    this number is carried out by none."""
+
+    number: int
+    counts: Counts
+
+
+class Refuse(Message, frozen=True, tag=31):
+    """From a worker: it does nothing more for a client, and the dispatcher should let it go."""
+
+    client: str
+    why: str
+
+
 Any_ = (
     Hello | Welcome | Batch | Ack | Failed | Peers | Ask | Answer | Configure | Bye | Join | Run | Done | Drop | Attach
     | Attached | Value | Release | Upload | Arrived | Note | Piece
-    | Store | InputFailed | StallQuery | Noted | Ways | Aborted
+    | Store | InputFailed | StallQuery | Noted | Ways | Aborted | Begun | Skip | Refuse
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,14 +1,19 @@
 """Cancelling the work of clients that are gone. A client's end comes behind all that it asked for, so a worker takes in ahead
-of time what it was sent: before each message, and while it is at something long, between large kernels. Collectives are done
-all the same, with nothing to give, since other workers may be in them already."""
+of time what it was sent: before each message, and while it is at something long, between large kernels.
+
+A collective that some worker has begun has to be carried out by all its members, with nothing to give. Of the others none is:
+each worker that learns of a client's end says how many collectives it has begun, and begins none of that client's until the
+dispatcher has heard all and says how many anybody has."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gt.ops import Kind
 from gt.spec import Spec
+from gt.worker.collectives.mail import Members, PendingCollective
 
 LARGE = 1 << 16  # elements of an operand or a result from which a kernel counts as large: smaller ones take no time
 EVERY = 0.05  # seconds after which a worker that is at something long takes in what came
@@ -19,14 +24,40 @@ class Cancelled(BaseException):
 
 
 class Cancellation:
-    """Which clients are gone, and when to find out. The shell gives a clock, and `take_in`, which notes in `gone` whose end has
-    come; it says whether that could be done."""
+    """Which clients are gone, and when to find out. The shell gives a clock, and `take_in`, which notes whose end has come; it
+    says whether that could be done."""
 
     def __init__(self) -> None:
-        self.gone: set[str] = set()
+        self.gone: dict[str, deque[int]] = {}  # the numbers of Drops that are not carried out yet: another may have its name
+        self.limits: dict[int, dict[Members, int]] = {}  # by these numbers: how many collectives anybody has begun
         self.now: Callable[[], float] = float
         self.take_in: Callable[[], bool] = bool
         self.due = EVERY
+
+    def note(self, client: str, number: int) -> bool:
+        """A client's end has come. Whether that is news."""
+        numbers = self.gone.setdefault(client, deque())
+        if number in numbers:
+            return False
+        numbers.append(number)
+        return True
+
+    def settle(self, number: int, counts: Iterable[tuple[Members, int]]) -> None:
+        """How many collectives were begun by anybody, if this worker still has to know."""
+        if any(number in numbers for numbers in self.gone.values()):
+            self.limits[number] = dict(counts)
+
+    def limit(self, client: str, group: Members) -> int | None:
+        """Up to which of a group's collectives those of a client that is gone are carried out; None while that is open."""
+        limits = self.limits.get(self.gone[client][0])
+        return limits.get(group, 0) if limits is not None else None
+
+    def over(self, client: str) -> None:
+        """All that a client asked for before it went is done or skipped."""
+        numbers = self.gone[client]
+        self.limits.pop(numbers.popleft(), None)
+        if not numbers:
+            del self.gone[client]
 
     def watched(self, client: str, kind: Kind, kernel: Callable[..., Any]) -> Callable[..., Any]:
         """The kernel; a large one raises Cancelled where its client turns out to be gone."""
@@ -45,3 +76,40 @@ class Cancellation:
             self.due = self.now() + EVERY
             if client in self.gone:
                 raise Cancelled
+
+
+class Unsettled:
+    """A collective of a client that is gone, until it is known whether another worker has begun it."""
+
+    def __init__(
+        self, of: Cancellation, client: str, kind: Kind, tag: int, number: int, begin: Callable[[], PendingCollective]
+    ) -> None:
+        self.of, self.client, self.kind, self.tag, self.number, self.begin = of, client, kind, tag, number, begin
+        self.begun: PendingCollective | None = None
+        self.late = False
+
+    def ready(self) -> bool:
+        if self.begun is None:
+            limit = self.of.limit(self.client, self.kind.settings["group"])
+            if limit is not None and self.number > limit:
+                return True
+            if limit is None and not self.late:
+                return False
+            self.begun = self.begin()
+        return self.begun.ready()
+
+    def result(self) -> list[Any]:
+        return self.begun.result() if self.begun is not None else []
+
+    def ask(self) -> None:
+        if self.begun is not None:
+            self.begun.ask()
+
+    def missing(self) -> list[int]:
+        return self.begun.missing() if self.begun is not None else []
+
+    def give_up(self, why: str) -> None:
+        """Where a worker does not say how far it has come, it may have begun this one."""
+        if self.begun is not None:
+            self.begun.give_up(why)
+        self.late = True

@@ -78,7 +78,7 @@ class ClientValues:
     def __init__(self) -> None:
         self.table: dict[int, Any] = {}
         self.specs: dict[int, Spec | None] = {}  # of what is in the table
-        self.arrived: dict[int, tuple[Spec, Any]] = {}  # uploads that no instruction has taken yet
+        self.arrived: dict[int, tuple[Any, Any]] = {}  # uploads that no instruction has taken yet
         self.kinds: dict[int, tuple[int, Callable, Any]] = {}  # form, kernel, and all about it
         self.counts: Counter[int] = Counter()  # how often each kind was used
         self.forget = 0

@@ -23,6 +23,7 @@ from gt.transport.messages import (
     Answer,
     Arrived,
     Ask,
+    Begun,
     Done,
     Drop,
     Failed,
@@ -35,15 +36,16 @@ from gt.transport.messages import (
     Peers,
     Piece,
     Run,
+    Skip,
     StallQuery,
     Upload,
     Value,
     Ways,
     Welcome,
 )  # fmt: skip
-from gt.worker.cancel import Cancellation, Cancelled
+from gt.worker.cancel import Cancellation, Cancelled, Unsettled
 from gt.worker.client_values import Broken, ClientValues, failure
-from gt.worker.collectives.mail import Collectives, MailCollectives, OperandFailed, PendingCollective, cut, elements
+from gt.worker.collectives.mail import Collectives, MailCollectives, Members, OperandFailed, PendingCollective, cut, elements
 from gt.worker.engine import Engine
 from gt.worker.programs.compile import COLLECTIVE, TRACE, Ready
 from gt.worker.programs.sharded import ShardedTrace, unfold
@@ -89,6 +91,7 @@ class Worker:
         self.backlog: deque[Run | Drop | Ask] = deque()  # what came meanwhile
         self.clock: Callable[[], float] = float  # the shell gives a real one
         self.cancellation = Cancellation()
+        self.begun: Counter[Members] = Counter()  # collectives that were begun or skipped: all members count alike
 
     def handle(self, mail: Mail) -> list[Mail]:
         """All that follows from one message. Whatever goes wrong with it costs its sender alone."""
@@ -112,11 +115,14 @@ class Worker:
                 return [Mail(DISPATCHER, Answer(ticket, self.stats()))]
             case (Ask() | Drop()) as message if mail.peer == DISPATCHER and self.parked is not None:
                 self.backlog.append(message)
-                return []
+                return self.leaving(message) if isinstance(message, Drop) else []
             case Ask(ticket, about, (client, keep)) if mail.peer == DISPATCHER:
                 return [Mail(DISPATCHER, Answer(ticket, self._record(client, keep if about == "record" else 0)))]
-            case Drop(client) as drop if mail.peer == DISPATCHER:
-                return self._drop(client, drop)
+            case Drop() as drop if mail.peer == DISPATCHER:
+                return self.leaving(drop) + self._drop(drop.client, drop)
+            case Skip(number, counts) if mail.peer == DISPATCHER:
+                self.cancellation.settle(number, counts)
+                return self.resume()
             case Peers(workers, lost) if mail.peer == DISPATCHER:
                 self.collectives.meet(workers, lost)
                 return self.resume() + self.collectives.outgoing()
@@ -136,6 +142,12 @@ class Worker:
                 return self._upload(client, id, spec_in(spec), mail.frames[0])
         raise ProtocolError(f"{type(mail.message).__name__} from {mail.peer!r} does not belong")
 
+    def leaving(self, drop: Drop) -> list[Mail]:
+        """A client's end is on its way to this worker, behind what else is the client's."""
+        if not self.cancellation.note(drop.client, drop.number) or not drop.number:
+            return []
+        return [Mail(DISPATCHER, Begun(drop.number, tuple(self.begun.items())))]
+
     def _drop(self, client: str, drop: Drop) -> list[Mail]:
         """A client is gone. Its work that waits for it is begun all the same, as other workers may have begun theirs."""
         self.absent.given_up.add(client)
@@ -144,7 +156,7 @@ class Worker:
             self.backlog.append(drop)
             return out
         self.absent.drop(client)
-        self.cancellation.gone.discard(client)
+        self.cancellation.over(client)
         self._retire(self.spaces.pop(client, None))
         self.left(client)
         return out
@@ -201,7 +213,7 @@ class Worker:
             if run.client not in self.cancellation.gone:
                 self._execute(space, rest)
             else:
-                self._skip(space, rest)
+                self._skip(run.client, space, rest)
         except Cancelled:
             return self._proceed(space, run, rest)
         except Parked as parked:
@@ -320,27 +332,41 @@ class Worker:
             space.specs.pop(ins[i], None)
         space.specs.update(zip(ins[1:], ready.results))
 
-    def _skip(self, space: ClientValues, code: Iterable[tuple]) -> None:
+    def _skip(self, client: str, space: ClientValues, code: Iterable[tuple]) -> None:
         """Of the work of a client that is gone, only what others may wait for."""
         for ins in code:
             form, _, ready = space.kinds.get(ins[0], (0, None, None))
-            if form == COLLECTIVE:
-                try:
-                    self._collective(space, ready, ins)
-                except Exception as error:  # as in `_execute`
-                    self._broken(space, ins, error)
+            if form != COLLECTIVE or ready is None:
+                continue
+            group = ready.kind.settings["group"]
+            self.begun[group] += 1
+            limit = self.cancellation.limit(client, group)
+            if limit is not None and self.begun[group] > limit:
+                continue
+            begin = partial(self._begin, space, ready, ins)
+            wait = Unsettled(self.cancellation, client, ready.kind, ins[-1], self.begun[group], begin)
+            try:
+                self._wait(space, ins, wait)
+            except Exception as error:  # as in `_execute`
+                self._broken(space, ins, error)
 
     def _collective(self, space: ClientValues, ready: Any, ins: tuple) -> None:
-        """A collective: begin it, and wait where it does not end at once. A broken operand still takes part, or the others
-        would wait for it."""
+        """A collective: begin it, and wait where it does not end at once."""
+        self.begun[ready.kind.settings["group"]] += 1
+        self._wait(space, ins, self._begin(space, ready, ins))
+
+    def _wait(self, space: ClientValues, ins: tuple, wait: PendingCollective) -> None:
+        if not wait.ready():
+            raise Parked(ins, wait)
+        self._settle(space, ins, wait)
+
+    def _begin(self, space: ClientValues, ready: Any, ins: tuple) -> PendingCollective:
+        """A broken operand still takes part, or the others would wait for it."""
         operands = [space.table.get(i) for i in ins[1 + ready.outs : -1]]
         if any(space.specs.get(i) is not spec for i, spec in zip(ins[1 + ready.outs :], ready.specs)):
             wrong = mismatched_operand(ready, ins, space.specs)
             operands = [a if isinstance(a, Broken) else self._cause(str(ready.kind), wrong, ins[-1]) for a in operands]
-        wait = ready.run(operands, ins[-1])
-        if not wait.ready():
-            raise Parked(ins, wait)
-        self._settle(space, ins, wait)
+        return ready.run(operands, ins[-1])
 
     def _whole(self, table: dict[int, Any], ready: Any, ins: tuple) -> None:
         """A program with a broken input is not begun: it would end inputs before it fails, and the cause with them."""
@@ -406,12 +432,14 @@ class Worker:
 
     def _upload(self, client: str, id: int, spec: Any, frame: Any) -> list[Mail]:
         data = memoryview(frame)
-        if not isinstance(spec, Spec) or data.nbytes != spec.nbytes:
-            raise ProtocolError(f"an upload of {data.nbytes} bytes for {spec}")
         space = self.spaces.setdefault(client, ClientValues())
         if len(space.arrived) >= UPLOADS:
             raise ProtocolError(f"{len(space.arrived)} uploads that no instruction has taken")
-        space.arrived[id] = (spec, self.engine.load(data, spec, True))
+        if isinstance(spec, Spec) and data.nbytes == spec.nbytes:
+            space.arrived[id] = (spec, self.engine.load(data, spec, True))
+        else:  # the tensor fails, and whoever reads it is told
+            self.dropped += 1
+            space.arrived[id] = (f"{data.nbytes} bytes for {spec}", None)
         return [Mail(DISPATCHER, Arrived(client, id))]
 
     def _take(self, client: str, id: int, spec: Spec) -> Any:

@@ -18,7 +18,7 @@ import zmq
 from gt import environment
 from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport import process_memory, shm
-from gt.transport.addresses import NAMES, check_host, host_name, ipc_address, nearest, on_this_host, own_address
+from gt.transport.addresses import NAMES, check_host, host_name, nearest, on_this_host, own_address, worker_socket
 from gt.transport.auth import NO_KEYS, WORKER, Keys, listen, reach, role
 from gt.transport.channels import Channel, ChannelListener
 from gt.transport.connection_limits import WatchedSocket, raise_descriptor_limit
@@ -37,6 +37,7 @@ from gt.transport.messages import (
     Noted,
     Peers,
     Piece,
+    Refuse,
     Release,
     Run,
     StallQuery,
@@ -103,6 +104,8 @@ class SharedMemory(Memory):
 
 ANSWER = 0.5  # seconds for the others to say that they wait, too
 QUEUE = 1 << 12  # answers that wait for a client to take them; each is one that it waits for
+PEERS = 1 << 16  # names of clients that have attached: whoever may connect may say so, under any number of names
+UNTAKEN = 256 << 20  # bytes of answers to a client that has not attached from which on no other is kept
 FIRST_WORD = 64 << 10  # bytes of the message with which a peer comes, at most
 TURN = 1000  # milliseconds after which it looks up: a signal that comes to another thread, such as Gloo's, wakes no poll
 
@@ -160,14 +163,15 @@ class Shell:
         self.crowd = WatchedSocket(self.data, raise_descriptor_limit())
         self.let_in: set[str] = set()  # peers whose connections count as let in
         self.data.setsockopt(zmq.SNDHWM, QUEUE)
-        self.waiting: dict[str, list[Mail]] = {}  # mail for clients that have not attached yet
-        self.attached: set[str] = set()
+        self.waiting: dict[str, list[Mail]] = {}  # mail for clients that have not attached yet; none for one that was refused
+        self.refused: set[str] = set()  # clients that do not take their answers, which the dispatcher is to let go
+        self.attached: dict[str, None] = {}  # clients that have connected, in their order
         self.untidy = False  # a client has left, and what was kept for it is not given back yet
         self.idle = self.busy = 0.0
         self.inbound: deque[tuple[Any, int]] = deque()  # what the dispatcher sent, and how many instructions come before it
         self.ahead = 0  # instructions in it
         self.queue = 0  # instructions that came before the message at hand and were to be executed before it
-        local = ipc_address(f"w-{secrets.token_hex(8)}")
+        local = worker_socket()
         listen(self.data, local, keys)
         self.listener = ChannelListener(local) if shm.supported() else None
         if self.listener is not None:
@@ -274,7 +278,7 @@ class Shell:
             if type(message) is Run:
                 self.ahead += len(message.code)
             elif type(message) is Drop:
-                self.core.cancellation.gone.add(message.client)
+                self._send(self.core.leaving(message))
         return True
 
     def _take(self, message: Any) -> None:
@@ -307,7 +311,7 @@ class Shell:
             match self._read(frames[0].buffer) if frames else None:
                 case None:
                     pass
-                case Attach(name, token) if name == client:
+                case Attach(name, token) if name == client and name not in self.refused:
                     self._let_in(client, peer)
                     self._attach(client, token)
                 case Release(segment):
@@ -355,8 +359,10 @@ class Shell:
         channel = self.listener.claim(token) if self.listener is not None else None
         if channel is not None:
             self.memory.share(client, channel)
-        self.attached.add(client)
+        self.attached[client] = None
         self.memory.met.add(client)
+        if len(self.attached) > PEERS:  # one of those that the dispatcher never spoke of
+            self._left(next((name for name in self.attached if name not in self.core.spaces), client))
         self._post(Mail(client, Attached(self.core.index, channel is not None)))
         for mail in self.waiting.pop(client, ()):
             self._post(mail)
@@ -372,9 +378,10 @@ class Shell:
         give_back(self.core.engine, alone=not self.core.spaces)
 
     def _left(self, client: str) -> None:
-        self.attached.discard(client)
+        self.attached.pop(client, None)
         self.let_in.discard(client)
         self.waiting.pop(client, None)
+        self.refused.discard(client)
         self.memory.drop(client)
         self.untidy = True
 
@@ -388,8 +395,22 @@ class Shell:
                 self._post(mail)
             elif mail.peer.startswith("#"):
                 self._to_peer(int(mail.peer[1:]), mail)
-            elif len(waiting := self.waiting.setdefault(mail.peer, [])) < QUEUE:
-                waiting.append(mail)
+            elif mail.peer in self.core.spaces and mail.peer not in self.refused:
+                self._keep(mail)
+
+    def _keep(self, mail: Mail) -> None:
+        """An answer for a client that has not attached yet: it will come soon, or it takes no answers."""
+        waiting = self.waiting.setdefault(mail.peer, [])
+        waiting.append(mail)
+        if len(waiting) > QUEUE or sum(len(f) for m in waiting[:-1] for f in m.frames) > UNTAKEN:
+            self._refuse(mail.peer, f"it does not take its answers: {len(waiting)} wait for it, and it has not connected")
+
+    def _refuse(self, client: str, why: str) -> None:
+        """Keep nothing more for a client, and have it let go: each read that it waits for ends with its session."""
+        self.attached.pop(client, None)
+        self.waiting.pop(client, None)
+        self.refused.add(client)
+        self.control.send(encode(Refuse(client, why)))
 
     def _to_peer(self, index: int, mail: Mail) -> None:
         peer = self.core.collectives.peers.get(index)
@@ -406,8 +427,10 @@ class Shell:
             self.data.send(encode(mail.message), FIRST if mail.frames else LAST)
             for i, frame in enumerate(mail.frames, 1):
                 self.data.send(frame, FIRST if i < len(mail.frames) else LAST, copy=len(frame) < shm.SMALL)
+        except zmq.Again:
+            self._refuse(mail.peer, f"it does not take its answers: {QUEUE} wait for it")
         except zmq.ZMQError:
-            self.attached.discard(mail.peer)  # the client is gone; the dispatcher will say so
+            self.attached.pop(mail.peer, None)  # the client is gone; the dispatcher will say so
 
     def close(self) -> None:
         self.ends.close()

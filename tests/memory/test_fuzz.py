@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+import gt
 from gt.dispatcher.stream import Stream
 from gt.dispatcher.tables import Entry
+from gt.testing import fuzz
 from gt.testing.fuzz import Fuzz, noise
 from gt.testing.hostile import record
 from gt.transport import messages as m
@@ -47,3 +49,24 @@ def test_the_fuzzer_notices_a_read_without_an_answer(sessions: list[list[m.Messa
     monkeypatch.setattr(Stream, "_get", forgetful)
     with pytest.raises(AssertionError, match="were not answered"):
         Fuzz(1, 2, sessions=sessions).run(2_000)
+
+
+def test_the_fuzzer_notices_a_kernel_that_spins(sessions: list[list[m.Message]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No handler of a kernel's errors keeps that from it."""
+
+    def forever(*operands: Any) -> Any:
+        while True:
+            pass
+
+    running = Fuzz(1, 1, sessions=sessions)
+    monkeypatch.setattr(fuzz, "PATIENCE", 0.2)
+    monkeypatch.setattr(running.pool.workers[0].engine, "kernel", lambda kind: forever)
+    with pytest.raises(fuzz.Spins):
+        running.run(2_000)
+
+
+def test_a_number_that_says_how_often_a_kernel_goes_round_is_bounded() -> None:
+    with gt.testing.cluster(1, engine="numpy"):
+        degree = gt.special.legendre_polynomial_p(gt.ones(3), 2.0**60)
+        with pytest.raises(gt.errors.RemoteError, match="the highest is 65536"):
+            degree.tolist()

@@ -17,6 +17,7 @@ from gt.transport.messages import (
     Arrived,
     Ask,
     Batch,
+    Begun,
     Bye,
     Configure,
     Done,
@@ -29,7 +30,9 @@ from gt.transport.messages import (
     Mail,
     Peer,
     Peers,
+    Refuse,
     Run,
+    Skip,
     TraceDef,
     Upload,
     Welcome,
@@ -99,6 +102,8 @@ def test_a_wrong_version_is_refused_and_said_so(talk: Collectives) -> None:
         Ack(1),
         Answer(1, None),
         Drop("c"),
+        Begun(1, ()),
+        Refuse("c", "why"),
     ],
     ids=lambda m: type(m).__name__,
 )
@@ -317,6 +322,38 @@ def test_a_client_that_goes_has_all_it_owned_freed(two: Collectives) -> None:
     assert two.gone("c") == [Mail("w0", Drop("c"))]
     assert set(two.tables.clients) == {"other"}
     assert two("c", Bye()) == []
+
+
+def test_workers_are_told_up_to_where_collectives_of_a_client_that_is_gone_were_begun(talk: Collectives) -> None:
+    for name in ("w0", "w1", "w2"):
+        talk.worker(name)
+    talk.client()
+    assert talk.gone("c") == [Mail(w, Drop("c", 1)) for w in ("w0", "w1", "w2")]
+    assert talk("w0", Begun(1, (((0, 1), 5), ((0, 2), 1)))) == []
+    assert talk("w0", Begun(1, (((0, 1), 50),))) == []  # it has said so already
+    assert talk("w1", Begun(1, (((0, 1), 4), ((1, 2), 7)))) == []
+    counts = (((0, 1), 5), ((0, 2), 3), ((1, 2), 7))
+    assert talk("w2", Begun(1, (((0, 2), 3),))) == [Mail(w, Skip(1, counts)) for w in ("w0", "w1", "w2")]
+    assert not talk.tables.leaving
+
+
+def test_a_lost_worker_is_not_waited_for_before_collectives_are_skipped(talk: Collectives) -> None:
+    talk.worker("w0")
+    talk.worker("w1")
+    talk.client()
+    talk.gone("c")
+    talk("w0", Begun(1, (((0, 1), 5),)))
+    assert Mail("w0", Skip(1, (((0, 1), 5),))) in talk.gone("w1")
+    talk.client("d")
+    talk.gone("d")
+    talk.gone("w0")
+    assert not talk.tables.leaving
+
+
+def test_a_client_that_a_worker_refuses_is_let_go(two: Collectives) -> None:
+    bye, drop = two("w0", Refuse("c", "it takes nothing"))
+    assert "refused by worker w0: it takes nothing" in bye.message.why and drop == Mail("w0", Drop("c"))
+    assert two("w0", Refuse("c", "again")) == []
 
 
 def test_a_client_that_says_goodbye_is_freed_at_once(two: Collectives) -> None:

@@ -16,6 +16,7 @@ from gt.transport.messages import (
     Arrived,
     Ask,
     Batch,
+    Begun,
     Done,
     Drop,
     Failed,
@@ -23,7 +24,10 @@ from gt.transport.messages import (
     KindDef,
     Mail,
     Peer,
+    Peers,
+    Piece,
     Run,
+    Skip,
     Upload,
     Value,
     Welcome,
@@ -166,14 +170,61 @@ def test_collectives_behind_those_of_a_client_that_has_not_come_keep_their_order
 
 
 def test_a_client_that_goes_is_not_waited_for(worker: Worker) -> None:
-    """What it asked for before is begun all the same: other workers may have begun their part of it."""
     left: list[str] = []
     worker.memory, worker.left = ChannelListener(), left.append
     run(worker, [(5, 1, 9, 0, 0)], client="first")
     run(worker, [(5, 1, 9, 0, 0)], 1, client="second")
-    [mail] = worker.handle(Mail(DISPATCHER, Drop("second")))
-    assert mail.peer == "second" and left == ["second"] and not worker.spaces
+    assert worker.handle(Mail(DISPATCHER, Drop("second"))) == []
+    assert left == ["second"] and not worker.spaces
     assert [r.client for r in worker.absent.held] == ["first"] and worker.absent.loaders == {"first"}
+
+
+REDUCE = KindDef(7, "all_reduce", ((F, 2, 2), (-2,)), ((0, 1), "sum"))
+BOTH = (Peer(0, "w", "ipc://w", "here"), Peer(1, "peer", "ipc://m", "here"))
+
+
+def piece(client: str, tag: int, why: str = "") -> Mail:
+    """The peer's part in a collective, with nothing to give where it says why."""
+    return Mail("#1", Piece(1, client, tag, why, "RemoteError" if why else ""), (b"" if why else bytes(16),))
+
+
+def test_collectives_of_a_client_that_is_gone_are_skipped_but_for_those_that_another_worker_has_begun(worker: Worker) -> None:
+    worker.handle(Mail(DISPATCHER, Peers(BOTH)))
+    code = [(1, 1, 3.0), *[(7, tag, 1, tag) for tag in (2, 3, 4, 5)]]
+    run(worker, code, client="gone", kinds=(FULL, REDUCE))  # it waits in the first
+    run(worker, [(1, 1, 1.0), (7, 2, 1, 2)], 2, client="other", kinds=(FULL, REDUCE))
+    assert worker.handle(Mail(DISPATCHER, Drop("gone", 9))) == [Mail(DISPATCHER, Begun(9, (((0, 1), 1),)))]
+    assert worker.handle(piece("gone", 2)) == []  # the second is not begun before it is known who has begun it
+    posts = worker.handle(Mail(DISPATCHER, Skip(9, (((0, 1), 2),))))
+    assert [(m.peer, m.message.tag) for m in posts] == [("#1", 3)]
+    [mail] = worker.handle(piece("gone", 3, "its client is gone"))  # and the others are skipped
+    assert (mail.peer, mail.message.client) == ("#1", "other")
+    [mail] = worker.handle(piece("other", 2))
+    assert mail.peer == "other" and value(mail)[0, 0] == 1
+    assert set(worker.spaces) == {"other"} and not worker.cancellation.gone and not worker.cancellation.limits
+
+
+def test_two_clients_of_one_name_that_are_gone_are_told_apart(worker: Worker) -> None:
+    worker.handle(Mail(DISPATCHER, Peers(BOTH)))
+    run(worker, [(1, 1, 3.0), (7, 2, 1, 2), (7, 3, 1, 3)], client="gone", kinds=(FULL, REDUCE))
+    for number in (1, 2):
+        worker.handle(Mail(DISPATCHER, Drop("gone", number)))
+        run(worker, [(1, 1, 3.0), (7, 4, 1, 4)], client="gone", kinds=(FULL, REDUCE))
+    worker.handle(Mail(DISPATCHER, Skip(2, (((0, 1), 3),))))
+    assert worker.handle(piece("gone", 2)) == []  # the first of that name is not settled
+    [mail] = worker.handle(Mail(DISPATCHER, Skip(1, (((0, 1), 1),))))
+    assert mail.message.tag == 4 and worker.begun[0, 1] == 3  # the second of that name: begun by another worker
+
+
+def test_a_worker_that_is_not_told_in_time_how_far_others_are_takes_part(worker: Worker) -> None:
+    worker.handle(Mail(DISPATCHER, Peers(BOTH)))
+    run(worker, [(1, 1, 3.0), (7, 2, 1, 2), (7, 3, 1, 3)], client="gone", kinds=(FULL, REDUCE))
+    worker.handle(Mail(DISPATCHER, Drop("gone", 1)))
+    worker.handle(piece("gone", 2))
+    assert worker.parked is not None
+    worker.parked[0].wait.give_up("too late")
+    [mail] = worker.resume()
+    assert (mail.peer, mail.message.tag) == ("#1", 3)
 
 
 def test_an_upload_is_kept_and_said_to_have_arrived(worker: Worker) -> None:
@@ -192,9 +243,11 @@ def test_an_upload_of_another_spec_than_was_asked_for_is_no_tensor(worker: Worke
 
 
 @pytest.mark.parametrize("size", [0, 15, 17])
-def test_an_upload_of_the_wrong_size_is_dropped_and_counted(worker: Worker, size: int) -> None:
-    assert worker.handle(Mail("c", Upload("c", 1, PAIR), (bytes(size),))) == []
+def test_an_upload_of_the_wrong_size_is_counted_and_an_error_of_its_tensor(worker: Worker, size: int) -> None:
+    assert worker.handle(Mail("c", Upload("c", 1, PAIR), (bytes(size),))) == [Mail(DISPATCHER, Arrived("c", 1))]
     assert worker.dropped == 1 and not worker.stats()["tensors"]
+    [mail] = run(worker, [(5, 1, -1, 1, 0)], 1)
+    assert isinstance(mail.message, Failed) and f"an upload of {size} bytes" in mail.message.text
 
 
 def test_an_upload_in_another_client_s_name_is_dropped(worker: Worker) -> None:

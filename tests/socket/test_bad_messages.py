@@ -29,10 +29,11 @@ F = float32.code
 class Member:
     """A client of its own making, which sends what it likes and reads when it likes."""
 
-    def __init__(self, address: str, keys: Keys = NO_KEYS) -> None:
+    def __init__(self, address: str, keys: Keys = NO_KEYS, identity: str = "") -> None:
+        self.name = identity or secrets.token_hex(12)
         self.socket: zmq.Socket = zmq.Context.instance().socket(zmq.DEALER)
         self.socket.linger = 0
-        self.socket.setsockopt(zmq.IDENTITY, secrets.token_hex(12).encode())
+        self.socket.setsockopt(zmq.IDENTITY, self.name.encode())
         self.socket.setsockopt(zmq.RCVHWM, 10)
         reach(self.socket, address, keys)
 
@@ -55,8 +56,8 @@ class Member:
 
 
 @contextlib.contextmanager
-def member(address: str | int, keys: Keys = NO_KEYS) -> Iterator[Member]:
-    made = Member(address if isinstance(address, str) else ipc_address(str(address)), keys)
+def member(address: str | int, keys: Keys = NO_KEYS, identity: str = "") -> Iterator[Member]:
+    made = Member(address if isinstance(address, str) else ipc_address(str(address)), keys, identity)
     try:
         yield made
     finally:
@@ -152,6 +153,43 @@ def test_a_client_that_takes_no_answers_is_let_go_and_the_server_stays_small(pro
         gt.connect(f"localhost:{port}")
         assert (gt.ones(3) + 1).tolist() == [2, 2, 2]
         assert psutil.Process(server.pid).memory_info().rss < before + (150 << 20)
+
+
+READS = {"a million bytes each": (300, (512, 512)), "few bytes each": (4097, (1,))}
+
+
+@pytest.mark.parametrize("reads, shape", READS.values(), ids=READS)
+def test_a_client_that_never_comes_for_its_answers_is_let_go_by_the_worker(
+    processes: Processes, disconnected: None, reads: int, shape: tuple[int, ...]
+) -> None:
+    _, port = processes.server()
+    processes.worker(port, "--id", "w")
+    with member(port) as bad:
+        bad.hello()
+        bad.send(m.Batch(1, (m.KindDef(1, "full", ((-3,),), (shape, F)),), [(1, 1, 1.0)]))
+        for i in range(0, reads, 1000):  # it is not connected to the worker, which has them all to keep
+            bad.send(m.Batch(2 + i, (), [], tuple((t, 1, (F, *shape)) for t in range(i, min(i + 1000, reads)))))
+        assert "refused by worker w: it does not take its answers" in bad.until(m.Bye).why
+        gt.connect(f"localhost:{port}")
+        assert (gt.ones(3) + 1).tolist() == [2, 2, 2]
+        assert gt.debug.get_worker_stats()["w"]["clients"] == 1
+
+
+def test_a_client_that_connects_to_a_worker_and_takes_nothing_is_let_go(processes: Processes, disconnected: None) -> None:
+    _, port = processes.server()
+    processes.worker(port, "--id", "w")
+    with member(port) as bad:
+        bad.send(m.Hello(m.VERSION, "", "here", 7))
+        welcome = bad.until(m.Welcome)
+        with member(welcome.workers[0].address, identity=bad.name) as beside:
+            beside.send(m.Attach(bad.name))
+            assert isinstance(beside.hears(), m.Attached)
+            bad.send(m.Batch(1, (m.KindDef(1, "full", ((-3,),), ((1024,), F)),), [(1, 1, 1.0)]))
+            for i in range(20):
+                bad.send(m.Batch(2 + i, (), [], tuple((1000 * i + t, 1, (F, 1024)) for t in range(1000))))
+            assert "does not take its answers" in bad.until(m.Bye).why
+        gt.connect(f"localhost:{port}")
+        assert (gt.ones(3) + 1).tolist() == [2, 2, 2]
 
 
 KEY = "a key that both of them know"

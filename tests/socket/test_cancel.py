@@ -63,3 +63,44 @@ def test_killed_clients_leave_collectives_in_step_and_others_values_right(proces
         start = time.monotonic()
         assert mine.tolist() == [64.0 * (round + 1) ** 2] * 8
         assert time.monotonic() - start < 15
+
+
+COLLECTIVES = """
+import sys, gt
+gt.connect(sys.argv[1])
+gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
+gt.register_config("copies", gt.SignalConfig(gt.ShardConfig(replicated=True)))
+with gt.signal("rows"):
+    x = gt.ones(1024, 1024)
+x.sum(axis=0).numpy()
+long = gt.ones(1024, 1024)
+for _ in range(100):  # what the workers are at when the client is killed
+    long = long @ x
+for _ in range(4000):
+    gt.signal.tensor(x.sum(axis=0), name="copies")
+print("queued", flush=True)
+input()
+"""
+
+
+@pytest.mark.usefixtures("disconnected")
+@pytest.mark.parametrize("way", ["memory", *(pytest.param(way, marks=pytest.mark.slow) for way in ("gloo", "mail"))])
+def test_thousands_of_collectives_of_a_killed_client_are_skipped(processes: Processes, way: str) -> None:
+    _, port = processes.server("--expect", "2")
+    workers = [processes.worker(port, backend="pytorch", GT_COLLECTIVES=way) for _ in range(2)]
+    gt.connect(f"localhost:{port}")
+    gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
+    with gt.signal("rows"):
+        mine = gt.ones(4, 4)
+    mine.sum(axis=0).numpy()
+    before = done(way)
+    client = processes.script(COLLECTIVES, f"localhost:{port}", GT_TRACE="0").says("queued")
+    client.kill()
+    assert mine.sum(axis=0).tolist() == [4.0] * 4
+    assert done(way) < before + 2000  # of 4,100; some were done before it was killed
+    assert [w.popen.poll() for w in workers] == [None, None]
+
+
+def done(way: str) -> int:
+    """Collectives that were carried out."""
+    return max(stats["collectives"].get(way, 0) for stats in gt.debug.get_worker_stats().values())

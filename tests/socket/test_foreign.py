@@ -32,6 +32,9 @@ GOOD = [
     m.Bye("x"),
     m.Done("c", 1),
     m.Drop("c"),
+    m.Begun(1, (((0, 1), 2),)),
+    m.Skip(1, (((0, 1), 2),)),
+    m.Refuse("c", "why"),
 ]
 
 

@@ -98,20 +98,49 @@ def test_a_name_that_is_in_use_is_not_taken_over(folder: Path) -> None:
             listen(second, ipc_address("name"))
 
 
-def test_sockets_go_with_their_processes_and_those_of_killed_ones_are_swept(processes: Processes, folder: Path) -> None:
+def test_sockets_go_with_their_processes_and_those_of_killed_ones_are_removed(processes: Processes, folder: Path) -> None:
     server, port = processes.server(XDG_RUNTIME_DIR=str(folder))
     worker = processes.worker(port, XDG_RUNTIME_DIR=str(folder))
     assert len(os.listdir(folder / "gt")) == 3
     worker.kill()
-    worker.ended()
+    until(lambda: os.listdir(folder / "gt") == [str(port)], what="the end of a killed worker's sockets")
     server.popen.terminate()
     assert server.ended() == 0
+    assert os.listdir(folder / "gt") == []
+
+
+def test_sockets_of_killed_servers_and_workers_are_swept(processes: Processes, folder: Path) -> None:
+    server, port = processes.server(XDG_RUNTIME_DIR=str(folder))
+    worker = processes.worker(port, XDG_RUNTIME_DIR=str(folder))
+    server.kill()
+    worker.kill()
+    server.ended(), worker.ended()
     left = os.listdir(folder / "gt")
-    assert len(left) == 2 and all(name.startswith("w-") for name in left)
+    assert str(port) in left
     for name in left:
         os.utime(folder / "gt" / name, (0, 0))
     addresses.sweep()
     assert os.listdir(folder / "gt") == []
+
+
+def test_only_sockets_of_workers_that_nobody_listens_at_are_removed(folder: Path) -> None:
+    """A worker says where it listens, and may say anything."""
+    own = Path(addresses.own_folder())
+    name = "w-0123456789abcdef"
+    elsewhere = folder / name
+    for path in (own / name, own / f"{name}.segments", own / "9000", own / "w-other", elsewhere):
+        path.touch()
+    for said in (own / "9000", own / "w-other", elsewhere, own / ".." / name, own / f"{name}.segments", own / "w-*", ""):
+        assert addresses.remove_worker_socket(f"ipc://{said}")
+    assert len(os.listdir(own)) == 4 and elsewhere.exists()
+    (own / name).unlink()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(own / name))
+        listener.listen()
+        assert not addresses.remove_worker_socket(f"ipc://{own / name}")
+        assert (own / name).exists()
+    assert addresses.remove_worker_socket(f"ipc://{own / name}")
+    assert sorted(os.listdir(own)) == ["9000", "w-other"]
 
 
 @needs_root

@@ -17,6 +17,7 @@ from gt.worker.client_values import Broken
 from gt.worker.engine import Engine
 
 NO_STORE = "none"  # what a worker without PyTorch offers to groups
+Members = tuple[int, ...]
 REDUCE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
 
 
