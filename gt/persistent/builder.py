@@ -16,7 +16,7 @@ from gt.persistent.program import (
     TokenInput,
     Weight,
 )
-from gt.persistent.weights import as_float32
+from gt.persistent.weights import kept_or_float32
 
 
 def _shaped(weight: Weight, wanted: tuple[int, ...], what: str) -> None:
@@ -36,9 +36,9 @@ class Builder:
         self._building()
         if tensor is None:
             return TokenInput(name)
-        array = as_float32(tensor)
+        array = kept_or_float32(tensor)
         self.program.weights.append(array)
-        return Weight(len(self.program.weights) - 1, name, array.shape)
+        return Weight(len(self.program.weights) - 1, name, tuple(array.shape))
 
     def new_tensor(self, width: int, *, name: str = "") -> Activation:
         """An activation: `width` numbers for every token of the batch."""

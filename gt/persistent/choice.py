@@ -16,10 +16,11 @@ EXECUTORS = {
     "openmp": "gt.persistent.openmp.executor:OpenMPExecutor",
     "mkl": "gt.persistent.intel_executors:MKLExecutor",
     "mkldnn": "gt.persistent.intel_executors:OneDNNExecutor",
+    "cuda": "gt.persistent.gpu.cuda_executor:CudaExecutor",
+    "triton": "gt.persistent.gpu.triton_executor:TritonExecutor",
     "pytorch": "gt.persistent.torch_executor:TorchExecutor",
 }
 HINTS = {
-    "cuda": "; backend='pytorch' with device='cuda' runs on the GPU",
     "mps": "; backend='pytorch' with device='mps' runs on the GPU",
 }
 

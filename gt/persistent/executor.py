@@ -9,6 +9,7 @@ import numpy as np
 
 from gt.persistent.program import Activation, AllReduce, Attention, Embed, Linear, Program, RMSNorm, SiluMul
 from gt.persistent.sampling import choose, uniform
+from gt.persistent.weights import as_float32
 
 if TYPE_CHECKING:
     from gt.persistent.requests import Scheduler
@@ -26,6 +27,7 @@ class Settings:
     num_workers: int | None
     dtype: str
     device: str | None
+    use_cutlass_kernel: bool = False
 
 
 class Span(NamedTuple):
@@ -57,6 +59,7 @@ class Executor:
 
     dtypes: tuple[str, ...] = ("float32",)
     options: tuple[str, ...] = ()  # of num_workers, device and use_cutlass_kernel, those that it can honour
+    keeps_tensors = False  # whether it takes weights as torch tensors, where they lie
     runs_steps = False  # whether generate takes more than one step at a time
 
     @classmethod
@@ -76,6 +79,8 @@ class Executor:
 
     def __init__(self, program: Program, settings: Settings) -> None:
         self.program, self.settings = program, settings
+        if not self.keeps_tensors:
+            program.weights = [as_float32(weight) for weight in program.weights]
         attentions = program.attentions()
         shape = (0, 0) if not attentions else (attentions[0].kv_heads, attentions[0].head_dim)
         # (layers, keys and values, pages, page_size, kv heads, head_dim)

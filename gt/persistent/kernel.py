@@ -70,6 +70,7 @@ class PersistentKernel(Builder):
             raise ValueError(f"no dtype {dtype!r}: known are {', '.join(DTYPES)}")
         self.num_workers, self.max_num_pages, self.max_seq_length = num_workers, max_num_pages, max_seq_length
         self.device = None if device is None else str(device)
+        self.use_cutlass_kernel = bool(use_cutlass_kernel)
         options = {"num_workers": num_workers, "device": self.device, "use_cutlass_kernel": use_cutlass_kernel or None}
         self._executor_class.check(self.backend, self.dtype, options)
         self.sampling, self.seed = Sampling(temperature, top_k, top_p), seed
@@ -114,8 +115,9 @@ class PersistentKernel(Builder):
         usable = slots * pages_for(length, size)  # more pages could never be held at one time
         pages = min(self.max_num_pages or usable, usable)
         settings = Settings(
-            pages, size, slots, self._counts["max_num_batched_tokens"], length, self.num_workers, self.dtype, self.device
-        )
+            pages, size, slots, self._counts["max_num_batched_tokens"], length, self.num_workers, self.dtype, self.device,
+            self.use_cutlass_kernel,
+        )  # fmt: skip
         self._pool = PagePool(pages, size)
         self._executor = self._executor_class(self.program, settings)
         self._schedule()

@@ -11,7 +11,7 @@ import numpy as np
 from gt.persistent.builder import Builder
 from gt.persistent.program import Activation, Weight
 from gt.persistent.rotary import rotary_settings, rotary_tables
-from gt.persistent.weights import as_float32, read_weights
+from gt.persistent.weights import kept_or_float32, read_weights, side_by_side
 
 FAMILIES = ("qwen3", "llama")
 
@@ -86,13 +86,13 @@ class StateDict:
         self.tensors = read_weights(source)
         self.prefix = "" if any(name.startswith("layers.") for name in self.tensors) else "model."
 
-    def take(self, name: str, *shape: int) -> np.ndarray:
+    def take(self, name: str, *shape: int) -> Any:
         full = name if name == "lm_head.weight" else self.prefix + name
         if full not in self.tensors:
             raise ValueError(f"the state dict lacks {full!r}")
-        array = as_float32(self.tensors.pop(full))
-        if array.shape != shape:
-            raise ValueError(f"{full!r} has shape {array.shape}, the config says {shape}")
+        array = kept_or_float32(self.tensors.pop(full))
+        if tuple(array.shape) != shape:
+            raise ValueError(f"{full!r} has shape {tuple(array.shape)}, the config says {shape}")
         return array
 
     def finish(self, tied: bool) -> None:
@@ -172,13 +172,13 @@ class ModelLayers:
     def _side_by_side(self, name: str, sizes: dict[str, int], width: int, biased: bool) -> tuple[Weight, Weight | None]:
         """Several projections of one input as one weight, so that one product makes them all."""
         arrays = [self.state.take(f"{name}.{part}.weight", rows, width) for part, rows in sizes.items()]
-        weight, bias = self._weight(np.concatenate(arrays), name), None
+        weight, bias = self._weight(side_by_side(arrays), name), None
         if biased:
             biases = [self.state.take(f"{name}.{part}.bias", rows) for part, rows in sizes.items()]
-            bias = self._weight(np.concatenate(biases), f"{name}.bias")
+            bias = self._weight(side_by_side(biases), f"{name}.bias")
         return weight, bias
 
-    def _weight(self, array: np.ndarray, name: str) -> Weight:
+    def _weight(self, array: Any, name: str) -> Weight:
         attached = self.builder.attach_input(array, name=name)
         assert isinstance(attached, Weight)
         return attached

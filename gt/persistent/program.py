@@ -6,9 +6,7 @@ An activation has a row for every token of a batch, so only its width is known h
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
-
-import numpy as np
+from typing import Any, NamedTuple
 
 
 class Weight(NamedTuple):
@@ -89,7 +87,7 @@ class Program:
     """Layers in the order they run. `logits` is the activation that tokens are chosen from."""
 
     layers: list[Layer] = field(default_factory=list)
-    weights: list[np.ndarray] = field(default_factory=list)
+    weights: list[Any] = field(default_factory=list)  # arrays, or torch tensors that lie on a device
     activations: list[Activation] = field(default_factory=list)
     logits: Activation | None = None
 

@@ -41,6 +41,19 @@ def uniform(seed: int, position: int) -> float:
     return (splitmix(splitmix(seed & MASK) ^ position) >> 11) * 2.0**-53
 
 
+def uniforms(seed: int, position: int, count: int) -> np.ndarray:
+    """`uniform` for so many positions from `position` on."""
+
+    def mixed(x: np.ndarray) -> np.ndarray:
+        x = x + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+    positions = np.arange(position, position + count, dtype=np.uint64)
+    return (mixed(np.uint64(splitmix(seed & MASK)) ^ positions) >> np.uint64(11)) * 2.0**-53
+
+
 def kept(logits: np.ndarray, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
     """The tokens that may be chosen, likeliest first, and their cumulated probabilities (not normalised)."""
     scaled = logits.astype(np.float64) / sampling.temperature

@@ -35,6 +35,7 @@ class TorchExecutor(Executor):
 
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
     options: tuple[str, ...] = ("num_workers", "device")
+    keeps_tensors = True
 
     @classmethod
     def check(cls, backend: str, dtype: str, options: dict[str, Any]) -> None:
@@ -57,7 +58,7 @@ class TorchExecutor(Executor):
         self.dtype = getattr(torch, settings.dtype)
         tables = {w.number for a in program.attentions() for w in (a.cos, a.sin) if w is not None}
         self.weights = [
-            torch.from_numpy(array).to(self.device, torch.float32 if number in tables else self.dtype)
+            torch.as_tensor(array).to(self.device, torch.float32 if number in tables else self.dtype)
             for number, array in enumerate(program.weights)
         ]
         program.weights = []  # the copies above are what is used

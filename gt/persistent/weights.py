@@ -25,6 +25,22 @@ def as_float32(tensor: Any) -> np.ndarray:
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
+def kept_or_float32(tensor: Any) -> Any:
+    """A torch tensor of floats that lies on a device stays there; all others become NumPy arrays."""
+    if type(tensor).__module__.startswith("torch") and tensor.device.type != "cpu" and tensor.dtype.is_floating_point:
+        return tensor.detach()
+    return as_float32(tensor)
+
+
+def side_by_side(tensors: list[Any]) -> Any:
+    """The rows of several weights as one."""
+    if isinstance(tensors[0], np.ndarray):
+        return np.concatenate(tensors)
+    import torch
+
+    return torch.cat(tensors)
+
+
 def read_weights(source: Any) -> dict[str, Any]:
     """Name to tensor, from a state dict, a safetensors file, several of them, or a folder that holds some."""
     if isinstance(source, Mapping):

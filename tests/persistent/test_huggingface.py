@@ -59,8 +59,7 @@ FAULTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def reference() -> Iterator[Callable[..., Any]]:
+def hugging_face_logits() -> Iterator[Callable[..., Any]]:
     """Logits of Hugging Face's model for a list of tokens."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -87,11 +86,14 @@ def reference() -> Iterator[Callable[..., Any]]:
     torch.set_num_threads(before)
 
 
+reference = pytest.fixture(scope="module", name="reference")(hugging_face_logits)
+
+
 def last_logits(kernel: Any) -> Callable[[], np.ndarray]:
     """Gives the logits that the last token was chosen from, of a kernel with one request."""
     executor: Any = kernel.compile()._executor
     if executor.runs_steps:  # its steps are one call, which leaves the logits of the last one behind
-        return lambda: executor.kept["buffers"][executor.program.logits.number][0].copy()
+        return lambda: executor.last_logits()[0]
     seen: list[np.ndarray] = []
     forward = executor.forward
     executor.forward = lambda batch: seen.append(forward(batch)) or seen[-1]
@@ -99,8 +101,9 @@ def last_logits(kernel: Any) -> Callable[[], np.ndarray]:
 
 
 def make(backend: str, c: dict[str, Any], **options: Any) -> Any:
-    # One thread: the models are too small for more.
-    return gt.PersistentKernel(backend=backend, model=(c, weights(c)), num_workers=1, **options)
+    if backend not in ("cuda", "triton"):
+        options["num_workers"] = 1  # the models are too small for more threads
+    return gt.PersistentKernel(backend=backend, model=(c, weights(c)), **options)
 
 
 def compare(kernel: Any, c: dict[str, Any], reference: Callable[..., Any], ids: list[int], prompts: list[list[int]]) -> None:

@@ -24,12 +24,15 @@ struct Model {
   const Layer* layers;
   const void* const* weights;
   const int64_t* is_bfloat16;  // of every weight
-  float* const* activations;   // (max_tokens, width) each
+  float* const* activations;   // (max_tokens, stride) each
   const int64_t* widths;       // of every activation
+  const int64_t* strides;      // widths, rounded up to whole vectors; the numbers past the width stay zero
   int64_t logits;              // number of an activation
   float* cache;                // (layers, 2, pages, page_size, kv_heads, head_dim)
   int64_t pages, page_size, max_length, threads;
-  float* scores;  // (threads, max_length)
+  float* scores;   // (threads, max_length)
+  int64_t* tops;   // (threads, max_tokens): each thread's choice from its part of the logits
+  int64_t tops_width;
 };
 
 struct Batch {
@@ -86,18 +89,25 @@ struct Worker {
   Barrier& barrier;
 
   const float* floats(int64_t number) const { return number < 0 ? nullptr : static_cast<const float*>(model.weights[number]); }
-  float* row(int64_t activation, int64_t r) const { return model.activations[activation] + r * model.widths[activation]; }
+  float* row(int64_t activation, int64_t r) const { return model.activations[activation] + r * model.strides[activation]; }
+
+  // Row r of a matrix: see `products` for how it lies in memory.
+  template <class W>
+  void matrix_row(const W* weight, int64_t r, int64_t width, float* y) const {
+    int64_t stride = (width + LANES - 1) / LANES * LANES;
+    const W* from = weight + r / ROWS * ROWS * stride + r % ROWS * LANES;
+    pieces(0, width, [&](int64_t i, int64_t count) { store_some(y + i, load(from + i * ROWS), count); });
+  }
 
   void embed(const Layer& l) const {
     int64_t width = model.widths[l.output];
     Part mine = part(batch.rows, thread, threads);
     for (int64_t r = mine.begin; r < mine.end; r++) {
-      float* y = row(l.output, r);
-      int64_t start = batch.tokens[r] * width;
+      const void* weight = model.weights[l.weight];
       if (model.is_bfloat16[l.weight])
-        for (int64_t i = 0; i < width; i++) y[i] = one(static_cast<const uint16_t*>(model.weights[l.weight]) + start + i);
+        matrix_row(static_cast<const uint16_t*>(weight), batch.tokens[r], width, row(l.output, r));
       else
-        std::memcpy(y, floats(l.weight) + start, width * sizeof(float));
+        matrix_row(static_cast<const float*>(weight), batch.tokens[r], width, row(l.output, r));
     }
   }
 
@@ -105,27 +115,22 @@ struct Worker {
   template <class W>
   void linear(const Layer& l, const int64_t* which, int64_t rows) const {
     const W* weight = static_cast<const W*>(model.weights[l.weight]);
-    Part mine = part(model.widths[l.output], thread, threads);
-    int64_t o = mine.begin;
-    for (; o + 4 <= mine.end; o += 4) block<4>(l, weight, o, which, rows);
-    for (; o < mine.end; o++) block<1>(l, weight, o, which, rows);
+    Part mine = part((model.widths[l.output] + ROWS - 1) / ROWS, thread, threads);
+    for (int64_t block = mine.begin; block < mine.end; block++) {
+      int64_t r = 0;
+      for (; r + 4 <= rows; r += 4) tile<4>(l, weight, block * ROWS, which, r);
+      for (; r < rows; r++) tile<1>(l, weight, block * ROWS, which, r);
+    }
   }
 
-  template <int O, class W>
-  void block(const Layer& l, const W* weight, int64_t o, const int64_t* which, int64_t rows) const {
-    int64_t r = 0;
-    for (; r + 4 <= rows; r += 4) tile<O, 4>(l, weight, o, which, r);
-    for (; r < rows; r++) tile<O, 1>(l, weight, o, which, r);
-  }
-
-  template <int O, int R, class W>
+  template <int R, class W>
   void tile(const Layer& l, const W* weight, int64_t o, const int64_t* which, int64_t first) const {
-    int64_t width = model.widths[l.input];
+    int64_t stride = model.strides[l.input], count = std::min(ROWS, model.widths[l.output] - o);
     const float* x[R];
-    float y[O][R];
+    float y[ROWS][R];
     for (int r = 0; r < R; r++) x[r] = row(l.input, which ? which[first + r] : first + r);
-    products<O, R>(weight + o * width, width, x, y);
-    for (int i = 0; i < O; i++)
+    products<R>(weight + o * stride, stride, x, y);
+    for (int i = 0; i < count; i++)
       for (int r = 0; r < R; r++) {
         float value = y[i][r] + (l.bias < 0 ? 0.0f : floats(l.bias)[o + i]);
         if (l.residual >= 0) value += row(l.residual, which ? which[first + r] : first + r)[o + i];
@@ -177,14 +182,14 @@ struct Worker {
       int64_t held = std::min(size, visible - start);
       const float* key = cached(l, 0, r, start, kv);
       for (int64_t t = 0; t < held; t++, key += stride) {
-        float score = 0;
-#pragma omp simd reduction(+ : score)
-        for (int64_t i = 0; i < d; i++) score += q[i] * key[i];
-        scores[count++] = score * scale;
-        largest = std::max(largest, score * scale);
+        scores[count] = dot(q, key, d) * scale;
+        largest = std::max(largest, scores[count++]);
       }
     }
-    for (int64_t t = 0; t < count; t++) total += scores[t] = std::exp(scores[t] - largest);
+    pieces(0, count, [&](int64_t t, int64_t some) {
+      store_some(scores + t, exponential(load_some(scores + t, some) - largest), some);
+    });
+    for (int64_t t = 0; t < count; t++) total += scores[t];
     std::fill(y, y + d, 0.0f);
     int64_t done = 0;
     for (int64_t start = 0; start < visible && done < count; start += size) {
@@ -197,19 +202,31 @@ struct Worker {
     }
   }
 
-  void each_row(const Layer& l) const {
+  // Every thread has a part of every row. The factor of a norm is each thread's own work, which is less than a barrier.
+  void each_number(const Layer& l) const {
     int64_t width = model.widths[l.output];
-    Part mine = part(batch.rows, thread, threads);
-    for (int64_t r = mine.begin; r < mine.end; r++) {
+    Part mine = part((width + LANES - 1) / LANES, thread, threads);
+    int64_t begin = mine.begin * LANES, end = std::min(width, mine.end * LANES);
+    for (int64_t r = 0; r < batch.rows; r++) {
       const float* x = row(l.input, r);
       float* y = row(l.output, r);
-      if (l.kind == RMS_NORM)
-        rms_norm(x, floats(l.weight), width, float(l.eps), y);
-      else if (l.kind == SILU_MUL)
-        for (int64_t i = 0; i < width; i++) y[i] = x[i] / (1 + std::exp(-x[i])) * x[i + width];
-      else if (x != y)  // the sum over one rank
-        std::memcpy(y, x, width * sizeof(float));
+      float factor = l.kind == RMS_NORM ? norm_factor(x, width, float(l.eps)) : 1.0f;
+      if (l.kind == RMS_NORM && l.input == l.output) barrier.wait();  // others may still read what this writes over
+      pieces(begin, end, [&](int64_t i, int64_t count) {
+        Floats v = load_some(x + i, count);
+        if (l.kind == RMS_NORM) v = v * factor * load_some(floats(l.weight) + i, count);
+        if (l.kind == SILU_MUL) v = v / (1.0f + exponential(-v)) * load_some(x + width + i, count);
+        store_some(y + i, v, count);
+      });
     }
+  }
+
+  // This thread's part of the greedy choice of every row.
+  void choose_part() const {
+    Part mine = part(model.widths[model.logits], thread, threads);
+    for (int64_t r = 0; r < batch.rows; r++)
+      model.tops[thread * model.tops_width + r] =
+          mine.begin == mine.end ? -1 : mine.begin + argmax(row(model.logits, r) + mine.begin, mine.end - mine.begin);
   }
 
   void run(const Layer& l, bool head) const {
@@ -219,7 +236,7 @@ struct Worker {
       case EMBED: embed(l); break;
       case LINEAR: model.is_bfloat16[l.weight] ? linear<uint16_t>(l, which, rows) : linear<float>(l, which, rows); break;
       case ATTENTION: attention(l); break;
-      default: each_row(l);
+      default: each_number(l);
     }
     barrier.wait();
   }
@@ -236,15 +253,27 @@ void forward(const Worker& worker) {
 }
 
 const float* logits_of(const Model& m, const Batch& b, int64_t i) {
-  return m.activations[m.logits] + (is_head(m, m.layer_count - 1) ? i : b.wanted[i]) * m.widths[m.logits];
+  return m.activations[m.logits] + (is_head(m, m.layer_count - 1) ? i : b.wanted[i]) * m.strides[m.logits];
+}
+
+// The greedy choice of a row, from those of the threads.
+int64_t greedy(const Model& m, const float* logits, int64_t r, int threads) {
+  int64_t found = -1;
+  for (int t = 0; t < threads; t++) {
+    int64_t one = m.tops[t * m.tops_width + r];
+    if (one >= 0 && (found < 0 || logits[one] > logits[found])) found = one;
+  }
+  return found;
 }
 
 // Choose a token for every row, and drop the rows that are at their end. Returns whether one is.
-bool advance(const Model& m, Batch& b, const Generation& g, std::vector<int64_t>& request) {
+bool advance(const Model& m, Batch& b, const Generation& g, std::vector<int64_t>& request, int threads) {
   int64_t kept = 0, before = b.rows;
   for (int64_t r = 0; r < before; r++) {
     int64_t id = request[r], length = b.positions[r] + 1;
-    int64_t token = choose(logits_of(m, b, r), m.widths[m.logits], g.sampling[id], length);
+    const float* logits = logits_of(m, b, r);
+    int64_t token = g.sampling[id].temperature == 0 ? greedy(m, logits, r, threads)
+                                                    : choose(logits, m.widths[m.logits], g.sampling[id], length);
     g.made[id * g.steps + g.counts[id]++] = token;
     if (std::find(g.eos, g.eos + g.eos_count, token) != g.eos + g.eos_count || length + 1 >= g.limits[id]) continue;
     request[kept] = id, b.tokens[kept] = token, b.positions[kept] = length, b.slots[kept] = b.slots[r];
@@ -286,8 +315,10 @@ extern "C" int64_t gt_decode_steps(const Model* m, Batch* b, const Generation* g
     Worker worker{*m, *b, thread, threads, *barrier};
     while (more) {
       forward(worker);
+      worker.choose_part();
+      barrier->wait();
       if (thread == 0) {
-        bool ended = advance(*m, *b, *g, request);
+        bool ended = advance(*m, *b, *g, request, threads);
         taken++;
         more = taken < g->steps && b->rows > 0 && !(ended && g->stop_at_first_end);
       }
@@ -296,4 +327,23 @@ extern "C" int64_t gt_decode_steps(const Model* m, Batch* b, const Generation* g
   }
   delete barrier;
   return taken;
+}
+
+// Reads arrays with the threads of a model, each its part of every array, and does no more with them than a sum: how fast
+// weights can be read at all. Returns that sum, so that no compiler leaves the reading out.
+extern "C" double gt_decode_read(const void* const* arrays, const int64_t* bytes, int64_t count, int64_t threads) {
+  double total = 0;
+#pragma omp parallel num_threads(int(threads)) reduction(+ : total)
+  for (int64_t a = 0; a < count; a++) {
+    const float* from = static_cast<const float*>(arrays[a]);
+    Part mine = part(bytes[a] / 256, omp_get_thread_num(), omp_get_num_threads());
+    Floats sums[4] = {};
+    for (int64_t i = mine.begin; i < mine.end; i++)
+      for (int j = 0; j < 4; j++) {
+        __builtin_prefetch(from + i * 64 + j * LANES + 512);
+        sums[j] += load(from + i * 64 + j * LANES);
+      }
+    total += sum(sums[0] + sums[1] + sums[2] + sums[3]);
+  }
+  return total;
 }

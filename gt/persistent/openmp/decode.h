@@ -10,9 +10,11 @@ namespace gt {
 
 // 16 numbers at a time; the compiler makes of them what the processor has.
 typedef float Floats __attribute__((vector_size(64)));
+typedef int32_t Ints __attribute__((vector_size(64)));
 typedef uint16_t Halves __attribute__((vector_size(32)));
 typedef uint32_t Words __attribute__((vector_size(64)));
 constexpr int64_t LANES = 16;
+constexpr int64_t ROWS = 4;  // of a weight that lie interleaved in memory
 
 inline Floats load(const float* p) {
   Floats v;
@@ -29,48 +31,89 @@ inline Floats load(const uint16_t* p) {  // bfloat16 is the upper half of a floa
   return v;
 }
 
-inline float one(const float* p) { return *p; }
-inline float one(const uint16_t* p) {
-  uint32_t w = uint32_t(*p) << 16;
-  float v;
-  std::memcpy(&v, &w, sizeof v);
-  return v;
+inline void store(float* p, Floats v) { std::memcpy(p, &v, sizeof v); }
+
+inline float sum(const Floats& v) {  // by halves, which vectors do
+  typedef float Eight __attribute__((vector_size(32)));
+  typedef float Four __attribute__((vector_size(16)));
+  Eight eights[2];
+  std::memcpy(eights, &v, sizeof v);
+  Eight eight = eights[0] + eights[1];
+  Four fours[2];
+  std::memcpy(fours, &eight, sizeof eight);
+  Four four = fours[0] + fours[1];
+  return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-inline float sum(const Floats& v) {
-  float s = 0;
-  for (int64_t i = 0; i < LANES; i++) s += v[i];
+inline float dot(const float* a, const float* b, int64_t width) {
+  Floats acc = {};
+  int64_t i = 0;
+  for (; i + LANES <= width; i += LANES) acc += load(a + i) * load(b + i);
+  float s = sum(acc);
+  for (; i < width; i++) s += a[i] * b[i];
   return s;
 }
 
-// O rows of a weight times R rows of x. Every sum is taken in the same order whatever O and R are, so neither the number of
+// e to the power of x to about two units in the last place; the smallest and largest float at the ends.
+inline Floats exponential(Floats x) {
+  Floats low = Floats{} - 87.0f, high = Floats{} + 88.0f;
+  x = x < low ? low : x;
+  x = x > high ? high : x;
+  Floats shifted = x * 1.44269504f + 12582912.0f;  // adding 1.5 * 2^23 rounds to a whole number
+  Floats n = shifted - 12582912.0f;
+  Floats r = x - n * 0.693359375f + n * 2.12194440e-4f;
+  Floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  Ints bits = (__builtin_convertvector(n, Ints) + 127) << 23;
+  Floats power;
+  std::memcpy(&power, &bits, sizeof power);
+  return p * power;
+}
+
+// Calls f(at, count) for pieces of at most LANES numbers.
+template <class F>
+inline void pieces(int64_t begin, int64_t end, F f) {
+  for (int64_t i = begin; i < end; i += LANES) f(i, std::min(LANES, end - i));
+}
+
+inline Floats load_some(const float* p, int64_t count) {
+  if (count == LANES) return load(p);
+  Floats v = {};
+  std::memcpy(&v, p, count * sizeof(float));
+  return v;
+}
+
+inline void store_some(float* p, Floats v, int64_t count) { std::memcpy(p, &v, count * sizeof(float)); }
+
+// ROWS rows of a weight times R rows of x. `w` holds LANES numbers of each row in turn, zeros past the end, so it is read from
+// front to back; x holds zeros past the end, too. Every sum is taken in the same order whatever R is, so neither the number of
 // threads nor the batch changes a result.
-template <int O, int R, class W>
+template <int R, class W>
 inline void products(const W* w, int64_t width, const float* const* x, float (*y)[R]) {
-  Floats acc[O][R] = {};
-  int64_t k = 0;
-  for (; k + LANES <= width; k += LANES) {
-    Floats in[R];
-    for (int r = 0; r < R; r++) in[r] = load(x[r] + k);
-    // The next rows of the weight, which the processor's own prefetch does not foresee at the end of these.
-    for (int o = 0; o < O; o++) __builtin_prefetch(w + O * width + O * k + o * LANES);
-    for (int o = 0; o < O; o++) {
-      Floats weight = load(w + o * width + k);
-      for (int r = 0; r < R; r++) acc[o][r] += weight * in[r];
+  constexpr int64_t AHEAD = 2048 / sizeof(W), LINE = 64 / sizeof(W);
+  Floats acc[ROWS][R] = {};
+#pragma GCC unroll 2
+  for (int64_t k = 0; k < width; k += LANES, w += ROWS * LANES) {
+    for (int64_t i = 0; i < ROWS * LANES; i += LINE) __builtin_prefetch(w + AHEAD + i);
+    for (int r = 0; r < R; r++) {
+      Floats in = load(x[r] + k);
+      for (int o = 0; o < ROWS; o++) acc[o][r] += load(w + o * LANES) * in;
     }
   }
-  for (int o = 0; o < O; o++)
-    for (int r = 0; r < R; r++) {
-      float s = sum(acc[o][r]);
-      for (int64_t i = k; i < width; i++) s += one(w + o * width + i) * x[r][i];
-      y[o][r] = s;
-    }
+  for (int o = 0; o < ROWS; o++)
+    for (int r = 0; r < R; r++) y[o][r] = sum(acc[o][r]);
+}
+
+inline float norm_factor(const float* x, int64_t width, float eps) {
+  return 1.0f / std::sqrt(dot(x, x, width) / float(width) + eps);
 }
 
 inline void rms_norm(const float* x, const float* weight, int64_t width, float eps, float* y) {
-  float squares = 0;
-  for (int64_t i = 0; i < width; i++) squares += x[i] * x[i];
-  float factor = 1.0f / std::sqrt(squares / float(width) + eps);
+  float factor = norm_factor(x, width, eps);
   for (int64_t i = 0; i < width; i++) y[i] = x[i] * factor * weight[i];
 }
 
@@ -97,9 +140,22 @@ struct Sampling {
   uint64_t seed;
 };
 
-// The same choice as gt/persistent/sampling.py makes.
+// The first of the largest numbers.
+inline int64_t argmax(const float* x, int64_t count) {
+  Floats top = Floats{} - INFINITY;
+  int64_t i = 0;
+  for (; i + LANES <= count; i += LANES) {
+    Floats v = load(x + i);
+    top = v > top ? v : top;
+  }
+  float largest = -INFINITY;
+  for (int64_t lane = 0; lane < LANES; lane++) largest = std::max(largest, top[lane]);
+  for (; i < count; i++) largest = std::max(largest, x[i]);
+  return std::min<int64_t>(std::find(x, x + count, largest) - x, count - 1);  // NaN equals nothing
+}
+
+// The same choice as gt/persistent/sampling.py makes, for a temperature above 0.
 inline int64_t choose(const float* logits, int64_t count, const Sampling& s, int64_t position) {
-  if (s.temperature == 0) return std::max_element(logits, logits + count) - logits;
   double number = double(splitmix(splitmix(s.seed) ^ uint64_t(position)) >> 11) * 0x1p-53;
   std::vector<int64_t> order(count);
   for (int64_t i = 0; i < count; i++) order[i] = i;

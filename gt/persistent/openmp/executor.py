@@ -21,6 +21,7 @@ KINDS = (Embed, RMSNorm, Linear, Attention, SiluMul, AllReduce)  # in the order 
 TENSORS = ("input", "output", "weight", "bias", "residual")
 NUMBERS = ("heads", "kv_heads", "head_dim", "layer")
 TABLES = ("q_norm", "k_norm", "cos", "sin")
+LANES, ROWS = 16, 4  # as in decode.h
 
 
 class LayerRow(ctypes.Structure):
@@ -30,11 +31,12 @@ class LayerRow(ctypes.Structure):
 class ModelRow(ctypes.Structure):
     _fields_ = [
         ("layer_count", c_int64),
-        *((name, c_void_p) for name in ("layers", "weights", "is_bfloat16", "activations", "widths")),
+        *((name, c_void_p) for name in ("layers", "weights", "is_bfloat16", "activations", "widths", "strides")),
         ("logits", c_int64),
         ("cache", c_void_p),
         *((name, c_int64) for name in ("pages", "page_size", "max_length", "threads")),
-        ("scores", c_void_p),
+        *((name, c_void_p) for name in ("scores", "tops")),
+        ("tops_width", c_int64),
     ]
 
 
@@ -95,11 +97,16 @@ class OpenMPExecutor(Executor):
         super().__init__(program, settings)
         self.library = ctypes.CDLL(str(build()))
         self.library.gt_decode_steps.restype = c_int64
+        self.library.gt_decode_read.restype = c_double
         threads = settings.num_workers or os.cpu_count() or 1
         rows = max(settings.max_tokens, settings.slots)
         matrices = {layer.weight.number for layer in program.layers if isinstance(layer, (Embed, Linear))}
+        self.matrices = sorted(matrices)
         is_bfloat16 = [settings.dtype == "bfloat16" and number in matrices for number in range(len(program.weights))]
-        self.weights = [_stored(array, narrow) for array, narrow in zip(program.weights, is_bfloat16)]
+        self.weights = [
+            packed(array, narrow) if number in matrices else np.ascontiguousarray(array, np.float32)
+            for number, (array, narrow) in enumerate(zip(program.weights, is_bfloat16))
+        ]
         program.weights = []  # the arrays above are what is used
         self.cache: np.ndarray = np.zeros(self.cache_shape, np.float32)
         # The structures hold addresses alone; this keeps what they point to.
@@ -107,9 +114,11 @@ class OpenMPExecutor(Executor):
             "layers": (LayerRow * len(program.layers))(*map(layer_row, program.layers)),
             "weights": pointers(self.weights),
             "is_bfloat16": np.array(is_bfloat16, np.int64),
-            "buffers": [np.zeros((rows, a.width), np.float32) for a in program.activations],
+            "buffers": [np.zeros((rows, whole_vectors(a.width)), np.float32) for a in program.activations],
             "widths": np.array([a.width for a in program.activations], np.int64),
+            "strides": np.array([whole_vectors(a.width) for a in program.activations], np.int64),
             "scores": np.zeros((threads, settings.max_length), np.float32),
+            "tops": np.zeros((threads, rows), np.int64),
         }
         self.kept["activations"] = pointers(self.kept["buffers"])
         self.tables = np.zeros((settings.slots, -(-settings.max_length // settings.page_size)), np.int64)
@@ -117,13 +126,14 @@ class OpenMPExecutor(Executor):
         self.model = ModelRow(
             layer_count=len(program.layers),
             **{name: ctypes.addressof(self.kept[name]) for name in ("layers", "weights", "activations")},
-            **{name: self.kept[name].ctypes.data for name in ("is_bfloat16", "widths", "scores")},
+            **{name: self.kept[name].ctypes.data for name in ("is_bfloat16", "widths", "strides", "scores", "tops")},
             logits=program.logits.number,
             cache=self.cache.ctypes.data,
             pages=settings.pages,
             page_size=settings.page_size,
             max_length=settings.max_length,
             threads=threads,
+            tops_width=rows,
         )
 
     def forward(self, batch: Batch) -> np.ndarray:
@@ -188,6 +198,20 @@ class OpenMPExecutor(Executor):
         taken = self.library.gt_decode_steps(ctypes.byref(self.model), ctypes.byref(batch), ctypes.byref(generation))
         return made, counts, taken
 
+    def last_logits(self) -> np.ndarray:
+        """What the last tokens were chosen from, for tests."""
+        assert self.program.logits is not None
+        return self.kept["buffers"][self.program.logits.number][:, : self.program.logits.width].copy()
+
+    def read_weights(self) -> int:
+        """Read every matrix with the threads of a step and do nothing else; returns the bytes. The bound of a step's time."""
+        matrices = [self.weights[number] for number in self.matrices]
+        sizes = np.array([array.nbytes for array in matrices], np.int64)
+        self.library.gt_decode_read(
+            pointers(matrices), c_void_p(sizes.ctypes.data), c_int64(len(matrices)), c_int64(self.model.threads)
+        )
+        return int(sizes.sum())
+
     def fill_pages(self, pages: list[int], value: float) -> None:
         self.cache[:, :, pages] = value
 
@@ -196,9 +220,18 @@ class OpenMPExecutor(Executor):
         self.weights, self.kept, self.cache = [], {}, np.zeros(0, np.float32)
 
 
-def _stored(array: np.ndarray, narrow: bool) -> np.ndarray:
+def whole_vectors(width: int) -> int:
+    return -(-width // LANES) * LANES
+
+
+def packed(array: np.ndarray, narrow: bool) -> np.ndarray:
+    """A matrix as decode.h's `products` reads it: LANES numbers of each of ROWS rows in turn, zeros past the ends."""
+    rows, width = array.shape
+    padded = np.zeros((-(-rows // ROWS) * ROWS, whole_vectors(width)), np.float32)
+    padded[:rows, :width] = array
+    turned = padded.reshape(-1, ROWS, padded.shape[1] // LANES, LANES).swapaxes(1, 2)
     if not narrow:
-        return np.ascontiguousarray(array, np.float32)
+        return np.ascontiguousarray(turned)
     import ml_dtypes
 
-    return array.astype(ml_dtypes.bfloat16)
+    return np.ascontiguousarray(turned.astype(ml_dtypes.bfloat16))

@@ -1,0 +1,130 @@
+"""The executor with kernels in CUDA C++: a small batch's step is one kernel, a larger one's a few a layer with cuBLAS."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gt.persistent.executor import Settings
+from gt.persistent.gpu import structures
+from gt.persistent.gpu.executor import GraphExecutor, Rows
+from gt.persistent.gpu.module import Module, compile_cuda
+from gt.persistent.gpu.persistent import StepKernel
+from gt.persistent.gpu.phases import Product
+from gt.persistent.gpu.state import State, choose_on_device
+from gt.persistent.program import Attention, Program
+
+SOURCES = [Path(__file__).parent / name for name in ("decode.cu", "persistent.cu")]
+MOST_SPLITS = 32
+
+
+def source() -> str:
+    return "\n".join(file.read_text() for file in SOURCES)
+
+
+class CudaExecutor(GraphExecutor):
+    """use_cutlass_kernel takes all products to NVIDIA's library, whose kernels are CUTLASS's, even for small batches."""
+
+    options = ("device", "use_cutlass_kernel")
+
+    def __init__(self, program: Program, settings: Settings) -> None:
+        import torch
+
+        super().__init__(program, settings)
+        torch.cuda.set_device(self.device)
+        properties = torch.cuda.get_device_properties(self.device)
+        self.units = properties.multi_processor_count
+        architecture = f"sm_{properties.major}{properties.minor}"
+        self.module = Module(compile_cuda(source(), architecture, [f"GT_BFLOAT16={int(settings.dtype == 'bfloat16')}"]))
+        self.scratch: dict[tuple[Any, ...], Any] = {}
+        whole_step = properties.major >= 9 and not settings.use_cutlass_kernel
+        self.step_kernel = StepKernel.fitting(self) if whole_step else None
+
+    def room(self, name: str, *shape: int, dtype: Any = None) -> Any:
+        """Static memory between two kernels, zeros at first."""
+        import torch
+
+        key = (name, *shape)
+        if key not in self.scratch:
+            self.scratch[key] = torch.zeros(shape, dtype=dtype or torch.float32, device=self.device)
+        return self.scratch[key]
+
+    def step(self, rows: int, greedy: bool) -> None:
+        if self.step_kernel is None or rows > self.step_kernel.most_rows:
+            return super().step(rows, greedy)
+        state = self.run_state()
+        self.step_kernel.launch(state, rows, greedy)
+        if not greedy:
+            choose_on_device(self.logits[:rows], state, rows)
+            self.advance(state, rows)
+        return None
+
+    def embed_rows(self, tokens: Any, table: Any, out: Any) -> None:
+        self.module.launch("embed_kernel", [len(out)], 256, tokens, table, out, out.shape[1], table.stride(0))
+
+    def norm(self, x: Any, weight: Any, eps: float, out: Any) -> None:
+        self.module.launch("norm_kernel", [len(x)], 256, x, weight, out, x.shape[1], eps)
+
+    def gate(self, x: Any, out: Any) -> None:
+        rows, width = out.shape
+        self.module.launch("gate_kernel", [-(-rows * width // 256)], 256, x, out, rows, width)
+
+    def product(self, phase: Product, x: Any, residual: Any, out: Any) -> None:
+        """The product is cuBLAS's: with more rows it is faster than a kernel of ours."""
+        import torch
+
+        rows, width = x.shape
+        weight, bias = self.weight(phase.weight), self.weight(phase.bias)
+        if phase.norm is not None:
+            normed = self.room("normed", self.most_rows, width, dtype=self.dtype)[:rows]
+            self.norm(x, self.weight(phase.norm), phase.eps, normed)
+            x = normed
+        turned = weight[:, :width].T
+        if residual is not None and residual.data_ptr() == out.data_ptr() and bias is None and out.dtype == self.dtype:
+            out.addmm_(x, turned)
+            return
+        made = out
+        if phase.silu or out.dtype != self.dtype:
+            made = self.room("product", self.most_rows, len(weight), dtype=self.dtype)[:rows]
+        if residual is not None and residual.data_ptr() == made.data_ptr():
+            residual = residual.clone()
+        torch.mm(x, turned, out=made)
+        if bias is not None:
+            made.add_(bias)
+        if phase.silu:
+            self.gate(made, out)
+        elif made is not out:
+            out.copy_(made)
+        if residual is not None:
+            out.add_(residual)
+
+    def attend(self, layer: Attention, qkv: Any, out: Any, rows: Rows) -> None:
+        import torch
+
+        count, d = len(rows), layer.head_dim
+        state = self.run_state()
+        where = structures.pages_row(rows.positions, rows.slots, state, self.settings.page_size)
+        row = structures.attention_row(layer, self.weight, self.cache)
+        self.module.launch("rotate_kernel", [count, layer.heads + 2 * layer.kv_heads], 32, qkv, row, where, shared=(d + 1) * 4)
+        items = count * layer.kv_heads * structures.chunks(layer)
+        splits = max(1, min(MOST_SPLITS, 4 * self.units // items))
+        most = self.most_rows if splits == 1 else count
+        partials = structures.PartialsRow(
+            self.room("sums", most, layer.heads, splits, d if splits > 1 else 1).data_ptr(),
+            self.room("weights", most, layer.heads, splits, 2).data_ptr(),
+            self.room("arrived", most, layer.heads, dtype=torch.int32).data_ptr(),
+            splits,
+        )
+        warps = 4
+        shared = 4 * ((structures.GROUP + 2) * d + warps * structures.GROUP * (d + 2))
+        self.module.launch("attention_kernel", [items * splits], 32 * warps, qkv, out, row, where, partials, shared=shared)
+
+    def argmax(self, logits: Any, chosen: Any) -> None:
+        self.module.launch("argmax_kernel", [len(logits)], 1024, logits, chosen, logits.shape[1])
+
+    def advance(self, state: State, rows: int) -> None:
+        self.module.launch("advance_kernel", [1], -(-rows // 32) * 32, structures.run_row(state), rows)
+
+    def close(self) -> None:
+        super().close()
+        self.scratch, self.step_kernel = {}, None

@@ -1,0 +1,93 @@
+"""The structures that decode.cu and persistent.cu take, field by field, and what fills them."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_float, c_int, c_void_p
+from typing import Any
+
+from gt.persistent import attention
+from gt.persistent.gpu.module import address
+from gt.persistent.gpu.state import State
+from gt.persistent.program import Attention
+
+GROUP = 4  # as in decode.cu
+
+
+class AttentionRow(ctypes.Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("q_norm", "k_norm", "cos", "sin", "keys", "values")),
+        *((name, c_int) for name in ("heads", "kv_heads", "head_dim")),
+        *((name, c_float) for name in ("eps", "scale")),
+    ]
+
+
+class PagesRow(ctypes.Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("positions", "slots", "tables")),
+        *((name, c_int) for name in ("table_width", "page_size")),
+    ]
+
+
+class PartialsRow(ctypes.Structure):
+    _fields_ = [*((name, c_void_p) for name in ("sums", "weights", "arrived")), ("splits", c_int)]
+
+
+class RunRow(ctypes.Structure):
+    _fields_ = [
+        *(
+            (name, c_void_p)
+            for name in ("chosen", "tokens", "positions", "counts", "made", "limits", "eos", "stop_at_first_end")
+        ),
+        *((name, c_int) for name in ("made_width", "stops")),
+    ]
+
+
+class PhaseRow(ctypes.Structure):
+    _fields_ = [
+        *((name, c_int) for name in ("kind", "width", "padded", "outputs", "silu")),
+        ("eps", c_float),
+        *((name, c_void_p) for name in ("weight", "norm", "bias", "input", "residual", "output")),
+        ("attention", AttentionRow),
+    ]
+
+
+class StepRow(ctypes.Structure):
+    _fields_ = [
+        ("phases", c_void_p),
+        *((name, c_int) for name in ("phase_count", "rows")),
+        ("pages", PagesRow),
+        ("partials", PartialsRow),
+        ("run", RunRow),
+        *((name, c_void_p) for name in ("best_values", "best_indices", "barrier")),
+        *((name, c_int) for name in ("room", "stages", "greedy")),
+    ]
+
+
+def attention_row(layer: Attention, weight: Any, cache: Any) -> AttentionRow:
+    keys, values = cache[layer.layer]
+    pointers = {name: address(weight(getattr(layer, name))) for name in ("q_norm", "k_norm", "cos", "sin")}
+    return AttentionRow(
+        **pointers,
+        keys=address(keys),
+        values=address(values),
+        heads=layer.heads,
+        kv_heads=layer.kv_heads,
+        head_dim=layer.head_dim,
+        eps=layer.eps,
+        scale=attention.softmax_scale(layer.head_dim),
+    )
+
+
+def pages_row(positions: Any, slots: Any, state: State, page_size: int) -> PagesRow:
+    return PagesRow(address(positions), address(slots), address(state.tables), state.tables.shape[1], page_size)
+
+
+def run_row(state: State) -> RunRow:
+    names = ("chosen", "tokens", "positions", "counts", "made", "limits", "eos", "stop_at_first_end")
+    return RunRow(*(address(getattr(state, name)) for name in names), state.made.shape[1], len(state.eos))
+
+
+def chunks(layer: Attention) -> int:
+    """Into how many groups of heads the query heads of one key-value head are split."""
+    return -(-(layer.heads // layer.kv_heads) // GROUP)
