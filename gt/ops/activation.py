@@ -16,6 +16,7 @@ op = partial(table.op, pointwise=True, shard=by_axis)
 PAIR: Try = ((X, X), {})
 ROOT_HALF = math.sqrt(0.5)
 ROOT_TWO_BY_PI = math.sqrt(2.0 / math.pi)
+GELU_ZERO = -1e4  # gelu is zero from here down, in every dtype; the product that gives it must not have infinity as a factor
 
 
 def floats(name: str):
@@ -52,9 +53,10 @@ def _sigmoid(xp, a):
 
 
 def _gelu(xp, a, *, tanh):
+    least = xp.clip(a, GELU_ZERO, None)
     if tanh:
-        return a * 0.5 * (1.0 + xp.tanh(ROOT_TWO_BY_PI * (a + 0.044715 * a * a * a)))
-    return a * 0.5 * (1.0 + xp.erf(a * ROOT_HALF))
+        return least * 0.5 * (1.0 + xp.tanh(ROOT_TWO_BY_PI * (a + 0.044715 * a * a * a)))
+    return least * 0.5 * (1.0 + xp.erf(a * ROOT_HALF))
 
 
 def _gelu_grad(xp, g, a, *, tanh):
@@ -67,9 +69,10 @@ def _gelu_grad(xp, g, a, *, tanh):
 
 
 def _lower_gelu(a, *, tanh):
+    least = a.maximum(GELU_ZERO)
     if tanh:
-        return a * 0.5 * (((a + a * a * a * 0.044715) * ROOT_TWO_BY_PI).tanh() + 1.0)
-    return a * 0.5 * ((a * ROOT_HALF).erf() + 1.0)
+        return least * 0.5 * (((a + a * a * a * 0.044715) * ROOT_TWO_BY_PI).tanh() + 1.0)
+    return least * 0.5 * ((a * ROOT_HALF).erf() + 1.0)
 
 
 def _lower_gelu_grad(g, a, *, tanh):

@@ -6,24 +6,41 @@ import numpy as np
 import pytest
 import torch
 
+from torch.fx.experimental.proxy_tensor import make_fx
+
 import gt
 from gt import testing
+from gt.ops import TABLE, infer
+from gt.spec import Spec
+from gt.worker.engine import make
 
-ENGINES = ["numpy", "pytorch", "cpp", "mkldnn", "openmp"]
+ENGINES = ["numpy", "pytorch", "cpp", "mkldnn", "mkl", "openmp", "opencl"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_gelu_of_infinity_is_infinity_and_large_numbers_stay(engine: str, dtype: str) -> None:
+def test_gelu_has_its_limits_at_infinities_and_large_numbers_stay(engine: str, dtype: str) -> None:
     if not gt.backends.is_backend_available(engine):
         pytest.skip(f"{engine} is not available here")
     big = 3e38 if dtype != "float16" else 6e4
     with testing.cluster(1, engine=engine):
-        x = gt.tensor([np.inf, big, 2.0, -2.0, np.nan] + [0.5] * 20).to(getattr(gt, dtype))
+        x = gt.tensor([np.inf, big, 2.0, -2.0, np.nan, -big] + [0.5] * 20).to(getattr(gt, dtype))
         want = torch.nn.functional.gelu(torch.tensor(x.float().tolist(), dtype=torch.float64))
+        below = gt.tensor([-np.inf] * 20 + [1.0]).to(getattr(gt, dtype))
         for approximate in ("none", "tanh"):
             found = gt.nn.functional.gelu(x, approximate=approximate).float().numpy()
             np.testing.assert_allclose(found, want.numpy(), rtol=1e-2, atol=1e-3)
+            found = gt.nn.functional.gelu(below, approximate=approximate).float().numpy()
+            assert (found[:20] == 0).all() and 0.83 < found[20] < 0.85, found
+
+
+@pytest.mark.parametrize("tanh", [False, True])
+def test_what_is_traced_for_a_compiler_is_zero_at_minus_infinity_too(tanh: bool) -> None:
+    kind = infer(TABLE["gelu"], (Spec((5,), gt.float32),), (tanh,))
+    x = torch.tensor([-np.inf, -np.inf, np.nan, -30.0, 1.0])  # (what it is at infinity, the compiler's formula decides)
+    traced = make_fx(make("pytorch").kernel(kind))(torch.ones(5))
+    found = traced(x).tolist()
+    assert found[:2] == [0, 0] and np.isnan(found[2]) and found[3] == 0
 
 
 def test_many_half_precision_numbers_that_sum_past_its_range_are_not_touched() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from gt.ops.activation import GELU_ZERO
 from gt.worker.engine.torch import layers
 from gt.worker.engine.torch import training as steps
 
@@ -205,14 +206,17 @@ def _gelu_loses_infinity() -> bool:
 
 
 def _gelu(a: Array, *, tanh: bool) -> Array:
-    """On every engine gelu(inf) is inf and large numbers stay as they are. oneDNN's results are searched for others, which
-    costs one sum; compiled code has its own formula."""
+    """gelu(inf) is inf, large numbers stay as they are, and gelu(-inf) is 0, where PyTorch multiplies by infinity. On the CPU
+    its results are searched for what is not finite, which costs one sum; compiled code has no such search."""
+    if torch._C._len_torch_dispatch_stack():
+        return F.gelu(a.clamp(min=GELU_ZERO), approximate=_tanh(tanh))
     y = F.gelu(a, approximate=_tanh(tanh))
-    if tanh or a.device.type != "cpu" or torch._C._len_torch_dispatch_stack() or not _gelu_loses_infinity():
+    if a.device.type != "cpu" or math.isfinite(y.sum(dtype=torch.float32 if a.dtype is torch.float16 else None).item()):
         return y
-    if math.isfinite(y.sum(dtype=torch.float32 if a.dtype is torch.float16 else None).item()):
-        return y
-    return torch.where(y.isfinite(), y, a * 0.5 * (torch.erf(a * math.sqrt(0.5)) + 1.0))
+    least = a.clamp(min=GELU_ZERO)
+    if tanh or not _gelu_loses_infinity():
+        return torch.where(y.isfinite(), y, F.gelu(least, approximate=_tanh(tanh)))
+    return torch.where(y.isfinite(), y, least * 0.5 * (torch.erf(a * math.sqrt(0.5)) + 1.0))
 
 
 OWN: dict[str, Callable[..., Any]] = {
