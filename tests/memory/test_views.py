@@ -281,6 +281,7 @@ def test_views_cost_no_instruction_where_nothing_is_written(pool: Any) -> None:
     assert len([i for i in session.code if i[0] > 0]) == 5
 
 
+@pytest.mark.default("GT_TRACE")
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_captured_function_writes_through_views_and_into_its_arguments(compiled: bool) -> None:
     with cluster():
@@ -311,6 +312,7 @@ def test_a_captured_function_writes_through_views_and_into_its_arguments(compile
 _plain: list[Any] = []
 
 
+@pytest.mark.default("GT_TRACE")
 def test_a_captured_function_does_not_replay_what_returns_or_writes_views_of_what_lives_on() -> None:
     with cluster():
         x = gt.zeros(4, 3)
