@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import gt
