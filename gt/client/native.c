@@ -12,7 +12,8 @@ static PyTypeObject *TensorType, *NodeType, *KnownType, *ScopeType, *PlanType; /
 static PyObject *here, *zero, *name_scope, *name_due, *name_module, *nothing;
 
 /* Where the slots of those lie in their objects. */
-static Py_ssize_t tensor_handle, tensor_requires_grad, tensor_node, tensor_base, tensor_how, tensor_made;
+static Py_ssize_t tensor_handle, tensor_requires_grad, tensor_node, tensor_grad, tensor_hooks, tensor_base, tensor_how, tensor_made;
+static const Py_ssize_t *tensor_empty[] = {&tensor_grad, &tensor_hooks, &tensor_base, &tensor_how, &tensor_made};
 static Py_ssize_t known_number, known_out, known_outs, known_differentiable, known_pulls, known_view, known_unseen;
 static Py_ssize_t scope_session, scope_kinds, scope_origin, scope_grad;
 static Py_ssize_t plan_keep, plan_keeps_output;
@@ -273,6 +274,21 @@ static PyType_Slot field_slots[] = {
 static PyType_Spec field_spec = {
     "gt.client._native.Field", sizeof(Field), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, field_slots};
 
+/* A tensor, filled slot by slot: its own constructor would look for the default of each field. Like that one, it leaves to the
+   garbage collector only what may be part of a cycle. */
+static PyObject *tensor_new(PyObject *handle, PyObject *requires_grad, PyObject *node) {
+    PyObject *self = PyObject_GC_New(PyObject, TensorType);
+    if (self == NULL) return NULL;
+    memset((char *)self + sizeof(PyObject), 0, TensorType->tp_basicsize - sizeof(PyObject));
+    for (size_t i = 0; i < sizeof(tensor_empty) / sizeof(*tensor_empty); i++)
+        SLOT(self, *tensor_empty[i]) = Py_NewRef(Py_None);
+    SLOT(self, tensor_handle) = Py_NewRef(handle);
+    SLOT(self, tensor_requires_grad) = Py_NewRef(requires_grad);
+    SLOT(self, tensor_node) = Py_NewRef(node);
+    if (node != Py_None || PyType_IS_GC(Py_TYPE(handle))) PyObject_GC_Track(self);
+    return self;
+}
+
 /* The tape: a tensor with a node behind it. */
 static PyObject *taped(PyObject *known, PyObject *plan, PyObject *const *operands, Py_ssize_t n, int mask, PyObject *out,
                        PyObject *scope, PyObject *id) {
@@ -295,8 +311,7 @@ static PyObject *taped(PyObject *known, PyObject *plan, PyObject *const *operand
     PyObject *parts[] = {known, plan, inputs, edges, kept, scope, id};
     node = PyObject_Vectorcall((PyObject *)NodeType, parts, 7, NULL);
     if (node == NULL) goto done;
-    PyObject *fields[] = {out, Py_True, node};
-    result = PyObject_Vectorcall((PyObject *)TensorType, fields, 3, NULL);
+    result = tensor_new(out, Py_True, node);
 done:
     Py_XDECREF(inputs);
     Py_XDECREF(edges);
@@ -370,7 +385,7 @@ static PyObject *issue(PyObject *row, PyObject *const *operands, Py_ssize_t n, P
     out = handle_make(id, SLOT(known, known_out), session);
     if (out == NULL) goto issued;
     result = plan != NULL ? taped(known, plan, operands, n, mask, out, scope, id)
-                          : PyObject_Vectorcall((PyObject *)TensorType, &out, 1, NULL);
+                          : tensor_new(out, Py_False, Py_None);
     if (result != NULL && SLOT(known, known_view) == Py_True) {
         PyObject *how = mask && SLOT(scope, scope_grad) != Py_True ? SLOT(known, known_unseen) : known;
         Py_XSETREF(SLOT(result, tensor_base), Py_NewRef(operands[0]));
@@ -642,7 +657,8 @@ static PyObject *setup(PyObject *module, PyObject *args) {
         return NULL;
     struct { PyTypeObject *type; const char *name; Py_ssize_t *offset; } slots[] = {
         {TensorType, "handle", &tensor_handle}, {TensorType, "requires_grad", &tensor_requires_grad},
-        {TensorType, "node", &tensor_node}, {TensorType, "base", &tensor_base}, {TensorType, "how", &tensor_how},
+        {TensorType, "node", &tensor_node}, {TensorType, "grad", &tensor_grad}, {TensorType, "hooks", &tensor_hooks},
+        {TensorType, "base", &tensor_base}, {TensorType, "how", &tensor_how},
         {TensorType, "made", &tensor_made}, {KnownType, "view", &known_view}, {KnownType, "unseen", &known_unseen}, {KnownType, "number", &known_number}, {KnownType, "out", &known_out},
         {KnownType, "outs", &known_outs}, {KnownType, "differentiable", &known_differentiable},
         {KnownType, "pulls", &known_pulls}, {ScopeType, "session", &scope_session}, {ScopeType, "kinds", &scope_kinds},
