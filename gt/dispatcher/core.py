@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import count
@@ -10,10 +9,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gt.dispatcher import policy, sharding, signals
-from gt.dispatcher.rewrite import REASON, Watch
-from gt.dispatcher.stream import Stream
-from gt.dispatcher.tables import Client, Entry, Leaving, Lost, Question, Tables, WorkerState
+from gt.dispatcher import policy, signals
+from gt.dispatcher.questions import Questions
+from gt.dispatcher.reports import Reports
+from gt.dispatcher.rewrite import REASON, Rewriter
+from gt.dispatcher.stream import Stream, Watch
+from gt.dispatcher.tables import Client, Entry, Leaving, Lost, Tables, WorkerState
 from gt.errors import ProtocolError
 from gt.transport import checks
 from gt.transport.checks import TooMuch
@@ -47,15 +48,17 @@ LEFT = "it left"  # why a peer is gone that said so itself
 PATIENCE = 60.0  # seconds that a read waits for a worker to come
 
 
-class Dispatcher(Stream):
+class Dispatcher:
     """`watch(event, who, what)` is called for what passes, where something wants to see it: "batch" (client, batch) comes in,
     "run" (client, run) goes to a worker, "done" (client, serial, broken) comes back from it, "ack" (client, serial) goes to
     the client, "gone" (client). `tell(line)` is called when someone comes or goes."""
 
     def __init__(self, watch: Watch | None = None, tell: Callable[[str], None] | None = None, auto_shard: bool = False) -> None:
-        self.watch, self.tell, self.auto_shard = watch, tell or (lambda line: None), auto_shard
-        self.tables = Tables()
-        self.tickets = count(1)
+        self.watch, self.tables = watch, Tables()
+        self.reports = Reports(self.tables, tell)
+        self.rewriter = Rewriter(self.tables, auto_shard)
+        self.stream = Stream(self.tables, self.rewriter, self.reports, watch)
+        self.questions = Questions(self.tables)
         self.labels = count(1)
         self.drops = count(1)
 
@@ -69,13 +72,13 @@ class Dispatcher(Stream):
 
     def unreadable(self, peer: str, wrong: ProtocolError) -> list[Mail]:
         """A message of this peer could not even be read. A client may wait for its answer, so the client goes."""
-        self._dropped(peer, str(wrong))
+        self.reports.dropped(peer, str(wrong))
         return self._let_go(peer, f"sent what cannot be read: {wrong}") if peer in self.tables.clients else []
 
     def _refusal(self, peer: str, message: Any, wrong: Exception) -> list[Mail]:
         """A message that nothing came of: it is counted, told of, and each answer that its sender waits for is an error."""
         why = str(wrong) if isinstance(wrong, ProtocolError) else f"{type(wrong).__name__}: {wrong}"
-        self._dropped(peer, why, cause=None if isinstance(wrong, ProtocolError) else wrong)
+        self.reports.dropped(peer, why, cause=None if isinstance(wrong, ProtocolError) else wrong)
         why = f"{type(message).__name__} refused: {why}"[:REASON]
         client = self.tables.clients.get(peer)
         if isinstance(message, (Hello, Join)) and client is None and peer not in self.tables.by_peer:
@@ -86,7 +89,7 @@ class Dispatcher(Stream):
             return self._let_go(peer, why)
         match message:
             case Batch():
-                return list(self._unrun(client, message, why))
+                return list(self.stream.refuse(client, message, why))
             case Ask(ticket):
                 return [Mail(peer, Failed(ticket, "ProtocolError", why))]
             case Configure():
@@ -97,35 +100,28 @@ class Dispatcher(Stream):
         """End a client's membership, and say so."""
         return [Mail(peer, Bye(why)), *self.lose(peer, why)]
 
-    def _dropped(self, peer: str, why: str, count: int = 1, cause: Exception | None = None) -> None:
-        self.tables.dropped += count
-        more = f" (and {count - 1} more)" if count > 1 else ""
-        self.tell(f"dropped a message of {peer}: {why}{more}")
-        if cause is not None:
-            self.tell("".join(traceback.format_exception(cause)).rstrip())
-
     def _handle(self, peer: str, message: Any) -> Iterable[Mail]:
         client = self.tables.clients.get(peer)
         worker = self.tables.by_peer.get(peer)
         match message:
             case Batch() if client:
-                return self._batch(client, message)
+                return self.stream.batch(client, message)
             case Done(name, serial, broken) if worker:
-                return self._done(worker, name, serial, broken)
+                return self.stream.done(worker, name, serial, broken)
             case Hello() if not client and not worker:
                 return self._hello(peer, message)
             case Join() if not client and not worker:
                 return self._join(peer, message)
             case Ask(_, "placement" | "record" | "times") | Configure() if client and client.held:
-                self._hold(client, message)  # it is about what waits there
+                self.stream.hold(client, message)  # it is about what waits there
                 return []
             case Ask(_, "stats" | "record") if client and len(self.tables.workers) < self.tables.expected:
-                self._hold(client, message)  # it is about those, too, that are still starting
+                self.stream.hold(client, message)  # it is about those, too, that are still starting
                 return []
             case Ask() | Configure() if client:
                 return self._told(client, message)
             case Answer(ticket, value) if worker:
-                return self._answer(worker, ticket, value)
+                return self.questions.answer(worker, ticket, value)
             case Arrived(name, id) if worker:
                 return self._arrived(worker, name, id)
             case Store(address) if worker:
@@ -151,10 +147,29 @@ class Dispatcher(Stream):
 
     def _told(self, client: Client, message: Ask | Configure) -> Iterable[Mail]:
         if isinstance(message, Ask):
-            return self._ask(client, message)
+            return self.questions.ask(client, message)
         client.signals = signals.check(message.signals)
         self._replan(client)
         return []
+
+    def _resume(self, client: Client) -> Iterable[Mail]:
+        """Go on with what was held until a worker or an upload has come."""
+        while client.held and client.home is not None and client.uploading is None:
+            message = client.held.popleft()
+            try:
+                yield from self.stream.run(client, message) if isinstance(message, Batch) else self._told(client, message)
+            except Exception as wrong:  # this client's alone: whoever came may be waited for by others
+                yield from self._refusal(client.name, message, wrong)
+
+    def _arrived(self, worker: WorkerState, name: str, id: int) -> Iterable[Mail]:
+        """A worker has its piece of an upload: it is told what to do with it."""
+        client = self.tables.clients.get(name)
+        if client is None:
+            return
+        uploading = client.uploading
+        yield from self.stream.arrived(worker, client, id)
+        if client.uploading is not uploading:
+            yield from self._resume(client)
 
     # Who is there
 
@@ -167,13 +182,13 @@ class Dispatcher(Stream):
             self._admit(hello.version)
         except ProtocolError as refused:
             self.tables.dropped += 1
-            self.tell(f"someone was refused: {refused}")
+            self.reports.tell(f"someone was refused: {refused}")
             yield Mail(peer, Bye(f"refused: {refused}"))
             return
         client = Client(peer, f"{hello.host}:{hello.pid}", hello.host)
         self.tables.clients[peer] = client
         client.home = policy.home(self.tables, client)
-        self.tell(f"client {client.label} came")
+        self.reports.tell(f"client {client.label} came")
         yield Mail(peer, Welcome(peer, len(self.tables.clients) - 1, self._client_peers()))
 
     def _join(self, peer: str, join: Join) -> Iterable[Mail]:
@@ -183,7 +198,7 @@ class Dispatcher(Stream):
                 raise ProtocolError(f"no worker can be reached at {join.address!r}")
         except ProtocolError as refused:
             self.tables.dropped += 1
-            self.tell(f"someone was refused: {refused}")
+            self.reports.tell(f"someone was refused: {refused}")
             yield Mail(peer, Bye(f"refused: {refused}"))
             return
         taken = {w.name for w in self.tables.living()}
@@ -193,7 +208,7 @@ class Dispatcher(Stream):
         worker = WorkerState(peer, len(self.tables.workers), name, join.backend, join.device, join.host, join.pid, join.address)
         self.tables.workers.append(worker)
         self.tables.by_peer[peer] = worker
-        self.tell(f"worker {name} came, with index {worker.index}: {join.backend} on {join.device}, {join.host}")
+        self.reports.tell(f"worker {name} came, with index {worker.index}: {join.backend} on {join.device}, {join.host}")
         yield Mail(peer, Welcome(name, worker.index))
         yield from self._tell_workers()
         for client in self.tables.clients.values():
@@ -262,11 +277,10 @@ class Dispatcher(Stream):
         return list(self._lose_worker(worker, why)) if worker else []
 
     def _lose_client(self, client: Client, why: str) -> Iterable[Mail]:
-        self.tell(f"client {client.label} left" + (f": {why}" if why != LEFT else ""))
+        self.reports.tell(f"client {client.label} left" + (f": {why}" if why != LEFT else ""))
         if self.watch is not None:
             self.watch("gone", client.label, client)
-        for ticket in [t for t, q in self.tables.questions.items() if q.client == client.name]:
-            del self.tables.questions[ticket]
+        self.questions.lose_client(client)
         for id, entry in client.entries.items():
             if isinstance(entry, Entry):
                 policy.uncount(self.tables, client, id, entry)
@@ -296,7 +310,7 @@ class Dispatcher(Stream):
     def _lose_worker(self, worker: WorkerState, why: str) -> Iterable[Mail]:
         worker.alive = False
         gone = Lost(f"worker {worker.name} (index {worker.index}) was lost: {why}")
-        self.tell(gone.why)
+        self.reports.tell(gone.why)
         yield from self._tell_workers(gone.why)
         for client in self.tables.clients.values():
             yield from self._mark_lost(client, worker.index, gone)
@@ -310,13 +324,12 @@ class Dispatcher(Stream):
                 if not waiting:
                     del client.acks[serial]
                     yield Mail(client.name, Ack(serial))
-            yield from self._upload_lost(client, worker.index)
+            if self.stream.upload_lost(client, worker.index):
+                yield from self._resume(client)
         for number, leaving in list(self.tables.leaving.items()):
             leaving.waiting.discard(worker.index)
             yield from self._decided(number, leaving)
-        for ticket, question in list(self.tables.questions.items()):
-            question.waiting.discard(worker.index)
-            yield from self._settled(ticket, question)
+        yield from self.questions.lose_worker(worker)
 
     def _mark_lost(self, client: Client, index: int, gone: Lost) -> Iterable[Mail]:
         """What lay on a lost worker is lost; pieces of it that others have are freed."""
@@ -330,39 +343,3 @@ class Dispatcher(Stream):
         for other, code in frees.items():
             if other != index and self.tables.workers[other].alive:
                 yield Mail(self.tables.workers[other].peer, Run(client.name, 0, (), code))
-
-    # Questions
-
-    def _ask(self, client: Client, ask: Ask) -> Iterable[Mail]:
-        match ask.about:
-            case "record" if type(ask.argument) is not int or ask.argument < 1:
-                yield Mail(client.name, Failed(ask.ticket, "GTError", f"cannot keep {ask.argument!r} times: want 1 or more"))
-            case "stats" | "record" | "times":
-                ticket = next(self.tickets)
-                question = Question(client.name, ask.ticket, {w.index for w in self.tables.living()})
-                self.tables.questions[ticket] = question
-                for worker in self.tables.living():
-                    yield Mail(worker.peer, Ask(ticket, ask.about, (client.name, ask.argument)))
-                yield from self._settled(ticket, question)
-            case "placement":
-                yield Mail(client.name, Answer(ask.ticket, sharding.placement(client, ask.argument)))
-            case _:
-                yield Mail(client.name, Failed(ask.ticket, "GTError", f"nothing is known about {ask.about!r}"))
-
-    def _answer(self, worker: WorkerState, ticket: int, value: Any) -> Iterable[Mail]:
-        question = self.tables.questions.get(ticket)
-        if question is None:
-            return
-        question.waiting.discard(worker.index)
-        question.answers[worker.index] = value
-        yield from self._settled(ticket, question)
-
-    def _settled(self, ticket: int, question: Question) -> Iterable[Mail]:
-        if question.waiting:
-            return
-        self.tables.questions.pop(ticket, None)
-        answers = {
-            self.tables.workers[i].name: {"index": i, **a} for i, a in sorted(question.answers.items()) if isinstance(a, dict)
-        }
-        own = {"clients": len(self.tables.clients), "dropped": self.tables.dropped}
-        yield Mail(question.client, Answer(question.ticket, {"workers": answers, "dispatcher": own}))

@@ -3,10 +3,10 @@ own results, which carry the reason from then on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from gt.dispatcher import policy, sharding
+from gt.dispatcher.flow import Flow
 from gt.dispatcher.plan import Plan, choose
 from gt.dispatcher.sharded_programs import ShardedProgram, filled, learn, marked
 from gt.dispatcher.steps import Handed
@@ -14,48 +14,21 @@ from gt.dispatcher.tables import Client, Entry, KindPlans, Lost, Refused, Tables
 from gt.dispatcher.traces import choose_trace, expand
 from gt.errors import ProtocolError
 from gt.spec import Layout
-from gt.transport.messages import FREE, Fetch, KindDef, Mail, TraceDef
+from gt.transport.messages import FREE
 
-Watch = Callable[[str, str, Any], None]
 EXPANDED = 1 << 20  # instructions that the calls of one batch may stand for where they are planned one by one
 REASON = 500  # characters of a reason that a tensor carries
 NOT_THERE = Lost("an instruction named a kind or a tensor that is not there", "ProtocolError")
 NO_SUCH_LENGTH = Lost("an instruction has another length than its kind says", "ProtocolError")
 
 
-class Flow:
-    """What one batch sends to whom: code, new kinds and reads for each worker, and other mail."""
+class Rewriter:
+    """Turns a client's instructions into those of workers. `auto_shard` has new tensors spread over all workers."""
 
-    __slots__ = ("code", "kinds", "traces", "gets", "mail", "expanded", "refused")
+    def __init__(self, tables: Tables, auto_shard: bool = False) -> None:
+        self.tables, self.auto_shard = tables, auto_shard
 
-    def __init__(self) -> None:
-        self.code: dict[int, list] = {}
-        self.kinds: dict[int, list[KindDef]] = {}
-        self.traces: dict[int, list[TraceDef]] = {}
-        self.gets: dict[int, list[Fetch]] = {}
-        self.mail: list[Mail] = []
-        self.expanded = 0  # instructions that calls were taken apart into
-        self.refused: list[str] = []  # why, for each thing that was not carried out
-
-    def beside(self) -> Flow:
-        """A flow with code of its own."""
-        other = Flow()
-        other.kinds, other.traces, other.gets, other.mail = self.kinds, self.traces, self.gets, self.mail
-        other.expanded, other.refused = self.expanded, self.refused
-        return other
-
-    def queue(self, worker: int) -> list:
-        return self.code.setdefault(worker, [])
-
-
-class Rewriting:
-    """How a dispatcher turns instructions into those of workers."""
-
-    tables: Tables
-    watch: Watch | None
-    auto_shard: bool
-
-    def _rewrite(self, client: Client, code: list, flow: Flow) -> int | None:
+    def rewrite(self, client: Client, code: list, flow: Flow) -> int | None:
         """Each instruction to its workers. Gives the position to go on from, where an upload must arrive first or there is no
         worker for what is made of nothing."""
         entries, plans, uses, queues = client.entries, client.plans, client.uses, flow.code
@@ -137,7 +110,7 @@ class Rewriting:
             self._call(client, use, ins, key, plan, flow)
             return False
         if plan.relaid and sharding.bucket(client, code, position, use, plan, flow):
-            return self._rewrite(client, [ins], flow) is not None
+            return self.rewrite(client, [ins], flow) is not None
         if len(use.at) > 1:
             same = sharding.alias(ins, use.at)
             if same != tuple(range(len(use.at))):
@@ -173,7 +146,7 @@ class Rewriting:
         keep = len(set(ids)) == len(ids)
         lines = expand(client, use, marked(use, call))
         apart = flow.beside()
-        self._rewrite(client, lines, apart)
+        self.rewrite(client, lines, apart)
         for worker, code in apart.code.items():
             flow.queue(worker).extend(filled(code, call))
         joint = learn(client, use, call, key[1 : 1 + len(use.at)], apart.code, lines) if keep else None
@@ -256,7 +229,7 @@ class Rewriting:
         """Free what was to end with an instruction, and what its results would have taken the place of."""
         results = results_of(client, ins)
         frees = [ins[i] for i in dies if i < len(ins)] + [id for id in results if id in client.entries]
-        self._rewrite(client, [(FREE, id) for id in frees], flow)
+        self.rewrite(client, [(FREE, id) for id in frees], flow)
         for id in results:
             client.entries[id] = gone
 

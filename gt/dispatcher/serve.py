@@ -169,7 +169,9 @@ class Server:
     def _ended(self) -> None:
         ended = set(self.ends.drain())
         if self.ends.cut_off != self.cut_off:
-            self.core.tell(f"cut off {self.ends.cut_off - self.cut_off} connections: too many, or too long without a word")
+            self.core.reports.tell(
+                f"cut off {self.ends.cut_off - self.cut_off} connections: too many, or too long without a word"
+            )
             self.cut_off = self.ends.cut_off
         if not ended:
             return

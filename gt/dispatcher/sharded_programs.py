@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from gt.dispatcher import policy
+from gt.dispatcher.flow import Flow
 from gt.dispatcher.tables import Client, Entry, Tables, TracePlans
 from gt.ops import Kind
 from gt.transport.messages import FREE, Instruction, TraceDef
@@ -46,7 +47,7 @@ class ShardedProgram:
         self.outs: tuple[Entry, ...] = ()
         self.relaid: tuple[tuple[int, Entry], ...] = ()
 
-    def write(self, tables: Tables, client: Client, use: TracePlans, call: tuple, flow: Any) -> None:
+    def write(self, tables: Tables, client: Client, use: TracePlans, call: tuple, flow: Flow) -> None:
         """A call of this trace for each worker, and how its tensors lie afterwards."""
         if not self.told:
             self.told = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gt.dispatcher import signals
+from gt.dispatcher.flow import Flow
 from gt.dispatcher.plan import Plan, Target, whole
 from gt.dispatcher.steps import Bound
 from gt.dispatcher.tables import Client, Entry, KindPlans, TracePlans
@@ -14,7 +15,7 @@ from gt.spec import REPLICATE, Box, Layout, Partial, Shard, Spec, split
 from gt.transport.messages import Fetch, Mail, Note, Upload, kind_out
 
 
-def bind(client: Client, use: KindPlans, plan: Plan, flow: Any) -> Bound:
+def bind(client: Client, use: KindPlans, plan: Plan, flow: Flow) -> Bound:
     """The plan in a client's numbers, each worker told of the kinds it will meet."""
     named = {1 + use.outs + len(use.kind.ins) + i: e for i, e in enumerate(plan.extra) if isinstance(e, Kind)}
     for worker, steps in plan.steps:
@@ -31,7 +32,7 @@ def bind(client: Client, use: KindPlans, plan: Plan, flow: Any) -> Bound:
     return Bound(plan, lambda kind: client.locals[kind.key], outs, relaid)
 
 
-def _define(client: Client, worker: int, kind: Kind, told: set[int], flow: Any) -> None:
+def _define(client: Client, worker: int, kind: Kind, told: set[int], flow: Flow) -> None:
     number = client.locals.get(kind.key)
     if number is None:
         client.last_local -= 1
@@ -42,7 +43,7 @@ def _define(client: Client, worker: int, kind: Kind, told: set[int], flow: Any) 
         flow.kinds.setdefault(worker, []).append(kind_out(number, kind))
 
 
-def target(client: Client, signal: str, living: list[int], flow: Any) -> Target | None:
+def target(client: Client, signal: str, living: list[int], flow: Flow) -> Target | None:
     """Where a client's signal wants results, or None where it says nothing. Missing workers are told of once."""
     if signal not in client.targets:
         found = None
@@ -68,7 +69,7 @@ BUCKET = 32 << 20  # bytes that are reduced together
 SINGLE = 1 << 20  # bytes of a tensor that is reduced by itself, in place: to put it beside others would cost a copy
 
 
-def bucket(client: Client, code: list, position: int, use: KindPlans, plan: Bound, flow: Any) -> bool:
+def bucket(client: Client, code: list, position: int, use: KindPlans, plan: Bound, flow: Flow) -> bool:
     """An op wants terms added up, as an optimizer does with a gradient. Where the ops behind it are of the same row and want
     the same, all are reduced at once, to whole tensors or to pieces. Whether that was so; the layouts say what changed."""
     ins = code[position]
@@ -111,7 +112,7 @@ def _wants(client: Client, use: KindPlans, ins: tuple, slot: int, to: Layout) ->
     return isinstance(plan, Bound) and any(at == slot and goal.layout is to for at, goal in plan.relaid)
 
 
-def _reduce(client: Client, tensors: dict[int, Spec], layout: Layout, dim: int, to: Layout, tag: int, flow: Any) -> None:
+def _reduce(client: Client, tensors: dict[int, Spec], layout: Layout, dim: int, to: Layout, tag: int, flow: Flow) -> None:
     """Add up the terms of several tensors where they lie, as one message."""
     reduce = layout.placements[dim].reduce  # type: ignore[union-attr]
     boxes = [layout.boxes(spec.shape) for spec in tensors.values()]
@@ -138,7 +139,7 @@ def alias(ins: tuple, at: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(ids.index(id) for id in ids)
 
 
-def reduced(client: Client, id: int, entry: Entry, flow: Any) -> Entry:
+def reduced(client: Client, id: int, entry: Entry, flow: Flow) -> Entry:
     """A tensor that is read cannot stay in terms: have them reduced, and say how it lies then."""
     key = (0, entry)
     bound = client.plans.get(key)
@@ -172,7 +173,7 @@ def pieces(layout: Layout, spec: Spec) -> list[tuple[int, Box]]:
     return some or [(layout.workers[0], layout.box(spec.shape, 0))]
 
 
-def fetch(ticket: int, id: int, spec: Spec, layout: Layout, flow: Any) -> None:
+def fetch(ticket: int, id: int, spec: Spec, layout: Layout, flow: Flow) -> None:
     """A read in pieces, straight from the workers that have them."""
     parts = pieces(layout, spec)
     for worker, (start, shape) in parts:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from gt.dispatcher import sharding
-from gt.dispatcher.rewrite import Flow, Rewriting
+from gt.dispatcher.flow import Flow
+from gt.dispatcher.reports import Reports
+from gt.dispatcher.rewrite import Rewriter
 from gt.dispatcher.sharded_programs import ShardedProgram
-from gt.dispatcher.tables import Client, Entry, KindPlans, Lost, Refused, TracePlans, WorkerState, results_of
+from gt.dispatcher.tables import Client, Entry, KindPlans, Lost, Refused, Tables, TracePlans, WorkerState, results_of
 from gt.errors import ProtocolError
 from gt.transport import checks
 from gt.transport.checks import TooMuch
 from gt.transport.messages import (
     FREE,
     Ack,
-    Ask,
     Batch,
-    Configure,
     Failed,
     Fetch,
     KindDef,
@@ -28,54 +28,42 @@ from gt.transport.messages import (
     TraceDef,
 )  # fmt: skip
 
+Watch = Callable[[str, str, Any], None]
 
-class Stream(Rewriting):
-    """What a dispatcher does with batches. Who is there, and who asks what, is the dispatcher's."""
 
-    def _told(self, client: Client, message: Ask | Configure) -> Iterable[Mail]:
-        raise NotImplementedError
+class Stream:
+    """What a dispatcher does with batches. Who is there, who asks what, and when held messages go on is the dispatcher's."""
 
-    def _refusal(self, peer: str, message: Any, wrong: Exception) -> list[Mail]:
-        raise NotImplementedError
+    def __init__(self, tables: Tables, rewriter: Rewriter, reports: Reports, watch: Watch | None = None) -> None:
+        self.tables, self.rewriter, self.reports, self.watch = tables, rewriter, reports, watch
 
-    def _dropped(self, peer: str, why: str, count: int = 1, cause: Exception | None = None) -> None:
-        raise NotImplementedError
-
-    def _batch(self, client: Client, batch: Batch) -> Iterable[Mail]:
+    def batch(self, client: Client, batch: Batch) -> Iterable[Mail]:
         if len(client.entries) > checks.TENSORS or len(client.uses) > checks.KNOWN:
             counts = f"{len(client.entries)} tensors and {len(client.uses)} kinds"
             raise TooMuch(f"a client of {counts}: the most are {checks.TENSORS} and {checks.KNOWN}")
         if not client.held and client.uploading is None:
-            return self._run(client, batch)
+            return self.run(client, batch)
         gone = [get for get in batch.gets if isinstance(client.entries.get(get[1]), Lost)]  # no need to wait for those
         tickets = {ticket for ticket, _, _ in gone}
-        self._hold(client, msgspec.structs.replace(batch, gets=tuple(g for g in batch.gets if g[0] not in tickets)))
+        self.hold(client, msgspec.structs.replace(batch, gets=tuple(g for g in batch.gets if g[0] not in tickets)))
         flow = Flow()
         for ticket, id, spec in gone:
             self._get(client, ticket, id, spec, flow)
         return flow.mail
 
-    def _hold(self, client: Client, message: Any) -> None:
+    def hold(self, client: Client, message: Any) -> None:
         """Keep a message until a worker or an upload has come."""
         held = sum(1 + len(m.code) if isinstance(m, Batch) else 1 for m in (*client.held, message))
         if held > checks.HELD:
             raise TooMuch(f"{held} instructions wait for a worker or an upload: the most are {checks.HELD}")
         client.held.append(message)
 
-    def _resume(self, client: Client) -> Iterable[Mail]:
-        while client.held and client.home is not None and client.uploading is None:
-            message = client.held.popleft()
-            try:
-                yield from self._run(client, message) if isinstance(message, Batch) else self._told(client, message)
-            except Exception as wrong:  # this client's alone: whoever came may be waited for by others
-                yield from self._refusal(client.name, message, wrong)
-
-    def _run(self, client: Client, batch: Batch) -> list[Mail]:
+    def run(self, client: Client, batch: Batch) -> list[Mail]:
         flow = Flow()
         self._define(client, batch, flow)
         if self.watch is not None:
             self.watch("batch", client.label, (client, batch))
-        stop = self._rewrite(client, batch.code, flow)
+        stop = self.rewriter.rewrite(client, batch.code, flow)
         if stop is not None:
             done = batch.code[:stop]
             rest = Batch(batch.serial, (), batch.code[stop:], batch.gets, batch.ack, batch.forget, (), batch.drops)
@@ -95,7 +83,7 @@ class Stream(Rewriting):
             self._forget(client, batch.forget)
         drops = self._drop(client, batch.drops) if batch.drops else ()
         if flow.refused:
-            self._dropped(client.name, flow.refused[0], len(flow.refused))
+            self.reports.dropped(client.name, flow.refused[0], len(flow.refused))
         return self._runs(client, batch, ack, drops, flow) + flow.mail
 
     def _runs(self, client: Client, batch: Batch, ack: bool, drops: tuple[int, ...], flow: Flow) -> list[Mail]:
@@ -149,7 +137,7 @@ class Stream(Rewriting):
         client.plans = {k: p for k, p in client.plans.items() if k[0] not in gone}
         return (*numbers, *joints)
 
-    def _unrun(self, client: Client, batch: Batch, why: str) -> Iterable[Mail]:
+    def refuse(self, client: Client, batch: Batch, why: str) -> Iterable[Mail]:
         """A batch that nothing came of: its results carry the reason, its reads and the wait for its end are answered."""
         lost = Lost(why, "ProtocolError")
         for ins in batch.code:
@@ -173,29 +161,26 @@ class Stream(Rewriting):
 
     # Bytes that a client has and workers want, where they share no memory
 
-    def _arrived(self, worker: WorkerState, name: str, id: int) -> Iterable[Mail]:
-        """A worker has its piece of an upload: it is told what to do with it."""
-        client = self.tables.clients.get(name)
-        if client is None:
-            return
+    def arrived(self, worker: WorkerState, client: Client, id: int) -> Iterable[Mail]:
+        """A worker has its piece of an upload: it is told what to do with it. With the last piece the upload is over."""
         waited_for = client.uploading == id
         code = client.arriving.pop(worker.index, None) if waited_for else client.late.pop((worker.index, id), None)
         if code is not None:
-            yield Mail(worker.peer, Run(name, 0, (), code))
+            yield Mail(worker.peer, Run(client.name, 0, (), code))
         if waited_for and not client.arriving:
             client.uploading = None
-            yield from self._resume(client)
 
-    def _upload_lost(self, client: Client, index: int) -> Iterable[Mail]:
-        """A worker went that an upload was for: the stream goes on. Those that get their piece all the same let go of it."""
+    def upload_lost(self, client: Client, index: int) -> bool:
+        """A worker went that an upload was for: whether the upload is over with it. Workers that get their piece all the same
+        free it."""
         id = client.uploading
         if id is None or not isinstance(client.entries.get(id), Lost):
-            return
+            return False
         for other, code in client.arriving.items():
             if other != index:
                 client.late[other, id] = [*code, (FREE, id)]
         client.uploading, client.arriving = None, {}
-        yield from self._resume(client)
+        return True
 
     # Reading
 
@@ -218,7 +203,7 @@ class Stream(Rewriting):
             entry = sharding.reduced(client, id, entry, flow)
         sharding.fetch(ticket, id, entry.spec, entry.layout, flow)
 
-    def _done(self, worker: WorkerState, name: str, serial: int, broken: tuple[int, ...]) -> Iterable[Mail]:
+    def done(self, worker: WorkerState, name: str, serial: int, broken: tuple[int, ...]) -> Iterable[Mail]:
         client = self.tables.clients.get(name)
         waiting = client.acks.get(serial) if client else None
         if client is None or waiting is None:

@@ -7,8 +7,9 @@ import sys
 from typing import Any
 
 from gt import environment
-from gt.dispatcher.core import Dispatcher, Watch
+from gt.dispatcher.core import Dispatcher
 from gt.dispatcher.serve import Server
+from gt.dispatcher.stream import Watch
 from gt.errors import ConfigError, ConnectionFailed
 from gt.launch import Children, end_when_told, ending, follow_parent
 from gt.transport.addresses import LOOPBACK, ipc_address, outward_address, own_folder

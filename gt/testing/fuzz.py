@@ -102,7 +102,7 @@ class Fuzz:
         self.hostile = Hostile(seed, sessions or record(max(workers, 2)))
         self.pool = Cluster(workers, engine)
         self.unexpected: list[str] = []
-        self.pool.dispatcher.tell = self._told
+        self.pool.dispatcher.reports.tell = self._told
         for worker in self.pool.workers:
             worker.tell = self._told
         self.count = self.clients = 0
@@ -191,7 +191,7 @@ def noise(seed: int, count: int, sessions: Any) -> int:
     like any other. Gives how many could be read."""
     hostile, core, read = Hostile(seed, sessions), Dispatcher(), 0
     told: list[str] = []
-    core.tell = told.append
+    core.reports.tell = told.append
     core.handle(m.Mail("w", m.Join(m.VERSION, "", "w", "numpy", "cpu", "here", 1, "ipc://w")))
     with _watched() as restart:
         for _ in range(count):

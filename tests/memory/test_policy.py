@@ -98,7 +98,7 @@ def test_a_client_that_goes_is_not_counted():
 
 def test_auto_shard_cuts_what_is_large_and_copies_what_is_small():
     with cluster(2) as made:
-        made.dispatcher.auto_shard = True
+        made.dispatcher.rewriter.auto_shard = True
         gt.manual_seed(3)
         large, small, flat = gt.randn(1024, 512), gt.randn(16), gt.randn(1, 1 << 20)
         assert repr(large.placement) == "Shard(0) on [0, 1]"

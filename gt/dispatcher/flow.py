@@ -1,0 +1,30 @@
+"""What one batch of a client becomes for the workers."""
+
+from __future__ import annotations
+
+from gt.transport.messages import Fetch, KindDef, Mail, TraceDef
+
+
+class Flow:
+    """What one batch sends to whom: code, new kinds and reads for each worker, and other mail."""
+
+    __slots__ = ("code", "kinds", "traces", "gets", "mail", "expanded", "refused")
+
+    def __init__(self) -> None:
+        self.code: dict[int, list] = {}
+        self.kinds: dict[int, list[KindDef]] = {}
+        self.traces: dict[int, list[TraceDef]] = {}
+        self.gets: dict[int, list[Fetch]] = {}
+        self.mail: list[Mail] = []
+        self.expanded = 0  # instructions that calls were taken apart into
+        self.refused: list[str] = []  # why, for each thing that was not carried out
+
+    def beside(self) -> Flow:
+        """A flow with code of its own."""
+        other = Flow()
+        other.kinds, other.traces, other.gets, other.mail = self.kinds, self.traces, self.gets, self.mail
+        other.expanded, other.refused = self.expanded, self.refused
+        return other
+
+    def queue(self, worker: int) -> list:
+        return self.code.setdefault(worker, [])
