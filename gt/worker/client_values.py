@@ -8,14 +8,14 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from gt.errors import ProtocolError
+from gt.errors import ProtocolError, RemoteError, WorkerLost
 from gt.spec import Spec
 from gt.transport.messages import TraceDef
 from gt.worker.engine import Engine
 from gt.worker.programs.compile import COLLECTIVE, TRACE, Program, Ready, trace_kinds
 from gt.worker.programs.sharded import SEGMENTS, ShardedTrace
 from gt.worker.programs.units import Unit
-from gt.worker.spans import SpanRecorder
+from gt.worker.spans import MOST, SpanRecorder
 
 
 class Broken:
@@ -35,6 +35,33 @@ def failure(what: str, error: Exception, id: int) -> Broken:
     name = "OutOfMemory" if out_of_memory(error) else "RemoteError"
     trace = "".join(traceback.format_exception(error)[-6:])
     return Broken(name, f"{what}: {type(error).__name__}: {error}\n\nthere\n{trace}".rstrip(), id)
+
+
+def failure_on(where: str, what: str, error: Exception, id: Any) -> Broken:
+    """The same, of a worker; an error that already tells of other workers is kept as it is."""
+    id = id if type(id) is int else 0
+    if isinstance(error, (WorkerLost, RemoteError)):
+        return Broken(type(error).__name__, str(error), id)
+    return failure(f"{what} failed on {where}", error, id)
+
+
+def check_inputs(table: dict[int, Any], ready: Any, ins: tuple) -> None:
+    """A program with a broken input is not begun: it would free inputs before it fails, and the cause with them."""
+    if any(isinstance(table.get(ins[i]), Broken) for i in ready.tensors):
+        raise TypeError(f"{ready.kind} was to be made of what could not be made")
+
+
+def run_general(table: dict[int, Any], ready: Any, ins: tuple) -> None:
+    """Run a kernel of any number of operands, tensors and numbers among them, and results."""
+    operands = list(ins[1 + ready.outs :])
+    for i in ready.tensors:
+        operands[i - 1 - ready.outs] = table[ins[i]]
+    made = ready.watched(*operands)
+    if ready.outs == 1:
+        table[ins[1]] = made
+    else:
+        for i, array in enumerate(made):
+            table[ins[1 + i]] = array
 
 
 # How allocators without an exception of their own put it: CUDA and mimalloc (PyTorch on ARM), PyTorch's default allocator on
@@ -117,3 +144,9 @@ class ClientValues:
         """The numbers that go when this one goes."""
         ready = self.kinds[number][2] if number in self.kinds else None
         return [number, *ready.segments] if isinstance(ready, ShardedTrace) else [number]
+
+    def record(self, keep: int, clock: Callable[[], float], sync: Callable[[], None]) -> list:
+        """Record times from here on, or, with nothing to keep, no longer; and those there are."""
+        spans = self.times.told() if self.times is not None else []
+        self.times = SpanRecorder(min(keep, MOST), clock, sync) if keep else None
+        return spans

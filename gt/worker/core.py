@@ -10,12 +10,8 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
-
-from gt.errors import ProtocolError, RemoteError, WorkerLost
-from gt.ops import Kind
+from gt.errors import ProtocolError
 from gt.ops.table import spec_in
-from gt.spec import Spec
 from gt.transport.checks import kind_in
 from gt.transport.messages import (
     FREE,
@@ -39,24 +35,23 @@ from gt.transport.messages import (
     Skip,
     StallQuery,
     Upload,
-    Value,
     Ways,
     Welcome,
 )  # fmt: skip
+from gt.worker import transfers
 from gt.worker.cancel import Cancellation, Cancelled, Unsettled
-from gt.worker.client_values import Broken, ClientValues, failure
-from gt.worker.collectives.mail import Collectives, MailCollectives, Members, OperandFailed, PendingCollective, cut, elements
+from gt.worker.client_values import Broken, ClientValues, check_inputs, failure_on, run_general
+from gt.worker.collectives.mail import Collectives, MailCollectives, Members, PendingCollective
+from gt.worker.collectives.mail_transport import OperandFailed
+from gt.worker.counts import Counts
 from gt.worker.engine import Engine
 from gt.worker.programs.compile import COLLECTIVE, TRACE, Ready
 from gt.worker.programs.sharded import ShardedTrace, unfold
 from gt.worker.programs.units import Unit, Units
 from gt.worker.refusals import RefusedKind, mismatched_operand, refusal
 from gt.worker.segments import Absent, Memory
-from gt.worker.spans import MOST, SpanRecorder
 
-INLINE = 4096  # bytes of a value that travel in the message itself
 DISPATCHER = ""  # the peer that instructions come from
-UPLOADS = 1 << 12  # of a client that are kept until an instruction takes them
 NUMBER = itemgetter(0)  # of an instruction's kind
 
 
@@ -71,15 +66,11 @@ class Worker:
     def __init__(self, engine: Engine, memory: Memory | None = None, collectives: Collectives | None = None) -> None:
         self.engine, self.memory = engine, memory or Memory()
         self.spaces: dict[str, ClientValues] = {}
-        self.index = -1
-        self.name = ""
-        self.dropped = 0
-        self.failures = 0
+        self.index, self.name = -1, ""
+        self.dropped = self.failures = 0
         self.broken: list[int] = []  # results of the last Run that could not be made
         self.runs = 0
-        self.ops: dict[str, int] = {}  # counts of kinds that are gone
-        self.ways: Counter[str] = Counter()  # how often the engine ran what by itself, and what not
-        self.traced: Counter[str] = Counter()  # what the traces that are gone did
+        self.counts = Counts()
         self.more: Callable[[], dict[str, Any]] = dict  # what only the shell can tell
         self.left: Callable[[str], None] = _nothing  # told when all that a client asked for before it went is done
         self.units: Units | None = None  # with GT_WORKER_BATCH_SIZE, the stretches that run as one
@@ -117,7 +108,9 @@ class Worker:
                 self.backlog.append(message)
                 return self.leaving(message) if isinstance(message, Drop) else []
             case Ask(ticket, about, (client, keep)) if mail.peer == DISPATCHER:
-                return [Mail(DISPATCHER, Answer(ticket, self._record(client, keep if about == "record" else 0)))]
+                space = self.spaces.setdefault(client, ClientValues())
+                spans = space.record(keep if about == "record" else 0, self.clock, self.engine.sync)
+                return [Mail(DISPATCHER, Answer(ticket, {"spans": spans}))]
             case Drop() as drop if mail.peer == DISPATCHER:
                 return self.leaving(drop) + self._drop(drop.client, drop)
             case Skip(number, counts) if mail.peer == DISPATCHER:
@@ -139,7 +132,9 @@ class Worker:
                 self.collectives.index = index
                 return []
             case Upload(client, id, spec) if mail.peer == client and mail.frames:
-                return self._upload(client, id, spec_in(spec), mail.frames[0])
+                space = self.spaces.setdefault(client, ClientValues())
+                self.dropped += not transfers.keep_upload(self.engine, space, id, spec_in(spec), mail.frames[0])
+                return [Mail(DISPATCHER, Arrived(client, id))]
         raise ProtocolError(f"{type(mail.message).__name__} from {mail.peer!r} does not belong")
 
     def leaving(self, drop: Drop) -> list[Mail]:
@@ -157,7 +152,9 @@ class Worker:
             return out
         self.absent.drop(client)
         self.cancellation.over(client)
-        self._retire(self.spaces.pop(client, None))
+        for number in list(self.spaces[client].kinds) if client in self.spaces else ():
+            self.count(self.spaces[client], number)
+        self.spaces.pop(client, None)
         self.left(client)
         return out
 
@@ -282,7 +279,8 @@ class Worker:
         if kind.row.collective:
             return Ready(kind, partial(self.collectives.begin, client, kind), form=COLLECTIVE)
         if kind.row.loads:
-            return Ready(kind, lambda *place: self._load(client, kind, place))
+            spaces = self.spaces
+            return Ready(kind, lambda *at: transfers.load(self.engine, self.memory, client, spaces[client], kind, at))
         ready = Ready(kind, self.engine.kernel(kind), self.engine.way(kind))
         ready.watched = self.cancellation.watched(client, kind, ready.run)
         return ready
@@ -318,7 +316,7 @@ class Worker:
                     if form == TRACE:
                         self._call(space, ready, ins)
                     else:
-                        self._general(table, ready, ins)
+                        run_general(table, ready, ins)
                         specs.update(zip(ins[1:], ready.results))
             except Exception as error:  # a kernel may fail in any way; its tensor then carries the cause
                 self._broken(space, ins, error)
@@ -326,7 +324,7 @@ class Worker:
     def _call(self, space: ClientValues, ready: Any, ins: tuple) -> None:
         """A call of a trace."""
         if self.failures:
-            self._whole(space.table, ready, ins)
+            check_inputs(space.table, ready, ins)
         ready.run(space.table, ins)
         for i in ready.dies:
             space.specs.pop(ins[i], None)
@@ -365,24 +363,8 @@ class Worker:
         operands = [space.table.get(i) for i in ins[1 + ready.outs : -1]]
         if any(space.specs.get(i) is not spec for i, spec in zip(ins[1 + ready.outs :], ready.specs)):
             wrong = mismatched_operand(ready, ins, space.specs)
-            operands = [a if isinstance(a, Broken) else self._cause(str(ready.kind), wrong, ins[-1]) for a in operands]
+            operands = [a if isinstance(a, Broken) else self._failure(str(ready.kind), wrong, ins[-1]) for a in operands]
         return ready.run(operands, ins[-1])
-
-    def _whole(self, table: dict[int, Any], ready: Any, ins: tuple) -> None:
-        """A program with a broken input is not begun: it would end inputs before it fails, and the cause with them."""
-        if any(isinstance(table.get(ins[i]), Broken) for i in ready.tensors):
-            raise TypeError(f"{ready.kind} was to be made of what could not be made")
-
-    def _general(self, table: dict[int, Any], ready: Any, ins: tuple) -> None:
-        operands = list(ins[1 + ready.outs :])
-        for i in ready.tensors:
-            operands[i - 1 - ready.outs] = table[ins[i]]
-        made = ready.watched(*operands)
-        if ready.outs == 1:
-            table[ins[1]] = made
-        else:
-            for i, array in enumerate(made):
-                table[ins[1 + i]] = array
 
     def _broken(self, space: ClientValues, ins: tuple, error: Exception) -> None:
         """Mark the results of a failed instruction; what is made of a broken tensor keeps the first cause."""
@@ -402,114 +384,38 @@ class Worker:
         if cause is None and isinstance(error, OperandFailed):
             cause = error.cause
         elif cause is None:
-            cause = self._cause(str(ready.kind), error, ins[1] if ins[1] > 0 else space.within)
+            cause = self._failure(str(ready.kind), error, ins[1] if ins[1] > 0 else space.within)
         for id, spec in zip(ins[1 : 1 + ready.outs], ready.results):
             space.table[id], space.specs[id] = cause, spec
             self.broken.append(id)
 
-    def _cause(self, what: str, error: Exception, id: Any) -> Broken:
-        id = id if type(id) is int else 0
-        if isinstance(error, (WorkerLost, RemoteError)):
-            return Broken(type(error).__name__, str(error), id)
-        where = f"worker {self.name} ({self.engine.name} on {self.engine.device})"
-        return failure(f"{what} failed on {where}", error, id)
-
-    # Bytes
-
-    def _load(self, client: str, kind: Kind, place: tuple) -> Any:
-        """The bytes a client placed, or this worker's piece of them."""
-        spec, whole, start = kind.outs[0], kind.settings["whole"], kind.settings["start"]
-        if place[0] == -1:
-            return self._take(client, place[1], spec)
-        if spec.numel == 0:
-            return self.engine.load(memoryview(b""), spec, True)
-        if whole == spec.shape:
-            data, copy = self.memory.load(client, place, spec.nbytes)
-            return self.engine.load(data, spec, copy)
-        data, _ = self.memory.load(client, place, Spec(whole, spec.dtype).nbytes)
-        part = cut(elements(data, Spec(whole, spec.dtype)), start, spec.shape)
-        return self.engine.load(np.ascontiguousarray(part).data.cast("B"), spec, True)
-
-    def _upload(self, client: str, id: int, spec: Any, frame: Any) -> list[Mail]:
-        data = memoryview(frame)
-        space = self.spaces.setdefault(client, ClientValues())
-        if len(space.arrived) >= UPLOADS:
-            raise ProtocolError(f"{len(space.arrived)} uploads that no instruction has taken")
-        if isinstance(spec, Spec) and data.nbytes == spec.nbytes:
-            space.arrived[id] = (spec, self.engine.load(data, spec, True))
-        else:  # the tensor fails, and whoever reads it is told
-            self.dropped += 1
-            space.arrived[id] = (f"{data.nbytes} bytes for {spec}", None)
-        return [Mail(DISPATCHER, Arrived(client, id))]
-
-    def _take(self, client: str, id: int, spec: Spec) -> Any:
-        """What a client has sent for a tensor. It is a tensor only by the dispatcher's word."""
-        came, array = self.spaces[client].arrived.pop(id, (None, None))
-        if came is not spec:
-            raise ProtocolError(f"an upload of {came} where {spec} was to come")
-        return array
+    def _failure(self, what: str, error: Exception, id: Any) -> Broken:
+        return failure_on(f"worker {self.name} ({self.engine.name} on {self.engine.device})", what, error, id)
 
     def _fetch(self, client: str, space: ClientValues, get: Fetch) -> Mail:
+        """The answer to a read of this worker's piece of a tensor."""
         array = space.table.get(get.id)
         if array is None:
             return Mail(client, Failed(get.ticket, "ProtocolError", f"no tensor {get.id} on worker {self.name}", get.id))
         if isinstance(array, Broken):
             return Mail(client, Failed(get.ticket, array.error, array.text, array.tensor))
         try:
-            data = self._bytes(array, spec_in(get.spec))
+            return transfers.value(self.engine, self.memory, client, array, get)
         except ProtocolError as wrong:
             self.dropped += 1
             return Mail(client, Failed(get.ticket, "ProtocolError", str(wrong), get.id))
         except Exception as error:  # here a device tells of kernels that failed after they were started
-            cause = self._cause("reading it", error, get.id)
+            cause = self._failure("reading it", error, get.id)
             return Mail(client, Failed(get.ticket, cause.error, cause.text, cause.tensor))
-        if data.nbytes <= INLINE:
-            return Mail(client, Value(get.ticket, get.spec, get.start, get.whole, get.pieces, None, bytes(data)))
-        place = self.memory.lend(client, data)
-        value = Value(get.ticket, get.spec, get.start, get.whole, get.pieces, place)
-        return Mail(client, value, () if place else (data,))
-
-    def _bytes(self, array: Any, spec: Any) -> memoryview:
-        if not isinstance(spec, Spec) or tuple(array.shape) != spec.shape:
-            raise ProtocolError(f"a read of {spec} where {tuple(array.shape)} lies")
-        data = self.engine.store(array, spec)
-        if data.nbytes != spec.nbytes:
-            raise ProtocolError(f"a read of {spec} where {data.nbytes} bytes lie")
-        return data
 
     # What it did
 
-    def _record(self, client: str, keep: int) -> dict[str, Any]:
-        """Record times from here on, or, with nothing to keep, no longer; and those there are."""
-        space = self.spaces.setdefault(client, ClientValues())
-        spans = space.times.told() if space.times is not None else []
-        space.times = SpanRecorder(min(keep, MOST), self.clock, self.engine.sync) if keep else None
-        return {"spans": spans}
-
-    def _retire(self, space: ClientValues | None) -> None:
-        if space is not None:
-            for number in space.kinds:
-                self.count(space, number)
-
     def count(self, space: ClientValues, number: int) -> None:
-        ready, times = space.kinds[number][2], space.counts.pop(number, 0)
-        for name, n in ready.ops.items():
-            self.ops[name] = self.ops.get(name, 0) + n * times
-        for way, n in ready.ways.items():
-            self.ways[way] += n * times
-        self.traced.update(ready.stats())
+        self.counts.retire(space, number)
 
     def stats(self) -> dict[str, Any]:
-        ops, traced, ways = Counter(self.ops), Counter(self.traced), Counter(self.ways)
-        for space in self.spaces.values():
-            for number, (_, _, ready) in space.kinds.items():
-                times = space.counts.get(number, 0)
-                for name, n in ready.ops.items():
-                    ops[name] += n * times
-                for way, n in ready.ways.items():
-                    ways[way] += n * times
-                traced.update(ready.stats())
         used, total = self.engine.memory()
+        ops, traced, ways = self.counts.totals(self.spaces.values())
         return {
             "engine": self.engine.name, "device": self.engine.device, "ops": dict(+ops), "instructions": sum(ops.values()),
             "tensors": sum(len(s.table) for s in self.spaces.values()), "clients": len(self.spaces), "bytes": used,

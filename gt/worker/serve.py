@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import zmq
 
 from gt import environment
@@ -20,7 +19,7 @@ from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport import process_memory, shm
 from gt.transport.addresses import NAMES, check_host, host_name, nearest, on_this_host, own_address, worker_socket
 from gt.transport.auth import NO_KEYS, WORKER, Keys, listen, reach, role
-from gt.transport.channels import Channel, ChannelListener
+from gt.transport.channels import ChannelListener
 from gt.transport.connection_limits import WatchedSocket, raise_descriptor_limit
 from gt.transport.debug_output import See
 from gt.transport.messages import (
@@ -49,58 +48,13 @@ from gt.transport.messages import (
 from gt.transport.process_memory import Inbox
 from gt.transport.sockets import FIRST, LAST, PART, Ends, first_word, how_it_ended, open_socket, parts, whole
 from gt.transport.wake import Waker
-from gt.worker.collectives.mail import Collectives, MailCollectives, PendingCollective, worker_peer
-from gt.worker.core import DISPATCHER, Memory, Worker
+from gt.worker.collectives.mail import Collectives, MailCollectives, PendingCollective
+from gt.worker.collectives.mail_transport import worker_peer
+from gt.worker.core import DISPATCHER, Worker
 from gt.worker.engine import Engine
 from gt.worker.memory_release import give_back
 from gt.worker.programs.units import Units
-
-
-class SharedMemory(Memory):
-    """Segments of clients on this host, and this worker's own that it lends them. Each client has its own: what one was lent is
-    never written with another's bytes."""
-
-    def __init__(self) -> None:
-        self.channels: dict[str, Channel] = {}  # of clients that share
-        self.pools: dict[str, shm.Pool] = {}  # segments for each of them
-        self.met: set[str] = set()
-
-    def share(self, client: str, channel: Channel) -> None:
-        self.drop(client)
-        self.channels[client] = channel
-        self.pools[client] = shm.Pool(channel.drop)
-
-    def load(self, client: str, place: tuple[int, int, int], nbytes: int) -> tuple[Any, bool]:
-        if client not in self.channels:
-            raise ProtocolError("this worker shares no memory with that client")
-        return self.channels[client].view(place, nbytes), True
-
-    def attached(self, client: str) -> bool:
-        return client in self.met
-
-    def lend(self, client: str, data: memoryview) -> tuple[int, int, int] | None:
-        if client not in self.channels or data.nbytes < shm.SMALL:
-            return None
-        segment = self.pools[client].take(data.nbytes)
-        if not self.channels[client].give(segment):
-            self.pools[client].give(segment.serial)
-            return None
-        np.copyto(segment.view(0, data.nbytes), np.frombuffer(data, np.uint8))
-        return (segment.serial, 0, data.nbytes)
-
-    def release(self, client: str, segment: int) -> None:
-        """A client is done with a segment that it was lent."""
-        if client not in self.pools or segment not in self.pools[client].lent:
-            raise ProtocolError("a segment that was not lent to this client")
-        self.pools[client].give(segment)
-
-    def drop(self, client: str) -> None:
-        """A client is gone: what it was lent comes back, and its own memory is let go."""
-        self.met.discard(client)
-        if client in self.channels:
-            self.channels.pop(client).close()
-            self.pools.pop(client).close()
-
+from gt.worker.shared_memory import SharedMemory
 
 ANSWER = 0.5  # seconds for the others to say that they wait, too
 QUEUE = 1 << 12  # answers that wait for a client to take them; each is one that it waits for

@@ -10,7 +10,7 @@ from processes import WAYS, Process, Processes, until
 FAILING = """
 import itertools, random, sys
 from gt.worker import __main__ as worker
-from gt.worker.collectives import groups
+from gt.worker.collectives import torch_arrays
 from gt.worker.engine import numpy
 from gt.worker.engine import torch
 
@@ -31,22 +31,22 @@ def patch(engine):
 patch(numpy.NumPyEngine)
 patch(torch.TorchEngine)
 if op.startswith("part "):  # not an op but what is made of its result for the others
-    plain, kind = groups._own, {"MemoryError": MemoryError, "OSError": OSError}[op.split()[1]]
+    plain, kind = torch_arrays.TorchArrays.owned, {"MemoryError": MemoryError, "OSError": OSError}[op.split()[1]]
     # right; once, so that it takes part with nothing; twice, so that it cannot; twice again; right from there on
     turns = itertools.chain([0, 1, 0, 1, 1, 1, 1], itertools.repeat(0))
     def own(*given):
         if next(turns):
             raise kind("no room for it")
         return plain(*given)
-    groups._own = own
+    torch_arrays.TorchArrays.owned = own
 if op == "midst":  # the second time
     from gt.worker.collectives import peer_memory
-    fold, times = peer_memory.Near._fold, itertools.count()
+    fold, times = peer_memory.PeerMemoryGroup._fold, itertools.count()
     def failing_fold(*given):
         if next(times) == 1:
             raise RuntimeError("[enforce fail at alloc_cpu.cpp:120] DefaultCPUAllocator: can't allocate memory: no room for it")
         return fold(*given)
-    peer_memory.Near._fold = failing_fold
+    peer_memory.PeerMemoryGroup._fold = failing_fold
 sys.exit(worker.main(rest))
 """
 

@@ -12,24 +12,17 @@ import torch
 
 from gt.errors import WorkerLost
 from gt.ops import Kind
-from gt.spec import DTYPES, Shape, Spec, bool_, int16, split
 from gt.transport.messages import Aborted, InputFailed, Mail, Noted, Peer, Piece, StallQuery, Store, Ways
 from gt.transport.process_memory import Inbox
 from gt.worker.client_values import Broken, failure, out_of_memory
 from gt.worker.collectives.aborts import Aborts, Key
-from gt.worker.collectives.mail import (
-    NO_STORE,
-    MailCollectives,
-    OperandFailed,
-    PendingCollective,
-    Undecided,
-    failed_operand,
-    is_worker_peer,
-    worker_peer,
-)
-from gt.worker.collectives.process_group import Group, Moves, Reached, Work, as_bytes, keep_store
+from gt.worker.collectives.mail import NO_STORE, MailCollectives, PendingCollective, Undecided, failed_operand, is_worker_peer
+from gt.worker.collectives.mail_transport import OperandFailed, worker_peer
+from gt.worker.collectives.ops import Part, Work, begin
+from gt.worker.collectives.process_group import Group, Reached, keep_store
+from gt.worker.collectives.torch_arrays import TorchArrays
 from gt.worker.engine import Engine
-from gt.worker.engine.torch import TORCH, TorchEngine
+from gt.worker.engine.torch import TorchEngine
 
 PATIENCE = 5.0  # seconds for the dispatcher to notice a worker that its peers have noticed
 
@@ -210,7 +203,6 @@ class _Collective:
         self.collectives, self.kind, self.tag = collectives, kind, tag
         self.members: tuple[int, ...] = kind.settings["group"]
         self.key = collectives.number(self.members)
-        self.specs: list[Spec] = [kind.ins[i] for i in kind.tensors]
         self.operands = operands
         self.work: Work | None = None
         self.finish: Callable[[], list[Any]] = list
@@ -300,16 +292,11 @@ class _Collective:
         return self.collectives.groups.get(self.members)
 
     def _issue(self, group: Group) -> None:
-        self.group = group
         # Held by the worker's table, by `operands` and by the call that counts: nobody else computes with it.
-        self.alone = self.cause is not None or len(self.operands) == 1 and sys.getrefcount(self.operands[0]) <= 3
-        if self.cause is not None:  # nobody will look at it
-            tensors = [torch.empty(s.shape, dtype=TORCH[s.dtype], device=self._device()) for s in self.specs]
-        else:
-            tensors = [self._tensor(a, s) for a, s in zip(self.operands, self.specs)]
-        self.operands = []
+        alone = self.cause is not None or len(self.operands) == 1 and sys.getrefcount(self.operands[0]) <= 3
         assert group.made is not None
-        self.work, self.finish = getattr(self, f"_{self.kind.row.name}")(group.made, *tensors)
+        part = Part(self.kind, self.collectives.index, TorchArrays(self.collectives.engine, group.nccl, alone), group.made)
+        self.work, self.finish = begin(part, self.operands, self.cause is not None)
         self.collectives.ways[group.made.way] += 1
 
     def result(self) -> list[Any]:
@@ -321,129 +308,3 @@ class _Collective:
             raise OperandFailed(cause)
         finish, self.finish, self.work = self.finish, list, None  # what was moved is its tensors' alone from here on
         return finish()
-
-    # Arrays of engines and tensors that torch.distributed moves
-
-    def _tensor(self, array: Any, spec: Spec) -> torch.Tensor:
-        """What is sent, contiguous."""
-        if not isinstance(array, torch.Tensor):
-            data = self.collectives.engine.store(array, spec)
-            flat = torch.frombuffer(bytearray(data), dtype=TORCH[spec.dtype]) if spec.numel else torch.empty(0)
-            return flat.to(TORCH[spec.dtype]).reshape(spec.shape)
-        return array.detach().to(self._device()).contiguous()
-
-    def _device(self) -> torch.device:
-        engine = self.collectives.engine
-        return engine.at if self.group.nccl and isinstance(engine, TorchEngine) else torch.device("cpu")
-
-    def _array(self, tensor: torch.Tensor, spec: Spec) -> Any:
-        engine = self.collectives.engine
-        if isinstance(engine, TorchEngine):
-            return tensor.reshape(spec.shape).to(engine.at)
-        host = as_bytes(tensor.contiguous()).numpy().data if spec.numel else memoryview(b"")
-        return engine.load(host, spec, True)
-
-    # Each collective gives its work, and what to do when that is done
-
-    def _all_reduce(self, group: Moves, *tensors: torch.Tensor) -> tuple:
-        flat = _own(tensors[0], self.alone) if len(tensors) == 1 else torch.cat([t.reshape(-1) for t in tensors])
-        dtype = self.specs[0].dtype
-        if dtype.is_complex:  # a sum of complex numbers is one of their parts, and they are reduced in no other way
-            flat = torch.view_as_real(flat)
-        if dtype is bool_ or dtype is int16:  # Gloo adds neither
-            flat = flat.to(torch.int32)
-
-        def finish() -> list[Any]:
-            back = (torch.view_as_complex(flat) if dtype.is_complex else flat.to(TORCH[dtype])).reshape(-1)
-            parts = back.split([s.numel for s in self.specs]) if len(self.specs) > 1 else [back]
-            return [self._array(p, s) for p, s in zip(parts, self.specs)]
-
-        return group.reduce(flat, self.kind.settings["reduce"]), finish
-
-    def _reduce_scatter(self, group: Moves, *tensors: torch.Tensor) -> tuple:
-        axis, n, outs = self.kind.settings["axis"], len(self.members), self.kind.outs
-        pieces = [t.split([split(t.shape[axis], n, i)[1] for i in range(n)], axis) for t in tensors]
-        sizes = [sum(p[i].numel() for p in pieces) for i in range(n)]
-        in_order = len(tensors) == 1 and axis == 0  # so they lie there already
-        data = tensors[0].reshape(-1) if in_order else torch.cat([p[i].reshape(-1) for i in range(n) for p in pieces])
-        work, made = group.scatter(data, sizes, self.kind.settings["reduce"])
-        return work, lambda: [self._array(p, o) for p, o in zip(made().split([o.numel for o in outs]), outs)]
-
-    def _all_gather(self, group: Moves, tensor: torch.Tensor) -> tuple:
-        axis, size, n = self.kind.settings["axis"], self.kind.settings["size"], len(self.members)
-        most = split(size, n, 0)[1]
-        shape = (*tensor.shape[:axis], most, *tensor.shape[axis + 1 :])
-        if tensor.shape[axis] != most:
-            padded = torch.zeros(shape, dtype=tensor.dtype, device=tensor.device)
-            padded.narrow(axis, 0, tensor.shape[axis]).copy_(tensor)
-            tensor = padded
-        everyone = torch.empty((n, *shape), dtype=tensor.dtype, device=tensor.device)
-        work = group.gather(as_bytes(everyone), as_bytes(tensor))
-
-        def finish() -> list[Any]:
-            out = self.kind.outs[0]
-            if axis == 0 and size == n * most:
-                return [self._array(everyone.reshape(out.shape), out)]
-            parts = [everyone[i].narrow(axis, 0, split(size, n, i)[1]) for i in range(n)]
-            return [self._array(torch.cat(parts, axis), out)]
-
-        return work, finish
-
-    def _broadcast(self, group: Moves, *tensors: torch.Tensor) -> tuple:
-        if tensors:
-            return group.spread(as_bytes(tensors[0])), list
-        out = self.kind.outs[0]
-        taken = torch.empty(out.shape, dtype=TORCH[out.dtype], device=self._device())
-        return group.spread(as_bytes(taken)), lambda: [self._array(taken, out)]
-
-    def _exchange(self, group: Moves, *tensors: torch.Tensor) -> tuple:
-        settings, me = self.kind.settings, self.collectives.index
-        dtype = TORCH[DTYPES[settings["dtype"]]]
-        sends = {to: _cut(tensors[0], start, shape).contiguous() for to, start, shape in settings["sends"]}
-        takes = {source: (start, shape) for source, start, shape in settings["takes"]}
-        empty = torch.empty(0, dtype=dtype, device=self._device())
-        shapes = [takes[m][1] if m in takes and m != me else (0,) for m in self.members]
-        work, taken = self._swap(group, [sends[m] if m in sends and m != me else empty for m in self.members], shapes, dtype)
-
-        def finish() -> list[Any]:
-            if not takes:
-                return []
-            out = self.kind.outs[0]
-            parts = dict(zip(self.members, taken()))
-            if len(takes) == 1 and out.shape == next(iter(takes.values()))[1] and me not in takes:
-                return [self._array(parts[next(iter(takes))], out)]
-            made = torch.empty(out.shape, dtype=dtype, device=self._device())
-            for source, (start, shape) in takes.items():
-                _cut(made, start, shape).copy_(sends[me] if source == me else parts[source])
-            return [self._array(made, out)]
-
-        return work, finish
-
-    def _swap(self, group: Moves, sends: list[torch.Tensor], shapes: list[Shape], dtype: torch.dtype) -> tuple:
-        """A tensor to each member, and one of these shapes from each."""
-        item = torch.empty(0, dtype=dtype).element_size()
-        sizes = [_numel(s) * item for s in shapes]
-        out = torch.empty(sum(sizes), dtype=torch.uint8, device=self._device())
-        parts = [as_bytes(s) for s in sends]
-        data = torch.cat(parts) if sum(p.numel() > 0 for p in parts) != 1 else next(p for p in parts if p.numel())
-        work = group.swap(out, data, sizes, [p.numel() for p in parts])
-        return work, lambda: [p.view(dtype).reshape(s) for p, s in zip(out.split(sizes), shapes)]
-
-
-def _numel(shape: Shape) -> int:
-    n = 1
-    for d in shape:
-        n *= d
-    return n
-
-
-def _cut(tensor: torch.Tensor, start: Shape, shape: Shape) -> torch.Tensor:
-    return tensor[tuple(slice(s, s + d) for s, d in zip(start, shape))]
-
-
-def _own(tensor: torch.Tensor, alone: bool) -> torch.Tensor:
-    """The tensor itself where nobody else sees its memory, since it is reduced in place; else a copy."""
-    storage = tensor.untyped_storage()
-    owners = torch._C._storage_Use_Count(storage._cdata)  # the table's tensor, this one and `storage`; a view would be more
-    alone = alone and owners <= 3 and storage.nbytes() == tensor.numel() * tensor.element_size()
-    return tensor if alone else tensor.clone()

@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -18,7 +18,9 @@ from gt import environment
 from gt.transport.addresses import listens, open_port
 from gt.transport.messages import Peer
 from gt.transport.process_memory import Inbox, PeerProcess
+from gt.worker.collectives.ops import Moves, Work
 from gt.worker.collectives.peer_memory import COMBINE, PeerMemoryGroup, reached
+from gt.worker.collectives.torch_arrays import as_bytes
 
 ORDER = ("nccl here", "nccl", "memory", "gloo here", "gloo")  # ways, the best first; "here": on one host
 OPS: dict[str, Any] = {
@@ -44,39 +46,6 @@ class Reached(NamedTuple):
 
     def said(self) -> str:
         return "|".join(self)
-
-
-class Work(Protocol):
-    """Something begun with others."""
-
-    def done(self) -> bool: ...
-    def wait(self) -> Any:
-        """Raise what went wrong, when it is done."""
-
-
-class Moves(Protocol):
-    """What the members of a group do together. All tensors are contiguous; but for `reduce` and `scatter`, they are bytes."""
-
-    way: str
-
-    def reduce(self, whole: torch.Tensor, how: str) -> Work:
-        """All members' tensors combined, in place."""
-
-    def gather(self, out: torch.Tensor, part: torch.Tensor) -> Work:
-        """All members' parts, one after the other."""
-
-    def spread(self, tensor: torch.Tensor) -> Work:
-        """The first member's tensor."""
-
-    def swap(self, out: torch.Tensor, data: torch.Tensor, takes: list[int], sends: list[int]) -> Work:
-        """A part to each member, and one from each, of these sizes."""
-
-    def scatter(self, data: torch.Tensor, sizes: list[int], how: str) -> tuple[Work, Callable[[], torch.Tensor]]:
-        """All members' terms of this one's part combined, and a function that gives it when that is done. The parts, of these
-        sizes, lie one after the other."""
-
-    def end(self) -> None:
-        """A member is gone."""
 
 
 class Distributed:
@@ -262,9 +231,3 @@ class OnDevice:
 
     def wait(self) -> None:
         """It has been waited for."""
-
-
-def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as bytes: what is only moved is moved for every dtype alike. A single element counts as contiguous
-    whatever its stride, so the stride is said."""
-    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)

@@ -1,0 +1,217 @@
+"""The transport of collectives that needs no PyTorch and no shared host: pieces of host memory, by mail between workers."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gt.errors import ProtocolError
+from gt.ops import TABLE, Kind, infer
+from gt.spec import DType, Shape, Spec, bool_
+from gt.transport.messages import Mail, Peer, Piece
+from gt.worker.client_values import Broken
+from gt.worker.engine import Engine
+
+REDUCE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
+Fill = Callable[[dict[int, Any]], None]  # gets each source's bytes
+
+
+class OperandFailed(Exception):
+    """What a collective gives where a part of it could not be made."""
+
+    def __init__(self, cause: Broken) -> None:
+        self.cause = cause
+
+
+def worker_peer(index: int) -> str:
+    """The name under which mail goes to a worker."""
+    return f"#{index}"
+
+
+def elements(data: Any, spec: Spec) -> np.ndarray:
+    """Bytes as an array of elements that are only moved, never computed with."""
+    return np.frombuffer(data, f"V{spec.dtype.size}", spec.numel).reshape(spec.shape)
+
+
+class HostArrays:
+    """NumPy arrays of opaque elements: see `Arrays`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def moved(self, array: Any, spec: Spec) -> np.ndarray:
+        return elements(self.engine.store(array, spec), spec)
+
+    def result(self, array: np.ndarray, spec: Spec) -> Any:
+        return self.engine.load(np.ascontiguousarray(array).data.cast("B") if spec.numel else memoryview(b""), spec, True)
+
+    def blank(self, shape: Shape, dtype: DType) -> np.ndarray:
+        return np.empty(shape, f"V{dtype.size}")
+
+    def owned(self, array: np.ndarray) -> np.ndarray:
+        return array.copy()
+
+    def reducible(self, array: np.ndarray, dtype: DType) -> tuple[np.ndarray, Callable[[Any], Any]]:
+        return array, lambda reduced: reduced
+
+    def contiguous(self, array: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(array)
+
+    def joined(self, arrays: Sequence[np.ndarray], axis: int = 0) -> np.ndarray:
+        return np.concatenate(arrays, axis)
+
+    def as_bytes(self, array: np.ndarray) -> np.ndarray:
+        return array.reshape(-1).view(np.uint8)
+
+    def as_elements(self, data: np.ndarray, shape: Shape, dtype: DType) -> np.ndarray:
+        return data.view(f"V{dtype.size}").reshape(shape)
+
+
+class Mailbox:
+    """The mail of one worker's collectives, sent and received. Everyone begins them in the dispatcher's order, so pieces from a
+    worker come in order, too."""
+
+    def __init__(self) -> None:
+        self.index = -1
+        self.posts: list[Mail] = []
+        self.came: dict[int, deque[tuple[Piece, Any]]] = {}
+        self.late: Counter[int] = Counter()  # pieces still to come from each, of collectives that were given up
+        self.known: dict[int, Peer] = {}
+
+    def receive(self, piece: Piece, frame: Any) -> None:
+        if self.late[piece.sender]:
+            self.late[piece.sender] -= 1
+        else:
+            self.came.setdefault(piece.sender, deque()).append((piece, frame))
+
+    def give_up(self, sources: list[int]) -> None:
+        """A collective will not end. What those that are left send for it is not for the next."""
+        for worker in sources:
+            if self.came.get(worker):
+                self.came[worker].popleft()
+            elif worker in self.known:
+                self.late[worker] += 1
+
+
+class MailTransport:
+    """What the members of a group do together in one collective: see `Moves`. A worker that has no part to give sends its
+    `cause` in its place."""
+
+    way = "mail"
+
+    def __init__(self, mailbox: Mailbox, engine: Engine, client: str, kind: Kind, tag: int, cause: Broken | None) -> None:
+        self.mailbox, self.engine, self.client, self.tag, self.cause = mailbox, engine, client, tag, cause
+        self.dtype = kind.outs[0].dtype if kind.outs else None  # that of what is reduced
+        self.group: tuple[int, ...] = kind.settings["group"]
+        self.rank = self.group.index(mailbox.index)
+        self.others = [w for w in self.group if w != mailbox.index]
+
+    def reduce(self, whole: np.ndarray, how: str) -> MailWork:
+        flat = whole.reshape(-1)
+
+        def fill(frames: dict[int, Any]) -> None:
+            flat[...] = self._combined(self._terms(flat, frames), how)
+
+        return self._begin(dict.fromkeys(self.others, flat), self.others, fill)
+
+    def gather(self, out: np.ndarray, part: np.ndarray) -> MailWork:
+        rows = out.reshape(len(self.group), -1)
+
+        def fill(frames: dict[int, Any]) -> None:
+            for row, bytes in zip(rows, self._terms(part, frames)):
+                row[...] = bytes
+
+        return self._begin(dict.fromkeys(self.others, part), self.others, fill)
+
+    def spread(self, tensor: np.ndarray) -> MailWork:
+        root = self.group[0]
+        if self.rank == 0:
+            return self._begin(dict.fromkeys(self.others, tensor), [], lambda frames: None)
+
+        def fill(frames: dict[int, Any]) -> None:
+            tensor[...] = _like(tensor, frames[root])
+
+        return self._begin({}, [root], fill)
+
+    def swap(self, out: np.ndarray, data: np.ndarray, takes: list[int], sends: list[int]) -> MailWork:
+        places = dict(zip(self.group, np.split(out, np.cumsum(takes)[:-1])))
+        parts = dict(zip(self.group, np.split(data, np.cumsum(sends)[:-1])))
+
+        def fill(frames: dict[int, Any]) -> None:
+            for source, frame in frames.items():
+                places[source][...] = _like(places[source], frame)
+
+        sources = [w for w in self.others if len(places[w])]
+        return self._begin({w: parts[w] for w in self.others if len(parts[w])}, sources, fill)
+
+    def scatter(self, data: np.ndarray, sizes: list[int], how: str) -> tuple[MailWork, Callable[[], np.ndarray]]:
+        parts = np.split(data, np.cumsum(sizes)[:-1])
+        terms: list[np.ndarray] = []
+
+        def fill(frames: dict[int, Any]) -> None:
+            terms.extend(self._terms(parts[self.rank], frames))
+
+        sends = {w: parts[r] for r, w in enumerate(self.group) if r != self.rank}
+        return self._begin(sends, self.others, fill), lambda: self._combined(terms, how)
+
+    def end(self) -> None:
+        """There is nothing to end: mail that is not needed is counted by `Mailbox`."""
+
+    def _terms(self, mine: np.ndarray, frames: dict[int, Any]) -> list[np.ndarray]:
+        """Every member's, in the group's order."""
+        return [mine if w == self.mailbox.index else _like(mine, frames[w]) for w in self.group]
+
+    def _combined(self, terms: list[np.ndarray], how: str) -> np.ndarray:
+        """By the engine's kernel, in the group's order, so that all workers have the same bits."""
+        assert self.dtype is not None
+        if self.dtype is bool_:
+            how = {"sum": "max", "prod": "min"}.get(how, how)
+        spec = Spec((len(terms[0]),), self.dtype)
+        kernel: Callable = self.engine.kernel(infer(TABLE[REDUCE[how]], (spec, spec), ()))
+        arrays = HostArrays(self.engine)
+        total = arrays.result(terms[0], spec)
+        for term in terms[1:]:
+            total = kernel(total, arrays.result(term, spec))
+        return arrays.moved(total, spec)
+
+    def _begin(self, sends: dict[int, np.ndarray], sources: list[int], fill: Fill) -> MailWork:
+        why = self.cause
+        for to, part in sends.items():
+            frame = b"" if why else np.ascontiguousarray(part).tobytes()
+            piece = Piece(self.mailbox.index, self.client, self.tag, *((why.text, why.error, why.tensor) if why else ()))
+            self.mailbox.posts.append(Mail(worker_peer(to), piece, (frame,)))
+        return MailWork(self, sources, fill)
+
+
+def _like(array: np.ndarray, frame: Any) -> np.ndarray:
+    """Bytes that came, as elements of this array's dtype."""
+    return np.frombuffer(frame, array.dtype, len(array))
+
+
+class MailWork:
+    """A collective under way: done when a piece of each source has come. See `Work`."""
+
+    def __init__(self, moves: MailTransport, sources: list[int], fill: Fill) -> None:
+        self.moves, self.sources, self.fill = moves, sources, fill
+
+    def done(self) -> bool:
+        came = self.moves.mailbox.came
+        return all(came.get(w) for w in self.sources)
+
+    def wait(self) -> None:
+        """Take the pieces in; where one could not be made, raise why."""
+        moves, frames = self.moves, {}
+        cause = moves.cause
+        for worker in self.sources:
+            piece, frames[worker] = moves.mailbox.came[worker].popleft()
+            if (piece.client, piece.tag) != (moves.client, moves.tag):
+                at = f"tensor {piece.tag} of {piece.client}, this one at {moves.tag} of {moves.client}"
+                raise ProtocolError(f"worker {worker} is at {at}")
+            if piece.why:
+                cause = cause or Broken(piece.error, piece.why, piece.tensor)
+        if cause:
+            raise OperandFailed(cause)
+        self.fill(frames)

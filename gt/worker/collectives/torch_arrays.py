@@ -1,0 +1,68 @@
+"""The tensors that peers read from memory or torch.distributed moves, and how they come from and go to an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from gt.spec import DType, Shape, Spec, bool_, int16
+from gt.worker.engine import Engine
+from gt.worker.engine.torch import TORCH, TorchEngine
+
+
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as bytes: what is only moved is moved for every dtype alike. A single element counts as contiguous
+    whatever its stride, so the stride is said."""
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+
+
+class TorchArrays:
+    """PyTorch's tensors: see `Arrays`. NCCL moves them on the engine's device; `alone`: no other value shares the memory of the
+    collective's only operand."""
+
+    def __init__(self, engine: Engine, nccl: bool, alone: bool) -> None:
+        self.engine, self.alone = engine, alone
+        self.at = engine.at if nccl and isinstance(engine, TorchEngine) else torch.device("cpu")
+
+    def moved(self, array: Any, spec: Spec) -> torch.Tensor:
+        if not isinstance(array, torch.Tensor):
+            data = self.engine.store(array, spec)
+            flat = torch.frombuffer(bytearray(data), dtype=TORCH[spec.dtype]) if spec.numel else torch.empty(0)
+            return flat.to(TORCH[spec.dtype]).reshape(spec.shape)
+        return array.detach().to(self.at).contiguous()
+
+    def result(self, array: torch.Tensor, spec: Spec) -> Any:
+        if isinstance(self.engine, TorchEngine):
+            return array.reshape(spec.shape).to(self.engine.at)
+        host = as_bytes(array.contiguous()).numpy().data if spec.numel else memoryview(b"")
+        return self.engine.load(host, spec, True)
+
+    def blank(self, shape: Shape, dtype: DType) -> torch.Tensor:
+        return torch.empty(shape, dtype=TORCH[dtype], device=self.at)
+
+    def owned(self, array: torch.Tensor) -> torch.Tensor:
+        storage = array.untyped_storage()
+        owners = torch._C._storage_Use_Count(storage._cdata)  # the table's tensor, this one and `storage`; a view would be more
+        alone = self.alone and owners <= 3 and storage.nbytes() == array.numel() * array.element_size()
+        return array if alone else array.clone()
+
+    def reducible(self, array: torch.Tensor, dtype: DType) -> tuple[torch.Tensor, Callable[[Any], Any]]:
+        if dtype.is_complex:  # a sum of complex numbers is one of their parts, and they are reduced in no other way
+            return torch.view_as_real(array), torch.view_as_complex
+        if dtype is bool_ or dtype is int16:  # Gloo adds neither
+            return array.to(torch.int32), lambda reduced: reduced.to(TORCH[dtype])
+        return array, lambda reduced: reduced
+
+    def contiguous(self, array: torch.Tensor) -> torch.Tensor:
+        return array.contiguous()
+
+    def joined(self, arrays: Sequence[torch.Tensor], axis: int = 0) -> torch.Tensor:
+        return torch.cat(list(arrays), axis)
+
+    def as_bytes(self, array: torch.Tensor) -> torch.Tensor:
+        return as_bytes(array)
+
+    def as_elements(self, data: torch.Tensor, shape: Shape, dtype: DType) -> torch.Tensor:
+        return data.view(TORCH[dtype]).reshape(shape)

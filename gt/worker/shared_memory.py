@@ -1,0 +1,58 @@
+"""Memory that a worker shares with the clients of its host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gt.errors import ProtocolError
+from gt.transport import shm
+from gt.transport.channels import Channel
+from gt.worker.segments import Memory
+
+
+class SharedMemory(Memory):
+    """Segments of clients on this host, and this worker's own that it lends them. Each client has its own: what one was lent is
+    never written with another's bytes."""
+
+    def __init__(self) -> None:
+        self.channels: dict[str, Channel] = {}  # of clients that share
+        self.pools: dict[str, shm.Pool] = {}  # segments for each of them
+        self.met: set[str] = set()
+
+    def share(self, client: str, channel: Channel) -> None:
+        self.drop(client)
+        self.channels[client] = channel
+        self.pools[client] = shm.Pool(channel.drop)
+
+    def load(self, client: str, place: tuple[int, int, int], nbytes: int) -> tuple[Any, bool]:
+        if client not in self.channels:
+            raise ProtocolError("this worker shares no memory with that client")
+        return self.channels[client].view(place, nbytes), True
+
+    def attached(self, client: str) -> bool:
+        return client in self.met
+
+    def lend(self, client: str, data: memoryview) -> tuple[int, int, int] | None:
+        if client not in self.channels or data.nbytes < shm.SMALL:
+            return None
+        segment = self.pools[client].take(data.nbytes)
+        if not self.channels[client].give(segment):
+            self.pools[client].give(segment.serial)
+            return None
+        np.copyto(segment.view(0, data.nbytes), np.frombuffer(data, np.uint8))
+        return (segment.serial, 0, data.nbytes)
+
+    def release(self, client: str, segment: int) -> None:
+        """A client is done with a segment that it was lent."""
+        if client not in self.pools or segment not in self.pools[client].lent:
+            raise ProtocolError("a segment that was not lent to this client")
+        self.pools[client].give(segment)
+
+    def drop(self, client: str) -> None:
+        """A client is gone: what it was lent comes back, and its own memory is let go."""
+        self.met.discard(client)
+        if client in self.channels:
+            self.channels.pop(client).close()
+            self.pools.pop(client).close()

@@ -1,0 +1,74 @@
+"""Bytes that come from clients and go to them: loads, uploads and reads of a worker's tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gt.errors import ProtocolError
+from gt.ops import Kind
+from gt.ops.table import spec_in
+from gt.spec import Spec
+from gt.transport.messages import Fetch, Mail, Value
+from gt.worker.client_values import ClientValues
+from gt.worker.collectives.mail_transport import elements
+from gt.worker.collectives.ops import box
+from gt.worker.engine import Engine
+from gt.worker.segments import Memory
+
+INLINE = 4096  # bytes of a value that travel in the message itself
+UPLOADS = 1 << 12  # of a client that are kept until an instruction takes them
+
+
+def load(engine: Engine, memory: Memory, client: str, values: ClientValues, kind: Kind, place: tuple) -> Any:
+    """The bytes a client placed, or this worker's piece of them."""
+    spec, whole, start = kind.outs[0], kind.settings["whole"], kind.settings["start"]
+    if place[0] == -1:
+        return _take_upload(values, place[1], spec)
+    if spec.numel == 0:
+        return engine.load(memoryview(b""), spec, True)
+    if whole == spec.shape:
+        data, copy = memory.load(client, place, spec.nbytes)
+        return engine.load(data, spec, copy)
+    data, _ = memory.load(client, place, Spec(whole, spec.dtype).nbytes)
+    part = box(elements(data, Spec(whole, spec.dtype)), start, spec.shape)
+    return engine.load(np.ascontiguousarray(part).data.cast("B"), spec, True)
+
+
+def keep_upload(engine: Engine, values: ClientValues, id: int, spec: Any, frame: Any) -> bool:
+    """Keep what a client sent for a tensor, until an instruction takes it. Whether it fits; if not, the tensor fails, and
+    whoever reads it is told."""
+    data = memoryview(frame)
+    if len(values.arrived) >= UPLOADS:
+        raise ProtocolError(f"{len(values.arrived)} uploads that no instruction has taken")
+    fits = isinstance(spec, Spec) and data.nbytes == spec.nbytes
+    values.arrived[id] = (spec, engine.load(data, spec, True)) if fits else (f"{data.nbytes} bytes for {spec}", None)
+    return fits
+
+
+def _take_upload(values: ClientValues, id: int, spec: Spec) -> Any:
+    """An upload becomes a tensor only by the dispatcher's word."""
+    came, array = values.arrived.pop(id, (None, None))
+    if came is not spec:
+        raise ProtocolError(f"an upload of {came} where {spec} was to come")
+    return array
+
+
+def value(engine: Engine, memory: Memory, client: str, array: Any, get: Fetch) -> Mail:
+    """The answer to a read: bytes in the message, in memory that the client sees, or in a frame."""
+    data = _bytes(engine, array, spec_in(get.spec))
+    if data.nbytes <= INLINE:
+        return Mail(client, Value(get.ticket, get.spec, get.start, get.whole, get.pieces, None, bytes(data)))
+    place = memory.lend(client, data)
+    message = Value(get.ticket, get.spec, get.start, get.whole, get.pieces, place)
+    return Mail(client, message, () if place else (data,))
+
+
+def _bytes(engine: Engine, array: Any, spec: Any) -> memoryview:
+    if not isinstance(spec, Spec) or tuple(array.shape) != spec.shape:
+        raise ProtocolError(f"a read of {spec} where {tuple(array.shape)} lies")
+    data = engine.store(array, spec)
+    if data.nbytes != spec.nbytes:
+        raise ProtocolError(f"a read of {spec} where {data.nbytes} bytes lie")
+    return data
