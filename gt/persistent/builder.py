@@ -27,9 +27,9 @@ def _shaped(weight: Weight, wanted: tuple[int, ...], what: str) -> None:
 class Builder:
     """Adds layers to `self.program`. `world_size` decides whether allreduce_layer has anything to do."""
 
-    def __init__(self, world_size: int = 1) -> None:
+    def __init__(self, world_size: int = 1, mpi_rank: int = 0) -> None:
         self.program = Program()
-        self.world_size = world_size
+        self.world_size, self.mpi_rank = world_size, mpi_rank
 
     def attach_input(self, tensor: Any = None, *, name: str) -> Weight | TokenInput:
         """A weight of the model; without a tensor, the token ids of the batch, for embed_layer."""

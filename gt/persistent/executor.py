@@ -28,6 +28,8 @@ class Settings:
     dtype: str
     device: str | None
     use_cutlass_kernel: bool = False
+    world_size: int = 1
+    rank: int = 0
 
 
 class Span(NamedTuple):
@@ -58,7 +60,7 @@ class Executor:
     """Runs a program's layers one by one. A backend says how each is computed."""
 
     dtypes: tuple[str, ...] = ("float32",)
-    options: tuple[str, ...] = ()  # of num_workers, device and use_cutlass_kernel, those that it can honour
+    options: tuple[str, ...] = ()  # of num_workers, device, use_cutlass_kernel and world_size, those that it can honour
     keeps_tensors = False  # whether it takes weights as torch tensors, where they lie
     runs_steps = False  # whether generate takes more than one step at a time
 
@@ -131,7 +133,7 @@ class Executor:
             case SiluMul():
                 return self.silu_mul(value(layer.input))
             case AllReduce():
-                return value(layer.input)
+                return self.allreduce(value(layer.input))
         raise TypeError(f"no layer {layer!r}")
 
     def embed(self, layer: Embed, tokens: np.ndarray) -> Any:
@@ -148,6 +150,10 @@ class Executor:
 
     def silu_mul(self, x: Any) -> Any:
         raise NotImplementedError
+
+    def allreduce(self, x: Any) -> Any:
+        """The sum over all ranks, of which there is one where a backend does not say otherwise."""
+        return x
 
     def rows(self, x: Any, wanted: np.ndarray) -> Any:
         raise NotImplementedError

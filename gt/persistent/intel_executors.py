@@ -11,7 +11,7 @@ from gt.persistent.torch_executor import TorchExecutor
 
 class CpuOnly(TorchExecutor):
     dtypes = ("float32",)
-    options = ("num_workers",)
+    options = ("num_workers", "world_size")
 
     @classmethod
     def chosen_device(cls, device: str | None) -> str:

@@ -52,7 +52,7 @@ class PersistentKernel(Builder):
         model: tuple[Any, Any] | None = None,
         prompts: Iterable[Sequence[int]] = (),
     ) -> None:
-        super().__init__(world_size)
+        super().__init__(world_size, mpi_rank)
         if mode not in MODES:
             raise ValueError(f"no mode {mode!r}: known are {', '.join(MODES)}")
         self.mode = mode
@@ -72,6 +72,7 @@ class PersistentKernel(Builder):
         self.device = None if device is None else str(device)
         self.use_cutlass_kernel = bool(use_cutlass_kernel)
         options = {"num_workers": num_workers, "device": self.device, "use_cutlass_kernel": use_cutlass_kernel or None}
+        options["world_size"] = world_size if world_size > 1 else None
         self._executor_class.check(self.backend, self.dtype, options)
         self.sampling, self.seed = Sampling(temperature, top_k, top_p), seed
         self._eos = None if eos_token_id is None else token_set(eos_token_id)
@@ -85,8 +86,6 @@ class PersistentKernel(Builder):
     def _check_ranks(self, world_size: int, mpi_rank: int) -> None:
         if not 0 <= mpi_rank < world_size:
             raise ValueError(f"mpi_rank is one of 0 to world_size - 1, got mpi_rank {mpi_rank} of world_size {world_size}")
-        if world_size != 1:
-            raise ValueError(f"world_size {world_size} is not supported yet: no backend has tensor parallelism, only 1 works")
 
     def load_model(self, config: Any, state_dict: Any) -> PersistentKernel:
         """A Qwen3 or Llama of Hugging Face: its config, and its state dict or safetensors files."""
@@ -116,7 +115,7 @@ class PersistentKernel(Builder):
         pages = min(self.max_num_pages or usable, usable)
         settings = Settings(
             pages, size, slots, self._counts["max_num_batched_tokens"], length, self.num_workers, self.dtype, self.device,
-            self.use_cutlass_kernel,
+            self.use_cutlass_kernel, self.world_size, self.mpi_rank,
         )  # fmt: skip
         self._pool = PagePool(pages, size)
         self._executor = self._executor_class(self.program, settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,15 @@ def read_config(config: Any) -> ModelConfig:
         raise ValueError(f"the config lacks {missing}") from None
 
 
+def part_of(config: ModelConfig, ranks: int) -> ModelConfig:
+    """What one of several ranks computes: its heads, and its columns of the inner layer."""
+    counts: dict[str, Any] = {"heads": config.heads, "kv_heads": config.kv_heads, "intermediate": config.intermediate}
+    for name, count in counts.items():
+        if count % ranks:
+            raise ValueError(f"world_size {ranks} cannot split a model with {count} {name}: want a multiple of {ranks}")
+    return replace(config, **{name: count // ranks for name, count in counts.items()})
+
+
 class StateDict:
     """The weights of a source, taken by name; what is missing, misshapen or left over is an error."""
 
@@ -108,8 +117,9 @@ class ModelLayers:
     """Adds the layers of one model to a builder. Activations are reused from layer to layer."""
 
     def __init__(self, builder: Builder, config: ModelConfig, state: StateDict) -> None:
-        self.builder, self.config, self.state = builder, config, state
-        c, new = config, builder.new_tensor
+        self.builder, self.state, self.ranks = builder, state, builder.world_size
+        self.config = c = part_of(config, self.ranks)
+        new = builder.new_tensor
         self.x = new(c.hidden, name="hidden")
         self.normed = new(c.hidden, name="normed")
         self.qkv = new((c.heads + 2 * c.kv_heads) * c.head_dim, name="qkv")
@@ -164,17 +174,32 @@ class ModelLayers:
         self.builder.rmsnorm_layer(input=self.x, weight=weight, output=self.normed, eps=self.config.eps)
 
     def _add(self, name: str, input: Activation, biased: bool) -> None:
-        hidden = self.config.hidden
-        weight = self._weight(self.state.take(f"{name}.weight", hidden, input.width), name)
+        """Add a product to the residual. Each rank has columns of its weight; the first adds residual and bias, too."""
+        b, hidden = self.builder, self.config.hidden
+        columns = self.state.take(f"{name}.weight", hidden, input.width * self.ranks)
+        weight = self._weight(self._own(columns, axis=1), name)
         bias = self._weight(self.state.take(f"{name}.bias", hidden), f"{name}.bias") if biased else None
-        self.builder.linear_with_residual_layer(input=input, weight=weight, bias=bias, residual=self.x, output=self.x)
+        if b.mpi_rank == 0:
+            b.linear_with_residual_layer(input=input, weight=weight, bias=bias, residual=self.x, output=self.x)
+        else:
+            b.linear_layer(input=input, weight=weight, output=self.x)
+        if self.ranks > 1:
+            b.allreduce_layer(input=self.x, output=self.x)
+
+    def _own(self, array: Any, axis: int = 0) -> Any:
+        """This rank's part of the rows or columns of a weight."""
+        if self.ranks == 1:
+            return array
+        size = array.shape[axis] // self.ranks
+        own = slice(self.builder.mpi_rank * size, (self.builder.mpi_rank + 1) * size)
+        return array[own] if axis == 0 else array[:, own]
 
     def _side_by_side(self, name: str, sizes: dict[str, int], width: int, biased: bool) -> tuple[Weight, Weight | None]:
         """Several projections of one input as one weight, so that one product makes them all."""
-        arrays = [self.state.take(f"{name}.{part}.weight", rows, width) for part, rows in sizes.items()]
+        arrays = [self._own(self.state.take(f"{name}.{part}.weight", rows * self.ranks, width)) for part, rows in sizes.items()]
         weight, bias = self._weight(side_by_side(arrays), name), None
         if biased:
-            biases = [self.state.take(f"{name}.{part}.bias", rows) for part, rows in sizes.items()]
+            biases = [self._own(self.state.take(f"{name}.{part}.bias", rows * self.ranks)) for part, rows in sizes.items()]
             bias = self._weight(side_by_side(biases), f"{name}.bias")
         return weight, bias
 

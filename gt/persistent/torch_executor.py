@@ -21,6 +21,22 @@ def rotated(x: Any, cos: Any, sin: Any) -> Any:
     return torch.cat([left * c - right * s, right * c + left * s], dim=-1)
 
 
+def join_group(settings: Settings) -> None:
+    """Check torch.distributed's default group; where there is none, make it from MASTER_ADDR and MASTER_PORT."""
+    if settings.world_size == 1:
+        return
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", rank=settings.rank, world_size=settings.world_size)
+    found = (dist.get_rank(), dist.get_world_size())
+    if found != (settings.rank, settings.world_size):
+        raise ValueError(
+            f"mpi_rank {settings.rank} of world_size {settings.world_size} was asked for, but torch.distributed's group has "
+            f"rank {found[0]} of {found[1]}"
+        )
+
+
 class Place(NamedTuple):
     """Where a span's tokens lie in the cache, and what its rows must not see."""
 
@@ -34,7 +50,7 @@ class TorchExecutor(Executor):
     """num_workers is torch's number of threads during a call, on the CPU."""
 
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
-    options: tuple[str, ...] = ("num_workers", "device")
+    options: tuple[str, ...] = ("num_workers", "device", "world_size")
     keeps_tensors = True
 
     @classmethod
@@ -54,6 +70,7 @@ class TorchExecutor(Executor):
         import torch
 
         super().__init__(program, settings)
+        join_group(settings)
         self.device = torch.device(self.chosen_device(settings.device))
         self.dtype = getattr(torch, settings.dtype)
         tables = {w.number for a in program.attentions() for w in (a.cos, a.sin) if w is not None}
@@ -158,6 +175,15 @@ class TorchExecutor(Executor):
         scores = (q.transpose(0, 1) @ keys).float() * attention.softmax_scale(layer.head_dim)  # (heads, rows, length)
         likely = scores.masked_fill(hidden, float("-inf")).softmax(-1).to(values.dtype)
         return (likely @ values).transpose(0, 1).reshape(len(q), -1)
+
+    def allreduce(self, x: Any) -> Any:
+        import torch.distributed
+
+        if self.settings.world_size == 1:
+            return x
+        total = x.float()  # a sum of 16-bit numbers would be rounded at every rank
+        torch.distributed.all_reduce(total)
+        return total.to(x.dtype)
 
     def rows(self, x: Any, wanted: np.ndarray) -> Any:
         import torch

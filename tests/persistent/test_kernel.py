@@ -151,7 +151,7 @@ def test_a_backend_without_a_decode_kernel_says_so_although_it_is_there(monkeypa
         (dict(device="cuda"), "cannot honour device"),
         (dict(dtype="bfloat16"), "cannot compute in bfloat16"),
         (dict(dtype="int8"), "no dtype 'int8'"),
-        (dict(world_size=2), "world_size 2 is not supported yet"),
+        (dict(world_size=2), "cannot honour world_size=2"),
         (dict(mpi_rank=1), "mpi_rank is one of"),
         (dict(mode="train"), "no mode 'train': known are decode, offline, onepass"),
         (dict(backend="tpu"), "no backend 'tpu'"),

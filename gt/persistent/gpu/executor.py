@@ -49,7 +49,10 @@ class GraphExecutor(Executor):
 
     @classmethod
     def chosen_device(cls, device: str | None) -> str:
-        return device or "cuda"
+        import torch
+
+        asked = torch.device(device or "cuda")
+        return str(asked) if asked.index is not None else f"{asked.type}:{torch.cuda.current_device()}"
 
     def __init__(self, program: Program, settings: Settings) -> None:
         import torch
@@ -114,7 +117,10 @@ class GraphExecutor(Executor):
         with torch.inference_mode():
             self.run_state().write_tables([(span.slot, span.pages) for span in batch.spans])
             rows = Rows(ints(batch.tokens), ints(batch.positions()), ints(slots), ints(batch.wanted).long())
-            return self.logits_of(rows, None).cpu().numpy()
+            logits = self.logits_of(rows, None)
+            if len(logits) <= len(self.logits):
+                self.logits[: len(logits)].copy_(logits)
+            return logits.cpu().numpy()
 
     def logits_of(self, rows: Rows, out: Any) -> Any:
         """Run all phases; float32 logits of the wanted rows, in `out` where it is given."""
