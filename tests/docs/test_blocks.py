@@ -17,6 +17,7 @@ import pytest
 import gt
 
 ROOT = Path(__file__).parents[2]
+REPLAYED = ("docs/compilation.md", "docs/BATCHING_AND_COMPILATION.md", "docs/design/replay.md")  # show what GT_TRACE does
 # Pages with a test of their own, which knows what their blocks need.
 ELSEWHERE = {"docs/backends.md", "docs/pytorch.md", "docs/sharding.md", "docs/tensor_ops.md"}
 PAGES = [p for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")]
@@ -29,7 +30,9 @@ def blocks(language: str) -> list:
         text = page.read_text()
         for match in re.finditer(rf"^```{language}\n(.*?)^```", text, re.S | re.M):
             line = text[: match.start()].count("\n") + 1
-            found.append(pytest.param(match[1], id=f"{page.relative_to(ROOT)}:{line}"))
+            name = str(page.relative_to(ROOT))
+            marks = [pytest.mark.default("GT_TRACE")] if name in REPLAYED else []
+            found.append(pytest.param(match[1], id=f"{name}:{line}", marks=marks))
     return found
 
 

@@ -34,6 +34,7 @@ def test_there_are_blocks() -> None:
     assert len(blocks()) == 5
 
 
+@pytest.mark.default("GT_TRACE")  # they show what it does
 @pytest.mark.parametrize("code", blocks())
 def test_every_block_runs(code: str) -> None:
     run("-c", code)

@@ -135,7 +135,7 @@ def beside(program: Program, engine: Any, inputs: list, numbers: tuple) -> tuple
     watched = WatchedSocket(off_critical_path(trace, kinds, known))
     kernels = {n: Careful(k, kinds[n], watched) for n, k in plain.items()}
     gather = {n: Careful(k, kinds[n], watched) for n, k in gathered(trace, kinds, where_it_lies).items()}
-    function = straight_line(trace, kernels, kinds, flat=True, gather=gather, known=known, beside=watched)
+    function = straight_line(trace, kernels, kinds, flat=True, gather=gather, known=known, side_stream=watched)
     made = function(*inputs, *numbers)
     assert not watched.pending
     return made, watched.runs
@@ -157,7 +157,7 @@ def check(program: Program, engine: Any) -> None:
         torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inductor, "build", lambda function, samples: function)
-        compiled = inductor.Compiled(program, engine, [a.clone() for a in inputs], numbers)
+        compiled = inductor.CompiledCode(program, engine, [a.clone() for a in inputs], numbers)
     for a, b in zip(compiled(*[a.clone() for a in inputs], *numbers), want):
         torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5)
 
@@ -224,7 +224,7 @@ def test_compiled_code_leaves_updates_to_kernels_that_write_in_place(monkeypatch
 
         monkeypatch.setattr(inductor, "build", lambda function, samples: function)
         arrays, numbers = samples_of(program)
-        compiled = inductor.Compiled(program, c.workers[0].engine, arrays, numbers)
+        compiled = inductor.CompiledCode(program, c.workers[0].engine, arrays, numbers)
         held = arrays[split.given[0]]
         before = [a.data_ptr() for a in arrays]
         made = compiled.end(arrays, compiled.begin(arrays, numbers), numbers)

@@ -12,6 +12,7 @@ import gt
 from gt.client.scope import HERE
 from gt.errors import RemoteError
 from gt.testing import cluster
+from gt.transport.messages import FREE, Run
 from gt.worker.engine.torch import inductor
 from gt.worker.programs.units import KNOWN, Units
 
@@ -53,6 +54,28 @@ def test_units_count_what_they_ran_and_ops_are_counted_as_before() -> None:
         assert found["traces"]["unit_calls"] == 4 and found["traces"]["launches_saved"] == 16
         assert found["ops"]["mul"] == 10 == found["ops"]["sub"]
         np.testing.assert_array_equal(x.numpy(), np.ones(4))
+
+
+def test_an_id_may_stand_for_one_value_after_another_in_a_unit() -> None:
+    """As the dispatcher's temporaries do."""
+    with cluster(1, "numpy") as c:
+        HERE.scope.session.tracer = None
+        x = gt.full((3,), 2.0)
+        y = x * x
+        y.numpy()
+        worker = c.workers[0]
+        worker.units = Units(4)
+        [(client, space)] = worker.spaces.items()
+        [mul] = [n for n, (_, _, ready) in space.kinds.items() if ready.kind.row.name == "mul"]
+        id = x.handle.id
+        again = [(mul, -2, id, id), (mul, 900, -2, id), (FREE, -2), (mul, -2, 900, id), (mul, 901, -2, -2)]
+        over = [(mul, 902, id, id), (mul, 902, 902, id), (mul, 902, 902, 902), (mul, 903, 902, id)]
+        for _ in range(2):
+            worker.run(Run(client, 0, (), [*again, *over]))
+            found = {id: space.table[id].tolist() for id in (-2, 900, 901, 902, 903)}
+            assert found == {-2: [16.0] * 3, 900: [8.0] * 3, 901: [256.0] * 3, 902: [64.0] * 3, 903: [128.0] * 3}
+            worker.run(Run(client, 0, (), [(FREE, id) for id in found]))
+        assert units(c)["unit_calls"] == 4
 
 
 def test_units_of_the_same_ops_but_another_topology_are_other_units() -> None:

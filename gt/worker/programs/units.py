@@ -101,60 +101,79 @@ def _fits(space: Any, ins: tuple) -> bool:
 
 
 class Reading:
-    """A chunk read through once: its topology as `key`, what it takes in and leaves, and frees that are none of its."""
+    """A chunk read through once: its topology as `key`, what it takes in and leaves, and frees that are none of its.
+
+    An id may stand for one value after another, as the dispatcher's temporaries do; here each value has a number of its own,
+    in the order in which the chunk names them."""
 
     def __init__(self, space: Any, chunk: list[tuple]) -> None:
-        self.space, self.chunk = space, chunk
+        self.space = space
         self.inputs: list[int] = []
         self.numbers: list[Any] = []
         self.places: list[tuple[int, int]] = []  # of the numbers: index in the body, index in the instruction
         self.rest: list[tuple] = []
-        self.made: list[int] = []
+        self.taken: list[int] = []  # the values of the inputs
+        self.made: list[int] = []  # the values that instructions give
         self.freed: set[int] = set()
-        names: dict[int, int] = {}
+        self.body: list[tuple] = []  # the instructions over values
+        self.named: dict[int, int] = {}  # by id, the value that it stands for
+        self.values = 0
         key: list[int] = []
-        index = 0
         for ins in chunk:
-            if ins[0] == FREE and ins[1] not in names:
-                self.rest.append(ins)
-                continue
-            key.append(ins[0])
-            if ins[0] == FREE:
-                self.freed.add(ins[1])
-                key.append(names[ins[1]])
+            if ins[0] != FREE:
+                self._op(ins, key)
+            elif ins[1] in self.named:
+                self._free(self.named.pop(ins[1]), key)
+                self.body.append((FREE, key[-1]))
             else:
-                self._op(ins, names, key, index)
-            index += 1
+                self.rest.append(ins)
         self.key = tuple(key)
-        self.outs = [id for id in self.made if id not in self.freed]
+        made = set(self.made)
+        self.left = {id: value for id, value in self.named.items() if value in made}
+        self.outs = list(self.left)
 
-    def _op(self, ins: tuple, names: dict[int, int], key: list[int], index: int) -> None:
+    def _name(self, id: int) -> int:
+        self.named[id] = self.values
+        self.values += 1
+        return self.named[id]
+
+    def _free(self, value: int, key: list[int]) -> None:
+        self.freed.add(value)
+        key += (FREE, value)
+
+    def _op(self, ins: tuple, key: list[int]) -> None:
         ready = self.space.kinds[ins[0]][2]
+        row = list(ins)
+        key.append(ins[0])
         for i in range(1 + ready.outs, len(ins)):
             if i not in ready.tensors:
                 self.numbers.append(ins[i])
-                self.places.append((index, i))
+                self.places.append((len(self.body), i))
                 continue
-            if ins[i] not in names:
-                names[ins[i]] = len(names)
+            if ins[i] not in self.named:
                 self.inputs.append(ins[i])
-            key.append(names[ins[i]])
-        for id in ins[1 : 1 + ready.outs]:
-            names[id] = len(names)
-            self.made.append(id)
+                self.taken.append(self._name(ins[i]))
+            row[i] = self.named[ins[i]]
+            key.append(row[i])
+        over = [self.named[id] for id in ins[1 : 1 + ready.outs] if id in self.named]
+        for i in range(1, 1 + ready.outs):
+            row[i] = self._name(ins[i])
+            self.made.append(row[i])
+        self.body.append(tuple(row))
+        for value in over:  # what its results take the place of
+            self._free(value, key)
+            self.body.append((FREE, value))
 
     def definition(self, number: int, holes: list[int], compile: bool) -> TraceDef:
-        register = {id: i + 1 for i, id in enumerate((*self.inputs, *self.made))}
+        register = {value: i + 1 for i, value in enumerate((*self.taken, *self.made))}
         body: list[tuple] = []
-        for ins in self.chunk:
+        for ins in self.body:
             if ins[0] == FREE:
-                if ins[1] in register:
-                    body.append((FREE, register[ins[1]]))
+                body.append((FREE, register[ins[1]]))
                 continue
             ready = self.space.kinds[ins[0]][2]
             ids = {*range(1, 1 + ready.outs), *ready.tensors}
             body.append(tuple(register[x] if i in ids else x for i, x in enumerate(ins)))
-        return TraceDef(
-            number, len(self.inputs), body, tuple(register[id] for id in self.outs),
-            tuple((self.places[i],) for i in holes), tuple(i for i, id in enumerate(self.inputs) if id in self.freed), compile,
-        )  # fmt: skip
+        dies = tuple(i for i, value in enumerate(self.taken) if value in self.freed)
+        outs = tuple(register[value] for value in self.left.values())
+        return TraceDef(number, len(self.inputs), body, outs, tuple((self.places[i],) for i in holes), dies, compile)
