@@ -100,6 +100,7 @@ class ClientValues:
         "segment",
         "warnings",
         "warned",
+        "broken",
     )
 
     def __init__(self) -> None:
@@ -113,6 +114,7 @@ class ClientValues:
         self.times: SpanRecorder | None = None  # when it did what, where the client wants to know
         self.joints = False  # whether there are traces with collectives inside
         self.within = 0  # the first result of the call of such a one that is under way
+        self.broken: list[int] = []  # results of the last Run that could not be made
         self.segment = count(SEGMENTS, -1).__next__
         self.warnings: list[str] = []  # for the client, when the stretch at hand is done
         self.warned: set[str] = set()

@@ -7,6 +7,7 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
 
@@ -50,6 +51,7 @@ from gt.worker.programs.sharded import ShardedTrace, unfold
 from gt.worker.programs.units import Unit, Units
 from gt.worker.refusals import RefusedKind, mismatched_operand, refusal
 from gt.worker.segments import Absent, Memory
+from gt.worker.turns import LIGHT, Preempted, Turn
 
 DISPATCHER = ""  # the peer that instructions come from
 NUMBER = itemgetter(0)  # of an instruction's kind
@@ -68,7 +70,6 @@ class Worker:
         self.spaces: dict[str, ClientValues] = {}
         self.index, self.name = -1, ""
         self.dropped = self.failures = 0
-        self.broken: list[int] = []  # results of the last Run that could not be made
         self.runs = 0
         self.counts = Counts()
         self.more: Callable[[], dict[str, Any]] = dict  # what only the shell can tell
@@ -83,6 +84,9 @@ class Worker:
         self.clock: Callable[[], float] = float  # the shell gives a real one
         self.cancellation = Cancellation()
         self.begun: Counter[Members] = Counter()  # collectives that were begun or skipped: all members count alike
+        self.turn: Turn | None = None  # the shell's, by which clients take turns; without it, each run goes to its end
+        # Runs that were left for another client: what is left of each, and the instruction before that
+        self.preempted: dict[str, tuple[ClientValues, Run, Iterator[tuple], tuple]] = {}
 
     def handle(self, mail: Mail) -> list[Mail]:
         """All that follows from one message. Whatever goes wrong with it costs its sender alone."""
@@ -161,7 +165,7 @@ class Worker:
     # Executing
 
     def run(self, run: Run) -> list[Mail]:
-        if self.parked is not None:
+        if self.parked is not None and self.turn is None:
             self.backlog.append(run)
             return []
         if self.absent.holds(run, self.memory, self.clock):
@@ -171,7 +175,7 @@ class Worker:
             space = self.spaces[run.client] = ClientValues()
         if run.kinds or run.traces:
             self._define(space, run)
-        self.broken.clear()
+        space.broken.clear()
         counts = space.counts
         if len(run.code) > 32:
             counts.update(map(NUMBER, run.code))
@@ -204,15 +208,20 @@ class Worker:
                 unfit = RefusedKind.trace(trace, wrong)
                 space.kinds[trace.number] = (unfit.form, unfit.run, unfit)
 
-    def _proceed(self, space: ClientValues, run: Run, rest: Iterator[tuple]) -> list[Mail]:
+    def _proceed(self, space: ClientValues, run: Run, rest: Iterator[tuple], first: tuple | None = None) -> list[Mail]:
         """Execute what is left of a stretch, until its end or until it must wait for other workers."""
         try:
-            if run.client not in self.cancellation.gone:
+            if run.client in self.cancellation.gone:
+                self._skip(run.client, space, rest if first is None else chain((first,), rest))
+            elif self.turn is None:
                 self._execute(space, rest)
             else:
-                self._skip(run.client, space, rest)
+                self._take_turn(space, rest, self.turn, first)
         except Cancelled:
             return self._proceed(space, run, rest)
+        except Preempted as preempted:
+            self.preempted[run.client] = (space, run, rest, preempted.instruction)
+            return self.collectives.outgoing()
         except Parked as parked:
             parked.__traceback__ = None  # its frames hold the operands, and in a circle itself
             self.parked = (parked, space, run, rest)
@@ -227,7 +236,7 @@ class Worker:
         out += [self._fetch(run.client, space, get) for get in run.gets]
         if run.ack:
             self.engine.sync()
-            out.append(Mail(DISPATCHER, Done(run.client, run.serial, tuple(id for id in self.broken if type(id) is int))))
+            out.append(Mail(DISPATCHER, Done(run.client, run.serial, tuple(id for id in space.broken if type(id) is int))))
         if run.forget:
             for n in [n for n in space.kinds if n < space.forget]:
                 self.count(space, n)
@@ -238,6 +247,23 @@ class Worker:
                 self.count(space, number)
                 del space.kinds[number]
         return out
+
+    def _take_turn(self, space: ClientValues, rest: Iterator[tuple], turn: Turn, first: tuple | None) -> None:
+        """Execute until the end, or until the turn is over. Large kernels and traces look at the clock themselves."""
+        if first is not None:
+            self._execute(space, (first,))
+        for ins in rest:
+            if turn.over():
+                raise Preempted(ins)
+            self._execute(space, chain((ins,), islice(rest, LIGHT - 1)))
+
+    def go_on(self, client: str) -> list[Mail]:
+        """The next turn of a run that was left for another client."""
+        return self._proceed(*self.preempted.pop(client))
+
+    def unfinished(self, client: str) -> bool:
+        """Whether a run of this client was begun and has not ended."""
+        return client in self.preempted or (self.parked is not None and self.parked[2].client == client)
 
     def resume(self) -> list[Mail]:
         """Go on where the queue stopped for other workers or for clients to come, as far as that can be."""
@@ -258,9 +284,11 @@ class Worker:
     def _catch_up(self) -> list[Mail]:
         """What came while the queue was stopped."""
         out: list[Mail] = []
+        turn, self.turn = self.turn, None  # what waited for a client to connect is done at once, in its order
         while self.backlog and self.parked is None:
             message = self.backlog.popleft()
             out += self.run(message) if isinstance(message, Run) else self._handle(Mail(DISPATCHER, message))
+        self.turn = turn
         return out
 
     def _settle(self, space: ClientValues, ins: tuple, wait: PendingCollective) -> None:
@@ -313,6 +341,8 @@ class Worker:
                     for i, spec in zip(ready.tensors, ready.specs):
                         if specs[ins[i]] is not spec and spec is not None:
                             raise mismatched_operand(ready, ins, specs)
+                    if ready.large and self.turn is not None and self.turn.over():
+                        raise Preempted(ins)
                     if form == TRACE:
                         self._call(space, ready, ins)
                     else:
@@ -387,7 +417,7 @@ class Worker:
             cause = self._failure(str(ready.kind), error, ins[1] if ins[1] > 0 else space.within)
         for id, spec in zip(ins[1 : 1 + ready.outs], ready.results):
             space.table[id], space.specs[id] = cause, spec
-            self.broken.append(id)
+            space.broken.append(id)
 
     def _failure(self, what: str, error: Exception, id: Any) -> Broken:
         return failure_on(f"worker {self.name} ({self.engine.name} on {self.engine.device})", what, error, id)

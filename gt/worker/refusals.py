@@ -20,6 +20,7 @@ class RefusedKind:
     tensors: tuple[int, ...] = ()
     specs: tuple = ()
     kinds: dict[int, Any] = {}
+    large = False
 
     def __init__(self, what: str, wrong: Exception, outs: int, dies: tuple[int, ...] = ()) -> None:
         self.kind, self.wrong, self.outs, self.dies = what, wrong, outs, dies

@@ -25,6 +25,7 @@ from gt.transport.debug_output import See
 from gt.transport.messages import (
     VERSION,
     Aborted,
+    Ask,
     Attach,
     Attached,
     Bye,
@@ -52,15 +53,18 @@ from gt.worker.collectives.mail import Collectives, MailCollectives, PendingColl
 from gt.worker.collectives.mail_transport import worker_peer
 from gt.worker.core import DISPATCHER, Worker
 from gt.worker.engine import Engine
+from gt.worker.fair_queue import FairQueue
 from gt.worker.memory_release import give_back
 from gt.worker.programs.units import Units
 from gt.worker.shared_memory import SharedMemory
+from gt.worker.turns import Turn
 
 ANSWER = 0.5  # seconds for the others to say that they wait, too
 QUEUE = 1 << 12  # answers that wait for a client to take them; each is one that it waits for
 PEERS = 1 << 16  # names of clients that have attached: whoever may connect may say so, under any number of names
 UNTAKEN = 256 << 20  # bytes of answers to a client that has not attached from which on no other is kept
 FIRST_WORD = 64 << 10  # bytes of the message with which a peer comes, at most
+TURNS = 32  # of clients, before it looks at its other sockets
 TURN = 1000  # milliseconds after which it looks up: a signal that comes to another thread, such as Gloo's, wakes no poll
 
 
@@ -111,6 +115,7 @@ class Shell:
         self.control = open_socket(zmq.DEALER, self.token.encode())
         self.more = zmq.Poller()
         self.more.register(self.control, zmq.POLLIN)
+        self.sources = zmq.Poller()  # all that is not the dispatcher's
         self.ends = Ends(self.control)
         self.data = open_socket(zmq.ROUTER)
         self.data.setsockopt(zmq.MAXMSGSIZE, 2 * PART)
@@ -122,9 +127,10 @@ class Shell:
         self.attached: dict[str, None] = {}  # clients that have connected, in their order
         self.untidy = False  # a client has left, and what was kept for it is not given back yet
         self.idle = self.busy = 0.0
-        self.inbound: deque[tuple[Any, int]] = deque()  # what the dispatcher sent, and how many instructions come before it
-        self.ahead = 0  # instructions in it
-        self.queue = 0  # instructions that came before the message at hand and were to be executed before it
+        self.inbound: deque[Any] = deque()  # what the dispatcher sent that belongs to no client's stream
+        self.queue = FairQueue()
+        self.serving = ""  # the client whose turn it is
+        self.core.turn = Turn(time.perf_counter, self._others)
         local = worker_socket()
         listen(self.data, local, keys)
         self.listener = ChannelListener(local) if shm.supported() else None
@@ -147,17 +153,17 @@ class Shell:
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         poller = zmq.Poller()
-        for source in (self.control, self.data, self.ends.socket, self.waker.fd):
+        for source in (self.data, self.ends.socket, self.waker.fd, *([self.inbox.fd] if self.inbox is not None else [])):
             poller.register(source, zmq.POLLIN)
-        if self.inbox is not None:
-            poller.register(self.inbox.fd, zmq.POLLIN)
+            self.sources.register(source, zmq.POLLIN)
+        poller.register(self.control, zmq.POLLIN)
         clock = time.perf_counter
         while not until():
             before = clock()
-            ready = dict(poller.poll(0 if self.inbound else TURN))
+            ready = dict(poller.poll(0 if self._next() is not None or self.inbound else TURN))
             after = clock()
             self.idle += after - before
-            if self.untidy and not ready and not self.inbound and self.core.parked is None:
+            if self.untidy and not ready and not self.queue.instructions and self.core.parked is None:
                 self._release_memory()
             if self.waker.fd in ready:
                 self.waker.clear()
@@ -174,8 +180,7 @@ class Shell:
                     self._send(self.core.resume())
             if self.data in ready:
                 self._data()
-            if self.inbound or self.control in ready:
-                self._control()
+            self._control()
             if self.ends.socket in ready and self.ends.drain():
                 if not on_this_host(self.address):
                     self.ended = f"the dispatcher at {self.address} {how_it_ended(self.address)}"
@@ -214,25 +219,60 @@ class Shell:
         return f"worker{'s' * (len(late) > 1)} {', '.join(late)} did not come" if late else "all of them came"
 
     def _control(self) -> None:
-        self._take_in()
-        for _ in range(min(32, len(self.inbound))):
-            message, self.queue = self.inbound.popleft()
-            if type(message) is Run:
-                self.ahead -= len(message.code)
-            self._take(message)
+        """Some turns of clients, in the order that is fair. What is no client's comes first."""
+        for _ in range(TURNS):
+            self._take_in()
+            while self.inbound:
+                self._take(self.inbound.popleft())
+            client = self._next()
+            if client is None:
+                return
+            self._serve(client)
+            if client in self.core.preempted:
+                return  # for another client, or for what came on another socket
+
+    def _next(self) -> str | None:
+        if self.queue.begun and not self.core.unfinished(self.queue.ordered[0]):
+            self.queue.ended()
+        return self.queue.next(self._parked(), self.core.preempted)
+
+    def _parked(self) -> str | None:
+        return self.core.parked[2].client if self.core.parked is not None else None
+
+    def _others(self) -> bool:
+        """Whether others than the client at hand wait for this worker, or something came that may be for them."""
+        if not self._take_in():
+            return False
+        return self.queue.others(self.serving, self._parked(), self.core.preempted) or bool(self.sources.poll(0))
+
+    def _serve(self, client: str) -> None:
+        """One turn of a client: the rest of a run that it was left in the middle of, or its next message."""
+        began = time.perf_counter()
+        self.serving = client
+        assert self.core.turn is not None
+        self.core.turn.begin()
+        if client in self.core.preempted:
+            self._send(self.core.go_on(client))
+        else:
+            self._take(self.queue.take(client, began))
+        self.queue.preemptions += client in self.core.preempted
+        self.queue.charge(client, time.perf_counter() - began)
 
     def _take_in(self) -> bool:
         """Receive what the dispatcher has sent, and note whose end is among it: the work of those is not done any more. Kernels
         ask for it, too, from whichever thread runs them; sockets are the first thread's alone."""
         if threading.current_thread() is not threading.main_thread():
             return False
-        while len(self.inbound) < 1024 and self.more.poll(0):
+        now = time.perf_counter()
+        while self.more.poll(0):
             message = self._read(self.control.recv())
-            self.inbound.append((message, self.ahead))
-            if type(message) is Run:
-                self.ahead += len(message.code)
-            elif type(message) is Drop:
-                self._send(self.core.leaving(message))
+            match message:
+                case Run(client) | Drop(client) | Ask(_, _, (client, _)):
+                    self.queue.put(client, message, now)
+                    if type(message) is Drop:
+                        self._send(self.core.leaving(message))
+                case _:
+                    self.inbound.append(message)
         return True
 
     def _take(self, message: Any) -> None:
@@ -324,7 +364,8 @@ class Shell:
 
     def _times(self) -> dict[str, Any]:
         total = self.idle + self.busy
-        return {"idle": self.idle / total if total else 1.0, "busy_seconds": self.busy, "queue": self.queue}
+        return {"idle": self.idle / total if total else 1.0, "busy_seconds": self.busy, "queue": self.queue.instructions,
+                "preemptions": self.queue.preemptions, "shares": self.queue.stats()}  # fmt: skip
 
     def _release_memory(self) -> None:
         """A client has left, and for a turn there was nothing to do."""
@@ -337,6 +378,7 @@ class Shell:
         self.waiting.pop(client, None)
         self.refused.discard(client)
         self.memory.drop(client)
+        self.queue.forget(client)
         self.untidy = True
 
     def _send(self, mails: list[Mail]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 import zmq
-from conversation import Collectives
+from conversation import Conversation
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def talk() -> Iterator[Collectives]:
-    made = Collectives()
+def talk() -> Iterator[Conversation]:
+    made = Conversation()
     yield made
     made.tables.check()

@@ -6,7 +6,7 @@ from gt.dispatcher.core import Dispatcher
 from gt.transport.messages import FREE, VERSION, Hello, Join, Mail, Message, Run
 
 
-class Collectives:
+class Conversation:
     """A conversation with a dispatcher: who says what, and what follows."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from collections import deque
 import msgspec
 import numpy as np
 import pytest
-from conversation import Collectives
+from conversation import Conversation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,17 +34,17 @@ class Pool:
     """A dispatcher, a worker, a good client with tensor 1, and a bad one; every message is written and read as on a wire."""
 
     def __init__(self, engine: str = "numpy") -> None:
-        self.collectives, self.worker = Collectives(), Worker(make(engine))
+        self.talk, self.worker = Conversation(), Worker(make(engine))
         self.out: list[Mail] = []
-        self.collectives.worker()
-        self.collectives.client("good")
-        self.collectives.client("bad")
+        self.talk.worker()
+        self.talk.client("good")
+        self.talk.client("bad")
         self.say("good", Batch(1, KINDS, [(1, 1, 3.0)]))
 
     def say(self, peer: str, message: Message) -> list[Mail]:
         """What comes back to clients."""
         back: list[Mail] = []
-        queue = deque(self.collectives(peer, decode(encode(message))))
+        queue = deque(self.talk(peer, decode(encode(message))))
         while queue:
             mail = queue.popleft()
             if mail.peer != "w0":
@@ -52,7 +52,7 @@ class Pool:
                 continue
             for answer in self.worker.handle(Mail(DISPATCHER, decode(encode(mail.message)))):
                 if answer.peer == DISPATCHER:
-                    queue.extend(self.collectives("w0", decode(encode(answer.message))))
+                    queue.extend(self.talk("w0", decode(encode(answer.message))))
                 else:
                     back.append(answer)
         return back

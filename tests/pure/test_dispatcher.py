@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conversation import Collectives
+from conversation import Conversation
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,7 +55,7 @@ def fetch(ticket: int, id: int) -> Fetch:
 
 
 @pytest.fixture
-def two(talk: Collectives) -> Collectives:
+def two(talk: Conversation) -> Conversation:
     """A worker, a client that has made tensor 1."""
     talk.worker()
     talk.client()
@@ -66,23 +66,23 @@ def two(talk: Collectives) -> Collectives:
 # Who is there
 
 
-def test_a_client_is_welcomed_with_the_workers_there_are(talk: Collectives) -> None:
+def test_a_client_is_welcomed_with_the_workers_there_are(talk: Conversation) -> None:
     assert talk.worker() == [Mail("w0", Welcome("w0", 0))]
     assert talk.client() == [Mail("c", Welcome("c", 0, (W0,)))]
 
 
-def test_a_worker_that_comes_later_is_made_known_to_clients(talk: Collectives) -> None:
+def test_a_worker_that_comes_later_is_made_known_to_clients(talk: Conversation) -> None:
     talk.client()
     assert talk.worker() == [Mail("w0", Welcome("w0", 0)), Mail("c", Peers((W0,)))]
 
 
-def test_two_workers_of_one_name_get_different_names(talk: Collectives) -> None:
+def test_two_workers_of_one_name_get_different_names(talk: Conversation) -> None:
     talk.worker("p0", "same")
     welcome = talk.worker("p1", "same")[0].message
     assert welcome.index == 1 and welcome.name != "same"
 
 
-def test_a_wrong_version_is_refused_and_said_so(talk: Collectives) -> None:
+def test_a_wrong_version_is_refused_and_said_so(talk: Conversation) -> None:
     [mail] = talk("c", Hello(VERSION + 1, "", "here", 7))
     assert isinstance(mail.message, Bye) and "version" in mail.message.why
     [mail] = talk("w", Join(VERSION + 1, "", "w", "numpy", "cpu", "here", 8, "ipc://at"))
@@ -107,13 +107,13 @@ def test_a_wrong_version_is_refused_and_said_so(talk: Collectives) -> None:
     ],
     ids=lambda m: type(m).__name__,
 )
-def test_a_stranger_s_message_is_dropped_and_counted(two: Collectives, message: object) -> None:
+def test_a_stranger_s_message_is_dropped_and_counted(two: Conversation, message: object) -> None:
     before = two.tables.dropped
     assert two("stranger", message) == []
     assert two.tables.dropped == before + 1
 
 
-def test_what_belongs_to_workers_is_not_taken_from_clients_nor_the_other_way(two: Collectives) -> None:
+def test_what_belongs_to_workers_is_not_taken_from_clients_nor_the_other_way(two: Conversation) -> None:
     before = two.tables.dropped
     assert (
         two("c", Done("c", 1))
@@ -129,49 +129,49 @@ def test_what_belongs_to_workers_is_not_taken_from_clients_nor_the_other_way(two
 # The stream
 
 
-def test_an_instruction_goes_to_the_client_s_worker_with_the_kinds_it_names(talk: Collectives) -> None:
+def test_an_instruction_goes_to_the_client_s_worker_with_the_kinds_it_names(talk: Conversation) -> None:
     talk.worker()
     talk.client()
     got = talk("c", Batch(1, (FULL, ADD), [(1, 1, 0.5), (2, 2, 1, 1)]))
     assert got == [Mail("w0", Run("c", 1, (FULL, ADD), [(1, 1, 0.5), (2, 2, 1, 1)]))]
 
 
-def test_a_worker_is_told_of_a_kind_once(two: Collectives) -> None:
+def test_a_worker_is_told_of_a_kind_once(two: Conversation) -> None:
     two("c", Batch(2, (), [(2, 2, 1, 1)]))
     assert two("c", Batch(3, (), [(2, 3, 1, 1)])) == [Mail("w0", Run("c", 3, (), [(2, 3, 1, 1)]))]
 
 
-def test_frees_ride_along_and_are_forgotten(two: Collectives) -> None:
+def test_frees_ride_along_and_are_forgotten(two: Conversation) -> None:
     assert two("c", Batch(2, (), [(FREE, 1)])) == [Mail("w0", Run("c", 2, (), [(FREE, 1)]))]
     assert not two.tables.clients["c"].entries
 
 
-def test_freeing_what_is_not_there_is_harmless(two: Collectives) -> None:
+def test_freeing_what_is_not_there_is_harmless(two: Conversation) -> None:
     assert two("c", Batch(2, (), [(FREE, 99)])) == []
 
 
-def test_nothing_is_acknowledged_unless_asked(two: Collectives) -> None:
+def test_nothing_is_acknowledged_unless_asked(two: Conversation) -> None:
     [mail] = two("c", Batch(2, (), [(2, 2, 1, 1)]))
     assert mail.message.ack is False and two("w0", Done("c", 2)) == []
 
 
-def test_an_acknowledgement_comes_when_the_worker_is_done(two: Collectives) -> None:
+def test_an_acknowledgement_comes_when_the_worker_is_done(two: Conversation) -> None:
     [mail] = two("c", Batch(2, (), [(2, 2, 1, 1)], (), True))
     assert mail.message.ack is True
     assert two("w0", Done("c", 2)) == [Mail("c", Ack(2))]
     assert two("w0", Done("c", 2)) == []
 
 
-def test_a_read_is_sent_to_the_worker_that_holds_the_tensor(two: Collectives) -> None:
+def test_a_read_is_sent_to_the_worker_that_holds_the_tensor(two: Conversation) -> None:
     assert two("c", Batch(2, (), [], (read(9, 1),))) == [Mail("w0", Run("c", 2, (), [], (fetch(9, 1),)))]
 
 
-def test_a_read_of_what_is_not_there_fails_at_once(two: Collectives) -> None:
+def test_a_read_of_what_is_not_there_fails_at_once(two: Conversation) -> None:
     [mail] = two("c", Batch(2, (), [], (read(9, 77),)))
     assert mail.peer == "c" and isinstance(mail.message, Failed) and mail.message.ticket == 9
 
 
-def test_clients_do_not_see_each_other_s_tensors(two: Collectives) -> None:
+def test_clients_do_not_see_each_other_s_tensors(two: Conversation) -> None:
     two.client("other")
     [mail] = two("other", Batch(1, (), [], (read(9, 1),)))
     assert mail.peer == "other" and isinstance(mail.message, Failed)
@@ -180,7 +180,7 @@ def test_clients_do_not_see_each_other_s_tensors(two: Collectives) -> None:
     assert 1 in two.tables.clients["c"].entries
 
 
-def test_one_client_s_acknowledgement_never_goes_to_another(two: Collectives) -> None:
+def test_one_client_s_acknowledgement_never_goes_to_another(two: Conversation) -> None:
     two.client("other")
     two("c", Batch(5, (), [(2, 2, 1, 1)], (), True))
     two("other", Batch(5, (FULL,), [(1, 1, 2.0)], (), True))
@@ -188,7 +188,7 @@ def test_one_client_s_acknowledgement_never_goes_to_another(two: Collectives) ->
     assert two("w0", Done("c", 5)) == [Mail("c", Ack(5))]
 
 
-def test_clients_are_spread_over_workers(talk: Collectives) -> None:
+def test_clients_are_spread_over_workers(talk: Conversation) -> None:
     talk.worker("w0")
     talk.worker("w1")
     talk.client("a")
@@ -198,7 +198,7 @@ def test_clients_are_spread_over_workers(talk: Collectives) -> None:
     assert {first.peer, second.peer} == {"w0", "w1"}
 
 
-def test_work_waits_for_the_first_worker(talk: Collectives) -> None:
+def test_work_waits_for_the_first_worker(talk: Conversation) -> None:
     talk.client()
     assert talk("c", Batch(1, (FULL,), [(1, 1, 0.5)])) == []
     assert talk("c", Batch(2, (), [], (read(9, 1),))) == []
@@ -208,7 +208,7 @@ def test_work_waits_for_the_first_worker(talk: Collectives) -> None:
     ]
 
 
-def test_kinds_are_forgotten_one_bound_late(two: Collectives) -> None:
+def test_kinds_are_forgotten_one_bound_late(two: Conversation) -> None:
     """A thread may still be about to name a kind when the client forgets it, so the dispatcher keeps it one round more."""
     two("c", Batch(2, (), [(2, 2, 1, 1)], forget=3))
     assert set(two.tables.clients["c"].uses) == {1, 2}
@@ -221,19 +221,19 @@ def test_kinds_are_forgotten_one_bound_late(two: Collectives) -> None:
 TWICE = TraceDef(7, 1, [(2, 2, 1, 1), (2, 3, 2, 1), (FREE, 2)], (3,), (), ())
 
 
-def test_a_trace_is_told_with_its_kinds_and_called_by_one_instruction(two: Collectives) -> None:
+def test_a_trace_is_told_with_its_kinds_and_called_by_one_instruction(two: Conversation) -> None:
     assert two("c", Batch(2, (), [(7, 9, 1)], (read(8, 9),), traces=(TWICE,))) == [
         Mail("w0", Run("c", 2, (ADD,), [(7, 9, 1)], (fetch(8, 9),), traces=(TWICE,)))
     ]
     assert two("c", Batch(3, (), [(7, 10, 9)])) == [Mail("w0", Run("c", 3, (), [(7, 10, 9)]))]
 
 
-def test_inputs_that_end_with_a_call_are_forgotten(two: Collectives) -> None:
+def test_inputs_that_end_with_a_call_are_forgotten(two: Conversation) -> None:
     two("c", Batch(2, (), [(7, 9, 1)], traces=(TraceDef(7, 1, [(2, 2, 1, 1), (FREE, 1)], (2,), (), (0,)),)))
     assert set(two.tables.clients["c"].entries) == {9}
 
 
-def test_inputs_that_were_to_end_with_a_call_end_where_another_input_is_lost(talk: Collectives) -> None:
+def test_inputs_that_were_to_end_with_a_call_end_where_another_input_is_lost(talk: Conversation) -> None:
     talk.worker("w0")
     talk.worker("w1")
     talk.client()
@@ -246,7 +246,7 @@ def test_inputs_that_were_to_end_with_a_call_end_where_another_input_is_lost(tal
     assert set(talk.tables.clients["c"].entries) == {9}
 
 
-def test_a_dropped_trace_is_forgotten(two: Collectives) -> None:
+def test_a_dropped_trace_is_forgotten(two: Conversation) -> None:
     two("c", Batch(2, (), [(7, 9, 1)], traces=(TWICE,)))
     two("c", Batch(3, (), [], drops=(7,)))
     assert 7 not in two.tables.clients["c"].uses
@@ -282,7 +282,7 @@ def test_a_dropped_trace_is_forgotten(two: Collectives) -> None:
     ],
     ids=str,
 )
-def test_a_trace_that_cannot_be_is_dropped_and_counted(two: Collectives, wrong: TraceDef) -> None:
+def test_a_trace_that_cannot_be_is_dropped_and_counted(two: Conversation, wrong: TraceDef) -> None:
     two("c", Batch(2, (LOAD,), []))
     before = two.tables.dropped
     assert two("c", Batch(3, (), [], traces=(wrong,))) == []
@@ -292,7 +292,7 @@ def test_a_trace_that_cannot_be_is_dropped_and_counted(two: Collectives, wrong: 
 # Uploads
 
 
-def test_an_upload_holds_the_stream_until_its_bytes_arrive(talk: Collectives) -> None:
+def test_an_upload_holds_the_stream_until_its_bytes_arrive(talk: Conversation) -> None:
     talk.worker()
     talk.client()
     code = [(3, 1, -1, 0, 0), (2, 2, 1, 1)]
@@ -303,7 +303,7 @@ def test_an_upload_holds_the_stream_until_its_bytes_arrive(talk: Collectives) ->
     assert [ins for run in runs for ins in run.code] == [(3, 1, -1, 1, 0), (2, 2, 1, 1), (FREE, 1)]
 
 
-def test_a_worker_lost_during_an_upload_lets_the_stream_go_on(talk: Collectives) -> None:
+def test_a_worker_lost_during_an_upload_lets_the_stream_go_on(talk: Conversation) -> None:
     talk.worker("w0")
     talk.client()
     talk("c", Batch(1, (LOAD, ADD), [(3, 1, -1, 0, 0), (2, 2, 1, 1)]))
@@ -317,14 +317,14 @@ def test_a_worker_lost_during_an_upload_lets_the_stream_go_on(talk: Collectives)
 # Bad days
 
 
-def test_a_client_that_goes_has_all_it_owned_freed(two: Collectives) -> None:
+def test_a_client_that_goes_has_all_it_owned_freed(two: Conversation) -> None:
     two.client("other")
     assert two.gone("c") == [Mail("w0", Drop("c"))]
     assert set(two.tables.clients) == {"other"}
     assert two("c", Bye()) == []
 
 
-def test_workers_are_told_up_to_where_collectives_of_a_client_that_is_gone_were_begun(talk: Collectives) -> None:
+def test_workers_are_told_up_to_where_collectives_of_a_client_that_is_gone_were_begun(talk: Conversation) -> None:
     for name in ("w0", "w1", "w2"):
         talk.worker(name)
     talk.client()
@@ -337,7 +337,7 @@ def test_workers_are_told_up_to_where_collectives_of_a_client_that_is_gone_were_
     assert not talk.tables.leaving
 
 
-def test_a_lost_worker_is_not_waited_for_before_collectives_are_skipped(talk: Collectives) -> None:
+def test_a_lost_worker_is_not_waited_for_before_collectives_are_skipped(talk: Conversation) -> None:
     talk.worker("w0")
     talk.worker("w1")
     talk.client()
@@ -350,17 +350,17 @@ def test_a_lost_worker_is_not_waited_for_before_collectives_are_skipped(talk: Co
     assert not talk.tables.leaving
 
 
-def test_a_client_that_a_worker_refuses_is_let_go(two: Collectives) -> None:
+def test_a_client_that_a_worker_refuses_is_let_go(two: Conversation) -> None:
     bye, drop = two("w0", Refuse("c", "it takes nothing"))
     assert "refused by worker w0: it takes nothing" in bye.message.why and drop == Mail("w0", Drop("c"))
     assert two("w0", Refuse("c", "again")) == []
 
 
-def test_a_client_that_says_goodbye_is_freed_at_once(two: Collectives) -> None:
+def test_a_client_that_says_goodbye_is_freed_at_once(two: Conversation) -> None:
     assert two("c", Bye()) == [Mail("w0", Drop("c"))]
 
 
-def test_a_lost_worker_is_named_to_who_reads_from_it(two: Collectives) -> None:
+def test_a_lost_worker_is_named_to_who_reads_from_it(two: Conversation) -> None:
     [mail] = two.gone("w0")
     assert mail == Mail("c", Peers((), mail.message.lost)) and "w0" in mail.message.lost
     two.worker("w1")
@@ -368,20 +368,20 @@ def test_a_lost_worker_is_named_to_who_reads_from_it(two: Collectives) -> None:
     assert mail.message.error == "WorkerLost" and "w0" in mail.message.text
 
 
-def test_what_is_made_of_a_lost_tensor_is_lost_for_the_same_reason(two: Collectives) -> None:
+def test_what_is_made_of_a_lost_tensor_is_lost_for_the_same_reason(two: Conversation) -> None:
     two.gone("w0")
     two.worker("w1")
     [mail] = two("c", Batch(3, (), [(2, 2, 1, 1)], (read(9, 2),)))
     assert mail.message.error == "WorkerLost" and "w0" in mail.message.text
 
 
-def test_a_read_of_a_lost_tensor_is_answered_while_there_is_no_worker(two: Collectives) -> None:
+def test_a_read_of_a_lost_tensor_is_answered_while_there_is_no_worker(two: Conversation) -> None:
     two.gone("w0")
     [mail] = two("c", Batch(2, (), [(2, 2, 1, 1)], (read(8, 1), read(9, 2))))[:1]
     assert mail.message.error == "WorkerLost" and "w0" in mail.message.text
 
 
-def test_what_needs_a_worker_waits_and_what_is_lost_does_not(two: Collectives) -> None:
+def test_what_needs_a_worker_waits_and_what_is_lost_does_not(two: Conversation) -> None:
     two.gone("w0")
     assert two("c", Batch(2, (), [(1, 5, 0.5)], (read(7, 5),))) == []
     [mail] = two("c", Batch(3, (), [], (read(8, 1),)))
@@ -390,7 +390,7 @@ def test_what_needs_a_worker_waits_and_what_is_lost_does_not(two: Collectives) -
     assert [(r.code, r.gets) for r in runs] == [([(1, 5, 0.5)], (fetch(7, 5),))]
 
 
-def test_a_replacement_takes_new_work(two: Collectives) -> None:
+def test_a_replacement_takes_new_work(two: Conversation) -> None:
     two.gone("w0")
     two.worker("w1")
     assert two("c", Batch(3, (), [(1, 5, 0.5)], (read(9, 5),))) == [
@@ -398,12 +398,12 @@ def test_a_replacement_takes_new_work(two: Collectives) -> None:
     ]
 
 
-def test_acknowledgements_do_not_wait_for_a_lost_worker(two: Collectives) -> None:
+def test_acknowledgements_do_not_wait_for_a_lost_worker(two: Conversation) -> None:
     two("c", Batch(2, (), [(2, 2, 1, 1)], (), True))
     assert Mail("c", Ack(2)) in two.gone("w0")
 
 
-def test_an_instruction_that_names_what_is_not_there_spoils_only_its_own_results(two: Collectives) -> None:
+def test_an_instruction_that_names_what_is_not_there_spoils_only_its_own_results(two: Conversation) -> None:
     before = two.tables.dropped
     got = two("c", Batch(2, (), [(2, 5, 1, 77), (42, 6, 1), (2, 7, 1, 1)], (read(8, 5), read(9, 7))))
     assert two.tables.dropped == before + 2
@@ -411,7 +411,7 @@ def test_an_instruction_that_names_what_is_not_there_spoils_only_its_own_results
     assert any(isinstance(m.message, Run) and m.message.gets == (fetch(9, 7),) for m in got)
 
 
-def test_a_false_kind_is_dropped_and_the_client_goes_on(two: Collectives) -> None:
+def test_a_false_kind_is_dropped_and_the_client_goes_on(two: Conversation) -> None:
     before = two.tables.dropped
     two("c", Batch(2, (KindDef(9, "no such op", (), ()),), [(9, 9)]))
     assert two.tables.dropped > before
@@ -426,7 +426,7 @@ gets = st.tuples(st.integers(-3, 80), st.integers(-3, 80), wires)
 
 @given(st.lists(st.tuples(st.lists(instructions, max_size=4), st.lists(gets, max_size=2)), max_size=4))
 def test_no_instruction_whatever_can_hurt_the_dispatcher_or_another_client(batches: list) -> None:
-    talk = Collectives()
+    talk = Conversation()
     talk.worker()
     talk.client("bad")
     talk.client("good")
@@ -441,7 +441,7 @@ def test_no_instruction_whatever_can_hurt_the_dispatcher_or_another_client(batch
 # Questions
 
 
-def test_a_question_about_stats_is_answered_by_every_worker(two: Collectives) -> None:
+def test_a_question_about_stats_is_answered_by_every_worker(two: Conversation) -> None:
     two.worker("w1")
     asked = two("c", Ask(3, "stats"))
     assert [m.peer for m in asked] == ["w0", "w1"]
@@ -452,14 +452,14 @@ def test_a_question_about_stats_is_answered_by_every_worker(two: Collectives) ->
     assert mail.message.value["workers"]["w0"]["ops"] == {"add": 1} and mail.message.value["workers"]["w1"]["index"] == 1
 
 
-def test_a_question_does_not_wait_for_a_lost_worker(two: Collectives) -> None:
+def test_a_question_does_not_wait_for_a_lost_worker(two: Conversation) -> None:
     two.worker("w1")
     ticket = two("c", Ask(3, "stats"))[0].message.ticket
     two("w0", Answer(ticket, {}))
     assert any(isinstance(m.message, Answer) and m.message.ticket == 3 for m in two.gone("w1"))
 
 
-def test_a_question_about_stats_waits_for_the_workers_that_are_expected(talk: Collectives) -> None:
+def test_a_question_about_stats_waits_for_the_workers_that_are_expected(talk: Conversation) -> None:
     talk.dispatcher.expect(2)
     talk.client()
     talk.worker("w0")
@@ -468,7 +468,7 @@ def test_a_question_about_stats_waits_for_the_workers_that_are_expected(talk: Co
     assert [m.peer for m in asked] == ["w0", "w1"]
 
 
-def test_a_question_about_workers_that_do_not_come_is_answered_when_they_are_given_up(talk: Collectives) -> None:
+def test_a_question_about_workers_that_do_not_come_is_answered_when_they_are_given_up(talk: Conversation) -> None:
     talk.dispatcher.expect(1)
     talk.client()
     assert talk("c", Ask(3, "stats")) == []
@@ -476,13 +476,13 @@ def test_a_question_about_workers_that_do_not_come_is_answered_when_they_are_giv
     assert mail.peer == "c" and mail.message.value["workers"] == {}
 
 
-def test_a_question_about_stats_without_workers_is_answered_at_once(talk: Collectives) -> None:
+def test_a_question_about_stats_without_workers_is_answered_at_once(talk: Conversation) -> None:
     talk.client()
     [mail] = talk("c", Ask(3, "stats"))
     assert mail.message.value["workers"] == {}
 
 
-def test_an_unknown_question_says_so(two: Collectives) -> None:
+def test_an_unknown_question_says_so(two: Conversation) -> None:
     [mail] = two("c", Ask(3, "the weather"))
     assert isinstance(mail.message, Failed) and "the weather" in mail.message.text
 
@@ -515,7 +515,7 @@ def test_comings_and_goings_are_told_in_words() -> None:
     ]
 
 
-def test_a_number_has_one_meaning_for_good(two: Collectives) -> None:
+def test_a_number_has_one_meaning_for_good(two: Conversation) -> None:
     before = two.tables.dropped
     for number in (1, 0, -4):
         assert two("c", Batch(2, (KindDef(number, "exp", (PAIR,), ()),), [])) == []
@@ -523,7 +523,7 @@ def test_a_number_has_one_meaning_for_good(two: Collectives) -> None:
     assert two("c", Batch(3, (), [(1, 5, 0.5)])) == [Mail("w0", Run("c", 3, (), [(1, 5, 0.5)]))]
 
 
-def test_what_waits_for_a_worker_happens_in_the_order_it_was_said(talk: Collectives) -> None:
+def test_what_waits_for_a_worker_happens_in_the_order_it_was_said(talk: Conversation) -> None:
     """Signals that change between two batches hold for the second alone, however many do."""
     talk.dispatcher.expect(2)
     talk.client()
@@ -543,7 +543,7 @@ def test_what_waits_for_a_worker_happens_in_the_order_it_was_said(talk: Collecti
     assert [m.serial for m in said if isinstance(m, Run)] == [1, 2, 2]
 
 
-def test_what_a_client_got_wrong_while_it_waited_is_its_own_loss(talk: Collectives) -> None:
+def test_what_a_client_got_wrong_while_it_waited_is_its_own_loss(talk: Conversation) -> None:
     talk.client()
     talk("c", Batch(1, (FULL,), [(1, 1, 0.5)]))
     talk("c", Configure({"s": 7}))
@@ -554,7 +554,7 @@ def test_what_a_client_got_wrong_while_it_waited_is_its_own_loss(talk: Collectiv
     assert [m.message.serial for m in said if isinstance(m.message, Run)] == [1, 3]
 
 
-def test_bytes_of_one_kind_are_now_sent_and_now_placed(talk: Collectives) -> None:
+def test_bytes_of_one_kind_are_now_sent_and_now_placed(talk: Conversation) -> None:
     """A client sends them while it does not know whether a worker shares memory, and places them when it does."""
     talk.worker("w0")
     talk.worker("w1")
@@ -569,7 +569,7 @@ def test_bytes_of_one_kind_are_now_sent_and_now_placed(talk: Collectives) -> Non
     assert [m.peer for m in said if isinstance(m.message, Run) and m.message.code] == ["w0", "w1"]
 
 
-def test_what_arrives_after_it_was_lost_with_another_worker_is_freed(talk: Collectives) -> None:
+def test_what_arrives_after_it_was_lost_with_another_worker_is_freed(talk: Conversation) -> None:
     talk.worker("w0")
     talk.worker("w1")
     talk.client()

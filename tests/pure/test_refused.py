@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conversation import Collectives
+from conversation import Conversation
 
 import gt
 from gt.errors import ProtocolError
@@ -46,8 +46,8 @@ ADD = KindDef(2, "add", (PAIR, PAIR), ())
 
 
 @pytest.fixture
-def talk() -> Collectives:
-    made = Collectives()
+def talk() -> Conversation:
+    made = Conversation()
     made.worker("w0")
     made.worker("w1")
     made.client("c")
@@ -89,7 +89,7 @@ BAD_KINDS = {
 
 
 @pytest.mark.parametrize("kind", BAD_KINDS.values(), ids=BAD_KINDS)
-def test_a_kind_that_cannot_be_costs_what_is_made_of_it_only(talk: Collectives, kind: KindDef) -> None:
+def test_a_kind_that_cannot_be_costs_what_is_made_of_it_only(talk: Conversation, kind: KindDef) -> None:
     reads = ((7, 2, PAIR), (8, 3, PAIR), (9, 1, PAIR), (10, 4, PAIR))
     mails = talk("c", Batch(2, (kind,), [(2, 2, 1, 1), (9, 3, 1), (2, 4, 3, 1)], reads, True))
     told = answers(mails)
@@ -99,7 +99,7 @@ def test_a_kind_that_cannot_be_costs_what_is_made_of_it_only(talk: Collectives, 
     assert answers(talk("c", Batch(3, (), [], ((11, 3, PAIR),))))[11].text == told[8].text
 
 
-def test_odd_statics_that_a_sharding_rule_stumbles_over_cost_that_instruction(talk: Collectives) -> None:
+def test_odd_statics_that_a_sharding_rule_stumbles_over_cost_that_instruction(talk: Conversation) -> None:
     """With several workers, rules look at statics that shapes do not depend on."""
     talk("c", Configure({"s": {"mesh": None, "axes": [0], "workers": None}}))
     full = KindDef(5, "full", ((-3,),), ((4, 4), F), "s")
@@ -114,7 +114,7 @@ def test_odd_statics_that_a_sharding_rule_stumbles_over_cost_that_instruction(ta
     assert set(told) == {k.number for k in odd}
 
 
-def test_operands_that_are_not_what_the_kind_says_never_reach_a_worker(talk: Collectives) -> None:
+def test_operands_that_are_not_what_the_kind_says_never_reach_a_worker(talk: Conversation) -> None:
     wide = (F, 2000, 2000)
     adam = KindDef(5, "exp", (wide,), ())
     mails = talk("c", Batch(2, (adam,), [(5, 2, 1)], ((7, 2, wide),)))
@@ -122,7 +122,7 @@ def test_operands_that_are_not_what_the_kind_says_never_reach_a_worker(talk: Col
     assert "takes Spec((2000, 2000), gt.float32), not Spec((2, 2), gt.float32)" in answers(mails)[7].text
 
 
-def test_a_trace_whose_registers_do_not_agree_is_refused_and_its_inputs_end(talk: Collectives) -> None:
+def test_a_trace_whose_registers_do_not_agree_is_refused_and_its_inputs_end(talk: Conversation) -> None:
     row = KindDef(5, "exp", ((F, 3),), ())
     body = [(2, 2, 1, 1), (5, 3, 2)]
     mails = talk("c", Batch(2, (row,), [(9, 8, 1)], ((7, 8, (F, 3)),), traces=(TraceDef(9, 1, body, (3,), (), (0,)),)))
@@ -130,7 +130,7 @@ def test_a_trace_whose_registers_do_not_agree_is_refused_and_its_inputs_end(talk
     assert set(talk.tables.clients["c"].entries) == {8}  # the input was to end with the call
 
 
-def test_an_input_of_another_spec_than_the_trace_takes_is_refused(talk: Collectives) -> None:
+def test_an_input_of_another_spec_than_the_trace_takes_is_refused(talk: Conversation) -> None:
     row = KindDef(5, "full", ((-3,),), ((3,), F))
     trace = TraceDef(9, 1, [(2, 2, 1, 1)], (2,), (), ())
     mails = talk("c", Batch(2, (row,), [(5, 2, 1.0), (9, 8, 2), (9, 10, 1)], ((7, 8, PAIR), (8, 10, PAIR)), traces=(trace,)))
@@ -138,7 +138,7 @@ def test_an_input_of_another_spec_than_the_trace_takes_is_refused(talk: Collecti
     assert told[8] is True and "takes Spec((2, 2)" in told[7].text
 
 
-def test_a_read_under_another_spec_than_the_tensor_s_is_answered_with_an_error(talk: Collectives) -> None:
+def test_a_read_under_another_spec_than_the_tensor_s_is_answered_with_an_error(talk: Conversation) -> None:
     told = answers(talk("c", Batch(2, (), [], ((7, 1, (F, 4)), (8, 1, PAIR)))))
     assert told[8] is True and told[7].error == "ProtocolError"
 
@@ -146,12 +146,12 @@ def test_a_read_under_another_spec_than_the_tensor_s_is_answered_with_an_error(t
 @pytest.mark.parametrize(
     "argument", [[[1]], [1.5], {"id": 1}, "x", None, [], [1, [2]], nested(700)], ids=lambda a: repr(a)[:12]
 )
-def test_a_question_that_nobody_understands_is_answered(talk: Collectives, argument: Any) -> None:
+def test_a_question_that_nobody_understands_is_answered(talk: Conversation, argument: Any) -> None:
     [mail] = talk("c", Ask(1, "placement", argument))
     assert mail.peer == "c" and mail.message.ticket == 1
 
 
-def test_a_configuration_that_cannot_be_is_told_of(talk: Collectives) -> None:
+def test_a_configuration_that_cannot_be_is_told_of(talk: Conversation) -> None:
     for signals in ({"s": {"mesh": [1] * 99, "axes": [0] * 99, "workers": None}}, {"s": nested(700)}, {"s": 1}):
         [mail] = talk("c", Configure(signals))
         assert mail.peer == "c" and isinstance(mail.message, Note)
@@ -159,14 +159,16 @@ def test_a_configuration_that_cannot_be_is_told_of(talk: Collectives) -> None:
 
 
 @pytest.mark.parametrize("address", ["x", "", "|||", "host:port|gpu|offer", "h:99999||", ":1||", "none|", "h:1||\n", "h" * 999])
-def test_a_store_that_cannot_be_reached_is_made_known_to_nobody(talk: Collectives, address: str) -> None:
+def test_a_store_that_cannot_be_reached_is_made_known_to_nobody(talk: Conversation, address: str) -> None:
     assert talk("w0", Store(address)) == [] and not talk.tables.workers[0].store
     for fitting in ("10.0.0.1:4711|GPU-1|1 2 3 ab", "||1 2 3 ab", "||"):  # it need not keep a store
         talk("w0", Store(fitting))
         assert talk.tables.workers[0].store == fitting
 
 
-def test_a_batch_that_could_not_be_handled_at_all_answers_its_reads(talk: Collectives, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_could_not_be_handled_at_all_answers_its_reads(
+    talk: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: Any) -> None:
         raise KeyError("a mistake of ours")
 
@@ -186,13 +188,13 @@ def test_a_batch_that_could_not_be_handled_at_all_answers_its_reads(talk: Collec
     ],
     ids=["reads", "kinds", "a trace"],
 )
-def test_a_client_that_asks_for_too_much_at_once_is_let_go_and_told_why(talk: Collectives, message: Batch) -> None:
+def test_a_client_that_asks_for_too_much_at_once_is_let_go_and_told_why(talk: Conversation, message: Batch) -> None:
     mails = talk("c", message)
     assert isinstance(mails[0].message, Bye) and "the most" in mails[0].message.why
     assert "c" not in talk.tables.clients
 
 
-def test_a_client_whose_message_cannot_be_read_is_let_go_as_it_may_wait_for_an_answer(talk: Collectives) -> None:
+def test_a_client_whose_message_cannot_be_read_is_let_go_as_it_may_wait_for_an_answer(talk: Conversation) -> None:
     mails = talk.dispatcher.unreadable("c", ProtocolError("no message"))
     assert isinstance(mails[0].message, Bye) and "c" not in talk.tables.clients
     assert talk.dispatcher.unreadable("stranger", ProtocolError("no message")) == []
@@ -200,7 +202,7 @@ def test_a_client_whose_message_cannot_be_read_is_let_go_as_it_may_wait_for_an_a
 
 def test_what_waits_for_a_worker_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "HELD", 10)
-    talk = Collectives()
+    talk = Conversation()
     talk.client("c")
     for serial in range(1, 4):
         assert talk("c", Batch(serial, (FULL,) if serial == 1 else (), [(1, serial, 1.0), (0, serial)])) == []
@@ -208,7 +210,7 @@ def test_what_waits_for_a_worker_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_read_on_a_server_without_workers_is_answered_in_the_end() -> None:
-    talk = Collectives()
+    talk = Conversation()
     talk.client("c")
     assert talk("c", Batch(1, (FULL,), [(1, 1, 3.0)], ((7, 1, PAIR),))) == []
     assert talk.dispatcher.tick(100.0) == [] and talk.dispatcher.tick(159.0) == []
@@ -220,7 +222,7 @@ def test_a_read_on_a_server_without_workers_is_answered_in_the_end() -> None:
 
 
 @pytest.mark.parametrize("message", [Hello(1, "", "h" * 999, 7), Join(1, "", "n" * 999, "numpy", "cpu", "h", 1, "ipc://x")])
-def test_who_introduces_itself_at_too_great_length_is_refused(talk: Collectives, message: Any) -> None:
+def test_who_introduces_itself_at_too_great_length_is_refused(talk: Conversation, message: Any) -> None:
     [mail] = talk("new", message)
     assert mail.peer == "new" and isinstance(mail.message, Bye)
 

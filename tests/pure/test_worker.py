@@ -35,6 +35,7 @@ from gt.transport.messages import (
 from gt.worker.client_values import failure
 from gt.worker.core import DISPATCHER, Memory, Worker
 from gt.worker.engine import make
+from gt.worker.turns import Turn
 
 F = float32.code
 PAIR = (F, 2, 2)
@@ -324,3 +325,37 @@ def test_bfloat16_bytes_come_and_go_as_16_bits(worker: Worker) -> None:
     load = KindDef(9, "load", ((-2,), (-2,), (-2,)), ((3,), (3,), (0,), bfloat16.code))
     [mail] = worker.handle(Mail(DISPATCHER, Run("c", 1, (load,), [(9, 1, -1, 1, 0)], (Fetch(1, 1, spec, (0,), (3,)),))))
     assert np.frombuffer(mail.message.data, np.uint16).tolist() == bits.tolist()
+
+
+def test_a_run_is_left_when_its_turn_is_over_and_gone_on_with() -> None:
+    worker, now, others = Worker(make("numpy")), [0.0], [True]
+    worker.handle(Mail(DISPATCHER, Welcome("w0", 0)))
+    worker.turn = Turn(lambda: now[0], lambda: others[0])
+    worker.turn.begin()
+    big = (F, 256, 256)
+    kinds = (FULL, EXP, KindDef(7, "full", ((-3,),), ((256, 256), F)), KindDef(8, "mul", (big, (-3,)), ()))
+    code = [(7, 1, 1.0), *[(8, i + 1, i, 2.0) for i in range(1, 5)], (1, 9, 0.0), (3, 10, 9)]
+    kernel = worker.engine.kernel
+
+    def slow(kind: Any) -> Any:
+        def call(*operands: Any) -> Any:
+            now[0] += 0.003
+            return run_kernel(*operands)
+
+        run_kernel = kernel(kind)
+        return call
+
+    worker.engine.kernel = slow
+    assert run(worker, code, 10, kinds=kinds) == [] and worker.unfinished("c")
+    worker.turn.begin()
+    assert run(worker, [(1, 1, 3.0)], 1, client="d", kinds=(FULL,))[0].message.ticket == 101, "another client is served"
+    turns = 0
+    while worker.unfinished("c"):
+        worker.turn.begin()
+        out = worker.go_on("c")
+        turns += 1
+    assert turns >= 3 and value(out[0]).tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert worker.spaces["c"].table[5][0, 0] == 16.0, "each instruction was executed once"
+    others[0] = False
+    worker.turn.begin()
+    assert len(run(worker, [*code, *[(FREE, i) for i in (1, 2, 3, 4, 5, 9)]], 10, kinds=())) == 1, "alone, it goes to its end"

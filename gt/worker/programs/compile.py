@@ -14,6 +14,7 @@ from gt.transport.messages import FREE, TraceDef
 from gt.worker.engine import Engine
 from gt.worker.programs.codegen import straight_line
 from gt.worker.programs.updates import gathered
+from gt.worker.turns import LARGE
 
 TRACE = 3  # the form of a trace
 COLLECTIVE = 4  # the form of what workers do together
@@ -23,14 +24,29 @@ class Ready:
     """A kind resolved to a kernel. `form` is how it is called: 1 or 2 tensors in and one out, or 0 for any other way. `specs`
     are those of the tensors that it takes, `results` those that it gives, `short` both."""
 
-    __slots__ = ("run", "watched", "form", "kind", "outs", "tensors", "ops", "ways", "dies", "specs", "results", "short")
+    __slots__ = (
+        "run",
+        "watched",
+        "form",
+        "kind",
+        "outs",
+        "tensors",
+        "ops",
+        "ways",
+        "dies",
+        "specs",
+        "results",
+        "short",
+        "large",
+    )
 
     def __init__(self, kind: Kind, run: Callable, way: str = "", form: int | None = None) -> None:
         self.run, self.kind, self.outs, self.dies = run, kind, len(kind.outs), ()
         self.watched = run  # the same where it is called by itself: it may find that its client is gone
         self.tensors = tuple(1 + self.outs + i for i in kind.tensors)
         plain = self.outs == 1 and len(kind.tensors) == len(kind.ins)
-        self.form = form if form is not None else len(kind.ins) if plain and len(kind.ins) in (1, 2) else 0
+        self.large = max((s.numel for s in (*kind.ins, *kind.outs) if isinstance(s, Spec)), default=0) >= LARGE
+        self.form = form if form is not None else len(kind.ins) if plain and len(kind.ins) in (1, 2) and not self.large else 0
         self.specs: tuple[Spec, ...] = tuple(kind.ins[i] for i in kind.tensors)
         self.results = kind.outs
         self.short = (*self.specs, *self.results)
@@ -67,6 +83,8 @@ class Program:
     """A trace on this worker: its straight-line function, and, once it is hot, whatever faster form the engine has. `compile`
     asks for a compiled form, `say` is told what became of it, `warn` is told why the user's `compile: true` is not obeyed;
     `plain` is the reason why there must be no faster form."""
+
+    large = True  # it takes long enough to look at the clock before
 
     def __init__(
         self, trace: TraceDef, kinds: dict[int, Ready], engine: Engine, compile: bool = False,

@@ -1,0 +1,144 @@
+"""Fair shares: whose work a worker does next. Each client has a queue of its own, served in turns by the device time that it
+has used, divided by its weight (virtual time). A client that was idle saves nothing up. It reads no clock and knows no sockets.
+
+Runs that hold collectives keep the dispatcher's order on every worker, or workers would wait for one another in a circle: such
+a run begins only when all earlier ones have ended. Other runs overtake them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from operator import itemgetter
+from typing import Any
+
+from gt.ops import TABLE
+from gt.transport.messages import Run
+
+SLICE = 0.002  # seconds of device time after which a client's turn ends, if others wait
+RECENT = 512  # waiting times that are kept of each client
+_NUMBER = itemgetter(0)
+
+
+class Share:
+    """What one client waits for, and what it had."""
+
+    __slots__ = ("messages", "virtual", "weight", "seconds", "turns", "waits", "collectives")
+
+    def __init__(self) -> None:
+        self.messages: deque[tuple[Any, bool, float]] = deque()  # each with whether it holds collectives, and when it came
+        self.virtual = 0.0  # device seconds divided by weight, or what the others had by when this client came back
+        self.weight = 1.0
+        self.seconds = 0.0
+        self.turns = 0
+        self.waits: deque[float] = deque(maxlen=RECENT)  # seconds from a message's arrival to its beginning
+        self.collectives: set[int] = set()  # numbers of kinds and traces that are or hold collectives
+
+
+class FairQueue:
+    """The messages of all clients that a worker has not begun yet."""
+
+    def __init__(self) -> None:
+        self.shares: dict[str, Share] = {}
+        self.active: dict[str, Share] = {}  # of those, who has messages or a run that was begun
+        self.virtual = 0.0  # the virtual time at which the last turn began: who comes back from a pause starts there
+        self.ordered: deque[str] = deque()  # whose runs with collectives came, in that order, until each has ended
+        self.begun = False  # whether the first of those has begun
+        self.instructions = 0  # in all queues
+        self.preemptions = 0  # turns that ended before their run did
+
+    def put(self, client: str, message: Any, now: float) -> None:
+        share = self.shares.get(client)
+        if share is None:
+            share = self.shares[client] = Share()
+        if client not in self.active:
+            self.active[client] = share
+            share.virtual = max(share.virtual, self.virtual)
+        ordered = False
+        if type(message) is Run:
+            self.instructions += len(message.code)
+            ordered = self._holds_collectives(share, message)
+            if ordered:
+                self.ordered.append(client)
+        share.messages.append((message, ordered, now))
+
+    def _holds_collectives(self, share: Share, run: Run) -> bool:
+        for kind in run.kinds:
+            row = TABLE.get(kind.op)
+            if row is not None and row.collective:
+                share.collectives.add(kind.number)
+        if not share.collectives:
+            return False
+        for trace in run.traces:
+            if not share.collectives.isdisjoint(map(_NUMBER, trace.body)):
+                share.collectives.add(trace.number)
+        return not share.collectives.isdisjoint(map(_NUMBER, run.code))
+
+    def next(self, parked: str | None, preempted: Collection[str]) -> str | None:
+        """The client whose turn it is: of those that have something to do, the one that had least. The work of `parked` waits
+        for other workers; `preempted` have begun a run that they have not ended."""
+        found, least, idle = None, 0.0, []
+        for client, share in self.active.items():
+            if client in preempted or self._can_begin(share):
+                if client != parked and (found is None or share.virtual < least):
+                    found, least = client, share.virtual
+            elif not share.messages and client != parked:
+                idle.append(client)
+        for client in idle:
+            del self.active[client]
+        return found
+
+    def _can_begin(self, share: Share) -> bool:
+        if not share.messages:
+            return False
+        ordered = share.messages[0][1]
+        return not ordered or (not self.begun and self.shares[self.ordered[0]] is share)
+
+    def others(self, client: str, parked: str | None, preempted: Collection[str]) -> bool:
+        """Whether another client than this one could go on."""
+        return any(
+            other != client and other != parked and (other in preempted or self._can_begin(share))
+            for other, share in self.active.items()
+        )
+
+    def take(self, client: str, now: float) -> Any:
+        """The client's next message, which begins."""
+        share = self.shares[client]
+        message, ordered, came = share.messages.popleft()
+        if type(message) is Run:
+            self.instructions -= len(message.code)
+            share.waits.append(now - came)
+            self.begun = self.begun or ordered
+        return message
+
+    def ended(self) -> None:
+        """The run with collectives that had begun is done."""
+        self.ordered.popleft()
+        self.begun = False
+
+    def charge(self, client: str, seconds: float) -> None:
+        """So much device time went into this client's turn."""
+        share = self.shares.get(client)
+        if share is not None:
+            self.virtual = max(self.virtual, share.virtual)
+            share.seconds += seconds
+            share.turns += 1
+            share.virtual += seconds / share.weight
+
+    def forget(self, client: str) -> None:
+        """The client is gone, and nothing is left of its work."""
+        self.shares.pop(client, None)
+        self.active.pop(client, None)
+
+    def stats(self) -> dict[str, dict[str, float]]:
+        """For each client: device seconds, its share of all, instructions that wait, and how long work waited to begin."""
+        total = sum(s.seconds for s in self.shares.values()) or 1.0
+        return {client: _stats(s, total) for client, s in self.shares.items()}
+
+
+def _stats(share: Share, total: float) -> dict[str, float]:
+    waits = sorted(share.waits) or [0.0]
+    return {
+        "seconds": share.seconds, "share": share.seconds / total, "weight": share.weight, "turns": share.turns,
+        "queue": sum(len(m.code) for m, _, _ in share.messages if type(m) is Run),
+        "wait_p50": waits[len(waits) // 2], "wait_p99": waits[min(len(waits) - 1, len(waits) * 99 // 100)],
+    }  # fmt: skip

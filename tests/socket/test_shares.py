@@ -1,0 +1,71 @@
+"""Many clients on one worker: none waits for another's whole queue, and each gets its own values."""
+
+from __future__ import annotations
+
+import pytest
+from processes import Processes
+
+import gt
+
+GREEDY = """
+import sys, gt
+gt.connect(sys.argv[1])
+gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
+with gt.signal(sys.argv[2]):
+    n = int(sys.argv[4])
+    x, w = gt.ones(n, n), gt.ones(n, n) / n
+(x @ w).numpy()
+for _ in range(int(sys.argv[3])):
+    x = x @ w
+print("queued", flush=True)
+print("sum", x[0, 0].item(), flush=True)
+"""
+
+
+@pytest.mark.usefixtures("disconnected")
+@pytest.mark.parametrize("replayed", ["0", "1"], ids=["instructions", "traces"])
+def test_a_client_is_served_while_another_has_a_long_queue(processes: Processes, replayed: str) -> None:
+    _, port = processes.server()
+    processes.worker(port, "--id", "w")
+    client = processes.script(GREEDY, f"localhost:{port}", "none", "1500", "1024", GT_TRACE=replayed).says("queued")
+    gt.connect(f"localhost:{port}")
+    for n in range(20):
+        assert (gt.ones(4) + n).tolist() == [1.0 + n] * 4
+    stats = gt.debug.get_worker_stats()["w"]
+    assert "sum" not in client.out, "the other's whole queue was done first"
+    assert stats["preemptions"] > 0 and len(stats["shares"]) == 2 and sum(s["share"] for s in stats["shares"].values()) > 0.99
+    client.kill()
+
+
+@pytest.mark.usefixtures("disconnected")
+def test_single_worker_clients_overtake_and_collectives_stay_in_order(processes: Processes) -> None:
+    _, port = processes.server("--expect", "2")
+    for _ in range(2):
+        processes.worker(port)
+    first = processes.script(GREEDY, f"localhost:{port}", "rows", "40", "128").says("queued")
+    second = processes.script(GREEDY, f"localhost:{port}", "rows", "40", "128").says("queued")
+    gt.connect(f"localhost:{port}")
+    gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
+    for n in range(10):
+        with gt.signal("rows"):
+            x = gt.ones(8, 8) * n
+        assert (x.sum() + gt.ones(1)).tolist() == [64.0 * n + 1]
+    for client in (first, second):
+        client.says("sum 1.0")
+
+
+@pytest.mark.usefixtures("disconnected")
+def test_each_of_many_clients_reads_its_own_values(processes: Processes) -> None:
+    _, port = processes.server()
+    processes.worker(port, "--backend", "numpy")
+    script = """
+import sys, gt
+gt.connect(sys.argv[1])
+me = int(sys.argv[2])
+for n in range(100):
+    assert (gt.full((3,), float(me)) + n).tolist() == [float(me + n)] * 3
+print("right", flush=True)
+"""
+    clients = [processes.script(script, f"localhost:{port}", str(1000 * i)) for i in range(4)]
+    for client in clients:
+        client.says("right")
