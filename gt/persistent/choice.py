@@ -13,15 +13,15 @@ from gt.persistent.executor import Executor
 EXECUTORS = {
     "cpu": "gt.persistent.numpy_executor:NumpyExecutor",
     "numpy": "gt.persistent.numpy_executor:NumpyExecutor",
+    "cpp": "gt.persistent.openmp.executor:OpenMPExecutor",
+    "opencl": "gt.persistent.opencl_executor:OpenCLExecutor",
     "openmp": "gt.persistent.openmp.executor:OpenMPExecutor",
     "mkl": "gt.persistent.intel_executors:MKLExecutor",
     "mkldnn": "gt.persistent.intel_executors:OneDNNExecutor",
     "cuda": "gt.persistent.gpu.cuda_executor:CudaExecutor",
     "triton": "gt.persistent.gpu.triton_executor:TritonExecutor",
     "pytorch": "gt.persistent.torch_executor:TorchExecutor",
-}
-HINTS = {
-    "mps": "; backend='pytorch' with device='mps' runs on the GPU",
+    "mps": "gt.persistent.torch_executor:MPSExecutor",
 }
 
 
@@ -41,7 +41,7 @@ def reason_unavailable(name: str) -> str | None:
     if reason := backends.reason_unavailable(name):
         return reason
     if name not in EXECUTORS:
-        return f"GT has no decode kernel for it yet{HINTS.get(name, '')}"
+        return "GT has no decode kernel for it yet"
     return load(name).reason_unavailable()
 
 

@@ -26,7 +26,7 @@ def rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
 class NumpyExecutor(Executor):
     """With num_workers, the rows of every weight are split over so many threads; NumPy's BLAS may use more of its own."""
 
-    options = ("num_workers",)
+    options: tuple[str, ...] = ("num_workers",)
 
     def __init__(self, program: Program, settings: Settings) -> None:
         super().__init__(program, settings)

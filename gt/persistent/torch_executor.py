@@ -199,3 +199,13 @@ class TorchExecutor(Executor):
     def close(self) -> None:
         super().close()
         self.weights, self.cache = [], None
+
+
+class MPSExecutor(TorchExecutor):
+    """PyTorch on the GPU of Apple's processors."""
+
+    options = ("device",)
+
+    @classmethod
+    def chosen_device(cls, device: str | None) -> str:
+        return device or "mps"

@@ -49,6 +49,16 @@ def test_a_gpt_learns_as_pytorchs_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_kernel_writes_with_a_model_that_was_trained(tmp_path: Path) -> None:
+    """The example itself holds the kernel's greedy tokens against the model's."""
+    text = printed("decode", tmp_path, "--quick", "--backend", "cpu")
+    first, last = map(float, re.search(r"went from ([\d.]+) to ([\d.]+)", text).groups())
+    assert last < first - 0.5
+    rate = re.search(r"4 texts at once, (\d+) tokens/s on backend cpu", text)
+    assert rate and int(rate[1]) > 0 and all(f"\n{start}" in text for start in ("def ", "class ", "import ", "The "))
+
+
+@pytest.mark.slow
 def test_a_model_goes_from_pytorch_to_gt_and_back(tmp_path: Path) -> None:
     assert "100.0% of the points right" in run("finetune", tmp_path)
     assert (tmp_path / "tuned.safetensors").stat().st_size > 10_000

@@ -158,7 +158,7 @@ CUDA_FAULTS = {
     "mask": ("visible = position + 1,", "visible = max(position, 1),"),
     "head grouping": ("int first = kv * group + chunk * GROUP", "int first = kv + chunk * GROUP"),
     "page length": ("t % p.page_size;", "min(t % p.page_size, p.page_size - 2);"),
-    "missing norm": ("if (norm) left *= factor * norm[i]", "if (false) left *= factor * norm[i]"),
+    "missing norm": ("float factor = norm ? rsqrtf(warp_sum(squares) / d + a.eps) : 1.0f;", "float factor = 1.0f;"),
 }
 
 

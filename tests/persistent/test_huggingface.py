@@ -101,7 +101,7 @@ def last_logits(kernel: Any) -> Callable[[], np.ndarray]:
 
 
 def make(backend: str, c: dict[str, Any], **options: Any) -> Any:
-    if backend not in ("cuda", "triton"):
+    if backend not in ("cuda", "triton", "opencl"):
         options["num_workers"] = 1  # the models are too small for more threads
     return gt.PersistentKernel(backend=backend, model=(c, weights(c)), **options)
 
@@ -146,7 +146,12 @@ def test_logits_equal_hugging_face(backend: str, case: str, reference: Callable[
         assert kernel.finished(id)
 
 
-@pytest.mark.parametrize("backend", ["cpu", OPENMP, "pytorch", *INTEL])
+OPENCL = pytest.param(
+    "opencl", marks=pytest.mark.skipif(choice.reason_unavailable("opencl") is not None, reason="no OpenCL device")
+)
+
+
+@pytest.mark.parametrize("backend", ["cpu", OPENMP, "pytorch", *INTEL, OPENCL])
 def test_logits_of_single_steps_equal_hugging_face(backend: str, reference: Callable[..., Any]) -> None:
     c = config()
     kernel = make(backend, c, page_size=4)

@@ -15,7 +15,7 @@ from gt.persistent.gpu.state import State, choose_on_device
 from gt.persistent.program import Attention, Program
 
 SOURCES = [Path(__file__).parent / name for name in ("decode.cu", "persistent.cu")]
-MOST_SPLITS = 32
+MOST_WIDTH = 256  # of a head
 
 
 def source() -> str:
@@ -34,6 +34,8 @@ class CudaExecutor(GraphExecutor):
         torch.cuda.set_device(self.device)
         properties = torch.cuda.get_device_properties(self.device)
         self.units = properties.multi_processor_count
+        if any(layer.head_dim > MOST_WIDTH for layer in program.attentions()):
+            raise ValueError(f"backend 'cuda' runs heads of at most {MOST_WIDTH} numbers: use backend='pytorch'")
         architecture = f"sm_{properties.major}{properties.minor}"
         self.module = Module(compile_cuda(source(), architecture, [f"GT_BFLOAT16={int(settings.dtype == 'bfloat16')}"]))
         self.scratch: dict[tuple[Any, ...], Any] = {}
@@ -107,7 +109,7 @@ class CudaExecutor(GraphExecutor):
         row = structures.attention_row(layer, self.weight, self.cache)
         self.module.launch("rotate_kernel", [count, layer.heads + 2 * layer.kv_heads], 32, qkv, row, where, shared=(d + 1) * 4)
         items = count * layer.kv_heads * structures.chunks(layer)
-        splits = max(1, min(MOST_SPLITS, 4 * self.units // items))
+        splits = max(1, min(structures.MOST_SPLITS, 4 * self.units // items))
         most = self.most_rows if splits == 1 else count
         partials = structures.PartialsRow(
             self.room("sums", most, layer.heads, splits, d if splits > 1 else 1).data_ptr(),
@@ -116,7 +118,7 @@ class CudaExecutor(GraphExecutor):
             splits,
         )
         warps = 4
-        shared = 4 * ((structures.GROUP + 2) * d + warps * structures.GROUP * (d + 2))
+        shared = structures.attention_bytes(d, warps)
         self.module.launch("attention_kernel", [items * splits], 32 * warps, qkv, out, row, where, partials, shared=shared)
 
     def argmax(self, logits: Any, chosen: Any) -> None:

@@ -30,16 +30,8 @@ INLINE float rounded(float v) {
 }
 
 // Reads past the first-level cache, which does not see what other blocks wrote.
-INLINE float fresh(const float* p) {
-  float v;
-  asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(v) : "l"(p));
-  return v;
-}
-INLINE float fresh(const u16* p) {
-  u16 v;
-  asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(v) : "l"(p));
-  return wide(v);
-}
+INLINE float fresh(const float* p) { return __ldcg(p); }
+INLINE float fresh(const u16* p) { return wide(__ldcg(p)); }
 
 // A barrier among the threads that compute; a block may have others that only copy.
 INLINE void team_sync(int threads) { asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory"); }
@@ -75,48 +67,70 @@ INLINE long long cache_token(const Pages& p, int slot, int t) {
   return (long long)p.tables[slot * p.table_width + t / p.page_size] * p.page_size + t % p.page_size;
 }
 
-// One warp: norm and rotate one head.
+// One warp: norm and rotate one head. All loads are under way before the first is waited for.
 template <class Q>
 INLINE void prepare(const Q* from, const float* norm, const Attention& a, int position, float* to) {
-  int lane = threadIdx.x % 32, d = a.head_dim, half = (d + 1) / 2;
-  float squares = 0, factor = 1;
-  if (norm) {
-    for (int i = lane; i < d; i += 32) {
-      float v = fresh(from + i);
-      squares += v * v;
-    }
-    factor = rsqrtf(warp_sum(squares) / d + a.eps);
+  constexpr int PARTS = 32 * VECTOR / 2 / 32;  // heads have at most 32 * VECTOR numbers
+  int lane = threadIdx.x % 32, d = a.head_dim, half = (d + 1) / 2, rotary_row = position;
+  float left[PARTS], right[PARTS], left_norm[PARTS], right_norm[PARTS], c[PARTS], s[PARTS], squares = 0;
+#pragma unroll
+  for (int n = 0; n < PARTS; n++) {
+    int i = lane + 32 * n;
+    bool in_left = i < half, in_right = i + half < d;
+    left[n] = in_left ? fresh(from + i) : 0.0f;
+    right[n] = in_right ? fresh(from + i + half) : 0.0f;
+    left_norm[n] = norm && in_left ? norm[i] : 1.0f;
+    right_norm[n] = norm && in_right ? norm[i + half] : 1.0f;
+    c[n] = a.cos && in_left ? a.cos[rotary_row * half + i] : 1.0f;
+    s[n] = a.cos && in_left ? a.sin[rotary_row * half + i] : 0.0f;
   }
-  int rotary_row = position;
-  for (int i = lane; i < half; i += 32) {
-    bool both = i + half < d;
-    float left = fresh(from + i), right = both ? fresh(from + i + half) : 0.0f;
-    if (norm) left *= factor * norm[i], right *= both ? factor * norm[i + half] : 0.0f;
-    if (a.cos) {
-      float c = a.cos[rotary_row * half + i], s = a.sin[rotary_row * half + i], turned = left * c - right * s;
-      right = right * c + left * s, left = turned;
-    }
-    to[i] = left;
-    if (both) to[i + half] = right;
+#pragma unroll
+  for (int n = 0; n < PARTS; n++) squares += left[n] * left[n] + right[n] * right[n];
+  float factor = norm ? rsqrtf(warp_sum(squares) / d + a.eps) : 1.0f;
+#pragma unroll
+  for (int n = 0; n < PARTS; n++) {
+    int i = lane + 32 * n;
+    float l = left[n] * factor * left_norm[n], r = right[n] * factor * right_norm[n];
+    if (i < half) to[i] = l * c[n] - r * s[n];
+    if (i + half < d) to[i + half] = r * c[n] + l * s[n];
   }
 }
 
-INLINE void load_vector(const Element* from, int first, int d, float (&v)[VECTOR]) {
-  if (d % VECTOR == 0) {
+// VECTOR numbers of the cache as they lie there, which takes few registers, and as floats.
 #if GT_BFLOAT16
-    uint4 raw = *reinterpret_cast<const uint4*>(from + first);
-    u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
+typedef uint4 Raw;
+INLINE Raw load_raw(const u16* from, int first, int d) {
+  if (d % VECTOR == 0) return *reinterpret_cast<const uint4*>(from + first);
+  u32 words[4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) v[2 * i] = __uint_as_float(words[i] << 16), v[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
-#else
-    float4 low = *reinterpret_cast<const float4*>(from + first), high = *reinterpret_cast<const float4*>(from + first + 4);
-    v[0] = low.x, v[1] = low.y, v[2] = low.z, v[3] = low.w, v[4] = high.x, v[5] = high.y, v[6] = high.z, v[7] = high.w;
-#endif
-  } else {
-#pragma unroll
-    for (int i = 0; i < VECTOR; i++) v[i] = first + i < d ? wide(from[first + i]) : 0.0f;
+  for (int i = 0; i < 4; i++) {
+    int at = first + 2 * i;
+    words[i] = (at < d ? from[at] : 0u) | (at + 1 < d ? u32(from[at + 1]) << 16 : 0u);
   }
+  return uint4{words[0], words[1], words[2], words[3]};
 }
+INLINE Raw no_raw() { return uint4{0, 0, 0, 0}; }
+INLINE void widen(const Raw& raw, float (&v)[VECTOR]) {
+  u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+  for (int i = 0; i < 4; i++) v[2 * i] = __uint_as_float(words[i] << 16), v[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+}
+#else
+struct Raw {
+  float v[VECTOR];
+};
+INLINE Raw load_raw(const float* from, int first, int d) {
+  Raw raw;
+#pragma unroll
+  for (int i = 0; i < VECTOR; i++) raw.v[i] = first + i < d ? from[first + i] : 0.0f;
+  return raw;
+}
+INLINE Raw no_raw() { return Raw{}; }
+INLINE void widen(const Raw& raw, float (&v)[VECTOR]) {
+#pragma unroll
+  for (int i = 0; i < VECTOR; i++) v[i] = raw.v[i];
+}
+#endif
 
 // Softmax so far, of the tokens that some lanes have seen.
 struct Running {
@@ -215,22 +229,22 @@ INLINE void attend_item(const Attention& a, const Pages& p, const Partials& s, c
   constexpr int AT_ONCE = 4;
   int stride = warps * together;
   for (int base = begin + warp * together; base < cached; base += stride * AT_ONCE) {
-    float k[AT_ONCE][VECTOR], v[AT_ONCE][VECTOR];
+    Raw keys[AT_ONCE], values[AT_ONCE];
 #pragma unroll
     for (int u = 0; u < AT_ONCE; u++) {
       int t = base + u * stride + which;
       bool valid = t < cached && element < d;
       long long at = valid ? (cache_token(p, slot, t) * a.kv_heads + kv) * d : 0;
-      if (valid) {
-        load_vector(a.keys + at, element, d, k[u]);
-        load_vector(a.values + at, element, d, v[u]);
-      } else {
-#pragma unroll
-        for (int i = 0; i < VECTOR; i++) k[u][i] = v[u][i] = 0.0f;
-      }
+      keys[u] = valid ? load_raw(a.keys + at, element, d) : no_raw();
+      values[u] = valid ? load_raw(a.values + at, element, d) : no_raw();
     }
 #pragma unroll
-    for (int u = 0; u < AT_ONCE; u++) running.add(q, k[u], v[u], lanes, base + u * stride + which < cached);
+    for (int u = 0; u < AT_ONCE; u++) {
+      float k[VECTOR], v[VECTOR];
+      widen(keys[u], k);
+      widen(values[u], v);
+      running.add(q, k, v, lanes, base + u * stride + which < cached);
+    }
   }
   if (has_new && warp == 0) {
     float k[VECTOR], v[VECTOR];
@@ -281,18 +295,21 @@ INLINE void attend_item(const Attention& a, const Pages& p, const Partials& s, c
     if (thread == 0) *is_last = atomicAdd(arrived, 1) == s.splits - 1;
     team_sync(threads);
     if (*is_last) {
-      __threadfence();
       if (thread == 0) *arrived = 0;
+      float* weights = shared + 4;  // (count, splits, 2), after is_last
+      for (int at = thread; at < count * s.splits * 2; at += threads)
+        weights[at] = fresh(s.weights + 2 * ((long long)row * a.heads + first) * s.splits + at);
+      team_sync(threads);
       for (int at = thread; at < count * d; at += threads) {
         int g = at / d, i = at % d;
-        long long part = ((long long)row * a.heads + first + g) * s.splits;
+        const float* sums = s.sums + ((long long)row * a.heads + first + g) * s.splits * d + i;
         float largest = -LARGE, total = 0, sum = 0;
-        for (int w = 0; w < s.splits; w++) largest = fmaxf(largest, fresh(s.weights + 2 * (part + w)));
-#pragma unroll 4
+        for (int w = 0; w < s.splits; w++) largest = fmaxf(largest, weights[2 * (g * s.splits + w)]);
+#pragma unroll 8
         for (int w = 0; w < s.splits; w++) {
-          float its = fresh(s.weights + 2 * (part + w)), share = its == -LARGE ? 0.0f : exp2f(its - largest);
-          total += share * fresh(s.weights + 2 * (part + w) + 1);
-          sum += share * fresh(s.sums + (part + w) * d + i);
+          float share = exp2f(weights[2 * (g * s.splits + w)] - largest);
+          total += share * weights[2 * (g * s.splits + w) + 1];
+          sum += share * fresh(sums + w * d);
         }
         put(out + ((long long)row * a.heads + first + g) * d + i, sum / total);
       }

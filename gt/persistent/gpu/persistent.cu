@@ -11,7 +11,7 @@ constexpr int DEPTH = 1024;           // numbers of one row in a stage of the ri
 constexpr int STAGE_STRIDE = DEPTH * 2 + 64;  // bytes from row to row: the banks of two rows then differ
 constexpr int STAGE = ROWS * STAGE_STRIDE;
 constexpr int MOST_STAGES = 16;
-constexpr int NORMED = 32;            // numbers a thread keeps while a row is normed: widths up to 32 * TEAM
+constexpr int AT_ONCE = 8;            // loads of 16 bytes that a thread has under way; a row that is normed needs no more
 
 enum Kind { EMBED = 0, PRODUCT = 1, ATTENTION = 2, HEAD = 3 };
 
@@ -68,10 +68,36 @@ INLINE int weight_row(const Phase& p, int tile, int n) {
   return min(tile * ROWS + n, p.outputs - 1);
 }
 
+INLINE void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
+// What the phase reads beside weights, into the second-level cache. The producer is ahead of those that compute.
+INLINE void prefetch_vectors(const Step& step, const Phase& p) {
+  int lane = threadIdx.x % 32;
+  if (p.kind != ATTENTION) {
+    if (p.norm && blockIdx.x < 8)  // one line in eight blocks each: all blocks read the same
+      for (int i = (blockIdx.x * 32 + lane) * 32; i < p.width; i += 8 * 32 * 32) prefetch(p.norm + i);
+    return;
+  }
+  const Attention& a = p.attention;
+  int chunks = (a.heads / a.kv_heads + GROUP - 1) / GROUP, splits = step.partials.splits;
+  for (int item = blockIdx.x; item < step.rows * a.kv_heads * chunks * splits; item += gridDim.x) {
+    int split = item % splits, chunk = item / splits % chunks, kv = item / (splits * chunks) % a.kv_heads;
+    int row = item / (splits * chunks * a.kv_heads), position = step.pages.positions[row];
+    if (position < 0 || chunk) continue;
+    int each = (position + splits) / splits, end = min((split + 1) * each, position);
+    for (int t = split * each + lane; t < end; t += 32) {
+      long long at = (cache_token(step.pages, step.pages.slots[row], t) * a.kv_heads + kv) * a.head_dim;
+      for (int i = 0; i < a.head_dim; i += 64) prefetch(a.keys + at + i), prefetch(a.values + at + i);
+    }
+    if (split == 0 && a.q_norm && lane * 32 < a.head_dim) prefetch(a.q_norm + lane * 32), prefetch(a.k_norm + lane * 32);
+  }
+}
+
 INLINE void produce(const Step& step, Ring ring) {
   int lane = threadIdx.x % 32;
   for (int number = 0; number < step.phase_count; number++) {
     const Phase& p = step.phases[number];
+    prefetch_vectors(step, p);
     if (p.kind != PRODUCT && p.kind != HEAD) continue;
     int tiles = tiles_of(p), padded = p.padded;
     const u16* weight = p.weight;
@@ -98,36 +124,45 @@ INLINE void multiply(float (&c)[4], u32 a0, u32 a2, u32 b0, u32 b1) {
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(0), "r"(a2), "r"(0), "r"(b0), "r"(b1));
 }
 
-// All rows of the input in bfloat16, normed where the phase says so; zeros up to the padded width.
+INLINE u32 pair(float low, float high) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+
+// All rows of the input in bfloat16, normed where the phase says so; zeros up to the padded width. Widths are multiples of 4.
 INLINE void stage_input(const Phase& p, int rows, u16* x, float* sums) {
-  int thread = threadIdx.x, stride = p.padded + 32;
+  int thread = threadIdx.x, stride = p.padded + 32, fours = p.width / 4, padded = p.padded / 4;
   for (int r = 0; r < rows; r++) {
-    const float* from = p.input + (long long)r * p.width;
-    u16* to = x + r * stride;
-    if (!p.norm) {
-#pragma unroll 8
-      for (int i = thread; i < p.padded; i += TEAM) put(to + i, i < p.width ? fresh(from + i) : 0.0f);
-      continue;
-    }
-    float kept[NORMED], squares = 0;
+    const float4* from = reinterpret_cast<const float4*>(p.input + (long long)r * p.width);
+    const float4* norm = reinterpret_cast<const float4*>(p.norm);
+    uint2* to = reinterpret_cast<uint2*>(x + r * stride);
+    for (int base = 0; base < padded; base += AT_ONCE * TEAM) {  // once, where there is a norm
+      int first = base + thread;
+      float4 v[AT_ONCE], scale[AT_ONCE];
+      float squares = 0, factor = 1;
 #pragma unroll
-    for (int n = 0; n < NORMED; n++) {
-      int i = thread + n * TEAM;
-      kept[n] = i < p.width ? fresh(from + i) : 0.0f;
-    }
+      for (int n = 0; n < AT_ONCE; n++) {
+        int i = first + n * TEAM;
+        v[n] = i < fours ? __ldcg(from + i) : float4{0, 0, 0, 0};
+        if (p.norm) scale[n] = i < fours ? norm[i] : float4{0, 0, 0, 0};
+      }
+      if (p.norm) {
 #pragma unroll
-    for (int n = 0; n < NORMED; n++) squares += kept[n] * kept[n];
-    squares = warp_sum(squares);
-    if (thread % 32 == 0) sums[(r & 1) * WARPS + thread / 32] = squares;
-    team_sync(TEAM);
-    float total = 0;
-    for (int w = 0; w < WARPS; w++) total += sums[(r & 1) * WARPS + w];
-    float factor = rsqrtf(total / p.width + p.eps);
+        for (int n = 0; n < AT_ONCE; n++) squares += v[n].x * v[n].x + v[n].y * v[n].y + v[n].z * v[n].z + v[n].w * v[n].w;
+        squares = warp_sum(squares);
+        if (thread % 32 == 0) sums[(r & 1) * WARPS + thread / 32] = squares;
+        team_sync(TEAM);
+        float total = 0;
+        for (int w = 0; w < WARPS; w++) total += sums[(r & 1) * WARPS + w];
+        factor = rsqrtf(total / p.width + p.eps);
+      }
 #pragma unroll
-    for (int n = 0; n < NORMED; n++) {
-      int i = thread + n * TEAM;
-      if (i < p.width) put(to + i, kept[n] * factor * p.norm[i]);
-      else if (i < p.padded) put(to + i, 0.0f);
+      for (int n = 0; n < AT_ONCE; n++) {
+        int i = first + n * TEAM;
+        if (p.norm) v[n].x *= factor * scale[n].x, v[n].y *= factor * scale[n].y, v[n].z *= factor * scale[n].z, v[n].w *= factor * scale[n].w;
+        if (i < padded) to[i] = uint2{pair(v[n].x, v[n].y), pair(v[n].z, v[n].w)};
+      }
     }
   }
   team_sync(TEAM);
@@ -139,7 +174,7 @@ struct Best {
 };
 
 // Output n of row r of a tile, summed over the warps: bias, silu, residual, then memory.
-INLINE void finish(const Phase& p, int tile, int rows, const float* partial, Best& best) {
+INLINE void finish(const Phase& p, int tile, int rows, const float* partial, float residual, Best& best) {
   int thread = threadIdx.x;
   if (thread >= (rows * ROWS + 31) / 32 * 32) return;
   int r = thread / ROWS, n = thread % ROWS;
@@ -152,7 +187,7 @@ INLINE void finish(const Phase& p, int tile, int rows, const float* partial, Bes
   if (p.silu) y = silu(y) * __shfl_down_sync(~0u, y, 1);
   if (!within || (p.silu && (n & 1))) return;
   long long at = (long long)r * p.outputs + output;
-  if (p.residual) y += fresh(p.residual + at);
+  y += residual;
   p.output[at] = y;
   if (y > best.value) best.value = y, best.index = output;
 }
@@ -164,7 +199,9 @@ INLINE void product(const Phase& p, int rows, Ring& ring, char* room, float* sum
   const char* x_row = reinterpret_cast<const char*>(x + g * (p.padded + 32)) + t * 16;
   int tiles = tiles_of(p), turn = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, turn ^= 1) {
-    float c[4] = {0, 0, 0, 0};
+    float c[4] = {0, 0, 0, 0}, residual = 0;
+    int row = threadIdx.x / ROWS, output = tile * ROWS + threadIdx.x % ROWS;  // of this thread in `finish`
+    if (p.residual && row < rows && output < p.outputs) residual = fresh(p.residual + (long long)row * p.outputs + output);
     for (int k = 0; k < p.padded; k += DEPTH) {
       int blocks = min(DEPTH, p.padded - k) / 32;
       wait_parity(ring.full + ring.stage * 8, ring.parity);
@@ -188,7 +225,7 @@ INLINE void product(const Phase& p, int rows, Ring& ring, char* room, float* sum
       partial[(warp * ROWS + g) * ROWS + 2 * t + 1] = c[1];
     }
     team_sync(TEAM);
-    finish(p, tile, rows, partial, best);
+    finish(p, tile, rows, partial, residual, best);
   }
 }
 
@@ -196,7 +233,6 @@ INLINE void product(const Phase& p, int rows, Ring& ring, char* room, float* sum
 INLINE void grid_barrier(u32* arrivals, u32 target, bool waits) {
   team_sync(TEAM);
   if (threadIdx.x == 0) {
-    __threadfence();
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrivals) : "memory");
     for (u32 tries = 0; waits; tries++) {
       u32 seen;
@@ -204,7 +240,6 @@ INLINE void grid_barrier(u32* arrivals, u32 target, bool waits) {
       if (int(seen - target) >= 0) break;
       if (tries > (1u << 26)) __trap();
     }
-    __threadfence();
   }
   team_sync(TEAM);
 }

@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from gt.persistent.gpu.cuda_executor import CudaExecutor
 
 # As in persistent.cu.
-TEAM, WARPS, ROWS, STAGE, MOST_STAGES, NORMED = 256, 8, 8, 8 * (1024 * 2 + 64), 16, 32
+TEAM, WARPS, ROWS, STAGE, MOST_STAGES, AT_ONCE = 256, 8, 8, 8 * (1024 * 2 + 64), 16, 8
 EMBED, PRODUCT, ATTENTION, HEAD = range(4)
 FEWEST_STAGES = 4
-MOST_PARTS = 32  # of one request's tokens
 
 
 class StepKernel:
@@ -43,7 +42,8 @@ class StepKernel:
             return None
         if not all(isinstance(phase, (Embed, Product, Attention)) for phase in phases):
             return None
-        if any(isinstance(p, Product) and p.norm is not None and p.input.width > NORMED * TEAM for p in phases):
+        products = [phase for phase in phases if isinstance(phase, Product)]
+        if any(p.input.width % 4 or p.norm is not None and p.input.width > 4 * AT_ONCE * TEAM for p in products):
             return None
         limit = shared_limit(executor.device) - executor.module.static_shared("step_kernel")
         for rows in range(min(ROWS, executor.settings.slots), 0, -1):
@@ -94,7 +94,7 @@ class StepKernel:
         executor, ints = self.executor, torch.int32
         attentions = executor.program.attentions()
         items = max([rows * a.kv_heads * structures.chunks(a) for a in attentions], default=1)
-        splits = max(1, min(MOST_PARTS, executor.units // items))
+        splits = max(1, min(structures.MOST_SPLITS, executor.units // items))
         heads, width = max([a.heads for a in attentions], default=1), max([a.head_dim for a in attentions], default=1)
         partials = structures.PartialsRow(
             executor.room("step sums", rows, heads, splits, width).data_ptr(),
@@ -134,5 +134,5 @@ def room(phases: list[Any], weights: list[Any], rows: int) -> int:
     """Bytes of shared memory for the inputs of a product, or for attention."""
     products = [rows * (weights[p.weight.number].stride(0) + 32) * 2 for p in phases if isinstance(p, Product)]
     width = max([p.head_dim for p in phases if isinstance(p, Attention)], default=0)
-    attention = 4 * ((structures.GROUP + 2) * width + WARPS * structures.GROUP * (width + 2))
+    attention = structures.attention_bytes(width, WARPS)
     return -(-max(*products, attention) // 128) * 128

@@ -12,6 +12,7 @@ from gt.persistent.gpu.state import State
 from gt.persistent.program import Attention
 
 GROUP = 4  # as in decode.cu
+MOST_SPLITS = 32  # parts of one request's tokens
 
 
 class AttentionRow(ctypes.Structure):
@@ -86,6 +87,11 @@ def pages_row(positions: Any, slots: Any, state: State, page_size: int) -> Pages
 def run_row(state: State) -> RunRow:
     names = ("chosen", "tokens", "positions", "counts", "made", "limits", "eos", "stop_at_first_end")
     return RunRow(*(address(getattr(state, name)) for name in names), state.made.shape[1], len(state.eos))
+
+
+def attention_bytes(width: int, warps: int) -> int:
+    """Shared memory of attend_item: q, the new key and value, and each warp's sums; later the weights of all parts."""
+    return 4 * max((GROUP + 2) * width + warps * GROUP * (width + 2), 4 + 2 * GROUP * MOST_SPLITS)
 
 
 def chunks(layer: Attention) -> int:
