@@ -106,6 +106,16 @@ def seconds(name: str, readers: Iterable[str], doc: str, default: D) -> Variable
     return _declared(Variable(name, default, tuple(readers), doc, parse, "a number of seconds from 0 up"))
 
 
+def number(name: str, readers: Iterable[str], doc: str, default: float, least: float, most: float) -> Variable[float]:
+    def parse(text: str) -> float:
+        found = float(text)
+        if not least <= found <= most:
+            raise ValueError(text)
+        return found
+
+    return _declared(Variable(name, default, tuple(readers), doc, parse, f"a number from {least:g} to {most:g}"))
+
+
 ALL = (CLIENT, SERVER, WORKER)
 
 BACKEND = string("GT_BACKEND", [WORKER], "the engine of workers, such as `pytorch` or `numpy`, or a `module:Class`")
@@ -132,6 +142,12 @@ TIMEOUT = seconds(
     "seconds without a sign of life after which a process on another host counts as gone; `0` for never",
     60.0,
 )
+WEIGHT = number(
+    "GT_WEIGHT", [CLIENT], "which share of a busy worker's time this client gets, relative to the others'", 1.0, 0.01, 100.0
+)
+PRIORITY = choice(
+    "GT_PRIORITY", [CLIENT], "multiplies that weight by 1, 4 or 1/4", ("normal", "interactive", "batch")
+)  # fmt: skip
 WAIT = seconds("GT_WAIT", [CLIENT], "a read that waits longer for a first worker to join is an error", None)
 COLLECTIVE_TIMEOUT = seconds(
     "GT_COLLECTIVE_TIMEOUT",

@@ -13,11 +13,12 @@ from gt import environment
 from gt.client.scope import HERE
 from gt.client.session import Session
 from gt.config import Config, read
-from gt.errors import ConnectionFailed
+from gt.errors import ArgumentError, ConnectionFailed
 from gt.launch import Children
 from gt.transport.addresses import address_of, await_listener, ipc_address, listens
 from gt.transport.auth import Keys
 from gt.transport.debug_output import See, trace
+from gt.transport.messages import PRIORITIES, WEIGHTS
 from gt.transport.zmq import ZmqLink
 
 _lock = threading.RLock()
@@ -71,15 +72,29 @@ def current() -> Session | _ToCome:
         return _default.session if _default.session is not None and not _default.session.closed else _ToCome()
 
 
-def connect(server: str, key: str | None = None, timeout: float = 5.0) -> Session:
-    """Use the dispatcher at `host:port` from here on."""
+def connect(
+    server: str, key: str | None = None, timeout: float = 5.0, *, weight: float | None = None, priority: str | None = None
+) -> Session:
+    """Use the dispatcher at `host:port` from here on. Where several clients keep a worker busy, each gets device time by its
+    `weight`, 1 unless it is said; `priority="interactive"` counts four times as much, `"batch"` a quarter."""
     environment.warn([*environment.check([environment.CLIENT]), *environment.without_effect(server)])
     with _lock:
         disconnect()
         shown = environment.KEY.value() if key is None else key
         Keys(shown).check()
-        _default.session = _over(ZmqLink(address_of(server, timeout), shown, timeout, _see()))
+        share = _share(weight, priority)
+        _default.session = _over(ZmqLink(address_of(server, timeout), shown, timeout, _see(), *share))
         return _default.session
+
+
+def _share(weight: float | None, priority: str | None) -> tuple[float, str]:
+    asked = environment.WEIGHT.value() if weight is None else float(weight)
+    if not WEIGHTS[0] <= asked <= WEIGHTS[1]:
+        raise ArgumentError(f"weight={asked:g}: expected a number from {WEIGHTS[0]:g} to {WEIGHTS[1]:g}")
+    class_ = environment.PRIORITY.value() if priority is None else priority
+    if class_ not in PRIORITIES:
+        raise ArgumentError(f"priority={class_!r}: expected one of {', '.join(PRIORITIES)}")
+    return asked, class_
 
 
 def disconnect() -> None:

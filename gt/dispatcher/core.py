@@ -20,6 +20,7 @@ from gt.transport import checks
 from gt.transport.checks import TooMuch
 from gt.transport.messages import (
     FREE,
+    PRIORITIES,
     VERSION,
     Ack,
     Answer,
@@ -186,6 +187,7 @@ class Dispatcher:
             yield Mail(peer, Bye(f"refused: {refused}"))
             return
         client = Client(peer, f"{hello.host}:{hello.pid}", hello.host)
+        client.weight = hello.weight * PRIORITIES[hello.priority]
         self.tables.clients[peer] = client
         client.home = policy.home(self.tables, client)
         self.reports.tell(f"client {client.label} came")
@@ -342,4 +344,4 @@ class Dispatcher:
                     frees.setdefault(other, []).append((FREE, id))
         for other, code in frees.items():
             if other != index and self.tables.workers[other].alive:
-                yield Mail(self.tables.workers[other].peer, Run(client.name, 0, (), code))
+                yield Mail(self.tables.workers[other].peer, Run(client.name, 0, (), code, weight=client.weight))

@@ -95,7 +95,7 @@ class Stream:
         runs = [
             Mail(workers[w].peer, Run(client.name, batch.serial, tuple(flow.kinds.get(w, ())), flow.code.get(w, []),
                                       tuple(flow.gets.get(w, ())), ack, batch.forget,
-                                      tuple(flow.traces.get(w, ())), drops))
+                                      tuple(flow.traces.get(w, ())), drops, client.weight))
             for w in sorted(busy)
         ]  # fmt: skip
         if self.watch is not None:
@@ -166,7 +166,7 @@ class Stream:
         waited_for = client.uploading == id
         code = client.arriving.pop(worker.index, None) if waited_for else client.late.pop((worker.index, id), None)
         if code is not None:
-            yield Mail(worker.peer, Run(client.name, 0, (), code))
+            yield Mail(worker.peer, Run(client.name, 0, (), code, weight=client.weight))
         if waited_for and not client.arriving:
             client.uploading = None
 

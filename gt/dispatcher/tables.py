@@ -181,6 +181,7 @@ class Client:
     last_local: int = 0
     instructions: int = 0
     temporaries: int = RESERVED  # ids below zero that the dispatcher has used
+    weight: float = 1.0  # of its share of a worker's time
 
 
 @dataclass(slots=True)

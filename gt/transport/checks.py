@@ -9,7 +9,7 @@ from typing import Any
 from gt.errors import ProtocolError
 from gt.ops.table import Kind, arity, freeze, infer, row, spec_in
 from gt.spec import RANK, Spec
-from gt.transport.messages import Ask, Batch, Configure, Hello, Join, KindDef, Note, Store
+from gt.transport.messages import PRIORITIES, WEIGHTS, Ask, Batch, Configure, Hello, Join, KindDef, Note, Store
 
 MESSAGE = 8 << 20  # bytes of a client's message; decoding takes up to thirty times as much for a moment
 READS = 1 << 12  # reads of a batch
@@ -42,8 +42,9 @@ def message(found: Any) -> None:
         case Configure(signals):
             _bounded(len(signals), SIGNALS, "signals", TooMuch)
             plain(signals, "signals", tables=True)
-        case Hello(host=host):
+        case Hello(host=host, weight=weight, priority=priority):
             _name(host, "a host")
+            _share(weight, priority)
         case Join():
             for text in (found.name, found.backend, found.device, found.host, found.address):
                 _name(text, "what a worker says of itself")
@@ -64,6 +65,13 @@ def _batch(batch: Batch) -> None:
 def _bounded(found: int, most: int, what: str, kind: type[ProtocolError] = ProtocolError) -> None:
     if found > most:
         raise kind(f"{found} {what}: the most are {most}")
+
+
+def _share(weight: float, priority: str) -> None:
+    if not WEIGHTS[0] <= weight <= WEIGHTS[1]:
+        raise ProtocolError(f"a weight of {weight}: it can be from {WEIGHTS[0]:g} to {WEIGHTS[1]:g}")
+    if priority not in PRIORITIES:
+        raise ProtocolError(f"no priority {priority[:NAME]!r}: known are {', '.join(PRIORITIES)}")
 
 
 def _name(text: str, what: str) -> None:

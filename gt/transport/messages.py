@@ -12,6 +12,8 @@ from gt.ops.table import Kind, WireSpec, spec_out
 
 VERSION = 2
 FREE = 0  # the kind of the instruction (FREE, id)
+PRIORITIES = {"normal": 1.0, "interactive": 4.0, "batch": 0.25}  # by what a client's weight is multiplied
+WEIGHTS = (0.01, 100.0)  # the least and the most that a client can have
 LIMIT = 64 << 20  # bytes of one message, without the frames beside it
 
 Number = int | float | bool
@@ -66,12 +68,15 @@ class Peer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hello(Message, frozen=True, tag=1):
-    """A client's first word. Here and in Join, `key` is empty: the connection has proved the key, and it is never sent."""
+    """A client's first word. Here and in Join, `key` is empty: the connection has proved the key, and it is never sent.
+    `weight` and `priority` say which share of the workers' time it asks for."""
 
     version: int
     key: str
     host: str
     pid: int
+    weight: float = 1.0
+    priority: str = "normal"
 
 
 class Welcome(Message, frozen=True, tag=2):
@@ -179,6 +184,7 @@ class Run(Message, frozen=True, tag=12):
     forget: int = 0
     traces: tuple[TraceDef, ...] = ()
     drops: tuple[int, ...] = ()
+    weight: float = 1.0  # of its client, where clients take turns
 
 
 class Done(Message, frozen=True, tag=13):

@@ -34,7 +34,15 @@ class ZmqLink:
     """A session's link. Any thread sends, through a socket that only sends. One thread receives at a time: `Receiving` knows
     which, and what the link's own thread does meanwhile."""
 
-    def __init__(self, address: str, key: str = "", timeout: float = 5.0, see: See | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        key: str = "",
+        timeout: float = 5.0,
+        see: See | None = None,
+        weight: float = 1.0,
+        priority: str = "normal",
+    ) -> None:
         self.keys = Keys(key).check()
         check_host(address)
         self.address, self.see = address, see
@@ -67,7 +75,7 @@ class ZmqLink:
             self._poll(source)
         reach(self.inbox, address, self.keys)
         reach(self.outbox, address, self.keys)
-        self.inbox.send(encode(Hello(VERSION, "", host_name(), os.getpid())))
+        self.inbox.send(encode(Hello(VERSION, "", host_name(), os.getpid(), weight, priority)))
         try:
             self.welcome = self._welcomed(timeout)
         except BaseException:

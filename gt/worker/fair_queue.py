@@ -56,6 +56,7 @@ class FairQueue:
         ordered = False
         if type(message) is Run:
             self.instructions += len(message.code)
+            share.weight = message.weight
             ordered = self._holds_collectives(share, message)
             if ordered:
                 self.ordered.append(client)

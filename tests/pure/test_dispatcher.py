@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gt.dispatcher.core import Dispatcher
+from gt.errors import ProtocolError
 from gt.spec import float32
+from gt.transport import checks
 from gt.transport.messages import (
     FREE,
     VERSION,
@@ -578,3 +580,16 @@ def test_what_arrives_after_it_was_lost_with_another_worker_is_freed(talk: Conve
     talk.gone("w1")
     assert talk("w0", Arrived("c", 1)) == [Mail("w0", Run("c", 0, (), [(-1, 1, -1, 1, 0), (FREE, 1)]))]
     assert not talk.tables.clients["c"].late
+
+
+def test_runs_carry_their_client_s_weight(talk: Conversation) -> None:
+    talk.worker()
+    talk("c", Hello(VERSION, "", "here", 7, 2.0, "interactive"))
+    [mail] = talk("c", Batch(1, (FULL,), [(1, 1, 0.5)]))
+    assert mail.message.weight == 8.0
+
+
+@pytest.mark.parametrize("weight, priority", [(1e9, "normal"), (0.0, "normal"), (float("nan"), "normal"), (1.0, "urgent")])
+def test_a_client_cannot_take_any_weight(weight: float, priority: str) -> None:
+    with pytest.raises(ProtocolError, match="weight|priority"):
+        checks.message(Hello(VERSION, "", "here", 7, weight, priority))

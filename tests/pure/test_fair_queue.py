@@ -43,9 +43,8 @@ def test_a_client_is_served_in_its_own_order() -> None:
 def test_device_time_is_shared_by_weight() -> None:
     queue = FairQueue()
     for _ in range(400):
-        queue.put("a", run("a"), 0.0)
+        queue.put("a", Run("a", 1, (), [], weight=3.0), 0.0)
         queue.put("b", run("b"), 0.0)
-    queue.shares["a"].weight = 3.0
     turns = Counter(serve(queue) for _ in range(400))
     assert turns == {"a": 300, "b": 100}
 
