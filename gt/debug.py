@@ -126,6 +126,41 @@ def record(keep: int = 1 << 16) -> Iterator[timeline.Timeline]:
     made.spans = timeline.read(session.ask("times", timeout=600.0)["workers"])
 
 
+@dataclass(frozen=True, slots=True)
+class ProgramStages:
+    """A program of this script's on a worker. `source` is what it was made of: a "trace", a "unit" of single instructions, a
+    "sharded trace" with collectives inside, or a "segment" of one between them. `stages` has it as it came and as each pass
+    gave it, in order."""
+
+    worker: str
+    number: int
+    source: str
+    calls: int
+    stages: dict[str, str]
+
+    def __str__(self) -> str:
+        head = f"{self.source} {self.number} on {self.worker}, called {self.calls} times"
+        return "\n\n".join([head, *(f"{name}\n{text}" for name, text in self.stages.items())])
+
+
+def programs() -> list[ProgramStages]:
+    """The programs that the workers have made of this script's repeats: each before and after every pass, with the script's
+    lines. `print` one to read it.
+
+    >>> x = gt.ones(4)
+    >>> for _ in range(10):
+    ...     y = (((x * 2.0 + 1.0).exp() - 0.5) * x).sum().item()
+    >>> "exp" in str(gt.debug.programs()[0])
+    True
+    """
+    found = here().session.ask("programs")["workers"]
+    return [
+        ProgramStages(worker, p["number"], p["source"], p["calls"], p["stages"])
+        for worker, answer in found.items()
+        for p in answer.get("programs", ())
+    ]
+
+
 def replay(done: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:
     """What became of repeats: what a worker says, and what this client found."""
     from gt.client.user_lines import line_of

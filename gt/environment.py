@@ -162,6 +162,7 @@ VERBOSE = flag("GT_VERBOSE", [SERVER, WORKER], "`1` says where servers listen an
 DEBUG_CLIENT = flag("GT_DEBUG_CLIENT", [CLIENT], "`1` shows every message of the client, on standard error")
 DEBUG_DISPATCHER = flag("GT_DEBUG_DISPATCHER", [SERVER], "`1` shows the instruction log, on standard error")
 DEBUG_WORKER = flag("GT_DEBUG_WORKER", [WORKER], "`1` shows every message of the worker, on standard error")
+DEBUG_PROGRAMS = flag("GT_DEBUG_PROGRAMS", [WORKER], "`1` shows every program before and after each pass, on standard error")
 DEBUG_COMPILE = flag("GT_DEBUG_COMPILE", [WORKER], "`1` says what became of each step that was to be compiled")
 
 

@@ -35,38 +35,10 @@ def user(session: Session, frame: Any) -> Any:
 
 @cache
 def unary_of(row: Row) -> Callable[[Tensor], Tensor]:
-    """The function of an op of one tensor, without statics. One frame between the user's line and the instruction."""
+    """The function of an op of one tensor, without statics."""
 
     def call(a: Tensor) -> Tensor:
-        scope = HERE.scope or here()
-        x = a.handle
-        session = x.session
-        if scope.session is not session:
-            scope = _belongs(x)
-        known = scope.kinds.get((row, x.spec))
-        if known is None:
-            if scope.cast is not None and (changed := recast(scope.cast, row, (a,))):
-                return call(*changed)
-            known = session.learn(scope, (row, x.spec), row, (x.spec,), ())
-        id = session.next_id()
-        session.emit((known.number, id, x.id))
-        slot = id & MASK
-        if scope.origin is None:
-            frame: Any = _getframe(1)
-            if frame.f_globals is not session.user:
-                frame = user(session, frame)
-            session.asked_code[slot] = frame.f_code
-            session.asked_at[slot] = frame.f_lasti
-        else:
-            session.asked_code[slot], session.asked_at[slot] = scope.origin
-        if len(session.code) >= session.limit:
-            session.due()
-        out = Handle(id, known.out, session)
-        if not (a.requires_grad and scope.grad and known.differentiable):
-            return Tensor(out)
-        plan = known.pulls.get(1) or gradient_plan_for(known, 1)
-        kept = out if plan.keeps_output else None
-        return Tensor(out, True, Node(known, plan, [x if plan.keep[0] else x.spec], (a.node or a,), kept, scope, id))
+        return reference(row, (a,), None)
 
     return NATIVE.Op(row, call) if NATIVE is not None else call
 
@@ -76,53 +48,7 @@ def binary_of(row: Row) -> Callable[[Tensor, Any], Tensor]:
     """The function of an op of a tensor and a tensor or number, without statics."""
 
     def call(a: Tensor, b: Any) -> Tensor:
-        scope = HERE.scope or here()
-        x = a.handle
-        session = x.session
-        if scope.session is not session:
-            scope = _belongs(x)
-        mask = 1 if a.requires_grad else 0
-        kind = type(b)
-        second: Any
-        if isinstance(b, Tensor):
-            z = b.handle
-            if z.session is not session:
-                _belongs(z)
-            second, operand = z.spec, z.id
-            if b.requires_grad:
-                mask += 2
-        elif kind in NUMBERS:
-            second, operand = kind, b
-        else:
-            return call(a, as_operand(b, a))
-        key = (row, x.spec, second)
-        known = scope.kinds.get(key)
-        if known is None:
-            if scope.cast is not None and (changed := recast(scope.cast, row, (a, b))):
-                return binary(row, *changed)
-            known = session.learn(scope, key, row, (x.spec, second), ())
-        id = session.next_id()
-        session.emit((known.number, id, x.id, operand))
-        slot = id & MASK
-        if scope.origin is None:
-            frame: Any = _getframe(1)
-            if frame.f_globals is not session.user:
-                frame = user(session, frame)
-            session.asked_code[slot] = frame.f_code
-            session.asked_at[slot] = frame.f_lasti
-        else:
-            session.asked_code[slot], session.asked_at[slot] = scope.origin
-        if len(session.code) >= session.limit:
-            session.due()
-        out = Handle(id, known.out, session)
-        if not (mask and scope.grad and known.differentiable):
-            return Tensor(out)
-        plan = known.pulls.get(mask) or gradient_plan_for(known, mask)
-        keep = plan.keep
-        second = b if second is kind else z if keep[1] else second
-        edges = (a.node or a if mask & 1 else None, b.node or b if mask & 2 else None)
-        kept = out if plan.keeps_output else None
-        return Tensor(out, True, Node(known, plan, [x if keep[0] else x.spec, second], edges, kept, scope, id))
+        return reference(row, (a, b if isinstance(b, Tensor) or type(b) in NUMBERS else as_operand(b, a)), None)
 
     return NATIVE.Op(row, call) if NATIVE is not None else call
 
@@ -141,6 +67,12 @@ def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
         result = NATIVE.apply(row, operands, statics)
         if result is not NotImplemented:
             return result
+    return reference(row, operands, statics)
+
+
+def reference(row: Row, operands: tuple, statics: tuple | None) -> Any:
+    """What issuing an op means; native.c does the same, for speed, in the common case. `statics` are None where an op that has
+    none is called by itself: such kinds are known by a shorter key."""
     scope = HERE.scope or here()
     session = scope.session
     specs: list[Any] = []
@@ -160,16 +92,16 @@ def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
             specs.append(type(o))
             values.append(o)
         bit += bit
-    key = (row, *specs, statics)
+    key = (row, *specs) if statics is None else (row, *specs, statics)
     known = scope.kinds.get(key)
     if known is None:
         if scope.cast is not None and (changed := recast(scope.cast, row, operands)):
-            return apply(row, changed, statics)
+            return apply(row, changed, statics) if statics is not None else (unary, binary)[len(changed) - 1](row, *changed)
         if mask and row.grad is None and row.lower is not None and scope.grad:
-            return row.lower(*operands, **dict(zip(row.statics, statics)))
-        known = session.learn(scope, key, row, tuple(specs), statics)
+            return row.lower(*operands, **dict(zip(row.statics, statics or ())))
+        known = session.learn(scope, key, row, tuple(specs), statics or ())
     elif mask and scope.grad and not known.differentiable and row.lower is not None and row.grad is None:
-        return row.lower(*operands, **dict(zip(row.statics, statics)))
+        return row.lower(*operands, **dict(zip(row.statics, statics or ())))
     if len(known.outs) > 1:
         return _several(known, operands, values, mask, scope)
     id = session.next_id()

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import inspect
 from functools import cache
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from gt.client.traces import Window
-from gt.spec import Spec
+from gt.program.code import walk
+from gt.program.stretch import flat
 
 if TYPE_CHECKING:
     from gt.client.session import Session
@@ -60,7 +60,7 @@ class Numbers:
         self.places = _places(session, noted, now)
         self.drawn = _drawn(session, before, now)
         self.counts = [x for update in noted for x in update if x.parameter is not None and x.counts]
-        old, new = flat(before), flat(now)
+        old, new = flat(before.ops), flat(now.ops)
         self.apart = {  # settings that are given with each call, by position, and what sets them apart from equal ones
             p: x.key for p, x in self.places.items() if x.parameter is None and (x.key in given or old[p] != new[p])
         }  # fmt: skip
@@ -105,33 +105,27 @@ class Numbers:
 def _places(session: Session, noted: list[list[Place]], window: Window) -> dict[int, Place]:
     """Where the numbers at these positions of the window lie, as far as that is known and they are still there."""
     found: dict[int, Place] = {}
-    at, updates = 0, iter(noted)
-    for ins in window.ops:
-        kind = session.meaning[int(ins[0])]
+    updates = iter(noted)
+    for at, ins, kind, form in walk(window.ops, session.meaning.get):
         if kind.row.updates:
-            lead = 1 + len(kind.outs)
-            numbers = [lead + i for i, s in enumerate(kind.ins) if not isinstance(s, Spec)]
-            for i, place in zip(numbers, next(updates, ())):
+            for i, place in zip(form.numbers, next(updates, ())):
                 if place.value() == ins[i]:
                     found[at + i] = place
-        at += len(ins)
     return found
 
 
 def _drawn(session: Session, before: Window, now: Window) -> dict[int, int] | None:
     """Which of its call's random numbers an op takes, by the position of that number. None where one call does not go on in the
     row of them where the one before it left off."""
-    places, at = [], 0
-    for ins in now.ops:
-        kind = session.meaning[int(ins[0])]
+    places = []
+    for at, ins, kind, form in walk(now.ops, session.meaning.get):
         if kind.row.random:
-            seed, number = (1 + len(kind.outs) + i for i in _seeded(kind.row))
+            seed, number = map(form.at, _seeded(kind.row))
             if ins[seed] == session.seed:
                 places.append(at + number)
-        at += len(ins)
     if not places:
         return {}
-    old, new = flat(before), flat(now)
+    old, new = flat(before.ops), flat(now.ops)
     first, start = min(old[p] for p in places), min(new[p] for p in places)
     drawn = {p: int(new[p] - start) for p in places}
     return drawn if first < start and all(old[p] - first == n for p, n in drawn.items()) else None
@@ -142,7 +136,3 @@ def _seeded(row: Any) -> tuple[int, int]:
     """Which operands of a random op are its seed and its number."""
     names = list(inspect.signature(row.kernel).parameters)[1:]  # the first is the array namespace
     return names.index("seed"), names.index("number")
-
-
-def flat(window: Window) -> list:
-    return list(chain.from_iterable(window.ops))

@@ -14,14 +14,15 @@ from typing import Any
 from weakref import ref
 
 from gt.client.autograd import Tensor
-from gt.client.captured_numbers import Notes, Numbers, Place, flat
+from gt.client.captured_numbers import Notes, Numbers, Place
 from gt.client.handle import Handle
 from gt.client.session import Session, here
 from gt.client.tracer import SHORTEST
-from gt.client.traces import Trace, Window, define, definition
+from gt.client.traces import Trace, Window, define
 from gt.client.views import cut, raw_handle, set_raw_handle, storage_of
 from gt.client.writes import unseen
-from gt.transport.messages import FREE
+from gt.program.code import encoded
+from gt.program.stretch import flat
 
 KNOWN = 64  # calls of one function that are known, by what they depend on; past it the oldest is forgotten
 
@@ -171,7 +172,7 @@ class _Capture:
                 if session.serial != before:
                     self.refused = "a value is read inside it"
                     return result
-                window = _window(session.code)
+                window = Window.of(session.code)
             finally:
                 session.limit = 1
             self.refused = self._writes(leaves, storage) or _views(result)
@@ -220,13 +221,13 @@ class _Capture:
             self.refused = "a number in it changes from call to call"
             return
         self.numbers = numbers
-        session.tracer.defined.append(definition(trace, last.window, session.meaning, session.tracer.compiled))
+        session.tracer.define(trace)
         self._bind(trace, before, last, ids)
 
     def _bind(self, trace: Trace, before: Window, last: _Call, ids: list[int]) -> None:
         """Where inputs come from and results go to: arguments, what the call returns, and tensors that live on."""
-        outs_before, _ = trace.shape.bind(flat(before)) or ((), ())
-        outs, inputs = trace.shape.bind(flat(last.window)) or ((), ())
+        outs_before, _ = trace.topology.bind(flat(before.ops)) or ((), ())
+        outs, inputs = trace.topology.bind(flat(last.window.ops)) or ((), ())
         made_before = {made: j for j, made in enumerate(outs_before)}
         self.trace = trace
         self.specs = [s for ins in last.window.ops for s in self.session.meaning[int(ins[0])].outs]
@@ -258,7 +259,7 @@ class _Capture:
 
     def forget(self) -> None:
         if self.ready and self.session.tracer is not None:
-            self.session.tracer.dropped.append(self.trace.number)
+            self.session.tracer.drop(self.trace.number)
 
     def stale(self, leaves: list[Tensor]) -> str:
         """Why what was captured does not fit any more: something it reads is gone, a value that ends with the call is held by
@@ -279,7 +280,7 @@ class _Capture:
         made = [Handle(session.next_id(), spec, session) for spec in self.live_specs]
         for handle in made:
             session.asked_code[handle.id % len(session.asked_code)] = None
-        session.call((self.trace.number, *(h.id for h in made), *inputs, *self.numbers.take()))
+        session.call(encoded(self.trace.number, (h.id for h in made), (*inputs, *self.numbers.take())))
         for handle, sinks in zip(made, self.sinks):
             for sink in sinks:
                 if type(sink) is int:
@@ -287,11 +288,6 @@ class _Capture:
                 elif (t := sink()) is not None:
                     set_raw_handle(t, handle)  # a view whose base has another value too is stale, and renewed when used
         return _filled(self.template, made)
-
-
-def _window(code: list[tuple]) -> Window:
-    ops = [ins for ins in code if ins[0] > 0]
-    return Window(ops, {ins[1] for ins in code if ins[0] == FREE})
 
 
 def _aliased(leaves: list[Tensor]) -> bool:

@@ -9,8 +9,8 @@ import numpy as np
 
 from gt.client.native import NATIVE
 from gt.ops.table import Kind
+from gt.program.code import free
 from gt.spec import Spec
-from gt.transport.messages import FREE
 
 if TYPE_CHECKING:
     from gt.client.session import Session
@@ -53,7 +53,7 @@ class Handle(msgspec.Struct, gc=False, eq=False):
     session: Session
 
     def __del__(self) -> None:
-        self.session.emit((FREE, self.id))
+        self.session.emit(free(self.id))
 
     @property
     def shape(self) -> tuple[int, ...]:

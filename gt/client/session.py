@@ -20,13 +20,13 @@ from gt.client.native import NATIVE
 from gt.client.replies import Replies, Reply
 from gt.client.scope import HERE, Scope
 from gt.client.tracer import MARK, Tracer
-from gt.client.user_lines import RING, line_of, warn
+from gt.client.user_lines import RING, line_of, short_line, warn
 from gt.client.window import Window
 from gt.config import Config
 from gt.ops.table import Kind, Row, infer, spec_in, spec_out
+from gt.program.code import encoded, first_kind
 from gt.spec import Spec
 from gt.transport.messages import (
-    FREE,
     Ack,
     Answer,
     Ask,
@@ -61,13 +61,13 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.batch = BATCH
         self.limit = 1  # length of `code` at which something is to be done: wake the link at first, then send
         self.lock = threading.RLock()
-        self.numbers = count(FREE + 1)
+        self.numbers = count(first_kind())
         self.fresh: list[KindDef] = []
         self.kinds: dict[tuple[str, str], dict[tuple, Known]] = {}  # by signal and the dtype of autocast
         self.meaning: dict[int, Kind] = {}  # by number
         self.tracer = Tracer(self.numbers.__next__, self.meaning) if tracing else None
         if self.tracer:
-            self.tracer.asked_for = self.asked_for
+            self.tracer.asked_for, self.tracer.line = self.asked_for, self.line
         self.forgotten = 0
         self.serial = 0
         self.written = 0  # instructions taken from the buffer
@@ -287,7 +287,9 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                 self.uploads[id] = data.tobytes()
                 place = (-1, 0, 0)
             self.mark()  # bytes from here are no part of what repeats
-            self.code.extend(((MARK,), (known.number, id, *place), (MARK,)))  # where bytes lie is not a trace's to repeat
+            self.code.extend(
+                ((MARK,), encoded(known.number, (id,), place), (MARK,))
+            )  # where bytes lie is not a trace's to repeat
             self.mark()
         if len(self.code) >= self.limit or data.nbytes > 1 << 20:
             self.due()
@@ -350,6 +352,11 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         """The code and the place in it that asked for a result, if it is among the last."""
         code = self.asked_code[id % RING]
         return (code, self.asked_at[id % RING]) if code is not None else None
+
+    def line(self, id: int) -> str:
+        """`train.py:12`: the line that asked for a result, if it is among the last."""
+        origin = self.asked_for(id)
+        return short_line(origin) if origin is not None else ""
 
     def _error(self, error: str, text: str, tensor: int) -> BaseException:
         kind = getattr(errors, error, errors.RemoteError)

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
-from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
-from gt.client.traces import Raw, Trace, Window, blame, define, definition, equal
+from gt.client.traces import Raw, Trace, Window, blame, define, equal, program_of
 from gt.ops.table import Kind
-from gt.transport.messages import FREE, Instruction, TraceDef
+from gt.program import Program
+from gt.program.code import free, frees, is_client_kind, next_op, number_of, op_numbers, op_places
+from gt.program.wire import TraceDef, write
 
 MARK = -1  # the pseudo-instruction (MARK,): a natural boundary, never sent
 SHORTEST = 5
@@ -24,46 +25,45 @@ FORMS = 8  # ways in which one trace comes, remembered
 TRIES = 64  # ways tried; past it the trace's frees come anywhere, and are looked at each time
 
 
-_number = itemgetter(0)
-
-
 class Tracer:
     """Stands between the buffer and the wire: `fold` takes instructions and gives those to be sent. Frees and marks stay among
     the ops as they came; where they stand matters only to the quick way of recognising a trace."""
 
     def __init__(self, number: Callable[[], int], kinds: dict[int, Kind]) -> None:
         self.number, self.kinds = number, kinds
-        self.pieces: list[Instruction] = []  # held back: the beginning of what may be a trace
+        self.pieces: list[tuple] = []  # held back: the beginning of what may be a trace
         self.tokens: list[int] = []  # the first number of each
-        self.stretch: list[Instruction] = []  # sent since the last boundary
+        self.stretch: list[tuple] = []  # sent since the last boundary
         self.fresh = True  # at a boundary, where a known trace may begin
         self.ending = False  # behind a boundary, where the frees of what was before it come
         self.traces: OrderedDict[int, list[Trace]] = OrderedDict()  # by first token, the last used at the end
         self.forms: dict[int, list[Raw]] = {}  # by first token, the longest first
-        self.seen: OrderedDict[tuple, list[list[Instruction]]] = OrderedDict()  # stretches, by the tokens of their ops
+        self.seen: OrderedDict[tuple, list[list[tuple]]] = OrderedDict()  # stretches, by the tokens of their ops
         self.plain: set[int] = set()  # tokens of ops that may be part of a trace
-        self.defined: list[TraceDef] = []
+        self.defined: list[Program] = []
+        self.programs: dict[int, Program] = {}  # by number, all that can be called
         self.dropped: list[int] = []
         self.compiled: set[str] = set()  # signals whose ops are to be compiled
         self.misses: Counter[str] = Counter()
         self.lines: dict[str, Any] = {}  # by reason, the line of an op that was not as in the trace
         self.asked_for: Callable[[int], Any] = lambda result: None  # the session gives the real one
+        self.line: Callable[[int], str] = lambda result: ""  # the user's line that asked for a result, in short
         self.found = self.hits = self.saved = 0
         self.probed = 0  # length of the stretch when it was last searched for a period
         self.ahead = -1  # ops until a period begins anew, where one was found
 
-    def fold(self, batch: list[Instruction], final: bool, mark: bool) -> list[Instruction]:
+    def fold(self, batch: list[tuple], final: bool, mark: bool) -> list[tuple]:
         """Instructions to send for these. `final`: nothing may be held back; `mark`: their end is a boundary."""
-        out: list[Instruction] = []
+        out: list[tuple] = []
         pieces, tokens = self.pieces, self.tokens
         pieces += batch
-        tokens += map(_number, batch)
+        tokens += map(number_of, batch)
         if mark:
             pieces.append((MARK,))
             tokens.append(MARK)
         at, n = 0, len(pieces)
         while at < n:
-            if self.ending or self.fresh and tokens[at] <= FREE:
+            if self.ending or self.fresh and not is_client_kind(tokens[at]):
                 at = self._between(at, out)
             elif self.ahead >= 0:
                 at = self._lead(at, out)
@@ -80,12 +80,12 @@ class Tracer:
         del pieces[:at], tokens[:at]
         return out
 
-    def _between(self, at: int, out: list[Instruction]) -> int:
+    def _between(self, at: int, out: list[tuple]) -> int:
         """Frees and marks between two stretches. Those behind a boundary belong to the stretch before it, which is complete
         when an op stands behind them."""
         tokens = self.tokens
-        end = next((i for i in range(at, len(tokens)) if tokens[i] > FREE), len(tokens))
-        freed = [ins for ins in self.pieces[at:end] if ins[0] == FREE]
+        end = next_op(tokens, at)
+        freed = frees(self.pieces[at:end])
         out += freed
         if self.ending:
             self.stretch += freed
@@ -93,7 +93,7 @@ class Tracer:
                 self._close()
         return end
 
-    def _pass(self, at: int, out: list[Instruction]) -> int:
+    def _pass(self, at: int, out: list[tuple]) -> int:
         """Send what is no trace as it is, up to the next boundary."""
         try:
             end = self.tokens.index(MARK, at)
@@ -111,11 +111,11 @@ class Tracer:
             self._find_period()
         return end
 
-    def _lead(self, at: int, out: list[Instruction]) -> int:
+    def _lead(self, at: int, out: list[tuple]) -> int:
         """Send the ops that are left of a period, and their frees, as they are: a trace may begin behind them."""
         tokens, end = self.tokens, at
-        while end < len(tokens) and tokens[end] != MARK and (self.ahead or tokens[end] <= FREE):
-            self.ahead -= tokens[end] > FREE
+        while end < len(tokens) and tokens[end] != MARK and (self.ahead or not is_client_kind(tokens[end])):
+            self.ahead -= is_client_kind(tokens[end])
             end += 1
         out += self.pieces[at:end]
         if end < len(tokens):
@@ -124,14 +124,14 @@ class Tracer:
 
     # Replaying
 
-    def _match(self, at: int, out: list[Instruction], final: bool) -> int | None:
+    def _match(self, at: int, out: list[tuple], final: bool) -> int | None:
         """The end of the call that starts here; `at` where no trace does, None where more must come first."""
         pieces, tokens = self.pieces, self.tokens
         n = len(pieces)
         for form in self.forms.get(tokens[at], ()):
             end = at + form.length
             if end < n or (end == n and final):
-                if tokens[at:end] == form.tokens and (end == n or tokens[end] > FREE):
+                if tokens[at:end] == form.tokens and (end == n or is_client_kind(tokens[end])):
                     found = form.call(pieces[at:end])
                     if found is not None:
                         return self._replay(form.trace, found[0], found[1], out, end)
@@ -140,10 +140,10 @@ class Tracer:
         candidates = self.traces.get(tokens[at])
         return self._search(at, candidates, out, final) if candidates else at
 
-    def _search(self, at: int, candidates: list[Trace], out: list[Instruction], final: bool) -> int | None:
+    def _search(self, at: int, candidates: list[Trace], out: list[tuple], final: bool) -> int | None:
         """As `_match`, wherever the frees stand."""
         longest = max(t.length for t in candidates)
-        places = [i for i in range(at, len(self.tokens)) if self.tokens[i] > FREE][: longest + 1]
+        places = op_places(self.tokens, at)[: longest + 1]
         tokens = [self.tokens[i] for i in places]
         have, why, refusal = len(tokens), "", None
         for trace in sorted(candidates, key=Trace.worth, reverse=True):
@@ -186,9 +186,9 @@ class Tracer:
             common = max(common, next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(tokens), trace.length)))
         return int(self.pieces[places[min(common, len(places) - 1)]][1])
 
-    def _replay(self, trace: Trace, call: Instruction, freed: Any, out: list[Instruction], end: int) -> int:
+    def _replay(self, trace: Trace, call: tuple, freed: Any, out: list[tuple], end: int) -> int:
         out.append(call)
-        out += [(FREE, id) for id in freed]
+        out += map(free, freed)
         trace.calls += 1
         self.hits += 1
         self.saved += trace.length - 1
@@ -196,7 +196,7 @@ class Tracer:
             self.stretch, self.probed = [], 0
         return end
 
-    def _remember(self, trace: Trace, pieces: list[Instruction]) -> None:
+    def _remember(self, trace: Trace, pieces: list[tuple]) -> None:
         """This way in which a trace came, so that the next time is recognised at once."""
         trace.tries += 1
         if trace.tries > TRIES:
@@ -225,7 +225,7 @@ class Tracer:
         self.stretch, self.probed, self.fresh, self.ending = [], 0, True, False
         if len(stretch) < SHORTEST:
             return
-        tokens = [t for t in map(_number, stretch) if t > FREE]
+        tokens = op_numbers(map(number_of, stretch))
         if not self.plain.issuperset(tokens):
             stretch, tokens = self._traceable(stretch)
         if not SHORTEST <= len(tokens) <= LONGEST:
@@ -242,13 +242,13 @@ class Tracer:
                 break
         self.seen[key] = [*alike[-3:], stretch]
 
-    def _traceable(self, stretch: list[Instruction]) -> tuple[list[Instruction], list[int]]:
+    def _traceable(self, stretch: list[tuple]) -> tuple[list[tuple], list[int]]:
         """What follows the last load of a stretch, and the tokens of its ops; nothing where it calls traces."""
         kinds = self.kinds
-        self.plain.update(t for t in {ins[0] for ins in stretch} if t in kinds and kinds[t].row.kernel is not None)  # type: ignore[index,misc]
+        self.plain.update(t for t in {ins[0] for ins in stretch} if t in kinds and kinds[t].row.kernel is not None)
         loads = [i for i, ins in enumerate(stretch) if ins[0] in kinds and ins[0] not in self.plain]
         rest = stretch[loads[-1] + 1 :] if loads else stretch
-        tokens = [t for t in map(_number, rest) if t > FREE]
+        tokens = op_numbers(map(number_of, rest))
         return (rest, tokens) if self.plain.issuperset(tokens) else ([], [])
 
     def _learn(self, before: Window, now: Window, holes: Mapping[int, Any] = MappingProxyType({})) -> bool:
@@ -259,7 +259,7 @@ class Tracer:
         same = self.traces.setdefault(trace.tokens[0], [])
         if any(equal(trace, t) for t in same):
             return True
-        self.defined.append(definition(trace, now, self.kinds, self.compiled))
+        self.define(trace)
         same.append(trace)
         self.found += 1
         if len(same) > 16:
@@ -270,19 +270,31 @@ class Tracer:
 
     def _drop(self, traces: list[Trace]) -> None:
         """Let go of traces with the same first token."""
-        self.dropped += [t.number for t in traces]
+        self.drop(*(t.number for t in traces))
         first = traces[0].tokens[0]
         left = [form for form in self.forms.pop(first, ()) if form.trace not in traces]
         if left:
             self.forms[first] = left
 
+    def define(self, trace: Trace) -> None:
+        """Have a trace's program sent with the next batch."""
+        program = program_of(trace, self.compiled, self.line)
+        self.defined.append(program)
+        self.programs[program.number] = program
+
+    def drop(self, *numbers: int) -> None:
+        """Programs that will not be called again."""
+        self.dropped += numbers
+        for number in numbers:
+            self.programs.pop(number, None)
+
     def _find_period(self) -> None:
         """A stretch without boundaries that repeats itself, such as a loop of plain arithmetic. A trace begins where the
         repetition began, as it will the next time. The first time round is no example: its inputs may live on."""
         self.probed = len(self.stretch)
-        places = [i for i, ins in enumerate(self.stretch) if ins[0] > FREE]
+        places = op_places(list(map(number_of, self.stretch)))
         ops = [self.stretch[i] for i in places]
-        tokens = list(map(_number, ops))
+        tokens = list(map(number_of, ops))
         n = len(tokens)
         if n < 2 * SHORTEST:
             return
@@ -308,13 +320,13 @@ class Tracer:
 
     def reset(self) -> None:
         """Forget all traces, as their kinds are forgotten."""
-        for known in (self.traces, self.forms, self.seen, self.plain):
+        for known in (self.traces, self.forms, self.seen, self.plain, self.programs):
             known.clear()
         self.stretch, self.probed, self.ahead, self.fresh, self.ending = [], 0, -1, False, False
 
     def take(self) -> tuple[tuple[TraceDef, ...], tuple[int, ...]]:
         """Definitions to send with the next batch, and numbers that will not be called again."""
-        defined, self.defined = tuple(self.defined), []
+        defined, self.defined = tuple(map(write, self.defined)), []
         dropped, self.dropped = tuple(self.dropped), []
         return defined, dropped
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from typing import Any
@@ -13,10 +14,19 @@ def line_of(origin: tuple[Any, int]) -> str:
     """`file, line n, in function: text` for a code object and an offset in it."""
     import linecache
 
-    code, at = origin
-    lines = [line for start, stop, line in code.co_lines() if start <= at < stop and line]
-    line = lines[0] if lines else code.co_firstlineno
+    code, line = origin[0], _number(*origin)
     return f'File "{code.co_filename}", line {line}, in {code.co_name}\n    {linecache.getline(code.co_filename, line).strip()}'
+
+
+def short_line(origin: tuple[Any, int]) -> str:
+    """`train.py:12`."""
+    return f"{os.path.basename(origin[0].co_filename)}:{_number(*origin)}"
+
+
+def _number(code: Any, at: int) -> int:
+    """The number of the line at an offset in a code object."""
+    lines = (line for start, stop, line in code.co_lines() if start <= at < stop and line)
+    return next(lines, code.co_firstlineno)
 
 
 def warn(text: str) -> None:

@@ -16,10 +16,10 @@ from gt.dispatcher.rewrite import REASON, Rewriter
 from gt.dispatcher.stream import Stream, Watch
 from gt.dispatcher.tables import Client, Entry, Leaving, Lost, Tables, WorkerState
 from gt.errors import ProtocolError
+from gt.program.code import free
 from gt.transport import checks
 from gt.transport.checks import TooMuch
 from gt.transport.messages import (
-    FREE,
     PRIORITIES,
     VERSION,
     Ack,
@@ -113,7 +113,7 @@ class Dispatcher:
                 return self._hello(peer, message)
             case Join() if not client and not worker:
                 return self._join(peer, message)
-            case Ask(_, "placement" | "record" | "times") | Configure() if client and client.held:
+            case Ask(_, "placement" | "record" | "times" | "programs") | Configure() if client and client.held:
                 self.stream.hold(client, message)  # it is about what waits there
                 return []
             case Ask(_, "stats" | "record") if client and len(self.tables.workers) < self.tables.expected:
@@ -341,7 +341,7 @@ class Dispatcher:
                 policy.uncount(self.tables, client, id, entry)
                 client.entries[id] = gone
                 for other in entry.workers:
-                    frees.setdefault(other, []).append((FREE, id))
+                    frees.setdefault(other, []).append(free(id))
         for other, code in frees.items():
             if other != index and self.tables.workers[other].alive:
                 yield Mail(self.tables.workers[other].peer, Run(client.name, 0, (), code, weight=client.weight))

@@ -11,6 +11,7 @@ from gt.dispatcher.redistribute import Bringing, cost
 from gt.dispatcher.steps import Draft, Plan, Slot
 from gt.ops import Kind
 from gt.ops.table import Rule
+from gt.program.code import Form, result_at
 from gt.spec import REPLICATE, Layout, Mesh, Partial, Placement, Shape, Shard, Spec, split
 
 __all__ = ["Plan", "Target", "choose", "whole"]
@@ -144,20 +145,20 @@ class _Choice:
         return self.costs[key]
 
     def _write(self, mesh: Mesh, rules: Rules, pieces: list[Kind]) -> Plan:
-        kind, lead = self.kind, 1 + len(self.kind.outs)
-        draft = Draft(lead + len(kind.ins), kind)
+        kind, form = self.kind, Form.of(self.kind)
+        draft = Draft(form.length, kind)
         brought: dict[tuple[int, Layout], dict[int, Slot]] = {}
-        operands: list[dict[int, Slot] | Slot] = [lead + i for i in range(len(kind.ins))]
+        operands: list[dict[int, Slot] | Slot] = [form.at(i) for i in range(len(kind.ins))]
         for i, want in enumerate(self._wanted(mesh, rules) or ()):
             key = (self.alias[i], want)
             if key not in brought:
-                slot = lead + kind.tensors[self.alias[i]]
+                slot = form.tensors[self.alias[i]]
                 layout = draft.relaid.get(slot, self.layouts[i])
                 brought[key] = Bringing(draft, self.specs[i], layout, slot, 1, kind.row.obeys_signal).to(want)
             operands[kind.tensors[i]] = brought[key]
         outs = tuple(_out(mesh, rules, i) for i in range(len(kind.outs)))
         moving = self.firm and outs[0] is not self.goal
-        results = tuple(draft.temporary() if moving else 1 + i for i in range(len(outs)))
+        results = tuple(draft.temporary() if moving else result_at(i) for i in range(len(outs)))
         for worker, piece in zip(mesh.workers, pieces):
             slots = tuple(o[worker] if isinstance(o, dict) else o for o in operands)
             draft.step(worker, piece, results, slots)
@@ -169,7 +170,7 @@ class _Choice:
         goals = tuple(Target(self.goal.mesh, self.goal.placements).layout(s.shape) for s in self.kind.outs)
         for i, (spec, layout, slot, goal) in enumerate(zip(self.kind.outs, outs, results, goals)):
             for worker, last in Bringing(draft, spec, layout, slot, 1, True).to(goal).items():
-                draft.rename(worker, last, 1 + i)
+                draft.rename(worker, last, result_at(i))
         return goals
 
 

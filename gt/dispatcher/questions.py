@@ -21,7 +21,7 @@ class Questions:
         match ask.about:
             case "record" if type(ask.argument) is not int or ask.argument < 1:
                 yield Mail(client.name, Failed(ask.ticket, "GTError", f"cannot keep {ask.argument!r} times: want 1 or more"))
-            case "stats" | "record" | "times":
+            case "stats" | "record" | "times" | "programs":
                 ticket = next(self.tickets)
                 question = Question(client.name, ask.ticket, {w.index for w in self.tables.living()})
                 self.tables.questions[ticket] = question

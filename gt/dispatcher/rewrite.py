@@ -13,8 +13,8 @@ from gt.dispatcher.steps import Handed
 from gt.dispatcher.tables import Client, Entry, KindPlans, Lost, Refused, Tables, TracePlans, results_of
 from gt.dispatcher.traces import choose_trace, expand
 from gt.errors import ProtocolError
+from gt.program.code import FREES, by_result, free
 from gt.spec import Layout
-from gt.transport.messages import FREE
 
 EXPANDED = 1 << 20  # instructions that the calls of one batch may stand for where they are planned one by one
 REASON = 500  # characters of a reason that a tensor carries
@@ -37,7 +37,8 @@ class Rewriter:
         for position, ins in enumerate(code):
             try:
                 number = ins[0]
-                if number == FREE:
+                use = uses[number]
+                if use is FREES:
                     entry = entries.pop(ins[1], None)
                     if type(entry) is Entry:
                         if many:
@@ -49,7 +50,6 @@ class Rewriter:
                             for w in entry.workers:
                                 flow.queue(w).append(ins)
                     continue
-                use = uses[number]
                 if len(ins) != use.length:
                     raise IndexError
                 at = use.at
@@ -83,11 +83,11 @@ class Rewriter:
             if use.outs == 1:
                 entries[ins[1]] = plan.out
             else:
-                for i, out in enumerate(plan.outs):
-                    entries[ins[1 + i]] = out
+                for id, out in by_result(ins, plan.outs):
+                    entries[id] = out
             if many:
-                for i, out in enumerate(plan.outs):
-                    policy.count(self.tables, client, ins[1 + i], out)
+                for id, out in by_result(ins, plan.outs):
+                    policy.count(self.tables, client, id, out)
             for i in use.dies:
                 gone = entries.pop(ins[i], None)
                 if many and type(gone) is Entry:
@@ -104,8 +104,8 @@ class Rewriter:
         if isinstance(plan, Lost):
             self._refuse(client, ins, plan, flow)
             return False
-        if any(type(id) is not int for id in ins[1 : 1 + use.outs]):  # workers tell one another for which it is
-            raise ProtocolError(f"{ins[1 : 1 + use.outs]} are no names of tensors")
+        if any(type(id) is not int for id in ins[use.form.results]):  # workers tell one another for which it is
+            raise ProtocolError(f"{ins[use.form.results]} are no names of tensors")
         if isinstance(use, TracePlans):
             self._call(client, use, ins, key, plan, flow)
             return False
@@ -118,7 +118,7 @@ class Rewriter:
                 if isinstance(plan, Lost):
                     self._refuse(client, ins, plan, flow)
                     return False
-        for id, out in zip(ins[1:], plan.outs):
+        for id, out in by_result(ins, plan.outs):
             client.entries[id] = out
             policy.count(self.tables, client, id, out)
         if use.loads and ins[-3] == -1:
@@ -144,12 +144,12 @@ class Rewriter:
             raise ProtocolError(f"the calls of a batch stand for more than {EXPANDED} instructions")
         ids = [call[i] for i in use.at]
         keep = len(set(ids)) == len(ids)
-        lines = expand(client, use, marked(use, call))
+        planned = expand(client, use, marked(use, call))
         apart = flow.beside()
-        self.rewrite(client, lines, apart)
+        self.rewrite(client, [code for _, code in planned], apart)
         for worker, code in apart.code.items():
             flow.queue(worker).extend(filled(code, call))
-        joint = learn(client, use, call, key[1 : 1 + len(use.at)], apart.code, lines) if keep else None
+        joint = learn(client, use, call, key[1:], apart.code, planned) if keep else None
         if joint is not None:
             client.plans[key] = joint
 
@@ -229,7 +229,7 @@ class Rewriter:
         """Free what was to end with an instruction, and what its results would have taken the place of."""
         results = results_of(client, ins)
         frees = [ins[i] for i in dies if i < len(ins)] + [id for id in results if id in client.entries]
-        self.rewrite(client, [(FREE, id) for id in frees], flow)
+        self.rewrite(client, [free(id) for id in frees], flow)
         for id in results:
             client.entries[id] = gone
 

@@ -11,16 +11,17 @@ from gt.dispatcher.steps import Bound
 from gt.dispatcher.tables import Client, Entry, KindPlans, TracePlans
 from gt.ops import TABLE, Kind, infer
 from gt.ops.table import spec_out
+from gt.program.code import FREES, encoded, number_of
 from gt.spec import REPLICATE, Box, Layout, Partial, Shard, Spec, split
 from gt.transport.messages import Fetch, Mail, Note, Upload, kind_out
 
 
 def bind(client: Client, use: KindPlans, plan: Plan, flow: Flow) -> Bound:
     """The plan in a client's numbers, each worker told of the kinds it will meet."""
-    named = {1 + use.outs + len(use.kind.ins) + i: e for i, e in enumerate(plan.extra) if isinstance(e, Kind)}
+    named = {use.length + i: e for i, e in enumerate(plan.extra) if isinstance(e, Kind)}
     for worker, steps in plan.steps:
         told = client.told.setdefault(worker, set())
-        for slot in dict.fromkeys(step[0] for step in steps):
+        for slot in dict.fromkeys(map(number_of, steps)):
             if slot in named:
                 _define(client, worker, named[slot], told, flow)
             elif slot == 0 and use.definition.number not in told:
@@ -128,7 +129,7 @@ def _reduce(client: Client, tensors: dict[int, Spec], layout: Layout, dim: int, 
                 kind = infer(TABLE["all_reduce"], (*specs, int), (group, reduce))
             worker = group[rank]
             _define(client, worker, kind, client.told.setdefault(worker, set()), flow)
-            flow.queue(worker).append((client.locals[kind.key], *tensors, *tensors, tag))
+            flow.queue(worker).append(encoded(client.locals[kind.key], tensors, (*tensors, tag)))
     for id, spec in tensors.items():
         client.entries[id] = Entry(to, spec)
 
@@ -154,11 +155,7 @@ def reduced(client: Client, id: int, entry: Entry, flow: Flow) -> Entry:
 class _Read:
     """What stands for a kind where a read has to do something first."""
 
-    outs = 0
-    at = (1,)
-
-    class kind:  # noqa: N801
-        ins = (Spec,)
+    outs, at, length = 0, FREES.at, FREES.length
 
     def __init__(self, spec: Spec) -> None:
         self.specs = self.results = (spec,)

@@ -9,8 +9,8 @@ from operator import itemgetter
 from typing import Any
 
 from gt.ops import Kind
+from gt.program.code import free
 from gt.spec import Layout
-from gt.transport.messages import FREE
 
 Slot = int
 OWN = 0  # the slot of the instruction's own kind
@@ -87,7 +87,8 @@ class Draft:
     def plan(self, outs: tuple[Layout, ...]) -> Plan:
         for worker, slots in self.made.items():
             for slot in dict.fromkeys(slots):
-                self.steps[worker].append((self.constant(FREE), slot))
+                number, freed = free(slot)
+                self.steps[worker].append((self.constant(number), freed))
         steps = tuple((w, tuple(s)) for w, s in sorted(self.steps.items()))
         relaid = tuple((slot, layout) for slot, layout in self.relaid.items() if slot < self.width)
         return Plan(None, outs, tuple(self.extra), steps, relaid)

@@ -14,10 +14,11 @@ from gt.dispatcher.rewrite import Rewriter
 from gt.dispatcher.sharded_programs import ShardedProgram
 from gt.dispatcher.tables import Client, Entry, KindPlans, Lost, Refused, Tables, TracePlans, WorkerState, results_of
 from gt.errors import ProtocolError
+from gt.program.code import FREES, free, is_client_kind
+from gt.program.wire import TraceDef
 from gt.transport import checks
 from gt.transport.checks import TooMuch
 from gt.transport.messages import (
-    FREE,
     Ack,
     Batch,
     Failed,
@@ -25,7 +26,6 @@ from gt.transport.messages import (
     KindDef,
     Mail,
     Run,
-    TraceDef,
 )  # fmt: skip
 
 Watch = Callable[[str, str, Any], None]
@@ -108,7 +108,9 @@ class Stream:
         definitions: list[KindDef | TraceDef] = [*batch.kinds, *batch.traces]
         for definition in definitions:
             number = definition.number
-            if number <= FREE or number in client.uses:  # a number has one meaning for good: workers are told it once
+            if (
+                not is_client_kind(number) or number in client.uses
+            ):  # a number has one meaning for good: workers are told it once
                 flow.refused.append(f"{number} cannot be the number of another kind")
                 continue
             try:
@@ -127,7 +129,7 @@ class Stream:
 
     def _drop(self, client: Client, numbers: tuple[int, ...]) -> tuple[int, ...]:
         """Forget traces, and what they were planned as: the numbers of all these."""
-        gone = set(numbers)
+        gone = set(filter(is_client_kind, numbers))
         for number in gone:
             client.uses.pop(number, None)
         joints = {p.number for k, p in client.plans.items() if k[0] in gone and isinstance(p, ShardedProgram)}
@@ -135,13 +137,13 @@ class Stream:
         for told in client.told.values():
             told -= gone | joints
         client.plans = {k: p for k, p in client.plans.items() if k[0] not in gone}
-        return (*numbers, *joints)
+        return (*gone, *joints)
 
     def refuse(self, client: Client, batch: Batch, why: str) -> Iterable[Mail]:
         """A batch that nothing came of: its results carry the reason, its reads and the wait for its end are answered."""
         lost = Lost(why, "ProtocolError")
         for ins in batch.code:
-            for id in results_of(client, ins) if ins and ins[0] != FREE else ():
+            for id in results_of(client, ins):
                 if not isinstance(client.entries.get(id), Entry):
                     client.entries[id] = lost
         for ticket, id, _ in batch.gets:
@@ -152,7 +154,7 @@ class Stream:
     def _forget(self, client: Client, below: int) -> None:
         """Kinds below the last bound go; those up to this one may still be named by a thread that was about to."""
         last, client.forget = client.forget, below
-        client.uses = {n: u for n, u in client.uses.items() if n >= last}
+        client.uses = {n: u for n, u in client.uses.items() if n >= last or u is FREES}
         client.plans = {k: p for k, p in client.plans.items() if k[0] >= last}
         client.plans = {k: p for k, p in client.plans.items() if p.solo is not None}
         client.locals.clear()  # a worker that forgets drops all kinds below zero
@@ -178,7 +180,7 @@ class Stream:
             return False
         for other, code in client.arriving.items():
             if other != index:
-                client.late[other, id] = [*code, (FREE, id)]
+                client.late[other, id] = [*code, free(id)]
         client.uploading, client.arriving = None, {}
         return True
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import takewhile
 from typing import Any, ClassVar
 
 from gt.dispatcher.steps import RESERVED
-from gt.errors import ProtocolError
 from gt.ops import Kind
+from gt.program import wire
+from gt.program.code import FREES, Form, arguments, kind_table
+from gt.program.wire import TraceDef
 from gt.spec import Interned, Layout, Shard, Spec, interned
-from gt.transport.messages import FREE, KindDef, Peer, TraceDef
+from gt.transport.messages import KindDef, Peer
 
 
 class Entry:
@@ -57,7 +60,7 @@ class Refused:
     """A kind or trace of a client's that cannot be. Instructions of it have no place to go; `outs` is None where nobody knows
     how many results they have."""
 
-    __slots__ = ("number", "lost", "outs", "dies", "length")
+    __slots__ = ("number", "lost", "outs", "dies", "length", "form")
 
     def __init__(self, definition: KindDef | TraceDef, why: str) -> None:
         self.number, self.length = definition.number, -1  # no instruction is of this length
@@ -66,80 +69,49 @@ class Refused:
         self.dies: tuple[int, ...] = ()
         if isinstance(definition, TraceDef):
             self.outs = len(definition.outs)
-            self.dies = tuple(1 + self.outs + i for i in definition.dies if i >= 0)
+            self.form = Form(self.outs, 0, ())
+            self.dies = tuple(self.form.at(i) for i in definition.dies if i >= 0)
 
 
 class TracePlans:
     """A client's trace: where in a call its inputs stand, what they are, and which of them end with it."""
 
-    __slots__ = ("definition", "outs", "at", "length", "loads", "dies", "kinds", "specs", "results", "signal", "makes")
+    __slots__ = (
+        "definition", "program", "form", "outs", "at", "length", "loads", "dies", "kinds", "specs", "results", "signal",
+        "makes",
+    )  # fmt: skip
 
     def __init__(self, definition: TraceDef, known: dict[int, Any]) -> None:
-        specs: dict[int, Spec] = {}  # of registers
-        if (wrong := _fault(definition, known, specs)) is not None:
-            raise ProtocolError(f"trace {definition.number} cannot be: {wrong}")
-        self.definition, self.outs, self.loads, self.signal = definition, len(definition.outs), False, ""
-        self.specs = tuple(specs.get(i) for i in range(1, 1 + definition.inputs))  # None: it may be anything
-        self.results = tuple(specs[out] for out in definition.outs)
-        self.at = tuple(range(1 + self.outs, 1 + self.outs + definition.inputs))
-        self.length = 1 + self.outs + definition.inputs + len(definition.holes)
-        self.dies = tuple(1 + self.outs + i for i in definition.dies)
-        self.kinds = sorted({int(ins[0]) for ins in definition.body if ins[0] != FREE})
+        program = self.program = wire.read(definition, partial(_computed, known))
+        form = self.form = Form.of_call(len(program.results), program.inputs, program.holes)
+        specs = program.specs
+        self.definition, self.outs, self.loads, self.signal = definition, form.outs, False, ""
+        self.specs = tuple(specs.get(i) for i in range(1, 1 + program.inputs))  # None: it may be anything
+        self.results = tuple(specs[r] for r in program.results)
+        self.at, self.length = form.tensors, form.length
+        self.dies = tuple(form.at(i) for i in program.dying)
+        self.kinds = sorted(program.kinds)
         inner = [known[n] for n in self.kinds]
         self.makes = any(not u.at and not u.signal for u in inner)  # tensors that go where there is most room
 
 
-def _fault(trace: TraceDef, known: dict[int, Any], specs: dict[int, Spec]) -> str | None:
-    """What is wrong with a trace, if anything is: workers make code of it and trust that it was looked at here. `specs` is
-    filled with what its registers hold; an input is what its first use says."""
-    if not 0 <= trace.inputs <= sum(map(len, trace.body)):
-        return f"{trace.inputs} inputs"
-    live = set(range(1, trace.inputs + 1))  # registers that hold something
-    used = trace.inputs
-    numbers: set[tuple[int, int]] = set()  # where plain numbers stand
-    for index, ins in enumerate(trace.body):
-        if ins and ins[0] == FREE:
-            if len(ins) != 2 or type(ins[1]) is not int or ins[1] not in live:
-                return f"{ins} frees what is not there"
-            live.remove(ins[1])
-            continue
-        use = known.get(ins[0]) if ins and type(ins[0]) is int else None
-        if not isinstance(use, KindPlans) or use.loads or len(ins) != use.length:
-            return f"{ins} is of no kind"
-        if not all(type(ins[i]) is int and ins[i] in live for i in use.at):
-            return f"{ins} names what is not there"
-        for i, spec in zip(use.at, use.specs):
-            if specs.setdefault(ins[i], spec) is not spec:  # type: ignore[arg-type]
-                return f"{ins} takes {spec}, but {ins[i]} is {specs[ins[i]]}"  # type: ignore[index]
-        for register, spec in zip(ins[1 : 1 + use.outs], use.kind.outs):
-            if type(register) is not int or register <= used:
-                return f"{ins} names its results out of order"
-            live.add(register)
-            specs[register] = spec
-            used = register
-        numbers.update((index, i) for i in range(1 + use.outs, len(ins)) if i not in use.at)
-    if not live.issuperset(trace.outs) or len(set(trace.outs)) != len(trace.outs) or any(r <= trace.inputs for r in trace.outs):
-        return f"results {trace.outs}"
-    places = [place for hole in trace.holes for place in hole]
-    if not numbers.issuperset(places) or len(set(places)) != len(places):
-        return f"holes {trace.holes}"
-    if not all(0 <= i < trace.inputs for i in trace.dies) or len(set(trace.dies)) != len(trace.dies):
-        return f"ends of inputs {trace.dies}"
-    return None
+def _computed(known: dict[int, Any], number: int) -> Kind | None:
+    """The kind of a client's of this number, if programs can have it."""
+    use = known.get(number)
+    return use.kind if isinstance(use, KindPlans) and not use.loads else None
 
 
 class KindPlans:
     """A client's kind: its number, its meaning, and where in an instruction the tensors stand."""
 
-    __slots__ = ("definition", "kind", "outs", "at", "length", "loads", "dies", "specs", "results", "signal")
+    __slots__ = ("definition", "kind", "form", "outs", "at", "length", "loads", "dies", "specs", "results", "signal")
 
     def __init__(self, definition: KindDef, kind: Kind) -> None:
         self.definition, self.kind, self.signal = definition, kind, kind.signal
-        self.outs = len(kind.outs)
+        form = self.form = Form.of(kind)
+        self.outs, self.at, self.length = form.outs, form.tensors, form.length
         self.dies: tuple[int, ...] = ()
         self.loads = kind.row.loads
-        self.at = tuple(1 + self.outs + i for i in kind.tensors)
-        self.length = 1 + self.outs + len(kind.ins)
         self.specs: tuple[Spec, ...] = tuple(kind.ins[i] for i in kind.tensors)
         self.results = kind.outs
 
@@ -149,8 +121,8 @@ def results_of(client: Client, ins: tuple) -> tuple:
     stands before the first tensor that is there."""
     use = client.uses.get(ins[0]) if ins else None
     if use is not None and use.outs is not None:
-        return ins[1 : 1 + use.outs]
-    return tuple(takewhile(lambda id: type(id) is int and id not in client.entries, ins[1:]))
+        return ins[use.form.results]
+    return tuple(takewhile(lambda id: type(id) is int and id not in client.entries, arguments(ins)))
 
 
 @dataclass(slots=True)
@@ -158,7 +130,7 @@ class Client:
     name: str
     label: str
     host: str
-    uses: dict[int, Any] = field(default_factory=dict)  # Use, TracePlans or Refused, by number
+    uses: dict[int, Any] = field(default_factory=partial(kind_table, FREES))  # Use, TracePlans or Refused, by number
     entries: dict[int, Entry | Lost] = field(default_factory=dict)  # its tensors, by id
     plans: dict[tuple, Any] = field(default_factory=dict)
     told: dict[int, set[int]] = field(default_factory=dict)  # kinds each worker has been told

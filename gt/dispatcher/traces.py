@@ -3,12 +3,10 @@ the instructions it stands for, which are planned one by one (and kept, see `gt/
 
 from __future__ import annotations
 
-from typing import Any
-
 from gt.dispatcher.plan import Plan
 from gt.dispatcher.tables import Client, TracePlans
+from gt.program import Instruction, wire
 from gt.spec import Layout
-from gt.transport.messages import FREE, Instruction
 
 
 def choose_trace(use: TracePlans, layouts: tuple[Layout, ...]) -> Plan:
@@ -18,29 +16,11 @@ def choose_trace(use: TracePlans, layouts: tuple[Layout, ...]) -> Plan:
     return Plan(None, ())
 
 
-def expand(client: Client, use: TracePlans, call: Instruction) -> list[Instruction]:
-    """The instructions a call stands for. Registers become the call's ids; those of temporaries, ids below zero."""
-    trace = use.definition
-    names: dict[Any, Any] = dict(zip(range(1, trace.inputs + 1), call[1 + use.outs :]))
-    names.update(zip(trace.outs, call[1 : 1 + use.outs]))
-    numbers = zip(trace.holes, call[1 + use.outs + trace.inputs :])
-    given = {place: number for places, number in numbers for place in places}
-    holes: dict[int, list[tuple[int, Any]]] = {}
-    for (at, position), value in given.items():
-        holes.setdefault(at, []).append((position, value))
-    out: list[Instruction] = []
-    for index, ins in enumerate(trace.body):
-        if ins[0] == FREE:
-            out.append((FREE, names[ins[1]]))
-            continue
-        inner = client.uses[int(ins[0])]
-        row = list(ins)
-        for i in (*range(1, 1 + inner.outs), *inner.at):
-            if ins[i] not in names:
-                client.temporaries += 1
-                names[ins[i]] = -client.temporaries
-            row[i] = names[ins[i]]
-        for position, value in holes.get(index, ()):
-            row[position] = value
-        out.append(tuple(row))
-    return out
+def expand(client: Client, use: TracePlans, call: tuple) -> list[tuple[Instruction | None, tuple]]:
+    """The instructions a call stands for. Values become the call's ids; temporaries, ids below zero."""
+
+    def temporary(value: int) -> int:
+        client.temporaries += 1
+        return -client.temporaries
+
+    return wire.expand(use.program, call, temporary)

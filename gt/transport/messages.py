@@ -9,16 +9,13 @@ import msgspec
 
 from gt.errors import ProtocolError
 from gt.ops.table import Kind, WireSpec, spec_out
+from gt.program.code import Encoded
+from gt.program.wire import TraceDef
 
 VERSION = 2
-FREE = 0  # the kind of the instruction (FREE, id)
 PRIORITIES = {"normal": 1.0, "interactive": 4.0, "batch": 0.25}  # by what a client's weight is multiplied
 WEIGHTS = (0.01, 100.0)  # the least and the most that a client can have
 LIMIT = 64 << 20  # bytes of one message, without the frames beside it
-
-Number = int | float | bool
-# (kind, *output ids, *operands): an operand is a tensor's id, or a number where the kind has a type.
-Instruction = tuple[Number, ...]
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag_field="t"):
@@ -37,21 +34,6 @@ class KindDef(msgspec.Struct, frozen=True, array_like=True):
 
 def kind_out(number: int, kind: Kind) -> KindDef:
     return KindDef(number, kind.row.name, tuple(map(spec_out, kind.ins)), kind.statics, kind.signal)
-
-
-class TraceDef(msgspec.Struct, frozen=True, array_like=True):
-    """A stretch of instructions that is called by one: `(number, *results, *inputs, *numbers for the holes)`. The body's ids
-    are registers, the inputs' first, from 1; `outs` are the registers of the results; a hole is the places a number of the
-    call goes to, each (index in the body, index in that instruction); `dies` are the inputs that end with the call; `compile`
-    says that the user wants it compiled."""
-
-    number: int
-    inputs: int
-    body: list[Instruction]
-    outs: tuple[int, ...]
-    holes: tuple[tuple[tuple[int, int], ...], ...] = ()
-    dies: tuple[int, ...] = ()
-    compile: bool = False
 
 
 class Peer(msgspec.Struct, frozen=True, array_like=True):
@@ -93,7 +75,7 @@ class Batch(Message, frozen=True, tag=3):
 
     serial: int
     kinds: tuple[KindDef, ...]
-    code: list[Instruction]
+    code: list[Encoded]
     gets: tuple[tuple[int, int, WireSpec], ...] = ()
     ack: bool = False
     forget: int = 0
@@ -178,7 +160,7 @@ class Run(Message, frozen=True, tag=12):
     client: str
     serial: int
     kinds: tuple[KindDef, ...]
-    code: list[Instruction]
+    code: list[Encoded]
     gets: tuple[Fetch, ...] = ()
     ack: bool = False
     forget: int = 0

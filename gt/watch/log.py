@@ -6,13 +6,16 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from operator import neg
 from typing import Any, TextIO
 
 from gt.dispatcher.tables import Client, KindPlans, TracePlans
 from gt.ops.table import Kind
+from gt.program import Program, wire
+from gt.program.code import Encoded, Form, is_free
 from gt.spec import DTYPES
 from gt.transport.checks import kind_in
-from gt.transport.messages import FREE, Batch, Instruction, Run, TraceDef
+from gt.transport.messages import Batch, Run
 
 ARITY = {0: "CreateOp", 1: "UnaryOp", 2: "BinaryOp", 3: "TernaryOp"}
 PLACES = {1: ("input",), 2: ("left", "right")}
@@ -26,9 +29,9 @@ def sort_of(kind: Kind) -> str:
 
 def details(kind: Kind, ins: tuple) -> str:
     """`result=2 op=matmul left=0 right=1`, and the statics behind."""
-    outs = len(kind.outs)
-    operands = ins[1 + outs :]
-    words = [f"result={','.join(map(str, ins[1 : 1 + outs]))}", f"op={kind.row.name}"]
+    form = Form.of(kind)
+    operands = ins[form.operands]
+    words = [f"result={','.join(map(str, ins[form.results]))}", f"op={kind.row.name}"]
     names = PLACES.get(len(operands)) if kind.tensors else None
     if names:
         words += [f"{name}={x}" for name, x in zip(names, operands)]
@@ -38,45 +41,28 @@ def details(kind: Kind, ins: tuple) -> str:
     return " ".join(words)
 
 
-Meaning = Callable[[int], "Kind | TraceDef | None"]  # what the number of a kind or trace stands for
+Meaning = Callable[[int], "Kind | Program | None"]  # what the number of a kind or trace stands for
 
 
-def spelled_out(meaning: Meaning, code: list[Instruction]) -> Iterator[tuple[Kind | None, Instruction]]:
+def spelled_out(meaning: Meaning, code: list[Encoded]) -> Iterator[tuple[Kind | None, Encoded]]:
     """Each instruction with its kind (None: it frees), calls of traces as the instructions they stand for. What only lives
-    inside a call goes by its register, below zero."""
+    inside a call goes by its value, below zero."""
     for ins in code:
         use = meaning(ins[0]) if ins else None  # type: ignore[arg-type]
-        if len(ins) == 2 and ins[0] == FREE:
+        if len(ins) == 2 and is_free(ins):
             yield None, ins
-        elif isinstance(use, TraceDef) and len(ins) == 1 + len(use.outs) + use.inputs + len(use.holes):
-            yield from _called(meaning, use, ins)
-        elif isinstance(use, Kind) and len(ins) == 1 + len(use.outs) + len(use.ins):  # a client may write what means nothing
+        elif isinstance(use, Program) and len(ins) == Form.of_call(len(use.results), use.inputs, use.holes).length:
+            yield from ((op.kind, inner) for op, inner in wire.expand(use, ins, neg) if op is not None)
+        elif isinstance(use, Kind) and len(ins) == Form.of(use).length:  # a client may write what means nothing
             yield use, ins
-
-
-def _called(meaning: Meaning, trace: TraceDef, call: Instruction) -> Iterator[tuple[Kind, Instruction]]:
-    first = 1 + len(trace.outs)
-    names: dict[Any, Any] = dict(zip(trace.outs, call[1:first]))
-    names.update(zip(range(1, trace.inputs + 1), call[first:]))
-    numbers = zip(trace.holes, call[first + trace.inputs :])
-    given = {place: number for places, number in numbers for place in places}
-    for index, ins in enumerate(trace.body):
-        if ins[0] == FREE:
-            continue
-        kind = meaning(int(ins[0]))
-        assert isinstance(kind, Kind)
-        outs = 1 + len(kind.outs)
-        ids = {*range(1, outs), *(outs + i for i in kind.tensors)}
-        row = [names.get(x, -x) if i in ids else given.get((index, i), x) for i, x in enumerate(ins)]
-        yield kind, tuple(row)
 
 
 def of_client(client: Client) -> Meaning:
     """The numbers of a client, as the dispatcher knows them."""
 
-    def meaning(number: int) -> Kind | TraceDef | None:
+    def meaning(number: int) -> Kind | Program | None:
         use = client.uses.get(number)
-        return use.kind if isinstance(use, KindPlans) else use.definition if isinstance(use, TracePlans) else None
+        return use.kind if isinstance(use, KindPlans) else use.program if isinstance(use, TracePlans) else None
 
     return meaning
 
@@ -85,12 +71,16 @@ class Told:
     """The kinds and traces that one worker was told of for one client, the dispatcher's own among them."""
 
     def __init__(self) -> None:
-        self.known: dict[int, Kind | TraceDef] = {}
+        self.known: dict[int, Kind | Program] = {}
         self.forget = 0
 
     def define(self, run: Run) -> None:
         self.known.update((d.number, kind_in(d)) for d in run.kinds)
-        self.known.update((d.number, d) for d in run.traces)
+        self.known.update((d.number, wire.read(d, self._kind)) for d in run.traces)
+
+    def _kind(self, number: int) -> Kind | None:
+        kind = self.known.get(number)
+        return kind if isinstance(kind, Kind) else None
 
     def drop(self, run: Run) -> None:
         """Forget what the worker forgets when this is done."""
@@ -147,7 +137,7 @@ class InstructionLog:
         told.define(run)
         for kind, ins in spelled_out(told.known.get, run.code):
             if kind is not None:
-                ids = ins[1 : 1 + len(kind.outs)]
+                ids = ins[Form.of(kind).results]
                 results.append(ids)
                 result = ",".join(f"{client.label}_{id}" for id in ids)
                 self._line("WORKER_SEND", who, "WorkerOp", f"op={kind.row.name} result={result}")

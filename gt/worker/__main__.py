@@ -129,6 +129,8 @@ def work(args: argparse.Namespace) -> int:
         see = trace("gt-worker", environment.DEBUG_WORKER.value())
         say = said("gt-worker", environment.DEBUG_COMPILE.value())
         shell = Shell(address, engine, known, args.id, args.timeout, see, batch, say, args.plain_collectives)
+        if environment.DEBUG_PROGRAMS.value():
+            shell.core.show = lambda stage, program: show(f"gt-worker: {stage}\n{program}")
         if environment.VERBOSE.value():
             shell.core.tell = lambda line: show(f"gt-worker: {line}")
             where = f"{engine.name} on {engine.device}"

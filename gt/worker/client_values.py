@@ -8,11 +8,14 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from gt.errors import ProtocolError, RemoteError, WorkerLost
+from gt.errors import RemoteError, WorkerLost
+from gt.ops import Kind
+from gt.program import Program, wire
+from gt.program.code import FREES, by_result, kind_table
+from gt.program.wire import TraceDef
 from gt.spec import Spec
-from gt.transport.messages import TraceDef
 from gt.worker.engine import Engine
-from gt.worker.programs.compile import COLLECTIVE, TRACE, Program, Ready, trace_kinds
+from gt.worker.programs.compile import COLLECTIVE, FREED, TRACE, Executable, Ready
 from gt.worker.programs.sharded import SEGMENTS, ShardedTrace
 from gt.worker.programs.units import Unit
 from gt.worker.spans import MOST, SpanRecorder
@@ -53,15 +56,14 @@ def check_inputs(table: dict[int, Any], ready: Any, ins: tuple) -> None:
 
 def run_general(table: dict[int, Any], ready: Any, ins: tuple) -> None:
     """Run a kernel of any number of operands, tensors and numbers among them, and results."""
-    operands = list(ins[1 + ready.outs :])
-    for i in ready.tensors:
-        operands[i - 1 - ready.outs] = table[ins[i]]
+    operands = list(ins[ready.encoding.operands])
+    for at, operand in ready.placed:
+        operands[operand] = table[ins[at]]
     made = ready.watched(*operands)
     if ready.outs == 1:
         table[ins[1]] = made
     else:
-        for i, array in enumerate(made):
-            table[ins[1 + i]] = array
+        table.update(by_result(ins, made))
 
 
 # How allocators without an exception of their own put it: CUDA and mimalloc (PyTorch on ARM), PyTorch's default allocator on
@@ -107,7 +109,7 @@ class ClientValues:
         self.table: dict[int, Any] = {}
         self.specs: dict[int, Spec | None] = {}  # of what is in the table
         self.arrived: dict[int, tuple[Any, Any]] = {}  # uploads that no instruction has taken yet
-        self.kinds: dict[int, tuple[int, Callable, Any]] = {}  # form, kernel, and all about it
+        self.kinds: dict[int, tuple[int, Any, Any]] = kind_table((FREED, None, FREES))  # form, kernel, and all about it
         self.counts: Counter[int] = Counter()  # how often each kind was used
         self.forget = 0
         self.units: OrderedDict[tuple, Unit] = OrderedDict()  # by topology, the last used at the end
@@ -128,19 +130,24 @@ class ClientValues:
             self.warned.add(text)
             self.warnings.append(text)
 
-    def define(self, trace: TraceDef, engine: Engine, compile: bool, say: Callable[[str], None]) -> None:
+    def define(
+        self, trace: TraceDef, engine: Engine, compile: bool, say: Callable[[str], None], show: Callable[[str, Program], None]
+    ) -> None:
         """A trace, as one program, or as several between its collectives."""
-        numbers = trace_kinds(trace)
-        if missing := numbers - self.kinds.keys():
-            raise ProtocolError(f"trace {trace.number} is made of kinds {sorted(missing)}, which are not there")
-        known = {n: self.kinds[n] for n in numbers}
+        program = wire.read(trace, self._kind)
+        known = {n: self.kinds[n] for n in program.kinds}
         if any(form == COLLECTIVE for form, _, _ in known.values()):
-            joint = ShardedTrace(trace, self, engine, say)
+            joint = ShardedTrace(program, self, engine, say, show)
             self.kinds[trace.number], self.joints = (TRACE, joint.code, joint), True
             return
-        ready = {n: r for n, (_, _, r) in known.items() if isinstance(r, Ready)}
-        program = Program(trace, ready, engine, compile, say, self.warn)
-        self.kinds[trace.number] = (TRACE, program.run, program)
+        ready = {n: r for n, (_, _, r) in known.items()}
+        executable = Executable(program, ready, engine, compile, say, self.warn, show=show)
+        self.kinds[trace.number] = (TRACE, executable.run, executable)
+
+    def _kind(self, number: int) -> Kind | None:
+        """The kind of this number, if there is one and it is of use here."""
+        ready = self.kinds[number][2] if number in self.kinds else None
+        return ready.kind if isinstance(ready, Ready) else None
 
     def parts(self, number: int) -> list[int]:
         """The numbers that go when this one goes."""

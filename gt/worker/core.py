@@ -8,14 +8,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
-from operator import itemgetter
 from typing import Any
 
 from gt.errors import ProtocolError
 from gt.ops.table import spec_in
+from gt.program import Program
+from gt.program.code import by_result, number_of
 from gt.transport.checks import kind_in
 from gt.transport.messages import (
-    FREE,
     Aborted,
     Answer,
     Arrived,
@@ -46,7 +46,8 @@ from gt.worker.collectives.mail import Collectives, MailCollectives, Members, Pe
 from gt.worker.collectives.mail_transport import OperandFailed
 from gt.worker.counts import Counts
 from gt.worker.engine import Engine
-from gt.worker.programs.compile import COLLECTIVE, TRACE, Ready
+from gt.worker.programs.compile import COLLECTIVE, FREED, TRACE, Ready
+from gt.worker.programs.listing import listed
 from gt.worker.programs.sharded import ShardedTrace, unfold
 from gt.worker.programs.units import Unit, Units
 from gt.worker.refusals import RefusedKind, mismatched_operand, refusal
@@ -54,7 +55,6 @@ from gt.worker.segments import Absent, Memory
 from gt.worker.turns import LIGHT, Preempted, Turn
 
 DISPATCHER = ""  # the peer that instructions come from
-NUMBER = itemgetter(0)  # of an instruction's kind
 
 
 class Parked(BaseException):
@@ -76,6 +76,7 @@ class Worker:
         self.left: Callable[[str], None] = _nothing  # told when all that a client asked for before it went is done
         self.units: Units | None = None  # with GT_WORKER_BATCH_SIZE, the stretches that run as one
         self.say: Callable[[str], None] = _nothing  # told what is compiled
+        self.show: Callable[[str, Program], None] = _nobody  # told each program that a pass gives, and of which
         self.tell: Callable[[str], None] = _nothing  # told what is dropped
         self.collectives = collectives or MailCollectives(engine)
         self.parked: tuple[Parked, ClientValues, Run, Iterator[tuple]] | None = None  # where the queue waits for other workers
@@ -111,6 +112,9 @@ class Worker:
             case (Ask() | Drop()) as message if mail.peer == DISPATCHER and self.parked is not None:
                 self.backlog.append(message)
                 return self.leaving(message) if isinstance(message, Drop) else []
+            case Ask(ticket, "programs", (client, _)) if mail.peer == DISPATCHER:
+                known = self.spaces[client].kinds.values() if client in self.spaces else ()
+                return [Mail(DISPATCHER, Answer(ticket, listed(ready for _, _, ready in known)))]
             case Ask(ticket, about, (client, keep)) if mail.peer == DISPATCHER:
                 space = self.spaces.setdefault(client, ClientValues())
                 spans = space.record(keep if about == "record" else 0, self.clock, self.engine.sync)
@@ -178,7 +182,7 @@ class Worker:
         space.broken.clear()
         counts = space.counts
         if len(run.code) > 32:
-            counts.update(map(NUMBER, run.code))
+            counts.update(map(number_of, run.code))
         else:
             for ins in run.code:  # (Counter.update takes longer for the few instructions of a read)
                 counts[ins[0]] += 1  # type: ignore[index]
@@ -202,7 +206,7 @@ class Worker:
             space.kinds[definition.number] = (ready.form, kernel, ready)
         for trace in run.traces:
             try:
-                space.define(trace, self.engine, self.units is not None, self.say)
+                space.define(trace, self.engine, self.units is not None, self.say, self.show)
             except Exception as wrong:  # so may it when it writes a program
                 self._refused(run.client, trace, wrong)
                 unfit = RefusedKind.trace(trace, wrong)
@@ -238,12 +242,12 @@ class Worker:
             self.engine.sync()
             out.append(Mail(DISPATCHER, Done(run.client, run.serial, tuple(id for id in space.broken if type(id) is int))))
         if run.forget:
-            for n in [n for n in space.kinds if n < space.forget]:
+            for n in [n for n, known in space.kinds.items() if n < space.forget and known[0] != FREED]:
                 self.count(space, n)
                 del space.kinds[n]
             space.forget = run.forget
         for number in [n for dropped in run.drops for n in space.parts(dropped)]:
-            if number in space.kinds:
+            if number in space.kinds and space.kinds[number][0] != FREED:
                 self.count(space, number)
                 del space.kinds[number]
         return out
@@ -299,7 +303,7 @@ class Worker:
             self._broken(space, ins, error)
             return
         results = space.kinds[ins[0]][2].results if ins else ()
-        for id, spec, array in zip(ins[1:], results, made):
+        for id, (spec, array) in by_result(ins, zip(results, made)):
             space.table[id], space.specs[id] = array, spec
 
     def _ready(self, client: str, definition: KindDef) -> Ready:
@@ -316,13 +320,8 @@ class Worker:
     def _execute(self, space: ClientValues, code: Iterable[tuple]) -> None:
         table, specs, kinds = space.table, space.specs, space.kinds
         for ins in code:
-            number = ins[0]
-            if number == FREE:
-                table.pop(ins[1], None)
-                specs.pop(ins[1], None)
-                continue
             try:
-                form, kernel, ready = kinds[number]
+                form, kernel, ready = kinds[ins[0]]
                 if form == 2:
                     first, second, made = ready.short
                     if specs[ins[2]] is not first or specs[ins[3]] is not second:
@@ -335,6 +334,9 @@ class Worker:
                         raise mismatched_operand(ready, ins, specs)
                     table[ins[1]] = kernel(table[ins[2]])
                     specs[ins[1]] = made
+                elif form == FREED:
+                    table.pop(ins[1], None)
+                    specs.pop(ins[1], None)
                 elif form == COLLECTIVE:
                     self._collective(space, ready, ins)
                 else:
@@ -347,7 +349,7 @@ class Worker:
                         self._call(space, ready, ins)
                     else:
                         run_general(table, ready, ins)
-                        specs.update(zip(ins[1:], ready.results))
+                        specs.update(by_result(ins, ready.results))
             except Exception as error:  # a kernel may fail in any way; its tensor then carries the cause
                 self._broken(space, ins, error)
 
@@ -358,7 +360,7 @@ class Worker:
         ready.run(space.table, ins)
         for i in ready.dies:
             space.specs.pop(ins[i], None)
-        space.specs.update(zip(ins[1:], ready.results))
+        space.specs.update(by_result(ins, ready.results))
 
     def _skip(self, client: str, space: ClientValues, code: Iterable[tuple]) -> None:
         """Of the work of a client that is gone, only what others may wait for."""
@@ -390,8 +392,9 @@ class Worker:
 
     def _begin(self, space: ClientValues, ready: Any, ins: tuple) -> PendingCollective:
         """A broken operand still takes part, or the others would wait for it."""
-        operands = [space.table.get(i) for i in ins[1 + ready.outs : -1]]
-        if any(space.specs.get(i) is not spec for i, spec in zip(ins[1 + ready.outs :], ready.specs)):
+        ids = ins[ready.encoding.inputs]
+        operands = [space.table.get(i) for i in ids]
+        if any(space.specs.get(i) is not spec for i, spec in zip(ids, ready.specs)):
             wrong = mismatched_operand(ready, ins, space.specs)
             operands = [a if isinstance(a, Broken) else self._failure(str(ready.kind), wrong, ins[-1]) for a in operands]
         return ready.run(operands, ins[-1])
@@ -415,7 +418,7 @@ class Worker:
             cause = error.cause
         elif cause is None:
             cause = self._failure(str(ready.kind), error, ins[1] if ins[1] > 0 else space.within)
-        for id, spec in zip(ins[1 : 1 + ready.outs], ready.results):
+        for id, spec in by_result(ins, ready.results):
             space.table[id], space.specs[id] = cause, spec
             space.broken.append(id)
 
@@ -458,3 +461,7 @@ class Worker:
 
 def _nothing(said: str) -> None:
     """Nobody asked."""
+
+
+def _nobody(stage: str, program: Program) -> None:
+    """Nobody asked for programs."""

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from gt.errors import ProtocolError
-from gt.transport.messages import Done, Failed, Mail, Run, TraceDef
+from gt.program.code import Form
+from gt.program.wire import TraceDef
+from gt.transport.messages import Done, Failed, Mail, Run
 from gt.worker.programs.compile import TRACE
 
 REASON = 500  # characters of a reason
@@ -25,12 +27,13 @@ class RefusedKind:
     def __init__(self, what: str, wrong: Exception, outs: int, dies: tuple[int, ...] = ()) -> None:
         self.kind, self.wrong, self.outs, self.dies = what, wrong, outs, dies
         self.results = (None,) * outs
+        self.encoding = Form(outs, 0, ())
         self.form = TRACE
 
     @classmethod
     def trace(cls, trace: TraceDef, wrong: Exception) -> RefusedKind:
         outs = len(trace.outs)
-        return cls(f"trace {trace.number}", wrong, outs, tuple(1 + outs + i for i in trace.dies))
+        return cls(f"trace {trace.number}", wrong, outs, tuple(map(Form(outs, 0, ()).at, trace.dies)))
 
     def run(self, *operands: Any) -> Any:
         raise ProtocolError(f"{self.kind} cannot be made here: {type(self.wrong).__name__}: {self.wrong}"[:REASON])

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gt.ops import Kind
-from gt.transport.messages import FREE
-from gt.worker.programs.compile import COLLECTIVE
+from gt.worker.programs.compile import COLLECTIVE, FREED
 
 MOST = 1 << 20  # spans that may be kept
 
@@ -26,8 +25,8 @@ class SpanRecorder:
         waited for, so that the times are those of the work and not of its launch."""
         clock, sync, add = self.clock, self.sync, self.spans.append
         for ins in code:
-            known = kinds.get(ins[0]) if ins[0] != FREE else None
-            if known is None:
+            known = kinds.get(ins[0])
+            if known is None or known[0] == FREED:
                 yield ins
                 continue
             began = clock()

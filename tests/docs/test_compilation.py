@@ -31,13 +31,21 @@ def blocks() -> list:
 
 
 def test_there_are_blocks() -> None:
-    assert len(blocks()) == 5
+    assert len(blocks()) == 6
 
 
 @pytest.mark.default("GT_TRACE")  # they show what it does
 @pytest.mark.parametrize("code", blocks())
 def test_every_block_runs(code: str) -> None:
     run("-c", code)
+
+
+def test_programs_are_shown_on_standard_error_with_the_lines_of_the_script() -> None:
+    [code] = [p.values[0] for p in blocks() if "gt.debug.programs()" in p.values[0]]
+    done = run("-c", code, GT_DEBUG_PROGRAMS="1")
+    assert re.search(r"gt-worker: as received\nprogram \d+\(a: float32\[4, 4\]\):\n", done.stderr), done.stderr
+    assert re.search(r"    \w+ = tanh\(\w+\)  # float32\[4, 4\], frees \w+, <string>:5\n", done.stderr), done.stderr
+    assert "gt-worker: written in place\n" in done.stderr and "as received\n" in done.stdout
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)

@@ -69,7 +69,7 @@ def run(engine: str, log: bool = False, device: str = "cpu") -> tuple[list[float
     with cluster(2, engine) as made:
         out = io.StringIO()
         if log:
-            made.dispatcher.watch = InstructionLog(out)
+            made.dispatcher.watch = made.dispatcher.stream.watch = InstructionLog(out)
         for worker in made.workers:
             worker.engine.clock, worker.engine.device = time.perf_counter, device
         losses = train(made)

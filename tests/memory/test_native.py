@@ -20,9 +20,9 @@ from gt.client import traces
 from gt.client.native import NATIVE
 from gt.client.traces import Raw, Window, define
 from gt.ops.table import TABLE, infer
+from gt.program.code import FREE
 from gt.spec import Spec, float32
 from gt.testing import cluster
-from gt.transport.messages import FREE
 
 pytestmark = pytest.mark.default("GT_NATIVE", "GT_TRACE")  # it is about what they decide
 

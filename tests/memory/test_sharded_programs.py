@@ -14,8 +14,9 @@ import gt
 from gt.config import ShardConfig, SignalConfig
 from gt.nn import SGD, Linear, Module
 from gt.optim import Adam
+from gt.program.code import FREE
 from gt.testing import cluster
-from gt.transport.messages import FREE, Run
+from gt.transport.messages import Run
 from gt.worker.core import Parked
 from gt.worker.programs.sharded import ShardedTrace
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 import torch
@@ -16,35 +15,27 @@ from hypothesis import strategies as st
 
 import gt
 from gt.client.scope import HERE
+from gt.program import Hole, Instruction, run
 from gt.testing import cluster
-from gt.transport.messages import FREE
 from gt.worker.engine.torch import inductor
 from gt.worker.engine.torch.cuda_graph import capturable, where_it_lies
-from gt.worker.engine.torch.side_stream import constants, off_critical_path
-from gt.worker.programs.codegen import straight_line
-from gt.worker.programs.compile import Program
-from gt.worker.programs.updates import gathered, halves, together
+from gt.worker.engine.torch.side_stream import constant
+from gt.worker.programs.codegen import Kernels, straight_line
+from gt.worker.programs.compile import Executable
+from gt.worker.programs.passes.constants import fold_constants
+from gt.worker.programs.passes.fuse_updates import fuse_updates
+from gt.worker.programs.passes.side_stream import off_critical_path
+from gt.worker.programs.passes.split_updates import split_updates
 
 from . import test_replay
 
 pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE")  # it is about what they decide
 
 
-def one_by_one(program: Program, inputs: list, numbers: tuple) -> list:
-    """The oracle: a loop over the body."""
-    registers = dict(enumerate((a.clone() for a in inputs), 1))
-    given = {place: n for places, n in zip(program.trace.holes, numbers) for place in places}
-    for index, ins in enumerate(program.trace.body):
-        if ins[0] == FREE:
-            del registers[ins[1]]
-            continue
-        ready = program.kinds[ins[0]]
-        operands = [
-            registers[ins[i]] if i in ready.tensors else given.get((index, i), ins[i]) for i in range(1 + ready.outs, len(ins))
-        ]
-        made = ready.run(*operands)
-        registers.update(zip(ins[1 : 1 + ready.outs], made if ready.outs > 1 else (made,)))
-    return [registers[r] for r in program.trace.outs]
+def one_by_one(program: Executable, inputs: list, numbers: tuple) -> list:
+    """The oracle: a loop over the instructions."""
+    kernels = {id(r.kind): r.run for r in program.kinds.values()}
+    return run(program.program, [a.clone() for a in inputs], numbers, lambda kind: kernels[id(kind)])
 
 
 def step_of(body: list, optimizer: str) -> Any:
@@ -68,9 +59,9 @@ def step_of(body: list, optimizer: str) -> Any:
     return step
 
 
-def programs(c: Any) -> list[Program]:
+def programs(c: Any) -> list[Executable]:
     c.settle()
-    return [r for space in c.workers[0].spaces.values() for _, _, r in space.kinds.values() if isinstance(r, Program)]
+    return [r for space in c.workers[0].spaces.values() for _, _, r in space.kinds.values() if isinstance(r, Executable)]
 
 
 @settings(max_examples=25, deadline=None)
@@ -86,24 +77,25 @@ def test_straight_lines_gathered_and_flat_ones_give_what_the_instructions_give(b
             check(program, c.workers[0].engine)
 
 
-def samples_of(program: Program) -> tuple[list, tuple]:
+def samples_of(program: Executable) -> tuple[list, tuple]:
     """Inputs and numbers for a call."""
     torch.manual_seed(0)
-    specs: dict[int, Any] = {}
-    for ins in program.trace.body:
-        if ins[0] != FREE:
-            ready = program.kinds[ins[0]]
-            specs.update({ins[i]: ready.kind.ins[i - 1 - ready.outs] for i in ready.tensors})
-    first = [program.trace.body[places[0][0]][places[0][1]] for places in program.trace.holes]
-    numbers = tuple(n + 1 if isinstance(n, int) and n > 2 else n for n in first)
-    return [torch.rand(specs[r].shape) for r in range(1, program.inputs + 1)], numbers
+    holes = {
+        operand.index: spec
+        for ins in program.program.instructions
+        for operand, spec in zip(ins.operands, ins.kind.ins)
+        if type(operand) is Hole
+    }
+    numbers = tuple(1 if spec is int else 0.75 for _, spec in sorted(holes.items()))
+    return [torch.rand(spec.shape) for spec in program.specs if spec is not None], numbers
 
 
 class WatchedSocket:
     """A second stream of which nothing may be used before it is waited for."""
 
-    def __init__(self, indices: set[int]) -> None:
-        self.indices, self.pending, self.runs = indices, [], 0
+    def __init__(self) -> None:
+        self.pending: list[Any] = []
+        self.runs = 0
 
     def run(self, careful: Careful, *operands: Any) -> Any:
         made = careful.kernel(*operands)
@@ -118,8 +110,8 @@ class WatchedSocket:
 class Careful:
     """A kernel of the first stream. What creates looks at shapes only, which are there at once."""
 
-    def __init__(self, kernel: Any, ready: Any, watched: WatchedSocket) -> None:
-        self.kernel, self.creates, self.watched = kernel, ready.kind.row.family == "create", watched
+    def __init__(self, kernel: Any, kind: Any, watched: WatchedSocket) -> None:
+        self.kernel, self.creates, self.watched = kernel, kind.row.family == "create", watched
 
     def __call__(self, *operands: Any) -> Any:
         given = [y for x in operands for y in (chain.from_iterable(x) if isinstance(x, list) else [x])]
@@ -127,28 +119,27 @@ class Careful:
         return self.kernel(*operands)
 
 
-def beside(program: Program, engine: Any, inputs: list, numbers: tuple) -> tuple[list, int]:
+def beside(program: Executable, engine: Any, inputs: list, numbers: tuple) -> tuple[list, int]:
     """Results where what may run beside the rest does, and how much did."""
-    trace, kinds = program.trace, program.kinds
-    plain = {n: engine.plain(r.kind) for n, r in kinds.items()}
-    known = constants(trace, kinds, plain, engine.at)
-    watched = WatchedSocket(off_critical_path(trace, kinds, known))
-    kernels = {n: Careful(k, kinds[n], watched) for n, k in plain.items()}
-    gather = {n: Careful(k, kinds[n], watched) for n, k in gathered(trace, kinds, where_it_lies).items()}
-    function = straight_line(trace, kernels, kinds, flat=True, gather=gather, known=known, side_stream=watched)
-    made = function(*inputs, *numbers)
+    plain = {n: engine.plain(r.kind) for n, r in program.kinds.items()}
+    watched = WatchedSocket()
+    kernels = {n: Careful(k, program.kinds[n].kind, watched) for n, k in plain.items()}
+    shown = fuse_updates(program.program, lambda kind: where_it_lies(kind) is not None)
+    shown = off_critical_path(fold_constants(shown, lambda ins, known: constant(plain, engine.at, ins, known)))
+    table = Kernels(kernels, fused=lambda kind: Careful(where_it_lies(kind), kind, watched))
+    made = straight_line(shown, table, flat=True, side=watched)(*inputs, *numbers)
     assert not watched.pending
     return made, watched.runs
 
 
-def check(program: Program, engine: Any) -> None:
+def check(program: Executable, engine: Any) -> None:
     inputs, numbers = samples_of(program)
     want = one_by_one(program, inputs, numbers)
     made = program.function([a.clone() for a in inputs], *numbers)
     for a, b in zip(made, want):
         assert torch.equal(a, b)
     for in_place in (True, False):
-        function = capturable(program.trace, program.kinds, engine, in_place)
+        function = capturable(program.program, program.kinds, engine, in_place)
         made = function(*[a.clone() for a in inputs], *[inductor._tensor(n, engine.at) for n in numbers])
         for a, b in zip(made, want):
             assert a.dtype == b.dtype
@@ -168,15 +159,18 @@ def test_updates_are_gathered_where_none_is_used_before_the_last(monkeypatch: py
         for i in range(5):
             step(i).item()
         [program] = [p for p in programs(c) if p.ops["adam"]]
-        [number] = [n for n, r in program.kinds.items() if r.kind.row.name == "adam"]
-        body = program.trace.body
-        groups, late = together(body, program.kinds, {number: print})
-        [(last, places)] = groups.items()
-        assert len(places) == 3 and last == places[-1] and all(body[i][0] == number for i in places)
-        assert late and all(body[k][0] == FREE and k < last for k in late)
-        used = body[places[0]][1]  # let the next instruction read what the first update makes
-        spoilt = [*body[: places[0] + 1], (FREE, used), *body[places[0] + 1 :]]
-        assert together(spoilt, program.kinds, {number: print}) == ({}, set())
+        before = program.program
+        after = fuse_updates(before, lambda kind: kind.row.name == "adam")
+        [fused] = [ins for ins in after.instructions if ins.parts]
+        assert len(fused.parts) == 3 and fused.number == fused.parts[-1].number
+        assert set(fused.frees) >= {v for part in fused.parts for v in part.values if v in before.freed}
+        first = next(i for i, ins in enumerate(before.instructions) if ins.op.updates)
+        used = before.instructions[first].results[0]  # let the next instruction read what the first update makes
+        body = list(before.instructions)
+        read = next(ins for ins in body if len(ins.values) == 1 and ins.specs == body[first].made[:1])
+        body.insert(first + 1, Instruction(read.number, read.kind, (999,), (used, *read.operands[1:]), (999,)))
+        spoilt = before.with_instructions(body)
+        assert fuse_updates(spoilt, lambda kind: kind.row.name == "adam") is spoilt
 
 
 def test_gradients_of_weights_run_beside_those_of_activations() -> None:
@@ -203,7 +197,8 @@ def test_gradients_of_weights_run_beside_those_of_activations() -> None:
         made, runs = beside(program, engine, inputs, numbers)
         assert runs == 7  # the gradients of two weights and three biases, and the loss itself, which is two ops
         kernels = {n: engine.plain(r.kind) for n, r in program.kinds.items()}
-        assert len(constants(program.trace, program.kinds, kernels, engine.at)) == 2  # where the gradient begins
+        folded = fold_constants(program.program, lambda ins, known: constant(kernels, engine.at, ins, known))
+        assert len(folded.constants) == 2  # where the gradient begins
 
 
 def test_compiled_code_leaves_updates_to_kernels_that_write_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,15 +207,14 @@ def test_compiled_code_leaves_updates_to_kernels_that_write_in_place(monkeypatch
         for i in range(5):
             step(i).item()
         [program] = [p for p in programs(c) if p.ops["adam"]]
-        updates = {n for n, r in program.kinds.items() if r.kind.row.name == "adam"}
-        split = halves(program.trace, program.kinds, updates)
-        assert split is not None and {ins[0] for ins in split.updates.body} == updates
-        assert not updates & {ins[0] for ins in split.first.body}
-        body = program.trace.body
-        made = next(ins[1] for ins in body if ins[0] in updates)
-        number = next(ins[0] for ins in body if ins[0] != FREE and len(program.kinds[ins[0]].tensors) == 1)
-        reading = msgspec.structs.replace(program.trace, body=[*body, (number, 999, made)])
-        assert halves(reading, program.kinds, updates) is None and halves(program.trace, program.kinds, ()) is None
+        fused = fuse_updates(program.program, lambda kind: kind.row.name == "adam")
+        split = split_updates(fused)
+        assert split is not None and all(ins.op.name == "adam" for ins in split.updates.instructions)
+        assert not any(ins.op.updates for ins in split.first.instructions)
+        made = next(ins.results[0] for ins in fused.instructions if ins.parts)
+        read = next(ins for ins in fused.instructions if len(ins.operands) == len(ins.values) == 1)
+        reading = fused.with_instructions([*fused.instructions, Instruction(read.number, read.kind, (999,), (made,))])
+        assert split_updates(reading) is None and split_updates(program.program) is None
 
         monkeypatch.setattr(inductor, "build", lambda function, samples: function)
         arrays, numbers = samples_of(program)
@@ -228,7 +222,9 @@ def test_compiled_code_leaves_updates_to_kernels_that_write_in_place(monkeypatch
         held = arrays[split.given[0]]
         before = [a.data_ptr() for a in arrays]
         made = compiled.end(arrays, compiled.begin(arrays, numbers), numbers)
-        assert sum(m.data_ptr() in before for m in made) == 3 * len(split.updates.body) - 1  # parameter and state, but one
+        assert (
+            sum(m.data_ptr() in before for m in made) == 3 * len(split.updates.instructions[0].parts) - 1
+        )  # parameter and state, but one
         assert held.data_ptr() not in {m.data_ptr() for m in made}
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gt.dispatcher.core import Dispatcher
-from gt.transport.messages import FREE, VERSION, Hello, Join, Mail, Message, Run
+from gt.program.code import FREE
+from gt.transport.messages import VERSION, Hello, Join, Mail, Message, Run
 
 
 class Conversation:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gt.errors import ProtocolError
 from gt.ops import TABLE, infer
 from gt.ops.table import spec_out
+from gt.program.code import FREE
 from gt.spec import Spec
 from gt.transport import messages as m
 from gt.transport.checks import kind_in
@@ -22,7 +23,7 @@ PEER = m.Peer(0, "w0", "ipc://@x", "here")
 EACH = [
     m.Hello(m.VERSION, "key", "here", 7),
     m.Welcome("c", 0, (PEER,)),
-    m.Batch(1, (ADD,), [(3, 2, 1, 0.5), (m.FREE, 1)], ((9, 2, (8, 2, 2)),), True, 4),
+    m.Batch(1, (ADD,), [(3, 2, 1, 0.5), (FREE, 1)], ((9, 2, (8, 2, 2)),), True, 4),
     m.Ack(1),
     m.Failed(9, "RemoteError", "why", 2),
     m.Peers((PEER,), "lost"),

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from gt.dispatcher.core import Dispatcher
 from gt.errors import ProtocolError
+from gt.program.code import FREE
 from gt.spec import float32
 from gt.transport import checks
 from gt.transport.messages import (
-    FREE,
     VERSION,
     Ack,
     Answer,
@@ -213,9 +213,9 @@ def test_work_waits_for_the_first_worker(talk: Conversation) -> None:
 def test_kinds_are_forgotten_one_bound_late(two: Conversation) -> None:
     """A thread may still be about to name a kind when the client forgets it, so the dispatcher keeps it one round more."""
     two("c", Batch(2, (), [(2, 2, 1, 1)], forget=3))
-    assert set(two.tables.clients["c"].uses) == {1, 2}
+    assert set(two.tables.clients["c"].uses) == {FREE, 1, 2}
     two("c", Batch(3, (KindDef(5, "add", (PAIR, PAIR), ()),), [(5, 3, 1, 1)], forget=6))
-    assert set(two.tables.clients["c"].uses) == {5}
+    assert set(two.tables.clients["c"].uses) == {FREE, 5}
 
 
 # Traces

@@ -14,6 +14,7 @@ ORDER = [
     ["device", "errors", "spec"],
     ["environment"],
     ["ops"],
+    ["program"],
     ["tensor_ops"],
     ["config"],
     ["transport"],
@@ -32,7 +33,7 @@ ORDER = [
 HEIGHT = {part: i for i, line in enumerate(ORDER) for part in line}
 # What only shells, `transport/`, `launch.py` and the entry points may know.
 WORLD = {"asyncio", "multiprocessing", "sched", "select", "selectors", "signal", "socket", "subprocess", "time", "zmq"}
-CORES = ["errors", "environment", "spec", "ops", "config", "dispatcher", "worker", "client"]
+CORES = ["errors", "environment", "spec", "ops", "program", "config", "dispatcher", "worker", "client"]
 SHELLS = ("serve.py", "groups.py", "__main__.py")  # groups.py waits for other workers
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from gt.dispatcher.core import Dispatcher
 from gt.ops import TABLE, infer
+from gt.program.code import FREE
 from gt.spec import Spec, float32
-from gt.transport.messages import FREE, VERSION, Batch, Done, Hello, Join, KindDef, Mail, TraceDef
+from gt.transport.messages import VERSION, Batch, Done, Hello, Join, KindDef, Mail, TraceDef
 from gt.watch.log import InstructionLog, sort_of
 
 F = float32.code

@@ -15,7 +15,8 @@ from gt.client.replies import Reply
 from gt.client.scope import HERE, Scope
 from gt.client.session import BATCH, MORE, Session
 from gt.client.window import WINDOW
-from gt.transport.messages import FREE, Ack, Answer, Ask, Batch, Failed, Mail, Peers, Upload, Value
+from gt.program.code import FREE
+from gt.transport.messages import Ack, Answer, Ask, Batch, Failed, Mail, Peers, Upload, Value
 
 
 class Wire:

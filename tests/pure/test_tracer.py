@@ -6,8 +6,8 @@ from itertools import count
 
 from gt.client.tracer import MARK, Tracer
 from gt.ops import infer, row
+from gt.program.code import FREE
 from gt.spec import Spec, float32
-from gt.transport.messages import FREE
 
 X = Spec((2,), float32)
 LOAD, ADD, MUL = 1, 2, 3

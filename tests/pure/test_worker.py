@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from gt.errors import ProtocolError
+from gt.program.code import FREE
 from gt.spec import bfloat16, float32
 from gt.transport.messages import (
-    FREE,
     Answer,
     Arrived,
     Ask,

@@ -118,7 +118,7 @@ def test_a_key_is_never_shown(processes: Processes) -> None:
     assert all("very secret" not in p.err + p.out for p in parts) and parts[0].err
 
 
-OFF = ["GT_VERBOSE", "GT_DEBUG_COMPILE", *DEBUG]
+OFF = ["GT_VERBOSE", "GT_DEBUG_COMPILE", "GT_DEBUG_PROGRAMS", *DEBUG]
 
 
 @pytest.mark.parametrize("no", ["0", "false", "no"])

@@ -1,4 +1,4 @@
-"""From a kind or a trace to a callable. A trace becomes one Python function of resolved kernels over local variables; an
+"""From a kind or a program to a callable. A program becomes one Python function of resolved kernels over local variables; an
 engine may give a faster form of it, which then takes its place."""
 
 from __future__ import annotations
@@ -7,43 +7,37 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from gt.errors import ProtocolError
 from gt.ops import Kind
+from gt.program import Program
+from gt.program.code import Form, by_result
 from gt.spec import Spec
-from gt.transport.messages import FREE, TraceDef
 from gt.worker.engine import Engine
-from gt.worker.programs.codegen import straight_line
-from gt.worker.programs.updates import gathered
+from gt.worker.programs.codegen import Kernels, straight_line
+from gt.worker.programs.passes.fuse_updates import fuse_updates
+from gt.worker.programs.passes.in_place import write_in_place
 from gt.worker.turns import LARGE
 
-TRACE = 3  # the form of a trace
+TRACE = 3  # the form of a call of a program
 COLLECTIVE = 4  # the form of what workers do together
+FREED = 5  # the form of a free
 
 
 class Ready:
     """A kind resolved to a kernel. `form` is how it is called: 1 or 2 tensors in and one out, or 0 for any other way. `specs`
-    are those of the tensors that it takes, `results` those that it gives, `short` both."""
+    are those of the tensors that it takes, `results` those that it gives, `short` both; `encoding` says where they stand in an
+    instruction, `placed` where each tensor does and which operand it is."""
 
     __slots__ = (
-        "run",
-        "watched",
-        "form",
-        "kind",
-        "outs",
-        "tensors",
-        "ops",
-        "ways",
-        "dies",
-        "specs",
-        "results",
-        "short",
-        "large",
-    )
+        "run", "watched", "form", "kind", "encoding", "outs", "tensors", "placed", "ops", "ways", "dies", "specs", "results",
+        "short", "large",
+    )  # fmt: skip
 
     def __init__(self, kind: Kind, run: Callable, way: str = "", form: int | None = None) -> None:
         self.run, self.kind, self.outs, self.dies = run, kind, len(kind.outs), ()
         self.watched = run  # the same where it is called by itself: it may find that its client is gone
-        self.tensors = tuple(1 + self.outs + i for i in kind.tensors)
+        self.encoding = Form.of(kind)
+        self.tensors = self.encoding.tensors
+        self.placed = tuple(zip(self.tensors, kind.tensors))
         plain = self.outs == 1 and len(kind.tensors) == len(kind.ins)
         self.large = max((s.numel for s in (*kind.ins, *kind.outs) if isinstance(s, Spec)), default=0) >= LARGE
         self.form = form if form is not None else len(kind.ins) if plain and len(kind.ins) in (1, 2) and not self.large else 0
@@ -57,91 +51,93 @@ class Ready:
         return {}
 
 
-def trace_kinds(trace: TraceDef) -> set[int]:
-    return {int(ins[0]) for ins in trace.body if ins[0] != FREE}
-
-
-def registers(trace: TraceDef, kinds: dict[int, Ready]) -> dict[int, Spec]:
-    """What the registers of a trace hold, as the kinds in its body say; all that use one must agree."""
-    held: dict[int, Spec] = {}
-    for ins in trace.body:
-        if ins[0] == FREE:
-            continue
-        ready = kinds[int(ins[0])]
-        for i, spec in zip(ready.tensors, ready.specs):
-            if held.setdefault(int(ins[i]), spec) is not spec:
-                raise ProtocolError(f"{ready.kind} in trace {trace.number} takes {spec}, not {held[int(ins[i])]}")
-        held.update(zip(map(int, ins[1 : 1 + ready.outs]), ready.results))
-    return held
-
-
 def _silent(line: str) -> None:
     """Nobody asked what is compiled."""
 
 
-class Program:
-    """A trace on this worker: its straight-line function, and, once it is hot, whatever faster form the engine has. `compile`
-    asks for a compiled form, `say` is told what became of it, `warn` is told why the user's `compile: true` is not obeyed;
-    `plain` is the reason why there must be no faster form."""
+def _unseen(stage: str, program: Program) -> None:
+    """Nobody asked for programs."""
+
+
+class Executable:
+    """A program on this worker: its straight-line function, and, once it is hot, whatever faster form the engine has. `compile`
+    asks for a compiled form, `say` is told what became of it, `warn` why the user's `compile: true` is not obeyed, `show` each
+    program that a pass gives; `stages` keeps those. `plain` is the reason why there must be no faster form.
+    `source` is what it is made of: a trace, a unit, or a segment of a trace between collectives."""
+
+    source = "trace"
 
     large = True  # it takes long enough to look at the clock before
 
     def __init__(
-        self, trace: TraceDef, kinds: dict[int, Ready], engine: Engine, compile: bool = False,
+        self, program: Program, kinds: dict[int, Ready], engine: Engine, compile: bool = False,
         say: Callable[[str], None] = _silent, warn: Callable[[str], None] = _silent, plain: str = "",
+        show: Callable[[str, Program], None] = _unseen,
     ) -> None:  # fmt: skip
-        self.trace, self.kinds, self.engine, self.say, self.warn = trace, kinds, engine, say, warn
-        self.compile = compile or trace.compile
-        self.outs, self.inputs = len(trace.outs), trace.inputs
-        self.tensors = tuple(range(1 + self.outs, 1 + self.outs + self.inputs))
-        self.dies = tuple(1 + self.outs + i for i in trace.dies)
-        self.ops = Counter(kinds[int(ins[0])].kind.row.name for ins in trace.body if ins[0] != FREE)
+        self.program, self.kinds, self.engine, self.say, self.warn, self.show = program, kinds, engine, say, warn, show
+        self.number = program.number
+        self.compile = compile or program.compile
+        encoding = self.encoding = Form.of_call(len(program.results), program.inputs, program.holes)
+        self.outs, self.inputs, self.tensors = encoding.outs, program.inputs, encoding.tensors
+        self.dies = tuple(encoding.at(i) for i in program.dying)
+        self.ops = Counter(ins.op.name for ins in program.instructions)
         self.ways: Counter[str] = Counter()
-        for ins in trace.body:
-            if ins[0] != FREE:
-                self.ways.update(kinds[int(ins[0])].ways)
-        self.length = sum(self.ops.values())
+        for ins in program.instructions:
+            self.ways.update(kinds[ins.number].ways)
+        self.length = len(program.instructions)
         self.kind = f"a trace of {self.length} ops"
-        held = registers(trace, kinds)
+        held = program.specs
         self.specs = tuple(held.get(i) for i in range(1, 1 + self.inputs))  # None: nothing looks at it
-        self.results = tuple(held.get(out) for out in trace.outs)
-        over = {n: kernel for n, r in kinds.items() if (kernel := engine.over(r.kind)) is not None}
-        updates = gathered(trace, kinds, engine.update)
-        self.function = straight_line(trace, {n: r.watched for n, r in kinds.items()}, kinds, gather=updates, over=over)
+        self.results = tuple(held[r] for r in program.results)
+        self.stages: dict[str, Program] = {}
+        self.function = self._function()
         self.calls = 0
         self.failed: str = ""  # why there is no faster form, where one was tried
         self.faster: Any = engine.faster(self) if not plain else None
         becomes = f"{type(self.faster).__name__} when it is hot" if self.faster is not None else "no faster form is asked for"
         self.tell(f"one function of {', '.join(f'{name} {n}' for name, n in self.ops.most_common(6))}; {becomes}")
-        if trace.compile and self.faster is None:
+        if program.compile and self.faster is None:
             self.give_up(plain or f"the {engine.name} engine compiles nothing")
+
+    def _function(self) -> Callable[..., tuple]:
+        engine, kinds = self.engine, self.kinds
+        over = {n: kernel for n, r in kinds.items() if (kernel := engine.over(r.kind)) is not None}
+        program = self.stage("as received", self.program)
+        program = self.stage("updates fused", fuse_updates(program, lambda kind: engine.update(kind) is not None))
+        program = self.stage("written in place", write_in_place(program, over))
+        return straight_line(program, Kernels({n: r.watched for n, r in kinds.items()}, over, engine.update))
+
+    def stage(self, name: str, program: Program) -> Program:
+        """Note what a pass gave, if it did anything."""
+        if all(program != known for known in self.stages.values()):
+            self.stages[name] = program
+            self.show(name, program)
+        return program
 
     def run(self, table: dict[int, Any], ins: tuple) -> None:
         """A call: inputs from the table, results into it."""
         self.calls += 1
         if self.faster is not None and self.faster.run(table, ins):
             return
-        outs = self.outs
-        split = 1 + outs + self.inputs
-        arrays = [table[i] for i in ins[1 + outs : split]]
+        encoding = self.encoding
+        arrays = [table[i] for i in ins[encoding.inputs]]
         for i in self.dies:
             del table[ins[i]]
-        made = self.function(arrays, *ins[split:])
-        for i, array in enumerate(made):
-            table[ins[1 + i]] = array
+        table.update(by_result(ins, self.function(arrays, *ins[encoding.given])))
 
     def give_up(self, why: str) -> None:
         """There will be no faster form; the reason is shown with the statistics."""
         self.faster, self.failed = None, why
         self.tell(f"left to its straight-line function: {why}")
-        if self.trace.compile:
+        if self.program.compile:
             self.warn(f"compile: true is not obeyed: {why}")
 
     def tell(self, what: str) -> None:
-        self.say(f"{self.kind} (number {self.trace.number}): {what}")
+        self.say(f"{self.kind} (number {self.number}): {what}")
 
     def stats(self) -> dict[str, float]:
-        own = {"traces": 1, "calls": self.calls, "launches_saved": self.calls * max(0, self.length - 1)}
+        counts = ("units", "unit_calls") if self.source == "unit" else ("traces", "calls")
+        own = {counts[0]: 1, counts[1]: self.calls, "launches_saved": self.calls * max(0, self.length - 1)}
         if self.failed:
             own["fallbacks"] = 1
             own[f"fallback: {self.failed}"] = 1

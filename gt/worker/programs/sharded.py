@@ -5,48 +5,61 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from operator import itemgetter
 from typing import Any
 
-from gt.transport.messages import FREE, TraceDef
+from gt.program import Hole, Instruction, Program
+from gt.program.code import Form, encoded, free
+from gt.program.stretch import pick
+from gt.spec import Spec
 from gt.worker.engine import Engine
-from gt.worker.programs.compile import COLLECTIVE, TRACE, Program
-from gt.worker.programs.units import Reading
+from gt.worker.programs.compile import COLLECTIVE, TRACE, Executable
+from gt.worker.programs.passes.segments import SHORT, Free, Segment, segments
 
 PRIVATE = -(1 << 50)  # ids of what lives only inside a call, downwards; calls come one after another, so all use the same
 SEGMENTS = -(1 << 61)  # numbers of programs between collectives, downwards
-SHORT = 3  # ops from which a program is worth its call; updates are in any case, as a program writes them in place
-
-
 # A device must not record a graph while others wait for it in a collective.
 ON_DEVICES = "on a GPU, programs between collectives are not compiled"
 FEW = f"fewer than {SHORT} ops between two collectives run one by one"
 
 
 class ShardedTrace:
-    """`code(call)` gives the instructions that a call stands for."""
+    """`code(call)` gives the instructions that a call stands for: each is made of slots, the first ones being the elements of
+    the call, the rest numbers that stay."""
 
-    def __init__(self, trace: TraceDef, space: Any, engine: Engine, say: Any) -> None:
-        self.trace, self.space, self.engine, self.say = trace, space, engine, say
-        self.outs, self.calls = len(trace.outs), 0
-        readies = [space.kinds[int(ins[0])][2] for ins in trace.body if ins[0] != FREE]
-        self.kinds = {int(ins[0]): space.kinds[ins[0]][2] for ins in trace.body if ins[0] != FREE}
-        self.ops = Counter(r.kind.row.name for r in readies)
+    source = "sharded trace"
+
+    def __init__(self, program: Program, space: Any, engine: Engine, say: Any, show: Any) -> None:
+        self.program, self.space, self.engine, self.say, self.show = program, space, engine, say, show
+        self.number, self.outs, self.calls = program.number, len(program.results), 0
+        self.kinds = {n: space.kinds[n][2] for n in program.kinds}
+        self.ops = Counter(ins.op.name for ins in program.instructions)
         self.ways: Counter[str] = Counter()
-        for r in readies:
-            self.ways.update(r.ways)
-        self.length = len(readies)
+        for ins in program.instructions:
+            self.ways.update(self.kinds[ins.number].ways)
+        self.length = len(program.instructions)
         self.kind = f"a trace of {self.length} ops"
-        first = 1 + self.outs
-        self.place = {r: 1 + i for i, r in enumerate(trace.outs)}  # registers -> where in the slots their ids stand
-        self.place |= {i + 1: first + i for i in range(trace.inputs)}
-        self.width = first + trace.inputs + len(trace.holes)
-        self.holes = {p: first + trace.inputs + i for i, places in enumerate(trace.holes) for p in places}
+        form = self.form = Form.of_call(self.outs, program.inputs, program.holes)
+        self.slot_of = dict(zip(program.results, form.made))  # where the ids of values stand
+        self.slot_of |= dict(enumerate(form.tensors, 1))
         self.tail: list[Any] = []
         self.steps: list[Any] = []
         self.segments: list[int] = []  # numbers of the programs
+        self.stages = {"as received": program}
+        show("as received", program)
         self.uncompiled = 0  # stretches too short for a program, where the user wants the trace compiled
-        self._split()
+        alone = False
+        for step in segments(program):
+            if not isinstance(step, Free):
+                before, alone = alone, isinstance(step, Instruction) and not step.op.collective
+                self.uncompiled += alone and not before and program.compile
+            if isinstance(step, Segment):
+                self._segment(step)
+            elif isinstance(step, Free):
+                for value in step.values:
+                    number, slot = free(self._value(value))
+                    self._step((self._slot(number), slot))
+            else:
+                self._plain(step)
 
     def code(self, call: tuple) -> Iterator[tuple]:
         self.calls += 1
@@ -55,76 +68,43 @@ class ShardedTrace:
             yield step(slots)
 
     def stats(self) -> dict[str, float]:
-        collectives = sum(self.kinds[int(ins[0])].form == COLLECTIVE for ins in self.trace.body if ins[0] != FREE)
+        collectives = sum(self.kinds[ins.number].form == COLLECTIVE for ins in self.program.instructions)
         own = {"sharded_programs": 1, "sharded_calls": self.calls, "sharded_collectives": self.calls * collectives}
         short = {"fallbacks": self.uncompiled, f"fallback: {FEW}": self.uncompiled} if self.uncompiled else {}
         return own | short
 
-    # Splitting
-
-    def _split(self) -> None:
-        chunk: list[int] = []  # indices in the body, of what is to be one program
-        named: set[int] = set()
-        for index, ins in enumerate(self.trace.body):
-            if ins[0] == FREE and ins[1] not in named:
-                self._step((self._slot(FREE), self._register(int(ins[1]))))
-            elif ins[0] != FREE and self.kinds[int(ins[0])].form == COLLECTIVE:
-                self._close(chunk)
-                chunk, named = [], set()
-                self._plain(index)
-            else:
-                chunk.append(index)
-                if ins[0] != FREE:
-                    ready = self.kinds[int(ins[0])]
-                    named.update(int(ins[i]) for i in (*range(1, 1 + ready.outs), *ready.tensors))
-        self._close(chunk)
-
-    def _close(self, chunk: list[int]) -> None:
-        body = self.trace.body
-        kinds = [self.kinds[int(body[i][0])] for i in chunk if body[i][0] != FREE]
-        if len(kinds) < SHORT and not any(r.kind.row.updates for r in kinds):
-            for index in chunk:
-                self._plain(index)
-            self.uncompiled += bool(kinds) and self.trace.compile
-            return
-        read = Reading(self.space, [body[i] for i in chunk])
-        assert not read.rest
-        given = [k for k, (at, i) in enumerate(read.places) if (chunk[at], i) in self.holes]
+    def _segment(self, part: Segment) -> None:
+        """A program between two collectives."""
         number = self.space.segment()
-        definition = read.definition(number, given, self.trace.compile)
-        used = {int(ins[0]): self.kinds[int(ins[0])] for ins in definition.body if ins[0] != FREE}
+        program = part.program.with_instructions(part.program.instructions, number=number)
+        used = {n: self.kinds[n] for n in program.kinds}
         plain = "" if self.engine.device == "cpu" else ON_DEVICES
-        program = Program(definition, used, self.engine, False, self.say, self.space.warn, plain)
-        self.space.kinds[number] = (TRACE, program.run, program)
+        executable = Executable(program, used, self.engine, False, self.say, self.space.warn, plain, self.show)
+        executable.source = "segment"
+        self.space.kinds[number] = (TRACE, executable.run, executable)
         self.segments.append(number)
-        numbers = (self.holes[chunk[read.places[k][0]], read.places[k][1]] for k in given)
-        self._step((self._slot(number), *map(self._register, read.outs), *map(self._register, read.inputs), *numbers))
+        given = (*map(self._value, part.inputs), *(self.form.numbers[h] for h in part.holes))
+        self._step(encoded(self._slot(number), map(self._value, part.results), given))
 
-    def _plain(self, index: int) -> None:
+    def _plain(self, ins: Instruction) -> None:
         """An instruction by itself."""
-        ins = self.trace.body[index]
-        if ins[0] == FREE:
-            self._step((self._slot(FREE), self._register(int(ins[1]))))
-            return
-        ready = self.kinds[int(ins[0])]
-        ids = {*range(1, 1 + ready.outs), *ready.tensors}
-        places = [
-            self._register(int(x)) if i in ids else self.holes.get((index, i)) or self._slot(x)
-            for i, x in enumerate(ins)
-        ]  # fmt: skip
-        self._step(tuple(places))
+        operands = [
+            self._value(o) if type(spec) is Spec else self.form.numbers[o.index] if type(o) is Hole else self._slot(o)
+            for o, spec in zip(ins.operands, ins.kind.ins)
+        ]
+        self._step(encoded(self._slot(ins.number), map(self._value, ins.results), operands))
 
-    def _step(self, places: Iterable[int]) -> None:
-        self.steps.append(itemgetter(*places))
+    def _step(self, slots: tuple) -> None:
+        self.steps.append(pick(slots))
 
     def _slot(self, value: Any) -> int:
         self.tail.append(value)
-        return self.width + len(self.tail) - 1
+        return self.form.length + len(self.tail) - 1
 
-    def _register(self, register: int) -> int:
-        if register not in self.place:
-            self.place[register] = self._slot(PRIVATE - register)
-        return self.place[register]
+    def _value(self, value: int) -> int:
+        if value not in self.slot_of:
+            self.slot_of[value] = self._slot(PRIVATE - value)
+        return self.slot_of[value]
 
 
 def unfold(space: Any, code: Iterable[tuple]) -> Iterator[tuple]:

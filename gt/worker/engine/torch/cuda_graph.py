@@ -11,18 +11,23 @@ from typing import Any
 import torch
 
 from gt.ops import Kind
-from gt.transport.messages import TraceDef
+from gt.program import Program
+from gt.program.code import by_result
 from gt.worker.engine.torch import checking
 from gt.worker.engine.torch.kernels import GATHERED
-from gt.worker.engine.torch.side_stream import SideStream, constants, off_critical_path
-from gt.worker.programs.codegen import straight_line
-from gt.worker.programs.updates import gathered
+from gt.worker.engine.torch.side_stream import SideStream, constant
+from gt.worker.programs.codegen import Kernels, straight_line
+from gt.worker.programs.passes.constants import fold_constants
+from gt.worker.programs.passes.fuse_updates import fuse_updates
+from gt.worker.programs.passes.side_stream import off_critical_path
 
 HOT = 3  # calls watched before a trace is captured
 TRIES = 3  # captures anew, where inputs turn out to vary
 
 
 class Graph:
+    """`program` is the worker's Executable."""
+
     def __init__(self, program: Any, engine: Any) -> None:
         self.program, self.engine = program, engine
         self.calls = self.captures = self.runs = 0
@@ -41,11 +46,10 @@ class Graph:
 
     def run(self, table: dict[int, Any], ins: tuple) -> bool:
         """Whether the graph ran; else the call is the straight-line function's."""
-        program, outs = self.program, self.program.outs
-        split = 1 + outs + program.inputs
-        ids, numbers = ins[1 + outs : split], ins[split:]
+        program, encoding = self.program, self.program.encoding
+        ids, numbers = ins[encoding.inputs], ins[encoding.given]
         if self.graph is None:
-            self._watch(table, ids, ins[1 : 1 + outs])
+            self._watch(table, ids, ins[encoding.results])
             self.calls += 1
             if self.calls <= HOT:
                 return False
@@ -67,7 +71,7 @@ class Graph:
         self._replay(table, ins, ids, numbers)
         for j, (result, right) in enumerate(zip(self.results, want)):
             if not checking.alike(result, right):
-                table.update(zip(ins[1:], want))
+                table.update(by_result(ins, want))
                 self.program.give_up(f"captured, its result {j} differs from that of the straight-line function")
                 return
 
@@ -84,11 +88,11 @@ class Graph:
         began = self.engine.clock()
         self.captures += 1
         program = self.program
-        dies = set(program.trace.dies)
+        dies = set(program.program.dying)
         self.fixed = [f and i not in dies for i, f in enumerate(self.fixed)]
         self.statics = [a if f else _buffer(a) for a, f in zip(arrays, self.fixed)]
         self._give_numbers(numbers)
-        function = self.function or capturable(program.trace, program.kinds, self.engine)
+        function = self.function or capturable(program.program, program.kinds, self.engine, stage=program.stage)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -162,10 +166,8 @@ class Graph:
         assert self.graph is not None
         self.graph.replay()
         self.runs += 1
-        for j, result in enumerate(self.results):
-            id = ins[1 + j]
-            table[id] = result
-            self.lent[j] = id
+        table.update(by_result(ins, self.results))
+        self.lent = list(ins[program.encoding.results])
 
     def _vary(self, input: int, arrays: list[torch.Tensor], table: dict[int, Any], numbers: tuple) -> None:
         """An input that was always the same is another one: capture anew, with a buffer of its own."""
@@ -182,23 +184,34 @@ class Graph:
         return {"graph_captures": self.captures, "compiled_calls": self.runs, "compile_seconds": self.seconds}
 
 
-def capturable(trace: TraceDef, kinds: dict[int, Any], engine: Any, in_place: bool = True) -> Callable[..., tuple]:
-    """A trace over kernels of tensors only: where a number is a hole, it is a 0-d tensor. With `in_place`, updates of many
+def capturable(
+    program: Program, kinds: dict[int, Any], engine: Any, in_place: bool = True,
+    stage: Callable[[str, Program], Program] = lambda name, program: program,
+) -> Callable[..., tuple]:  # fmt: skip
+    """A program over kernels of tensors only: where a number is a hole, it is a 0-d tensor. With `in_place`, updates of many
     parameters run as one call and are written where those lie; without, all is in terms a compiler can fuse."""
-    open_ = {int(trace.body[index][0]) for places in trace.holes for index, _ in places}
+    kernels = tensor_kernels(program, kinds, engine, in_place)
+    if not in_place:
+        return straight_line(program, Kernels(kernels), flat=True)
+    program = stage("updates fused", fuse_updates(program, lambda kind: where_it_lies(kind) is not None))
+    program = stage("constants folded", fold_constants(program, partial(constant, kernels, engine.at)))
+    side = None
+    if engine.at.type == "cuda":
+        program = stage("on two streams", off_critical_path(program))
+        side = SideStream(side_stream_for())
+    return straight_line(program, Kernels(kernels, fused=where_it_lies), flat=True, side=side)
+
+
+def tensor_kernels(program: Program, kinds: dict[int, Any], engine: Any, in_place: bool) -> dict[int, Callable[..., Any]]:
+    """By number of the kind, kernels that take a 0-d tensor for each number that is a hole."""
+    open_ = {part.number for ins in program.instructions for part in ins.parts or (ins,) if part.holes}
     kernels = {}
     for number, ready in kinds.items():
         kernel = kernels[number] = engine.plain(ready.kind)
         takes_tensors = in_place and getattr(getattr(kernel, "func", kernel), "takes_tensors", False)
         if number in open_ and not takes_tensors:
             kernels[number] = _cast(engine.generic(ready.kind), ready.kind)
-    if not in_place:
-        return straight_line(trace, kernels, kinds, flat=True)
-    updates = gathered(trace, kinds, where_it_lies)
-    known = constants(trace, kinds, kernels, engine.at)
-    off = off_critical_path(trace, kinds, known) if engine.at.type == "cuda" else set()
-    side_stream = SideStream(off, side_stream_for()) if off else None
-    return straight_line(trace, kernels, kinds, flat=True, gather=updates, known=known, side_stream=side_stream)
+    return kernels
 
 
 @cache

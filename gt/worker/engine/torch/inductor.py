@@ -18,11 +18,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from gt.spec import Spec
+from gt.program.code import by_result
 from gt.worker.engine.torch.checking import alike, wanted
 from gt.worker.engine.torch.cuda_graph import Graph, capturable, where_it_lies
-from gt.worker.programs.codegen import straight_line
-from gt.worker.programs.updates import gathered, halves
+from gt.worker.programs.codegen import Kernels, straight_line
+from gt.worker.programs.passes.fuse_updates import fuse_updates
+from gt.worker.programs.passes.split_updates import split_updates
 
 HOT = 3  # calls before a trace is worth compiling
 _turns = threading.Lock()  # torch.fx patches functions while it traces, so one trace is compiled at a time
@@ -59,14 +60,16 @@ class CompiledCode:
         on_gpu = engine.at.type == "cuda"
         self.at, self.inputs, self.copied = engine.at, program.inputs, 0
         self.strides = [s.stride() for s in samples]
-        updates = gathered(program.trace, program.kinds, where_it_lies if on_gpu else engine.update)
-        self.halves = halves(program.trace, program.kinds, updates)
-        first = self.halves.first if self.halves is not None else program.trace
-        function = capturable(first, program.kinds, engine, in_place=False)
+        update = where_it_lies if on_gpu else engine.update
+        fused = program.stage("updates fused", fuse_updates(program.program, lambda kind: update(kind) is not None))
+        self.halves = split_updates(fused)
+        first = program.stage("without updates", self.halves.first) if self.halves is not None else program.program
+        function = capturable(first, {n: program.kinds[n] for n in first.kinds}, engine, in_place=False)
         self.first = build(function, [*samples, *(_tensor(n, self.at) for n in numbers)])
         if self.halves is not None:
             kernels = {n: r.run for n, r in program.kinds.items()}
-            self.updates = straight_line(self.halves.updates, kernels, program.kinds, gather=updates)
+            program.stage("updates", self.halves.updates)
+            self.updates = straight_line(self.halves.updates, Kernels(kernels, fused=update))
 
     def __call__(self, *operands: Any) -> tuple:
         arrays, numbers = list(operands[: self.inputs]), operands[self.inputs :]
@@ -113,9 +116,8 @@ class Inductor:
             return False
         if self.graph is not None:
             return self.graph.run(table, ins)
-        program, outs = self.program, self.program.outs
-        split = 1 + outs + program.inputs
-        arrays, numbers = [table[i] for i in ins[1 + outs : split]], ins[split:]
+        program, encoding = self.program, self.program.encoding
+        arrays, numbers = [table[i] for i in ins[encoding.inputs]], ins[encoding.given]
         if self.compiled is None:
             if self.thread is None and self.calls > HOT:
                 self._start(arrays, numbers)
@@ -127,8 +129,7 @@ class Inductor:
             return False
         for i in program.dies:
             del table[ins[i]]
-        for i, array in enumerate(self.compiled.end(arrays, made, numbers)):
-            table[ins[1 + i]] = array
+        table.update(by_result(ins, self.compiled.end(arrays, made, numbers)))
         self.runs += 1
         return True
 
@@ -164,7 +165,7 @@ class Inductor:
 
     def _fault(self, made: Any, samples: list[Any], numbers: tuple) -> str:
         """What is wrong with the results, if anything: their specs are always looked at, their values if one asks for it."""
-        for array, spec in zip(made, results_of(self.program)):
+        for array, spec in zip(made, self.program.results):
             if tuple(array.shape) != spec.shape or str(array.dtype) != f"torch.{spec.dtype.name}":
                 return f"compiled, it gave {array.dtype}{list(array.shape)} for {spec}"
         if not wanted():
@@ -185,15 +186,6 @@ class Inductor:
             for name, value in self.graph.stats().items():
                 own[name] = own.get(name, 0) + value
         return own
-
-
-def results_of(program: Any) -> list[Spec]:
-    """The specs of a trace's results."""
-    made: dict[Any, Spec] = {}
-    for ins in program.trace.body:
-        if ins[0]:
-            made.update(zip(ins[1:], program.kinds[int(ins[0])].kind.outs))
-    return [made[r] for r in program.trace.outs]
 
 
 def _reason(what: str, error: Exception) -> str:

@@ -1,0 +1,172 @@
+"""A program: instructions in single-assignment form. What a client finds to repeat, the dispatcher plans for each worker and a
+worker transforms pass by pass is this one value; `wire.py` writes it as it is sent, `stretch.py` reads it from a stream of
+encoded instructions, `text.py` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from gt.ops.table import Kind, Row
+from gt.spec import Spec
+
+NOTHING: Mapping[int, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A number that each call of a program gives, by its index among them."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """An op of a program. Values are numbered from 1, inputs of the program first; each is the result of one instruction at
+    most. `operands` has for each of the kind's a value, a number, or a Hole.
+
+    `frees` are values that end behind it. `line` is the user's, as far as it is known. The rest is what passes decide: `parts`
+    are instructions that this one runs in one call, `in_place` says that it writes over its first operand, `side` that it runs
+    on a second stream."""
+
+    number: int  # of its kind, as instructions name it
+    kind: Kind
+    results: tuple[int, ...]
+    operands: tuple[Any, ...]
+    frees: tuple[int, ...] = ()
+    line: str = ""
+    parts: tuple[Instruction, ...] = ()
+    in_place: bool = False
+    side: bool = False
+
+    @property
+    def op(self) -> Row:
+        return self.kind.row
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """The operands that are values."""
+        if self.parts:
+            return tuple([v for part in self.parts for v in part.values])
+        return tuple([self.operands[i] for i in self.kind.tensors])
+
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        """The operands that are numbers or holes."""
+        if self.parts:
+            return tuple(n for part in self.parts for n in part.numbers)
+        return tuple([o for o, spec in zip(self.operands, self.kind.ins) if type(spec) is not Spec])
+
+    @property
+    def holes(self) -> tuple[int, ...]:
+        return tuple(n.index for n in self.numbers if type(n) is Hole)
+
+    @property
+    def reads(self) -> frozenset[int]:
+        """The values whose elements it uses; an op that creates looks at a tensor's shape only."""
+        return frozenset() if self.kind.row.family == "create" else frozenset(self.values)
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """Of the operands that are values."""
+        return tuple([part.kind.ins[i] for part in self.parts or (self,) for i in part.kind.tensors])
+
+    @property
+    def made(self) -> tuple[Spec, ...]:
+        """The specs of the results."""
+        return tuple([spec for part in self.parts for spec in part.kind.outs]) if self.parts else self.kind.outs
+
+    def mapped(self, value: Mapping[int, int], hole: Mapping[int, int] | None = None) -> Instruction:
+        """The same over other values and, where given, other holes."""
+        operands = [
+            value[o] if type(spec) is Spec else Hole(hole[o.index]) if hole is not None and type(o) is Hole else o
+            for o, spec in zip(self.operands, self.kind.ins)
+        ]
+        return replace(
+            self,
+            results=tuple([value[r] for r in self.results]),
+            operands=tuple(operands),
+            frees=tuple([value[v] for v in self.frees if v in value]),
+            parts=tuple([part.mapped(value, hole) for part in self.parts]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Values 1 to `inputs` are given by the call, and a number for each of the `holes`; `results` are the values that live on,
+    `dying` the inputs, counted from 0, that end with the call. `constants` are values that are the same in every call."""
+
+    number: int
+    inputs: int
+    instructions: tuple[Instruction, ...]
+    results: tuple[int, ...]
+    holes: int = 0
+    dying: tuple[int, ...] = ()
+    compile: bool = False  # the user wants it compiled
+    constants: Mapping[int, Any] = field(default_factory=lambda: NOTHING, compare=False)
+
+    def __str__(self) -> str:
+        from gt.program.text import text
+
+        return text(self)
+
+    @property
+    def kinds(self) -> dict[int, Kind]:
+        """By number, those of its instructions."""
+        return {part.number: part.kind for ins in self.instructions for part in ins.parts or (ins,)}
+
+    @property
+    def specs(self) -> dict[int, Spec]:
+        """Of its values; an input that nothing looks at has none."""
+        found: dict[int, Spec] = {}
+        for ins in self.instructions:
+            found.update(zip(ins.values, ins.specs))
+            found.update(zip(ins.results, ins.made))
+        return found
+
+    @property
+    def freed(self) -> set[int]:
+        """Values that end inside."""
+        return {v for ins in self.instructions for v in ins.frees}
+
+    def with_instructions(self, instructions: Iterable[Instruction], **changed: Any) -> Program:
+        return replace(self, instructions=tuple(instructions), **changed)
+
+
+def last_uses(instructions: Sequence[Instruction]) -> dict[int, int]:
+    """By value, the index of the instruction that mentions it last: as an operand, or as a result that nothing uses."""
+    last: dict[int, int] = {}
+    for index, ins in enumerate(instructions):
+        last.update(dict.fromkeys((*ins.results, *ins.values), index))
+    return last
+
+
+def with_frees(instructions: Sequence[Instruction], alive: set[int]) -> tuple[Instruction, ...]:
+    """Each value that is not to live on freed behind its last use."""
+    ends: dict[int, list[int]] = {}
+    for value, index in last_uses(instructions).items():
+        if value not in alive:
+            ends.setdefault(index, []).append(value)
+    return tuple([replace(ins, frees=tuple(ends.get(i, ()))) for i, ins in enumerate(instructions)])
+
+
+def run(
+    program: Program, inputs: Sequence[Any], numbers: Sequence[Any], kernel: Callable[[Kind], Callable[..., Any]]
+) -> list[Any]:
+    """The results, by the plainest reading of the instructions: what every pass is held to. A freed value is gone."""
+    table: dict[int, Any] = {**program.constants, **dict(enumerate(inputs, 1))}
+    for ins in program.instructions:
+        for part in ins.parts or (ins,):
+            operands = [
+                table[o] if type(spec) is Spec else numbers[o.index] if type(o) is Hole else o
+                for o, spec in zip(part.operands, part.kind.ins)
+            ]
+            made = kernel(part.kind)(*operands)
+            for value, array in zip(part.results, made if len(part.results) > 1 else (made,)):
+                assert value not in table, f"value {value} is assigned twice"
+                table[value] = array
+        for value in ins.frees:
+            del table[value]
+    return [table[r] for r in program.results]

@@ -1,0 +1,167 @@
+"""A program as it is sent, and read again. What is read was written by others: it is checked here, once, before anybody makes
+code of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from gt.errors import ProtocolError
+from gt.ops.table import Kind
+from gt.program import Hole, Instruction, Program
+from gt.program.code import Encoded, Form, KindOf, encoded, free, is_free
+from gt.spec import Spec
+
+LINE = 128  # characters of a user's line
+
+
+class TraceDef(msgspec.Struct, frozen=True, array_like=True):
+    """A program that is called by one instruction: `(number, *results, *inputs, *numbers for the holes)`. The body's ids are
+    values, the inputs' first, from 1; `outs` are the results; a hole is the places a number of the call goes to, each (index
+    in the body, index in that instruction); `dies` are the inputs that end with the call; `compile` says that the user wants
+    it compiled; `lines` are the user's, one for each instruction that computes, or none."""
+
+    number: int
+    inputs: int
+    body: list[Encoded]
+    outs: tuple[int, ...]
+    holes: tuple[tuple[tuple[int, int], ...], ...] = ()
+    dies: tuple[int, ...] = ()
+    compile: bool = False
+    lines: tuple[str, ...] = ()
+
+
+def write(program: Program) -> TraceDef:
+    """The definition of a program."""
+    body: list[tuple[Any, ...]] = []
+    holes: list[list[tuple[int, int]]] = [[] for _ in range(program.holes)]
+    for ins in program.instructions:
+        operands = list(ins.operands)
+        if any(type(o) is Hole for o in operands):
+            form = Form.of(ins.kind)
+            for i, operand in enumerate(operands):
+                if type(operand) is Hole:
+                    holes[operand.index].append((len(body), form.at(i)))
+                    operands[i] = 0
+        body.append(encoded(ins.number, ins.results, operands))
+        body += map(free, ins.frees)
+    lines = tuple(ins.line[:LINE] for ins in program.instructions)
+    return TraceDef(
+        program.number, program.inputs, body, program.results, tuple(map(tuple, holes)), program.dying, program.compile,
+        lines if any(lines) else (),
+    )  # fmt: skip
+
+
+def read(definition: TraceDef, kind_of: KindOf) -> Program:
+    """The program that a definition means, or a ProtocolError."""
+    return _Reader(definition, kind_of).program()
+
+
+class _Reader:
+    def __init__(self, definition: TraceDef, kind_of: KindOf) -> None:
+        self.definition, self.kind_of = definition, kind_of
+        if not 0 <= definition.inputs <= sum(map(len, definition.body)):
+            raise self.wrong(f"{definition.inputs} inputs")
+        self.live = set(range(1, definition.inputs + 1))  # values that are there
+        self.last = definition.inputs
+        self.specs: dict[Any, Spec] = {}
+        self.hole: dict[tuple[int, int], int] = {}
+        for i, places in enumerate(definition.holes):
+            for place in places:
+                if place in self.hole:
+                    raise self.wrong(f"two holes at {place}")
+                self.hole[place] = i
+        self.found = 0  # places of holes that are those of numbers
+        self.rows: list[list[Any]] = []  # number, kind, results, operands, frees
+        self.early: list[int] = []  # values that are freed before anything is computed
+
+    def wrong(self, what: str) -> ProtocolError:
+        return ProtocolError(f"trace {self.definition.number} cannot be: {what}")
+
+    def program(self) -> Program:
+        found = self.definition
+        for index, code in enumerate(found.body):
+            if is_free(code):
+                self._free(code)
+            else:
+                self._op(index, code)
+        if not self.live.issuperset(found.outs) or len(set(found.outs)) != len(found.outs):
+            raise self.wrong(f"results {found.outs}")
+        if any(r <= found.inputs for r in found.outs):
+            raise self.wrong(f"results {found.outs}, of which some are inputs")
+        if self.found != len(self.hole):
+            raise self.wrong(f"holes {found.holes}")
+        if not all(0 <= i < found.inputs for i in found.dies) or len(set(found.dies)) != len(found.dies):
+            raise self.wrong(f"ends of inputs {found.dies}")
+        if self.rows:
+            self.rows[0][4] += self.early
+        lines = found.lines if len(found.lines) == len(self.rows) else ("",) * len(self.rows)
+        instructions = tuple(
+            Instruction(number, kind, results, operands, tuple(frees), printable(line))
+            for (number, kind, results, operands, frees), line in zip(self.rows, lines)
+        )
+        return Program(found.number, found.inputs, instructions, found.outs, len(found.holes), found.dies, found.compile)
+
+    def _free(self, code: Encoded) -> None:
+        if len(code) != 2 or type(code[1]) is not int or code[1] not in self.live:
+            raise self.wrong(f"{code} frees what is not there")
+        self.live.remove(code[1])
+        (self.rows[-1][4] if self.rows else self.early).append(code[1])
+
+    def _form(self, code: Encoded) -> tuple[Kind, Form]:
+        kind = self.kind_of(code[0]) if code and type(code[0]) is int else None
+        if kind is None or len(code) != Form.of(kind).length:
+            raise self.wrong(f"{code} is of no kind")
+        return kind, Form.of(kind)
+
+    def _op(self, index: int, code: Encoded) -> None:
+        kind, form = self._form(code)
+        for i, spec in zip(form.tensors, (kind.ins[i] for i in kind.tensors)):
+            value = code[i]
+            if type(value) is not int or value not in self.live:
+                raise self.wrong(f"{code} names what is not there")
+            if self.specs.setdefault(value, spec) is not spec:
+                raise self.wrong(f"{kind} takes {spec}, not {self.specs[value]}")
+        results: Any = code[form.results]
+        for value, spec in zip(results, kind.outs):
+            if type(value) is not int or value <= self.last:
+                raise self.wrong(f"{code} names its results out of order")
+            self.live.add(value)
+            self.specs[value] = spec
+            self.last = value
+        operands: list[Any] = list(code[form.operands])
+        for i in form.numbers:
+            if (index, i) in self.hole:
+                operands[form.operand(i)] = Hole(self.hole[index, i])
+                self.found += 1
+        self.rows.append([code[0], kind, results, tuple(operands), []])
+
+
+def printable(line: str) -> str:
+    """A user's line that can be shown on anybody's terminal."""
+    return line if line.isprintable() and len(line) <= LINE else "".join(c for c in line[:LINE] if c.isprintable())
+
+
+def expand(
+    program: Program, call: tuple[Any, ...], name: Callable[[int], int]
+) -> list[tuple[Instruction | None, tuple[Any, ...]]]:
+    """The encoded instructions a call stands for, each with what it is an instance of (None: it frees). Values become the
+    call's ids; those that live only inside, what `name` says."""
+    form = Form.of_call(len(program.results), program.inputs, program.holes)
+    names: dict[int, Any] = dict(zip(program.results, call[form.results]))
+    names.update(zip(range(1, program.inputs + 1), call[form.inputs]))
+    given = call[form.given]
+    out: list[tuple[Instruction | None, tuple[Any, ...]]] = []
+    for ins in program.instructions:
+        for value in ins.results:
+            if value not in names:
+                names[value] = name(value)
+        operands = [
+            names[o] if type(spec) is Spec else given[o.index] if type(o) is Hole else o
+            for o, spec in zip(ins.operands, ins.kind.ins)
+        ]
+        out.append((ins, encoded(ins.number, [names[r] for r in ins.results], operands)))
+        out += [(None, free(names[v])) for v in ins.frees]
+    return out

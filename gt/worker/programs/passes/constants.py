@@ -1,0 +1,44 @@
+"""Values that are the same in every call, computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from gt.program import Instruction, Program
+
+SMALL = 1 << 20  # bytes of a constant that is worth keeping
+
+
+def fold_constants(program: Program, evaluate: Callable[[Instruction, dict[int, Any]], tuple]) -> Program:
+    """Ops that create, from numbers that stay, and ops on those, as constants. Results of the program and what an update takes
+    are not among them, as they are written over. `evaluate(instruction, constants so far)` computes one."""
+    taken = set(program.results)
+    for ins in program.instructions:
+        if ins.op.updates:
+            taken.update(ins.values)
+    found: dict[int, Any] = {}
+    body: list[Instruction] = []
+    loose: list[int] = []  # what was freed by instructions that are gone, before any that stays
+    for ins in program.instructions:
+        if not _constant(ins, taken, found):
+            body.append(replace(ins, frees=(*loose, *ins.frees)) if loose else ins)
+            loose = []
+            continue
+        found.update(zip(ins.results, evaluate(ins, found)))
+        if body:
+            body[-1] = replace(body[-1], frees=(*body[-1].frees, *ins.frees))
+        else:
+            loose += ins.frees
+    if not found:
+        return program
+    body = [replace(ins, frees=tuple(v for v in ins.frees if v not in found)) for ins in body]
+    return program.with_instructions(body, constants={**program.constants, **found})
+
+
+def _constant(ins: Instruction, taken: set[int], found: dict[int, Any]) -> bool:
+    if ins.holes or ins.parts or ins.op.updates or taken.intersection(ins.results) or not ins.reads <= found.keys():
+        return False
+    creates = ins.op.family == "create" or bool(ins.values)
+    return creates and all(spec.nbytes <= SMALL for spec in ins.kind.outs)

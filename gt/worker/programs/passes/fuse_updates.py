@@ -1,0 +1,57 @@
+"""Updates of many parameters as one call, where the last of them stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from gt.ops import Kind
+from gt.program import Instruction, Program
+
+
+def fuse_updates(program: Program, fusable: Callable[[Kind], bool]) -> Program:
+    """Updates of the same op and settings in one instruction, whose kernel may write over all their tensors but the
+    gradients. `fusable` says for which kinds there is such a kernel."""
+    numbers = {n for n, kind in program.kinds.items() if fusable(kind) and may_overwrite(program, n)}
+    groups: dict[tuple, list[int]] = {}
+    for index, ins in enumerate(program.instructions):
+        if ins.number in numbers and not ins.parts:
+            groups.setdefault((ins.op.name, ins.kind.statics), []).append(index)
+    body: list[Instruction | None] = list(program.instructions)
+    for places in groups.values():
+        _fuse(body, places)
+    fused = tuple([ins for ins in body if ins is not None])
+    return program if not groups or fused == program.instructions else program.with_instructions(fused)
+
+
+def may_overwrite(program: Program, number: int) -> bool:
+    """Whether updates of this kind, run together where the last of them or a later update stands, may write over all their
+    tensors but the second, the gradient: each ends in the program, and neither another update nor anything from there on reads
+    it."""
+    places = [i for i, ins in enumerate(program.instructions) if ins.number == number]
+    updates = [program.instructions[i] for i in places]
+    written = [v for ins in updates for i, v in enumerate(ins.values) if i != 1]
+    read = {ins.values[1] for ins in updates if len(ins.values) > 1}
+    for i, ins in enumerate(program.instructions):
+        if ins.number != number and (i > places[-1] or ins.op.updates):
+            read.update(ins.values)
+    return len(set(written)) == len(written) and program.freed.issuperset(written) and not read.intersection(written)
+
+
+def _fuse(body: list[Instruction | None], places: list[int]) -> None:
+    """Put one instruction in place of those at these places, unless something before the last of them uses what they make.
+    What they use is freed behind it."""
+    parts = [ins for i in places if (ins := body[i]) is not None]
+    made = {r for part in parts for r in part.results}
+    used = {v for part in parts for v in part.values}
+    between = [(i, ins) for i in range(places[0], places[-1] + 1) if (ins := body[i]) is not None]
+    if any(made.intersection(ins.values) or made.intersection(ins.frees) for _, ins in between):
+        return
+    late: list[int] = []
+    for i, ins in between:
+        late += [v for v in ins.frees if v in used]
+        body[i] = None if i in places else replace(ins, frees=tuple(v for v in ins.frees if v not in used))
+    last = parts[-1]
+    results = tuple(r for part in parts for r in part.results)
+    bare = tuple(replace(part, frees=()) for part in parts)
+    body[places[-1]] = Instruction(last.number, last.kind, results, (), tuple(late), parts=bare)

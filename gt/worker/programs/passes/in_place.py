@@ -1,0 +1,33 @@
+"""Ops that write their result over an operand which ends there."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import replace
+
+from gt.program import Program
+from gt.spec import Spec
+
+
+def write_in_place(program: Program, numbers: Container[int]) -> Program:
+    """Mark instructions of these kinds that may write over their first operand: it was made here as new memory, nothing but
+    kinds that make new memory has seen it, so that there is no view of it, and it ends there."""
+    fresh: set[int] = set()  # values that are new memory
+    uses: dict[int, list[int]] = {}  # values, and the instructions of these kinds that use them
+    for index, ins in enumerate(program.instructions):
+        member = ins.number in numbers and not ins.parts
+        for value in ins.values:
+            if member:
+                uses.setdefault(value, []).append(index)
+            else:
+                fresh.discard(value)
+        if member:
+            fresh.add(ins.results[0])
+    freed = program.freed
+    body = list(program.instructions)
+    for value, places in uses.items():
+        last = body[places[-1]]
+        first = last.operands[0] == value and isinstance(last.kind.ins[0], Spec)
+        if value in fresh and value in freed and first and places.count(places[-1]) == 1:
+            body[places[-1]] = replace(last, in_place=True)
+    return program.with_instructions(body) if any(ins.in_place for ins in body) else program

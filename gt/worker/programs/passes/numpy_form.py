@@ -1,0 +1,26 @@
+"""A program of plain arithmetic on small tensors of one floating dtype, for NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from gt.program import Program
+from gt.spec import DType, Spec, float32, float64
+from gt.worker.programs.passes.in_place import write_in_place
+
+MOST = 1 << 14  # elements of a tensor; beyond, PyTorch's own loops are as good
+
+
+def numpy_form(program: Program, functions: Container[str]) -> tuple[Program, DType] | None:
+    """The program with NumPy's results written over operands that end, and the dtype it computes in; None where something in it
+    is large, of another dtype or no op of these names. NumPy gives a number for an array without axes, which cannot be written
+    to."""
+    kinds = program.kinds
+    if not kinds or any(ins.parts for ins in program.instructions) or not all(k.row.name in functions for k in kinds.values()):
+        return None
+    specs = {s for kind in kinds.values() for s in (*kind.ins, *kind.outs) if isinstance(s, Spec)}
+    dtypes = {s.dtype for s in specs}
+    if len(dtypes) != 1 or not dtypes <= {float32, float64} or max(s.numel for s in specs) > MOST:
+        return None
+    alike = {n for n, kind in kinds.items() if kind.outs == kind.ins[:1] and kind.outs[0].ndim}
+    return write_in_place(program, alike), dtypes.pop()

@@ -1,0 +1,73 @@
+"""A program cut at its collectives, which workers meet in and which stay instructions: what stands between two of them is a
+program of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from gt.program import Instruction, Program
+
+SHORT = 3  # ops from which a program is worth its call; updates are in any case, as a program writes them in place
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a program as a program: which of the whole's values are its inputs and results, and which of the whole's holes
+    its holes are."""
+
+    program: Program
+    inputs: tuple[int, ...]
+    results: tuple[int, ...]
+    holes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Values that end between two steps."""
+
+    values: tuple[int, ...]
+
+
+Step = Segment | Instruction | Free
+
+
+def segments(program: Program) -> list[Step]:
+    """What a call of the program does, step by step. An instruction that stands for itself frees nothing: that is a step."""
+    freed = program.freed
+    steps: list[Step] = [Free(tuple(i + 1 for i in program.dying if i + 1 not in freed))]
+    chunk: list[Instruction] = []
+    for index, ins in enumerate(program.instructions):
+        if ins.op.collective:
+            steps += _closed(program, chunk, program.instructions[index:])
+            steps += [replace(ins, frees=()), Free(ins.frees)]
+            chunk = []
+        else:
+            chunk.append(ins)
+    steps += _closed(program, chunk, ())
+    return [step for step in steps if not isinstance(step, Free) or step.values]
+
+
+def _closed(program: Program, chunk: list[Instruction], behind: Iterable[Instruction]) -> list[Step]:
+    if len(chunk) < SHORT and not any(ins.op.updates for ins in chunk):
+        return [step for ins in chunk for step in (replace(ins, frees=()), Free(ins.frees))]
+    wanted = {*program.results, *(v for ins in behind for v in (*ins.values, *ins.frees))}
+    part = segment(program, chunk, wanted)
+    named = {*part.inputs, *(r for ins in chunk for r in ins.results)}
+    return [part, Free(tuple(v for ins in chunk for v in ins.frees if v not in named))]
+
+
+def segment(program: Program, chunk: list[Instruction], wanted: set[int]) -> Segment:
+    """Some instructions of a program as a program, which gives what is wanted of them."""
+    made = [r for ins in chunk for r in ins.results]
+    inside = set(made)
+    inputs = list(dict.fromkeys(v for ins in chunk for v in ins.values if v not in inside))
+    results = tuple(r for r in made if r in wanted)
+    holes = sorted({h for ins in chunk for h in ins.holes})
+    value = {v: i + 1 for i, v in enumerate((*inputs, *made))}
+    freed = {v for ins in chunk for v in ins.frees}
+    part = Program(
+        program.number, len(inputs), tuple(ins.mapped(value, {h: i for i, h in enumerate(holes)}) for ins in chunk),
+        tuple(value[r] for r in results), len(holes), tuple(i for i, v in enumerate(inputs) if v in freed), program.compile,
+    )  # fmt: skip
+    return Segment(part, tuple(inputs), results, tuple(holes))
