@@ -54,10 +54,10 @@ class _Result:
 class _Shape:
     """What the tape asks of a kind, for a node that is no op of the table."""
 
-    __slots__ = ("name", "ins", "outs", "extra")
+    __slots__ = ("name", "ins", "outs", "saved")
 
-    def __init__(self, name: str, ins: list, outs: list, extra: int) -> None:
-        self.name, self.ins, self.outs, self.extra = name, ins, outs, extra
+    def __init__(self, name: str, ins: list, outs: list, saved: int) -> None:
+        self.name, self.ins, self.outs, self.saved = name, ins, outs, saved
 
     @property
     def kind(self) -> _Shape:
@@ -77,8 +77,8 @@ class FunctionNode(Node):
         scope = here()
         session = scope.session
         ins = [a.handle.spec if isinstance(a, Tensor) else None for a in args]
-        extra = 0 if ctx.materialize_grads else len(outs)
-        known: Any = _Shape(function.__name__, ins, [t.handle.spec for t in outs], extra)
+        saved = 0 if ctx.materialize_grads else len(outs)
+        known: Any = _Shape(function.__name__, ins, [t.handle.spec for t in outs], saved)
         edges = [(a.node or a) if isinstance(a, Tensor) and a.requires_grad else None for a in args]
         order = session.next_id()
         session.asked_code[order % RING], session.asked_at[order % RING] = origin(3)
