@@ -17,9 +17,9 @@ import pytest
 import gt
 
 ROOT = Path(__file__).parents[2]
-REPLAYED = ("docs/compilation.md", "docs/BATCHING_AND_COMPILATION.md", "docs/design/replay.md")  # show what GT_TRACE does
-# Pages with a test of their own, which knows what their blocks need.
+# Pages with a test of their own, which knows what their blocks need; for ON_PYTORCH (test_compilation.py) that of the Python.
 ELSEWHERE = {"docs/backends.md", "docs/pytorch.md", "docs/sharding.md", "docs/tensor_ops.md"}
+ON_PYTORCH = {"docs/compilation.md", "docs/BATCHING_AND_COMPILATION.md", "docs/design/replay.md"}
 PAGES = [p for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")]
          if str(p.relative_to(ROOT)) not in ELSEWHERE]  # fmt: skip
 
@@ -31,8 +31,8 @@ def blocks(language: str) -> list:
         for match in re.finditer(rf"^```{language}\n(.*?)^```", text, re.S | re.M):
             line = text[: match.start()].count("\n") + 1
             name = str(page.relative_to(ROOT))
-            marks = [pytest.mark.default("GT_TRACE")] if name in REPLAYED else []
-            found.append(pytest.param(match[1], id=f"{name}:{line}", marks=marks))
+            if language != "python" or name not in ON_PYTORCH:
+                found.append(pytest.param(match[1], id=f"{name}:{line}"))
     return found
 
 
