@@ -72,7 +72,7 @@ def hugging_face(shape: str) -> Any:
     if config.tie_word_embeddings:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
     model.load_state_dict(state, assign=True)
-    model.model.rotary_emb = Qwen3RotaryEmbedding(config, device="cuda")
+    model.model.rotary_emb = Qwen3RotaryEmbedding(config).cuda()
     return model.eval()
 
 

@@ -132,47 +132,54 @@ INLINE void widen(const Raw& raw, float (&v)[VECTOR]) {
 }
 #endif
 
-// Softmax so far, of the tokens that some lanes have seen.
+// Softmax so far of one head, of the tokens that some lanes have seen.
 struct Running {
-  float largest[GROUP], total[GROUP], sums[GROUP][VECTOR];
-
-  __device__ __forceinline__ void start() {
-    for (int g = 0; g < GROUP; g++) {
-      largest[g] = -LARGE, total[g] = 0;
-      for (int i = 0; i < VECTOR; i++) sums[g][i] = 0;
-    }
-  }
+  float largest, total, sums[VECTOR];
 
   // `lanes` neighbours hold one token. All lanes of a warp call this; those whose token is not valid change nothing.
-  __device__ __forceinline__ void add(const float (&q)[GROUP][VECTOR], const float (&k)[VECTOR], const float (&v)[VECTOR], int lanes, bool valid) {
+  __device__ __forceinline__ void add(const float (&q)[VECTOR], const Raw& key, const Raw& value, int lanes, bool valid) {
+    float k[VECTOR], v[VECTOR], score = 0;
+    widen(key, k);
+    widen(value, v);
 #pragma unroll
-    for (int g = 0; g < GROUP; g++) {
-      float score = 0;
+    for (int i = 0; i < VECTOR; i++) score += q[i] * k[i];
+    for (int o = lanes / 2; o; o >>= 1) score += __shfl_xor_sync(~0u, score, o);
+    if (!valid) return;
+    float above = fmaxf(largest, score), likely = exp2f(score - above), shrink = exp2f(largest - above);
+    largest = above;
+    total = total * shrink + likely;
 #pragma unroll
-      for (int i = 0; i < VECTOR; i++) score += q[g][i] * k[i];
-      for (int o = lanes / 2; o; o >>= 1) score += __shfl_xor_sync(~0u, score, o);
-      if (!valid) continue;
-      float above = fmaxf(largest[g], score), likely = exp2f(score - above), shrink = exp2f(largest[g] - above);
-      largest[g] = above;
-      total[g] = total[g] * shrink + likely;
-#pragma unroll
-      for (int i = 0; i < VECTOR; i++) sums[g][i] = sums[g][i] * shrink + likely * v[i];
-    }
+    for (int i = 0; i < VECTOR; i++) sums[i] = sums[i] * shrink + likely * v[i];
   }
 
   // Join what lanes at distance `o` have seen.
   __device__ __forceinline__ void join(int o) {
+    float other = __shfl_xor_sync(~0u, largest, o), above = fmaxf(largest, other);
+    float mine = largest == -LARGE ? 0.0f : exp2f(largest - above), its = other == -LARGE ? 0.0f : exp2f(other - above);
+    largest = above;
+    total = total * mine + __shfl_xor_sync(~0u, total, o) * its;
 #pragma unroll
-    for (int g = 0; g < GROUP; g++) {
-      float other = __shfl_xor_sync(~0u, largest[g], o), above = fmaxf(largest[g], other);
-      float mine = largest[g] == -LARGE ? 0.0f : exp2f(largest[g] - above), its = other == -LARGE ? 0.0f : exp2f(other - above);
-      largest[g] = above;
-      total[g] = total[g] * mine + __shfl_xor_sync(~0u, total[g], o) * its;
-#pragma unroll
-      for (int i = 0; i < VECTOR; i++) sums[g][i] = sums[g][i] * mine + __shfl_xor_sync(~0u, sums[g][i], o) * its;
-    }
+    for (int i = 0; i < VECTOR; i++) sums[i] = sums[i] * mine + __shfl_xor_sync(~0u, sums[i], o) * its;
   }
 };
+
+// VECTOR numbers of shared memory, as if they came from the cache.
+INLINE Raw raw_of(const float* from, int first, int d) {
+  float v[VECTOR];
+#pragma unroll
+  for (int i = 0; i < VECTOR; i++) v[i] = first + i < d ? from[first + i] : 0.0f;
+#if GT_BFLOAT16
+  u32 words[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) words[i] = __float_as_uint(v[2 * i]) >> 16 | (__float_as_uint(v[2 * i + 1]) & 0xffff0000u);
+  return uint4{words[0], words[1], words[2], words[3]};
+#else
+  Raw raw;
+#pragma unroll
+  for (int i = 0; i < VECTOR; i++) raw.v[i] = v[i];
+  return raw;
+#endif
+}
 
 // One part of one request's tokens, for up to GROUP heads that share a key-value head. Where NEW, q and k come as the product
 // left them, and the new key and value go to their page here; else rotate_kernel has done that.
@@ -215,20 +222,18 @@ INLINE void attend_item(const Attention& a, const Pages& p, const Partials& s, c
   }
   team_sync(threads);
 
+  // Each warp has one head and every so many tokens. Little code matters: it runs once a phase, so it is fetched each time.
   int lanes = 1;
   while (lanes * VECTOR < d) lanes *= 2;
   int together = 32 / lanes, which = lane / lanes, element = lane % lanes * VECTOR;
-  float q[GROUP][VECTOR];
+  int mine = warp % count, member = warp / count, members = (warps - mine + count - 1) / count;
+  float q[VECTOR];
 #pragma unroll
-  for (int g = 0; g < GROUP; g++)
-#pragma unroll
-    for (int i = 0; i < VECTOR; i++)
-      q[g][i] = g < count && element + i < d ? q_shared[g * d + element + i] * (a.scale * 1.4426950408889634f) : 0.0f;
-  Running running;
-  running.start();
-  constexpr int AT_ONCE = 4;
-  int stride = warps * together;
-  for (int base = begin + warp * together; base < cached; base += stride * AT_ONCE) {
+  for (int i = 0; i < VECTOR; i++) q[i] = element + i < d ? q_shared[mine * d + element + i] * (a.scale * 1.4426950408889634f) : 0.0f;
+  Running running = {-LARGE, 0, {}};
+  constexpr int AT_ONCE = NEW ? 8 : 4;
+  int stride = members * together;
+  for (int base = begin + member * together; base < cached; base += stride * AT_ONCE) {
     Raw keys[AT_ONCE], values[AT_ONCE];
 #pragma unroll
     for (int u = 0; u < AT_ONCE; u++) {
@@ -239,45 +244,27 @@ INLINE void attend_item(const Attention& a, const Pages& p, const Partials& s, c
       values[u] = valid ? load_raw(a.values + at, element, d) : no_raw();
     }
 #pragma unroll
-    for (int u = 0; u < AT_ONCE; u++) {
-      float k[VECTOR], v[VECTOR];
-      widen(keys[u], k);
-      widen(values[u], v);
-      running.add(q, k, v, lanes, base + u * stride + which < cached);
-    }
+    for (int u = 0; u < AT_ONCE; u++)
+      if (base + u * stride < cached) running.add(q, keys[u], values[u], lanes, base + u * stride + which < cached);
   }
-  if (has_new && warp == 0) {
-    float k[VECTOR], v[VECTOR];
-#pragma unroll
-    for (int i = 0; i < VECTOR; i++) {
-      k[i] = element + i < d ? new_key[element + i] : 0.0f;
-      v[i] = element + i < d ? new_value[element + i] : 0.0f;
-    }
-    running.add(q, k, v, lanes, which == 0);
-  }
+  if (has_new && member == 0) running.add(q, raw_of(new_key, element, d), raw_of(new_value, element, d), lanes, which == 0);
   for (int o = lanes; o < 32; o *= 2) running.join(o);
-  float *warp_sums = parts, *warp_weights = parts + warps * GROUP * d;
+  float *warp_sums = parts, *warp_weights = parts + warps * d;
   if (which == 0) {
 #pragma unroll
-    for (int g = 0; g < GROUP; g++) {
-#pragma unroll
-      for (int i = 0; i < VECTOR; i++)
-        if (element + i < d) warp_sums[(warp * GROUP + g) * d + element + i] = running.sums[g][i];
-      if (element == 0) {
-        warp_weights[(warp * GROUP + g) * 2] = running.largest[g];
-        warp_weights[(warp * GROUP + g) * 2 + 1] = running.total[g];
-      }
-    }
+    for (int i = 0; i < VECTOR; i++)
+      if (element + i < d) warp_sums[warp * d + element + i] = running.sums[i];
+    if (element == 0) warp_weights[warp * 2] = running.largest, warp_weights[warp * 2 + 1] = running.total;
   }
   team_sync(threads);
   for (int at = thread; at < count * d; at += threads) {
     int g = at / d, i = at % d, head = first + g;
     float largest = -LARGE, total = 0, sum = 0;
-    for (int w = 0; w < warps; w++) largest = fmaxf(largest, warp_weights[(w * GROUP + g) * 2]);
-    for (int w = 0; w < warps; w++) {
-      float its = warp_weights[(w * GROUP + g) * 2], share = its == -LARGE ? 0.0f : exp2f(its - largest);
-      total += share * warp_weights[(w * GROUP + g) * 2 + 1];
-      sum += share * warp_sums[(w * GROUP + g) * d + i];
+    for (int w = g; w < warps; w += count) largest = fmaxf(largest, warp_weights[w * 2]);
+    for (int w = g; w < warps; w += count) {
+      float its = warp_weights[w * 2], share = its == -LARGE ? 0.0f : exp2f(its - largest);
+      total += share * warp_weights[w * 2 + 1];
+      sum += share * warp_sums[w * d + i];
     }
     if (s.splits == 1) {
       put(out + ((long long)row * a.heads + head) * d + i, sum / total);

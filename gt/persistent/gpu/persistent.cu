@@ -13,6 +13,8 @@ constexpr int STAGE = ROWS * STAGE_STRIDE;
 constexpr int MOST_STAGES = 16;
 constexpr int AT_ONCE = 8;            // loads of 16 bytes that a thread has under way; a row that is normed needs no more
 
+constexpr int HELD = 6;               // tiles whose parts are summed together
+
 enum Kind { EMBED = 0, PRODUCT = 1, ATTENTION = 2, HEAD = 3 };
 
 struct Phase {  // gt/persistent/gpu/persistent.py fills it in
@@ -173,23 +175,26 @@ struct Best {
   int index;
 };
 
-// Output n of row r of a tile, summed over the warps: bias, silu, residual, then memory.
-INLINE void finish(const Phase& p, int tile, int rows, const float* partial, float residual, Best& best) {
-  int thread = threadIdx.x;
-  if (thread >= (rows * ROWS + 31) / 32 * 32) return;
-  int r = thread / ROWS, n = thread % ROWS;
-  float y = 0;
-  if (r < rows)
-    for (int w = 0; w < WARPS; w++) y += partial[(w * ROWS + r) * ROWS + n];
-  int output = p.silu ? tile * (ROWS / 2) + n / 2 : tile * ROWS + n;
-  bool within = r < rows && output < p.outputs;
-  if (p.bias && within) y += p.bias[output + (p.silu && (n & 1) ? p.outputs : 0)];
-  if (p.silu) y = silu(y) * __shfl_down_sync(~0u, y, 1);
-  if (!within || (p.silu && (n & 1))) return;
-  long long at = (long long)r * p.outputs + output;
-  y += residual;
-  p.output[at] = y;
-  if (y > best.value) best.value = y, best.index = output;
+// Outputs of some tiles, summed over the warps: bias, silu, residual, then memory. A thread has the same row in all of them.
+INLINE void finish(const Phase& p, int first_tile, int count, int rows, const float* partials, Best& best) {
+  int a_tile = rows * ROWS, at_once = TEAM / a_tile, thread = threadIdx.x;
+  int r = thread % a_tile / ROWS, n = thread % ROWS;
+  for (int turn = 0; turn < count; turn += at_once) {  // all lanes of a warp take part in the shuffle
+    int number = turn + thread / a_tile, tile = first_tile + number * gridDim.x;
+    bool there = thread / a_tile < at_once && number < count;
+    int output = p.silu ? tile * (ROWS / 2) + n / 2 : tile * ROWS + n;
+    bool within = there && output < p.outputs;
+    long long at = (long long)r * p.outputs + output;
+    float residual = within && p.residual ? fresh(p.residual + at) : 0.0f, y = 0;
+    if (there)
+      for (int w = 0; w < WARPS; w++) y += partials[((number * WARPS + w) * rows + r) * ROWS + n];
+    if (p.bias && within) y += p.bias[output + (p.silu && (n & 1) ? p.outputs : 0)];
+    if (p.silu) y = silu(y) * __shfl_down_sync(~0u, y, 1);
+    if (!within || (p.silu && (n & 1))) continue;
+    y += residual;
+    p.output[at] = y;
+    if (y > best.value) best.value = y, best.index = output;
+  }
 }
 
 INLINE void product(const Phase& p, int rows, Ring& ring, char* room, float* sums, float* partials, Best& best) {
@@ -197,13 +202,11 @@ INLINE void product(const Phase& p, int rows, Ring& ring, char* room, float* sum
   u16* x = reinterpret_cast<u16*>(room);
   stage_input(p, rows, x, sums);
   const char* x_row = reinterpret_cast<const char*>(x + g * (p.padded + 32)) + t * 16;
-  int tiles = tiles_of(p), turn = 0;
-  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, turn ^= 1) {
-    float c[4] = {0, 0, 0, 0}, residual = 0;
-    int row = threadIdx.x / ROWS, output = tile * ROWS + threadIdx.x % ROWS;  // of this thread in `finish`
-    if (p.residual && row < rows && output < p.outputs) residual = fresh(p.residual + (long long)row * p.outputs + output);
-    for (int k = 0; k < p.padded; k += DEPTH) {
-      int blocks = min(DEPTH, p.padded - k) / 32;
+  int tiles = tiles_of(p), padded = p.padded, held = 0, first_tile = blockIdx.x;
+  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    float c[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0};
+    for (int k = 0; k < padded; k += DEPTH) {
+      int blocks = min(DEPTH, padded - k) / 32;
       wait_parity(ring.full + ring.stage * 8, ring.parity);
       u32 at = ring.data + ring.stage * STAGE + g * STAGE_STRIDE + t * 16;
 #pragma unroll 4
@@ -213,19 +216,23 @@ INLINE void product(const Phase& p, int rows, Ring& ring, char* room, float* sum
         uint4 v = {0, 0, 0, 0};
         if (g < rows) v = *reinterpret_cast<const uint4*>(x_row + (k + b * 32) * 2);
         multiply(c, v.x, v.y, w0, w1);
-        multiply(c, v.z, v.w, w2, w3);
+        multiply(e, v.z, v.w, w2, w3);
       }
       __syncwarp();
       if (lane == 0) arrive(ring.empty + ring.stage * 8);
       ring.next();
     }
-    float* partial = partials + turn * WARPS * ROWS * ROWS;
     if (g < rows) {
-      partial[(warp * ROWS + g) * ROWS + 2 * t] = c[0];
-      partial[(warp * ROWS + g) * ROWS + 2 * t + 1] = c[1];
+      float* partial = partials + ((held * WARPS + warp) * rows + g) * ROWS + 2 * t;
+      partial[0] = c[0] + e[0];
+      partial[1] = c[1] + e[1];
     }
-    team_sync(TEAM);
-    finish(p, tile, rows, partial, residual, best);
+    if (++held == HELD || tile + gridDim.x >= tiles) {
+      team_sync(TEAM);
+      finish(p, first_tile, held, rows, partials, best);
+      team_sync(TEAM);
+      first_tile = tile + gridDim.x, held = 0;
+    }
   }
 }
 
@@ -253,16 +260,16 @@ INLINE void embed(const Phase& p, const Step& step) {
 }
 
 // The threads of a block that made outputs of a row leave the best of them.
-INLINE void leave_best(const Step& step, Best best) {
-  if (threadIdx.x >= (step.rows * ROWS + 31) / 32 * 32) return;
-  for (int o = ROWS / 2; o; o >>= 1) {
-    float other = __shfl_xor_sync(~0u, best.value, o);
-    take(best.value, best.index, other, __shfl_xor_sync(~0u, best.index, o));
-  }
-  int row = threadIdx.x / ROWS;
-  if (threadIdx.x % ROWS || row >= step.rows) return;
-  step.best_values[blockIdx.x * step.rows + row] = best.value;
-  step.best_indices[blockIdx.x * step.rows + row] = best.index;
+INLINE void leave_best(const Step& step, Best best, float* values) {
+  int* indices = reinterpret_cast<int*>(values + TEAM), thread = threadIdx.x, a_tile = step.rows * ROWS;
+  values[thread] = best.value, indices[thread] = best.index;
+  team_sync(TEAM);
+  if (thread >= step.rows) return;
+  best = {-LARGE, 0x7fffffff};
+  for (int other = 0; other < TEAM; other++)
+    if (other % a_tile / ROWS == thread) take(best.value, best.index, values[other], indices[other]);
+  step.best_values[blockIdx.x * step.rows + thread] = best.value;
+  step.best_indices[blockIdx.x * step.rows + thread] = best.index;
 }
 
 INLINE void choose(const Step& step) {
@@ -301,7 +308,7 @@ INLINE void consume(const Step& step, Ring ring, char* room, float* sums, float*
     } else {
       if (p.kind == HEAD) best = {-LARGE, 0x7fffffff};
       product(p, step.rows, ring, room, sums, partials, best);
-      if (p.kind == HEAD) leave_best(step, best);
+      if (p.kind == HEAD) leave_best(step, best, partials);
     }
     target += gridDim.x;
     grid_barrier(step.barrier, target, !is_last || blockIdx.x == 0);
@@ -312,7 +319,7 @@ INLINE void consume(const Step& step, Ring ring, char* room, float* sums, float*
 extern "C" __global__ void __launch_bounds__(TEAM + 32, 1) step_kernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(128) char memory[];
   __shared__ __align__(8) u64 full[MOST_STAGES], empty[MOST_STAGES];
-  __shared__ float sums[2 * WARPS], partials[2 * WARPS * ROWS * ROWS];
+  __shared__ float sums[2 * WARPS], partials[HELD * WARPS * ROWS * ROWS];
   bool active = false;
   for (int r = 0; r < step.rows; r++) active |= step.pages.positions[r] >= 0;
   if (!active) return;
