@@ -123,6 +123,7 @@ FALLBACK_BACKENDS = string("GT_FALLBACK_BACKENDS", [WORKER], "engines to use, in
 CONFIG = string("GT_CONFIG", [CLIENT, WORKER], "path of a YAML configuration: signals, backends")
 KEY = string("GT_KEY", ALL, "the users' key of a server that other hosts or users can reach")
 WORKER_KEY = string("GT_WORKER_KEY", [SERVER, WORKER], "the key that a worker needs besides; a server makes one up without it")
+SALT = string("GT_SALT", ALL, "a salt of the server's own for its keys, no secret; the same wherever they are used")
 INSTRUCTION_LOG = string("GT_INSTRUCTION_LOG", [SERVER], "path of the instruction log")
 AUTO_SHARD = flag("GT_AUTO_SHARD", [CLIENT, SERVER], "`1` spreads new tensors over all workers")
 AUTO_COMPILE = flag("GT_AUTO_COMPILE", [WORKER], "`1` compiles every step that repeats with torch.compile")

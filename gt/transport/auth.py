@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import zmq
 from zmq.utils import z85
 
+from gt import environment
 from gt.errors import ConnectionFailed
 from gt.transport.addresses import NAMES, in_folders, listens, own_folder, sweep
 from gt.transport.sockets import notice_silence
@@ -67,15 +68,17 @@ def kept_worker_key(port: int) -> str:
 
 
 @cache
-def _stretched(key: str) -> bytes:
-    """The hash is slow on purpose, as a key may be a phrase. Its salt is GT's own: a listener cannot tell one of its own to a
-    peer before both have their key pairs."""
-    return hashlib.scrypt(key.encode(), salt=b"gt key 2", n=1 << 14, r=8, p=1, dklen=32)
+def _stretched(key: str, salt: str) -> bytes:
+    """The hash is slow on purpose, as a key may be a phrase; with a salt of the server's (GT_SALT), a table of guesses that was
+    made once serves against no other server. Without one the salt is GT's own: a listener cannot tell one of its own to a peer
+    before both have their key pairs."""
+    return hashlib.scrypt(key.encode(), salt=b"gt key 2" + salt.encode(), n=1 << 14, r=8, p=1, dklen=32)
 
 
 def pair(key: str, side: str) -> tuple[bytes, bytes]:
     """The public and the secret key of one side."""
-    text = z85.encode(hashlib.blake2b(side.encode(), key=_stretched(key), digest_size=32).digest())
+    stretched = _stretched(key, environment.SALT.value())
+    text = z85.encode(hashlib.blake2b(side.encode(), key=stretched, digest_size=32).digest())
     return zmq.curve_public(text), text
 
 

@@ -11,6 +11,7 @@ from gt.transport.messages import Peer, Piece
 from gt.worker.collectives import groups
 from gt.worker.collectives.groups import GroupCollectives
 from gt.worker.collectives.mail import NO_STORE
+from gt.worker.collectives.mail_transport import OperandFailed
 from gt.worker.collectives.process_group import Group
 from gt.worker.engine.torch import TorchEngine
 
@@ -37,6 +38,24 @@ def test_a_mate_that_has_not_said_how_it_is_reached_is_waited_for() -> None:
     assert mail.peer == "#1" and mail.message == Piece(0, "c", 7)
     talk.receive(Piece(1, "c", 7), torch.full((2,), 4.0).numpy().tobytes())
     assert wait.ready() and wait.result()[0].tolist() == [5.0, 5.0] and talk.ways == {"mail": 1}
+
+
+def test_a_collective_given_up_before_its_way_was_known_leaves_the_others_in_step() -> None:
+    talk = grouped("")
+    kind = infer(TABLE["all_reduce"], (Spec((2,), float32), int), ((0, 1), "sum"))
+    first = talk.begin("c", kind, [torch.ones(2)], 7)
+    first.give_up("it took too long")
+    assert first.ready()
+    with pytest.raises(OperandFailed):
+        first.result()
+    second = talk.begin("c", kind, [torch.ones(2)], 8)
+    assert not second.ready() and not talk.outgoing()
+    talk.meet((peer(0, "127.0.0.1:1||"), peer(1, NO_STORE)), "")
+    assert not second.ready()
+    assert [(m.message.tag, m.message.why) for m in talk.outgoing()] == [(7, "it took too long"), (8, "")]
+    talk.receive(Piece(1, "c", 7), torch.full((2,), 9.0).numpy().tobytes())
+    talk.receive(Piece(1, "c", 8), torch.full((2,), 4.0).numpy().tobytes())
+    assert second.ready() and second.result()[0].tolist() == [5.0, 5.0] and not talk.overdue
 
 
 def test_a_mate_that_is_gone_is_not_waited_for() -> None:

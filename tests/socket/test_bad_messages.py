@@ -4,9 +4,11 @@ and every read is answered."""
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,11 +19,13 @@ from processes import Process, Processes, until
 
 import gt
 from gt.client.default import session
-from gt.spec import float32
+from gt.errors import ProtocolError
+from gt.spec import DTYPES, float32
 from gt.testing.hostile import Hostile, record
 from gt.transport import messages as m
 from gt.transport.addresses import ipc_address
 from gt.transport.auth import NO_KEYS, Keys, reach
+from gt.transport.checks import MESSAGE
 
 F = float32.code
 
@@ -53,6 +57,52 @@ class Member:
         while not isinstance(found := self.hears(), kind):
             pass
         return found
+
+
+class Attacker(Member):
+    """One that keeps count of its reads and questions: each is to be answered, unless it is let go."""
+
+    def __init__(self, address: str, keys: Keys = NO_KEYS) -> None:
+        super().__init__(address, keys)
+        self.owed: Counter[int] = Counter()  # answers, by ticket
+        self.let_go = False
+        self.send(m.Hello(m.VERSION, "", "here", 7))
+        local, _, remote = self.until(m.Welcome).workers[0].address.partition("|")
+        self.data = Member(remote if address.startswith("tcp") else local, keys, self.name)
+        self.data.send(m.Attach(self.name))
+        self.data.until(m.Attached)
+
+    def say(self, data: bytes) -> None:
+        with contextlib.suppress(ProtocolError):  # what is no message has nobody wait for an answer
+            said = m.decode(data, MESSAGE)
+            self.owed.update([said.ticket] if isinstance(said, m.Ask) else [])
+            self.owed.update([t for t, _, _ in said.gets] if isinstance(said, m.Batch) else [])
+            self.let_go = self.let_go or isinstance(said, m.Bye)
+        self.send(data)
+        self.take()
+
+    def take(self) -> None:
+        """What has come: answers, and requests for bytes, which are sent as far as they are few."""
+        for at in (self, self.data):
+            while at.socket.poll(0):
+                match at.hears():
+                    case m.Failed(ticket) | m.Answer(ticket):
+                        self.owed -= Counter([ticket])
+                    case m.Value(ticket=ticket, pieces=1):
+                        self.owed -= Counter([ticket])
+                    case m.Bye():
+                        self.let_go = True
+                    case m.Upload(_, id, spec, _, boxes):
+                        data = bytes(min(math.prod(boxes[0][1]) * DTYPES[spec[0]].size, 1 << 16))
+                        self.data.socket.send_multipart([m.encode(m.Upload(self.name, id, (spec[0], *boxes[0][1]))), data])
+
+    def answered(self) -> bool:
+        self.take()
+        return self.let_go or not self.owed
+
+    def close(self) -> None:
+        self.data.socket.close(0)
+        self.socket.close(0)
 
 
 @contextlib.contextmanager
@@ -196,25 +246,28 @@ KEY = "a key that both of them know"
 
 
 @pytest.mark.parametrize("key", ["", KEY], ids=["without a key", "with a key"])
-def test_hostile_messages_over_every_kind_of_socket_harm_nobody(processes: Processes, disconnected: None, key: str) -> None:
+def test_hostile_messages_over_every_kind_of_socket_harm_nobody_and_are_answered(
+    processes: Processes, disconnected: None, key: str
+) -> None:
     """10,000 messages to each server, half of them over a Unix socket and half over TCP."""
     secret = {"GT_KEY": key} if key else {}
     server, port = processes.server(*(() if key else ("--insecure",)), **secret)
-    worker = processes.worker(port, "--id", "w", **secret)
+    worker = processes.worker(port, "--id", "w", "--host", "tcp://127.0.0.1", **secret)  # so that it listens by TCP, too
     gt.connect(f"localhost:{port}", key=key)
     before = psutil.Process(server.pid).memory_info().rss
-    sessions = record(2)
+    sessions, asked = record(2), 0
     for address in (ipc_address(str(port)), f"tcp://127.0.0.1:{port}"):
         hostile, count = Hostile(len(address), sessions), 0
         while count < 5_000:
-            with member(address, Keys(key)) as bad:
-                bad.hello()
-                for _ in range(50):
-                    bad.send(hostile.bytes(hostile.message()))
-                    while bad.socket.poll(0):  # it takes its answers, and looks at none of them
-                        bad.socket.recv_multipart()
-                count += 50
+            bad = Attacker(address, Keys(key))
+            for _ in range(50):
+                bad.say(hostile.bytes(hostile.message()))
+            until(bad.answered, what=f"answers to {bad.owed}")
+            asked += not bad.let_go
+            bad.close()
+            count += 50
             assert (gt.full((3,), float(count)) + 1).tolist() == [count + 1] * 3
+    assert asked > 20  # of 200 that were not let go, all whose reads were answered
     assert [server.popen.poll(), worker.popen.poll()] == [None, None]
     assert set(session().ask("stats")["workers"]) == {"w"}
     until(lambda: session().ask("stats")["dispatcher"]["clients"] == 1, what="the end of all that were bad")

@@ -209,7 +209,10 @@ gt.connect(sys.argv[1])
 gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
 with gt.signal("rows"):
     x = gt.ones(4, 4)
-print(x.sum(axis=0).tolist(), flush=True)
+if sys.argv[2] == "known":
+    print(x.sum(axis=0).tolist(), flush=True)
+else:
+    print(x[0, 0].item(), flush=True)
 input()
 while True:  # what the late one was at when it heard of it is given up, too
     double = x.sum(axis=0) * 2  # the line that fails
@@ -221,16 +224,21 @@ while True:  # what the late one was at when it heard of it is given up, too
 """
 
 
-@pytest.mark.parametrize("way", ["memory", *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS[1:])])
+LATE_CASES = [("memory", "known"), ("memory", "unknown")]
+SLOW_LATE_CASES = [(way, known) for way in WAYS[1:] for known in ("known", "unknown")]
+
+
+@pytest.mark.parametrize("way, known", [*LATE_CASES, *(pytest.param(*c, marks=pytest.mark.slow) for c in SLOW_LATE_CASES)])
 def test_a_collective_that_takes_too_long_is_given_up_names_who_is_missing_and_all_go_on(
-    processes: Processes, way: str
+    processes: Processes, way: str, known: str
 ) -> None:
+    """Whether the workers know by which way they talk, or one is stopped before it could say."""
     (processes.folder / "late.py").write_text(LATE)
     _, port = processes.server("--expect", "2")
     settings = {"backend": "pytorch", "GT_COLLECTIVES": way, "GT_COLLECTIVE_TIMEOUT": "1"}
     processes.worker(port, "--id", "first", **settings)
     late = processes.worker(port, "--id", "late", **settings)
-    script = processes.start("late.py", f"localhost:{port}").says("[4.0, 4.0, 4.0, 4.0]")
+    script = processes.start("late.py", f"localhost:{port}", known).says("4.0" if known == "known" else "1.0")
     late.kill(signal.SIGSTOP)
     script.go()
     script.says("was given up on worker first (index 0) after 1 s (GT_COLLECTIVE_TIMEOUT): worker late (index 1) did not come")

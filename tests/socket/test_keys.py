@@ -277,6 +277,25 @@ def _answer(listener: socket.socket, heard: bytearray) -> None:
                 heard += data
 
 
+def test_a_server_with_a_salt_of_its_own_takes_whoever_has_key_and_salt(
+    processes: Processes, disconnected: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, port = processes.server(GT_KEY=KEY, GT_SALT="of this server")
+    processes.worker(port, GT_KEY=KEY, GT_SALT="of this server")
+    with pytest.raises(errors.ConnectionFailed, match="GT_SALT"):
+        gt.connect(f"tcp://127.0.0.1:{port}", key=KEY)
+    monkeypatch.setenv("GT_SALT", "of this server")
+    gt.connect(f"tcp://127.0.0.1:{port}", key=KEY)
+    assert (gt.ones(3) + 1).tolist() == [2, 2, 2]
+
+
+def test_one_key_gives_other_key_pairs_under_another_salt(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = pair(KEY, USER)
+    monkeypatch.setenv("GT_SALT", "of this server")
+    salted = pair(KEY, USER)
+    assert not set(salted) & set(before) and salted == pair(KEY, USER)
+
+
 def test_both_sides_derive_their_keys_from_the_one_key() -> None:
     assert pair(KEY, "server") == pair(KEY, "server") != pair(KEY, "user")
     assert pair(KEY, "server") != pair(WRONG, "server")

@@ -54,6 +54,7 @@ class GroupCollectives:
         self.at: Key = ((), 0)  # the last one begun
         self.failed_inputs: dict[Key, Broken] = {}  # to which others have no part to give
         self.heard: dict[Key, set[int]] = {}  # who has answered
+        self.overdue: list[Undecided] = []  # given up before their way was known: the others are still to be told
 
     @property
     def index(self) -> int:
@@ -144,6 +145,8 @@ class GroupCollectives:
         return self.at
 
     def outgoing(self) -> list[Mail]:
+        if self.overdue:
+            self._tell_overdue()
         posts, self.posts = self.posts, []
         return posts + self.mail.outgoing()
 
@@ -186,13 +189,32 @@ class GroupCollectives:
         return bool(group.way)
 
     def choose(self, client: str, kind: Kind, operands: list[Any], tag: int) -> PendingCollective:
-        members = kind.settings["group"]
-        if any(self.peers[m].store == NO_STORE for m in members if m in self.peers) or self._by_mail(members):
+        if self.overdue:
+            self._tell_overdue()
+        if self._by_mail(kind.settings["group"]):
             return self.mail.begin(client, kind, operands, tag)
         return _Collective(self, kind, operands, tag)
 
     def _by_mail(self, members: tuple[int, ...]) -> bool:
+        if any(self.peers[m].store == NO_STORE for m in members if m in self.peers):
+            return True
         return members in self.groups and self.groups[members].way == "mail"
+
+    def _tell_overdue(self) -> None:
+        """Tell the members of collectives that were given up before their way was known, where it is known now."""
+        overdue, self.overdue = self.overdue, []
+        for given_up in overdue:
+            members, cause, at = given_up.kind.settings["group"], given_up.late, self.at
+            assert cause is not None
+            if not set(members) <= self.peers.keys():
+                continue  # all know that it cannot end
+            if self.unknown(given_up.kind):
+                self.overdue.append(given_up)
+            elif self._by_mail(members):
+                self.mail.begin_failed(given_up.client, given_up.kind, cause, given_up.tag)
+            else:
+                self.abort(self.number(members), cause)
+                self.at = at
 
 
 class _Collective:

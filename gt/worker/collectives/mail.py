@@ -10,7 +10,7 @@ from gt.errors import ProtocolError, RemoteError, WorkerLost
 from gt.ops import Kind
 from gt.transport.messages import Aborted, InputFailed, Mail, Noted, Peer, Piece, StallQuery, Store, Ways
 from gt.worker.client_values import Broken
-from gt.worker.collectives.mail_transport import HostArrays, Mailbox, MailTransport, MailWork, worker_peer
+from gt.worker.collectives.mail_transport import HostArrays, Mailbox, MailTransport, MailWork, OperandFailed, worker_peer
 from gt.worker.collectives.ops import Part, begin
 from gt.worker.engine import Engine
 
@@ -107,6 +107,10 @@ class MailCollectives(Mailbox):
         self.ways["mail"] += 1
         return _MailCollective(self, client, kind, operands, tag)
 
+    def begin_failed(self, client: str, kind: Kind, cause: Broken, tag: int) -> None:
+        """Take part in a collective that was given up here already: with nothing to give, and waiting for nobody."""
+        self.give_up(_MailCollective(self, client, kind, [cause] * len(kind.tensors), tag).sources)
+
 
 class _MailCollective:
     """One collective of one worker, by mail: its pieces go out when it begins; it ends when those it waits for are there."""
@@ -157,14 +161,19 @@ class Undecided:
     def __init__(self, collectives: Any, client: str, kind: Kind, operands: list[Any], tag: int) -> None:
         self.collectives, self.client, self.kind, self.operands, self.tag = collectives, client, kind, operands, tag
         self.chosen: PendingCollective | None = None
+        self.late: Broken | None = None  # why it was given up
 
     def ready(self) -> bool:
+        if self.late is not None:
+            return True
         if self.chosen is None and not self.collectives.unknown(self.kind):
             operands, self.operands = self.operands, []
             self.chosen = self.collectives.choose(self.client, self.kind, operands, self.tag)
         return self.chosen is not None and self.chosen.ready()
 
     def result(self) -> list[Any]:
+        if self.late is not None:
+            raise OperandFailed(self.late)
         assert self.chosen is not None
         return self.chosen.result()
 
@@ -178,6 +187,9 @@ class Undecided:
         return self.collectives.silent(self.kind.settings["group"])
 
     def give_up(self, why: str) -> None:
-        """Without its way it cannot: those that will talk would be out of step."""
+        """Without its way the others cannot be told. They are when it is known, before anything else is begun with them."""
         if self.chosen is not None:
             self.chosen.give_up(why)
+        else:
+            self.operands, self.late = [], Broken("RemoteError", why, self.tag)
+            self.collectives.overdue.append(self)
