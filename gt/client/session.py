@@ -45,6 +45,7 @@ from gt.transport.receiving import Pause, Pauses
 
 BATCH = 256  # instructions that are sent without being asked for, the first of a burst
 MORE = 1024  # and those after them: by then the others have something to do, and fewer messages cost everyone less
+LONGEST = 1 << 14  # instructions of a message
 BYTES = 16 << 20  # and bytes loaded; of larger tensors, one is copied out while the next is copied in
 KINDS = 1 << 15  # op uses remembered; past it all are forgotten and learnt again
 
@@ -187,6 +188,12 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                 return
             fresh, self.fresh = tuple(self.fresh), []
             forget = self._forget() if final else 0
+            for at in range(LONGEST, len(batch), LONGEST):  # thousands of tensors that were let go at once
+                self.serial += 1
+                self.link.send(Batch(self.serial, fresh, batch[at - LONGEST : at], traces=traces))
+                fresh, traces = (), ()
+            if len(batch) > LONGEST:
+                batch = batch[(len(batch) - 1) // LONGEST * LONGEST :]
             self.serial += 1
             ack = self.window.batch(self.serial, self.written, self.link.sealed(self.serial) or bool(self.uploads))
             self.link.send(Batch(self.serial, fresh, batch, gets, ack, forget, traces, drops))

@@ -38,6 +38,7 @@ from gt.transport.messages import (
     Mail,
     Note,
     Peers,
+    Progress,
     Refuse,
     Run,
     Skip,
@@ -128,6 +129,8 @@ class Dispatcher:
             case Store(address) if worker:
                 worker.store = address
                 return self._tell_workers()
+            case Progress(name, instructions) if worker:
+                return self._progress(worker, name, instructions)
             case Begun(number, counts) if worker:
                 return self._begun(worker, number, counts)
             case Refuse(name, why) if worker:
@@ -154,8 +157,8 @@ class Dispatcher:
         return []
 
     def _resume(self, client: Client) -> Iterable[Mail]:
-        """Go on with what was held until a worker or an upload has come."""
-        while client.held and client.home is not None and client.uploading is None:
+        """Go on with what was held until a worker or an upload has come, or a worker has caught up."""
+        while client.held and client.home is not None and client.uploading is None and not client.ahead:
             message = client.held.popleft()
             try:
                 yield from self.stream.run(client, message) if isinstance(message, Batch) else self._told(client, message)
@@ -171,6 +174,10 @@ class Dispatcher:
         yield from self.stream.arrived(worker, client, id)
         if client.uploading is not uploading:
             yield from self._resume(client)
+
+    def _progress(self, worker: WorkerState, name: str, instructions: int) -> Iterable[Mail]:
+        client = self.tables.clients.get(name)
+        return self._resume(client) if client and self.stream.progress(client, worker.index, instructions) else []
 
     # Who is there
 
@@ -327,6 +334,8 @@ class Dispatcher:
                     del client.acks[serial]
                     yield Mail(client.name, Ack(serial))
             if self.stream.upload_lost(client, worker.index):
+                yield from self._resume(client)
+            if self.stream.lost(client, worker.index):
                 yield from self._resume(client)
         for number, leaving in list(self.tables.leaving.items()):
             leaving.waiting.discard(worker.index)

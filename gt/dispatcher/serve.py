@@ -21,6 +21,7 @@ from gt.transport.messages import LIMIT, Bye, Join, Mail, decode, encode
 from gt.transport.sockets import FIRST, LAST, open_socket
 
 QUEUE = 1 << 16  # messages that wait for one peer to take them
+UNREAD = 32  # messages of one peer that wait to be read
 LEFT = 60.0  # seconds in which a worker that is gone ceases to listen; sockets of one that does not are left alone
 
 
@@ -30,8 +31,9 @@ class Server:
     def __init__(self, addresses: list[str], core: Dispatcher, keys: Keys = NO_KEYS) -> None:
         self.core, self.keys = core, keys
         self.router = open_socket(zmq.ROUTER)
-        self.router.setsockopt(zmq.MAXMSGSIZE, 2 * LIMIT)  # past this a peer is cut off before it fills our memory
+        self.router.setsockopt(zmq.MAXMSGSIZE, LIMIT)  # past this a peer is cut off before it fills our memory
         self.router.setsockopt(zmq.SNDHWM, QUEUE)
+        self.router.setsockopt(zmq.RCVHWM, UNREAD)  # past this a peer has to keep them itself
         self.waiting: dict[str, deque[bytes]] = {}  # what workers are to get that have as much waiting as may be
         self.more = zmq.Poller()
         self.more.register(self.router, zmq.POLLIN)

@@ -41,18 +41,18 @@ class Stream:
         if len(client.entries) > checks.TENSORS or len(client.uses) > checks.KNOWN:
             counts = f"{len(client.entries)} tensors and {len(client.uses)} kinds"
             raise TooMuch(f"a client of {counts}: the most are {checks.TENSORS} and {checks.KNOWN}")
-        if not client.held and client.uploading is None:
+        if not client.held and client.uploading is None and not client.ahead:
             return self.run(client, batch)
         gone = [get for get in batch.gets if isinstance(client.entries.get(get[1]), Lost)]  # no need to wait for those
-        tickets = {ticket for ticket, _, _ in gone}
-        self.hold(client, msgspec.structs.replace(batch, gets=tuple(g for g in batch.gets if g[0] not in tickets)))
+        known = set(gone)
+        self.hold(client, msgspec.structs.replace(batch, gets=tuple(g for g in batch.gets if g not in known)))
         flow = Flow()
         for ticket, id, spec in gone:
             self._get(client, ticket, id, spec, flow)
         return flow.mail
 
     def hold(self, client: Client, message: Any) -> None:
-        """Keep a message until a worker or an upload has come."""
+        """Keep a message until a worker or an upload has come, or the workers have caught up."""
         held = sum(1 + len(m.code) if isinstance(m, Batch) else 1 for m in (*client.held, message))
         if held > checks.HELD:
             raise TooMuch(f"{held} instructions wait for a worker or an upload: the most are {checks.HELD}")
@@ -79,14 +79,15 @@ class Stream:
                 client.acks[batch.serial] = used
             else:
                 flow.mail.append(Mail(client.name, Ack(batch.serial)))
-        if batch.forget:
-            self._forget(client, batch.forget)
+        forget = batch.forget if batch.forget > client.forget else 0  # a lower bound than before would part workers' tables
+        if forget:
+            self._forget(client, forget)
         drops = self._drop(client, batch.drops) if batch.drops else ()
         if flow.refused:
             self.reports.dropped(client.name, flow.refused[0], len(flow.refused))
-        return self._runs(client, batch, ack, drops, flow) + flow.mail
+        return self._runs(client, batch, ack, forget, drops, flow) + flow.mail
 
-    def _runs(self, client: Client, batch: Batch, ack: bool, drops: tuple[int, ...], flow: Flow) -> list[Mail]:
+    def _runs(self, client: Client, batch: Batch, ack: bool, forget: int, drops: tuple[int, ...], flow: Flow) -> list[Mail]:
         """What each worker gets of a batch."""
         workers = self.tables.workers
         busy = set(flow.code) | set(flow.gets) | set(flow.kinds) | set(flow.traces)
@@ -94,14 +95,34 @@ class Stream:
             busy |= client.acks.get(batch.serial, set())
         runs = [
             Mail(workers[w].peer, Run(client.name, batch.serial, tuple(flow.kinds.get(w, ())), flow.code.get(w, []),
-                                      tuple(flow.gets.get(w, ())), ack, batch.forget,
+                                      tuple(flow.gets.get(w, ())), ack, forget,
                                       tuple(flow.traces.get(w, ())), drops, client.weight))
             for w in sorted(busy)
         ]  # fmt: skip
+        for w, code in flow.code.items():
+            client.sent[w] = sent = client.sent.get(w, 0) + len(code)
+            if sent - client.executed.get(w, 0) > checks.AHEAD:
+                client.ahead = True
         if self.watch is not None:
             for w, mail in zip(sorted(busy), runs):
                 self.watch("run", workers[w].name, (client, mail.message))
         return runs
+
+    def progress(self, client: Client, worker: int, instructions: int) -> bool:
+        """A worker has executed so many of a client's instructions. Whether what was held back meanwhile may go on."""
+        client.executed[worker] = instructions
+        return self._caught_up(client)
+
+    def lost(self, client: Client, worker: int) -> bool:
+        """A lost worker holds nobody back. Whether it did."""
+        client.sent.pop(worker, None)
+        client.executed.pop(worker, None)
+        return self._caught_up(client)
+
+    def _caught_up(self, client: Client) -> bool:
+        before = client.ahead
+        client.ahead = before and any(n - client.executed.get(w, 0) > checks.AHEAD for w, n in client.sent.items())
+        return before and not client.ahead
 
     def _define(self, client: Client, batch: Batch, flow: Flow) -> None:
         """Kinds and traces; of one that cannot be, the number stands for the reason."""
@@ -128,8 +149,8 @@ class Stream:
         return KindPlans(definition, kind)
 
     def _drop(self, client: Client, numbers: tuple[int, ...]) -> tuple[int, ...]:
-        """Forget traces, and what they were planned as: the numbers of all these."""
-        gone = set(filter(is_client_kind, numbers))
+        """Forget traces, and what they were planned as: the numbers of all these. A kind stays, as traces are made of it."""
+        gone = {n for n in numbers if is_client_kind(n) and isinstance(client.uses.get(n), (TracePlans, Refused))}
         for number in gone:
             client.uses.pop(number, None)
         joints = {p.number for k, p in client.plans.items() if k[0] in gone and isinstance(p, ShardedProgram)}

@@ -161,6 +161,7 @@ class Fuzz:
         assert not self.unexpected, self.unexpected[0]
         for worker in self.pool.workers:
             assert worker.parked is None and not worker.backlog, "a worker waits"
+            assert not any(worker.collectives.came.values()), "workers are out of step"  # type: ignore[attr-defined]
         self.bad = self._next()
 
     def well(self) -> None:

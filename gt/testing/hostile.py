@@ -273,7 +273,7 @@ class Hostile:
             m.Join(m.VERSION, "", r.choice(TEXTS), "numpy", "cpu", "here", 1, r.choice(("", "nowhere", "x|y"))),
             m.Store(r.choice((*TEXTS, "h:1||", "1:2|3|4"))), m.Done(peer, self.whole(), (self.whole(),)),
             m.Arrived(peer, self.whole()), m.Answer(self.whole(), self.value()), m.Note("x", 1, peer), m.Drop(peer),
-            m.Begun(self.whole(), ()), m.Skip(self.whole(), ()), m.Refuse(peer, "x"),
+            m.Begun(self.whole(), ()), m.Skip(self.whole(), ()), m.Refuse(peer, "x"), m.Progress(peer, self.whole()),
             m.Run(peer, 1, (), [(1, 1, 1)]), m.Upload(peer, self.whole(), self.wire()), m.Release(self.whole()),
             m.Piece(0, peer, self.whole()), m.Peers(()), m.Welcome("x", 0), m.Ack(self.whole()), m.Bye("x"),
         ))  # fmt: skip

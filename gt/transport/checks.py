@@ -12,10 +12,12 @@ from gt.spec import RANK, Spec
 from gt.transport.messages import PRIORITIES, WEIGHTS, Ask, Batch, Configure, Hello, Join, KindDef, Note, Store
 
 MESSAGE = 8 << 20  # bytes of a client's message; decoding takes up to thirty times as much for a moment
+CODE = 1 << 16  # instructions of a batch: others wait while it is decided on
 READS = 1 << 12  # reads of a batch
 DEFINITIONS = 1 << 15  # kinds of a batch
 TRACES = 1 << 10  # traces of a batch
 BODY = 1 << 17  # instructions in the traces of a batch
+AHEAD = 1 << 16  # instructions of a client that a worker has still to execute, before others of it are held back
 HELD = 1 << 20  # instructions of a client that wait for a worker or for bytes
 KNOWN = 1 << 18  # kinds and traces of a client
 TENSORS = 1 << 22  # tensors of a client
@@ -55,6 +57,8 @@ def message(found: Any) -> None:
 
 
 def _batch(batch: Batch) -> None:
+    if len(batch.code) > CODE:
+        raise TooMuch(f"a batch of {len(batch.code)} instructions: the most are {CODE}")
     if len(batch.gets) > READS or len(batch.kinds) > DEFINITIONS or len(batch.traces) > TRACES:
         counts = f"{len(batch.gets)} reads, {len(batch.kinds)} kinds, {len(batch.traces)} traces"
         raise TooMuch(f"a batch of {counts}: the most are {READS}, {DEFINITIONS} and {TRACES}")

@@ -335,10 +335,17 @@ class Refuse(Message, frozen=True, tag=31):
     why: str
 
 
+class Progress(Message, frozen=True, tag=32):
+    """From a worker, now and then: how many instructions of a client's it has executed."""
+
+    client: str
+    instructions: int
+
+
 Any_ = (
     Hello | Welcome | Batch | Ack | Failed | Peers | Ask | Answer | Configure | Bye | Join | Run | Done | Drop | Attach
     | Attached | Value | Release | Upload | Arrived | Note | Piece
-    | Store | InputFailed | StallQuery | Noted | Ways | Aborted | Begun | Skip | Refuse
+    | Store | InputFailed | StallQuery | Noted | Ways | Aborted | Begun | Skip | Refuse | Progress
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

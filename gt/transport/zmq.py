@@ -372,7 +372,7 @@ class ZmqLink:
 
     def _close_sockets(self) -> None:
         self.ends.close()
-        for socket in (self.inbox, self.outbox, *self.data.values()):
+        for socket in {self.inbox, self.outbox, *self.data.values(), *self.polled}:  # the last: also those of workers just gone
             socket.close(100)  # long enough for a last word on one host
         for waker in (self.waker, self.hand, self.wake_timer):
             waker.close()

@@ -32,6 +32,7 @@ from gt.transport.messages import (
     Noted,
     Peers,
     Piece,
+    Progress,
     Run,
     Skip,
     StallQuery,
@@ -55,6 +56,7 @@ from gt.worker.segments import Absent, Memory
 from gt.worker.turns import LIGHT, Preempted, Turn
 
 DISPATCHER = ""  # the peer that instructions come from
+REPORT = 1 << 13  # instructions of a client after which the dispatcher is told that they are executed
 
 
 class Parked(BaseException):
@@ -234,6 +236,10 @@ class Worker:
         out = self.collectives.outgoing()
         if run.client in self.cancellation.gone:
             return out
+        space.executed += len(run.code)
+        if space.executed - space.reported >= REPORT:
+            space.reported = space.executed
+            out.append(Mail(DISPATCHER, Progress(run.client, space.executed)))
         if space.warnings:
             out += [Mail(DISPATCHER, Note(text, 0, run.client)) for text in space.warnings]
             space.warnings.clear()

@@ -61,6 +61,7 @@ from gt.worker.turns import Turn
 
 ANSWER = 0.5  # seconds for the others to say that they wait, too
 QUEUE = 1 << 12  # answers that wait for a client to take them; each is one that it waits for
+UNREAD = 64  # messages of one peer that wait to be read
 PEERS = 1 << 16  # names of clients that have attached: whoever may connect may say so, under any number of names
 UNTAKEN = 256 << 20  # bytes of answers to a client that has not attached from which on no other is kept
 FIRST_WORD = 64 << 10  # bytes of the message with which a peer comes, at most
@@ -122,6 +123,7 @@ class Shell:
         self.crowd = WatchedSocket(self.data, raise_descriptor_limit())
         self.let_in: set[str] = set()  # peers whose connections count as let in
         self.data.setsockopt(zmq.SNDHWM, QUEUE)
+        self.data.setsockopt(zmq.RCVHWM, UNREAD)  # past this a peer has to keep them itself
         self.waiting: dict[str, list[Mail]] = {}  # mail for clients that have not attached yet; none for one that was refused
         self.refused: set[str] = set()  # clients that do not take their answers, which the dispatcher is to let go
         self.attached: dict[str, None] = {}  # clients that have connected, in their order
@@ -287,10 +289,18 @@ class Shell:
             self.core.collectives.index = self.core.index
         if message is not None:
             self._send(self.core.handle(Mail(DISPATCHER, message)))
-        if type(message) is Peers and self.early:
-            early, self.early = self.early, []
-            for piece in early:
-                self._from_peer(*piece)
+        if type(message) is Peers:
+            self._meet()
+
+    def _meet(self) -> None:
+        """Other workers came or went."""
+        there = self.core.collectives.peers
+        for index in self.peers.keys() - there.keys():
+            self.peers.pop(index).close(0)
+        self.let_in.intersection_update({*self.attached, *(peer.token for peer in there.values())})
+        early, self.early = self.early, []
+        for piece in early:
+            self._from_peer(*piece)
 
     def _data(self) -> None:
         for _ in range(32):

@@ -42,9 +42,14 @@ def keep_upload(engine: Engine, values: ClientValues, id: int, spec: Any, frame:
     data = memoryview(frame)
     if len(values.arrived) >= UPLOADS:
         raise ProtocolError(f"{len(values.arrived)} uploads that no instruction has taken")
-    fits = isinstance(spec, Spec) and data.nbytes == spec.nbytes
-    values.arrived[id] = (spec, engine.load(data, spec, True)) if fits else (f"{data.nbytes} bytes for {spec}", None)
-    return fits
+    try:
+        if not isinstance(spec, Spec) or data.nbytes != spec.nbytes:
+            raise ProtocolError(f"{data.nbytes} bytes for {spec}")
+        values.arrived[id] = (spec, engine.load(data, spec, True))
+    except Exception as wrong:  # an engine may have no room for it, too, and its client waits for a word of it
+        values.arrived[id] = (str(wrong), None)
+        return False
+    return True
 
 
 def _take_upload(values: ClientValues, id: int, spec: Spec) -> Any:

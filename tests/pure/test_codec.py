@@ -38,6 +38,7 @@ EACH = [
     m.Begun(1, (((0, 1), 2),)),
     m.Skip(1, (((0, 1), 2),)),
     m.Refuse("c", "why"),
+    m.Progress("c", 1),
     m.Attach("c", b"\0token"),
     m.Attached(0, True),
     m.Value(9, (8, 2, 2), (0, 0), (2, 2), 1, (5, 0, 8)),

@@ -32,6 +32,7 @@ from gt.transport.messages import (
     Mail,
     Peer,
     Peers,
+    Progress,
     Refuse,
     Run,
     Skip,
@@ -350,6 +351,52 @@ def test_a_lost_worker_is_not_waited_for_before_collectives_are_skipped(talk: Co
     talk.gone("d")
     talk.gone("w0")
     assert not talk.tables.leaving
+
+
+def test_a_client_that_is_far_ahead_of_a_worker_is_held_back_until_that_has_caught_up(two: Conversation) -> None:
+    code = [(2, 5, 1, 1)] * 4096
+    sent = sum(bool(two("c", Batch(serial, (), code))) for serial in range(2, 30))
+    assert sent == 16  # with the first tensor, more than 65,536 instructions
+    assert len(two.tables.clients["c"].held) == 12
+    assert [mail.message.serial for mail in two("w0", Progress("c", 8192))] == [18, 19]
+    assert len(two.tables.clients["c"].held) == 10
+    assert len(two("w0", Progress("c", 1 << 20))) == 10
+    two("c", Batch(40, (), code, (read(9, 1),)))
+    assert two("w0", Progress("nobody", 1)) == []
+
+
+def test_a_client_that_sends_on_and_on_is_let_go(two: Conversation) -> None:
+    serial = 2
+    while "c" in two.tables.clients:
+        mails = two("c", Batch(serial, (), [(2, 5, 1, 1)] * 65536))
+        serial += 1
+    assert serial == 19 and "instructions wait" in mails[0].message.why
+    two.client("d")
+    [bye, _] = two("d", Batch(1, (), [(2, 5, 1, 1)] * 65537))
+    assert "the most are 65536" in bye.message.why
+
+
+def test_a_worker_that_is_lost_holds_nobody_back(talk: Conversation) -> None:
+    talk.worker("w0")
+    talk.client()
+    talk("c", Batch(1, (FULL,), [(1, 1, 0.5)] * 65536))
+    talk("c", Batch(2, (), [(1, 1, 0.5)]))
+    assert talk("c", Batch(3, (), [(1, 2, 0.5)])) == []
+    talk.worker("w1")
+    assert any(m.peer == "w1" and isinstance(m.message, Run) for m in talk.gone("w0"))
+
+
+def test_only_traces_are_dropped_and_the_bound_below_which_kinds_go_only_rises(two: Conversation) -> None:
+    """Not all workers hear of it, and what one does not know another has to know neither: one of them would begin a collective
+    inside a trace that the other could not make."""
+    [mail] = two("c", Batch(2, (), [(2, 2, 1, 1)], drops=(2,)))
+    assert mail.message.drops == () and 2 in two.tables.clients["c"].uses
+    [mail] = two("c", Batch(3, (), [(2, 3, 1, 1)], forget=2))
+    assert mail.message.forget == 2
+    [mail] = two("c", Batch(4, (), [(2, 4, 1, 1)], forget=1))
+    assert mail.message.forget == 0
+    [mail] = two("c", Batch(5, (), [(2, 5, 1, 1)], forget=-5))
+    assert mail.message.forget == 0
 
 
 def test_a_client_that_a_worker_refuses_is_let_go(two: Conversation) -> None:

@@ -205,6 +205,26 @@ def test_a_client_that_takes_no_answers_is_let_go_and_the_server_stays_small(pro
         assert psutil.Process(server.pid).memory_info().rss < before + (150 << 20)
 
 
+def test_a_client_that_queues_work_without_end_is_let_go_and_its_work_with_it(processes: Processes, disconnected: None) -> None:
+    """Nobody has to keep it, and others wait for no more of it than a worker may have ahead."""
+    server, port = processes.server()
+    worker = processes.worker(port, "--id", "w")
+    before = [psutil.Process(p.pid).memory_info().rss for p in (server, worker)]
+    wide = (F, 512, 512)
+    with member(port) as bad:
+        bad.hello()
+        kinds = (m.KindDef(1, "full", ((-3,),), ((512, 512), F)), m.KindDef(2, "matmul", (wide, wide), ()))
+        bad.send(m.Batch(1, kinds, [(1, 1, 1.0)]))
+        many = m.encode(m.Batch(2, (), [(2, 2, 1, 1)] * 10_000))
+        for _ in range(120):
+            bad.send(many)
+        assert "instructions wait" in bad.until(m.Bye).why
+        gt.connect(f"localhost:{port}")
+        assert (gt.ones(3) + 1).tolist() == [2, 2, 2]
+        after = [psutil.Process(p.pid).memory_info().rss for p in (server, worker)]
+        assert max(b - a for a, b in zip(before, after)) < 400 << 20
+
+
 READS = {"a million bytes each": (300, (512, 512)), "few bytes each": (4097, (1,))}
 
 

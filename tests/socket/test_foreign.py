@@ -35,6 +35,7 @@ GOOD = [
     m.Begun(1, (((0, 1), 2),)),
     m.Skip(1, (((0, 1), 2),)),
     m.Refuse("c", "why"),
+    m.Progress("c", 1),
 ]
 
 

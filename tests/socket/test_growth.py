@@ -9,6 +9,8 @@ import psutil
 import pytest
 from processes import Processes, until
 
+import gt
+
 MB = 1 << 20
 SIZES = """
 import json, os, psutil, gt, numpy as np
@@ -93,6 +95,23 @@ def test_sessions_that_come_and_go_leave_the_server_as_it_was(processes: Process
     (early, fds, threads), (late, more_fds, more_threads) = json.loads(script.out)
     assert all(b - a < 12 * MB for a, b in zip(early, late)), (early, late)
     assert more_fds <= fds + 3 and more_threads <= threads, (fds, more_fds, threads, more_threads)
+
+
+def test_workers_that_come_and_go_leave_another_s_descriptors_as_they_were(processes: Processes, disconnected: None) -> None:
+    _, port = processes.server("--expect", "2")
+    stays = processes.worker(port, "--id", "stays", GT_COLLECTIVES="mail")
+    counts = []
+    for _ in range(5):
+        comes = processes.worker(port, "--id", "comes", GT_COLLECTIVES="mail")
+        gt.connect(f"localhost:{port}")
+        gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
+        with gt.signal("rows"):
+            assert gt.ones(4, 4).sum().item() == 16.0
+        comes.kill()
+        until(lambda: set(gt.debug.get_worker_stats()) == {"stays"}, what="the end of the other worker")
+        gt.disconnect()
+        until(lambda: psutil.Process(stays.pid).num_fds() <= min(counts, default=1000), what=f"fewer descriptors: {counts}")
+        counts.append(psutil.Process(stays.pid).num_fds())
 
 
 OWN_ALLOCATOR = pytest.mark.skipif(platform.machine() != "x86_64", reason="PyTorch's builds for ARM bring their own allocator")
