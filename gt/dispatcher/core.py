@@ -129,8 +129,8 @@ class Dispatcher:
             case Store(address) if worker:
                 worker.store = address
                 return self._tell_workers()
-            case Progress(name, instructions) if worker:
-                return self._progress(worker, name, instructions)
+            case Progress(name, done) if worker:
+                return self._progress(worker, name, done)
             case Begun(number, counts) if worker:
                 return self._begun(worker, number, counts)
             case Refuse(name, why) if worker:
@@ -175,9 +175,9 @@ class Dispatcher:
         if client.uploading is not uploading:
             yield from self._resume(client)
 
-    def _progress(self, worker: WorkerState, name: str, instructions: int) -> Iterable[Mail]:
+    def _progress(self, worker: WorkerState, name: str, done: int) -> Iterable[Mail]:
         client = self.tables.clients.get(name)
-        return self._resume(client) if client and self.stream.progress(client, worker.index, instructions) else []
+        return self._resume(client) if client and self.stream.progress(client, worker.index, done) else []
 
     # Who is there
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from gt.dispatcher import sharding
 from gt.dispatcher.tables import Client, Question, Tables, WorkerState
+from gt.transport import checks
 from gt.transport.messages import Answer, Ask, Failed, Mail
 
 
@@ -21,6 +22,9 @@ class Questions:
         match ask.about:
             case "record" if type(ask.argument) is not int or ask.argument < 1:
                 yield Mail(client.name, Failed(ask.ticket, "GTError", f"cannot keep {ask.argument!r} times: want 1 or more"))
+            case "stats" | "record" | "times" | "programs" if self._open(client) >= checks.QUESTIONS:
+                why = f"{checks.QUESTIONS} questions of this client wait for workers already"
+                yield Mail(client.name, Failed(ask.ticket, "GTError", why))
             case "stats" | "record" | "times" | "programs":
                 ticket = next(self.tickets)
                 question = Question(client.name, ask.ticket, {w.index for w in self.tables.living()})
@@ -32,6 +36,9 @@ class Questions:
                 yield Mail(client.name, Answer(ask.ticket, sharding.placement(client, ask.argument)))
             case _:
                 yield Mail(client.name, Failed(ask.ticket, "GTError", f"nothing is known about {ask.about!r}"))
+
+    def _open(self, client: Client) -> int:
+        return sum(question.client == client.name for question in self.tables.questions.values())
 
     def answer(self, worker: WorkerState, ticket: int, value: Any) -> Iterable[Mail]:
         question = self.tables.questions.get(ticket)

@@ -26,6 +26,7 @@ from gt.transport.messages import (
     KindDef,
     Mail,
     Run,
+    size_of,
 )  # fmt: skip
 
 Watch = Callable[[str, str, Any], None]
@@ -99,8 +100,8 @@ class Stream:
                                       tuple(flow.traces.get(w, ())), drops, client.weight))
             for w in sorted(busy)
         ]  # fmt: skip
-        for w, code in flow.code.items():
-            client.sent[w] = sent = client.sent.get(w, 0) + len(code)
+        for w, mail in zip(sorted(busy), runs):
+            client.sent[w] = sent = client.sent.get(w, 0) + size_of(mail.message)
             if sent - client.executed.get(w, 0) > checks.AHEAD:
                 client.ahead = True
         if self.watch is not None:
@@ -108,9 +109,9 @@ class Stream:
                 self.watch("run", workers[w].name, (client, mail.message))
         return runs
 
-    def progress(self, client: Client, worker: int, instructions: int) -> bool:
-        """A worker has executed so many of a client's instructions. Whether what was held back meanwhile may go on."""
-        client.executed[worker] = instructions
+    def progress(self, client: Client, worker: int, done: int) -> bool:
+        """A worker has done so much of a client's work. Whether what was held back meanwhile may go on."""
+        client.executed[worker] = done
         return self._caught_up(client)
 
     def lost(self, client: Client, worker: int) -> bool:

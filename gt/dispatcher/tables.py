@@ -142,9 +142,9 @@ class Client:
     )  # by worker, what it does with its piece of the upload when it comes
     late: dict[tuple[int, int], list] = field(default_factory=dict)  # the same of uploads that nobody waits for any more
     acks: dict[int, set[int]] = field(default_factory=dict)  # serial -> workers still to say Done
-    sent: dict[int, int] = field(default_factory=dict)  # instructions that each worker was sent
-    executed: dict[int, int] = field(default_factory=dict)  # and has said that it has executed
-    ahead: bool = False  # a worker has more of them to execute than it may have
+    sent: dict[int, int] = field(default_factory=dict)  # how much work each worker was sent
+    executed: dict[int, int] = field(default_factory=dict)  # and has said that it has done
+    ahead: bool = False  # a worker has more of it to do than it may have
     forget: int = 0
     since: float | None = None  # when it was first seen to wait for a worker to come
     signals: dict[str, Any] = field(default_factory=dict)

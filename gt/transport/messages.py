@@ -169,6 +169,11 @@ class Run(Message, frozen=True, tag=12):
     weight: float = 1.0  # of its client, where clients take turns
 
 
+def size_of(run: Run) -> int:
+    """What a run counts for, where a client's work under way is bounded."""
+    return 1 + len(run.code) + len(run.gets)
+
+
 class Done(Message, frozen=True, tag=13):
     """A worker has executed a client's Run; these of its results could not be made."""
 
@@ -336,10 +341,10 @@ class Refuse(Message, frozen=True, tag=31):
 
 
 class Progress(Message, frozen=True, tag=32):
-    """From a worker, now and then: how many instructions of a client's it has executed."""
+    """From a worker, now and then: how much of a client's work it has done, by `size_of` its runs."""
 
     client: str
-    instructions: int
+    done: int
 
 
 Any_ = (

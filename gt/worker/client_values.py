@@ -122,7 +122,7 @@ class ClientValues:
         self.segment = count(SEGMENTS, -1).__next__
         self.warnings: list[str] = []  # for the client, when the stretch at hand is done
         self.warned: set[str] = set()
-        self.executed = self.reported = 0  # instructions; and those that the dispatcher knows of
+        self.executed = self.reported = 0  # how much was done; and what the dispatcher knows of
 
     def put(self, id: int, spec: Spec, array: Any) -> None:
         self.table[id], self.specs[id] = array, spec

@@ -39,6 +39,7 @@ from gt.transport.messages import (
     Upload,
     Ways,
     Welcome,
+    size_of,
 )  # fmt: skip
 from gt.worker import transfers
 from gt.worker.cancel import Cancellation, Cancelled, Unsettled
@@ -56,7 +57,7 @@ from gt.worker.segments import Absent, Memory
 from gt.worker.turns import LIGHT, Preempted, Turn
 
 DISPATCHER = ""  # the peer that instructions come from
-REPORT = 1 << 13  # instructions of a client after which the dispatcher is told that they are executed
+REPORT = 1 << 13  # instructions and reads of a client after which the dispatcher is told that they are done
 
 
 class Parked(BaseException):
@@ -236,7 +237,7 @@ class Worker:
         out = self.collectives.outgoing()
         if run.client in self.cancellation.gone:
             return out
-        space.executed += len(run.code)
+        space.executed += size_of(run)
         if space.executed - space.reported >= REPORT:
             space.reported = space.executed
             out.append(Mail(DISPATCHER, Progress(run.client, space.executed)))

@@ -7,7 +7,8 @@ from typing import Any
 import gt
 from gt.client.scope import HERE
 from gt.client.session import LONGEST
-from gt.transport.messages import FREE, Batch
+from gt.program.code import free
+from gt.transport.messages import Batch
 
 
 def test_more_instructions_than_a_message_may_have_go_in_several() -> None:
@@ -17,7 +18,7 @@ def test_more_instructions_than_a_message_may_have_go_in_several() -> None:
         link, sent = session.link, list[Any]()
         send = link.send
         link.send = lambda message: (sent.append(message), send(message))[1]  # type: ignore[method-assign]
-        session.code.extend([(FREE, 1_000_000 + i) for i in range(2 * LONGEST + 5)])
+        session.code.extend([free(1_000_000 + i) for i in range(2 * LONGEST + 5)])
         assert (x * 2 + 1).tolist() == [3, 3, 3]
     code = [len(message.code) for message in sent if isinstance(message, Batch)]
     assert max(code) == LONGEST and sum(code) >= 2 * LONGEST + 7

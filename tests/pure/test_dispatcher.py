@@ -365,6 +365,23 @@ def test_a_client_that_is_far_ahead_of_a_worker_is_held_back_until_that_has_caug
     assert two("w0", Progress("nobody", 1)) == []
 
 
+def test_reads_and_empty_batches_count_as_work_under_way(two: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = tuple(read(ticket, 1) for ticket in range(4096))
+    assert sum(bool(two("c", Batch(serial, (), [], reads))) for serial in range(2, 30)) == 16
+    two.client("d")
+    two("d", Batch(1, (FULL,), [(1, 1, 0.5)]))
+    monkeypatch.setattr(checks, "AHEAD", 100)
+    assert sum(bool(two("d", Batch(serial, (), [], (), True))) for serial in range(2, 300)) == 99
+
+
+def test_questions_that_workers_have_not_answered_are_bounded(two: Conversation) -> None:
+    for ticket in range(256):
+        [mail] = two("c", Ask(ticket, "stats"))
+        assert mail.peer == "w0"
+    [mail] = two("c", Ask(256, "stats"))
+    assert mail.peer == "c" and mail.message.ticket == 256 and "256 questions" in mail.message.text
+
+
 def test_a_client_that_sends_on_and_on_is_let_go(two: Conversation) -> None:
     serial = 2
     while "c" in two.tables.clients:
