@@ -77,6 +77,7 @@ def reference(row: Row, operands: tuple, statics: tuple | None) -> Any:
     session = scope.session
     specs: list[Any] = []
     values: list[Any] = []
+    held: list[Any] = []  # the handles of tensors, which to ask for again would cost; numbers as they are
     mask, bit = 0, 1
     for o in operands:
         if isinstance(o, Tensor):
@@ -86,11 +87,13 @@ def reference(row: Row, operands: tuple, statics: tuple | None) -> Any:
                 session = data.session
             specs.append(data.spec)
             values.append(data.id)
+            held.append(data)
             if o.requires_grad:
                 mask += bit
         else:
             specs.append(type(o))
             values.append(o)
+            held.append(o)
         bit += bit
     key = (row, *specs) if statics is None else (row, *specs, statics)
     known = scope.kinds.get(key)
@@ -103,7 +106,7 @@ def reference(row: Row, operands: tuple, statics: tuple | None) -> Any:
     elif mask and scope.grad and not known.differentiable and row.lower is not None and row.grad is None:
         return row.lower(*operands, **dict(zip(row.statics, statics or ())))
     if len(known.outs) > 1:
-        return _several(known, operands, values, mask, scope)
+        return _several(known, operands, values, held, mask, scope)
     id = session.next_id()
     session.emit((known.number, id, *values))
     slot = id & MASK
@@ -121,7 +124,7 @@ def reference(row: Row, operands: tuple, statics: tuple | None) -> Any:
     if not (mask and scope.grad and known.differentiable):
         result = Tensor(out)
     else:
-        result = Tensor(out, True, _node(known, operands, values, mask, out, id, scope))
+        result = Tensor(out, True, _node(known, operands, held, mask, out, id, scope))
     if known.view:
         result.base, result.how = operands[0], known.unseen if mask and not scope.grad else known
         result.made = (known.number, id, *values)
@@ -137,7 +140,7 @@ def recast(low: DType, row: Row, operands: tuple) -> tuple | None:
     return tuple([o.to(want) if w else o for o, w in zip(operands, wrong)]) if any(wrong) else None
 
 
-def _several(known: Any, operands: tuple, values: list, mask: int, scope: Any) -> tuple:
+def _several(known: Any, operands: tuple, values: list, held: list, mask: int, scope: Any) -> tuple:
     """An op of several results."""
     session = scope.session
     ids = [session.next_id() for _ in known.outs]
@@ -149,18 +152,16 @@ def _several(known: Any, operands: tuple, values: list, mask: int, scope: Any) -
         session.due()
     results = tuple(Tensor(Handle(id, spec, session)) for id, spec in zip(ids, known.outs))
     if mask and scope.grad and known.row.grad is not None:
-        node = _node(known, operands, values, mask, [r.handle for r in results], ids[0], scope)
+        node = _node(known, operands, held, mask, [r.handle for r in results], ids[0], scope)
         for i, result in enumerate(results):
             if result.handle.spec.dtype.rank >= 2:
                 result.requires_grad, result.node = True, Port(node, i)
     return results
 
 
-def _node(known: Any, operands: tuple, values: list, mask: int, output: Any, order: int, scope: Any) -> Node:
+def _node(known: Any, operands: tuple, held: list, mask: int, output: Any, order: int, scope: Any) -> Node:
     plan = known.pulls.get(mask) or gradient_plan_for(known, mask)
-    inputs = [
-        o.handle if kept else v if type(o) in NUMBERS else o.handle.spec for o, v, kept in zip(operands, values, plan.keep)
-    ]
+    inputs = [h if kept or type(h) is not Handle else h.spec for h, kept in zip(held, plan.keep)]
     edges = [(o.node or o) if mask >> i & 1 else None for i, o in enumerate(operands)]
     keep = plan.keeps_output
     kept = output if keep is True else None if keep is False else keep(output)
