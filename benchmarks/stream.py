@@ -45,6 +45,32 @@ def chain() -> Iterator[Result]:
     yield times("chain", *best(*chains(), 9), "us/op")
 
 
+def item() -> Iterator[Result]:
+    """A Dataset that reads a label by `.item()` and a row by `.tolist()` for each sample: microseconds a sample."""
+    n = 2000
+
+    def of(lib: Any) -> Callable[[], float]:
+        labels, rows = lib.arange(10_000), lib.ones(10_000, 4)
+
+        class Samples:
+            def __len__(self) -> int:
+                return n
+
+            def __getitem__(self, i: int) -> tuple:
+                return labels[i].item(), rows[i].tolist()
+
+        samples = Samples()
+
+        def work() -> None:
+            for i in range(n):
+                samples[i]
+
+        work()
+        return lambda: took(work) / n * 1e6
+
+    yield times("item", *best(of(gt), of(torch), 5), "us/sample")
+
+
 def issue() -> Iterator[Result]:
     """What an op costs the client's thread, without and with the tape."""
     n = 200
@@ -253,4 +279,12 @@ def _simulated(workers: int) -> tuple[Dispatcher, list[tuple[str, list]]]:
     return core, batches * max(1, 32 // workers)
 
 
-CASES = {"chain": chain, "issue": issue, "roundtrip": roundtrip, "startup": startup, "clients": clients, "decide": decide}
+CASES = {
+    "chain": chain,
+    "issue": issue,
+    "item": item,
+    "roundtrip": roundtrip,
+    "startup": startup,
+    "clients": clients,
+    "decide": decide,
+}

@@ -105,6 +105,17 @@ def get_worker_stats() -> dict[str, dict[str, Any]]:
     return workers
 
 
+def host_copies() -> dict[str, int]:
+    """Copies of tensors that this client keeps because their elements are read one by one: how many, of how many bytes, and how
+    many reads they served."""
+    found = here().session.copies
+    return (
+        {"tensors": len(found.copies), "bytes": found.bytes, "served": found.served}
+        if found
+        else dict.fromkeys(("tensors", "bytes", "served"), 0)
+    )
+
+
 @contextmanager
 def record(keep: int = 1 << 16) -> Iterator[timeline.Timeline]:
     """Have the workers record when they do what for this script: each keeps its last `keep` units of work. At its end this

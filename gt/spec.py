@@ -81,7 +81,7 @@ def dtype_of(name: object) -> DType:
     """The DType for a DType, a name, a NumPy or PyTorch dtype, or Python's bool, int, float and complex."""
     if isinstance(name, DType):
         return name
-    python = {bool: bool_, int: int64, float: float32, complex: complex64}
+    python = {bool: bool_, int: int64, float: float64, complex: complex128}  # as PyTorch takes them for dtypes
     if isinstance(name, type) and name in python:
         return python[name]
     text = getattr(name, "name", None) or getattr(name, "__name__", None) or str(name)

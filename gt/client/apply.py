@@ -9,7 +9,8 @@ from sys import _getframe
 from typing import Any
 
 from gt.client.autograd import GradientPlan, Node, Port, Tensor, gradient_plan_for
-from gt.client.handle import Handle, Known
+from gt.client.default_dtype import DEFAULT, in_default
+from gt.client.handle import Handle, Known, origin_id
 from gt.client.native import NATIVE
 from gt.client.scope import HERE, Scope
 from gt.client.session import Session, here
@@ -128,6 +129,7 @@ def reference(row: Row, operands: tuple, statics: tuple | None) -> Any:
     if known.view:
         result.base, result.how = operands[0], known.unseen if mask and not scope.grad else known
         result.made = (known.number, id, *values)
+        out.source = origin_id(operands[0].handle)
     return result
 
 
@@ -196,10 +198,11 @@ def as_operand(value: Any, like: Tensor | None = None) -> Any:
         if isinstance(value, number):
             return number(value)
     if isinstance(value, complex):
-        return complex_number(value, like.handle.spec.dtype if like is not None else float32)
+        return complex_number(value, like.handle.spec.dtype if like is not None else DEFAULT.dtype)
     raise TypeError(f"cannot compute with {type(value).__name__}: want a tensor, a number or an array")
 
 
 def complex_number(value: complex, beside: DType) -> Tensor:
     """A complex number as a 0-d tensor: instructions carry real numbers only."""
-    return apply(TABLE["full_complex"], (value.real, value.imag), ((), beside.to_complex().code))
+    kind = beside if beside.rank >= 2 else DEFAULT.dtype
+    return apply(TABLE["full_complex"], (value.real, value.imag), ((), kind.to_complex().code))

@@ -63,6 +63,11 @@ class Port:
         self.node, self.index = node, index
 
 
+def node_of(place: Any) -> Node:
+    """The node of a place on the tape: itself, or the one that a port is of."""
+    return place.node if type(place) is Port else place
+
+
 class Node(msgspec.Struct, eq=False, weakref=True):
     """An op on the tape. `inputs` holds what its gradient reads: handles, numbers, and Specs for the rest; `edges` where each
     input's gradient goes: a node, a port, a leaf tensor or None. `order` is the id of its first result, so that later ops

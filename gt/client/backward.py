@@ -86,9 +86,13 @@ class Walk:
         plain = not self.graph and self.wanted is None and self.check is None
         inside: Any = HERE.scope
         last = None
+        overwritten = inside.session.overwritten
+        written = overwritten.last
         while heap:
             node = heappop(heap)[1]
             g = arrived.pop(node)
+            if node.order <= written and type(node.inputs) is list:
+                overwritten.check(node)
             if node.scope is not last:
                 last = node.scope
                 under = last.backward or last.signal

@@ -51,6 +51,7 @@ class Handle(msgspec.Struct, gc=False, eq=False):
     id: int
     spec: Spec
     session: Session
+    source: int | None = None  # of the value of a view: the id of the value of the last base
 
     def __del__(self) -> None:
         self.session.emit(free(self.id))
@@ -73,6 +74,11 @@ class Handle(msgspec.Struct, gc=False, eq=False):
 
     def __repr__(self) -> str:
         return f"<{self.spec.dtype.name}{list(self.spec.shape)} on the workers>"
+
+
+def origin_id(handle: Handle) -> int:
+    """The id that stands for the memory this value would have in PyTorch: its own, or of a view's value that of the base's."""
+    return handle.source or handle.id
 
 
 if NATIVE is not None:

@@ -34,6 +34,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     PyObject *id, *spec, *session;
+    PyObject *source; /* of the value of a view: the id of the value of the last base; else NULL */
 } Handle;
 
 /* Streams */
@@ -79,6 +80,7 @@ static PyMemberDef stream_members[] = {
     {"user", T_OBJECT, offsetof(Stream, user), 0},
     {"limit", T_PYSSIZET, offsetof(Stream, limit), 0},
     {"ended", T_BOOL, offsetof(Stream, ended), 0},
+    {"last", T_LONGLONG, offsetof(Stream, last), READONLY},
     {NULL}};
 static PyType_Slot stream_slots[] = {
     {Py_tp_doc, "What of a session an op needs."},
@@ -100,6 +102,7 @@ static PyObject *handle_make(PyObject *id, PyObject *spec, PyObject *session) {
     self->id = Py_NewRef(id);
     self->spec = Py_NewRef(spec);
     self->session = Py_NewRef(session);
+    self->source = NULL;
     return (PyObject *)self;
 }
 
@@ -124,6 +127,7 @@ static void handle_dealloc(Handle *self) {
     Py_DECREF(self->id);
     Py_DECREF(self->spec);
     Py_DECREF(self->session);
+    Py_XDECREF(self->source);
     PyObject_Free(self);
     Py_DECREF(type);
 }
@@ -132,6 +136,7 @@ static PyMemberDef handle_members[] = { /* T_OBJECT_EX, which is never NULL here
     {"id", T_OBJECT_EX, offsetof(Handle, id), READONLY},
     {"spec", T_OBJECT_EX, offsetof(Handle, spec), READONLY},
     {"session", T_OBJECT_EX, offsetof(Handle, session), READONLY},
+    {"source", T_OBJECT, offsetof(Handle, source), 0},
     {NULL}};
 static PyType_Slot handle_slots[] = {
     {Py_tp_doc, "A value on the workers."}, {Py_tp_new, handle_new}, {Py_tp_dealloc, handle_dealloc},
@@ -391,6 +396,9 @@ static PyObject *issue(PyObject *row, PyObject *const *operands, Py_ssize_t n, P
         Py_XSETREF(SLOT(result, tensor_base), Py_NewRef(operands[0]));
         Py_XSETREF(SLOT(result, tensor_how), Py_NewRef(how));
         Py_XSETREF(SLOT(result, tensor_made), Py_NewRef(instruction));
+        Handle *from = (Handle *)SLOT(operands[0], tensor_handle);
+        PyObject *source = from->source == NULL || from->source == Py_None ? from->id : from->source;
+        Py_XSETREF(((Handle *)out)->source, Py_NewRef(source));
     }
 issued:
     Py_DECREF(known);

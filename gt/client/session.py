@@ -17,6 +17,7 @@ from gt.client.captured_numbers import Notes
 from gt.client.handle import Handle, Known, as_numpy
 from gt.client.link import NOTICE, Link, await_answer
 from gt.client.native import NATIVE
+from gt.client.overwritten import Overwritten
 from gt.client.replies import Replies, Reply
 from gt.client.scope import HERE, Scope
 from gt.client.tracer import MARK, Tracer
@@ -58,7 +59,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.code: list[tuple] = []  # one list for good: any thread may append, `flush` takes from the front
         self.emit = self.code.append
         if NATIVE is None:
-            self.next_id = count(1).__next__
+            self.counter = count(1)
+            self.next_id = self.counter.__next__
         self.batch = BATCH
         self.limit = 1  # length of `code` at which something is to be done: wake the link at first, then send
         self.lock = threading.RLock()
@@ -78,6 +80,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.asked_code: list[Any] = [None] * RING
         self.asked_at: list[int] = [0] * RING
         self.user: dict | None = None  # the globals of the user's module that asked last, until the next batch
+        self.overwritten = Overwritten()
+        self.copies: Any = None  # HostCopies, once views are read one by one
         self.uploads: dict[int, bytes] = {}
         self.lost: str = ""
         self.closed = False
@@ -103,6 +107,12 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.fresh.append(kind_out(number, kind))
             known = scope.kinds[key] = Known(number, kind)
         return known
+
+    def forget_kinds(self) -> None:
+        """Forget every use of an op, so that it is learnt again when it is met next."""
+        with self.lock:
+            for known in self.kinds.values():
+                known.clear()
 
     def _forget(self) -> int:
         """Past the bound, forget every kind: what is used again is learnt again under a new number."""
@@ -404,3 +414,9 @@ def here() -> Scope:
 
         scope = HERE.scope = Scope(default.session())
     return scope
+
+
+def last_id(session: Session) -> int:
+    """The id of the last result that was named so far."""
+    following: Any = () if NATIVE is not None else session.counter.__reduce__()[1]
+    return following[0] - 1 if following else session.last

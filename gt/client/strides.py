@@ -8,7 +8,7 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.handle import Known, Restricted
-from gt.client.views import SAME, Custom, cut, raw_handle
+from gt.client.views import SAME, Custom, apart, spec_of
 from gt.ops.movement import contiguous_strides
 from gt.ops.table import Kind
 
@@ -29,7 +29,7 @@ def strides(t: Tensor) -> tuple[int, ...]:
         found = _strides((t.how.known if type(t.how) is Restricted else t.how).kind, strides(t.base))
         if found is not None:
             return found
-    return contiguous_strides(raw_handle(t).spec.shape)
+    return contiguous_strides(spec_of(t).shape)
 
 
 def offset(t: Tensor) -> int:
@@ -49,7 +49,7 @@ def offset(t: Tensor) -> int:
 
 def is_contiguous(t: Tensor) -> bool:
     """Whether elements lie row by row."""
-    shape = raw_handle(t).spec.shape
+    shape = spec_of(t).shape
     if t.base is None or 0 in shape:
         return True
     return all(d == 1 or s == want for d, s, want in zip(shape, strides(t), contiguous_strides(shape)))
@@ -61,9 +61,9 @@ def settle(reshaped: Tensor) -> Tensor:
     if base is None or base.base is None:
         return reshaped
     return reshaped if _strides(reshaped.how.kind if type(reshaped.how) is Known else reshaped.how.known.kind,
-                                strides(base)) is not None else cut(reshaped)  # fmt: skip
+                                strides(base)) is not None else apart(reshaped)  # fmt: skip
 
 
 def overlaps(t: Tensor) -> bool:
     """Whether elements of a tensor are one and the same, as those of an expanded one are."""
-    return t.base is not None and any(d > 1 and s == 0 for d, s in zip(raw_handle(t).spec.shape, strides(t)))
+    return t.base is not None and any(d > 1 and s == 0 for d, s in zip(spec_of(t).shape, strides(t)))

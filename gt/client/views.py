@@ -11,9 +11,10 @@ from typing import Any
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.handle import Handle, Known, Restricted
+from gt.client.handle import Handle, Known, Restricted, origin_id
 from gt.client.scope import HERE
 from gt.client.session import here
+from gt.spec import Spec
 
 RAW: dict[str, Any] = {name: vars(Tensor)[name] for name in ("handle", "requires_grad", "node")}
 raw_handle: Callable[[Tensor], Handle] = RAW["handle"].__get__  # the value as it was when last used, stale or not
@@ -37,6 +38,16 @@ class Custom:
 
 
 SAME = Same()
+UNMADE = -1  # in `made` of a view that no instruction made yet, in place of the id of the base's value
+UNCOUNTED = "uncounted"  # in `made` of what has its base's value: writes to it are no new version of the base
+
+
+def spec_of(t: Tensor) -> Spec:
+    """The shape and dtype of a variable, which need not be brought up to date for it. A view that waits to be made has its
+    base's value until then."""
+    if t.base is not None and t.made[2] is UNMADE:
+        return (t.how.known if type(t.how) is Restricted else t.how).out
+    return raw_handle(t).spec
 
 
 def is_view(t: Tensor) -> bool:
@@ -60,7 +71,10 @@ def storage_of(t: Tensor) -> Tensor:
 
 def link(t: Tensor, base: Tensor, how: Any, made: tuple) -> Tensor:
     """Let a variable be a view of another. `made[1]` is when: the id of the newest value then."""
-    t.base, t.how, t.made = base, how, (*made[:2], base.handle.id, *made[3:])
+    value = base.handle
+    t.base, t.how, t.made = base, how, (*made[:2], value.id, *made[3:])
+    if how is not SAME:
+        raw_handle(t).source = origin_id(value)
     return t
 
 
@@ -70,9 +84,15 @@ def cut(t: Tensor) -> Tensor:
     return t
 
 
+def apart(t: Tensor) -> Tensor:
+    """Let a variable that was made as a view have memory of its own, as PyTorch has it."""
+    raw_handle(t).source = None
+    return cut(t)
+
+
 def own(t: Tensor, source: Tensor) -> Tensor:
     """A result that shares nothing with what it was made of, for functions that copy in PyTorch."""
-    return t.clone() if t is source else cut(t)
+    return t.clone() if t is source else apart(t)
 
 
 def custom_view(base: Tensor, how: Custom) -> Tensor:
@@ -94,17 +114,18 @@ def untaped(t: Tensor) -> Tensor:
     return t if base is t.base and t.node is None else link(Tensor(raw_handle(t)), base, t.how, t.made)
 
 
-def detached(t: Tensor) -> Tensor:
-    """A variable of the same value off the tape: what is written into one is in the other."""
+def detached(t: Tensor, counted: bool = True) -> Tensor:
+    """A variable of the same value off the tape: what is written into one is in the other. Writes to it are `counted`, unless
+    it is `x.data`, which PyTorch lets change without a word."""
     found = Tensor(t.handle)
-    share(found, t)
+    share(found, t, counted)
     return found
 
 
-def share(t: Tensor, other: Tensor) -> None:
+def share(t: Tensor, other: Tensor, counted: bool = True) -> None:
     """Let a variable that has another's value keep to it: what is written into one is in the other."""
     base = untaped(other)
-    link(t, base, SAME, (None, base.handle.id))
+    link(t, base, SAME, (None, base.handle.id, None, *(() if counted else (UNCOUNTED,))))
 
 
 def remade(how: Any, base: Tensor, numbers: tuple) -> Tensor:
@@ -141,6 +162,7 @@ def renew(t: Tensor) -> None:
         finally:
             HERE.scope = outer
         set_raw_handle(t, found.handle)
+        found.handle.source = origin_id(value)
         if RAW["node"].__get__(t) is not None or not RAW["requires_grad"].__get__(t):  # a leaf stays one
             RAW["node"].__set__(t, found.node)
             RAW["requires_grad"].__set__(t, found.requires_grad)
@@ -162,7 +184,7 @@ def stale(t: Tensor) -> bool:
 def one_of_several(views: list[Tensor], name: str) -> tuple[Tensor, ...]:
     """The views that one function returned, which PyTorch does not let change in place where gradients are wanted."""
     for t in views:
-        if t.requires_grad and type(t.how) is Known:
+        if RAW["requires_grad"].__get__(t) and type(t.how) is Known:
             t.how = Restricted(t.how, _SEVERAL.format(name))
     return tuple(views)
 

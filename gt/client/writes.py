@@ -9,15 +9,16 @@ from collections.abc import Callable
 from typing import Any
 
 from gt.client.apply import apply
-from gt.client.autograd import Tensor
-from gt.client.handle import Handle, Restricted
+from gt.client.autograd import Tensor, node_of
+from gt.client.handle import Handle, Restricted, origin_id
 from gt.client.native import NATIVE
 from gt.client.scope import is_grad_enabled
-from gt.client.session import here
+from gt.client.session import here, last_id
 from gt.client.strides import overlaps
 from gt.client.views import (
     RAW,
     SAME,
+    UNCOUNTED,
     Custom,
     check_order,
     cut,
@@ -28,6 +29,7 @@ from gt.client.views import (
     renew,
     root_of,
     set_raw_handle,
+    spec_of,
     stale,
     untaped,
 )
@@ -95,13 +97,29 @@ def _repeating(chain: list[Tensor]) -> int | None:
     return None
 
 
+def _count_write(t: Tensor, since: int) -> None:
+    """Note that the value of a variable is written over, unless it is by way of `x.data`."""
+    while t.base is not None:
+        if t.how is SAME and UNCOUNTED in t.made[3:]:
+            return
+        t = t.base
+    t.made = (t.made or 0) + 1
+    old = raw_handle(t)
+    old.session.overwritten.add(old, since)
+
+
+def overwrite(t: Tensor, value: Handle) -> None:
+    """Give a variable another value off the tape, as an optimizer does."""
+    _count_write(t, last_id(raw_handle(t).session))
+    t.handle = value
+
+
 def _write(t: Tensor, value: Tensor, grad: bool) -> None:
     """Give a variable a value of its own spec, and what it is a view of with it. With `grad`, the tape follows."""
     if t.base is not None and unseen(t):
         cut(t)
     base = t.base
     if base is None:
-        t.made = (t.made or 0) + 1
         _set(t, value, grad)
         return
     chain = _links(t)
@@ -139,7 +157,10 @@ def _set(t: Tensor, value: Tensor, grad: bool) -> None:
 
 def _seen(t: Tensor) -> None:
     """Note that a view is up to date with its base."""
-    t.made = (*t.made[:2], raw_handle(t.base).id, *t.made[3:])  # type: ignore[arg-type]
+    value = raw_handle(t.base)  # type: ignore[arg-type]
+    t.made = (*t.made[:2], value.id, *t.made[3:])
+    if t.how is not SAME:
+        raw_handle(t).source = origin_id(value)
 
 
 def check_in_place(t: Tensor) -> None:
@@ -171,13 +192,16 @@ def check_overlap(t: Tensor) -> None:
         )
 
 
-def assign(target: Tensor, value: Tensor, spread: bool = False) -> Tensor:
+def assign(target: Tensor, value: Tensor, spread: bool = False, since: int | None = None) -> Tensor:
     """Give a variable another value of its shape, as in-place forms do. `spread`: all elements of the value are equal, so that
-    elements which the variable has several times, as an expanded one does, may be written too."""
+    elements which the variable has several times, as an expanded one does, may be written too. `since`: the last result
+    before the value was computed (of one that is a single op it is known)."""
     grad = is_grad_enabled()
+    if since is None:
+        since = last_id(raw_handle(target).session) if value.node is None else node_of(value.node).order - 1
     if grad and (target.requires_grad or value.requires_grad or target.base is not None and root_of(target).requires_grad):
         check_in_place(target)
-    have, want = value.handle.spec, raw_handle(target).spec
+    have, want = value.handle.spec, target.handle.spec
     if have.shape != want.shape:
         raise RuntimeError(f"output with shape {list(want.shape)} doesn't match the broadcast shape {list(have.shape)}")
     if have.dtype is not want.dtype:
@@ -191,6 +215,9 @@ def assign(target: Tensor, value: Tensor, spread: bool = False) -> Tensor:
     if grad and target.requires_grad and not value.requires_grad:  # what was written over has a gradient: zeros
         statics = (tuple((d, 1) for d in want.shape),)
         value = apply(TABLE["slice_put"], (target, value, *(0 for _ in want.shape)), statics)
+    if value.base is not None or raw_handle(value).id == raw_handle(target).id:
+        value = value.clone()
+    _count_write(target, since)
     _write(target, value, grad)
     return target
 
@@ -235,7 +262,7 @@ def clear_grad(p: Tensor, set_to_none: bool) -> None:
 
 def _set_value(t: Tensor, value: Handle) -> None:
     """`t.handle = value` of a view: a write off the tape."""
-    if value.spec is not raw_handle(t).spec and value.spec != raw_handle(t).spec:
+    if value.spec is not spec_of(t) and value.spec != spec_of(t):
         cut(t)
         t.handle = value
     else:

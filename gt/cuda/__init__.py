@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any
 
-from gt.client.functions import create
+from gt.client.functions import random
 from gt.cuda import amp
 
 __all__ = ["amp", "current_device", "device", "device_count", "empty_cache", "get_rng_state_all", "is_available"]
@@ -41,7 +41,7 @@ def device(device: Any) -> Any:
 
 def manual_seed(seed: int) -> None:
     """`gt.manual_seed`: the same numbers come on every device."""
-    create.manual_seed(seed)
+    random.manual_seed(seed)
 
 
 manual_seed_all = manual_seed

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gt.client.functions.create import Generator
+from gt.client.functions.random import Generator
 from gt.client.session import here
 
 

@@ -10,18 +10,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from gt.client.autograd import Tensor
+from gt.client.default_dtype import DEFAULT
 from gt.client.functions.create import full, tensor
 from gt.client.functions.movement import broadcast_tensors
 from gt.client.scope import no_grad
 from gt.distributions import constraints
-from gt.spec import Size, float32
+from gt.spec import Size
 
 Shape = Sequence[int]
 
 
 def broadcast_all(*values: Any) -> list[Tensor]:
     """Tensors and numbers as tensors of one shape; numbers take the dtype of the first floating-point tensor."""
-    dtype = next((v.dtype for v in values if isinstance(v, Tensor) and v.is_floating_point()), float32)
+    dtype = next((v.dtype for v in values if isinstance(v, Tensor) and v.is_floating_point()), DEFAULT.dtype)
     made = [v if isinstance(v, Tensor) else full((), float(v), dtype=dtype) if _number(v) else tensor(v) for v in values]
     return list(broadcast_tensors(*made))
 

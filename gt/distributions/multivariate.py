@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.create import eye, full_like, randn
+from gt.client.functions.create import eye, full_like
 from gt.client.functions.elementwise import where
+from gt.client.functions.random import randn
 from gt.client.functions.reshape import stack
 from gt.client.scope import no_grad
 from gt.distributions import constraints

@@ -9,8 +9,9 @@ from typing import Any
 from gt.autograd.function import Function
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.create import full_like, rand, randn
+from gt.client.functions.create import full_like
 from gt.client.functions.elementwise import where
+from gt.client.functions.random import rand, randn
 from gt.ops.table import TABLE
 from gt.spec import float32, float64
 

@@ -6,15 +6,17 @@ import math
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.create import eye, full, rand, randn
+from gt.client.functions.create import eye, full
+from gt.client.functions.random import rand, randn
 from gt.client.scope import no_grad
+from gt.client.writes import overwrite
 
 
 def _filled(t: Tensor, value: Tensor) -> Tensor:
     """The variable with a new value of its shape and dtype."""
     if value.handle.spec.shape != t.handle.spec.shape:
         raise ValueError(f"cannot fill {t.shape} with {value.shape}")
-    t.handle = value.to(t.handle.spec.dtype).handle
+    overwrite(t, value.to(t.handle.spec.dtype).handle)
     return t
 
 

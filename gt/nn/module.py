@@ -10,7 +10,7 @@ from gt.client.functions.create import tensor
 from gt.client.functions.hooks import Hook
 from gt.client.scope import HERE
 from gt.client.views import share
-from gt.client.writes import clear_grad
+from gt.client.writes import clear_grad, overwrite
 from gt.spec import DType, dtype_of
 
 
@@ -270,7 +270,8 @@ class Module:
                     raise ValueError(
                         f"{name} has shape {variable.handle.spec.shape}, the state brings {value.handle.spec.shape}"
                     )
-                variable.handle = (value if assign else value.detach().to(variable.handle.spec.dtype)).handle
+                copied = value if assign else value.detach().to(variable.handle.spec.dtype).clone()
+                overwrite(variable, copied.handle)
         return keys
 
     def _compiled_as(self, call: Any) -> Module:

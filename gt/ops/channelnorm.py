@@ -151,7 +151,7 @@ def _by_batch_grad(kind: Kind) -> list[Rule]:
 
 PAIRS, DEVIATIONS = Spec((3, 2), float32), Values(Spec((3, 2), float32), 0.5, 2.0)
 
-op("group_norm", autocast="high", shape=_group_shape, shard=_by_batch, saved=2, keep="inputs saved",
+op("group_norm", unchecked="d", autocast="high", shape=_group_shape, shard=_by_batch, saved=2, keep="inputs saved",
    grad=lambda gs, ys, ins, groups: _pull("group_norm_grad", gs, ys, ins, groups=groups),
    tries=(((IMAGES, 1e-5, C, C), {"groups": 2}), ((IMAGES, 1e-5), {"groups": 4})),
    kernel=_group_norm, lower=_lower_group_norm)  # fmt: skip
@@ -236,13 +236,13 @@ def _batch_norm_pull(gs, ys, ins):
     return found + ([g.sum(axis=_others(a))] if len(parts) > 1 else [])
 
 
-op("batch_norm_train", shape=_trained, shard=_by_channel, saved=3, keep="inputs saved",
+op("batch_norm_train", unchecked="d", shape=_trained, shard=_by_channel, saved=3, keep="inputs saved",
    grad=lambda gs, ys, ins: _pull("batch_norm_grad", gs, ys, ins),
    tries=(((IMAGES, 1e-5, C, C), {}), ((Spec((3, 4), float32), 1e-5), {})),
    kernel=_batch_norm_train, lower=_lower_batch_norm_train)  # fmt: skip
 op("batch_norm_grad", shape=_grads, shard=_by_channel,
    tries=(((IMAGES, IMAGES, C, SPREAD, C), {"bias": True}), ((IMAGES, IMAGES, C, SPREAD), {"bias": False})),
    kernel=_batch_norm_grad, lower=_lower_batch_norm_grad)  # fmt: skip
-op("batch_norm", shape=_known, shard=_by_channel_or_sample, keep="inputs", grad=_batch_norm_pull,
+op("batch_norm", unchecked="f", shape=_known, shard=_by_channel_or_sample, keep="inputs", grad=_batch_norm_pull,
    tries=(((IMAGES, C, SPREAD, 1e-5, C, C), {}), ((IMAGES, C, SPREAD, 1e-5), {})),
    kernel=_batch_norm, lower=_lower_batch_norm)  # fmt: skip

@@ -160,10 +160,10 @@ PLAIN = {"stride": (1,), "padding": (0,), "dilation": (1,), "groups": 1}
 BUSY = {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2), "groups": 2}
 G2 = Spec((3, 4, 3, 8), float32)
 
-op("conv", autocast="low", shape=_conv, shard=_rules(0, 1), keep="inputs", grad=_conv_pull,
+op("conv", unchecked="c", autocast="low", shape=_conv, shard=_rules(0, 1), keep="inputs", grad=_conv_pull,
    tries=(((X1, W1), PLAIN), ((X2, W2, B2), BUSY), ((X1, W1, B2), {**PLAIN, "padding": (1,)})),
    kernel=_run)  # fmt: skip
-op("conv_transpose", autocast="low", shape=_transpose, shard=_rules(1, 0), keep="inputs", grad=_transpose_pull,
+op("conv_transpose", unchecked="c", autocast="low", shape=_transpose, shard=_rules(1, 0), keep="inputs", grad=_transpose_pull,
    tries=(((Spec((3, 4, 5), float32), W1), {"size": (7,), **PLAIN}), ((G2, W2, B2), {"size": (5, 6), **BUSY}),
           ((Spec((3, 4, 3), float32), W1, Spec((2,), float32)), {"size": (8,), **PLAIN, "stride": (2,)}),
           ((Spec((3, 4, 3), float32), W1), {"size": (8,), **PLAIN, "dilation": (2,)})),

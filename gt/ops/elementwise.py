@@ -138,7 +138,7 @@ op("sub", complex="analytic", shape=_sub, shard=linear, tries=(TWO, TIMES, INTS)
 op("mul", complex="analytic", shape=pointwise, shard=bilinear, tries=(TWO, TIMES, INTS),
    kernel=lambda xp, a, b: xp.multiply(a, b),
    grad=(lambda g, b: g * b, lambda g, a: g * a))  # fmt: skip
-op("div", complex="analytic", shape=pointwise_float, shard=by_axis, tries=(APART, TIMES, WHOLE),
+op("div", unchecked="y", complex="analytic", shape=pointwise_float, shard=by_axis, tries=(APART, TIMES, WHOLE),
    kernel=lambda xp, a, b: xp.true_divide(a, b),
    grad=(lambda g, b: g / b, lambda g, y, b: -g * y / b))  # fmt: skip
 op("pow", complex="analytic", autocast="high", shape=no_bools("raise to powers"), shard=by_axis,

@@ -260,7 +260,7 @@ op("gather_grad", complex="analytic", shape=lambda g, index, *, shape, axis: Spe
    tries=(((SRC, I45), {"shape": (4, 5), "axis": 1}), ((Spec((2, 5), float32), SMALL), {"shape": (4, 5), "axis": 0})),
    kernel=lambda xp, g, index, *, shape, axis: _scatter_add(xp, xp.zeros(shape, dtype=g.dtype), index, g, axis=axis),
    grad=(lambda g, b, axis: g.op("gather", b, axis=axis), None))  # fmt: skip
-op("scatter", complex="analytic", shape=_along("scatter"), shard=_along_rules, keep="rest", grad=_scatter_pull,
+op("scatter", unchecked="c", complex="analytic", shape=_along("scatter"), shard=_along_rules, keep="rest", grad=_scatter_pull,
    tries=(((X, Values(Spec((4, 1), int64), 0, 5), SRC), {"axis": 1}), ((X, I45, float), {"axis": 1})),
    kernel=_scatter)  # fmt: skip
 op("scatter_add", complex="analytic", shape=_along("scatter_add"), shard=_along_rules,

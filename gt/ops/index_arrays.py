@@ -117,7 +117,7 @@ op("index_grad", complex="analytic", shape=lambda g, *places, shape, axes: Spec(
    kernel=lambda xp, g, *places, shape, axes: xp.add_at(
        xp.zeros(shape, dtype=g.dtype), _full(places, axes, len(shape)), g),
    grad=lambda gs, ys, ins, shape, axes: [gs[0].op("index", *ins[1:], axes=axes)])  # fmt: skip
-op("index_put", complex="analytic", shape=_put, shard=_put_rules, keep="rest", grad=_put_pull,
+op("index_put", unchecked="b", complex="analytic", shape=_put, shard=_put_rules, keep="rest", grad=_put_pull,
    tries=(((X, Spec((3,), float32), Values(Spec((1,), int64), 0, 4), Values(Spec((1,), int64), 0, 5)),
            {**APART, "accumulate": False}),
           ((X, float, P), {"axes": (0,), "accumulate": False}),

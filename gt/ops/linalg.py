@@ -222,7 +222,7 @@ op("inverse", complex="analytic", shape=_square("inverse"), shard=_batch, tries=
 op("det", complex="analytic", shape=_det, shard=_batch, tries=(WELL, ((STACK,), {})),
    kernel=lambda xp, a: xp.linalg.det(a),
    grad=(lambda g, y, a: (g * y).unsqueeze(-1).unsqueeze(-1) * a.inverse().mT,))  # fmt: skip
-op("slogdet", complex="own", shape=_logdet, shard=_batch, tries=(WELL, ((STACK,), {})), keep="inputs outputs",
+op("slogdet", unchecked="y1", complex="own", shape=_logdet, shard=_batch, tries=(WELL, ((STACK,), {})), keep="inputs outputs",
    kernel=lambda xp, a: tuple(xp.linalg.slogdet(a)),
    grad=_logdet_pull)  # fmt: skip
 op("solve", complex="analytic", shape=_solve, shard=_batch,
@@ -241,7 +241,7 @@ op("matrix_exp", complex="analytic", shape=_square("matrix_exp"), shard=_batch,
    tries=(((S,), {}), ((Spec((2, 3, 3), float32),), {})),
    kernel=_matrix_exp,
    grad=(_matrix_exp_grad,))  # fmt: skip
-op("qr", complex="own", shape=_qr, shard=_batch, keep="inputs outputs", grad=_qr_pull,
+op("qr", unchecked="a", complex="own", shape=_qr, shard=_batch, keep="inputs outputs", grad=_qr_pull,
    tries=(((S,), {"complete": False}), ((TALL,), {"complete": False}), ((TALL,), {"complete": True}),
           ((Spec((2, 4), float32),), {"complete": False})),
    kernel=lambda xp, a, *, complete: tuple(xp.linalg.qr(a, "complete" if complete else "reduced")))  # fmt: skip

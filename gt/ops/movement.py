@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gt.ops.rules import axis_of, promote
+from gt.ops.rules import axis_of, linear, promote, same
 from gt.ops.table import Alias, Kind, Rule, op
 from gt.spec import REPLICATE, Partial, Placement, Shape, Shard, Spec, float32
 
@@ -132,6 +132,9 @@ op("reshape", complex="analytic", shape=_reshape, shard=_reshape_rules, view=Tru
    tries=(((X,), {"shape": (3, 2)}), ((X,), {"shape": (2, 1, 3)})),
    kernel=lambda xp, a, *, shape: xp.reshape(a, shape),
    grad=(lambda g, sa: g.reshape(sa.shape),))  # fmt: skip
+op("clone", complex="analytic", shape=same, shard=linear, view=True, tries=(((X,), {}),),
+   kernel=lambda xp, a: a,
+   grad=(lambda g: g,))  # fmt: skip
 op("permute", complex="analytic", shape=_permute, shard=_permute_rules, view=True,
    alias=Alias(lambda old, strides, *, axes: tuple(strides[a] for a in axes),
                lambda base, piece, *, axes: piece.permute(_inverse(axes))),

@@ -192,7 +192,8 @@ def _einsum_pull(gs, ys, ins, equation):
     return found
 
 
-op("einsum", complex="analytic", autocast="low", shape=_einsum, shard=_einsum_rules, keep="inputs", grad=_einsum_pull,
+op("einsum", unchecked="a b c d",
+   complex="analytic", autocast="low", shape=_einsum, shard=_einsum_rules, keep="inputs", grad=_einsum_pull,
    tries=(((X, W), {"equation": "ik,jk->ji"}), ((X, Spec((4,), float32)), {"equation": "ab,a->b"}),
           ((X,), {"equation": "ab->b"}), ((Spec((2, 4, 3), float32), Spec((2, 3, 5), float32)), {"equation": "bik,bkj->bij"})),
    kernel=lambda xp, *operands, equation: xp.einsum(equation, *operands))  # fmt: skip

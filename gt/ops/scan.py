@@ -74,8 +74,9 @@ def _mode(xp, a, *, axis, keepdims):
 
 
 for _name, _largest in (("cummax", True), ("cummin", False)):
-    op(_name, shape=_running, shard=along, keep="outputs", grad=_back, tries=(((X,), {"axis": 1}), ((X,), {"axis": 0})),
+    op(_name, unchecked="y0",
+       shape=_running, shard=along, keep="outputs", grad=_back, tries=(((X,), {"axis": 1}), ((X,), {"axis": 0})),
        kernel=_extreme(_largest))  # fmt: skip
 op("logcumsumexp", autocast="high", shape=_floats, shard=along, tries=(((X,), {"axis": 1}), ((X,), {"axis": 0})),
    kernel=_log_sums, grad=(_log_sums_grad,))  # fmt: skip
-op("mode", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=PICK, kernel=_mode)
+op("mode", unchecked="y0", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=PICK, kernel=_mode)

@@ -126,10 +126,10 @@ def _from_here(t, axis):
     return t.op("flip", axes=(axis,)).cumsum(axis=axis).op("flip", axes=(axis,)) if t.ndim else t
 
 
-op("sort", shape=_sorted, shard=along, keep="outputs", grad=_pull,
+op("sort", unchecked="y0", shape=_sorted, shard=along, keep="outputs", grad=_pull,
    tries=(((X,), {"axis": 1, "descending": False}), ((X,), {"axis": 0, "descending": True})),
    kernel=_sort)  # fmt: skip
-op("topk", shape=_first, shard=along, keep="outputs", grad=_pull,
+op("topk", unchecked="y0", shape=_first, shard=along, keep="outputs", grad=_pull,
    tries=(((X,), {"k": 2, "axis": 1, "largest": True}), ((X,), {"k": 3, "axis": 0, "largest": False})),
    kernel=_topk)  # fmt: skip
 
@@ -143,9 +143,10 @@ def _kept(kind: Kind) -> list[Rule]:
 
 PICK = (((X,), {"axis": 1, "keepdims": False}), ((X,), {"axis": 0, "keepdims": True}))
 
-op("max_at", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=PICK, kernel=_extreme(True))
-op("min_at", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=PICK, kernel=_extreme(False))
-op("median", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=(*PICK, ((X,), {"axis": 0, "keepdims": False})),
+op("max_at", unchecked="y0", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=PICK, kernel=_extreme(True))
+op("min_at", unchecked="y0", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=PICK, kernel=_extreme(False))
+op("median", unchecked="y0",
+   shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=(*PICK, ((X,), {"axis": 0, "keepdims": False})),
    kernel=_median)  # fmt: skip
 op("cumsum", complex="analytic", autocast="high", shape=_running, shard=_terms,
    tries=(((X,), {"axis": 1}), ((Spec((3, 2), int64),), {"axis": 0})),

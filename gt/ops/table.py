@@ -86,6 +86,10 @@ class Row:
     updates: bool = False  # its results take the place of its first input, and lie as that does
     collective: bool = False  # workers exchange bytes in it; only the dispatcher writes such instructions
     saved: int = 0  # this many last outputs are there for the gradient: one that nobody used has None for its own, not zeros
+    unchecked: str = (
+        ""  # of what its gradient reads ("a b y", of several results "y0"), what PyTorch's does not: written over in
+    )
+    # place, it is no error
     complex: str = ""  # takes complex numbers; its gradient is "analytic": as for real ones, read at the conjugates; or "own"
     autocast: str = ""  # under autocast its floats become "low" (the dtype asked for) or "high" (float32)
     statics: tuple[str, ...] = ()

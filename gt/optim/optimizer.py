@@ -11,6 +11,7 @@ from gt.client.functions.create import tensor
 from gt.client.scope import HERE, enable_grad
 from gt.client.session import here
 from gt.client.user_lines import origin
+from gt.client.writes import overwrite
 
 
 class Optimizer:
@@ -85,7 +86,7 @@ class Optimizer:
             for group in self.param_groups:
                 for p in group["params"]:
                     if p.grad is not None:
-                        p.handle = self.update(p, p.grad, self.state.setdefault(p, {}), group).handle
+                        overwrite(p, self.update(p, p.grad, self.state.setdefault(p, {}), group).handle)
         finally:
             HERE.scope = outer
         outer.session.mark()

@@ -73,6 +73,7 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:  # noqa: A001
 @function
 def polar(abs: Tensor, angle: Tensor) -> Tensor:  # noqa: A002
     """A complex tensor of magnitudes and angles."""
+    abs, angle = abs.clone(), angle.clone()  # PyTorch's gradient reads the result, so that these may change
     return binary(TABLE["complex"], abs * angle.cos(), abs * angle.sin())
 
 

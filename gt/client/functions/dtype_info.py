@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gt.client.autograd import Tensor
+from gt.client.default_dtype import DEFAULT
 from gt.client.functions import FUNCTIONS, function
 from gt.errors import ArgumentTypeError
 from gt.ops.rules import promote
@@ -49,13 +50,13 @@ _EXPONENTS = {float16: (16, 10), bfloat16: (128, 7), float32: (128, 23), float64
 
 
 @function
-def finfo(dtype: Any = float32) -> FInfo:
+def finfo(dtype: Any = None) -> FInfo:
     """The ends and precision of a floating-point dtype.
 
     >>> gt.finfo(gt.float16).max
     65504.0
     """
-    kind = dtype_of(dtype).to_real()
+    kind = (DEFAULT.dtype if dtype is None else dtype_of(dtype)).to_real()
     if kind.rank != 2:
         raise ArgumentTypeError(f"finfo is for floating-point dtypes, not {kind.name}: use iinfo")
     top, fraction = _EXPONENTS[kind]
@@ -95,4 +96,20 @@ def is_floating_point(x: Tensor) -> bool:
     return x.handle.spec.dtype.rank == 2
 
 
-FUNCTIONS["get_default_dtype"] = lambda: float32
+FUNCTIONS["get_default_dtype"] = lambda: DEFAULT.dtype
+
+
+@function
+def set_default_dtype(d: Any) -> None:
+    """The dtype of tensors made of Python floats, and of what whole numbers become where they are divided."""
+    DEFAULT.set(d)
+
+
+@function
+def set_default_tensor_type(t: Any) -> None:
+    """`set_default_dtype` by the name of a tensor type: "torch.DoubleTensor", gt.FloatTensor."""
+    name = (t if isinstance(t, str) else t.__name__).rsplit(".", 1)[-1]
+    kinds = {"FloatTensor": float32, "DoubleTensor": float64, "HalfTensor": float16, "BFloat16Tensor": bfloat16}
+    if name not in kinds:
+        raise ArgumentTypeError(f"no floating-point tensor type {name}: known are {', '.join(kinds)}")
+    DEFAULT.set(kinds[name])

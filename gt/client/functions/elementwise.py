@@ -8,7 +8,8 @@ from typing import Any
 from gt.client.apply import apply, as_operand, unary
 from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS, alias, as_tensor, both, function, method
-from gt.client.functions.operators import assign
+from gt.client.session import last_id
+from gt.client.writes import assign
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.table import TABLE, rows
 from gt.spec import dtype_of
@@ -240,7 +241,8 @@ for _new, _old in NAMES.items():
 
 def _in_place(name: str, f: Any) -> None:
     def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
-        return assign(self, f(self, *args, **settings))
+        since = last_id(self.handle.session)
+        return assign(self, f(self, *args, **settings), since=since)
 
     change.__name__ = change.__qualname__ = f"{name}_"
     change.__doc__ = f"`{name}`, into this variable."

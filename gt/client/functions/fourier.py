@@ -8,12 +8,13 @@ from typing import Any
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
+from gt.client.default_dtype import DEFAULT
 from gt.client.functions import FUNCTIONS, both
 from gt.client.functions.create import arange
 from gt.errors import ArgumentError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
-from gt.spec import dtype_of, float32
+from gt.spec import dtype_of
 
 FFT: dict[str, Callable] = {}
 
@@ -63,7 +64,7 @@ def _resized(x: Tensor, axis: int, n: int | None) -> Tensor:
 
 
 def _floats(x: Tensor) -> Tensor:
-    return x if x.dtype.rank >= 2 else x.to(float32)
+    return x if x.dtype.rank >= 2 else x.to(DEFAULT.dtype)
 
 
 def _complex(x: Tensor) -> Tensor:
@@ -160,7 +161,7 @@ def fft_function(f: Callable) -> Callable:
 @fft_function
 def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
     """The frequency of each element of a transform."""
-    kind = dtype_of(dtype or float32)
+    kind = dtype_of(dtype or DEFAULT.dtype)
     at = arange(n)
     found = (at - (at > (n - 1) // 2).to(at.dtype) * n).to(kind) * (1.0 / (n * d))
     return found.requires_grad_() if requires_grad else found
@@ -169,7 +170,7 @@ def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, re
 @fft_function
 def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
     """The frequency of each element of a transform of real numbers."""
-    found = arange(n // 2 + 1).to(dtype_of(dtype or float32)) * (1.0 / (n * d))
+    found = arange(n // 2 + 1).to(dtype_of(dtype or DEFAULT.dtype)) * (1.0 / (n * d))
     return found.requires_grad_() if requires_grad else found
 
 

@@ -12,6 +12,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions import as_tensor, both, method
 from gt.client.functions.operators import copy_, fill_
 from gt.client.strides import overlaps
+from gt.client.views import raw_handle
 from gt.client.writes import assign, check_overlap
 from gt.errors import ArgumentError, ArgumentIndexError, ArgumentTypeError
 from gt.ops.rules import axis_of
@@ -133,6 +134,10 @@ def _position(p: Any, size: int, axis: int, shape: tuple) -> int:
 
 @method
 def __getitem__(self: Tensor, index: Any) -> Tensor:
+    if type(index) is int and (copies := raw_handle(self).session.copies) is not None:
+        row = copies.row(self, index)
+        if row is not None:
+            return row
     picture = Picture(self.handle.spec.shape, index)
     picked = picture.sliced(self)
     if not picture.places:

@@ -12,7 +12,8 @@ from gt.client.autograd import Tensor
 from gt.client.functions import as_tensor, both, function, method
 from gt.client.functions.create import full
 from gt.client.functions.elementwise import operand
-from gt.client.functions.operators import assign
+from gt.client.session import last_id
+from gt.client.writes import assign
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of, broadcast
 from gt.ops.table import TABLE
@@ -70,7 +71,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     rest = broadcast(_but(input.shape, at), _but(indices.shape, at))
     lead, tail = rest[:at], rest[at:]
     have, want = (*lead, input.shape[at], *tail), (*lead, indices.shape[at], *tail)
-    return gather(input.expand(have), at, indices.expand(want))
+    return gather(input.expand(have), at, indices.expand(want).clone())  # PyTorch keeps a copy, so that these may change
 
 
 def _but(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -199,7 +200,8 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 
 def _in_place(name: str, f: Any) -> None:
     def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
-        return assign(self, f(self, *args, **settings))
+        since = last_id(self.handle.session)
+        return assign(self, f(self, *args, **settings), since=since)
 
     change.__name__ = change.__qualname__ = f"{name}_"
     change.__doc__ = f"`{name}`, into this variable."

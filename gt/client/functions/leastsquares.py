@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
+from gt.client.default_dtype import DEFAULT
 from gt.client.functions import FUNCTIONS, alias, both, function
-from gt.client.functions.create import empty, randn, zeros
+from gt.client.functions.create import empty, zeros
 from gt.client.functions.dtype_info import finfo
 from gt.client.functions.linalg import eigvalsh, linalg, qr, svd, svdvals
+from gt.client.functions.random import randn
 from gt.errors import ArgumentError
 from gt.ops.table import TABLE
-from gt.spec import float32, int64
+from gt.spec import int64
 
 
 class LeastSquares(NamedTuple):
@@ -141,7 +143,7 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
     if input.ndim > 2:
         raise ArgumentError(f"cov wants at most two axes, not {input.shape}")
     x = input.reshape(1, -1) if input.ndim < 2 else input
-    x = x if x.dtype.rank >= 2 else x.to(float32)
+    x = x if x.dtype.rank >= 2 else x.to(DEFAULT.dtype)
     n = x.shape[1]
     often, much = _weights("fweights", fweights, n, 1), _weights("aweights", aweights, n, 2)
     w = often if much is None else much if often is None else often * much

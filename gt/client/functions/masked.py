@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gt.client.autograd import Tensor
+from gt.client.default_dtype import DEFAULT
 from gt.client.functions.create import full
 from gt.client.functions.dtype_info import iinfo
 from gt.client.views import own
@@ -147,7 +148,7 @@ def _variance(
     if unbiased is not None and correction is not None:
         raise ArgumentError("unbiased and correction say the same: give one")
     less = float(correction) if correction is not None else 0.0 if unbiased is False else 1.0
-    want = dtype_of(dtype) if dtype is not None else x.dtype if x.dtype.rank >= 2 else float32
+    want = dtype_of(dtype) if dtype is not None else x.dtype if x.dtype.rank >= 2 else DEFAULT.dtype
     wide = want if want.rank >= 2 else float32
     x = x if x.dtype.rank >= 2 else x.to(wide)
     centre = sum_(x, dim, keepdim=True, dtype=want, mask=mask) / _count(x, dim, True, mask)

@@ -15,8 +15,10 @@ from gt.client.functions import movement as movement
 from gt.client.functions import products as products
 from gt.client.functions import reshape as reshape
 from gt.client.functions import sort as sort
-from gt.client.functions.create import arange, full, rand, randint, randn
+from gt.client.functions.create import arange, full
 from gt.client.functions.index import put
+from gt.client.functions.random import rand, randint, randn
+from gt.client.session import last_id
 from gt.client.strides import is_contiguous, offset, strides
 from gt.client.views import Custom, custom_view, is_view, root_of, storage_of
 from gt.client.writes import assign, become
@@ -126,7 +128,7 @@ def isneginf(input: Tensor) -> Tensor:
 
 @both
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
-    return input * 2.0**other
+    return input.clone() * 2.0**other  # PyTorch's gradient reads the result, so that the input may change
 
 
 @both
@@ -228,7 +230,8 @@ def _in_place(name: str, view: bool) -> None:
     def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
         if view:
             return become(self, lambda x: f(x, *args, **settings))
-        return assign(self, f(self, *args, **settings))
+        since = last_id(self.handle.session)
+        return assign(self, f(self, *args, **settings), since=since)
 
     change.__name__ = change.__qualname__ = f"{name}_"
     change.__doc__ = f"`{name}`, into this variable."

@@ -9,14 +9,16 @@ import numpy as np
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
+from gt.client.default_dtype import DEFAULT
 from gt.client.functions import FUNCTIONS, as_tensor, both, function, method
 from gt.client.functions import scatter as scatter  # renorm must be there first
 from gt.client.functions.create import arange, from_numpy, full
-from gt.client.functions.operators import assign
+from gt.client.session import last_id
+from gt.client.writes import assign
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
-from gt.spec import dtype_of, float32, int64
+from gt.spec import dtype_of, int64
 
 
 class Parts(NamedTuple):
@@ -77,7 +79,8 @@ def _in_place(name: str) -> None:
     f = getattr(Tensor, name)
 
     def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
-        return assign(self, f(self, *args, **settings))
+        since = last_id(self.handle.session)
+        return assign(self, f(self, *args, **settings), since=since)
 
     change.__name__ = change.__qualname__ = f"{name}_"
     change.__doc__ = f"`{name}`, into this variable."
@@ -179,7 +182,7 @@ def range_(start: float, end: float | None = None, step: float = 1, dtype: Any =
     """As the old torch.range: the end included."""
     start, end = (0, start) if end is None else (start, end)
     n = math.floor((end - start) / step) + 1
-    return (arange(n) * step + start).to(dtype or float32)
+    return (arange(n) * step + start).to(dtype or DEFAULT.dtype)
 
 
 FUNCTIONS["range"] = FUNCTIONS.pop("range_")
@@ -188,8 +191,8 @@ FUNCTIONS["range"] = FUNCTIONS.pop("range_")
 def _window(name: str, terms: tuple[float, ...]) -> None:
     def window(window_length: int, periodic: bool = True, dtype: Any = None, requires_grad: bool = False) -> Tensor:
         if window_length == 1:
-            return full((1,), 1.0, dtype=dtype or float32)
-        turn = arange(window_length).to(dtype_of(dtype or float32)) * (2 * math.pi / (window_length - (not periodic)))
+            return full((1,), 1.0, dtype=dtype or DEFAULT.dtype)
+        turn = arange(window_length).to(dtype_of(dtype or DEFAULT.dtype)) * (2 * math.pi / (window_length - (not periodic)))
         total: Any = terms[0]
         for k, a in enumerate(terms[1:], 1):
             total = total + (turn * k).cos() * a
@@ -208,16 +211,16 @@ _window("blackman_window", (0.42, -0.5, 0.08))
 @function
 def bartlett_window(window_length: int, periodic: bool = True, dtype: Any = None) -> Tensor:
     if window_length == 1:
-        return full((1,), 1.0, dtype=dtype or float32)
-    at = arange(window_length).to(dtype_of(dtype or float32)) * (2.0 / (window_length - (not periodic)))
+        return full((1,), 1.0, dtype=dtype or DEFAULT.dtype)
+    at = arange(window_length).to(dtype_of(dtype or DEFAULT.dtype)) * (2.0 / (window_length - (not periodic)))
     return 1.0 - (at - 1.0).abs()
 
 
 @function
 def kaiser_window(window_length: int, periodic: bool = True, beta: float = 12.0, dtype: Any = None) -> Tensor:
     if window_length == 1:
-        return full((1,), 1.0, dtype=dtype or float32)
-    at = arange(window_length).to(dtype_of(dtype or float32)) * (2.0 / (window_length - (not periodic))) - 1.0
+        return full((1,), 1.0, dtype=dtype or DEFAULT.dtype)
+    at = arange(window_length).to(dtype_of(dtype or DEFAULT.dtype)) * (2.0 / (window_length - (not periodic))) - 1.0
     return ((1.0 - at * at).clamp(min=0.0).sqrt() * beta).i0() / full((), beta, dtype=at.dtype).i0()
 
 
@@ -225,7 +228,7 @@ def kaiser_window(window_length: int, periodic: bool = True, beta: float = 12.0,
 def scalar_tensor(
     s: Any, dtype: Any = None, device: Any = None, layout: Any = None, pin_memory: bool = False, requires_grad: bool = False
 ) -> Tensor:
-    return full((), s, dtype=dtype or float32)
+    return full((), s, dtype=dtype or DEFAULT.dtype)
 
 
 @function

@@ -7,7 +7,9 @@ from typing import Any
 
 from gt.client.apply import NUMBERS, apply, as_operand, binary, binary_of, unary
 from gt.client.autograd import Tensor
+from gt.client.default_dtype import DEFAULT
 from gt.client.functions import as_tensor, both, method
+from gt.client.session import last_id
 from gt.client.views import detached
 from gt.client.writes import assign, give_data
 from gt.device import DEVICES, Device
@@ -29,7 +31,8 @@ def _operator(name: str, row_name: str) -> None:
         return call(row, _like(other, self), self)
 
     def in_place(self: Tensor, other: Any) -> Tensor:
-        return assign(self, call(row, self, other))
+        since = last_id(self.handle.session)
+        return assign(self, call(row, self, other), since=since)
 
     for prefix, f in (("", forward), ("r", reflected), ("i", in_place)):
         setattr(_T, f"__{prefix}{name}__", f)
@@ -52,7 +55,7 @@ def _like(number: Any, tensor: Tensor) -> Tensor:
         if isinstance(other, Tensor):
             return other
         number = other
-    kind = dtype_of(type(number))
+    kind = DEFAULT.of(number)
     return full((), number, dtype=tensor.dtype if kind.rank <= tensor.dtype.rank else kind)
 
 
@@ -112,7 +115,7 @@ def _give(self: Tensor, value: Tensor) -> None:
     give_data(self, value)
 
 
-_T.data = property(detached, _give)
+_T.data = property(lambda self: detached(self, counted=False), _give)
 
 
 @method
@@ -129,7 +132,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
-        return assign(self, value.to(self.dtype).expand(self.shape), spread=True)
+        return assign(self, value.to(self.dtype).expand(self.shape).clone(), spread=True)
     return assign(self, full_like(Tensor(self.handle), value), spread=True)
 
 
@@ -138,7 +141,8 @@ def copy_(self: Tensor, other: Any, non_blocking: bool = False) -> Tensor:
     other = other if isinstance(other, Tensor) else as_tensor(other)
     if broadcast(self.shape, other.shape) != self.shape:
         raise RuntimeError(f"output with shape {list(self.shape)} doesn't match the broadcast shape {list(other.shape)}")
-    return assign(self, other.to(self.dtype).expand(self.shape))
+    value = other.to(self.dtype).expand(self.shape)
+    return assign(self, value.clone() if value is other or value.base is not None else value)
 
 
 def _cast_method(name: str, dtype: Any) -> None:

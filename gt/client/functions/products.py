@@ -142,6 +142,7 @@ def _count(t: Tensor, axes: list[int]) -> int:
 def kron(input: Tensor, other: Tensor) -> Tensor:
     """Every element of one by the whole of the other."""
     n = max(input.ndim, other.ndim)
+    input, other = input.clone(), other.clone()  # PyTorch keeps copies, so that these may change
     a = input.reshape((1,) * (n - input.ndim) + input.shape)
     b = other.reshape((1,) * (n - other.ndim) + other.shape)
     wide = a.reshape([d for e in a.shape for d in (e, 1)]) * b.reshape([d for e in b.shape for d in (1, e)])

@@ -11,7 +11,9 @@ from gt.client.apply import apply
 from gt.client.autograd import Node, Tensor
 from gt.client.backward import backward, beside
 from gt.client.functions import method
+from gt.client.host_copies import HostCopies
 from gt.client.session import here
+from gt.client.views import raw_handle, spec_of
 from gt.errors import ArgumentError, ArgumentTypeError, GTError
 from gt.ops.table import TABLE, spec_out
 
@@ -58,17 +60,29 @@ def placement(self: Tensor) -> Placed:
 Tensor.placement = property(placement)  # type: ignore[attr-defined]
 
 
+def _value(t: Tensor) -> np.ndarray:
+    """The value, to look at and not to keep."""
+    if t.base is not None:
+        session = raw_handle(t).session
+        if session.copies is None:
+            session.copies = HostCopies()
+        found = session.copies.read(t)
+        if found is not None:
+            return found
+    return t.handle.numpy()
+
+
 @method
 def item(self: Tensor) -> Any:
     """The value of a tensor of one element, as a Python number."""
-    if self.handle.spec.numel != 1:
-        raise ArgumentError(f"item() is for one element, not {self.handle.spec.shape}: use tolist() or numpy()")
-    return self.handle.numpy().reshape(()).item()
+    if spec_of(self).numel != 1:
+        raise ArgumentError(f"item() is for one element, not {spec_of(self).shape}: use tolist() or numpy()")
+    return _value(self).item()
 
 
 @method
 def tolist(self: Tensor) -> Any:
-    return self.handle.numpy().tolist()
+    return _value(self).tolist()
 
 
 @method
@@ -78,7 +92,7 @@ def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.n
 
 @method
 def __bool__(self: Tensor) -> bool:
-    if self.handle.spec.numel != 1:
+    if spec_of(self).numel != 1:
         raise ArgumentError(f"whether a tensor of {self.handle.spec.shape} is true has no single answer: use any() or all()")
     return bool(item(self))
 

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 
 from gt.client.apply import apply, unary
 from gt.client.autograd import Tensor
+from gt.client.default_dtype import DEFAULT
 from gt.client.functions import axis_spelling, both, method
 from gt.client.views import own
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axes_of, axis_of, broadcast
 from gt.ops.table import TABLE
-from gt.spec import float32, int64
+from gt.spec import int64
 
 
 def axes_for(x: Tensor, axis: Any, dim: Any) -> tuple[int, ...]:
@@ -53,7 +54,7 @@ def logsumexp(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any =
         top = top.isfinite().pick(top, 0.0)
         total = (x - top).exp().sum(axes, keepdims=keep).log()
         return total + top.reshape(total.shape)
-    return _logsumexp(x if x.dtype.rank >= 2 else x.to(float32), axis, keepdims, dim=dim, keepdim=keepdim)
+    return _logsumexp(x if x.dtype.rank >= 2 else x.to(DEFAULT.dtype), axis, keepdims, dim=dim, keepdim=keepdim)
 
 
 def _spread(name: str) -> Any:

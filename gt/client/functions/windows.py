@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gt.client.autograd import Tensor
+from gt.client.default_dtype import DEFAULT
 from gt.client.functions.create import full, linspace, tensor, zeros
 from gt.spec import DType, dtype_of, float32, float64
 
@@ -22,7 +23,7 @@ def _window(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
         M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
         **settings: Any,
     ) -> Tensor:  # fmt: skip
-        kind = dtype_of(dtype or float32)
+        kind = dtype_of(dtype or DEFAULT.dtype)
         if M < 0:
             raise ValueError(f"{name} wants a length that is not negative, not {M}")
         if kind not in (float32, float64):

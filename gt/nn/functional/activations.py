@@ -6,9 +6,9 @@ from typing import Any
 
 from gt.client.apply import apply, unary
 from gt.client.autograd import Tensor
-from gt.client.functions.create import rand
 from gt.client.functions.elementwise import where
 from gt.client.functions.operators import assign
+from gt.client.functions.random import rand
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of, broadcast
 from gt.ops.table import TABLE

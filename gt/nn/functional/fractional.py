@@ -8,7 +8,8 @@ from itertools import product
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.create import arange, rand
+from gt.client.functions.create import arange
+from gt.client.functions.random import rand
 from gt.errors import ArgumentError
 from gt.nn.functional.conv import named, ranked, spread
 from gt.spec import int64

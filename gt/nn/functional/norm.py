@@ -89,7 +89,8 @@ def instance_norm(
             flat = input.reshape(*input.shape[:2], -1)
             _move(running_mean, flat.mean(axis=2).mean(axis=0), momentum)
             _move(running_var, flat.var(dim=2).mean(axis=0), momentum)
-    return group_norm(input, input.shape[1], weight, bias, eps)
+    kept = weight.clone() if weight is not None and weight.requires_grad else weight  # PyTorch keeps a copy: it may change
+    return group_norm(input, input.shape[1], kept, bias, eps)
 
 
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:

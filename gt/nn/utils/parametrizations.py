@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.create import randn
+from gt.client.functions.random import randn
 from gt.client.scope import no_grad
 from gt.nn.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from gt.nn.module import Module

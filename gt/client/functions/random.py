@@ -1,0 +1,210 @@
+"""Random tensors. The numbers follow from a seed, the session's or a generator's, and the number of the draw."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from itertools import count
+from typing import Any
+
+from gt.client.apply import apply
+from gt.client.autograd import Tensor
+from gt.client.default_dtype import DEFAULT
+from gt.client.functions import FUNCTIONS, function, method
+from gt.client.functions.create import like_form, made, shape_of
+from gt.client.session import here
+from gt.client.writes import assign
+from gt.errors import ArgumentError, ArgumentTypeError
+from gt.ops.table import TABLE
+from gt.spec import DType, dtype_of, int64
+
+
+@function
+def manual_seed(seed: int) -> None:
+    """Begin the random numbers of this session anew: the same seed gives the same numbers on any number of workers."""
+    session = here().session
+    session.seed, session.draws = int(seed) & (2**62 - 1), count(1)
+
+
+class Generator:
+    """Random numbers of a seed of one's own, apart from the session's."""
+
+    def __init__(self, device: Any = None, layout: Any = None, pin_memory: bool = False) -> None:
+        self.manual_seed(0x6D74)
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Begin anew: the same seed gives the same numbers."""
+        self.seed_, self.draws = int(seed) & (2**62 - 1), count(1)
+        return self
+
+    def seed(self) -> int:
+        """Begin anew with a seed that nobody chose."""
+        self.manual_seed(secrets.randbits(62))
+        return self.seed_
+
+    def initial_seed(self) -> int:
+        return self.seed_
+
+
+FUNCTIONS["Generator"] = Generator
+
+
+@function
+def initial_seed() -> int:
+    """The seed that the session's random numbers began with."""
+    return here().session.seed
+
+
+@function
+def seed() -> int:
+    """Begin the session's random numbers anew with a seed that nobody chose."""
+    manual_seed(secrets.randbits(62))
+    return initial_seed()
+
+
+def draw(name: str, shape: tuple[int, ...], dtype: Any, numbers: tuple = (), generator: Generator | None = None) -> Tensor:
+    """A random op: a seed, the session's unless there is a generator, and a number of its own."""
+    session = here().session
+    mine = (session.seed, next(session.draws)) if generator is None else (generator.seed_, next(generator.draws))
+    operands = (*mine, *numbers)
+    return apply(TABLE[name], operands, (shape, shape, (0,) * len(shape), dtype_of(dtype).code))
+
+
+def _complex_draw(name: str, shape: tuple[int, ...], dtype: Any, generator: Generator | None) -> Tensor:
+    parts = [draw(name, shape, dtype_of(dtype).to_real(), generator=generator) for _ in range(2)]
+    return apply(TABLE["complex"], tuple(parts))
+
+
+def _float_dtype(dtype: Any) -> DType:
+    kind = dtype_of(dtype or DEFAULT.dtype)
+    if kind.rank != 2:
+        raise ArgumentTypeError(f"random numbers of {kind.name} come from randint")
+    return kind
+
+
+@function
+def rand(
+    *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+    layout: Any = None, pin_memory: bool = False, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Random numbers, even over [0, 1)."""
+    want = shape_of(dims, shape if size is None else size)
+    if dtype is not None and dtype_of(dtype).is_complex:
+        return made(_complex_draw("uniform", want, dtype, generator), requires_grad)
+    return made(draw("uniform", want, _float_dtype(dtype), generator=generator), requires_grad)
+
+
+@function
+def randn(
+    *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+    layout: Any = None, pin_memory: bool = False, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Random numbers of the standard normal distribution."""
+    want = shape_of(dims, shape if size is None else size)
+    if dtype is not None and dtype_of(dtype).is_complex:
+        return made(_complex_draw("normal", want, dtype, generator) * math.sqrt(0.5), requires_grad)
+    return made(draw("normal", want, _float_dtype(dtype), generator=generator), requires_grad)
+
+
+@function
+def randint(
+    low: int, high: Any = None, size: Any = None, dtype: Any = None, device: Any = None, layout: Any = None,
+    pin_memory: bool = False, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Random whole numbers from low (0) up to, not including, high."""
+    if size is None and isinstance(high, (tuple, list)):
+        low, high, size = 0, low, high
+    elif high is None:
+        low, high = 0, low
+    if high <= low:
+        raise ArgumentError(f"randint from {low} to {high}: want a low below the high")
+    return draw("integers", shape_of((size,)), dtype or int64, (int(low), int(high)), generator)
+
+
+for _name in ("rand", "randn"):
+    like_form(_name)
+
+
+@function
+def randint_like(
+    input: Tensor, low: int, high: Any = None, dtype: Any = None, device: Any = None, layout: Any = None,
+    pin_memory: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    return (
+        randint(low, high, input.shape, dtype or input.dtype)
+        if high is not None
+        else randint(0, low, input.shape, dtype or input.dtype)
+    )
+
+
+@function
+def randperm(
+    n: int, dtype: Any = None, device: Any = None, layout: Any = None, pin_memory: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """The numbers from 0 to n - 1 in a random order."""
+    return draw("integers", (n,), int64, (0, 1 << 32), generator).argsort().to(dtype or int64)
+
+
+@function
+def normal(
+    mean: Any = 0.0, std: Any = 1.0, size: Any = None, dtype: Any = None, device: Any = None, layout: Any = None,
+    pin_memory: bool = False, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Normal random numbers, with one mean and deviation or those of tensors."""
+    if size is None:
+        from gt.ops.rules import broadcast
+
+        size = broadcast(*[x.shape for x in (mean, std) if isinstance(x, Tensor)])
+        dtype = dtype or next(x for x in (mean, std) if isinstance(x, Tensor)).dtype
+    return randn(size, dtype=dtype, generator=generator) * std + mean
+
+
+@function
+def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+    """1 with the chance that stands there, else 0."""
+    found = (rand(input.shape, dtype=input.dtype, generator=generator) < (input if p is None else p)).to(input.dtype)
+    return (found == found).pick(found, input) if input.requires_grad else found  # on the tape, with a gradient of 0
+
+
+@function
+def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Tensor:
+    """Places drawn by their weights along the last axis."""
+    if num_samples <= 0 or input.shape[-1:] > (1 << 24,):
+        raise ArgumentError(f"multinomial draws 1 or more of at most 2**24 places, not {num_samples} of {input.shape[-1]}")
+    if input.ndim not in (1, 2):
+        raise ArgumentError(f"multinomial wants one or two axes of weights, not {input.shape}")
+    if replacement:
+        edges = input.cumsum(axis=-1)
+        draws = rand((*input.shape[:-1], num_samples), dtype=input.dtype, generator=generator)
+        draws = draws * edges.narrow(-1, input.shape[-1] - 1, 1)
+        return FUNCTIONS["searchsorted"](edges, draws, right=True).clamp(0, input.shape[-1] - 1)
+    if num_samples > input.shape[-1]:
+        raise ArgumentError(f"cannot draw {num_samples} different places of {input.shape[-1]}")
+    # the first to arrive, of clocks that run at the speed of their weight
+    clocks = -(1.0 - rand(input.shape, dtype=input.dtype, generator=generator)).log() / input
+    return clocks.topk(num_samples, -1, largest=False).indices
+
+
+def _deviation(std: Any) -> Any:
+    if not isinstance(std, Tensor) and std < 0:
+        raise ArgumentError(f"a deviation is 0 or more, not {std}")
+    return std
+
+
+def _draw_into(name: str, numbers: Any) -> None:
+    def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
+        return assign(self, numbers(self, *args, **settings))
+
+    change.__name__ = change.__qualname__ = name
+    change.__doc__ = "Random numbers, into this variable."
+    method(change)
+
+
+_draw_into("uniform_", lambda x, a=0.0, b=1.0: rand(x.shape, dtype=x.dtype) * (b - a) + a)
+_draw_into("normal_", lambda x, mean=0.0, std=1.0: randn(x.shape, dtype=x.dtype) * _deviation(std) + mean)
+_draw_into("bernoulli_", lambda x, p=0.5: (rand(x.shape) < p).to(x.dtype))
+_draw_into("exponential_", lambda x, lambd=1.0: -(1.0 - rand(x.shape, dtype=x.dtype)).log() / lambd)
+_T: Any = Tensor
+_T.bernoulli = bernoulli
+_T.multinomial = multinomial
