@@ -12,7 +12,7 @@ from gt.client.session import last_id
 from gt.client.writes import assign
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.table import TABLE, rows
-from gt.spec import dtype_of
+from gt.spec import DType, dtype_of
 
 
 def operand(x: Any) -> Any:
@@ -150,7 +150,19 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
         if input.dtype.rank or isinstance(value, complex):
             raise ArgumentTypeError(f"cannot fill a tensor of {input.dtype.name} with {value}")
         value = bool(value)
+    if not isinstance(value, Tensor) and not _fits(value, input.dtype):
+        raise RuntimeError(f"value {value} cannot be converted to type {input.dtype.name} without overflow")
     return mask.pick(value, input)
+
+
+def _fits(value: float, dtype: DType) -> bool:
+    """Whether a number is within the ends of a dtype; infinities and nan are values of every float."""
+    if dtype.rank == 1:
+        info = FUNCTIONS["iinfo"](dtype)
+        return info.min <= value <= info.max
+    if dtype.rank < 2 or not isinstance(value, (int, float)) or isinstance(value, float) and not math.isfinite(value):
+        return True
+    return abs(value) <= FUNCTIONS["finfo"](dtype).max
 
 
 @function

@@ -10,6 +10,9 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS
+from gt.client.functions.fourier import FFT
+from gt.client.functions.linalg import LINALG
+from gt.client.functions.special import SPECIAL
 from gt.client.scope import is_grad_enabled, no_grad
 from gt.client.views import cut, is_view
 from gt.client.writes import assign
@@ -288,7 +291,7 @@ def with_out(name: str, f: Callable) -> Callable:
             settings["dtype"] = outs[0].dtype
         with no_grad():
             found = f(*args, **settings)
-            results = (found,) if isinstance(found, Tensor) else tuple(found)
+            results = (found,) if isinstance(found, Tensor) else tuple(t for t in found if isinstance(t, Tensor))
             if len(results) != len(outs):
                 raise TypeError(f"{name}() has {len(results)} results and {len(outs)} tensors to write them into")
             for target, value in zip(outs, results):
@@ -297,6 +300,7 @@ def with_out(name: str, f: Callable) -> Callable:
             return out
         return type(found)(*outs) if hasattr(found, "_fields") else outs
 
+    call.takes_out = True  # type: ignore[attr-defined]
     return call
 
 
@@ -323,3 +327,8 @@ def _fill(target: Tensor, value: Tensor) -> None:
 for _name in NAMES:
     if _name in FUNCTIONS:
         FUNCTIONS[_name] = with_out(_name, FUNCTIONS[_name])
+WITHOUT = {"diagonal", "matrix_exp", "vander", "log_softmax", "softmax", "fftshift", "ifftshift"}  # in PyTorch, too
+for _namespace in (LINALG, SPECIAL, FFT):
+    for _name in set(_namespace) - WITHOUT:
+        if not hasattr(_namespace[_name], "takes_out"):
+            _namespace[_name] = with_out(_name, _namespace[_name])

@@ -3,6 +3,7 @@
 from gt.client.functions.index_arrays import one_hot
 from gt.client.functions.movement import pad
 from gt.client.functions.numeric import hardshrink, pdist, prelu
+from gt.client.functions.out import with_out
 from gt.client.functions.products import linear
 from gt.nn.functional.activations import (
     celu,
@@ -140,3 +141,8 @@ __all__ += ["affine_grid", "feature_alpha_dropout", "fractional_max_pool2d", "fr
 __all__ += ["linear_cross_entropy", "multi_head_attention_forward", "pdist", "upsample_bilinear", "upsample_nearest"]
 __all__ += ["grid_sampler", "grid_sampler_2d", "grid_sampler_3d"]
 __all__ += ["native_batch_norm", "native_group_norm", "native_layer_norm"]
+
+# Those that take `out=` in PyTorch.
+for _name in ("avg_pool2d", "avg_pool3d", "gelu", "hardshrink", "linear", "logsigmoid", "normalize", "softplus", "softshrink"):
+    globals()[_name] = with_out(_name, globals()[_name])
+native_batch_norm = with_out("native_batch_norm", native_batch_norm)

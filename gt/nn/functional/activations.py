@@ -68,6 +68,8 @@ def logsigmoid(input: Tensor) -> Tensor:
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+    if min_val > max_val:
+        raise ArgumentError(f"hardtanh wants a min_val of at most max_val, not {min_val} and {max_val}")
     return _written(input, apply(TABLE["hardtanh"], (input, float(min_val), float(max_val))), inplace)
 
 

@@ -23,13 +23,13 @@ def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -
     return "none" if reduce is False else "mean" if size_average is not False else "sum"
 
 
-def _known(reduction: str) -> None:
+def known_reduction(reduction: str) -> None:
     if reduction not in ("mean", "sum", "none"):
         raise ArgumentError(f"no reduction {reduction!r}: known are mean, sum, none")
 
 
 def reduced(loss: Tensor, reduction: str) -> Tensor:
-    _known(reduction)
+    known_reduction(reduction)
     return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
 
 
@@ -98,7 +98,7 @@ def cross_entropy(
         raise ArgumentError(f"label_smoothing is from 0 to 1, not {label_smoothing}")
     if target.handle.spec.dtype.rank == 2:
         return _against_probabilities(input, target, weight, reduction, label_smoothing)
-    _known(reduction)
+    known_reduction(reduction)
     operands = (input, target, float(label_smoothing)) + (() if weight is None else (weight,))
     loss, count, _ = apply(TABLE["cross_entropy"], operands, (ignore_index, reduction != "none"))
     return loss / count.detach() if reduction == "mean" else loss

@@ -12,7 +12,7 @@ from gt.client.functions.elementwise import where
 from gt.client.functions.reshape import cat, stack
 from gt.errors import ArgumentError
 from gt.nn.functional.activations import logsigmoid, softplus
-from gt.nn.functional.loss import _reduction, _wide, reduced
+from gt.nn.functional.loss import _reduction, _wide, known_reduction, reduced
 from gt.spec import int64
 
 
@@ -78,6 +78,9 @@ def multi_margin_loss(
     reduce: Any = None, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """The score of the class asked for should be above all others by a margin."""
+    known_reduction(_reduction(size_average, reduce, reduction))
+    if weight is not None and weight.ndim != 1:
+        raise ArgumentError(f"multi_margin_loss wants one weight for each class, not {weight.shape}")
     if p not in (1, 2):
         raise ArgumentError(f"multi_margin_loss has the power 1 or 2, not {p}")
     (x,) = _wide(input if input.ndim == 2 else input.reshape(1, -1))
@@ -98,6 +101,7 @@ def multilabel_margin_loss(
     input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> Tensor:
     """Scores of the classes listed, up to the first -1, should be above those of the others by 1."""
+    known_reduction(_reduction(size_average, reduce, reduction))
     if target.shape != input.shape:
         raise ArgumentError(f"multilabel_margin_loss of {input.shape} wants targets of that shape, not {target.shape}")
     x, places = (t if t.ndim == 2 else t.reshape(1, -1) for t in (input, target))
