@@ -12,9 +12,6 @@ HALF = "GT has complex64 and complex128: no processor computes with 16-bit compl
 VALUES = "the values of the tensor would have to be read, and the script to wait for them"
 UNBOUND = "a reflected operator called on a number by the class: AttributeError instead of TypeError"
 WIDE = "a tensor of more than 64 axes cannot be made at all: ValueError where it is made"
-ORDER = "a ValueError is asked for, and another argument that is wrong too is met first"
-WORKER = "met by the worker: a RemoteError when the value is read"
-OVERFLOW = "a number too large for the dtype becomes inf, or wraps, as NumPy has it"
 DERIVED = "PyTorch lacks a derivative that GT has"
 
 PLAIN = {
@@ -24,10 +21,7 @@ PLAIN = {
 }
 REFUSED = {
     "multinomial": VALUES,
-    "masked_fill": OVERFLOW,
     **dict.fromkeys(("aminmax", "amax", "amin"), WIDE),
-    **dict.fromkeys(("nn.functional.multi_margin_loss", "nn.functional.multilabel_margin_loss"), ORDER),
-    "nn.functional.hardtanh": WORKER,
     **dict.fromkeys(("__radd__", "__rdiv__", "__rmul__", "__rand__", "__ror__", "__rxor__"), UNBOUND),
 }
 IN_PLACE = {

@@ -14,6 +14,7 @@ from gt.client.functions.index_arrays import places
 from gt.client.functions.operators import assign
 from gt.client.functions.reduce import Extreme
 from gt.client.functions.sort import Sorted
+from gt.client.session import last_id
 from gt.client.views import own
 from gt.errors import ArgumentError
 from gt.ops.rules import axis_of
@@ -81,7 +82,8 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 for _name, _f in (("scatter_reduce_", scatter_reduce), ("index_reduce_", index_reduce), ("put_", put)):
 
     def _change(self: Tensor, *args: Any, _f: Any = _f, **settings: Any) -> Tensor:
-        return assign(self, _f(self, *args, **settings))
+        since = last_id(self.handle.session)
+        return assign(self, _f(self, *args, **settings), since=since)
 
     _change.__name__ = _change.__qualname__ = _name
     _change.__doc__ = f"`{_name[:-1]}`, into this variable."

@@ -9,14 +9,16 @@ from gt.client.autograd import Tensor
 from gt.client.functions.elementwise import where
 from gt.client.functions.operators import assign
 from gt.client.functions.random import rand
+from gt.client.session import last_id
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of, broadcast
 from gt.ops.table import TABLE
 
 
-def _written(input: Tensor, y: Tensor, inplace: bool) -> Tensor:
-    """The result, or, in place, the variable that points at it from here on."""
-    return assign(input, y) if inplace else y
+def _written(input: Tensor, y: Tensor, inplace: bool, since: int | None = None) -> Tensor:
+    """The result, or, in place, the variable that points at it from here on. `since`: the last result before it was computed,
+    where several ops did so."""
+    return assign(input, y, since=since) if inplace else y
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -51,11 +53,14 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
-    return _written(input, elu(input, 1.6732632423543772848170429916717) * 1.0507009873554804934193349852946, inplace)
+    since = last_id(input.handle.session)
+    y = elu(input, 1.6732632423543772848170429916717) * 1.0507009873554804934193349852946
+    return _written(input, y, inplace, since)
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    return _written(input, elu(input / alpha) * alpha, inplace)
+    since = last_id(input.handle.session)
+    return _written(input, elu(input / alpha) * alpha, inplace, since)
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
@@ -86,7 +91,8 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    return _written(input, input * tanh(softplus(input)), inplace)
+    since = last_id(input.handle.session)
+    return _written(input, input * tanh(softplus(input)), inplace, since)
 
 
 def softsign(input: Tensor) -> Tensor:
