@@ -101,6 +101,8 @@ def reference(row: Row, operands: tuple, statics: tuple | None) -> Any:
     if known is None:
         if scope.cast is not None and (changed := recast(scope.cast, row, operands)):
             return apply(row, changed, statics) if statics is not None else (unary, binary)[len(changed) - 1](row, *changed)
+        if changed := in_default(row, operands, statics or ()):
+            return apply(row, changed, statics) if statics is not None else (unary, binary)[len(changed) - 1](row, *changed)
         if mask and row.grad is None and row.lower is not None and scope.grad:
             return row.lower(*operands, **dict(zip(row.statics, statics or ())))
         known = session.learn(scope, key, row, tuple(specs), statics or ())
