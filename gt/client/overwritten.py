@@ -24,7 +24,8 @@ class Overwritten:
     def add(self, handle: Handle, since: int) -> None:
         """The variable of this value is written to. Ops after `since` belong to the write, and may read it."""
         self.since[handle.source or handle.id] = since
-        self.last = max(self.last, since)
+        if since > self.last:
+            self.last = since
         if len(self.since) > MOST:
             for id in list(self.since)[: MOST // 2]:
                 del self.since[id]

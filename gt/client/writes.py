@@ -110,8 +110,15 @@ def _count_write(t: Tensor, since: int) -> None:
 
 def overwrite(t: Tensor, value: Handle) -> None:
     """Give a variable another value off the tape, as an optimizer does."""
-    _count_write(t, last_id(raw_handle(t).session))
-    t.handle = value
+    old = raw_handle(t)
+    since = last_id(old.session)
+    if t.base is not None:
+        _count_write(t, since)
+        t.handle = value
+        return
+    old.session.overwritten.add(old, since)
+    t.made = (t.made or 0) + 1
+    set_raw_handle(t, value)
 
 
 def _write(t: Tensor, value: Tensor, grad: bool) -> None:

@@ -110,7 +110,7 @@ def test_layouts_are_interned_and_know_a_single_worker() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["float32", "gt.float32", float32, np.float32, np.dtype("float32"), torch.float32, float, "float"], ids=repr
+    "name", ["float32", "gt.float32", float32, np.float32, np.dtype("float32"), torch.float32, "float"], ids=repr
 )
 def test_a_dtype_has_many_spellings(name: object) -> None:
     assert dtype_of(name) is float32
@@ -153,3 +153,8 @@ def test_a_wrong_axis_says_what_would_do() -> None:
         axis_of(1.5, 2)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="twice"):
         axes_of((0, -2), 2)
+
+
+def test_python_s_types_are_the_dtypes_that_pytorch_takes_them_for() -> None:
+    kinds = (float, int, bool, complex)
+    assert [dtype_of(k).name for k in kinds] == [str(torch.empty(0, dtype=k).dtype).removeprefix("torch.") for k in kinds]
