@@ -22,12 +22,16 @@ from tests.persistent.tiny import config, prompts, weights
 torch = pytest.importorskip("torch")
 REASON = choice.reason_unavailable("openmp")
 OPENMP = pytest.param("openmp", marks=pytest.mark.skipif(REASON is not None, reason=str(REASON)))
+
+
+def unless_missing(name: str, *marks: Any) -> Any:
+    reason = choice.reason_unavailable(name)
+    return pytest.param(name, marks=[pytest.mark.skipif(reason is not None, reason=str(reason)), *marks])
+
+
+INTEL, OPENCL = [unless_missing("mkl"), unless_missing("mkldnn")], unless_missing("opencl")
 # The slow ones have the same cases, and one of each kind in the default run.
-SLOW = [pytest.param("pytorch", marks=pytest.mark.slow)]
-INTEL = [
-    pytest.param(name, marks=pytest.mark.skipif(choice.reason_unavailable(name) is not None, reason=f"no {name}"))
-    for name in ("mkl", "mkldnn")
-]
+SLOW = [unless_missing(name, pytest.mark.slow) for name in ("pytorch", "mkl", "mkldnn", "opencl")]
 BACKENDS = ["cpu", OPENMP, *SLOW]
 # Every case: the model, the kernel's options, the lengths of the prompts.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[int, ...]]] = {
@@ -146,11 +150,6 @@ def test_logits_equal_hugging_face(backend: str, case: str, reference: Callable[
         assert kernel.finished(id)
 
 
-OPENCL = pytest.param(
-    "opencl", marks=pytest.mark.skipif(choice.reason_unavailable("opencl") is not None, reason="no OpenCL device")
-)
-
-
 @pytest.mark.parametrize("backend", ["cpu", OPENMP, "pytorch", *INTEL, OPENCL])
 def test_logits_of_single_steps_equal_hugging_face(backend: str, reference: Callable[..., Any]) -> None:
     c = config()
@@ -162,15 +161,6 @@ def test_logits_of_single_steps_equal_hugging_face(backend: str, reference: Call
         rows.append(logits())
     expected = reference(c, kernel.tokens(id)[:-1])[5:]
     assert np.abs(np.stack(rows) - expected).max() < 1e-4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("backend", INTEL)
-def test_a_hundred_tokens_by_libraries_of_intel_equal_hugging_face(
-    backend: str, case: str, reference: Callable[..., Any]
-) -> None:
-    generate(backend, case, reference)
 
 
 LOGGED = """
