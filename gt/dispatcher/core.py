@@ -126,8 +126,8 @@ class Dispatcher:
                 return self.questions.answer(worker, ticket, value)
             case Arrived(name, id) if worker:
                 return self._arrived(worker, name, id)
-            case Store(address) if worker:
-                worker.store = address
+            case Store(reached) if worker:
+                worker.reached = reached
                 return self._tell_workers()
             case Progress(name, done) if worker:
                 return self._progress(worker, name, done)
@@ -203,8 +203,8 @@ class Dispatcher:
     def _join(self, peer: str, join: Join) -> Iterable[Mail]:
         try:
             self._admit(join.version)
-            if not all(part.startswith(("ipc://", "tcp://")) for part in join.address.split("|")):
-                raise ProtocolError(f"no worker can be reached at {join.address!r}")
+            if not join.address.startswith(("ipc://", "tcp://")) or join.remote and not join.remote.startswith("tcp://"):
+                raise ProtocolError(f"no worker can be reached at {join.address!r} and {join.remote!r}")
         except ProtocolError as refused:
             self.tables.dropped += 1
             self.reports.tell(f"someone was refused: {refused}")
@@ -214,7 +214,9 @@ class Dispatcher:
         name = join.name
         while name in taken:  # two workers of one name would write over each other's tensors
             name = f"{join.name}-{next(self.labels)}"
-        worker = WorkerState(peer, len(self.tables.workers), name, join.backend, join.device, join.host, join.pid, join.address)
+        worker = WorkerState(
+            peer, len(self.tables.workers), name, join.backend, join.device, join.host, join.pid, join.address, join.remote
+        )
         self.tables.workers.append(worker)
         self.tables.by_peer[peer] = worker
         self.reports.tell(f"worker {name} came, with index {worker.index}: {join.backend} on {join.device}, {join.host}")

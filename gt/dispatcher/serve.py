@@ -148,7 +148,7 @@ class Server:
     def _lose(self, peer: str, why: str) -> None:
         worker = self.core.tables.by_peer.get(peer)
         if worker is not None:
-            self.left[worker.address.partition("|")[0]] = time.monotonic() + LEFT
+            self.left[worker.address] = time.monotonic() + LEFT
         self._send(self.core.lose(peer, why))
 
     def _tidy(self) -> None:

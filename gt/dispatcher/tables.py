@@ -15,7 +15,7 @@ from gt.program import wire
 from gt.program.code import FREES, Form, arguments, kind_table
 from gt.program.wire import TraceDef
 from gt.spec import Interned, Layout, Shard, Spec, interned
-from gt.transport.messages import KindDef, Peer
+from gt.transport.messages import KindDef, Peer, Reached
 
 
 class Entry:
@@ -169,18 +169,18 @@ class WorkerState:
     host: str
     pid: int
     address: str
+    remote: str = ""
     alive: bool = True
-
-    store: str = ""  # where it keeps what its groups are made with
+    reached: Reached | None = None  # how the others reach it in groups
     bytes: int = 0  # of tensors that lie on it
 
     def as_peer_of_clients(self) -> Peer:
         """As clients know it."""
-        return Peer(self.index, self.name, self.address, self.host)
+        return Peer(self.index, self.name, self.address, self.host, remote=self.remote)
 
     def as_peer_of_workers(self) -> Peer:
         """As other workers know it."""
-        return Peer(self.index, self.name, self.address, self.host, self.device, self.peer, self.store)
+        return Peer(self.index, self.name, self.address, self.host, self.device, self.peer, self.reached, self.remote)
 
 
 @dataclass(slots=True)

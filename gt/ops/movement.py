@@ -138,7 +138,7 @@ op("clone", complex="analytic", shape=same, shard=linear, view=True, tries=(((X,
 op("permute", complex="analytic", shape=_permute, shard=_permute_rules, view=True,
    alias=Alias(lambda old, strides, *, axes: tuple(strides[a] for a in axes),
                lambda base, piece, *, axes: piece.permute(_inverse(axes))),
-   tries=(((Spec((2, 3, 4), float32),), {"axes": (2, 0, 1)}),),
+   tries=(((Spec((2, 3, 4), float32),), {"axes": (2, 0, 1)}),), plain_name="transpose",
    kernel=lambda xp, a, *, axes: xp.permute_dims(a, axes),
    grad=(lambda g, axes: g.permute(_inverse(axes)),))  # fmt: skip
 op("expand", complex="analytic", shape=_expand, shard=_expand_rules, view=True, alias=Alias(_expand_strides),

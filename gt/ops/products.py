@@ -60,7 +60,8 @@ def _matmul_rules(kind: Kind) -> list[Rule]:
 
 X, W, B = Spec((4, 3), float32), Spec((5, 3), float32), Spec((5,), float32)
 
-op("matmul", complex="analytic", autocast="low", shape=_matmul, shard=_matmul_rules, grad=(_left_grad, _right_grad),
+op("matmul", blas=True, plain_name="matmul", complex="analytic", autocast="low",
+   shape=_matmul, shard=_matmul_rules, grad=(_left_grad, _right_grad),
    tries=(((X, Spec((3, 2), float32)), {}), ((Spec((2, 4, 3), float32), Spec((3, 2), float32)), {}),
           ((Spec((3,), float32), Spec((3,), float32)), {}), ((X, Spec((3,), float32)), {})),
    kernel=lambda xp, a, b: xp.matmul(a, b))  # fmt: skip
@@ -100,7 +101,7 @@ def _rows(xp, a):
     return xp.reshape(a, (Spec(tuple(a.shape[:-1])).numel, a.shape[-1]))
 
 
-op("linear", complex="analytic", autocast="low", shape=_linear, shard=_linear_rules, 
+op("linear", blas=True, complex="analytic", autocast="low", shape=_linear, shard=_linear_rules, 
    grad=(lambda g, b: g @ b, lambda g, a: g.op("linear_weight_grad", a),
          lambda g, sc: g.op("linear_bias_grad") if g.shape != sc.shape else g),
    tries=(((X, W, B), {}), ((X, W), {}), ((Spec((2, 4, 3), float32), W, B), {}), ((Spec((3,), float32), W, B), {})),
@@ -138,7 +139,7 @@ def _addmm_rules(kind: Kind) -> list[Rule]:
     return found
 
 
-op("addmm", complex="analytic", autocast="low", shape=_add_product, shard=_addmm_rules,
+op("addmm", blas=True, complex="analytic", autocast="low", shape=_add_product, shard=_addmm_rules,
    tries=(((Spec((2,), float32), X, Spec((3, 2), float32), 0.5, 2.0), {}),
           ((Spec((2, 4, 2), float32), Spec((2, 4, 3), float32), Spec((2, 3, 2), float32), 1.0, 1.0), {})),
    kernel=lambda xp, c, a, b, beta, alpha: (beta * c if beta else 0) + alpha * xp.matmul(a, b),

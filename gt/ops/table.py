@@ -92,11 +92,32 @@ class Row:
     # place, it is no error
     complex: str = ""  # takes complex numbers; its gradient is "analytic": as for real ones, read at the conjugates; or "own"
     autocast: str = ""  # under autocast its floats become "low" (the dtype asked for) or "high" (float32)
+    blas: bool = False  # a matrix product that BLAS computes as it is
+    plain_name: str = ""  # the name by which a custom backend is asked for it, where it is no plain elementwise op or reduction
     statics: tuple[str, ...] = ()
     defaults: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"op {self.name}"
+
+    @property
+    def creates(self) -> bool:
+        """Whether it makes a tensor of numbers; of a tensor that it is given, it uses the shape alone."""
+        return self.family == "create"
+
+    @property
+    def moves(self) -> bool:
+        """Whether it only lays out the elements of its input anew."""
+        return self.family == "movement"
+
+    @property
+    def reduces(self) -> bool:
+        return self.family == "reduce"
+
+    @property
+    def is_gradient(self) -> bool:
+        """Whether it is there for the gradient of another row."""
+        return self.name.endswith("_grad")
 
     @property
     def loads(self) -> bool:

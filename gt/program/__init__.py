@@ -66,7 +66,7 @@ class Instruction:
     @property
     def reads(self) -> frozenset[int]:
         """The values whose elements it uses; an op that creates looks at a tensor's shape only."""
-        return frozenset() if self.kind.row.family == "create" else frozenset(self.values)
+        return frozenset() if self.kind.row.creates else frozenset(self.values)
 
     @property
     def specs(self) -> tuple[Spec, ...]:

@@ -39,7 +39,7 @@ def _uses(row: Row) -> Iterator[list[m.Message]]:
         kind = infer(row, ins, tuple(settings[s] for s in row.statics))
         makes = [
             m.KindDef(i + 1, "full", ((-2,),), (spec.shape, spec.dtype.code), signal)
-            for i, spec in enumerate(values) if isinstance(spec, Spec) for signal in ("rows" if row.name < "m" else "",)
+            for i, spec in enumerate(values) if isinstance(spec, Spec) for signal in ("rows" if len(row.name) % 2 else "",)
         ]  # fmt: skip
         code: list[Any] = [(k.number, k.number, 1) for k in makes]
         names = [i + 1 if isinstance(v, Spec) else (v(1) if isinstance(v, type) else v) for i, v in enumerate(values)]
@@ -270,8 +270,9 @@ class Hostile:
             m.Ask(self.whole(), "placement", [self.value() for _ in range(r.randrange(4))]),
             m.Configure({r.choice(("rows", "", "s")): r.choice((signal, plain, plain))}),
             m.Hello(r.choice((m.VERSION, 2)), "", r.choice(TEXTS), self.whole()),
-            m.Join(m.VERSION, "", r.choice(TEXTS), "numpy", "cpu", "here", 1, r.choice(("", "nowhere", "x|y"))),
-            m.Store(r.choice((*TEXTS, "h:1||", "1:2|3|4"))), m.Done(peer, self.whole(), (self.whole(),)),
+            m.Join(m.VERSION, "", r.choice(TEXTS), "numpy", "cpu", "here", 1, r.choice(("", "nowhere", "x|y")), "x"),
+            m.Store(m.Reached(r.choice((*TEXTS, "h:1")), r.choice(TEXTS), r.choice((*TEXTS, "1 2 3 ab")))),
+            m.Done(peer, self.whole(), (self.whole(),)),
             m.Arrived(peer, self.whole()), m.Answer(self.whole(), self.value()), m.Note("x", 1, peer), m.Drop(peer),
             m.Begun(self.whole(), ()), m.Skip(self.whole(), ()), m.Refuse(peer, "x"), m.Progress(peer, self.whole()),
             m.Run(peer, 1, (), [(1, 1, 1)]), m.Upload(peer, self.whole(), self.wire()), m.Release(self.whole()),

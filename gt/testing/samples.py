@@ -149,7 +149,7 @@ def varied(row: Row) -> Iterator[Sample]:
                 yield s
         strided = make(row, operands, statics, f"try {i} strided")
         yield replace(strided, strided=True)
-        if row.pointwise and not row.name.endswith("_grad"):
+        if row.pointwise and not row.is_gradient:
             yield from _shapes(row, operands, statics, i)
     if row.pointwise:
         operands, statics = row.tries[0]

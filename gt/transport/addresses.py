@@ -182,9 +182,8 @@ NAMES = Names()
 atexit.register(NAMES.remove)
 
 
-def nearest(address: str) -> str:
+def nearest(local: str, remote: str) -> str:
     """Where a worker is reached: by a Unix socket if it listens within reach, whatever hosts call themselves, else by TCP."""
-    local, _, remote = address.partition("|")
     return local if not remote or listens(local) else remote
 
 

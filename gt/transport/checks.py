@@ -9,7 +9,7 @@ from typing import Any
 from gt.errors import ProtocolError
 from gt.ops.table import Kind, arity, freeze, infer, row, spec_in
 from gt.spec import RANK, Spec
-from gt.transport.messages import PRIORITIES, WEIGHTS, Ask, Batch, Configure, Hello, Join, KindDef, Note, Store
+from gt.transport.messages import PRIORITIES, WEIGHTS, Ask, Batch, Configure, Hello, Join, KindDef, Note, Reached, Store
 
 MESSAGE = 8 << 20  # bytes of a client's message; decoding takes up to thirty times as much for a moment
 CODE = 1 << 16  # instructions of a batch: others wait while it is decided on
@@ -49,10 +49,10 @@ def message(found: Any) -> None:
             _name(host, "a host")
             _share(weight, priority)
         case Join():
-            for text in (found.name, found.backend, found.device, found.host, found.address):
+            for text in (found.name, found.backend, found.device, found.host, found.address, found.remote):
                 _name(text, "what a worker says of itself")
-        case Store(address):
-            store(address)
+        case Store(at):
+            reached(at)
         case Note(text):
             _bounded(len(text), TEXT, "characters of a note")
 
@@ -87,14 +87,13 @@ def _name(text: str, what: str) -> None:
 OFFER = re.compile(r"(\d{1,10} \d{1,10} \d{1,20} [0-9a-f]{1,64})?")  # a process, a pipe, and a secret with its place there
 
 
-def store(address: str) -> None:
-    """What a worker offers to groups: `none`, or `host:port`, if it keeps a store, and behind bars its GPU and how its memory
-    is read."""
-    where, *more = address.split("|", 2)
-    host, _, port = where.rpartition(":")
-    fits = len(address) <= 2 * NAME and address.isprintable() and len(more) == 2 and OFFER.fullmatch(more[1])
-    if address != "none" and not (fits and (not where or host and port.isdecimal() and int(port) < 1 << 16)):
-        raise ProtocolError(f"no store for groups is reached at {address[:NAME]!r}")
+def reached(at: Reached) -> None:
+    """How a worker is reached in groups: each field is what it is to be, or empty."""
+    _name(at.gpu, "a GPU")
+    host, _, port = at.store.rpartition(":")
+    keeps = host and port.isdecimal() and int(port) < 1 << 16 and len(at.store) <= NAME and at.store.isprintable()
+    if at.store and not keeps or not OFFER.fullmatch(at.memory):
+        raise ProtocolError(f"no worker is reached at store {at.store[:NAME]!r} and memory {at.memory[:NAME]!r}")
 
 
 def plain(value: Any, what: str, depth: int = DEPTH, tables: bool = False) -> int:

@@ -12,7 +12,7 @@ from gt.ops.table import Kind, WireSpec, spec_out
 from gt.program.code import Encoded
 from gt.program.wire import TraceDef
 
-VERSION = 2
+VERSION = 3
 PRIORITIES = {"normal": 1.0, "interactive": 4.0, "batch": 0.25}  # by what a client's weight is multiplied
 WEIGHTS = (0.01, 100.0)  # the least and the most that a client can have
 LIMIT = 64 << 20  # bytes of one message, without the frames beside it
@@ -36,9 +36,20 @@ def kind_out(number: int, kind: Kind) -> KindDef:
     return KindDef(number, kind.row.name, tuple(map(spec_out, kind.ins)), kind.statics, kind.signal)
 
 
+class Reached(msgspec.Struct, frozen=True, array_like=True):
+    """How the others reach a worker in groups: `host:port` of its store, the GPU it computes on, and how those that may read
+    its memory find it; "" for none. Without PyTorch it belongs to no group, and is reached by mail."""
+
+    store: str = ""
+    gpu: str = ""
+    memory: str = ""
+    torch: bool = True
+
+
 class Peer(msgspec.Struct, frozen=True, array_like=True):
-    """A worker, as others know it: `address` is where its tensors can be fetched. Workers also know one another's `token`,
-    by which they tell a worker from a client, and the address of the `store` that one keeps for its groups."""
+    """A worker, as others know it: `address` is where its tensors can be fetched, on one host, and `remote` from elsewhere.
+    Workers also know one another's `token`, by which they tell a worker from a client, and how one is reached in groups, once
+    it has said so."""
 
     index: int
     name: str
@@ -46,7 +57,8 @@ class Peer(msgspec.Struct, frozen=True, array_like=True):
     host: str
     device: str = ""
     token: str = ""
-    store: str = ""
+    reached: Reached | None = None
+    remote: str = ""
 
 
 class Hello(Message, frozen=True, tag=1):
@@ -131,7 +143,7 @@ class Bye(Message, frozen=True, tag=10):
 
 
 class Join(Message, frozen=True, tag=11):
-    """A worker's first word."""
+    """A worker's first word; `address` and `remote` are as in Peer."""
 
     version: int
     key: str
@@ -141,6 +153,7 @@ class Join(Message, frozen=True, tag=11):
     host: str
     pid: int
     address: str
+    remote: str = ""
 
 
 class Fetch(msgspec.Struct, frozen=True, array_like=True):
@@ -260,10 +273,9 @@ class Piece(Message, frozen=True, tag=22):
 
 
 class Store(Message, frozen=True, tag=23):
-    """A worker keeps a store for groups at this address; behind bars follow its GPU's name, and how those that may read its
-    memory find it. Or it has none to offer."""
+    """How a worker is reached in groups; all others are told."""
 
-    address: str
+    reached: Reached
 
 
 class InputFailed(Message, frozen=True, tag=24):

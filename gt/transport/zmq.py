@@ -69,12 +69,18 @@ class ZmqLink:
         self.lent: deque[tuple[int, list[int]]] = deque()
         self.moved = False  # workers came or went
         self.ends = Ends(self.inbox)
-        self.sockets, self.all = zmq.Poller(), zmq.Poller()  # what comes in; and the wake_timer
+        self._poll_sources()
+        self._greet(timeout, weight, priority)
+
+    def _poll_sources(self) -> None:
+        self.sockets, self.all = zmq.Poller(), zmq.Poller()  # what comes in; and the timer
         self.all.register(self.wake_timer.fd, zmq.POLLIN)
         for source in (self.inbox, self.ends.socket, self.waker.fd):
             self._poll(source)
-        reach(self.inbox, address, self.keys)
-        reach(self.outbox, address, self.keys)
+
+    def _greet(self, timeout: float, weight: float, priority: str) -> None:
+        reach(self.inbox, self.address, self.keys)
+        reach(self.outbox, self.address, self.keys)
         self.inbox.send(encode(Hello(VERSION, "", host_name(), os.getpid(), weight, priority)))
         try:
             self.welcome = self._welcomed(timeout)
@@ -312,7 +318,7 @@ class ZmqLink:
         for worker in workers:
             if worker.name in self.data:
                 continue
-            socket, address = open_socket(zmq.DEALER, self.name.encode()), nearest(worker.address)
+            socket, address = open_socket(zmq.DEALER, self.name.encode()), nearest(worker.address, worker.remote)
             try:
                 reach(socket, address, self.keys)
             except zmq.ZMQError:  # no address of this host's kind; what lies there cannot be read from here
@@ -364,7 +370,7 @@ class ZmqLink:
         self.receiving, self.attached = Receiving(), threading.Condition()
         self.receiving.close()
         self.posts.clear()
-        close_connections([self.address, *(part for w in self.workers for part in w.address.split("|"))])
+        close_connections([self.address, *(at for w in self.workers for at in (w.address, w.remote) if at)])
         self.pool.lock, self.passing = threading.Lock(), threading.Lock()
         for worker in list(self.channels):
             self._part(worker)

@@ -19,6 +19,13 @@ LARGE = 1 << 16  # elements of an operand or a result from which a kernel counts
 EVERY = 0.05  # seconds after which a worker that is at something long takes in what came
 
 
+class Parked(BaseException):
+    """The queue waits for other workers. No error, so that no handler of errors takes it for one."""
+
+    def __init__(self, instruction: tuple, wait: PendingCollective) -> None:
+        self.instruction, self.wait = instruction, wait
+
+
 class Cancelled(BaseException):
     """The client of the instruction at hand is gone. No error, so that no handler of errors takes it for one."""
 

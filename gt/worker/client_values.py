@@ -6,6 +6,7 @@ import traceback
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from itertools import count
+from operator import itemgetter
 from typing import Any
 
 from gt.errors import RemoteError, WorkerLost
@@ -85,6 +86,9 @@ def out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(said in text for said in _NO_MEMORY)
 
 
+NUMBER = itemgetter(0)  # of an instruction's kind
+
+
 class ClientValues:
     """What a worker holds for one client."""
 
@@ -156,6 +160,15 @@ class ClientValues:
         """The numbers that go when this one goes."""
         ready = self.kinds[number][2] if number in self.kinds else None
         return [number, *ready.segments] if isinstance(ready, ShardedTrace) else [number]
+
+    def add_counts(self, code: list[tuple]) -> None:
+        """Count the kinds of instructions that are run."""
+        counts = self.counts
+        if len(code) > 32:
+            counts.update(map(NUMBER, code))
+        else:
+            for ins in code:  # (Counter.update takes longer for the few instructions of a read)
+                counts[ins[0]] += 1
 
     def record(self, keep: int, clock: Callable[[], float], sync: Callable[[], None]) -> list:
         """Record times from here on, or, with nothing to keep, no longer; and those there are."""

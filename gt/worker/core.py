@@ -13,7 +13,7 @@ from typing import Any
 from gt.errors import ProtocolError
 from gt.ops.table import spec_in
 from gt.program import Program
-from gt.program.code import by_result, number_of
+from gt.program.code import by_result
 from gt.transport.checks import kind_in
 from gt.transport.messages import (
     Aborted,
@@ -42,17 +42,18 @@ from gt.transport.messages import (
     size_of,
 )  # fmt: skip
 from gt.worker import transfers
-from gt.worker.cancel import Cancellation, Cancelled, Unsettled
+from gt.worker.cancel import Cancellation, Cancelled, Parked, Unsettled
 from gt.worker.client_values import Broken, ClientValues, check_inputs, failure_on, run_general
 from gt.worker.collectives.mail import Collectives, MailCollectives, Members, PendingCollective
 from gt.worker.collectives.mail_transport import OperandFailed
 from gt.worker.counts import Counts
+from gt.worker.definitions import define
 from gt.worker.engine import Engine
 from gt.worker.programs.compile import COLLECTIVE, FREED, TRACE, Ready
 from gt.worker.programs.listing import listed
 from gt.worker.programs.sharded import ShardedTrace, unfold
 from gt.worker.programs.units import Unit, Units
-from gt.worker.refusals import RefusedKind, mismatched_operand, refusal
+from gt.worker.refusals import mismatched_operand, refusal
 from gt.worker.segments import Absent, Memory
 from gt.worker.turns import LIGHT, Preempted, Turn
 
@@ -60,27 +61,18 @@ DISPATCHER = ""  # the peer that instructions come from
 REPORT = 1 << 13  # instructions and reads of a client after which the dispatcher is told that they are done
 
 
-class Parked(BaseException):
-    """The queue waits for other workers. No error, so that no handler of errors takes it for one."""
-
-    def __init__(self, instruction: tuple, wait: PendingCollective) -> None:
-        self.instruction, self.wait = instruction, wait
-
-
 class Worker:
     def __init__(self, engine: Engine, memory: Memory | None = None, collectives: Collectives | None = None) -> None:
         self.engine, self.memory = engine, memory or Memory()
         self.spaces: dict[str, ClientValues] = {}
-        self.index, self.name = -1, ""
-        self.dropped = self.failures = 0
-        self.runs = 0
+        self.index, self.name, self.dropped, self.failures, self.runs = -1, "", 0, 0, 0
         self.counts = Counts()
         self.more: Callable[[], dict[str, Any]] = dict  # what only the shell can tell
-        self.left: Callable[[str], None] = _nothing  # told when all that a client asked for before it went is done
+        self.left: Callable[[str], None] = lambda said: None  # told when all that a client asked for before it went is done
         self.units: Units | None = None  # with GT_WORKER_BATCH_SIZE, the stretches that run as one
-        self.say: Callable[[str], None] = _nothing  # told what is compiled
-        self.show: Callable[[str, Program], None] = _nobody  # told each program that a pass gives, and of which
-        self.tell: Callable[[str], None] = _nothing  # told what is dropped
+        self.say: Callable[[str], None] = lambda said: None  # told what is compiled
+        self.show: Callable[[str, Program], None] = lambda stage, program: None  # told each program that a pass gives
+        self.tell: Callable[[str], None] = lambda said: None  # told what is dropped
         self.collectives = collectives or MailCollectives(engine)
         self.parked: tuple[Parked, ClientValues, Run, Iterator[tuple]] | None = None  # where the queue waits for other workers
         self.absent = Absent()
@@ -163,13 +155,9 @@ class Worker:
             return out
         self.absent.drop(client)
         self.cancellation.over(client)
-        for number in list(self.spaces[client].kinds) if client in self.spaces else ():
-            self.count(self.spaces[client], number)
-        self.spaces.pop(client, None)
+        self.counts.retire_all(self.spaces.pop(client, None))
         self.left(client)
         return out
-
-    # Executing
 
     def run(self, run: Run) -> list[Mail]:
         if self.parked is not None and self.turn is None:
@@ -183,12 +171,7 @@ class Worker:
         if run.kinds or run.traces:
             self._define(space, run)
         space.broken.clear()
-        counts = space.counts
-        if len(run.code) > 32:
-            counts.update(map(number_of, run.code))
-        else:
-            for ins in run.code:  # (Counter.update takes longer for the few instructions of a read)
-                counts[ins[0]] += 1  # type: ignore[index]
+        space.add_counts(run.code)
         code = iter(run.code) if not space.joints else unfold(space, run.code)
         if self.units is not None:
             code = self.units.fold(space, code, self)
@@ -197,23 +180,7 @@ class Worker:
         return self._proceed(space, run, code)
 
     def _define(self, space: ClientValues, run: Run) -> None:
-        """Kinds and traces; one that nothing can be made of stands for the reason."""
-        for definition in run.kinds:
-            try:
-                ready: Any = self._ready(run.client, definition)
-                kernel = ready.watched
-            except Exception as wrong:  # an engine may fail at anything when it prepares a kernel
-                self._refused(run.client, definition, wrong)
-                ready = RefusedKind(definition.op, wrong, 1)
-                kernel = ready.run
-            space.kinds[definition.number] = (ready.form, kernel, ready)
-        for trace in run.traces:
-            try:
-                space.define(trace, self.engine, self.units is not None, self.say, self.show)
-            except Exception as wrong:  # so may it when it writes a program
-                self._refused(run.client, trace, wrong)
-                unfit = RefusedKind.trace(trace, wrong)
-                space.kinds[trace.number] = (unfit.form, unfit.run, unfit)
+        define(space, run, self._ready, self._refused, self.engine, self.units is not None, self.say, self.show)
 
     def _proceed(self, space: ClientValues, run: Run, rest: Iterator[tuple], first: tuple | None = None) -> list[Mail]:
         """Execute what is left of a stretch, until its end or until it must wait for other workers."""
@@ -248,15 +215,8 @@ class Worker:
         if run.ack:
             self.engine.sync()
             out.append(Mail(DISPATCHER, Done(run.client, run.serial, tuple(id for id in space.broken if type(id) is int))))
-        if run.forget:
-            for n in [n for n, known in space.kinds.items() if n < space.forget and known[0] != FREED]:
-                self.count(space, n)
-                del space.kinds[n]
-            space.forget = run.forget
-        for number in [n for dropped in run.drops for n in space.parts(dropped)]:
-            if number in space.kinds and space.kinds[number][0] != FREED:
-                self.count(space, number)
-                del space.kinds[number]
+        if run.forget or run.drops:
+            self.counts.forget(space, run)
         return out
 
     def _take_turn(self, space: ClientValues, rest: Iterator[tuple], turn: Turn, first: tuple | None) -> None:
@@ -433,14 +393,8 @@ class Worker:
         return failure_on(f"worker {self.name} ({self.engine.name} on {self.engine.device})", what, error, id)
 
     def _fetch(self, client: str, space: ClientValues, get: Fetch) -> Mail:
-        """The answer to a read of this worker's piece of a tensor."""
-        array = space.table.get(get.id)
-        if array is None:
-            return Mail(client, Failed(get.ticket, "ProtocolError", f"no tensor {get.id} on worker {self.name}", get.id))
-        if isinstance(array, Broken):
-            return Mail(client, Failed(get.ticket, array.error, array.text, array.tensor))
         try:
-            return transfers.value(self.engine, self.memory, client, array, get)
+            return transfers.answer(self.engine, self.memory, self.name, client, space.table.get(get.id), get)
         except ProtocolError as wrong:
             self.dropped += 1
             return Mail(client, Failed(get.ticket, "ProtocolError", str(wrong), get.id))
@@ -448,27 +402,11 @@ class Worker:
             cause = self._failure("reading it", error, get.id)
             return Mail(client, Failed(get.ticket, cause.error, cause.text, cause.tensor))
 
-    # What it did
-
-    def count(self, space: ClientValues, number: int) -> None:
-        self.counts.retire(space, number)
-
     def stats(self) -> dict[str, Any]:
         used, total = self.engine.memory()
-        ops, traced, ways = self.counts.totals(self.spaces.values())
         return {
-            "engine": self.engine.name, "device": self.engine.device, "ops": dict(+ops), "instructions": sum(ops.values()),
-            "tensors": sum(len(s.table) for s in self.spaces.values()), "clients": len(self.spaces), "bytes": used,
-            "bytes_total": total, "failures": self.failures, "dropped": self.dropped, "runs": self.runs,
-            "traces": dict(traced), "kernels": dict(+ways), "collectives": dict(self.collectives.ways),
-            "base": self.engine.base, "fell_back": self.engine.fell_back,
+            "engine": self.engine.name, "device": self.engine.device, **self.counts.totals(self.spaces.values()),
+            "bytes": used, "bytes_total": total, "failures": self.failures, "dropped": self.dropped, "runs": self.runs,
+            "collectives": dict(self.collectives.ways), "base": self.engine.base, "fell_back": self.engine.fell_back,
             **self.more(),
         }  # fmt: skip
-
-
-def _nothing(said: str) -> None:
-    """Nobody asked."""
-
-
-def _nobody(stage: str, program: Program) -> None:
-    """Nobody asked for programs."""

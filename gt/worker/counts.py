@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection
+from typing import Any
 
+from gt.transport.messages import Run
 from gt.worker.client_values import ClientValues
+from gt.worker.programs.compile import FREED
 
 
 class Counts:
@@ -20,13 +23,30 @@ class Counts:
         """A kind or trace of a client goes: keep its counts."""
         _add(values, number, values.counts.pop(number, 0), self.ops, self.traced, self.ways)
 
-    def totals(self, clients: Iterable[ClientValues]) -> tuple[Counter[str], Counter[str], Counter[str]]:
-        """Ops, traces and ways of all there was and is."""
+    def forget(self, values: ClientValues, run: Run) -> None:
+        """Kinds go that a client names no more: those below the bound before this run's, and those it drops."""
+        gone = [n for n in values.kinds if n < values.forget] if run.forget else []
+        for number in (*gone, *(n for dropped in run.drops for n in values.parts(dropped))):
+            if number in values.kinds and values.kinds[number][0] != FREED:
+                self.retire(values, number)
+                del values.kinds[number]
+        values.forget = run.forget or values.forget
+
+    def retire_all(self, values: ClientValues | None) -> None:
+        """A client goes."""
+        for number in values.kinds if values is not None else ():
+            self.retire(values, number)  # type: ignore[arg-type]
+
+    def totals(self, clients: Collection[ClientValues]) -> dict[str, Any]:
+        """Of all there was and is."""
         ops, traced, ways = Counter(self.ops), Counter(self.traced), Counter(self.ways)
         for values in clients:
             for number in values.kinds:
                 _add(values, number, values.counts.get(number, 0), ops, traced, ways)
-        return ops, traced, ways
+        return {
+            "ops": dict(+ops), "instructions": sum(ops.values()), "tensors": sum(len(c.table) for c in clients),
+            "clients": len(clients), "traces": dict(traced), "kernels": dict(+ways),
+        }  # fmt: skip
 
 
 def _add(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import os
 import secrets
 import threading
@@ -33,7 +32,6 @@ from gt.transport.messages import (
     InputFailed,
     Join,
     Mail,
-    Note,
     Noted,
     Peers,
     Piece,
@@ -49,7 +47,7 @@ from gt.transport.messages import (
 from gt.transport.process_memory import Inbox
 from gt.transport.sockets import FIRST, LAST, PART, Ends, first_word, how_it_ended, open_socket, parts, whole
 from gt.transport.wake import Waker
-from gt.worker.collectives.mail import Collectives, MailCollectives, PendingCollective
+from gt.worker.collectives.choose import collectives_for, way_asked
 from gt.worker.collectives.mail_transport import worker_peer
 from gt.worker.core import DISPATCHER, Worker
 from gt.worker.engine import Engine
@@ -57,9 +55,9 @@ from gt.worker.fair_queue import FairQueue
 from gt.worker.memory_release import give_back
 from gt.worker.programs.units import Units
 from gt.worker.shared_memory import SharedMemory
+from gt.worker.stalls import Stalls
 from gt.worker.turns import Turn
 
-ANSWER = 0.5  # seconds for the others to say that they wait, too
 QUEUE = 1 << 12  # answers that wait for a client to take them; each is one that it waits for
 UNREAD = 64  # messages of one peer that wait to be read
 PEERS = 1 << 16  # names of clients that have attached: whoever may connect may say so, under any number of names
@@ -67,20 +65,6 @@ UNTAKEN = 256 << 20  # bytes of answers to a client that has not attached from w
 FIRST_WORD = 64 << 10  # bytes of the message with which a peer comes, at most
 TURNS = 32  # of clients, before it looks at its other sockets
 TURN = 1000  # milliseconds after which it looks up: a signal that comes to another thread, such as Gloo's, wakes no poll
-
-
-def way_asked() -> str:
-    """The way that bytes are to go between workers: the first that works of these, from the one that is asked for on."""
-    return environment.COLLECTIVES.value()
-
-
-def collectives_for(engine: Engine, host: str, waker: Callable[[], None], inbox: Inbox | None, plain: bool) -> Collectives:
-    """How this worker talks to others: as each group can, or by mail where PyTorch is not installed."""
-    if way_asked() == "mail" or not importlib.util.find_spec("torch"):
-        return MailCollectives(engine, announces=True)
-    from gt.worker.collectives.groups import GroupCollectives
-
-    return GroupCollectives(engine, host, waker, time.monotonic, inbox, plain)
 
 
 class Shell:
@@ -97,8 +81,8 @@ class Shell:
         self.waker, self.alone = Waker(), True
         self.inbox = Inbox() if way_asked() == "memory" and process_memory.supported() else None
         self.core = Worker(engine, self.memory)
-        self.stall = environment.STALL_SECONDS.value()  # a collective that takes longer is reported
-        self.limit = environment.COLLECTIVE_TIMEOUT.value() or float("inf")  # and one that takes this long given up
+        limit = environment.COLLECTIVE_TIMEOUT.value() or float("inf")
+        self.stalls = Stalls(self.core, environment.STALL_SECONDS.value(), limit)
         self.core.more, self.core.left, self.core.clock = self._times, self._left, time.time
         if batch > 1:
             self.core.units = Units(batch)
@@ -109,9 +93,6 @@ class Shell:
         self.peers: dict[int, zmq.Socket] = {}  # to other workers, where mail goes to them
         self.early: list[tuple[str, Any, tuple]] = []  # what came from workers that are not known yet
         self.look_at = 0.0  # when to look again whether clients have come whose work waits
-        self.parked: Any = None  # what the queue waits for, and since when
-        self.since = 0.0
-        self.asked = self.told = False  # whether the others were asked whether they wait, too; and the client told
         self.token = secrets.token_hex(12)
         self.control = open_socket(zmq.DEALER, self.token.encode())
         self.more = zmq.Poller()
@@ -138,11 +119,12 @@ class Shell:
         self.listener = ChannelListener(local) if shm.supported() else None
         if self.listener is not None:
             NAMES.hold(self.listener.path)
+        remote = ""
         if address.startswith("tcp://"):
-            local += "|" + listen(self.data, f"tcp://{own_address(address)}:*", keys)
+            remote = listen(self.data, f"tcp://{own_address(address)}:*", keys)
         reach(self.control, address, keys)
         name = name or f"{host_name()}-{os.getpid()}"
-        join = Join(VERSION, "", name, engine.name, engine.device, host_name(), os.getpid(), local)
+        join = Join(VERSION, "", name, engine.name, engine.device, host_name(), os.getpid(), local, remote)
         self.control.send(encode(join))
         self._take(self._read(first_word(self.control, self.ends, address, timeout)))
         if self.core.index < 0:
@@ -177,7 +159,7 @@ class Shell:
                 self.look_at = after + 1.0
                 self._send(self.core.resume())
             if self.core.parked is not None:
-                self._stalls(after)
+                self._send(self.stalls.look(after))
                 if not ready:
                     self._send(self.core.resume())
             if self.data in ready:
@@ -188,37 +170,6 @@ class Shell:
                     self.ended = f"the dispatcher at {self.address} {how_it_ended(self.address)}"
                 return  # the dispatcher is gone, and with it everyone this worker worked for
             self.busy += clock() - after
-
-    def _stalls(self, now: float) -> None:
-        """Tell, once, of a collective that does not end, and who is missing: who does not answer in a moment. After
-        GT_COLLECTIVE_TIMEOUT it is given up."""
-        parked = self.core.parked
-        assert parked is not None
-        if parked[0] is not self.parked:
-            self.parked, self.since, self.asked, self.told = parked[0], now, False, False
-            return
-        wait, client, waited = parked[0].wait, parked[2].client, now - self.since
-        if not self.asked and waited > min(self.stall, self.limit / 2):
-            self.asked = True
-            wait.ask()
-            self._send(self.core.collectives.outgoing())
-        elif waited > self.limit:
-            why = f"after {self.limit:g} s (GT_COLLECTIVE_TIMEOUT): {self._missing(wait)}"
-            wait.give_up(self._stall_report(wait, "was given up", why))
-            self._send(self.core.resume())
-        elif not self.told and waited > self.stall + ANSWER:
-            self.told = True
-            text = self._stall_report(wait, "waits", f"for more than {self.stall:g} s: {self._missing(wait)}")
-            self._send([Mail(DISPATCHER, Note(text, wait.tag, client))])
-
-    def _stall_report(self, wait: PendingCollective, what: str, why: str) -> str:
-        group = list(wait.kind.settings["group"])
-        return f"{wait.kind.row.name} of workers {group} {what} on worker {self.core.name} (index {self.core.index}) {why}"
-
-    def _missing(self, wait: PendingCollective) -> str:
-        peers = self.core.collectives.peers
-        late = [f"{peers[m].name} (index {m})" for m in wait.missing() if m in peers]
-        return f"worker{'s' * (len(late) > 1)} {', '.join(late)} did not come" if late else "all of them came"
 
     def _control(self) -> None:
         """Some turns of clients, in the order that is fair. What is no client's comes first."""
@@ -285,7 +236,9 @@ class Shell:
             raise ConnectionFailed(f"the dispatcher {message.why}")
         if type(message) is Peers and self.alone and len(message.workers) > 1:
             self.alone = False
-            self.core.collectives = collectives_for(self.core.engine, self.host, self.waker.wake, self.inbox, self.plain)
+            self.core.collectives = collectives_for(
+                self.core.engine, self.host, self.waker.wake, time.monotonic, self.inbox, self.plain
+            )
             self.core.collectives.index = self.core.index
         if message is not None:
             self._send(self.core.handle(Mail(DISPATCHER, message)))
@@ -424,7 +377,7 @@ class Shell:
             return  # it is gone, and nobody waits for what it would have had
         if index not in self.peers:
             socket = self.peers[index] = open_socket(zmq.DEALER, self.token.encode())
-            reach(socket, nearest(peer.address), self.keys)
+            reach(socket, nearest(peer.address, peer.remote), self.keys)
         self.peers[index].send_multipart([encode(mail.message), *parts(mail.frames)])
 
     def _post(self, mail: Mail) -> None:

@@ -10,8 +10,8 @@ from gt.errors import ProtocolError
 from gt.ops import Kind
 from gt.ops.table import spec_in
 from gt.spec import Spec
-from gt.transport.messages import Fetch, Mail, Value
-from gt.worker.client_values import ClientValues
+from gt.transport.messages import Failed, Fetch, Mail, Value
+from gt.worker.client_values import Broken, ClientValues
 from gt.worker.collectives.mail_transport import elements
 from gt.worker.collectives.ops import box
 from gt.worker.engine import Engine
@@ -60,8 +60,12 @@ def _take_upload(values: ClientValues, id: int, spec: Spec) -> Any:
     return array
 
 
-def value(engine: Engine, memory: Memory, client: str, array: Any, get: Fetch) -> Mail:
+def answer(engine: Engine, memory: Memory, worker: str, client: str, array: Any, get: Fetch) -> Mail:
     """The answer to a read: bytes in the message, in memory that the client sees, or in a frame."""
+    if array is None:
+        return Mail(client, Failed(get.ticket, "ProtocolError", f"no tensor {get.id} on worker {worker}", get.id))
+    if isinstance(array, Broken):
+        return Mail(client, Failed(get.ticket, array.error, array.text, array.tensor))
     data = _bytes(engine, array, spec_in(get.spec))
     if data.nbytes <= INLINE:
         return Mail(client, Value(get.ticket, get.spec, get.start, get.whole, get.pieces, None, bytes(data)))

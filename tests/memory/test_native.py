@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from itertools import count
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,17 @@ def test_nothing_is_left_behind() -> None:
 
 
 def test_ids_are_given_once() -> None:
+    """To ops and to whoever asks for one, from several threads at once."""
     with cluster(1, "numpy") as c:
-        ids = [c.sessions[0].next_id() for _ in range(5)]
-        assert ids == list(range(ids[0], ids[0] + 5)) and next(count(ids[0])) == ids[0]
+        session, x = c.sessions[0], gt.ones(2)
+        held = [x]
+        ids = [x.handle.id]
+        threads = [threading.Thread(target=lambda: ids.extend([session.next_id() for _ in range(500)])) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(200):
+            held.append(x + 1)
+            ids += [held[-1].handle.id, session.next_id()]
+        for thread in threads:
+            thread.join()
+        assert len(ids) == len(set(ids)) == 2401

@@ -47,7 +47,7 @@ EACH = [
     m.Arrived("c", 2),
     m.Note("text", 2, "c"),
     m.Piece(0, "c", 2, "why"),
-    m.Store("127.0.0.1:80|gpu"),
+    m.Store(m.Reached("127.0.0.1:80", "gpu")),
     m.InputFailed(1, (0, 1), 3, "RemoteError", "why", 2),
     m.StallQuery(1, (0, 1), 3),
     m.Aborted(1, (0, 1), 7, "OutOfMemory", "no room", 3),

@@ -7,32 +7,32 @@ import torch
 
 from gt.ops import TABLE, infer
 from gt.spec import Spec, float32
-from gt.transport.messages import Peer, Piece
+from gt.transport.messages import Peer, Piece, Reached
 from gt.worker.collectives import groups
 from gt.worker.collectives.groups import GroupCollectives
-from gt.worker.collectives.mail import NO_STORE
+from gt.worker.collectives.mail import NO_TORCH
 from gt.worker.collectives.mail_transport import OperandFailed
 from gt.worker.collectives.process_group import Group
 from gt.worker.engine.torch import TorchEngine
 
 
-def peer(index: int, store: str) -> Peer:
-    return Peer(index, f"w{index}", "ipc://nowhere", "here", store=store)
+def peer(index: int, reached: Reached | None) -> Peer:
+    return Peer(index, f"w{index}", "ipc://nowhere", "here", reached=reached)
 
 
-def grouped(store: str) -> GroupCollectives:
+def grouped(reached: Reached | None) -> GroupCollectives:
     talk = GroupCollectives(TorchEngine("cpu"), "127.0.0.1", lambda: None, float)
     talk.index, talk.announced = 0, True
-    talk.meet((peer(0, "127.0.0.1:1||"), peer(1, store)), "")
+    talk.meet((peer(0, Reached("127.0.0.1:1")), peer(1, reached)), "")
     return talk
 
 
 def test_a_mate_that_has_not_said_how_it_is_reached_is_waited_for() -> None:
-    talk = grouped("")
+    talk = grouped(None)
     kind = infer(TABLE["all_reduce"], (Spec((2,), float32), int), ((0, 1), "sum"))
     wait = talk.begin("c", kind, [torch.ones(2)], 7)
     assert not wait.ready() and not talk.outgoing() and not talk.groups and wait.missing() == [1]
-    talk.meet((peer(0, "127.0.0.1:1||"), peer(1, NO_STORE)), "")  # it turns out to have no PyTorch
+    talk.meet((peer(0, Reached("127.0.0.1:1")), peer(1, NO_TORCH)), "")  # it turns out to have no PyTorch
     assert not wait.ready() and not talk.groups and wait.missing() == [1]
     [mail] = talk.outgoing()
     assert mail.peer == "#1" and mail.message == Piece(0, "c", 7)
@@ -41,7 +41,7 @@ def test_a_mate_that_has_not_said_how_it_is_reached_is_waited_for() -> None:
 
 
 def test_a_collective_given_up_before_its_way_was_known_leaves_the_others_in_step() -> None:
-    talk = grouped("")
+    talk = grouped(None)
     kind = infer(TABLE["all_reduce"], (Spec((2,), float32), int), ((0, 1), "sum"))
     first = talk.begin("c", kind, [torch.ones(2)], 7)
     first.give_up("it took too long")
@@ -50,7 +50,7 @@ def test_a_collective_given_up_before_its_way_was_known_leaves_the_others_in_ste
         first.result()
     second = talk.begin("c", kind, [torch.ones(2)], 8)
     assert not second.ready() and not talk.outgoing()
-    talk.meet((peer(0, "127.0.0.1:1||"), peer(1, NO_STORE)), "")
+    talk.meet((peer(0, Reached("127.0.0.1:1")), peer(1, NO_TORCH)), "")
     assert not second.ready()
     assert [(m.message.tag, m.message.why) for m in talk.outgoing()] == [(7, "it took too long"), (8, "")]
     talk.receive(Piece(1, "c", 7), torch.full((2,), 9.0).numpy().tobytes())
@@ -59,10 +59,10 @@ def test_a_collective_given_up_before_its_way_was_known_leaves_the_others_in_ste
 
 
 def test_a_mate_that_is_gone_is_not_waited_for() -> None:
-    talk = grouped("")
+    talk = grouped(None)
     kind = infer(TABLE["all_reduce"], (Spec((2,), float32), int), ((0, 1), "sum"))
     wait = talk.begin("c", kind, [torch.ones(2)], 7)
-    talk.meet((peer(0, "127.0.0.1:1||"),), "worker w1 is gone")
+    talk.meet((peer(0, Reached("127.0.0.1:1")),), "worker w1 is gone")
     assert wait.ready()
     try:
         wait.result()
@@ -101,5 +101,5 @@ def test_nothing_listens_for_others_unless_plain_collectives_were_asked_for(monk
         talk.index = 0
         talk.meet((peer(0, ""), peer(1, "")), "")
         [mail] = talk.outgoing()
-        assert mail.message.address == ("10.0.0.7:1||" if (host, plain) == ("10.0.0.7", True) else "||")
+        assert mail.message.reached == Reached("10.0.0.7:1" if (host, plain) == ("10.0.0.7", True) else "")
     assert kept == ["10.0.0.7"]

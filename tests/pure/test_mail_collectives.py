@@ -9,12 +9,12 @@ from gt.errors import WorkerLost
 from gt.ops import TABLE, Kind, infer
 from gt.spec import Spec, float32
 from gt.transport.messages import Peer, Piece
-from gt.worker.collectives.mail import NO_STORE, MailCollectives, PendingCollective
+from gt.worker.collectives.mail import NO_TORCH, MailCollectives, PendingCollective
 from gt.worker.engine import make
 
 
 def peers(*indices: int) -> tuple[Peer, ...]:
-    return tuple(Peer(i, f"w{i}", "ipc://nowhere", "here", store=NO_STORE) for i in indices)
+    return tuple(Peer(i, f"w{i}", "ipc://nowhere", "here", reached=NO_TORCH) for i in indices)
 
 
 def adds(*group: int) -> Kind:

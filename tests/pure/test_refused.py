@@ -29,6 +29,7 @@ from gt.transport.messages import (
     KindDef,
     Mail,
     Note,
+    Reached,
     Run,
     Store,
     TraceDef,
@@ -158,12 +159,15 @@ def test_a_configuration_that_cannot_be_is_told_of(talk: Conversation) -> None:
     assert not talk.tables.clients["c"].signals
 
 
-@pytest.mark.parametrize("address", ["x", "", "|||", "host:port|gpu|offer", "h:99999||", ":1||", "none|", "h:1||\n", "h" * 999])
-def test_a_store_that_cannot_be_reached_is_made_known_to_nobody(talk: Conversation, address: str) -> None:
-    assert talk("w0", Store(address)) == [] and not talk.tables.workers[0].store
-    for fitting in ("10.0.0.1:4711|GPU-1|1 2 3 ab", "||1 2 3 ab", "||"):  # it need not keep a store
-        talk("w0", Store(fitting))
-        assert talk.tables.workers[0].store == fitting
+UNREACHABLE = [("x",), ("host:port",), ("h:99999",), (":1",), ("h:1\n",), ("h" * 999,), ("", "g\n"), ("", "", "offer")]
+
+
+@pytest.mark.parametrize("fields", UNREACHABLE)
+def test_a_store_that_cannot_be_reached_is_made_known_to_nobody(talk: Conversation, fields: tuple[str, ...]) -> None:
+    assert talk("w0", Store(Reached(*fields))) == [] and talk.tables.workers[0].reached is None
+    for fitting in (("10.0.0.1:4711", "GPU-1", "1 2 3 ab"), ("", "", "1 2 3 ab"), ()):  # it need not keep a store
+        talk("w0", Store(Reached(*fitting)))
+        assert talk.tables.workers[0].reached == Reached(*fitting)
 
 
 def test_a_batch_that_could_not_be_handled_at_all_answers_its_reads(

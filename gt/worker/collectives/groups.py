@@ -12,19 +12,23 @@ import torch
 
 from gt.errors import WorkerLost
 from gt.ops import Kind
-from gt.transport.messages import Aborted, InputFailed, Mail, Noted, Peer, Piece, StallQuery, Store, Ways
+from gt.transport.messages import Aborted, InputFailed, Mail, Noted, Peer, Piece, Reached, StallQuery, Store, Ways
 from gt.transport.process_memory import Inbox
 from gt.worker.client_values import Broken, failure, out_of_memory
 from gt.worker.collectives.aborts import Aborts, Key
-from gt.worker.collectives.mail import NO_STORE, MailCollectives, PendingCollective, Undecided, failed_operand, is_worker_peer
+from gt.worker.collectives.mail import MailCollectives, PendingCollective, Undecided, failed_operand, is_worker_peer
 from gt.worker.collectives.mail_transport import OperandFailed, worker_peer
 from gt.worker.collectives.ops import Part, Work, begin
-from gt.worker.collectives.process_group import Group, Reached, keep_store
+from gt.worker.collectives.process_group import Group, keep_store
 from gt.worker.collectives.torch_arrays import TorchArrays
 from gt.worker.engine import Engine
 from gt.worker.engine.torch import TorchEngine
 
 PATIENCE = 5.0  # seconds for the dispatcher to notice a worker that its peers have noticed
+
+
+def has_torch(peer: Peer) -> bool:
+    return peer.reached is None or peer.reached.torch
 
 
 def gpu_of(engine: Engine) -> str:
@@ -75,9 +79,9 @@ class GroupCollectives:
             if self.plain and not self.host.startswith("127."):
                 self.store, at = keep_store(self.host)
             offer = self.inbox.offer() if self.inbox is not None else ""
-            self.posts.append(Mail("", Store(Reached(at, gpu_of(self.engine), offer).said())))
+            self.posts.append(Mail("", Store(Reached(at, gpu_of(self.engine), offer))))
         if self.inbox is not None:
-            self.inbox.keep({Reached.of(w).offer for w in workers if w.store not in ("", NO_STORE)})
+            self.inbox.keep({w.reached.memory for w in workers if w.reached is not None and w.reached.torch})
         for members in [m for m in self.said if not set(m) <= self.peers.keys()]:
             del self.said[members]
         for members in [m for m in self.groups if not set(m) <= self.peers.keys()]:
@@ -160,9 +164,9 @@ class GroupCollectives:
         if group is not None and group.way:
             return False
         there = [self.peers[m] for m in members if m in self.peers]
-        if any(not peer.store for peer in there):
+        if any(peer.reached is None for peer in there):
             return True
-        if len(there) < len(members) or any(peer.store == NO_STORE for peer in there):
+        if len(there) < len(members) or any(not has_torch(peer) for peer in there):
             return False
         return not self._agree(group or self._begin(members))
 
@@ -170,7 +174,7 @@ class GroupCollectives:
         """Which of these workers have not said yet how they are reached, or what they can do."""
         heard = self.groups[members].said if members in self.groups else self.said.get(members, {})
         others = [m for m in members if m in self.peers and m != self.index]
-        return [m for m in others if not self.peers[m].store or (m not in heard and members in self.groups)]
+        return [m for m in others if self.peers[m].reached is None or (m not in heard and members in self.groups)]
 
     def _begin(self, members: tuple[int, ...]) -> Group:
         made = self.groups[members] = Group(
@@ -196,7 +200,7 @@ class GroupCollectives:
         return _Collective(self, kind, operands, tag)
 
     def _by_mail(self, members: tuple[int, ...]) -> bool:
-        if any(self.peers[m].store == NO_STORE for m in members if m in self.peers):
+        if any(not has_torch(self.peers[m]) for m in members if m in self.peers):
             return True
         return members in self.groups and self.groups[members].way == "mail"
 

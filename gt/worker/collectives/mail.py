@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 from gt.errors import ProtocolError, RemoteError, WorkerLost
 from gt.ops import Kind
-from gt.transport.messages import Aborted, InputFailed, Mail, Noted, Peer, Piece, StallQuery, Store, Ways
+from gt.transport.messages import Aborted, InputFailed, Mail, Noted, Peer, Piece, Reached, StallQuery, Store, Ways
 from gt.worker.client_values import Broken
 from gt.worker.collectives.mail_transport import HostArrays, Mailbox, MailTransport, MailWork, OperandFailed, worker_peer
 from gt.worker.collectives.ops import Part, begin
 from gt.worker.engine import Engine
 
-NO_STORE = "none"  # what a worker without PyTorch offers to groups
+NO_TORCH = Reached(torch=False)
 Members = tuple[int, ...]
 
 
@@ -91,7 +91,7 @@ class MailCollectives(Mailbox):
         self.known, self.lost = {w.index: w for w in workers}, lost or self.lost
         if self.announces and len(workers) > 1:
             self.announces = False
-            self.posts.append(Mail("", Store(NO_STORE)))
+            self.posts.append(Mail("", Store(NO_TORCH)))
 
     def from_peer(self, peer: str, sender: int) -> bool:
         return is_worker_peer(peer, sender)

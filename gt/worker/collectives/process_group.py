@@ -9,14 +9,14 @@ import os
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from gt import environment
 from gt.transport.addresses import listens, open_port
-from gt.transport.messages import Peer
+from gt.transport.messages import Peer, Reached
 from gt.transport.process_memory import Inbox, PeerProcess
 from gt.worker.collectives.ops import Moves, Work
 from gt.worker.collectives.peer_memory import COMBINE, PeerMemoryGroup, reached
@@ -31,21 +31,6 @@ OPS: dict[str, Any] = {
 def patience() -> timedelta:
     """How long torch.distributed waits: GT_COLLECTIVE_TIMEOUT. Most groups end by message long before."""
     return timedelta(seconds=environment.COLLECTIVE_TIMEOUT.value() or 7 * 24 * 3600)
-
-
-class Reached(NamedTuple):
-    """How a worker's peers reach it: where its store is, on which GPU it computes, how its memory is read; "" for none."""
-
-    store: str
-    gpu: str
-    offer: str
-
-    @classmethod
-    def of(cls, peer: Peer) -> Reached:
-        return cls(*peer.store.split("|", 2))
-
-    def said(self) -> str:
-        return "|".join(self)
 
 
 class Distributed:
@@ -100,9 +85,9 @@ class Group:
     ) -> None:  # fmt: skip
         self.members, self.rank, self.host, self.waker, self.inbox = members, members.index(me), host, waker, inbox
         self.plain, self.generation, self.ended = plain, generation, False
-        said = [Reached.of(peers[m]) for m in members]
-        self.locals = [peers[m].address.partition("|")[0] for m in members]
-        self.store, gpus, self.offers = said[0].store, {r.gpu for r in said}, [r.offer for r in said]
+        said = [peers[m].reached or Reached() for m in members]
+        self.locals = [peers[m].address for m in members]
+        self.store, gpus, self.offers = said[0].store, {r.gpu for r in said}, [r.memory for r in said]
         self.gpus = "" not in gpus and len(gpus) == len(members)  # NCCL refuses two members on one GPU
         self.stores = all(r.store for r in said)
         self.neighbours: dict[int, PeerProcess] | None = None

@@ -209,11 +209,11 @@ def asked_as(kind: Kind) -> str | None:
     if len(dtypes) != 1 or len(kind.outs) != 1 or not isinstance(kind.ins[0], Spec) or dtypes & {bfloat16, float16}:
         return None  # promotion and rounding to 16 bits are GT's to decide
     row, first = kind.row, kind.ins[0]
-    if row.pointwise and not row.statics and len(kind.ins) <= 2 or row.name == "matmul":
+    if row.pointwise and not row.statics and len(kind.ins) <= 2:
         return row.name
-    if row.family == "reduce" and len(kind.ins) == 1 and kind.settings == {"axis": (*range(first.ndim),), "keepdims": False}:
+    if row.reduces and len(kind.ins) == 1 and kind.settings == {"axis": (*range(first.ndim),), "keepdims": False}:
         return row.name
-    return "transpose" if row.name == "permute" and kind.settings["axes"] == (1, 0) else None
+    return row.plain_name or None if kind.settings.get("axes", (1, 0)) == (1, 0) else None
 
 
 def _method(kind: Kind) -> str | None:
@@ -221,9 +221,9 @@ def _method(kind: Kind) -> str | None:
     tensors = [s for s in kind.ins if isinstance(s, Spec)]
     if len(kind.outs) != 1 or kind.outs[0].dtype in (bfloat16, float16) or kind.row.kernel is None:
         return None
-    if kind.row.family == "create" and not tensors:
+    if kind.row.creates and not tensors:
         return "create_op"
-    return "reshape_op" if kind.row.family == "movement" and len(tensors) == 1 and tensors[0] is kind.ins[0] else None
+    return "reshape_op" if kind.row.moves and len(tensors) == 1 and tensors[0] is kind.ins[0] else None
 
 
 def _sample(row: Row, operands: tuple, statics: dict[str, Any], dtype: DType) -> tuple[Kind, tuple]:

@@ -23,14 +23,15 @@ class Kernels:
         self.dtypes: tuple[str, ...] = backend.dtypes
         self.unary: frozenset[str] = frozenset(backend.unary)
         self.pairs: frozenset[str] = frozenset(backend.pairs)
+        self.rows: dict[str, Callable[[Kind], Kernel]] = {"rms_norm": self._rms_norm}  # kernels over rows of the last axes
         self.empty: Callable[..., np.ndarray] = getattr(backend, "empty", np.empty)
 
     def __call__(self, kind: Kind) -> Kernel | None:
         first = kind.ins[0] if kind.ins else None
         if not isinstance(first, Spec) or first.dtype.rank != 2 or numpy_dtype(first.dtype).name not in self.dtypes:
             return None
-        if kind.row.name == "rms_norm":
-            return self._rms_norm(kind) if first.numel else None
+        if kind.row.name in self.rows:
+            return self.rows[kind.row.name](kind) if first.numel else None
         if kind.outs != (first,):
             return None  # what is broadcast or promoted is not done here
         op = kind.row.name + {True: "_tanh", False: "_erf", None: ""}[kind.settings.get("tanh")]

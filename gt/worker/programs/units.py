@@ -98,7 +98,7 @@ class Units:
 
     def _drop(self, space: Any, unit: Unit, worker: Any) -> None:
         if unit.number in space.kinds:
-            worker.count(space, unit.number)
+            worker.counts.retire(space, unit.number)
             del space.kinds[unit.number]
 
 

@@ -239,7 +239,7 @@ def _cast(run: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
     from gt.worker.engine.torch import TORCH
 
     outs = tuple(TORCH[s.dtype] for s in kind.outs)
-    computed = kind.row.pointwise or kind.row.family == "update"
+    computed = kind.row.pointwise or kind.row.updates
     widen = computed and all(t.is_floating_point for t in outs)
     whole = [i for i, s in enumerate(kind.ins) if s is int] if widen else []
 

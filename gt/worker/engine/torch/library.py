@@ -71,7 +71,7 @@ class Mkl(TorchEngine):
         super().begin()
 
     def way(self, kind: Kind) -> str:
-        product = kind.row.name in ("matmul", "linear", "addmm") and kind.outs[0].ndim >= 2
+        product = kind.row.blas and kind.outs[0].ndim >= 2
         return OWN if product and _all_of(kind, float32, float64) else BRIDGED
 
 
@@ -80,27 +80,35 @@ def _bias(b: tuple[torch.Tensor, ...]) -> torch.Tensor | None:
     return b[0].contiguous() if b else None
 
 
-def onednn(kind: Kind) -> Kernel | None:
-    if not _all_of(kind, float32):
-        return None
-    product = torch.ops.mkldnn._linear_pointwise
-    match kind.row.name:
-        case "linear":
-            return lambda x, w, *b: product(x, w.contiguous(), _bias(b), "none", [], "")
-        case "matmul" if all(s.ndim == 2 for s in kind.ins):
-            return lambda a, b: product(a, b.t().contiguous(), None, "none", [], "")
-        case "conv" if kind.ins[0].ndim == 4:
-            s = kind.settings
-            shape = s["padding"], s["stride"], s["dilation"], s["groups"]
-            return lambda a, w, *b: aten.mkldnn_convolution(a.contiguous(), w.contiguous(), _bias(b), *shape)
-    return None
-
-
-def cudnn(kind: Kind) -> Kernel | None:
-    if kind.row.name != "conv" or kind.ins[0].ndim != 4 or not _all_of(kind, float32, float64):
-        return None
+def _convolution(kind: Kind) -> tuple | None:
+    """How a convolution over images moves, or None for others."""
     s = kind.settings
-    shape = s["padding"], s["stride"], s["dilation"], s["groups"]
+    return (s["padding"], s["stride"], s["dilation"], s["groups"]) if kind.ins[0].ndim == 4 else None
+
+
+def _onednn_linear(kind: Kind) -> Kernel:
+    product = torch.ops.mkldnn._linear_pointwise
+    return lambda x, w, *b: product(x, w.contiguous(), _bias(b), "none", [], "")
+
+
+def _onednn_matmul(kind: Kind) -> Kernel | None:
+    product = torch.ops.mkldnn._linear_pointwise
+    if any(s.ndim != 2 for s in kind.ins):
+        return None
+    return lambda a, b: product(a, b.t().contiguous(), None, "none", [], "")
+
+
+def _onednn_conv(kind: Kind) -> Kernel | None:
+    shape = _convolution(kind)
+    if shape is None:
+        return None
+    return lambda a, w, *b: aten.mkldnn_convolution(a.contiguous(), w.contiguous(), _bias(b), *shape)
+
+
+def _cudnn_conv(kind: Kind) -> Kernel | None:
+    shape = _convolution(kind)
+    if shape is None:
+        return None
 
     def kernel(a: torch.Tensor, w: torch.Tensor, *bias: torch.Tensor) -> torch.Tensor:
         y = aten.cudnn_convolution(a.contiguous(), w.contiguous(), *shape, False, False, False)
@@ -109,13 +117,29 @@ def cudnn(kind: Kind) -> Kernel | None:
     return kernel
 
 
+ONEDNN: dict[str, Callable[[Kind], Kernel | None]] = {
+    "linear": _onednn_linear, "matmul": _onednn_matmul, "conv": _onednn_conv
+}  # fmt: skip
+CUDNN: dict[str, Callable[[Kind], Kernel | None]] = {"conv": _cudnn_conv}
+
+
+def onednn(kind: Kind) -> Kernel | None:
+    make = ONEDNN.get(kind.row.name)
+    return make(kind) if make is not None and _all_of(kind, float32) else None
+
+
+def cudnn(kind: Kind) -> Kernel | None:
+    make = CUDNN.get(kind.row.name)
+    return make(kind) if make is not None and _all_of(kind, float32, float64) else None
+
+
 def triton(kind: Kind) -> Kernel | None:
     """GT's Triton kernels, on tensors where they lie."""
     first = kind.ins[0] if kind.ins else None
     if not isinstance(first, Spec) or first.dtype.rank != 2 or not first.numel:
         return None
-    if kind.row.name == "rms_norm":
-        return _triton_rms_norm(kind, first)
+    if kind.row.name in TRITON:
+        return TRITON[kind.row.name](kind, first)
     op = {"silu": "silu", "gelu": "gelu_tanh" if kind.settings.get("tanh") else "gelu_erf"}.get(kind.row.name)
     if op is None:
         return None
@@ -144,6 +168,9 @@ def _triton_rms_norm(kind: Kind, first: Spec) -> Kernel:
         return out.reshape(a.shape), rstd
 
     return kernel
+
+
+TRITON: dict[str, Callable[[Kind, Spec], Kernel]] = {"rms_norm": _triton_rms_norm}
 
 
 def make(name: str) -> TorchEngine:

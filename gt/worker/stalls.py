@@ -1,0 +1,53 @@
+"""Collectives that do not end: who is missing is found out, the client is told once, and in the end they are given up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.transport.messages import Mail, Note
+from gt.worker.collectives.mail import PendingCollective
+from gt.worker.core import DISPATCHER, Worker
+
+ANSWER = 0.5  # seconds for the others to say that they wait, too
+
+
+class Stalls:
+    """Looks, from time to time, at the collective that a worker's queue waits for. One that takes `stall` seconds is reported,
+    with those who do not answer in a moment; one that takes `limit` (GT_COLLECTIVE_TIMEOUT) is given up."""
+
+    def __init__(self, worker: Worker, stall: float, limit: float) -> None:
+        self.worker, self.stall, self.limit = worker, stall, limit
+        self.parked: Any = None  # what the queue waits for, and since when
+        self.since = 0.0
+        self.asked = self.told = False  # whether the others were asked whether they wait, too; and the client told
+
+    def look(self, now: float) -> list[Mail]:
+        """What is to be sent."""
+        parked = self.worker.parked
+        assert parked is not None
+        if parked[0] is not self.parked:
+            self.parked, self.since, self.asked, self.told = parked[0], now, False, False
+            return []
+        wait, client, waited = parked[0].wait, parked[2].client, now - self.since
+        if not self.asked and waited > min(self.stall, self.limit / 2):
+            self.asked = True
+            wait.ask()
+            return self.worker.collectives.outgoing()
+        if waited > self.limit:
+            why = f"after {self.limit:g} s (GT_COLLECTIVE_TIMEOUT): {self._missing(wait)}"
+            wait.give_up(self._report(wait, "was given up", why))
+            return self.worker.resume()
+        if not self.told and waited > self.stall + ANSWER:
+            self.told = True
+            text = self._report(wait, "waits", f"for more than {self.stall:g} s: {self._missing(wait)}")
+            return [Mail(DISPATCHER, Note(text, wait.tag, client))]
+        return []
+
+    def _report(self, wait: PendingCollective, what: str, why: str) -> str:
+        group, worker = list(wait.kind.settings["group"]), self.worker
+        return f"{wait.kind.row.name} of workers {group} {what} on worker {worker.name} (index {worker.index}) {why}"
+
+    def _missing(self, wait: PendingCollective) -> str:
+        peers = self.worker.collectives.peers
+        late = [f"{peers[m].name} (index {m})" for m in wait.missing() if m in peers]
+        return f"worker{'s' * (len(late) > 1)} {', '.join(late)} did not come" if late else "all of them came"
