@@ -88,6 +88,10 @@ class FairQueue:
             del self.active[client]
         return found
 
+    def can_go_on(self, client: str, preempted: Collection[str]) -> bool:
+        """Whether there is something to do for this client."""
+        return client in preempted or (client in self.active and self._can_begin(self.active[client]))
+
     def _can_begin(self, share: Share) -> bool:
         if not share.messages:
             return False

@@ -187,7 +187,11 @@ class Shell:
     def _next(self) -> str | None:
         if self.queue.begun and not self.core.unfinished(self.queue.ordered[0]):
             self.queue.ended()
-        return self.queue.next(self._parked(), self.core.preempted)
+        parked, preempted = self._parked(), self.core.preempted
+        for client in self.core.cancellation.gone:  # what is left of these is skipped, and their memory freed
+            if client != parked and self.queue.can_go_on(client, preempted):
+                return client
+        return self.queue.next(parked, preempted)
 
     def _parked(self) -> str | None:
         return self.core.parked[2].client if self.core.parked is not None else None
@@ -196,6 +200,8 @@ class Shell:
         """Whether others than the client at hand wait for this worker, or something came that may be for them."""
         if not self._take_in():
             return False
+        if self.serving in self.core.cancellation.gone:
+            return True  # what is left is skipped: the dispatcher was told how many collectives had begun
         return self.queue.others(self.serving, self._parked(), self.core.preempted) or bool(self.sources.poll(0))
 
     def _serve(self, client: str) -> None:

@@ -126,8 +126,9 @@ def test_shares_are_counted_inside_traces_and_for_clients_that_left():
         worker = made.workers[0]
         before = worker.stats()["kernels"]
         for client in list(worker.spaces):
-            worker._retire(worker.spaces[client])
-            worker.spaces[client].kinds.clear()
+            space = worker.spaces[client]
+            worker.counts.retire_all(space)
+            space.kinds.clear()
         assert worker.stats()["kernels"] == before and before["own"] == 60
 
 

@@ -34,6 +34,12 @@ def _slice_put(a: Any, value: Any, *starts: int, take: Any) -> Any:
     return a.reshape(-1).index_put((where.reshape(-1),), value.reshape(-1)).reshape(a.shape)
 
 
+def _gelu(a: torch.Tensor, *, tanh: bool) -> torch.Tensor:
+    """In float64, with its limit, zero, at minus infinity, where PyTorch's exact form is 0 times infinity."""
+    found = F.gelu(a.double(), approximate="tanh" if tanh else "none")
+    return torch.where(a == -math.inf, -0.0, found).to(a.dtype)
+
+
 def _norm_parts(parts: Any) -> Any:
     return (*parts, None, None)[:2]
 
@@ -253,7 +259,7 @@ ORACLE: dict[str, Callable[..., Any]] = {
     "maximum": lambda a, b: torch.maximum(a, b) if isinstance(b, torch.Tensor) else a.clamp(min=b),
     "minimum": lambda a, b: torch.minimum(a, b) if isinstance(b, torch.Tensor) else a.clamp(max=b),
     # In float64, since PyTorch's float32 one on x86-64 is oneDNN's, which is NaN at infinity.
-    "gelu": lambda a, *, tanh: F.gelu(a.double(), approximate="tanh" if tanh else "none").to(a.dtype),
+    "gelu": _gelu,
     **{n: getattr(F, n) for n in ("silu", "leaky_relu", "elu", "softplus", "hardtanh", "linear")},
     "addmm": lambda c, a, b, beta, alpha: (torch.addmm if a.ndim == 2 else torch.baddbmm)(c, a, b, beta=beta, alpha=alpha),
     "matmul": torch.matmul,
@@ -336,6 +342,8 @@ ORACLE: dict[str, Callable[..., Any]] = {
     "avg_pool": _avg_pool,
     "adaptive_avg_pool": _adaptive,
     "adaptive_max_pool": _adaptive_max,
+    "clone": torch.clone,
+    "bitcast": lambda a, *, old, new: a.contiguous().view(TORCH[DTYPES[new]]),
     "inverse": torch.linalg.inv,
     "det": torch.linalg.det,
     "slogdet": torch.linalg.slogdet,

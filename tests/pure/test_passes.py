@@ -202,6 +202,12 @@ def test_a_parameter_that_lives_on_is_not_written_over() -> None:
     assert fuse_updates(p, updates) is p
 
 
+def test_a_parameter_with_a_view_that_lives_on_is_not_written_over() -> None:
+    p = program(2, [op(RESHAPE, 3, 1), op(SGD, 4, 1, 2, 0.5, 0.0)], (3, 4), dying=(0, 1))
+    assert fuse_updates(p, updates) is p
+    checked(p, fuse_updates(p, updates))
+
+
 def test_what_was_made_here_and_ends_is_written_over() -> None:
     p = write_in_place(program(2, [op(ADD, 3, 1, 2), op(SCALE, 4, 3, 2.0), op(MUL, 5, 4, 4)], (5,), (0,)), FRESH)
     assert [ins.in_place for ins in p.instructions] == [False, True, False]  # an input is another's, 4 stands twice

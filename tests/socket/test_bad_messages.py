@@ -67,8 +67,8 @@ class Attacker(Member):
         self.owed: Counter[int] = Counter()  # answers, by ticket
         self.let_go = False
         self.send(m.Hello(m.VERSION, "", "here", 7))
-        local, _, remote = self.until(m.Welcome).workers[0].address.partition("|")
-        self.data = Member(remote if address.startswith("tcp") else local, keys, self.name)
+        worker = self.until(m.Welcome).workers[0]
+        self.data = Member(worker.remote if address.startswith("tcp") else worker.address, keys, self.name)
         self.data.send(m.Attach(self.name))
         self.data.until(m.Attached)
 
@@ -185,7 +185,7 @@ def test_a_worker_that_offers_nonsense_to_groups_ends_no_other(pool: tuple[int, 
         bad.send(m.Join(m.VERSION, "", "odd", "numpy", "cpu", "here", 1, "ipc://nowhere"))
         bad.send(m.Store(m.Reached("x")))
         if isinstance(bad.hears(), m.Welcome):
-            until(lambda: "no store" in running[0].err, what="a refusal")
+            until(lambda: "no worker is reached at store" in running[0].err, what="a refusal")
     until(lambda: "odd" not in gt.debug.get_worker_stats(), what="the end of that worker")
     unharmed(running)
 

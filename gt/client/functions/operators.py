@@ -90,7 +90,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     """The matrix product, batched over leading axes."""
     try:
         return binary(TABLE["matmul"], a, b)
-    except NotImplementedError:
+    except (NotImplementedError, TypeError):
         if not hasattr(a, "spmm"):
             raise
         return a @ b  # of a sparse matrix

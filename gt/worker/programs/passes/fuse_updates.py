@@ -27,15 +27,28 @@ def fuse_updates(program: Program, fusable: Callable[[Kind], bool]) -> Program:
 def may_overwrite(program: Program, number: int) -> bool:
     """Whether updates of this kind, run together where the last of them or a later update stands, may write over all their
     tensors but the second, the gradient: each ends in the program, and neither another update nor anything from there on reads
-    it."""
+    it or a view of it, and no view of it is a result."""
     places = [i for i, ins in enumerate(program.instructions) if ins.number == number]
     updates = [program.instructions[i] for i in places]
     written = [v for ins in updates for i, v in enumerate(ins.values) if i != 1]
-    read = {ins.values[1] for ins in updates if len(ins.values) > 1}
+    read = {ins.values[1] for ins in updates if len(ins.values) > 1} | set(program.results)
     for i, ins in enumerate(program.instructions):
         if ins.number != number and (i > places[-1] or ins.op.updates):
             read.update(ins.values)
-    return len(set(written)) == len(written) and program.freed.issuperset(written) and not read.intersection(written)
+    base = _bases(program)
+    memory = {base.get(v, v) for v in written}
+    return (
+        len(memory) == len(written) and program.freed.issuperset(written) and memory.isdisjoint({base.get(v, v) for v in read})
+    )
+
+
+def _bases(program: Program) -> dict[int, int]:
+    """By value that may be a view, the value in whose memory it lies."""
+    base: dict[int, int] = {}
+    for ins in program.instructions:
+        if ins.op.view and ins.values and not ins.parts:
+            base.update(dict.fromkeys(ins.results, base.get(ins.values[0], ins.values[0])))
+    return base
 
 
 def _fuse(body: list[Instruction | None], places: list[int]) -> None:
