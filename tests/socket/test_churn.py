@@ -31,6 +31,9 @@ while time.monotonic() < end or rounds < 4:  # the last of them when no more are
 print(rounds, read, flush=True)
 input()  # the other one is through, too
 gc.collect()  # an error that was raised holds the frames it came through, and with them tensors
+gt.debug.get_worker_stats()  # behind the frees
+print("freed", flush=True)
+input()  # the other one's are freed, too: workers do not carry out one client's work before another's
 print([s["tensors"] for s in gt.debug.get_worker_stats().values()], flush=True)
 input()
 """
@@ -52,6 +55,10 @@ def test_workers_come_and_go(processes: Processes, way: str) -> None:
         client.says("\n", 60)
         rounds, read = map(int, client.out.split())
         assert 0 < read <= 4 * rounds, client.out + client.err
+    for client in clients:
+        client.go()
+    for client in clients:
+        client.says("freed")
     for client in clients:
         client.go()
     for client in clients:
