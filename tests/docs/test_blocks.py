@@ -142,7 +142,11 @@ def documented() -> Iterator[doctest.DocTest]:
                     yield test
 
 
-@pytest.mark.parametrize("test", list({t.name: t for t in documented()}.values()), ids=lambda t: t.name)
+SHOW_TRACES = {"gt.debug.programs": pytest.mark.default("GT_TRACE")}
+EXAMPLES = {t.name: pytest.param(t, id=t.name, marks=SHOW_TRACES.get(t.name, ())) for t in documented()}
+
+
+@pytest.mark.parametrize("test", EXAMPLES.values())
 def test_the_examples_of_docstrings_hold(test: doctest.DocTest) -> None:
     out: list[str] = []
     with gt.testing.cluster():

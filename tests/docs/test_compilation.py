@@ -40,6 +40,7 @@ def test_every_block_runs(code: str) -> None:
     run("-c", code)
 
 
+@pytest.mark.default("GT_TRACE")
 def test_programs_are_shown_on_standard_error_with_the_lines_of_the_script() -> None:
     [code] = [p.values[0] for p in blocks() if "gt.debug.programs()" in p.values[0]]
     done = run("-c", code, GT_DEBUG_PROGRAMS="1")

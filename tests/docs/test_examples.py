@@ -68,10 +68,25 @@ def test_a_model_goes_from_pytorch_to_gt_and_back(tmp_path: Path) -> None:
     "example, show",
     [
         *(pytest.param(name, run, marks=pytest.mark.slow) for name in ("gpt", "finetune")),
+        pytest.param("tensor_parallel", printed, marks=pytest.mark.slow),
         ("signal_demo", printed),
-        ("tensor_parallel", printed),
     ],  # fmt: skip
 )
 def test_replay_changes_nothing_that_an_example_prints(example: str, show: Callable[..., str], tmp_path: Path) -> None:
     """The others print times, ports or numbers that nobody seeded."""
     assert show(example, tmp_path) == show(example, tmp_path, GT_TRACE="0")
+
+
+@pytest.mark.slow
+def test_a_script_draws_its_own_timeline(tmp_path: Path) -> None:
+    text = printed("visualize_demo", tmp_path, GT_BACKEND="numpy")
+    found = re.search(r"(\d+) bars and (\d+) arrows on (.*)", text)
+    assert found and int(found[1]) > 50 and int(found[2]) > 10 and found[3].count("worker ") == 2, text
+
+
+@pytest.mark.slow
+def test_two_scripts_share_a_worker(tmp_path: Path) -> None:
+    text = printed("sharing", tmp_path, GT_BACKEND="numpy")
+    questions = re.search(r"(\d+) questions", text)
+    assert questions and int(questions[1]) > 0 and "over the quota: 268,435,456 bytes more" in text
+    assert len(re.findall(r"client \d+:", text)) == 2 and "the trainer made" in text

@@ -1,0 +1,54 @@
+"""The site is built without a warning, and its reference has every public name, each with an example that ran."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gt.environment import VARIABLES
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+from reference.api import NAMESPACES, Namespace, entries  # noqa: E402
+from reference.tables import TABLES, commands  # noqa: E402
+
+
+@pytest.mark.parametrize("namespace", NAMESPACES, ids=lambda n: n.prefix)
+def test_every_public_name_has_an_example_that_runs(namespace: Namespace) -> None:
+    assert [name for name, _, example in entries(namespace) if example is None] == []
+
+
+def test_the_names_are_all_of_them() -> None:
+    """A guard against looking in the wrong place."""
+    found = {n.prefix: {name for name, _ in n.names()} for n in NAMESPACES}
+    assert {"matmul", "softmax", "compile", "PersistentKernel"} <= found["gt"] and len(found["gt"]) > 600
+    assert {"backward", "softmax", "item"} <= found["Tensor"] and {"Linear", "LSTM"} <= found["gt.nn"]
+
+
+def test_the_tables_have_every_variable_and_every_command() -> None:
+    from gt import cli
+
+    assert all(f"`{name}`" in TABLES["variables"]() for name in VARIABLES)
+    options = TABLES["options"]()
+    for name, parser in commands(cli.parser()):
+        assert f"## {name}\n" in options
+        shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]
+        assert all(f"`{flag}`" in options for action in shown for flag in action.option_strings)
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", str(tmp_path)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    outside = {
+        link
+        for page in tmp_path.glob("*.html")
+        for link in re.findall(r'(?:src|<link[^>]*href)="(https?:[^"]+)"', page.read_text())
+    }
+    assert not outside, f"pages load {outside}: they would not read offline"
