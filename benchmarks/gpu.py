@@ -153,7 +153,7 @@ def main() -> None:
                 "{case:36} gt {gt:10.1f} {unit}  torch {rival:10.1f}  ratio {ratio:.2f}".format(**result),
                 flush=True,
             )
-    from gt.client.session import here
+    from gt.client.here import here
 
     session = here().session
     stats = {"client": session.tracer.stats() if session.tracer else None, **session.ask("stats")}

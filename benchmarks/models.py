@@ -27,9 +27,11 @@ def torch_mlp(sizes: tuple[int, ...]) -> torch.nn.Module:
     return torch.nn.Sequential(*layers[:-1])
 
 
-def gpt(lib: Any, layers: int = 6, width: int = 384, heads: int = 6, tokens: int = 256, vocabulary: int = 65) -> Any:
+def gpt(lib: Any, layers: int = 6, width: int = 384, heads: int = 6, tokens: int = 256, vocabulary: int = 65,
+        dropout: float = 0.0) -> Any:  # fmt: skip
     """A small GPT, pre-norm, with learnt positions."""
     nn, F = lib.nn, lib.nn.functional
+    dropped = nn.Dropout if dropout else lambda p: lambda x: x
 
     class Attention(nn.Module):
         def __init__(self) -> None:
@@ -47,10 +49,11 @@ def gpt(lib: Any, layers: int = 6, width: int = 384, heads: int = 6, tokens: int
             super().__init__()
             self.norm1, self.norm2, self.attention = nn.LayerNorm(width), nn.LayerNorm(width), Attention()
             self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+            self.drop = dropped(dropout)
 
         def forward(self, x: Any) -> Any:
-            x = x + self.attention(self.norm1(x))
-            return x + self.down(F.gelu(self.up(self.norm2(x))))
+            x = x + self.drop(self.attention(self.norm1(x)))
+            return x + self.drop(self.down(F.gelu(self.up(self.norm2(x)))))
 
     class GPT(nn.Module):
         def __init__(self) -> None:
@@ -58,9 +61,10 @@ def gpt(lib: Any, layers: int = 6, width: int = 384, heads: int = 6, tokens: int
             self.token, self.position = nn.Embedding(vocabulary, width), nn.Embedding(tokens, width)
             self.blocks = nn.ModuleList([Block() for _ in range(layers)])
             self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+            self.drop = dropped(dropout)
 
         def forward(self, ids: Any, places: Any) -> Any:
-            x = self.token(ids) + self.position(places)
+            x = self.drop(self.token(ids) + self.position(places))
             for block in self.blocks:
                 x = block(x)
             return self.head(self.norm(x))

@@ -41,6 +41,8 @@ def results(names: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def line(result: dict[str, Any]) -> str:
+    if "rivals" in result:  # several rivals side by side
+        return str(importlib.import_module("loops").line(result))
     return "{case:<22} gt {gt:>12.6g}  rival {rival:>12.6g}  {unit:<16} ratio {ratio:.2f}".format(**result)
 
 

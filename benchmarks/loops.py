@@ -1,0 +1,169 @@
+"""`python benchmarks/loops.py [LOOP ...] [--size large] [--rivals eager,compile,reduce-overhead]`: training and other loops as
+people write them, the same code for GT and PyTorch, a fresh batch from NumPy in every step.
+
+A loop is a function of a `Setting`; it gives a function that takes n steps and returns the numbers it has read. All begin with
+the same weights and draw the same batches, so those numbers are compared before anything is timed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+import gt as GT
+
+Steps = Callable[[int], list[float]]
+RIVALS = ("eager", "compile", "reduce-overhead")
+BATCHES = 16  # different batches, made before any clock runs
+
+
+@dataclass
+class Setting:
+    """Where a loop runs: `lib` is `gt` or `torch`, `device` PyTorch's name of the device, `compiled` what is put around a
+    function that PyTorch may compile."""
+
+    lib: Any
+    device: str
+    large: bool
+    compiled: Callable[[Any], Any] = lambda function: function
+    kept: Callable[[Any], Any] = lambda tensor: tensor  # what is given back to a CUDA graph, whose next call writes over it
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+    def put(self, array: np.ndarray) -> Any:
+        """An array where the loop computes."""
+        made = self.lib.from_numpy(array)
+        return made if self.lib is GT else made.to(self.device)
+
+    def model(self, make: Callable[[Any], Any]) -> Any:
+        """`make(lib)`, with the weights that PyTorch draws from seed 0."""
+        torch.manual_seed(0)
+        first = make(torch)
+        if self.lib is torch:
+            return first.to(self.device)
+        made = make(self.lib)
+        made.load_state_dict(first.state_dict())
+        return made
+
+    def pick(self, large: Any, small: Any) -> Any:
+        return large if self.large else small
+
+    def batches(self, make: Callable[[np.random.Generator], Any]) -> Callable[[int], Any]:
+        """The batch of step i: arrays of NumPy, which the loop brings over itself."""
+        made = [make(self.rng) for _ in range(BATCHES)]
+        return lambda i: made[i % BATCHES]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`steps` a round; numbers read must agree to `tolerance` (relative, or absolute below 1), those of the first `compare`."""
+
+    make: Callable[[Setting], Steps]
+    steps: int = 10
+    tolerance: float = 2e-3
+    compare: int = 4
+    remark: str = ""  # why a loop falls short of a rival, where it must
+
+
+def all_loops() -> dict[str, Loop]:
+    import loops_control
+    import loops_images
+    import loops_language
+    import loops_numeric
+
+    return {**loops_language.LOOPS, **loops_images.LOOPS, **loops_control.LOOPS, **loops_numeric.LOOPS}
+
+
+def runner(loop: Loop, rival: str, device: str, large: bool) -> Steps:
+    """The loop on GT, or on PyTorch as the rival has it."""
+    if rival == "gt":
+        return loop.make(Setting(GT, device, large))
+    if rival == "eager":
+        return loop.make(Setting(torch, device, large))
+    mode = None if rival == "compile" else rival
+    kept = torch.clone if mode and device == "cuda" else lambda tensor: tensor
+    return loop.make(Setting(torch, device, large, lambda function: torch.compile(function, mode=mode), kept))
+
+
+def check(name: str, loop: Loop, rival: str, ours: list[float], theirs: list[float]) -> None:
+    """Numbers read in the first steps, side by side."""
+    a, b = (np.array(x[: loop.compare], float) for x in (ours, theirs))
+    if a.shape != b.shape or not np.allclose(a, b, rtol=loop.tolerance, atol=loop.tolerance):
+        raise SystemExit(f"{name}: GT read {a.tolist()} where torch {rival} read {b.tolist()}")
+
+
+def measure(name: str, rivals: tuple[str, ...], large: bool, device: str, rounds: int, warm: float) -> dict[str, Any]:
+    """Milliseconds a step of GT and of each rival, in turns, the best of several rounds each."""
+    loop = all_loops()[name]
+    runs = {rival: runner(loop, rival, device, large) for rival in ("gt", *rivals)}
+    read: dict[str, list[float]] = {}
+    for rival, run in runs.items():
+        read[rival] = run(loop.steps)
+        until = time.perf_counter() + warm  # until the repeat is found, compiled, and the allocators are warm
+        for _ in range(3):
+            run(loop.steps)
+        while time.perf_counter() < until:
+            run(loop.steps)
+    for rival in rivals:
+        check(name, loop, rival, read["gt"], read[rival])
+    best = dict.fromkeys(runs, float("inf"))
+    for _ in range(rounds):
+        for rival, run in runs.items():
+            began = time.perf_counter()
+            run(loop.steps)
+            best[rival] = min(best[rival], (time.perf_counter() - began) / loop.steps * 1e3)
+    theirs = {rival: best[rival] for rival in rivals}
+    return {
+        "case": name, "gt": best["gt"], "rival": min(theirs.values()), "unit": "ms/step",
+        "ratio": min(theirs.values()) / best["gt"], "rivals": theirs, "remark": loop.remark,
+    }  # fmt: skip
+
+
+def loops(
+    names: tuple[str, ...] = (), rivals: tuple[str, ...] = RIVALS, size: str = "", rounds: int = 5, warm: float = 2.0
+) -> Iterator[dict[str, Any]]:
+    """Every loop, of the size for this machine's device where none is given."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    large = (size or ("large" if device == "cuda" else "small")) == "large"
+    for name in names or all_loops():
+        torch._dynamo.reset() if {"compile", "reduce-overhead"} & set(rivals) else None
+        yield measure(name, rivals, large, device, rounds, warm)
+
+
+def line(result: dict[str, Any]) -> str:
+    """One loop: milliseconds of each, and the ratio of PyTorch eager's to GT's, and of the best rival's."""
+    times = "  ".join(f"{rival} {ms:9.3f}" for rival, ms in result["rivals"].items())
+    ratios = "  ".join(f"{ms / result['gt']:5.2f}" for ms in result["rivals"].values())
+    remark = f"  ({result['remark']})" if result["remark"] else ""
+    return f"{result['case']:<18} gt {result['gt']:9.3f}  {times}  {result['unit']}  ratio {ratios}{remark}"
+
+
+CASES = {"loops": loops}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Loops as people write them: GT, PyTorch eager and compiled.")
+    parser.add_argument("loops", nargs="*", metavar="LOOP", help=f"which loops (all): {', '.join(all_loops())}")
+    parser.add_argument("--size", choices=("small", "large"), default="", help="small on a CPU, large on a GPU")
+    parser.add_argument("--rivals", default=",".join(RIVALS), help="which of eager,compile,reduce-overhead (all)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--warm", type=float, default=2.0, help="seconds of each before the clock runs")
+    parser.add_argument("--json", action="store_true", help="one object a line")
+    args = parser.parse_args(argv)
+    unknown = [name for name in args.loops if name not in all_loops()]
+    if unknown:
+        raise SystemExit(f"no loop {unknown[0]!r}: known are {', '.join(all_loops())}")
+    for result in loops(tuple(args.loops), tuple(args.rivals.split(",")), args.size, args.rounds, args.warm):
+        print(json.dumps(result) if args.json else line(result), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.modules["loops"] = sys.modules["__main__"]
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""Loops over text: a small GPT trained in several ways, BERT fine-tuned on padded sentences, an LSTM."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from loops import Loop, Setting, Steps
+from models import gpt
+
+VOCABULARY = 65
+
+
+def _text(rng: np.random.Generator, batch: int, tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    ids = rng.integers(0, VOCABULARY, (batch, tokens + 1))
+    return ids[:, :-1].copy(), ids[:, 1:].copy()
+
+
+def language_model(
+    at: Setting, read: int = 10, dropout: float = 0.0, autocast: bool = False, lengths: int = 1, accumulate: int = 1,
+    evaluate: int = 0,
+) -> Steps:  # fmt: skip
+    """AdamW, clipped gradients and a schedule; the loss read every `read` steps. `lengths` sequence lengths come in turn,
+    gradients of `accumulate` batches are added up, and every `evaluate` steps there are two batches without gradients."""
+    lib, F = at.lib, at.lib.nn.functional
+    layers, width, tokens, size = at.pick((6, 384, 256, 8), (2, 64, 32, 4))
+    model = at.model(partial(gpt, layers=layers, width=width, heads=width // 64 or 1, tokens=tokens, dropout=dropout))
+    optimizer = lib.optim.AdamW(model.parameters(), lr=1e-3)
+    schedule = lib.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=1000)
+    long = [tokens - i * tokens // 16 for i in range(lengths)]
+    data = at.batches(lambda rng: [_text(rng, size, n) for n in long])
+
+    def loss_of(ids: Any, targets: Any, places: Any) -> Any:
+        logits = model(ids, places)  # (batch, tokens, vocabulary)
+        return F.cross_entropy(logits.reshape(-1, VOCABULARY), targets.reshape(-1))
+
+    forward = at.compiled(loss_of)
+
+    def loss_at(i: int) -> Any:
+        ids, targets = (at.put(a) for a in data(i)[i % lengths])
+        places = at.put(np.arange(ids.shape[1]))
+        if not autocast:
+            return forward(ids, targets, places)
+        with lib.autocast(at.device, dtype=lib.bfloat16):
+            return forward(ids, targets, places)
+
+    def steps(n: int) -> list[float]:
+        losses = []
+        for i in range(n):
+            for part in range(accumulate):
+                loss = loss_at(i * accumulate + part)
+                (loss / accumulate if accumulate > 1 else loss).backward()
+            lib.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            if i % read == read - 1:
+                losses.append(loss.item())
+            if evaluate and i % evaluate == evaluate - 1:
+                model.eval()
+                with lib.no_grad():
+                    losses.append(sum(loss_at(k).item() for k in range(2)) / 2)
+                model.train()
+        return losses
+
+    return steps
+
+
+def bert(at: Setting) -> Steps:
+    """Sentences of unequal length, padded to the longest of the batch's group, with a mask; two classes, AdamW, warm-up."""
+    lib, F, nn = at.lib, at.lib.nn.functional, at.lib.nn
+    layers, width, heads, longest, size, words = at.pick((4, 256, 4, 128, 32, 8000), (2, 32, 2, 16, 8, 100))
+
+    def make(lib: Any) -> Any:
+        nn = lib.nn
+
+        class Classifier(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.words, self.places = nn.Embedding(words, width, padding_idx=0), nn.Embedding(longest, width)
+                self.norm = nn.LayerNorm(width)
+                self.layers = nn.ModuleList([
+                    nn.TransformerEncoderLayer(width, heads, 4 * width, 0.0, "gelu", batch_first=True) for _ in range(layers)
+                ])  # fmt: skip
+                self.pool, self.head = nn.Linear(width, width), nn.Linear(width, 2)
+
+            def forward(self, ids: Any, places: Any, padding: Any) -> Any:
+                x = self.norm(self.words(ids) + self.places(places))
+                for layer in self.layers:
+                    x = layer(x, src_key_padding_mask=padding)
+                return self.head(self.pool(x[:, 0]).tanh())
+
+        return Classifier()
+
+    model = at.model(make)
+    optimizer = lib.optim.AdamW(model.parameters(), lr=2e-4, weight_decay=0.01)
+    schedule = lib.optim.lr_scheduler.LambdaLR(optimizer, lambda i: min(1.0, (i + 1) / 100))
+
+    def batch(rng: np.random.Generator) -> tuple:
+        long = rng.integers(longest // 4, longest + 1, size)
+        long[0] = longest
+        padding = np.arange(longest) >= long[:, None]
+        ids = np.where(padding, 0, rng.integers(1, words, (size, longest)))
+        return ids, padding, rng.integers(0, 2, size)
+
+    data = at.batches(batch)
+    forward = at.compiled(lambda ids, places, padding, label: F.cross_entropy(model(ids, places, padding), label))
+
+    def steps(n: int) -> list[float]:
+        losses = []
+        for i in range(n):
+            ids, padding, label = (at.put(a) for a in data(i))
+            loss = forward(ids, at.put(np.arange(longest)), padding, label)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            if i % 5 == 4:
+                losses.append(loss.item())
+        return losses
+
+    return steps
+
+
+def lstm(at: Setting) -> Steps:
+    """Two layers over a sequence, the class from the last state; Adam."""
+    lib, F = at.lib, at.lib.nn.functional
+    wide, length, size = at.pick((256, 64, 32), (32, 16, 8))
+
+    def make(lib: Any) -> Any:
+        nn = lib.nn
+
+        class Reader(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.recurrent, self.head = nn.LSTM(wide, wide, 2, batch_first=True), nn.Linear(wide, 10)
+
+            def forward(self, x: Any) -> Any:
+                y, _ = self.recurrent(x)
+                return self.head(y[:, -1])
+
+        return Reader()
+
+    model = at.model(make)
+    optimizer = lib.optim.Adam(model.parameters(), lr=1e-3)
+    data = at.batches(lambda rng: (rng.standard_normal((size, length, wide), np.float32), rng.integers(0, 10, size)))
+    forward = at.compiled(lambda x, y: F.cross_entropy(model(x), y))
+
+    def steps(n: int) -> list[float]:
+        losses = []
+        for i in range(n):
+            x, y = (at.put(a) for a in data(i))
+            optimizer.zero_grad()
+            loss = forward(x, y)
+            loss.backward()
+            optimizer.step()
+            if i % 5 == 4:
+                losses.append(loss.item())
+        return losses
+
+    return steps
+
+
+LOOPS = {
+    "lm": Loop(language_model),
+    "lm-read": Loop(partial(language_model, read=1)),
+    "lm-dropout": Loop(partial(language_model, dropout=0.1), tolerance=0.1),  # other masks
+    "lm-bf16": Loop(partial(language_model, autocast=True), tolerance=2e-2),
+    "lm-lengths": Loop(partial(language_model, lengths=8), steps=16),
+    "lm-accumulate": Loop(partial(language_model, accumulate=4)),
+    "lm-evaluate": Loop(partial(language_model, evaluate=20), steps=20),
+    "bert": Loop(bert),
+    "lstm": Loop(lstm),
+}
