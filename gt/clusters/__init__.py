@@ -1,0 +1,31 @@
+"""Where the processes of a pool run: on this host, on hosts reached by ssh, or under an engine that places processes. One class
+for each, all with the same few methods; what one of them needs to be installed is imported in its own file only."""
+
+from __future__ import annotations
+
+import importlib
+
+from gt.clusters.cluster import Cluster
+from gt.errors import ConfigError
+
+PLACES = {
+    "local": "gt.clusters.local:Local",
+    "ssh": "gt.clusters.ssh:SSH",
+    "slurm": "gt.clusters.slurm:Slurm",
+    "k8s": "gt.clusters.kubernetes:Kubernetes",
+    "ray": "gt.clusters.ray:Ray",
+    "torchrun": "gt.clusters.groups:Torchrun",
+    "mpi": "gt.clusters.groups:MPI",
+}
+
+
+def register(name: str, place: str) -> None:
+    """Have `gt up NAME` use a class of yours, given as `module:Class`; see `gt.clusters.cluster.Cluster`."""
+    PLACES[name] = place
+
+
+def cluster(name: str) -> Cluster:
+    if name not in PLACES:
+        raise ConfigError(f"no cluster {name!r}: available are {', '.join(sorted(PLACES))}")
+    module, _, kind = PLACES[name].partition(":")
+    return getattr(importlib.import_module(module), kind)()

@@ -1,0 +1,206 @@
+"""The record of a pool: one file of mode 600 by which commands, workers and clients of its owner find it. It holds the pool's
+keys, so that no key stands on a command line or in a log."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gt import environment
+from gt.errors import ConfigError, ConnectionFailed
+from gt.transport.auth import Keys
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?")
+
+
+class Pool(msgspec.Struct, kw_only=True):
+    """A pool, as its file says. `members` holds, by each worker's name, what its cluster needs to find that worker again; `run`
+    is the same for the dispatcher."""
+
+    name: str
+    cluster: str
+    key: str
+    worker_key: str
+    server: str = ""  # host:port of the dispatcher, once it listens
+    workers: int = 0  # how many there should be
+    backend: str = ""
+    release: str = ""  # the version of GT that started it
+    options: dict[str, Any] = {}
+    members: dict[str, Any] = {}
+    run: dict[str, Any] = {}
+    scaler: dict[str, Any] = {}  # the process that scales it by how busy it is, where that was asked for
+    started: int = 0  # workers that were ever started: each has a number of its own
+
+    @property
+    def keys(self) -> Keys:
+        return Keys(self.key, self.worker_key)
+
+    def __repr__(self) -> str:
+        return f"Pool({self.name!r}, {self.cluster!r}, {self.server!r}, workers={self.workers})"  # never the keys
+
+
+def make(name: str, cluster: str, workers: int, backend: str = "", **options: Any) -> Pool:
+    """A pool with keys of its own, not yet written."""
+    name = name or f"{cluster}-{secrets.token_hex(3)}"
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"a pool cannot be called {name!r}: want lower-case letters, digits and '-', 52 at most")
+    if workers < 0:
+        raise ConfigError(f"a pool of {workers} workers: want 0 or more")
+    key, worker_key = environment.KEY.value(), environment.WORKER_KEY.value()
+    return Pool(
+        name=name, cluster=cluster, key=key or secrets.token_hex(16), worker_key=worker_key or secrets.token_hex(16),
+        workers=workers, backend=backend, options=options,
+    )  # fmt: skip
+
+
+def folder() -> Path:
+    """Where this user's pools are recorded: GT_POOLS, else a folder in the home, which hosts of a cluster often share."""
+    given = environment.POOLS.value()
+    state = os.environ.get("XDG_STATE_HOME", "")
+    found = Path(given) if given else Path(state or Path.home() / ".local" / "state") / "gt" / "pools"
+    found.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return found
+
+
+def path_of(name: str) -> Path:
+    """The file of a pool: by its name, or by a path, which has a '/' in it."""
+    return Path(name) if "/" in name else folder() / f"{name}.json"
+
+
+def log_path(pool: Pool, member: str) -> Path:
+    """Where a process of a pool writes, on the host that started it."""
+    logs = folder() / f"{pool.name}.logs"
+    logs.mkdir(mode=0o700, exist_ok=True)
+    return logs / f"{member}.log"
+
+
+def create(pool: Pool) -> Path:
+    """Write the file of a new pool. Two pools cannot have one name."""
+    path = path_of(pool.name)
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        raise ConfigError(
+            f"there is a pool {pool.name!r} already ({path}): choose another --name, or end it by `gt down {pool.name}`"
+        ) from None
+    write(pool, path)
+    return path
+
+
+def write(pool: Pool, path: Path) -> None:
+    part = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(pool)))
+        file.flush()
+        os.fsync(file.fileno())  # other hosts read it
+    os.replace(part, path)  # a reader sees the whole file or the last one
+
+
+def parse(data: bytes | str, where: str) -> Pool:
+    try:
+        return msgspec.json.decode(data, type=Pool)
+    except msgspec.MsgspecError as wrong:
+        raise ConfigError(f"{where} is not the file of a pool: {wrong}") from None
+
+
+def read(path: Path) -> Pool:
+    try:
+        with open(path, "rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            if mode & 0o077:
+                raise ConfigError(f"{path} holds the keys of a pool and has mode {mode:o}: make it yours alone by `chmod 600`")
+            return parse(file.read(), str(path))
+    except FileNotFoundError:
+        raise ConnectionFailed(f"there is no pool {path.stem!r} ({path} is not there): {known()}") from None
+    except OSError as wrong:
+        raise ConnectionFailed(f"cannot read the pool {path}: {wrong.strerror}") from None
+
+
+def names() -> list[str]:
+    return sorted(p.stem for p in folder().glob("*.json"))
+
+
+def known() -> str:
+    there = names()
+    return f"known pools are {', '.join(there)}" if there else "there are none, `gt up local --workers 2` starts one"
+
+
+def find(name: str = "") -> Pool:
+    """The pool of this name, by default that of GT_POOL, or the only one there is."""
+    name = name or environment.POOL.value()
+    if not name:
+        there = names()
+        if len(there) != 1:
+            raise ConnectionFailed(f"no pool was named, and there {'are several' if there else 'is none'}: {known()}")
+        name = there[0]
+    return read(path_of(name))
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def changing(name: str) -> Iterator[Pool]:
+    """A pool that is written back afterwards; whoever else wants to change it waits."""
+    path = path_of(name)
+    read(path)  # an error where there is none, before its lock is made
+    with _locked(path):
+        pool = read(path)
+        try:
+            yield pool
+        finally:
+            if path.exists():
+                write(pool, path)
+
+
+def save(pool: Pool) -> None:
+    """Write back a pool that was just started. Its dispatcher may have written its address meanwhile, which stays."""
+    path = path_of(pool.name)
+    with _locked(path):
+        pool.server = pool.server or read(path).server
+        write(pool, path)
+
+
+def announce(path: Path, server: str) -> None:
+    """A dispatcher's address, for all who read the pool's file."""
+    with changing(str(path.absolute())) as pool:
+        pool.server = server
+
+
+def remove(pool: Pool) -> None:
+    """Forget a pool. What its processes wrote stays."""
+    path = path_of(pool.name)
+    for gone in (path, path.with_suffix(".lock")):
+        gone.unlink(missing_ok=True)
+
+
+def await_server(
+    path: Path, timeout: float, failed: Callable[[], str] = str, stale: Callable[[Pool], bool] = lambda pool: False
+) -> Pool:
+    """The pool of a file, once its dispatcher has written where it listens. `failed` gives why it never will; `stale` says of
+    an address whether it is one of an earlier dispatcher."""
+    until = time.monotonic() + timeout
+    why = ""
+    while True:
+        if path.exists():
+            pool = read(path)
+            if pool.server and not stale(pool):
+                return pool
+        why = why or failed()
+        if why or time.monotonic() > until:
+            raise ConnectionFailed(why or f"no dispatcher has written its address to {path} within {timeout:g} s")
+        time.sleep(0.05)

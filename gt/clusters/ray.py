@@ -1,0 +1,143 @@
+"""A pool on Ray: the dispatcher and each worker are actors with a share of Ray's resources, in a placement group. Ray starts
+them again when a node is lost. Inside a Ray job the pool takes that job's cluster."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from typing import Any
+
+import msgspec
+
+from gt.clusters import processes
+from gt.clusters.cluster import ENDED, RUNNING, STARTING, Cluster, Member
+from gt.clusters.pool_file import Pool
+from gt.clusters.ray_actors import SPACE, Keeper
+from gt.errors import ConfigError, ConnectionFailed
+
+STRATEGIES = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
+ANSWER = 10.0  # seconds an actor may take to answer
+STARTS = 300.0  # seconds for the dispatcher: Ray's autoscaler may have to find a node first
+
+
+class Ray(Cluster):
+    name = "ray"
+    summary = "actors of a Ray cluster"
+
+    def arguments(self, p: argparse.ArgumentParser) -> None:
+        p.add_argument("--address", default="", help="the Ray cluster (RAY_ADDRESS, or the one that runs here)")
+        p.add_argument(
+            "--strategy", default="SPREAD", choices=STRATEGIES, help="how the workers are placed over nodes (SPREAD)"
+        )
+        p.add_argument("--cpus-per-worker", type=float, default=1.0, help="of Ray's CPU resource (1)")
+
+    def check(self, pool: Pool) -> None:
+        super().check(pool)
+        strategy = pool.options.get("strategy", "SPREAD")
+        if strategy not in STRATEGIES:
+            raise ConfigError(f"ray: no strategy {strategy!r}: available are {', '.join(STRATEGIES)}")
+
+    def _ray(self, pool: Pool) -> Any:
+        """Ray, connected: to the job's cluster where this process is one of it."""
+        try:
+            import ray
+        except ImportError:
+            raise ConfigError("ray is not installed: `pip install ray`") from None
+        if not ray.is_initialized():
+            address = str(pool.options.get("address") or "auto")
+            try:
+                ray.init(address=address, namespace=SPACE, log_to_driver=False, configure_logging=False)
+            except ConnectionError as wrong:
+                raise ConnectionFailed(f"no Ray cluster at {address!r}: {wrong}; `ray start --head` starts one") from None
+        return ray
+
+    def start(self, pool: Pool, follow: bool = False) -> None:
+        ray = self._ray(pool)
+        pool.options["address"] = ray.get_runtime_context().gcs_address
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        self._actor(ray, pool, "dispatcher", f"{pool.name}-dispatcher", here, {"num_cpus": 0}, ["--expect", str(pool.workers)])
+        self._await_dispatcher(ray, pool)
+        if pool.workers:
+            bundles = [self._resources(pool)] * pool.workers
+            strategy = str(pool.options.get("strategy") or "SPREAD")
+            group = ray.util.placement_group(bundles, strategy=strategy, name=pool.name, lifetime="detached")
+            self._add(ray, pool, pool.workers, group)
+
+    def _await_dispatcher(self, ray: Any, pool: Pool) -> None:
+        until = time.monotonic() + STARTS
+        actor = ray.get_actor(f"{pool.name}-dispatcher", namespace=SPACE)
+        while not pool.server:
+            if time.monotonic() > until:
+                raise ConnectionFailed(f"ray: the dispatcher of pool {pool.name!r} did not start within {STARTS:g} s")
+            pool.server = ray.get(actor.address.remote(), timeout=STARTS)
+            time.sleep(0.1)
+
+    def _resources(self, pool: Pool) -> dict[str, float]:
+        gpus = float(pool.options.get("gpus_per_worker") or 0)
+        return {"CPU": float(pool.options.get("cpus_per_worker") or 1.0), **({"GPU": gpus} if gpus else {})}
+
+    def _add(self, ray: Any, pool: Pool, count: int, group: Any = None) -> None:
+        """Workers in the bundles of a group, or, later ones, wherever Ray has room or finds it."""
+        needs = self._resources(pool)
+        asked = {"num_cpus": needs["CPU"], "num_gpus": needs.get("GPU", 0)}
+        for i in range(count):
+            member = f"{pool.name}-{pool.started}"
+            pool.started += 1
+            where: Any = "SPREAD" if "SPREAD" in str(pool.options.get("strategy") or "SPREAD") else "DEFAULT"
+            if group is not None:
+                where = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=i)
+            self._actor(ray, pool, "worker", member, where, asked, processes.worker_options(pool, member)[2:])
+            pool.members[member] = {}
+
+    def _actor(
+        self, ray: Any, pool: Pool, role: str, name: str, where: Any, asked: dict[str, float], options: list[str]
+    ) -> None:
+        kept = Pool(name=pool.name, cluster=pool.cluster, key=pool.key, worker_key=pool.worker_key)
+        made = ray.remote(Keeper).options(
+            name=name, namespace=SPACE, lifetime="detached", max_restarts=-1, max_concurrency=4, scheduling_strategy=where,
+            runtime_env={"env_vars": {"PYTHONPATH": processes.ROOT}}, **asked,
+        )  # fmt: skip
+        made.remote(role, name, msgspec.json.encode(kept), options)
+
+    def grow(self, pool: Pool, count: int) -> None:
+        self._add(self._ray(pool), pool, count)
+
+    def _end(self, ray: Any, name: str, seconds: float) -> None:
+        """Have an actor end its process, and then the actor."""
+        with contextlib.suppress(ValueError):  # there is no such actor any more
+            actor = ray.get_actor(name, namespace=SPACE)
+            with contextlib.suppress(ray.exceptions.RayError):
+                ray.get(actor.stop.remote(seconds), timeout=seconds + ANSWER)
+            ray.kill(actor)
+
+    def shrink(self, pool: Pool, count: int) -> None:
+        ray = self._ray(pool)
+        for name in list(pool.members)[len(pool.members) - count :]:
+            self._end(ray, name, processes.DRAINED)
+            del pool.members[name]
+
+    def watch(self, pool: Pool) -> list[Member]:
+        ray = self._ray(pool)
+        return [self._member(ray, name) for name in (f"{pool.name}-dispatcher", *pool.members)]
+
+    def _member(self, ray: Any, name: str) -> Member:
+        try:
+            actor = ray.get_actor(name, namespace=SPACE)
+            found = ray.get(actor.state.remote(), timeout=ANSWER)
+        except ValueError:
+            return Member(name, ENDED, "no such actor")
+        except ray.exceptions.GetTimeoutError:
+            return Member(name, STARTING, "Ray has not placed it yet")
+        except ray.exceptions.RayError as wrong:
+            return Member(name, ENDED, type(wrong).__name__)
+        state = RUNNING if found["running"] and found["server"] else STARTING
+        return Member(name, state, f"{found['host']} pid {found['pid']}, started {found['starts']} times")
+
+    def stop(self, pool: Pool) -> None:
+        ray = self._ray(pool)
+        for name in (f"{pool.name}-dispatcher", *pool.members):
+            self._end(ray, name, 5.0)
+        with contextlib.suppress(ValueError):
+            ray.util.remove_placement_group(ray.util.get_placement_group(pool.name))
+        pool.members = {}

@@ -1,0 +1,88 @@
+"""`gt autoscale`: more workers while queues are long, fewer when they are idle. It asks the dispatcher as a client does, and
+its cluster for workers; any cluster will do."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from gt.client.default import connect, disconnect
+from gt.errors import ConfigError, GTError
+from gt.pools.pool import open_pool
+
+LONG = 1000  # instructions that wait at a worker, on average, from which on a queue is long
+BUSY, IDLE = 0.9, 0.05  # parts of its time that a worker computes
+
+
+class Autoscaler:
+    """How many workers there should be, by what they say of themselves. It reads no clock: `now` comes with each look."""
+
+    def __init__(self, minimum: int, maximum: int, up_after: float = 15.0, down_after: float = 120.0) -> None:
+        if not 1 <= minimum <= maximum:
+            raise ConfigError(f"cannot scale from {minimum} to {maximum} workers: want 1 or more, and the least first")
+        self.minimum, self.maximum, self.up_after, self.down_after = minimum, maximum, up_after, down_after
+        self.last: dict[str, float] = {}  # by worker, the seconds it had computed
+        self.looked: float | None = None
+        self.busy_since: float | None = None
+        self.idle_since: float | None = None
+
+    def look(self, now: float, asked: int, stats: Mapping[str, Mapping[str, Any]]) -> int:
+        """The number of workers that should be there, where `asked` were asked for and these have joined."""
+        passed = now - self.looked if self.looked is not None else 0.0
+        seconds = {name: float(s.get("busy_seconds", 0.0)) for name, s in stats.items()}
+        shares = [(t - self.last[name]) / passed for name, t in seconds.items() if name in self.last and passed > 0]
+        self.last, self.looked = seconds, now
+        if not shares or len(stats) < asked:  # nothing to compare, or some have yet to come
+            self.busy_since = self.idle_since = None
+            return asked
+        queue = sum(int(s.get("queue", 0)) for s in stats.values()) / len(stats)
+        share = sum(shares) / len(shares)
+        self.busy_since = _since(self.busy_since, now, share > BUSY or queue > LONG)
+        self.idle_since = _since(self.idle_since, now, share < IDLE and queue == 0)
+        if self.busy_since is not None and now - self.busy_since >= self.up_after and asked < self.maximum:
+            self.busy_since = None
+            return min(self.maximum, asked + max(1, asked // 2))
+        if self.idle_since is not None and now - self.idle_since >= self.down_after and asked > self.minimum:
+            self.idle_since = now
+            return asked - 1
+        return asked
+
+
+def _since(since: float | None, now: float, holds: bool) -> float | None:
+    return (now if since is None else since) if holds else None
+
+
+def add_parser(commands: Any) -> None:
+    p = commands.add_parser("autoscale", help="scale a pool by how busy its workers are, until it ends")
+    p.add_argument("pool", nargs="?", default="", help="its name (GT_POOL, or the only one)")
+    p.add_argument("--min", type=int, default=1, help="fewest workers (1)")
+    p.add_argument("--max", type=int, required=True, help="most workers")
+    p.add_argument("--every", type=float, default=5.0, help="seconds between looks (5)")
+    p.add_argument(
+        "--up-after", type=float, default=15.0, help="seconds of long queues or busy workers before more are asked for (15)"
+    )
+    p.add_argument("--down-after", type=float, default=120.0, help="seconds of idle workers before each is given back (120)")
+    p.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Until the pool's dispatcher is gone."""
+    scaler = Autoscaler(args.min, args.max, args.up_after, args.down_after)
+    pool = open_pool(args.pool)
+    session = connect(pool.name, timeout=60.0)
+    try:
+        while True:
+            time.sleep(args.every)
+            pool = open_pool(pool.name)
+            asked = len(pool.record.members)
+            wanted = scaler.look(time.monotonic(), asked, session.ask("stats", timeout=60.0)["workers"])
+            if wanted != asked:
+                print(f"gt-autoscale: {asked} workers become {wanted}", flush=True)
+                pool.scale(wanted)
+    except (GTError, TimeoutError) as ended:
+        print(f"gt-autoscale: {ended}", flush=True)
+        return 0
+    finally:
+        disconnect()

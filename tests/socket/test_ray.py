@@ -1,0 +1,79 @@
+"""A pool on a real Ray cluster of several nodes on this host, one of which is lost."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from processes import until
+
+import gt
+from gt.errors import WorkerLost
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="ray is not installed (pip install gt[ray])"),
+    pytest.mark.filterwarnings("ignore"),  # Ray's own
+]
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disconnected: None) -> Iterator[Any]:
+    """A head node and two others, of two CPUs each."""
+    monkeypatch.setenv("GT_POOLS", str(tmp_path / "pools"))
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+    from ray.cluster_utils import Cluster
+
+    small = {"num_cpus": 2, "object_store_memory": 100 << 20, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=small)
+    try:
+        small.pop("include_dashboard")
+        others = [cluster.add_node(**small) for _ in range(2)]
+        ray.init(address=cluster.address, log_to_driver=False)
+        yield cluster, others
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def joined() -> dict[str, Any]:
+    return gt.debug.get_worker_stats()
+
+
+def test_a_pool_on_ray_outlives_a_node_and_scales(nodes: Any) -> None:
+    import ray
+
+    cluster, others = nodes
+    a = np.arange(16, dtype="f4").reshape(4, 4)
+    with gt.pool("ray", workers=3, backend="numpy", name="rays", strategy="SPREAD") as pool:
+        until(lambda: len(joined()) == 3, what="three workers")
+        assert (gt.from_numpy(a) @ gt.from_numpy(a)).numpy().tolist() == (a @ a).tolist()
+        where = {f"rays-{i}": ray.get(ray.get_actor(f"rays-{i}", namespace="gt").state.remote())["node"] for i in range(3)}
+        assert len(set(where.values())) == 3, "spread over all nodes"
+        gt.register_config("rows", gt.SignalConfig(shard=gt.ShardConfig(axis=0)))
+        with gt.signal("rows"):
+            x = gt.from_numpy(a)
+        x.sum().item()
+        lost = others[0]
+        gone = next(name for name, node in where.items() if node == lost.node_id)
+        cluster.remove_node(lost, allow_graceful=False)
+        until(lambda: gone not in joined(), what="the loss is known")
+        with pytest.raises(WorkerLost):
+            x.numpy()
+        cluster.add_node(num_cpus=2, object_store_memory=100 << 20)  # the placement group takes its room again
+        until(lambda: gone in joined(), 120, "Ray has started the lost worker again")
+        assert (gt.from_numpy(a) + 1).sum().item() == (a + 1).sum()
+        y = gt.from_numpy(a)
+        y.sum().item()
+        pool.scale(4)
+        until(lambda: len(joined()) == 4, what="a fourth worker")
+        pool.scale(1)
+        until(lambda: len(joined()) == 1, what="the others have left")
+        assert (y.numpy() == a).all(), "what they held was moved"
+        assert [m.state for m in pool.members()] == ["running"] * 2
+    assert not ray.util.list_named_actors(all_namespaces=True)

@@ -1,0 +1,129 @@
+"""A pool on a real SLURM: munged, slurmctld and slurmd on this host, with a configuration of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from commands import HOLDS, Commands, shown
+from processes import Processes, free_port, until
+
+pytestmark = pytest.mark.slow
+DAEMONS = ("munged", "slurmctld", "slurmd")
+SCRATCH = "/usr/sbin:/usr/local/sbin"
+
+
+def missing() -> str:
+    path = f"{os.environ.get('PATH', '')}:{SCRATCH}"
+    lacks = [name for name in (*DAEMONS, "sbatch", "srun", "scancel") if not shutil.which(name, path=path)]
+    if lacks:
+        return f"SLURM is not installed: no {', '.join(lacks)} (Debian: slurm-wlm, munge)"
+    return "" if os.geteuid() == 0 else "slurmd starts jobs as other users, so it wants root"
+
+
+@pytest.fixture
+def slurm(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One node with 16 processors, whatever it really has."""
+    if why := missing():
+        pytest.skip(why)
+    folder, host = tmp_path_factory.mktemp("slurm"), socket.gethostname()
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{SCRATCH}")
+    monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
+    for name in ("state", "spool"):
+        (folder / name).mkdir()
+    (folder / "munge.key").write_bytes(os.urandom(128))
+    (folder / "munge.key").chmod(0o600)
+    (folder / "slurm.conf").write_text(f"""
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+SlurmctldPort={free_port()}
+SlurmdPort={free_port()}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+ReturnToService=2
+KillWait=25
+NodeName={host} NodeAddr=127.0.0.1 CPUs=16 State=UNKNOWN
+PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+""")
+    munge = ["--foreground", "--force", f"--key-file={folder}/munge.key", f"--socket={folder}/munge.socket"]
+    munge += [f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log", f"--seed-file={folder}/munged.seed"]
+    daemons = []
+    try:
+        for command in (["munged", *munge], ["slurmctld", "-D"], ["slurmd", "-D"]):
+            with open(folder / f"{command[0]}.out", "wb") as out:
+                daemons.append(subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL))
+            if command[0] == "munged":
+                until((folder / "munge.socket").exists, what="munged listens")
+        until(lambda: "idle" in said("sinfo", "--noheader", "--format=%T"), what="an idle node")
+        yield
+    finally:
+        for daemon in reversed(daemons):
+            daemon.terminate()
+            daemon.wait(30)
+
+
+def said(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True).stdout
+
+
+def test_a_pool_of_jobs_grows_shrinks_with_its_values_and_is_requeued(
+    slurm: None, processes: Processes, gt_command: Commands
+) -> None:
+    gt_command("up", "slurm", "--workers", "2", "--backend", "numpy", "--name", "jobs", "--partition", "test", "--time", "10")
+    until(lambda: gt_command.status()["server"], what="a dispatcher in the first task")
+    script = processes.start("-c", HOLDS, GT_POOLS=str(gt_command.pools)).says("holds")
+    gt_command("scale", "3")
+    until(lambda: len(gt_command.status()["joined"]) == 3, what="the second job has joined")
+    found = gt_command.status()
+    assert {m["state"] for m in found["members"]} == {"running"}
+    assert len({m["where"] for m in found["members"][1:]}) == 2, "two jobs"
+    gt_command("scale", "2")  # SLURM ends the job by SIGTERM, on which its worker passes on what it holds
+    until(lambda: len(gt_command.status()["joined"]) == 2, what="the second job has left")
+    script.go()
+    script.says("still 2")
+    for key in gt_command.key("jobs"):
+        assert key not in shown(gt_command.pools) and key not in (gt_command.pools / "jobs-0.sbatch").read_text()
+    script.kill()
+    job = re.findall(r"job (\d+)", found["members"][1]["where"])[0]
+    first = gt_command.status()["server"]
+    subprocess.run(["scancel", "--batch", "--signal=USR1", job], check=True)  # as before the time limit
+    until(lambda: "Restarts=1" in said("scontrol", "show", "job", job), what="the job is requeued")
+    until(lambda: "PENDING" in said("squeue", "--noheader", "--format=%T", f"--jobs={job}"), what="it waits")
+    subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], check=True)  # SLURM waits two minutes by itself
+    until(lambda: gt_command.status()["server"] not in ("", first), 120, "the job's second dispatcher")
+    until(lambda: len(gt_command.status()["joined"]) == 2, what="its workers")
+    log = (gt_command.pools / "jobs.logs" / "jobs-0.log").read_text()
+    assert "is about to leave" in log, "they drained"
+    gt_command("down")
+    until(lambda: not processes.running(), what="the end of the job")
+
+
+def test_workers_started_by_hand_with_srun_find_one_another(slurm: None, processes: Processes, gt_command: Commands) -> None:
+    steps = subprocess.Popen(["srun", "-n", "3", "-t", "5", sys.executable, "-m", "gt.worker", "--slurm", "--backend", "numpy"])
+    until(lambda: list(gt_command.pools.glob("slurm-*.json")), what="the pool's file")
+    name = next(gt_command.pools.glob("slurm-*.json")).stem
+    until(lambda: (gt_command.status(name) or {}).get("server"), what="a dispatcher")
+    script = processes.start("-c", HOLDS, GT_POOLS=str(gt_command.pools)).says("holds")
+    assert len(gt_command.status(name)["joined"]) == 3
+    script.kill()
+    subprocess.run(["scancel", name.removeprefix("slurm-")], check=True)
+    steps.wait(60)
+    until(lambda: not processes.running(), what="the end of the step")
+    assert not list(gt_command.pools.glob("slurm-*.json")), "the first rank takes the pool's file away"
