@@ -1,24 +1,27 @@
-"""The instruction log: a line for each instruction as it comes in, goes to workers, is done, and is acknowledged."""
+"""The instruction log: a line for each instruction as it comes in, goes to workers, is done there, and is acknowledged. Times
+are seconds since the log began; when an instruction was done is the worker's own time."""
 
 from __future__ import annotations
 
-import contextlib
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from operator import neg
-from typing import Any, TextIO
+from typing import Any
 
 from gt.dispatcher.tables import Client, KindPlans, TracePlans
 from gt.ops.table import Kind
 from gt.program import Program, wire
 from gt.program.code import Encoded, Form, is_free
-from gt.spec import DTYPES
+from gt.spec import DTYPES, Spec
 from gt.transport.checks import kind_in
+from gt.transport.events import Spans
 from gt.transport.messages import Batch, Run
+from gt.watch.events import Free, Move, ProgramCall, Reader, RunEnd, Stretch, Work
 
 ARITY = {0: "CreateOp", 1: "UnaryOp", 2: "BinaryOp", 3: "TernaryOp"}
 PLACES = {1: ("input",), 2: ("left", "right")}
+GONE = 64  # clients that are gone of which something is remembered
+Line = tuple[float, str]  # when it happened, and the text behind its time
 
 
 def sort_of(kind: Kind) -> str:
@@ -27,28 +30,32 @@ def sort_of(kind: Kind) -> str:
     return ARITY.get(n, "NaryOp")
 
 
+def operand(value: Any, spec: Any) -> str:
+    """A tensor by its id; a number with its type, so that nobody takes it for one."""
+    return str(value) if isinstance(spec, Spec) else f"{spec.__name__}:{value}"
+
+
 def details(kind: Kind, ins: tuple) -> str:
     """`result=2 op=matmul left=0 right=1`, and the statics behind."""
     form = Form.of(kind)
-    operands = ins[form.operands]
+    operands = [operand(value, spec) for value, spec in zip(ins[form.operands], kind.ins)]
     words = [f"result={','.join(map(str, ins[form.results]))}", f"op={kind.row.name}"]
     names = PLACES.get(len(operands)) if kind.tensors else None
     if names:
         words += [f"{name}={x}" for name, x in zip(names, operands)]
     elif operands:
-        words.append(f"inputs={','.join(map(str, operands))}")
+        words.append(f"inputs={','.join(operands)}")
     words += [f"{k}={DTYPES[v].name if k == 'dtype' else v}".replace(" ", "") for k, v in kind.settings.items()]
     return " ".join(words)
 
 
-Meaning = Callable[[int], "Kind | Program | None"]  # what the number of a kind or trace stands for
+Use = Kind | Program | None  # what the number of an instruction stands for
 
 
-def spelled_out(meaning: Meaning, code: list[Encoded]) -> Iterator[tuple[Kind | None, Encoded]]:
+def spelled_out(code: Iterable[tuple[Use, Encoded]]) -> Iterator[tuple[Kind | None, Encoded]]:
     """Each instruction with its kind (None: it frees), calls of traces as the instructions they stand for. What only lives
     inside a call goes by its value, below zero."""
-    for ins in code:
-        use = meaning(ins[0]) if ins else None  # type: ignore[arg-type]
+    for use, ins in code:
         if len(ins) == 2 and is_free(ins):
             yield None, ins
         elif isinstance(use, Program) and len(ins) == Form.of_call(len(use.results), use.inputs, use.holes).length:
@@ -57,14 +64,13 @@ def spelled_out(meaning: Meaning, code: list[Encoded]) -> Iterator[tuple[Kind | 
             yield use, ins
 
 
-def of_client(client: Client) -> Meaning:
-    """The numbers of a client, as the dispatcher knows them."""
-
-    def meaning(number: int) -> Kind | Program | None:
-        use = client.uses.get(number)
-        return use.kind if isinstance(use, KindPlans) else use.program if isinstance(use, TracePlans) else None
-
-    return meaning
+def of_client(client: Client, batch: Batch) -> list[tuple[Use, Encoded]]:
+    """A batch with what the client's numbers stand for: they may be forgotten by the time that the log is written."""
+    uses = {ins[0]: client.uses.get(ins[0]) for ins in batch.code if ins}  # type: ignore[arg-type]
+    known: dict[Any, Use] = {
+        n: u.kind if isinstance(u, KindPlans) else u.program if isinstance(u, TracePlans) else None for n, u in uses.items()
+    }
+    return [(known[ins[0]] if ins else None, ins) for ins in batch.code]
 
 
 class Told:
@@ -92,71 +98,107 @@ class Told:
 
 
 class InstructionLog:
-    """Called by the dispatcher with what passes: see `Dispatcher.watch`."""
+    """Makes lines of what the dispatcher saw (`Observers.local`), each with the time at which it did."""
 
-    def __init__(self, out: str | TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self.file = open(out, "a", buffering=1 << 16) if isinstance(out, str) else out  # noqa: SIM115
-        self.clock, self.start = clock, clock()
+    def __init__(self) -> None:
         self.received: dict[tuple[str, int], list[str]] = {}  # sorts of a batch's instructions, until it is acknowledged
-        self.running: dict[tuple[str, str, int], list[tuple[Any, ...]]] = {}  # results a worker is to make, until it is done
+        self.waiting: dict[tuple[str, int], set[str]] = {}  # workers that have not ended their part of it
+        self.sent: dict[tuple[str, str], deque[tuple[int, tuple[Any, ...]]]] = {}  # serial and results, until each is done
         self.told: dict[tuple[str, str], Told] = {}  # by worker and client
+        self.readers: dict[tuple[str, str], Reader] = {}
+        self.gone: dict[str, None] = {}  # clients, in the order in which they went
 
-    def __call__(self, event: str, who: str, what: Any) -> None:
+    def lines(self, at: float, event: str, who: str, what: Any) -> Iterator[Line]:
         match event:
             case "batch":
-                self._batch(who, *what)
+                if who in self.gone:  # another session of the same process
+                    self._forget(who)
+                yield from self._batch(at, who, *what)
             case "run":
-                self._run(who, *what)
-            case "done":
-                self._done(who, *what)
-            case "ack":
-                client, serial = what
-                for sort in self.received.pop((client.name, serial), ()):
-                    self._line("SEND", who, sort, "success=True")
+                yield from self._run(at, who, *what)
+            case "spans":
+                yield from self._spans(who, *what)
+            case "lost":
+                self.sent = {key: rest for key, rest in self.sent.items() if key[0] != who}
+                for client, serial in [key for key, workers in self.waiting.items() if who in workers]:
+                    yield from self._ended(at, who, client, serial)
             case "gone":
-                self.received = {k: v for k, v in self.received.items() if k[0] != what.name}
-                self.running = {k: v for k, v in self.running.items() if k[1] != what.name}
-                self.told = {k: v for k, v in self.told.items() if k[1] != what.name}
-        self.file.flush()
+                self.gone[who] = None  # workers may still have to tell what they did for it
+                if len(self.gone) > GONE:
+                    self._forget(next(iter(self.gone)))
 
-    def _batch(self, who: str, client: Client, batch: Batch) -> None:
-        sorts = self.received.setdefault((client.name, batch.serial), [])
-        for kind, ins in spelled_out(of_client(client), batch.code):
+    def _forget(self, who: str) -> None:
+        """Forget a client that is gone."""
+        del self.gone[who]
+        self.received = {k: v for k, v in self.received.items() if k[0] != who}
+        self.waiting = {k: v for k, v in self.waiting.items() if k[0] != who}
+        self.sent = {k: v for k, v in self.sent.items() if k[1] != who}
+        self.told = {k: v for k, v in self.told.items() if k[1] != who}
+        self.readers = {k: v for k, v in self.readers.items() if k[1] != who}
+
+    def _batch(self, at: float, who: str, serial: int, code: list[tuple[Use, Encoded]], reads: list[int]) -> Iterator[Line]:
+        sorts = self.received.setdefault((who, serial), [])
+        for kind, ins in spelled_out(code):
             if kind is None:
-                self._line("RECV", who, "FreeOp", f"tensor={ins[-1]}")
+                yield at, text("RECV", who, "FreeOp", f"tensor={ins[-1]}")
             else:
                 sorts.append(sort_of(kind))
-                self._line("RECV", who, sorts[-1], details(kind, ins))
-        for _, id, _ in batch.gets:
+                yield at, text("RECV", who, sorts[-1], details(kind, ins))
+        for id in reads:
             sorts.append("ReadOp")
-            self._line("RECV", who, "ReadOp", f"tensor={id}")
+            yield at, text("RECV", who, "ReadOp", f"tensor={id}")
 
-    def _run(self, who: str, client: Client, run: Run) -> None:
-        results = self.running.setdefault((who, client.name, run.serial), [])
-        told = self.told.setdefault((who, client.name), Told())
+    def _run(self, at: float, who: str, client: str, run: Run) -> Iterator[Line]:
+        sent = self.sent.setdefault((who, client), deque())
+        self.waiting.setdefault((client, run.serial), set()).add(who)
+        told = self.told.setdefault((who, client), Told())
         told.define(run)
-        for kind, ins in spelled_out(told.known.get, run.code):
+        code = [(told.known.get(int(ins[0])), ins) for ins in run.code if ins]
+        for kind, ins in spelled_out(code):
             if kind is not None:
                 ids = ins[Form.of(kind).results]
-                results.append(ids)
-                result = ",".join(f"{client.label}_{id}" for id in ids)
-                self._line("WORKER_SEND", who, "WorkerOp", f"op={kind.row.name} result={result}")
+                sent.append((run.serial, ids))
+                result = ",".join(f"{client}_{id}" for id in ids)
+                yield at, text("WORKER_SEND", who, "WorkerOp", f"op={kind.row.name} result={result}")
         for get in run.gets:
-            results.append(())
-            self._line("WORKER_SEND", who, "WorkerOp", f"op=read result={client.label}_{get.id}")
+            sent.append((run.serial, ()))
+            yield at, text("WORKER_SEND", who, "WorkerOp", f"op=read result={client}_{get.id}")
         told.drop(run)
 
-    def _done(self, who: str, client: Client, serial: int, broken: tuple[int, ...]) -> None:
-        for ids in self.running.pop((who, client.name, serial), ()):
-            failed = [f"{client.label}_{id}" for id in ids if id in broken]
-            text = f"success=False result={','.join(failed)}" if failed else "success=True"
-            self._line("WORKER_RECV", who, "WorkerOp", text)
+    def _spans(self, who: str, client: str, spans: Spans) -> Iterator[Line]:
+        reader = self.readers.setdefault((who, client), Reader())
+        sent, broken = self.sent.get((who, client), deque()), set(spans.broken)
+        for item in reader.read((spans,)):
+            match item:
+                case ProgramCall(ops=ops):
+                    yield from self._done(item.stop, who, client, sent, broken, len(ops))
+                case Free() | Stretch():
+                    pass
+                case Move() | Work():
+                    yield from self._done(item.stop, who, client, sent, broken, 1)
+                case RunEnd(_, _, serial, at):
+                    left = sum(s <= serial for s, _ in sent)  # what was not timed one by one
+                    yield from self._done(at, who, client, sent, broken, left)
+                    yield from self._ended(at, who, client, serial)
 
-    def _line(self, event: str, who: str, what: str, details: str) -> None:
-        self.file.write(f"[TAPE {self.clock() - self.start:.3f}s] {event:<12} | {who:<15} | {what:<9} | {details}\n")
+    def _done(
+        self, at: float, who: str, client: str, sent: deque[tuple[int, tuple[Any, ...]]], broken: set[int], count: int
+    ) -> Iterator[Line]:  # fmt: skip
+        for _ in range(min(count, len(sent))):
+            failed = [f"{client}_{id}" for id in sent.popleft()[1] if id in broken]
+            result = f"success=False result={','.join(failed)}" if failed else "success=True"
+            yield at, text("WORKER_RECV", who, "WorkerOp", result)
 
-    def close(self) -> None:
-        """What could not be written is given up; a stream that others write to stays open."""
-        if self.file is not sys.stderr:
-            with contextlib.suppress(OSError):
-                self.file.close()
+    def _ended(self, at: float, who: str, client: str, serial: int) -> Iterator[Line]:
+        workers = self.waiting.get((client, serial))
+        if workers is None:
+            return
+        workers.discard(who)
+        if not workers:
+            del self.waiting[client, serial]
+            for sort in self.received.pop((client, serial), ()):
+                yield at, text("SEND", client, sort, "success=True")
+
+
+def text(event: str, who: str, what: str, details: str) -> str:
+    return f"{event:<12} | {who:<15} | {what:<9} | {details}"

@@ -79,25 +79,49 @@ def replay_table(workers: dict[str, dict[str, Any]]) -> Table:
     return made
 
 
+CLIENTS = ("#", "user", "process", "weight", "seconds", "wanted", "got", "wait p50", "p99", "bytes", "in flight")
+
+
+def client_table(clients: list[dict[str, Any]]) -> Table:
+    """A row a client."""
+    made = Table(title="Clients", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in CLIENTS:
+        made.add_column(name, justify="left" if name in ("user", "process") else "right", no_wrap=True)
+    for c in clients:
+        most = f" of {amount(c['memory'])}" if c["memory"] else ""
+        made.add_row(
+            str(c["number"]), c["user"], c["process"], f"{c['weight']:g}", f"{c['seconds']:.2f}", f"{c['wanted']:.0%}",
+            f"{c['got']:.0%}", f"{c['wait_p50'] * 1e3:.1f} ms", f"{c['wait_p99'] * 1e3:.1f} ms", amount(c["bytes"]) + most,
+            str(c["queue"] + c["held"]),
+        )  # fmt: skip
+    return made
+
+
 def add_parser(commands: Any) -> None:
     """`gt stats HOST:PORT`."""
-    p = commands.add_parser("stats", help="show the workers of a running server")
+    p = commands.add_parser("stats", help="show the workers and clients of a running server")
     p.add_argument("server", nargs="?", default="localhost:9000", help="host:port (localhost:9000)")
     p.add_argument("--key", default=environment.KEY.value(), help="the server's key")
     p.add_argument("--json", action="store_true", help="as one JSON object")
     p.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
+def ask(args: argparse.Namespace, *questions: tuple[str, Any]) -> list[Any]:
+    """What a server answers to these questions, each what it is about and an argument."""
     from gt.client.default import connect, disconnect
 
     session = connect(args.server, key=args.key)
     try:
-        stats = session.ask("stats")
+        return [session.ask(about, argument) for about, argument in questions]
     finally:
         disconnect()
+
+
+def run(args: argparse.Namespace) -> int:
+    stats, clients = ask(args, ("stats", None), ("clients", None))
     if args.json:
-        print(json.dumps(stats))
+        print(json.dumps({**stats, "clients": clients}))
     else:
         Console().print(report(stats["workers"]))
+        Console().print(client_table(clients))
     return 0

@@ -1,0 +1,72 @@
+"""Captures: a file with events as they came, message by message. It can be read again by the tools that look at a run later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from gt.errors import GTError, ProtocolError
+from gt.transport.checks import reported
+from gt.transport.events import Spans, Watched
+from gt.watch.events import Recording
+
+MAGIC = b"GT capture 1\n"
+LONGEST = 256 << 20  # bytes of one message
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Watched).decode
+
+
+class CaptureFile:
+    """Writes messages to a new file."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.file = open(path, "wb")  # noqa: SIM115 (closed with the object)
+        self.file.write(MAGIC)
+
+    def write(self, watched: Watched) -> None:
+        data = _encode(watched)
+        self.file.write(len(data).to_bytes(4, "big"))
+        self.file.write(data)
+
+    def close(self) -> None:
+        self.file.close()
+
+    def __enter__(self) -> CaptureFile:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def messages(path: str | Path) -> Iterator[Watched]:
+    """The messages of a capture; one that was cut short ends where it does."""
+    with open(path, "rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise GTError(f"{path} is no capture of `gt trace`")
+        while len(size := file.read(4)) == 4:
+            n = int.from_bytes(size, "big")
+            data = file.read(n) if n <= LONGEST else b""
+            if len(data) != n:
+                return
+            try:
+                found = _decode(data)
+                for event in found.events:
+                    reported(event)
+            except (msgspec.MsgspecError, ProtocolError) as wrong:
+                raise GTError(f"{path} is damaged: {wrong}") from wrong
+            yield found
+
+
+def read(path: str | Path) -> Recording:
+    recording = Recording()
+    for watched in messages(path):
+        recording.add(watched.events, watched.dropped)
+    return recording
+
+
+def count(watched: Watched) -> int:
+    """Events of a message, each instruction counted."""
+    return sum(len(e.seconds) // 4 if isinstance(e, Spans) else 1 for e in watched.events)

@@ -1,0 +1,194 @@
+"""The dashboard: a web page on a dispatcher, with a live timeline, and its metrics for Prometheus. It is a reader of the event
+stream like any other, in a process of its own, so that nothing it does can slow the dispatcher."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import hmac
+import json
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+from importlib import resources
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from gt import environment
+from gt.errors import GTError
+from gt.launch import follow_parent
+from gt.transport.addresses import LOOPBACK
+from gt.transport.events import EVERY
+from gt.watch import metrics
+from gt.watch.chart import chart
+from gt.watch.events import Work
+from gt.watch.listen import Listener
+from gt.watch.model import Model
+from gt.watch.visualize import data
+
+SHOWN = 5.0  # seconds of the live timeline
+BARS = 3000  # bars of it at most
+FOUND = 200  # lines that a search gives
+OFTEN = 0.5  # seconds between updates
+
+
+class Board:
+    """What is known of the cluster, shared by the thread that listens and the requests."""
+
+    def __init__(self, address: str, key: str = "") -> None:
+        self.address, self.key = address, key
+        self.model, self.lock = Model(), threading.Lock()
+        self.failure = ""
+        self.closed = threading.Event()
+
+    def listen(self) -> None:
+        while not self.closed.is_set():
+            try:
+                with Listener(self.address, EVERY, self.key) as listener:
+                    self.failure = ""
+                    while not self.closed.is_set():
+                        for watched in listener.take(0.2):
+                            with self.lock:
+                                self.model.add(watched)
+            except GTError as failed:
+                self.failure = str(failed)
+                self.closed.wait(1.0)
+
+    def update(self) -> dict[str, Any]:
+        """All that the page shows, as it is now."""
+        now = time.time()
+        with self.lock:
+            model = self.model
+            model.refresh(now)
+            recent = model.recording(now - SHOWN)
+            recent.items = recent.items[-BARS:]
+            workers = [
+                {
+                    "name": w.name, "index": w.index, "about": w.about, "shares": w.shares, "instructions": w.instructions,
+                    "queue": w.state.queue if w.state else 0, "bytes": w.state.nbytes if w.state else 0,
+                    "total": w.state.total if w.state else 0, "tensors": w.state.tensors if w.state else 0,
+                    "gpu": w.state.gpu if w.state else -1.0, "current": w.state.current if w.state else "",
+                    "since": w.state.since if w.state else 0.0, "stack": w.state.stack if w.state else "",
+                }
+                for w in model.living()
+            ]  # fmt: skip
+            clients = [
+                {
+                    "label": c.label, "share": c.share, "instructions": c.instructions, "waited": c.waited, "found": c.found,
+                    "hits": c.hits, "rate": c.hit_rate, "saved": c.saved, "uploaded": c.uploaded, "misses": c.misses,
+                }
+                for c in model.there()
+            ]  # fmt: skip
+            placed = [
+                {"client": p.client, "name": p.name, "spec": p.spec, "placement": p.placement} for p in model.placed.values()
+            ]
+            compiled = [{"worker": c.worker, "seconds": c.seconds, "text": c.text} for c in model.compiled]
+            drawn = data(chart(recent))
+        return {
+            "failure": self.failure, "workers": workers, "clients": clients, "placed": placed, "compiled": compiled[-20:],
+            "stalls": [s.text for s in model.stalls], "dropped": model.dropped, "timeline": drawn,
+        }  # fmt: skip
+
+    def search(self, text: str) -> list[str]:
+        """The last instructions that have this in their op, client, worker or line."""
+        wanted, found = text.lower(), []
+        with self.lock:
+            for item in reversed(self.model.items):
+                if not isinstance(item, Work):
+                    continue
+                line = self.model.reader.line(item)
+                said = f"{item.start:.6f} {item.worker} {item.client} {item.name} {item.seconds * 1e6:.1f} us {line}".rstrip()
+                if wanted in said.lower():
+                    found.append(said)
+                if len(found) >= FOUND:
+                    break
+        return found
+
+    def metrics(self) -> str:
+        with self.lock:
+            return metrics.text(self.model)
+
+
+def page(first: dict[str, Any]) -> str:
+    """The page: one file, with its code and what it shows at first in it."""
+    static = resources.files("gt.watch") / "static"
+    text = (static / "dashboard.html").read_text().replace("%SCRIPT%", (static / "timeline.js").read_text())
+    return text.replace("%DATA%", json.dumps(first, separators=(",", ":")).replace("<", "\\u003c"))
+
+
+def application(board: Board, key: str = "") -> Starlette:
+    """The web application; with a key, each request has to show it: `?key=...`, or as a bearer's token."""
+
+    def allowed(request: Request) -> bool:
+        shown = request.query_params.get("key", "") or request.headers.get("authorization", "").removeprefix("Bearer ")
+        return not key or hmac.compare_digest(shown.encode(), key.encode())
+
+    def guarded(answer: Any) -> Any:
+        async def endpoint(request: Request) -> Response:
+            if not allowed(request):
+                return PlainTextResponse("this dashboard has a key: add ?key=KEY to its address\n", 401)
+            return await answer(request)
+
+        return endpoint
+
+    async def index(request: Request) -> Response:
+        policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
+        return HTMLResponse(
+            page(await asyncio.to_thread(board.update)),
+            headers={"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"},
+        )
+
+    async def events(request: Request) -> Response:
+        async def updates() -> AsyncIterator[str]:
+            while not board.closed.is_set() and not await request.is_disconnected():
+                yield f"data: {json.dumps(await asyncio.to_thread(board.update), separators=(',', ':'))}\n\n"
+                await asyncio.sleep(OFTEN)
+
+        return StreamingResponse(updates(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+    async def numbers(request: Request) -> Response:
+        return PlainTextResponse(board.metrics(), media_type="text/plain; version=0.0.4")
+
+    async def search(request: Request) -> Response:
+        lines = await asyncio.to_thread(board.search, request.query_params.get("text", "")[:200])
+        return PlainTextResponse("\n".join(lines))
+
+    routes = {"/": index, "/events": events, "/metrics": numbers, "/search": search}
+    return Starlette(routes=[Route(path, guarded(answer)) for path, answer in routes.items()])
+
+
+def serve(board: Board, host: str, port: int, key: str) -> None:
+    thread = threading.Thread(target=board.listen, name="gt-dashboard", daemon=True)
+    thread.start()
+    try:
+        uvicorn.run(application(board, key), host=host, port=port, log_level="error", timeout_graceful_shutdown=1)
+    finally:
+        board.closed.set()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The process that `gt.server --dashboard` starts; its keys come in the environment."""
+    p = argparse.ArgumentParser(prog="gt dashboard")
+    p.add_argument("address", help="of the dispatcher")
+    p.add_argument("--host", default="127.0.0.1")
+    p.add_argument("-p", "--port", type=int, default=8265)
+    args = p.parse_args(argv)
+    follow_parent()
+    key = environment.KEY.value()
+    if args.host not in LOOPBACK and not key:
+        print("gt dashboard: beyond this host it needs a key (GT_KEY)", file=sys.stderr)
+        return 1
+    with contextlib.suppress(KeyboardInterrupt):
+        serve(Board(args.address, key), args.host, args.port, key if args.host not in LOOPBACK else "")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""`gt doctor`: what slows a program, at the user's lines, from a log, a capture or a block of a script."""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gt.errors import GTError
+from gt.ops import TABLE
+from gt.transport import events as e
+from gt.watch.events import Collective, Recording
+from gt.watch.host import report as host_report
+from gt.watch.log_reader import read
+from gt.watch.shares import shares
+from gt.watch.stats import amount
+from gt.watch.timeline import merged
+
+OFTEN = 3  # times from which something counts as repeated
+SOME = 0.05  # share of a run that is worth a word
+UPLOAD = 4096  # bytes of an array from which repeated uploads count
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that slows a program: what, how much of the run it takes (where that is known), where, and what would help."""
+
+    sort: str
+    share: float
+    line: str
+    text: str
+    advice: str
+
+    def __str__(self) -> str:
+        where = f"{self.line}: " if self.line else ""
+        return f"{where}{self.text}\n    {self.advice}"
+
+
+def diagnose(recording: Recording) -> list[Finding]:
+    """What slows this run, the worst first."""
+    start, stop = span(recording)
+    found = [*reads(recording, stop - start), *traces(recording), *uploads(recording), *gathers(recording, stop - start),
+             *idle(recording, start, stop), *compilations(recording, stop - start), *stalls(recording)]  # fmt: skip
+    return sorted(found, key=lambda f: -f.share)
+
+
+def span(recording: Recording) -> tuple[float, float]:
+    """From the first thing that was done to the last."""
+    begins = [w.start for w in recording.work] + [i.at for i in recording.items if isinstance(i, e.Waited)]
+    ends = [w.stop for w in recording.work] + [i.at + i.seconds for i in recording.items if isinstance(i, e.Waited)]
+    return min(begins, default=0.0), max(ends, default=0.0)
+
+
+def reads(recording: Recording, total: float) -> Iterator[Finding]:
+    """Reads wait until all before them is done, and meanwhile nothing new is sent: the workers' queues run empty."""
+    waits: defaultdict[str, list[e.Waited]] = defaultdict(list)
+    for item in recording.items:
+        if isinstance(item, e.Waited):
+            waits[item.line].append(item)
+    for line, there in waits.items():
+        seconds = sum(w.seconds for w in there)
+        share = seconds / total if total else 0.0
+        if len(there) >= OFTEN and share >= SOME:
+            text = f"{len(there)} reads drained the queue: {seconds:.3f} s of waiting, {share:.0%} of the run"
+            yield Finding("reads", share, line, text, "read less often, such as every 100 steps, or keep the value as a tensor")
+
+
+def traces(recording: Recording) -> Iterator[Finding]:
+    last: dict[str, e.Traced] = {i.client: i for i in recording.items if isinstance(i, e.Traced)}
+    for traced in last.values():
+        for why, times, line in traced.misses:
+            if times >= OFTEN:
+                tried = traced.hits + sum(n for _, n, _ in traced.misses)
+                text = f"a trace broke {times} times: {why} ({traced.hits} of {tried} attempts were replayed)"
+                advice = "keep steps alike: the same ops on the same shapes, and reads at their end"
+                yield Finding("traces", times / tried if tried else 0.0, line, text, advice)
+
+
+def uploads(recording: Recording) -> Iterator[Finding]:
+    same: defaultdict[tuple[str, str, str], list[e.Loaded]] = defaultdict(list)
+    for item in recording.items:
+        if isinstance(item, e.Loaded) and item.nbytes >= UPLOAD:
+            same[item.client, item.digest, item.line].append(item)
+    start, stop = span(recording)
+    for (_, _, line), loads in same.items():
+        if len(loads) >= OFTEN:
+            seconds = sum(load.seconds for load in loads)
+            text = f"the same array of {amount(loads[0].nbytes)} was sent {len(loads)} times"
+            share = seconds / (stop - start) if stop > start else 0.0
+            yield Finding("uploads", share, line, text, "make a tensor of it once, before the loop")
+
+
+def gathers(recording: Recording, total: float) -> Iterator[Finding]:
+    """Tensors that were put together on every worker, though they lay in pieces."""
+    by_line: defaultdict[tuple[str, str], list[Collective]] = defaultdict(list)
+    for work in recording.work:
+        if isinstance(work, Collective) and moves_only(work.name):
+            by_line[recording.line(work), work.name].append(work)
+    for (line, name), there in by_line.items():
+        workers = len({w.worker for w in there}) or 1
+        times, seconds = len(there) // workers, sum(w.seconds for w in there) / workers
+        if times >= OFTEN:
+            nbytes = sum(w.nbytes for w in there)
+            text = f"{times} times a tensor was gathered ({name}, {amount(nbytes)} in all, {seconds:.3f} s on each worker)"
+            advice = "give both operands a layout that the op has a rule for, such as the same shard axis (docs/sharding.md)"
+            yield Finding("gathers", seconds / total if total else 0.0, line, text, advice)
+
+
+def moves_only(name: str) -> bool:
+    """Whether a collective moves a tensor without reducing it."""
+    row = TABLE.get(name)
+    return row is not None and row.collective and "reduce" not in row.statics
+
+
+def idle(recording: Recording, start: float, stop: float) -> Iterator[Finding]:
+    for worker in recording.workers:
+        found = shares([w for w in recording.work if w.worker == worker], start, stop)
+        if found["idle"] >= 0.5 and stop > start:
+            text = f"worker {worker} was idle for {found['idle']:.0%} of the run"
+            advice = "send it more at once (larger batches, fewer reads), or spread work over it with a signal's `shard`"
+            yield Finding("idle", found["idle"], "", text, advice)
+
+
+def compilations(recording: Recording, total: float) -> Iterator[Finding]:
+    by_client: defaultdict[str, list[e.Compiled]] = defaultdict(list)
+    for item in recording.items:
+        if isinstance(item, e.Compiled):
+            by_client[item.client].append(item)
+    for there in by_client.values():
+        seconds = sum(c.seconds for c in there)
+        given_up = [c.text for c in there if not c.seconds]
+        if len(there) >= OFTEN:
+            text = f"{len(there)} programs were compiled in {seconds:.1f} s" + (
+                f"; {len(given_up)} were given up" if given_up else ""
+            )
+            advice = "shapes or ops that differ from step to step are new programs: pad, or keep them alike"
+            yield Finding("compilations", min(1.0, seconds / total) if total else 0.0, "", text, advice)
+
+
+def stalls(recording: Recording) -> Iterator[Finding]:
+    for item in recording.items:
+        if isinstance(item, e.Stalled):
+            line = recording.reader.lines.get((item.client, item.id), "")
+            yield Finding(
+                "stalls", 1.0, line, item.text, "look at the workers that did not come: `gt top` shows what they are at"
+            )
+
+
+def text(recording: Recording) -> str:
+    """The report that people read."""
+    start, stop = span(recording)
+    busy = sum(b - a for w in recording.workers for a, b in merged((x.start, x.stop) for x in recording.work if x.worker == w))
+    head = f"{stop - start:.3f} s, {len(recording.workers)} workers, {len(recording.work)} pieces of work, {busy:.3f} s busy"
+    found = diagnose(recording)
+    lost = f"\n{recording.dropped} messages came too fast and are missing here." if recording.dropped else ""
+    return "\n".join([head + lost, *(f"- {finding}" for finding in found)] if found else [head + lost, "Nothing stands out."])
+
+
+def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    p.add_argument("log", nargs="?", help="an instruction log, or a capture of `gt trace`")
+    p.add_argument("--host", action="store_true", help="say what this machine has, and what is missing for what")
+    p.set_defaults(run=run)
+    return p
+
+
+def add_parser(commands: Any) -> None:
+    arguments(commands.add_parser("doctor", help="say what slows a program, or what this machine lacks"))
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.host:
+        print(host_report())
+    if args.log:
+        print(text(read(args.log)))
+    if not args.host and not args.log:
+        raise GTError("gt doctor wants a log or a capture to look at, or --host")
+    return 0

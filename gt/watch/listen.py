@@ -1,0 +1,103 @@
+"""An observer's connection to a dispatcher."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import zmq
+
+from gt import environment
+from gt.errors import ConnectionFailed, ProtocolError
+from gt.transport.addresses import address_of, listens, own_folder
+from gt.transport.auth import Keys, kept_worker_key, reach
+from gt.transport.events import OFF, Seen, Subscribe, Watched
+from gt.transport.messages import VERSION, Bye, decode, encode
+from gt.transport.sockets import Ends, first_word, how_it_ended, open_socket
+
+FIRST = 5.0  # seconds for the dispatcher to answer
+
+
+class Listener:
+    """`with Listener("localhost:9000", EVERY) as listener: for watched in listener.take(0.1)`. Where a server has keys, only
+    its administrator may see all clients: whoever has its workers' key."""
+
+    def __init__(self, server: str, level: int, key: str = "", client: str = "", timeout: float = FIRST) -> None:
+        self.server = server
+        if server.startswith("ipc://"):
+            self.address = server
+        else:
+            self.address = address_of(server, timeout)
+        port = server.rpartition(":")[2]
+        worker_key = environment.WORKER_KEY.value() or (kept_worker_key(int(port)) if key and port.isdecimal() else "")
+        self.socket = open_socket(zmq.DEALER, secrets.token_hex(12).encode())
+        self.ends = Ends(self.socket)
+        self.closed = False
+        try:
+            reach(self.socket, self.address, Keys(key, worker_key if key else "").check())
+            self.socket.send(encode(Subscribe(VERSION, level, client)))
+            self.waiting = [self._message(first_word(self.socket, self.ends, self.address, timeout))]
+        except BaseException:
+            self.close()
+            raise
+
+    def _message(self, data: bytes | memoryview) -> Watched:
+        try:
+            message = decode(data, 1 << 30)
+        except ProtocolError as wrong:
+            raise ConnectionFailed(f"what answered at {self.address} is not a dispatcher of this version") from wrong
+        if isinstance(message, Bye):
+            raise ConnectionFailed(f"the dispatcher at {self.address} {message.why}")
+        if not isinstance(message, Watched):
+            raise ConnectionFailed(f"the dispatcher at {self.address} sent a {type(message).__name__}")
+        self.socket.send(encode(Seen(message.number)))
+        return message
+
+    def take(self, seconds: float) -> Iterator[Watched]:
+        """What comes within so many seconds, as it comes."""
+        until = time.monotonic() + seconds
+        while self.waiting:
+            yield self.waiting.pop(0)
+        poller = zmq.Poller()
+        poller.register(self.socket, zmq.POLLIN)
+        poller.register(self.ends.socket, zmq.POLLIN)
+        while True:
+            left = max(0.0, until - time.monotonic())
+            ready = dict(poller.poll(int(left * 1000)))
+            if self.socket in ready:
+                yield self._message(self.socket.recv())
+            elif self.ends.socket in ready and self.ends.drain():
+                raise ConnectionFailed(f"the dispatcher at {self.address} {how_it_ended(self.address)}")
+            elif not left:
+                return
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.ends.close()
+            self.socket.close(100)
+
+    def stop(self) -> None:
+        """Have nothing more sent."""
+        self.socket.send(encode(Subscribe(VERSION, OFF)))
+
+    def __enter__(self) -> Listener:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+SERVER = re.compile(r"\d{1,5}|[0-9a-f]{16}")  # the name of a dispatcher's socket: its port, or what a script made up
+
+
+def local_servers() -> list[str]:
+    """Addresses of this user's dispatchers on this host that listen, the youngest first; those that scripts started by
+    themselves are among them."""
+    folder = Path(own_folder())
+    paths = [p for p in folder.iterdir() if SERVER.fullmatch(p.name) and p.is_socket()] if folder.is_dir() else []
+    paths.sort(key=lambda p: p.stat().st_mtime, reverse=True)
+    return [address for p in paths if listens(address := f"ipc://{p}")]

@@ -1,0 +1,117 @@
+"""An instruction log, read again: the same events that a capture holds, as far as lines tell of them."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+
+from gt.errors import GTError
+from gt.ops import TABLE
+from gt.transport.events import Received, Sent, Waited
+from gt.watch import capture
+from gt.watch.events import Collective, Instruction, Move, Recording, Work
+
+LINE = re.compile(r"\[TAPE (\d+\.\d{3})s\] (\w+) +\| (.*?) +\| (\w+) +\| (.*)")
+
+
+class _Log:
+    """What is known half-way through a log."""
+
+    def __init__(self) -> None:
+        self.recording = Recording()
+        self.sent: dict[str, deque[tuple[float, str, str]]] = {}  # by worker: when, op and result
+        self.asked: dict[str, deque[tuple[float, str]]] = {}  # by client: when, and the sort of op
+        self.ended: dict[str, float] = {}  # by worker: when it was last done with something
+        self.serial: dict[str, int] = {}
+        self.batches: dict[str, tuple[float, int]] = {}  # by client: when the batch at hand came, and its instructions
+        self.runs: dict[str, tuple[str, float, int]] = {}  # by worker: for whom, when, and how many
+
+    def line(self, at: float, event: str, who: str, sort: str, details: str) -> None:
+        match event:
+            case "RECV":
+                if self.batches.get(who, (None,))[0] != at:
+                    self._batch(who)
+                    self.batches[who] = (at, 0)
+                self.batches[who] = (at, self.batches[who][1] + (sort != "FreeOp"))
+                if sort != "FreeOp":
+                    self.asked.setdefault(who, deque()).append((at, sort))
+            case "WORKER_SEND":
+                words = dict(word.partition("=")[::2] for word in details.split())
+                self.sent.setdefault(who, deque()).append((at, words.get("op", ""), words.get("result", "")))
+                client = words.get("result", "").partition(",")[0].rpartition("_")[0]
+                before = self.runs.get(who)
+                if before is None or before[:2] != (client, at):
+                    self._run(who)
+                    before = (client, at, 0)
+                self.runs[who] = (client, at, before[2] + 1)
+            case "WORKER_RECV":
+                self._done(at, who)
+            case "SEND":
+                self._answered(at, who, sort)
+
+    def _batch(self, client: str) -> None:
+        if client in self.batches:
+            at, n = self.batches.pop(client)
+            self.serial[client] = self.serial.get(client, 0) + 1
+            self.recording.items.append(Received(client, self.serial[client], at, n))
+
+    def _run(self, worker: str) -> None:
+        if worker in self.runs:
+            client, at, n = self.runs.pop(worker)
+            self.recording.items.append(Sent(client, self.serial.get(client, 0) + 1, worker, at, n))
+
+    def _done(self, at: float, worker: str) -> None:
+        if not self.sent.get(worker):
+            return
+        began, op, result = self.sent[worker].popleft()
+        start = max(began, self.ended.get(worker, 0.0))
+        self.ended[worker] = at
+        client, _, id = result.partition(",")[0].rpartition("_")
+        row = TABLE.get(op)
+        group = "transfer" if op == "read" else row.group if row is not None else "unknown"
+        sort = {"transfer": Move, "collective": Collective}.get(group, Instruction)
+        number = int(id) if id.lstrip("-").isdecimal() else 0
+        work: Work = sort(worker, client, op, group, start, max(0.0, at - start), number)
+        self.recording.items.append(work)
+
+    def _answered(self, at: float, client: str, sort: str) -> None:
+        asked = self.asked.get(client, deque())
+        found = next((pair for pair in asked if pair[1] == sort), None)
+        if found is not None:
+            asked.remove(found)
+            if sort == "ReadOp":
+                self.recording.items.append(Waited(client, found[0], at - found[0], "", 0))
+
+
+def read_log(lines: Iterable[str], name: str = "the log") -> Recording:
+    """The events of an instruction log's lines. Where an op begins is not written: it is when it was sent, or when its worker
+    was done with the one before."""
+    log, seen = _Log(), False
+    for text in lines:
+        found = LINE.match(text)
+        if found:
+            seen = True
+            at, event, who, sort, details = found.groups()
+            log.line(float(at), event, who, sort, details)
+    if not seen:
+        raise GTError(f"{name} is neither a capture of `gt trace` nor an instruction log: no line of it begins with [TAPE")
+    for client in list(log.batches):
+        log._batch(client)
+    for worker in list(log.runs):
+        log._run(worker)
+    return log.recording
+
+
+def read(path: str | Path) -> Recording:
+    """A log or a capture, whichever it is."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(len(capture.MAGIC))
+        if head == capture.MAGIC:
+            return capture.read(path)
+        with open(path, errors="replace") as text:
+            return read_log(text, str(path))
+    except OSError as wrong:
+        raise GTError(f"cannot read {path}: {wrong.strerror}") from wrong

@@ -1,0 +1,177 @@
+"""A cluster as it is now, kept up to date by events: what `gt top`, the dashboard and the metrics show. It reads no clock: the
+time comes with the events."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass, field
+
+from gt.transport import events as e
+from gt.watch.events import Collective, Free, Instruction, ProgramCall, Reader, Recording, RunEnd, Stretch, Work
+from gt.watch.shares import by_client, seconds_by_group, shares
+
+WINDOW = 3.0  # seconds that shares are of
+LATE = 0.15  # seconds after which a worker has told what it did
+KEPT = 20_000  # pieces of work that are remembered
+NEWEST = 0.4  # weight of the newest shares; the rest is what was shown before
+
+
+@dataclass(slots=True)
+class WorkerView:
+    name: str
+    index: int = -1
+    about: str = ""
+    shares: dict[str, float] = field(default_factory=dict)  # of the last seconds by group of ops, smoothed
+    state: e.State | None = None
+    instructions: int = 0
+    seconds: Counter[str] = field(default_factory=Counter)  # by group, since this began
+    gone: str = ""
+
+    @property
+    def idle(self) -> float:
+        return self.shares.get("idle", 0.0) if self.shares else 1.0
+
+
+@dataclass(slots=True)
+class ClientView:
+    label: str
+    share: float = 0.0  # of the work of the last seconds
+    batches: int = 0
+    instructions: int = 0
+    reads: int = 0
+    waited: float = 0.0  # seconds that it waited for values
+    uploaded: int = 0  # bytes
+    found: int = 0
+    hits: int = 0
+    saved: int = 0
+    misses: tuple[tuple[str, int, str], ...] = ()
+    gone: str = ""
+
+    @property
+    def hit_rate(self) -> float:
+        """Calls of traces, among all that was tried to be one."""
+        tried = self.hits + sum(n for _, n, _ in self.misses)
+        return self.hits / tried if tried else 0.0
+
+
+class Model:
+    """All that is known of a cluster."""
+
+    def __init__(self) -> None:
+        self.reader = Reader()
+        self.workers: dict[str, WorkerView] = {}
+        self.clients: dict[str, ClientView] = {}
+        self.recent: deque[Work] = deque(maxlen=KEPT)
+        self.items: deque[object] = deque(maxlen=KEPT)  # for a timeline
+        self.placed: dict[tuple[str, str], e.Placed] = {}
+        self.compiled: deque[e.Compiled] = deque(maxlen=100)
+        self.stalls: deque[e.Stalled] = deque(maxlen=100)
+        self.compilations, self.compile_seconds = 0, 0.0
+        self.dropped = self.collectives = self.calls = 0
+        self.latest = 0.0  # when the last event was
+        self.first = 0.0
+
+    def worker(self, name: str) -> WorkerView:
+        return self.workers.setdefault(name, WorkerView(name))
+
+    def client(self, label: str) -> ClientView:
+        return self.clients.setdefault(label, ClientView(label))
+
+    def add(self, watched: e.Watched) -> None:
+        self.dropped = max(self.dropped, watched.dropped)
+        for item in self.reader.read(watched.events):
+            at = getattr(item, "stop", 0.0) or getattr(item, "at", 0.0)
+            self.latest = max(self.latest, at)
+            self.first = self.first or at
+            if not isinstance(item, (e.State, Free)):
+                self.items.append(item)
+            if isinstance(item, Work):
+                self._work(item)
+            else:
+                self._other(item)
+
+    def _work(self, work: Work) -> None:
+        view = self.worker(work.worker)
+        match work:
+            case Free():
+                return
+            case Stretch(count=count):
+                view.instructions += count
+            case ProgramCall(ops=ops):
+                view.instructions += len(ops)
+                self.calls += 1
+            case Collective():
+                self.collectives += 1
+                view.instructions += 1
+            case Instruction():
+                view.instructions += 1
+        self.recent.append(work)
+        for group, seconds in seconds_by_group([work]).items():
+            view.seconds[group] += seconds  # type: ignore[assignment]
+
+    def _other(self, item: object) -> None:
+        match item:
+            case e.Joined(name, _, index, about) if index >= 0:
+                view = self.worker(name)
+                view.index, view.about, view.gone = index, about, ""
+            case e.Joined(name):
+                self.client(name).gone = ""
+            case e.Lost(name, _, why, index):
+                (self.worker(name) if index >= 0 else self.client(name)).gone = why or "left"
+            case e.State(worker=name):
+                self.worker(name).state = item
+            case e.Received(client, _, _, instructions):
+                view_ = self.client(client)
+                view_.batches += 1
+                view_.instructions += instructions
+            case e.Waited(client, _, seconds):
+                waits = self.client(client)
+                waits.reads, waits.waited = waits.reads + 1, waits.waited + seconds
+            case e.Loaded(client=client, nbytes=nbytes):
+                self.client(client).uploaded += nbytes
+            case e.Traced(client, _, found, hits, saved, misses):
+                traced = self.client(client)
+                traced.found, traced.hits, traced.saved, traced.misses = found, hits, saved, misses
+            case e.Placed(client, _, name):
+                self.placed[client, name] = item
+            case e.Compiled(seconds=seconds):
+                self.compiled.append(item)
+                self.compilations, self.compile_seconds = self.compilations + 1, self.compile_seconds + seconds
+            case e.Stalled():
+                self.stalls.append(item)
+            case RunEnd():
+                pass
+
+    def refresh(self, now: float, client: str = "") -> None:
+        """Bring shares up to the time `now`; of one client's work alone, where it is named."""
+        stop = now - LATE
+        start = max(stop - WINDOW, self.first)
+        inside: defaultdict[str, list[Work]] = defaultdict(list)
+        for work in self.recent:
+            if work.stop > start and (not client or work.client == client):
+                inside[work.worker].append(work)
+        for view in self.workers.values():
+            fresh = shares(inside[view.name], start, stop)
+            before = view.shares or fresh
+            groups = {*fresh, *before}
+            view.shares = {
+                g: s for g in groups if (s := NEWEST * fresh.get(g, 0.0) + (1 - NEWEST) * before.get(g, 0.0)) > 0.001
+            }
+        used = by_client(w for works in inside.values() for w in works)
+        for label, known in self.clients.items():
+            known.share = used.get(label, 0.0)
+
+    def living(self) -> list[WorkerView]:
+        return sorted((w for w in self.workers.values() if not w.gone), key=lambda w: w.index)
+
+    def there(self) -> list[ClientView]:
+        return [c for c in self.clients.values() if not c.gone]
+
+    def recording(self, since: float) -> Recording:
+        """What happened since then, for a timeline."""
+        found = Recording(reader=self.reader)
+        for item in self.items:
+            at = getattr(item, "stop", 0.0) or getattr(item, "at", 0.0)
+            if at >= since:
+                found.items.append(item)  # type: ignore[arg-type]
+        return found

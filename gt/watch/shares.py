@@ -1,0 +1,73 @@
+"""What a worker's time went to: shares of a stretch of time by group of ops, and what of it was idle."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from gt.watch.events import Collective, Free, Move, ProgramCall, Stretch, Work, cut
+from gt.watch.timeline import Interval, merged
+
+IDLE, TRANSFER, COLLECTIVE = "idle", "transfer", "collective"  # their colours mean nothing else
+
+
+def seconds_by_group(work: Iterable[Work]) -> dict[str, float]:
+    """Seconds of one worker by group of ops. A program's time goes to its ops by their estimated shares, that of instructions
+    which were timed as one to the groups of those that were timed one by one."""
+    found: defaultdict[str, float] = defaultdict(float)
+    unknown = 0.0
+    mix: defaultdict[str, float] = defaultdict(float)
+    for w in work:
+        match w:
+            case Free():
+                continue
+            case Stretch():
+                unknown += w.seconds
+            case ProgramCall(ops=ops) if ops:
+                total = sum(share for _, _, share, _ in ops) or 1.0
+                for _, group, share, _ in ops:
+                    found[group] += w.seconds * share / total
+            case Move() | Collective():
+                found[w.group] += w.seconds
+            case _:
+                found[w.group] += w.seconds
+                mix[w.group] += w.seconds
+    if unknown:
+        known = dict(mix) or {g: s for g, s in found.items() if g not in (TRANSFER, COLLECTIVE)}
+        total = sum(known.values())
+        for group, seconds in known.items():
+            found[group] += unknown * seconds / total
+        if not total:
+            found["instructions"] += unknown
+    return dict(found)
+
+
+def shares(work: Iterable[Work], start: float, stop: float) -> dict[str, float]:
+    """Shares of the time from `start` to `stop` of one worker: groups of ops, and what is left as `idle`. While a collective
+    waits, its worker may do other clients' work: that time counts as the work's."""
+    window = max(stop - start, 1e-9)
+    inside = [cut(w, start, stop) for w in work if w.start < stop and w.stop > start]
+    computed = merged((w.start, w.stop) for w in inside if not isinstance(w, Collective))
+    waits = merged((w.start, w.stop) for w in inside if isinstance(w, Collective))
+    waited = length(merged([*computed, *waits])) - length(computed)
+    found = seconds_by_group(w for w in inside if not isinstance(w, Collective))
+    scale = length(computed) / sum(found.values()) if found and sum(found.values()) else 1.0  # clocks are not that exact
+    result = {group: s * scale / window for group, s in found.items()}
+    if waits:
+        result[COLLECTIVE] = result.get(COLLECTIVE, 0.0) + waited / window
+    result[IDLE] = max(0.0, 1.0 - (length(computed) + waited) / window)
+    return result
+
+
+def length(intervals: Iterable[Interval]) -> float:
+    return sum(stop - start for start, stop in intervals)
+
+
+def by_client(work: Iterable[Work]) -> dict[str, float]:
+    """Each client's share of the work that was done."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for w in work:
+        if not isinstance(w, (Free, Collective)):
+            seconds[w.client] += w.seconds
+    total = sum(seconds.values()) or 1.0
+    return {client: s / total for client, s in seconds.items()}

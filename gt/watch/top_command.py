@@ -1,0 +1,36 @@
+"""The arguments of `gt top`. What it shows needs Textual, an optional extra, which is loaded when it is run."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from typing import Any
+
+from gt.errors import GTError
+from gt.watch.trace import server, server_arguments
+
+
+def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    server_arguments(p)
+    p.set_defaults(run=run)
+    return p
+
+
+def add_parser(commands: Any) -> None:
+    arguments(commands.add_parser("top", help="watch a cluster in a terminal"))
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        top = importlib.import_module("gt.watch.top")
+    except ImportError as absent:
+        raise GTError("gt top needs Textual: pip install 'gt[monitor]'") from absent
+    if not sys.stdout.isatty():
+        raise GTError("gt top is for a terminal; for a file there are `gt trace` and `gt stats --json`")
+    top.Top([server(args)], args.key).run()
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    return run(arguments(argparse.ArgumentParser(prog="gt top", description="Watch a cluster in a terminal.")).parse_args(argv))

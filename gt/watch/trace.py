@@ -1,0 +1,76 @@
+"""`gt trace`: events of a running cluster to a file, and as JSON for Perfetto and Chrome."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from gt import environment
+from gt.errors import GTError
+from gt.transport.events import EVERY
+from gt.watch import perfetto
+from gt.watch.capture import CaptureFile, count, read
+from gt.watch.listen import Listener, local_servers
+
+
+def server_arguments(p: argparse.ArgumentParser) -> None:
+    """Which dispatcher to watch."""
+    p.add_argument("--host", default="", help="where the dispatcher is (this host)")
+    p.add_argument("-p", "--port", type=int, default=0, help="its port (that of the youngest dispatcher of yours here)")
+    p.add_argument("--key", default=environment.KEY.value(), help="the server's key (GT_KEY)")
+
+
+def server(args: argparse.Namespace) -> str:
+    """The address that these arguments mean."""
+    if args.host or args.port:
+        return f"{args.host or 'localhost'}:{args.port or 9000}"
+    found = local_servers()
+    if not found:
+        raise GTError("no dispatcher of yours runs on this host: start one, or name another with --host and --port")
+    return found[0]
+
+
+def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    p.add_argument("-s", "--seconds", type=float, default=5.0, help="how long (5)")
+    p.add_argument("-n", "--events", type=int, default=0, help="stop after this many events (no limit)")
+    p.add_argument("--dir", default=".", help="folder for the files (here)")
+    server_arguments(p)
+    p.set_defaults(run=run)
+    return p
+
+
+def add_parser(commands: Any) -> None:
+    arguments(commands.add_parser("trace", help="capture what a running cluster does, for Perfetto and Chrome"))
+
+
+def capture(address: str, path: Path, seconds: float, events: int = 0, key: str = "") -> int:
+    """Write what happens within so many seconds, or so many events, to a file. Gives their number."""
+    seen = 0
+    with Listener(address, EVERY, key) as listener, CaptureFile(path) as file:
+        for watched in listener.take(seconds):
+            file.write(watched)
+            seen += count(watched)
+            if events and seen >= events:
+                break
+    return seen
+
+
+def run(args: argparse.Namespace) -> int:
+    folder = Path(args.dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = folder / time.strftime("gt-%Y%m%d-%H%M%S")
+    path, shown = stem.with_suffix(".capture"), stem.with_suffix(".json")
+    seen = capture(server(args), path, args.seconds, args.events, args.key)
+    recording = read(path)
+    perfetto.write(recording, shown)
+    lost = f"; {recording.dropped} messages came too fast and were dropped" if recording.dropped else ""
+    print(f"{seen} events in {path}{lost}")
+    print(f"{shown}: open it at https://ui.perfetto.dev or chrome://tracing")
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    p = argparse.ArgumentParser(prog="gt trace", description="Capture what a running cluster does.")
+    return run(arguments(p).parse_args(argv))

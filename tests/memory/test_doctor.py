@@ -1,0 +1,91 @@
+"""`gt doctor` names what slows a program, at the user's line, and is silent about a program that nothing slows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gt
+from gt.testing import cluster
+from gt.transport import events as e
+from gt.watch.doctor import Finding, diagnose, text
+from gt.watch.events import Collective, Instruction, Recording
+from gt.watch.host import PACKAGES, report
+
+pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE")
+
+
+def sorts(found: list[Finding]) -> dict[str, Finding]:
+    return {f.sort: f for f in found}
+
+
+def recording(*items: object) -> Recording:
+    return Recording(list(items))  # type: ignore[arg-type]
+
+
+def work(start: float, seconds: float, worker: str = "w0") -> Instruction:
+    return Instruction(worker, "c", "matmul", "matmul", start, seconds)
+
+
+def test_reads_are_counted_with_their_share_of_the_run() -> None:
+    waits = [e.Waited("c", float(i), 0.5, "train.py:7", 4) for i in range(4)]
+    [found] = diagnose(recording(work(0.0, 4.0), *waits))
+    assert (found.sort, found.line, found.share) == ("reads", "train.py:7", 0.5)
+    assert "4 reads" in found.text and "50% of the run" in found.text
+
+
+def test_idle_workers_are_named_with_their_share() -> None:
+    [found] = diagnose(recording(work(0.0, 4.0), work(0.0, 1.0, "w1")))
+    assert found.sort == "idle" and found.share == 0.75 and "w1 was idle for 75%" in found.text
+
+
+def test_the_same_array_sent_again_and_again_is_found_and_others_are_not() -> None:
+    same = [e.Loaded("c", 0.0, 0.1, "data.py:3", 1 << 20, "same") for _ in range(5)]
+    others = [e.Loaded("c", 0.0, 0.1, "data.py:4", 1 << 20, f"other {i}") for i in range(5)]
+    [found] = diagnose(recording(work(0.0, 4.0), *same, *others))
+    assert (found.sort, found.line) == ("uploads", "data.py:3") and "1.0 MB was sent 5 times" in found.text
+
+
+def test_gathers_are_counted_once_for_all_workers_and_reductions_are_none() -> None:
+    made = recording(work(0.0, 4.0), work(0.0, 4.0, "w1"))
+    for i in range(4):
+        for w in ("w0", "w1"):
+            made.items.append(Collective(w, "c", "all_gather", "collective", float(i), 0.25, 9, nbytes=64))
+            made.items.append(Collective(w, "c", "all_reduce", "collective", float(i), 0.25, 9))
+    made.reader.lines["c", 9] = "model.py:12"
+    [found] = diagnose(made)
+    assert (found.sort, found.line, found.share) == ("gathers", "model.py:12", 0.25) and found.text.startswith("4 times")
+
+
+def test_broken_traces_compilations_and_stalls_are_told() -> None:
+    traced = e.Traced("c", 1.0, 1, 10, 100, (("diverged", 30, "train.py:9"), ("a value was read", 1, "")))
+    compiled = [e.Compiled("c", 1.0, 0.5, "a trace: compiled") for _ in range(4)]
+    stalled = e.Stalled("c", 1.0, "all_reduce of workers [0, 1] waits", "w0", 5)
+    found = sorts(diagnose(recording(work(0.0, 4.0), traced, *compiled, stalled)))
+    assert found.keys() == {"traces", "compilations", "stalls"}
+    assert found["traces"].line == "train.py:9" and "30 times: diverged (10 of 41" in found["traces"].text
+    assert "4 programs were compiled in 2.0 s" in found["compilations"].text
+
+
+def test_nothing_stands_out_in_a_run_that_nothing_slows() -> None:
+    assert "Nothing stands out." in text(recording(work(0.0, 4.0)))
+
+
+def test_a_block_of_a_script_is_diagnosed_at_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    array = np.ones((64, 64), "float32")
+    with cluster(1), gt.debug.doctor() as seen:
+        for _ in range(6):
+            x = gt.tensor(array)
+            (x + 1.0).sum().item()
+    found = sorts(seen.findings)
+    assert found["uploads"].line.startswith("test_doctor.py:") and "sent 6 times" in found["uploads"].text
+    assert found["reads"].line.startswith("test_doctor.py:") and "6 reads" in found["reads"].text
+    assert int(found["reads"].line.partition(":")[2]) == int(found["uploads"].line.partition(":")[2]) + 1
+    assert "the same array" in capsys.readouterr().out
+
+
+def test_the_host_report_names_versions_and_what_is_missing_for_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gt.watch.host.version", lambda package: "" if package == "textual" else "1.2.3")
+    monkeypatch.setattr("gt.watch.host.devices", lambda: iter(()))
+    found = report()
+    assert "missing: gt top" in found and all(package in found for package in PACKAGES) and "1.2.3" in found

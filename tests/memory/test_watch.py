@@ -1,0 +1,239 @@
+"""The event stream tells what ran: names, counts, durations, lines and who it was for."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gt
+from gt.client.here import here
+from gt.client.reports import subscribe
+from gt.client.scope import HERE, Scope
+from gt.dispatcher.core import Dispatcher
+from gt.testing import cluster
+from gt.testing.cluster import Cluster
+from gt.transport import events as e
+from gt.transport.messages import VERSION, Batch, Hello, Join, KindDef, Mail
+from gt.watch.events import Collective, Free, Instruction, Move, ProgramCall, Recording, RunEnd, Stretch
+from gt.watch.log_file import LogThread
+from gt.watch.shares import by_client, shares
+
+pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE")
+
+
+@contextmanager
+def recorded(made: Cluster, level: int = e.EVERY) -> Iterator[Recording]:
+    """What this thread's session does, as it sees it itself."""
+    session, recording = here().session, Recording()
+    subscribe(session, level, lambda watched: recording.add(watched.events, watched.dropped))
+    made.settle()
+    yield recording
+    made.settle()
+    if session.reports is not None:
+        session.reports.send(0.0, late=True)
+    made.settle()
+    subscribe(session, e.OFF, None)
+    made.settle()
+
+
+def slow(made: Cluster, op: str, seconds: float, worker: int = 0) -> None:
+    """Have one op take a known time on a worker."""
+    engine = made.workers[worker].engine
+    kernel = engine.kernel
+
+    def slowed(kind):
+        run = kernel(kind)
+        return run if kind.row.name != op else lambda *operands: (time.sleep(seconds), run(*operands))[1]
+
+    engine.kernel = slowed  # type: ignore[method-assign]
+
+
+def test_every_instruction_is_told_once_with_its_name_group_and_line():
+    with cluster(1) as made, recorded(made) as seen:
+        x = gt.tensor(np.ones((4, 4), "float32"))
+        y = (x @ x).exp()
+        total = y.sum()
+        total.numpy()
+    work = [w for w in seen.work if not isinstance(w, Move)]
+    assert [(w.name, w.group) for w in work] == [("matmul", "matmul"), ("exp", "elementwise"), ("sum", "reduce")]
+    lines = [seen.line(w).partition(":")[2] for w in work]
+    assert lines[0] == lines[1] and int(lines[2]) == int(lines[0]) + 1, lines
+    assert all(seen.line(w).startswith("test_watch.py:") for w in work)
+    assert [(m.name, m.nbytes) for m in seen.work if isinstance(m, Move)] == [("load", 64), ("read", 4)]
+    assert all(a.stop <= b.start + 1e-6 for a, b in zip(seen.work, seen.work[1:])), "one thing after another"
+    waited = [i for i in seen.items if isinstance(i, e.Waited)]
+    loaded = [i for i in seen.items if isinstance(i, e.Loaded)]
+    assert [w.nbytes for w in waited] == [4] and [w.nbytes for w in loaded] == [64]
+    assert int(waited[0].line.partition(":")[2]) == int(lines[2]) + 1
+
+
+def test_a_known_duration_is_told_and_a_known_pause_is_idle():
+    with cluster(1) as made:
+        slow(made, "matmul", 0.05)
+        x = gt.ones(4, 4)
+        made.settle()
+        with recorded(made) as seen:
+            start = time.time()
+            for _ in range(2):
+                (x @ x).numpy()
+                time.sleep(0.05)
+            stop = time.time()
+    products = [w for w in seen.work if w.name == "matmul"]
+    assert len(products) == 2 and all(0.05 <= w.seconds < 0.2 for w in products), products
+    found = shares(seen.work, start, stop)
+    busy = sum(w.seconds for w in products) / (stop - start)
+    assert abs(found["matmul"] - busy) < 0.02 and max(found, key=lambda g: found[g] if g != "idle" else 0) == "matmul"
+    assert found["idle"] >= 0.1 / (stop - start) - 0.02 and abs(sum(found.values()) - 1) < 1e-6
+
+
+def test_a_load_of_products_alone_shows_products_also_where_it_is_a_trace():
+    with cluster(1) as made:
+        x = gt.eye(64)
+
+        def step():
+            y = x
+            for _ in range(8):
+                y = y @ x
+            y.numpy()
+
+        for _ in range(4):
+            step()
+        with recorded(made) as seen:
+            step()
+    [call] = [w for w in seen.work if isinstance(w, ProgramCall)]
+    assert Counter(op[0] for op in call.ops) == {"matmul": 8} and call.source == "trace"
+    found = shares(seen.work, call.start, call.stop)
+    assert found["matmul"] > 0.99 and found["idle"] < 0.01, found
+    assert "test_watch.py:" in seen.line(call)
+
+
+def test_collectives_name_their_workers_and_the_line_that_wants_them():
+    with cluster(2) as made:
+        gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
+        with recorded(made) as seen:
+            with gt.signal("rows"):
+                x = gt.ones(4, 4)
+            total = x.sum(axis=0)
+            total.numpy()
+    collectives = [w for w in seen.work if isinstance(w, Collective)]
+    assert sorted(w.worker for w in collectives) == ["w0", "w1"] and all(w.workers == (0, 1) for w in collectives)
+    made_line = next(seen.line(w) for w in seen.work if w.name == "sum")
+    assert {seen.line(w) for w in collectives} == {made_line}
+    placed = [i for i in seen.items if isinstance(i, e.Placed)]
+    assert [(p.name, p.spec, p.placement) for p in placed] == [("rows", "float32[4, 4]", "Shard(0) on [0, 1]")]
+
+
+def test_a_collective_lasts_until_the_other_worker_has_come():
+    with cluster(2) as made:
+        slow(made, "exp", 0.05, worker=1)
+        gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
+        with recorded(made) as seen, gt.signal("rows"):
+            gt.ones(4, 4).exp().sum(axis=0).numpy()
+    first = next(w for w in seen.work if isinstance(w, Collective) and w.worker == "w0")
+    assert first.seconds >= 0.05, first
+
+
+def test_frees_and_ends_of_runs_are_told():
+    with cluster(1) as made, recorded(made) as seen:
+        (gt.ones(2) + 1).numpy()
+    assert sum(isinstance(i, Free) for i in seen.items) == 2
+    ends = [i.serial for i in seen.items if isinstance(i, RunEnd)]
+    sent = [i.serial for i in seen.items if isinstance(i, e.Sent)]
+    assert ends == sent and len(sent) == len([i for i in seen.items if isinstance(i, e.Received)])
+
+
+def test_an_op_that_fails_is_among_the_broken():
+    with cluster(1) as made:
+        engine = made.workers[0].engine
+        kernel = engine.kernel
+        engine.kernel = lambda kind: (lambda *a: 1 / 0) if kind.row.name == "exp" else kernel(kind)  # type: ignore[method-assign]
+        with recorded(made) as seen, pytest.raises(gt.errors.RemoteError):
+            gt.ones(2).exp().numpy()
+        assert 2 in next(i.broken for i in seen.items if isinstance(i, RunEnd) and i.broken)
+
+
+def test_nothing_is_recorded_unless_someone_listens_and_of_others_nothing():
+    with cluster(1) as made:
+        gt.ones(2).numpy()
+        assert made.workers[0].recorder is None and here().session.reports is None
+        with recorded(made) as seen:
+            mine, HERE.scope = HERE.scope, Scope(made.session())
+            gt.ones(3).exp().numpy()
+            assert here().session.reports is None
+            HERE.scope = mine
+            gt.ones(2).log().numpy()
+        assert [w.name for w in seen.work if not isinstance(w, Move)] == ["full", "log"]
+        made.settle()
+        assert made.workers[0].recorder is None and here().session.reports is None
+
+
+def test_of_long_runs_only_a_sample_is_timed_one_by_one_and_the_rest_as_a_whole():
+    with cluster(1) as made:
+        x = gt.ones(2)
+        made.settle()
+        with recorded(made, e.SAMPLED) as seen:
+            for i in range(32):
+                y = x
+                for k in range(40):
+                    y = y + float(40 * i + k)
+                    if k % 7 == i % 7:
+                        y = y * 2.0
+                y.numpy()
+    stretches = [w for w in seen.work if isinstance(w, Stretch)]
+    assert stretches and all(w.count > 32 for w in stretches)
+    timed = [w for w in seen.work if isinstance(w, Instruction)]
+    assert {w.group for w in timed} == {"elementwise"}
+    found = shares(seen.work, seen.work[0].start, max(w.stop for w in seen.work))
+    assert found["elementwise"] > found.get("transfer", 0) and "instructions" not in found
+
+
+def test_a_trace_that_breaks_is_told_with_its_reason():
+    with cluster(1) as made:
+        x = gt.ones(4)
+        with recorded(made) as seen:
+            for i in range(12):
+                y = (((x * 2.0 + 1.0).exp() - 0.5) * x).sum()
+                if i == 10:
+                    y = y.sqrt().sqrt().sqrt().sqrt().sqrt().sqrt()
+                y.item()
+    last = [i for i in seen.items if isinstance(i, e.Traced)][-1]
+    assert last.found >= 1 and last.hits >= 5 and last.saved > 20
+
+
+def test_clients_shares_are_of_the_work_that_was_done():
+    seen = Recording()
+    for client, seconds in (("a", 3.0), ("b", 1.0)):
+        seen.items.append(Instruction("w0", client, "exp", "elementwise", 0.0, seconds))
+    assert by_client(seen.work) == {"a": 0.75, "b": 0.25}
+
+
+def test_a_log_that_cannot_be_written_fast_enough_drops_and_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe that nobody reads stands for a disk that hangs: whoever logs goes on at once."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    monkeypatch.setattr("gt.watch.log_file.PENDING", 1000)
+    monkeypatch.setattr("gt.watch.log_file.RotatedFile.write", lambda self, lines: (blocked.wait(), None)[1])
+    blocked = threading.Event()
+    log = LogThread(str(pipe), 1 << 20, lambda line: None)
+    dispatcher = Dispatcher(watch=log)
+    dispatcher.handle(Mail("w0", Join(VERSION, "", "w0", "numpy", "cpu", "here", 8, "ipc://at")))
+    dispatcher.handle(Mail("c", Hello(VERSION, "", "here", 7)))
+    full = KindDef(1, "full", ((-3,),), ((2, 2), 8))
+    began = time.monotonic()
+    for serial in range(1, 100):
+        code = [(1, 100 * serial + i, 1.0) for i in range(100)]
+        dispatcher.handle(Mail("c", Batch(serial, (full,) if serial == 1 else (), code)))
+    assert time.monotonic() - began < 5 and log.dropped > 10_000, log.dropped
+    blocked.set()
+    log.close()
+    os.close(reader)
+    assert not log.thread.is_alive()
