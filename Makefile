@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 
-.PHONY: demo test test-processes test-others test-all test-variants check format bench fuzz soak clean
+.PHONY: demo test test-processes test-sessions test-others test-all test-variants check format stubs bench fuzz soak docs clean
 
 # PyTorch is pinned to a CPU build so that no GPU packages are pulled on a CPU machine; a GPU host keeps the torch it has.
 $(VENV)/.ready: pyproject.toml
@@ -15,17 +15,20 @@ $(VENV)/.ready: pyproject.toml
 demo: $(VENV)/.ready
 	$(BIN)/python examples/demo.py
 
-# At most ten minutes on two quiet cores: without the slow tests, and those with real processes beside the others. SELECT="" leaves
-# out nothing but what needs a GPU.
+# At most ten minutes on two quiet cores: without the slow tests, in three lanes, since those with real processes often wait.
+# SELECT="" leaves out nothing but what needs a GPU.
 SELECT = and not slow
 test: $(VENV)/.ready
-	$(MAKE) -j2 --output-sync=target --no-print-directory test-processes test-others SELECT="$(SELECT)"
+	$(MAKE) -j3 --output-sync=target --no-print-directory test-processes test-sessions test-others SELECT="$(SELECT)"
 
 test-processes: $(VENV)/.ready
 	$(BIN)/python -m pytest tests/socket -m "not gpu $(SELECT)"
 
+test-sessions: $(VENV)/.ready
+	$(BIN)/python -m pytest tests/memory tests/nn -m "not gpu $(SELECT)"
+
 test-others: $(VENV)/.ready
-	$(BIN)/python -m pytest tests --ignore=tests/socket -m "not gpu $(SELECT)"
+	$(BIN)/python -m pytest tests --ignore=tests/socket --ignore=tests/memory --ignore=tests/nn -m "not gpu $(SELECT)"
 
 test-all: $(VENV)/.ready
 	$(MAKE) test SELECT=
@@ -38,22 +41,31 @@ test-variants: $(VENV)/.ready
 	GT_AUTO_COMPILE=1 $(MAKE) test
 
 check: $(VENV)/.ready
-	$(BIN)/ruff format --check gt tests benchmarks examples
-	$(BIN)/ruff check gt tests benchmarks examples
+	$(BIN)/ruff format --check gt tests benchmarks examples tools
+	$(BIN)/ruff check gt tests benchmarks examples tools
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/pure
 
-format: $(VENV)/.ready
-	$(BIN)/ruff format gt tests benchmarks examples
-	$(BIN)/ruff check --fix gt tests benchmarks examples
+# Write gt/__init__.pyi, from which editors know Tensor's methods, anew from the op table.
+stubs: $(VENV)/.ready
+	$(BIN)/python tools/stubs.py
 
-# 10 million hostile messages; fewer by `make fuzz FUZZ="--count 100000"`, or for so long by `FUZZ="--seconds 600"`.
+format: $(VENV)/.ready
+	$(BIN)/ruff format gt tests benchmarks examples tools
+	$(BIN)/ruff check --fix gt tests benchmarks examples tools
+
+# 10 million hostile messages, in a process for each core; fewer by `make fuzz FUZZ="--count 100000"`, or for so long by
+# `FUZZ="--seconds 600"`.
 fuzz: $(VENV)/.ready
 	$(BIN)/python -m gt.testing.fuzz $(FUZZ)
 
 # Clients and workers that come and go for an hour, or for as many seconds as `make soak SOAK_SECONDS=60` says.
 soak: $(VENV)/.ready
 	SOAK_SECONDS=$(or $(SOAK_SECONDS),3600) PYTHONPATH=.:tests/socket $(BIN)/python tests/socket/soak.py
+
+# The site, in build/docs: every warning is an error. Open build/docs/index.html; it needs no network.
+docs: $(VENV)/.ready
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs
 
 bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/compare.py

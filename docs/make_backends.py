@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from gt import backends
-from gt.backends.table import markdown
+from gt.backends.listing import markdown
 
 PAGE = Path(__file__).parent / "backends.md"
 

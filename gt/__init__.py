@@ -43,7 +43,8 @@ _FROM = {
     "gt.client.default": ["connect", "disconnect", "gpu_workers", "is_connected"],
     "gt.client.signals": ["load_config", "register_config", "get_config"],
     "gt.config": ["ShardConfig", "SignalConfig"],
-    "gt.client.scope": ["no_grad", "enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled"],
+    "gt.client.grad_mode": ["no_grad", "enable_grad", "inference_mode", "set_grad_enabled"],
+    "gt.client.scope": ["is_grad_enabled"],
     "gt.amp": ["autocast"],
     "gt.files": ["load", "save"],
     "gt.backends": [
@@ -55,6 +56,7 @@ _FROM = {
         "list_backends",
         "register_backend",
     ],
+    "gt.pools.pool": ["pool"],
     "gt.persistent": ["PersistentKernel", "pages_that_fit"],
     "gt.nn.functional": [
         "adaptive_avg_pool1d",

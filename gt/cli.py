@@ -9,7 +9,21 @@ import sys
 from gt import __version__
 from gt.errors import GTError
 
-COMMANDS = ["gt.server.__main__", "gt.worker.__main__", "gt.watch.stats", "gt.backends.cli"]
+COMMANDS = [
+    "gt.server.__main__",
+    "gt.worker.__main__",
+    "gt.watch.stats",
+    "gt.watch.clients",
+    "gt.server.users",
+    "gt.tensor_ops.command",
+    "gt.watch.trace",
+    "gt.watch.visualize",
+    "gt.watch.top_command",
+    "gt.watch.doctor",
+    "gt.pools.cli",
+    "gt.pools.probe",
+    "gt.pools.autoscale",
+]
 
 
 def parser() -> argparse.ArgumentParser:

@@ -4,7 +4,7 @@ wrong is named with its file, its line and the keys that are known."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -167,15 +167,15 @@ _SHARD = {f.name: f.name for f in fields(ShardConfig)}
 
 def read(path: str) -> dict[str, SignalConfig]:
     """The signals of a YAML file."""
-    return parse(_text(path), str(path))
+    return parse(text_of(path), str(path))
 
 
 def read_backends(path: str) -> Backends:
     """What a YAML file says of the backend of workers."""
-    return parse_backends(_text(path), str(path))
+    return parse_backends(text_of(path), str(path))
 
 
-def _text(path: str) -> str:
+def text_of(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
@@ -195,22 +195,22 @@ _BACKENDS = tuple(f.name for f in fields(Backends))  # keys beside the signals: 
 
 
 def parse(text: str, name: str = "<text>") -> dict[str, SignalConfig]:
-    return {key.value: _signal(key.value, node, name) for key, node in _top(text, name) if key.value not in _BACKENDS}
+    return {key.value: _signal(key.value, node, name) for key, node in top(text, name) if key.value not in _BACKENDS}
 
 
 def parse_backends(text: str, name: str = "<text>") -> Backends:
     found: dict[str, Any] = {}
-    for key, node in _top(text, name):
+    for key, node in top(text, name):
         if key.value in _BACKENDS:
-            found[key.value] = value = _value(node)
+            found[key.value] = value = plain_value(node)
             words = [value] if key.value == "backend" else value
             if not isinstance(words, list) or not all(isinstance(w, str) and w for w in words):
                 want = "a backend's name" if key.value == "backend" else "a list of backends' names"
-                raise ConfigError(f"{_at(node, name)}: {key.value} is {want}, not {value!r}", key.value)
+                raise ConfigError(f"{place_of(node, name)}: {key.value} is {want}, not {value!r}", key.value)
     return Backends(found.get("backend"), tuple(found.get("fallback_backends", ())))
 
 
-def _top(text: str, name: str) -> list[tuple]:
+def top(text: str, name: str, what: str = "signals", known: Iterable[str] | None = None) -> list[tuple[Any, Any]]:
     """The keys and values of a whole file."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -218,30 +218,31 @@ def _top(text: str, name: str) -> list[tuple]:
         mark = getattr(wrong, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         raise ConfigError(f"{name}{line}: this is not YAML: {getattr(wrong, 'problem', wrong)}") from None
-    return [] if root is None else _pairs(root, name, "signals")
+    return [] if root is None else pairs(root, name, what, known)
 
 
-def _at(node: yaml.Node, name: str) -> str:
+def place_of(node: yaml.Node, name: str) -> str:
+    """`FILE, line 3`."""
     return f"{name}, line {node.start_mark.line + 1}"
 
 
-def _pairs(node: yaml.Node, name: str, what: str, known: Mapping[str, str] | None = None) -> list[tuple]:
+def pairs(node: yaml.Node, name: str, what: str, known: Iterable[str] | None = None) -> list[tuple[Any, Any]]:
     """The keys and values of a mapping; keys that are not known, or stand twice, are errors."""
     if not isinstance(node, yaml.MappingNode):
-        raise ConfigError(f"{_at(node, name)}: {what} is a mapping of names to settings")
+        raise ConfigError(f"{place_of(node, name)}: {what} is a mapping of names to settings")
     seen: set[str] = set()
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
-            raise ConfigError(f"{_at(key, name)}: a key of {what} is a word")
+            raise ConfigError(f"{place_of(key, name)}: a key of {what} is a word")
         if known is not None and key.value not in known:
-            raise ConfigError(f"{_at(key, name)}: no key {key.value!r} in {what}: known are {', '.join(known)}")
+            raise ConfigError(f"{place_of(key, name)}: no key {key.value!r} in {what}: known are {', '.join(known)}")
         if key.value in seen:
-            raise ConfigError(f"{_at(key, name)}: {key.value!r} stands twice in {what}")
+            raise ConfigError(f"{place_of(key, name)}: {key.value!r} stands twice in {what}")
         seen.add(key.value)
     return node.value
 
 
-def _value(node: yaml.Node) -> Any:
+def plain_value(node: yaml.Node) -> Any:
     loader = yaml.SafeLoader("")
     try:
         return loader.construct_document(node)
@@ -251,12 +252,12 @@ def _value(node: yaml.Node) -> Any:
 
 def _signal(signal: str, node: yaml.Node, name: str) -> SignalConfig:
     given: dict[str, Any] = {}
-    for key, value in _pairs(node, name, f"signal {signal!r}", _SIGNAL):
+    for key, value in pairs(node, name, f"signal {signal!r}", _SIGNAL):
         if key.value == "shard":
-            settings = {k.value: _value(v) for k, v in _pairs(value, name, f"shard of signal {signal!r}", _SHARD)}
+            settings = {k.value: plain_value(v) for k, v in pairs(value, name, f"shard of signal {signal!r}", _SHARD)}
             given["shard"] = _built(ShardConfig, settings, value, name, signal)
         else:
-            given[_SIGNAL[key.value]] = _value(value)
+            given[_SIGNAL[key.value]] = plain_value(value)
     return _built(SignalConfig, given, node, name, signal)
 
 
@@ -266,4 +267,4 @@ def _built(kind: Any, settings: dict[str, Any], node: yaml.Node, name: str, sign
     except ConfigError as wrong:
         where = next((value for key, value in node.value if key.value == wrong.key), node)
         known = ", ".join(_SHARD if kind is ShardConfig else _SIGNAL)
-        raise ConfigError(f"{_at(where, name)}: signal {signal!r}: {wrong} (known keys are {known})", wrong.key) from None
+        raise ConfigError(f"{place_of(where, name)}: signal {signal!r}: {wrong} (known keys are {known})", wrong.key) from None

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from gt.client.autograd import Node, Port, Tensor
+from gt.client.here import here
 from gt.client.native import NATIVE
-from gt.client.session import here
+from gt.client.user_lines import line_of
 from gt.errors import GTError
 from gt.spec import Spec
-from gt.watch import timeline
+from gt.transport.events import Watched
+from gt.watch import own, timeline
+from gt.watch.doctor import text as diagnosis_text
+from gt.watch.html import HtmlStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,38 @@ def get_worker_stats() -> dict[str, dict[str, Any]]:
     mine = session.tracer.stats() if session.tracer else {}
     for stats in workers.values():
         stats["replay"] = replay(stats["traces"], mine)
-    return workers
+    return HtmlStats(workers)
+
+
+def clients() -> list[dict[str, Any]]:
+    """A row for each client of this script's server that this script may know of, its own included: its `number`, `user` and
+    `process`, `weight`, device `seconds`, the share of all seconds that it `wanted` while it had something to do and `got`, how
+    long work waited to begin (`wait_p50`, `wait_p99`, seconds), `bytes` of its tensors,
+    and instructions that wait at workers (`queue`) and at the dispatcher (`held`).
+
+    >>> x = gt.ones(256) + 1
+    >>> [row] = gt.debug.clients()
+    >>> row["bytes"]
+    1024
+    """
+    return here().session.ask("clients")
+
+
+def in_flight() -> dict[str, float]:
+    """What this script has sent and does not know to be done: instructions, device seconds as they are guessed, bytes of loads;
+    and how often the script waited, in an op, because too much was in flight.
+
+    >>> sorted(gt.debug.in_flight())
+    ['bytes', 'instructions', 'seconds', 'waits']
+    """
+    session = here().session
+    window = session.window
+    return {
+        "instructions": window.sent - window.executed,
+        "seconds": window.seconds(),
+        "bytes": session.link.outstanding() + sum(map(len, session.uploads.values())),
+        "waits": window.waits,
+    }
 
 
 def host_copies() -> dict[str, int]:
@@ -135,6 +170,32 @@ def record(keep: int = 1 << 16) -> Iterator[timeline.Timeline]:
             session.ask("times")
         raise
     made.spans = timeline.read(session.ask("times", timeout=600.0)["workers"])
+
+
+@contextmanager
+def watch(observe: Callable[[Watched], None]) -> Iterator[None]:
+    """Have `observe` called with this script's own events as they come (docs/monitoring.md), such as the `write` of a capture's
+    file. At the end all that was asked for is done and told."""
+    with own.watching(here().session, observe):
+        yield
+
+
+@contextmanager
+def doctor(show: bool = True) -> Iterator[own.Diagnosis]:
+    """Find what slows a block of a script, at its lines: reads that drain the queue, traces that break, arrays that are sent
+    again and again, tensors that are gathered, idle workers, recompiles. It is printed at the end, and kept as `findings`.
+
+    >>> with gt.debug.doctor(show=False) as seen:
+    ...     y = (gt.ones(2) + 1).sum()
+    >>> [finding for finding in seen.findings if finding.sort == "uploads"]
+    []
+    """
+    seen = own.Diagnosis()
+    with own.watching(here().session, seen.observe):
+        yield seen
+    seen.end()
+    if show:
+        print(diagnosis_text(seen.recording))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +235,6 @@ def programs() -> list[ProgramStages]:
 
 def replay(done: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:
     """What became of repeats: what a worker says, and what this client found."""
-    from gt.client.user_lines import line_of
-
     lines = found.get("trace_miss_lines", {})
     return {
         "traces_found": found.get("traces_found", 0),
@@ -183,6 +242,7 @@ def replay(done: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:
         "misses": found.get("trace_misses", {}),
         "miss_lines": {why: line_of(origin) for why, origin in lines.items()},
         "instructions_saved": found.get("instructions_saved", 0),
+        **{name: found.get(name, 0) for name in ("early_calls_sent", "early_calls_right", "early_calls_wrong")},
         "traces": int(done.get("traces", 0)),
         "calls": int(done.get("calls", 0)),
         "units": int(done.get("units", 0)),

@@ -6,10 +6,12 @@ A variable that is empty counts as not set. A value that cannot be used is an er
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Generic, TypeVar
 
 from gt.errors import ConfigError
@@ -116,6 +118,24 @@ def number(name: str, readers: Iterable[str], doc: str, default: float, least: f
     return _declared(Variable(name, default, tuple(readers), doc, parse, f"a number from {least:g} to {most:g}"))
 
 
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+SIZE = "a number of bytes, such as 500MB or 20GB"
+
+
+def bytes_in(text: str) -> int:
+    """`20GB` in bytes; units are powers of 1024. Raises ValueError where it is no size."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?B?)", text.strip(), re.IGNORECASE)
+    unit = found[2].upper().rstrip("B") if found else None
+    if found is None or unit not in UNITS or not 0 < int(float(found[1]) * UNITS[unit]) < 1 << 62:
+        raise ValueError(f"{text!r} is no size: expected {SIZE}")
+    return int(float(found[1]) * UNITS[unit])
+
+
+def size(name: str, readers: Iterable[str], doc: str) -> Variable[int]:
+    """Bytes of memory; 0, where it is not set, is no limit."""
+    return _declared(Variable(name, 0, tuple(readers), doc, bytes_in, SIZE))
+
+
 ALL = (CLIENT, SERVER, WORKER)
 
 BACKEND = string("GT_BACKEND", [WORKER], "the engine of workers, such as `pytorch` or `numpy`, or a `module:Class`")
@@ -124,12 +144,22 @@ CONFIG = string("GT_CONFIG", [CLIENT, WORKER], "path of a YAML configuration: si
 KEY = string("GT_KEY", ALL, "the users' key of a server that other hosts or users can reach")
 WORKER_KEY = string("GT_WORKER_KEY", [SERVER, WORKER], "the key that a worker needs besides; a server makes one up without it")
 SALT = string("GT_SALT", ALL, "a salt of the server's own for its keys, no secret; the same wherever they are used")
+POOL = string("GT_POOL", [CLIENT], "the pool that `gt.connect()` and `gt status` use where none is named")
+POOLS = string("GT_POOLS", ALL, "the folder of the files of this user's pools; by default `~/.local/state/gt/pools`")
+DRAIN = seconds(
+    "GT_DRAIN", [WORKER], "seconds a worker has, from SIGTERM on, to finish, pass on its tensors and leave; `0` for none", 20.0
+)
+MAX_CLIENTS = whole("GT_MAX_CLIENTS", [SERVER], "clients that a dispatcher serves at a time; others are refused", 1000, least=1)
 INSTRUCTION_LOG = string("GT_INSTRUCTION_LOG", [SERVER], "path of the instruction log")
+INSTRUCTION_LOG_SIZE = whole(
+    "GT_INSTRUCTION_LOG_SIZE", [SERVER], "megabytes after which a new log is begun; four older ones are kept", 256, least=1
+)  # fmt: skip
 AUTO_SHARD = flag("GT_AUTO_SHARD", [CLIENT, SERVER], "`1` spreads new tensors over all workers")
 AUTO_COMPILE = flag("GT_AUTO_COMPILE", [WORKER], "`1` compiles every step that repeats with torch.compile")
 CUDA_GRAPHS = flag("GT_CUDA_GRAPHS", [WORKER], "`0` runs steps that repeat without CUDA graphs", default=True)
 CHECK_COMPILED = flag("GT_CHECK_COMPILED", [WORKER], "`1` compares a compiled step's results with the plain ones")
 TRACE = flag("GT_TRACE", [CLIENT], "`0` sends every op by itself, also in loops that repeat", default=True)
+EARLY = flag("GT_EARLY", [CLIENT], "`0` sends calls of what repeats only when a step is written to its end", default=True)
 NATIVE = flag("GT_NATIVE", [CLIENT], "`0` does without the part in C", default=True)
 WORKER_BATCH_SIZE = whole("GT_WORKER_BATCH_SIZE", [WORKER], "instructions that a worker runs as one function", 1, least=1)
 COLLECTIVES = choice(
@@ -149,6 +179,7 @@ WEIGHT = number(
 PRIORITY = choice(
     "GT_PRIORITY", [CLIENT], "multiplies that weight by 1, 4 or 1/4", ("normal", "interactive", "batch")
 )  # fmt: skip
+MEMORY = size("GT_MEMORY", [CLIENT], "how much of each worker's memory this client may have, such as `20GB`; 0 for any")
 WAIT = seconds("GT_WAIT", [CLIENT], "a read that waits longer for a first worker to join is an error", None)
 COLLECTIVE_TIMEOUT = seconds(
     "GT_COLLECTIVE_TIMEOUT",
@@ -176,8 +207,6 @@ def check(readers: Iterable[str] = ALL) -> list[str]:
 
 
 def unknown(name: str) -> str:
-    from difflib import get_close_matches
-
     near = get_close_matches(name, VARIABLES, 1)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(VARIABLES))}"
     return f"GT knows no environment variable {name}: {hint}"

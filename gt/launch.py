@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +17,10 @@ from gt.transport.addresses import NAMES
 from gt.transport.auth import NO_KEYS, Keys
 
 
-def follow_parent() -> None:
-    """End when the parent does, even when it is killed: its end of the pipe that is our standard input closes, or, where a
-    fork of it still holds that, the kernel tells of its end. (The signal that a parent's death can be made to send comes when
-    the thread that started us ends, which may be long before.)"""
+def follow_parent(last: Callable[[], None] = lambda: None) -> None:
+    """End when the parent does, after `last`, even when it is killed: its end of the pipe that is our standard input closes,
+    or, where a fork of it still holds that, the kernel tells of its end. (The signal that a parent's death can be made to send
+    comes when the thread that started us ends, which may be long before.)"""
 
     def watch() -> None:
         ends = select.poll()
@@ -29,6 +30,7 @@ def follow_parent() -> None:
         with contextlib.suppress(OSError):
             while all(fd == 0 and os.read(0, 1) for fd, _ in ends.poll()):
                 pass
+        last()
         NAMES.remove()
         os._exit(0)
 
@@ -49,9 +51,24 @@ def end_when_told() -> Callable[[], bool]:
     return lambda: bool(told)
 
 
+def drain_when_told(drain: Callable[[], None]) -> None:
+    """Have SIGTERM call this, the next time; the one after that ends this process as before."""
+    end = signal.getsignal(signal.SIGTERM)
+
+    def first(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, end)
+        drain()
+
+    signal.signal(signal.SIGTERM, first)
+
+
 def ending() -> None:
     """All is closed: what tells us to end now has nothing left to tell."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+AT_ONCE = 10.0  # seconds: a worker that fails sooner than that fails as soon as it is started
+GIVE_UP = 5  # times in a row
 
 
 class Children:
@@ -60,7 +77,7 @@ class Children:
     def __init__(self) -> None:
         self.processes: list[subprocess.Popen] = []
         self.workers: list[subprocess.Popen] = []
-        self.closing = False
+        self.closing, self.lock = False, threading.Lock()
 
     def start(self, module: str, *args: str, keys: Keys = NO_KEYS, **environment: str) -> subprocess.Popen:
         env = {**os.environ, "GT_KEY": keys.user, "GT_WORKER_KEY": keys.worker, **environment}
@@ -72,10 +89,13 @@ class Children:
         self.processes.append(process)
         return process
 
-    def worker(self, server: str, keys: Keys, backend: str | None, of: int = 1, rank: int = 0, **env: str) -> subprocess.Popen:
+    def worker(
+        self, server: str, keys: Keys, backend: str | None, of: int = 1, rank: int = 0, name: str = "", **env: str
+    ) -> subprocess.Popen:
         """A worker of this host; `of` workers share its cores."""
         host, _, port = server.rpartition(":")
-        return self._worker(["--host", host, "-p", port], keys, backend, of, rank, **env)
+        named = ["--id", name] if name else []
+        return self._worker(["--host", host, "-p", port, *named], keys, backend, of, rank, **env)
 
     def auto_worker(self, name: str, backend: str | None, of: int = 1, rank: int = 0) -> subprocess.Popen:
         return self._worker(["--auto", name], NO_KEYS, backend, of, rank)
@@ -90,6 +110,28 @@ class Children:
         self.workers.append(self.start("gt.worker", *args, keys=keys, **environment))
         return self.workers[-1]
 
+    def keep_worker(self, start: Callable[[], subprocess.Popen], tell: Callable[[str], None]) -> None:
+        """Start a worker, and another in its place whenever it fails, until `close`. One that again and again fails as soon as
+        it is started is given up."""
+
+        def watch(process: subprocess.Popen) -> None:
+            failed = 0
+            while True:
+                began = time.monotonic()
+                status = process.wait()
+                failed = failed + 1 if time.monotonic() - began < AT_ONCE else 1
+                with self.lock:
+                    if self.closing or status == 0:
+                        return
+                    self.processes.remove(process)
+                    if failed > GIVE_UP:
+                        tell(f"a worker ended with status {status}, for the {failed}th time in a row: it is given up")
+                        return
+                    tell(f"a worker ended with status {status}: another is started in its place")
+                    process = start()
+
+        threading.Thread(target=watch, args=(start(),), name="gt-workers", daemon=True).start()
+
     def when_workers_end(self, tell: Callable[[str], None]) -> None:
         """Have it told when the last worker ended before `close`, from another thread."""
 
@@ -101,7 +143,8 @@ class Children:
         threading.Thread(target=watch, name="gt-workers", daemon=True).start()
 
     def close(self) -> None:
-        self.closing = True
+        with self.lock:
+            self.closing = True
         for process in self.processes:
             with contextlib.suppress(OSError):
                 if process.stdin:

@@ -7,6 +7,7 @@ import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from gt.client.functions.windows import WINDOWS
 from gt.client.signals import context, current, enter, exit, tensor
 
 __all__ = ["context", "current", "enter", "exit", "tensor"]
@@ -15,8 +16,6 @@ __all__ = ["context", "current", "enter", "exit", "tensor"]
 def __getattr__(name: str) -> Any:
     if name != "windows":
         raise AttributeError(f"module 'gt.signal' has no attribute {name!r}")
-    from gt.client.functions.windows import WINDOWS
-
     return SimpleNamespace(**WINDOWS)
 
 

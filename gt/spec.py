@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from operator import index
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 from weakref import ref
 
 Shape = tuple[int, ...]
@@ -119,7 +119,7 @@ def scalar_dtype(value: Scalar) -> DType:
     return int64 if isinstance(value, int) else float32
 
 
-class Size(tuple):
+class Size(tuple[Any, ...]):
     """A tensor's shape as users see it: a tuple that knows how many elements it stands for."""
 
     __slots__ = ()
@@ -135,12 +135,12 @@ class Size(tuple):
         return Size(found) if isinstance(at, slice) else found
 
 
-class Interned(ref):
+class Interned(ref[Any]):
     """What a table of interned objects holds: the object lives as long as anyone uses it, and its row as long as it lives."""
 
     __slots__ = ("key", "table")
-    key: tuple
-    table: dict[tuple, Interned]
+    key: tuple[Any, ...]
+    table: dict[tuple[Any, ...], Interned]
 
 
 def _ended(row: Interned) -> None:
@@ -148,7 +148,7 @@ def _ended(row: Interned) -> None:
         del row.table[row.key]
 
 
-def interned(table: dict[tuple, Interned], key: tuple, made: Any) -> Any:
+def interned(table: dict[tuple[Any, ...], Interned], key: tuple[Any, ...], made: Any) -> Any:
     """The object that stands for this key: `made`, unless another thread was faster."""
     row = Interned(made, _ended)
     row.key, row.table = key, table
@@ -191,11 +191,11 @@ class Spec:
     dtype: DType
     numel: int
     size: Size
-    _known: ClassVar[dict[tuple, Interned]] = {}
+    _known: ClassVar[dict[tuple[Any, ...], Interned]] = {}
 
     def __new__(cls, shape: Shape, dtype: DType = float32) -> Spec:
         row = cls._known.get((shape, dtype))
-        found = row() if row is not None else None
+        found: Spec | None = row() if row is not None else None
         if found is None:
             found = object.__new__(cls)
             shape = sizes(shape, dtype)
@@ -206,7 +206,7 @@ class Spec:
             for d in shape:
                 n *= d
             object.__setattr__(found, "numel", n)
-            found = interned(cls._known, (shape, dtype), found)
+            return cast(Spec, interned(cls._known, (shape, dtype), found))
         return found
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -223,7 +223,7 @@ class Spec:
     def __repr__(self) -> str:
         return f"Spec({self.shape}, {self.dtype!r})"
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return Spec, (self.shape, self.dtype)
 
 
@@ -304,11 +304,11 @@ class Layout:
     placements: tuple[Placement, ...]
     workers: tuple[int, ...]
     solo: int | None  # the worker, where there is only one
-    _known: ClassVar[dict[tuple, Interned]] = {}
+    _known: ClassVar[dict[tuple[Any, ...], Interned]] = {}
 
     def __new__(cls, mesh: Mesh, placements: tuple[Placement, ...]) -> Layout:
         row = cls._known.get((mesh, placements))
-        found = row() if row is not None else None
+        found: Layout | None = row() if row is not None else None
         if found is None:
             if len(mesh.workers) == 1:  # one way of writing it: equal layouts are the same object
                 mesh, placements = Mesh((1,), mesh.workers), (REPLICATE,)
@@ -317,7 +317,7 @@ class Layout:
             found = object.__new__(cls)
             found.mesh, found.placements, found.workers = mesh, placements, mesh.workers
             found.solo = mesh.workers[0] if len(mesh.workers) == 1 else None
-            found = interned(cls._known, (mesh, placements), found)
+            return cast(Layout, interned(cls._known, (mesh, placements), found))
         return found
 
     @staticmethod

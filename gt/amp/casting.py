@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from gt.client.here import here
 from gt.client.scope import HERE
-from gt.client.session import here
 from gt.spec import DType, bfloat16, dtype_of, float16
 
 

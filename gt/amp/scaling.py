@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.reshape import stack
-from gt.client.scope import no_grad
+from gt.client.functions.join import stack
+from gt.client.grad_mode import no_grad
 
 
 class GradScaler:

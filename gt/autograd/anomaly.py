@@ -6,7 +6,7 @@ from typing import Any
 
 from gt.client.autograd import Node, Tensor
 from gt.client.backward import ANOMALY
-from gt.client.scope import no_grad
+from gt.client.grad_mode import no_grad
 from gt.client.user_lines import RING, line_of
 
 

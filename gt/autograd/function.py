@@ -6,8 +6,10 @@ import weakref
 from typing import Any
 
 from gt.client.autograd import Node, Port, Tensor
-from gt.client.scope import HERE, enable_grad, no_grad
-from gt.client.session import here
+from gt.client.grad_mode import enable_grad, no_grad
+from gt.client.here import here
+from gt.client.saved import watched
+from gt.client.scope import HERE
 from gt.client.user_lines import RING, origin
 
 
@@ -147,5 +149,6 @@ class Function:
             made[id(t)], kept[id(t)] = Tensor(t.handle, wants, at), _Result(t, index, wants)
         given = {id(a) for a in args}
         ctx.node = weakref.ref(node)
+        node.scope.session.overwritten.watch(node, watched(list(ctx.saved)))
         ctx.saved = tuple(t if id(t) in given else kept.get(id(t), t) for t in ctx.saved)
         return tuple(made.get(id(t), t) for t in result) if isinstance(result, tuple) else made[id(result)]

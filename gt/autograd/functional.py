@@ -10,8 +10,8 @@ import numpy as np
 from gt.autograd.walk import grad, several
 from gt.client.autograd import Tensor
 from gt.client.functions.create import from_numpy, ones, zeros
-from gt.client.functions.reshape import stack
-from gt.client.scope import enable_grad
+from gt.client.functions.join import stack
+from gt.client.grad_mode import enable_grad
 
 
 def fresh(t: Tensor, keep: bool) -> Tensor:

@@ -26,10 +26,11 @@ class Found:
     max_memory: int = 0
     max_shared_memory: int = 0
     dtypes: tuple[str, ...] = FLOATS
+    tolerance: float = 1e-3
 
     @property
     def passed(self) -> bool:
-        return self.max_abs_err <= 1e-3
+        return self.max_abs_err <= self.tolerance
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gt.backends import probes
 from gt.backends.facts import Found, Missing, Outcome
-from gt.tensor_ops.cpp.build import cache_folder, cpu_identity
+from gt.backends.machine import cache_folder, cpu_identity
 
 
 def remembered(name: str, package: str, probe: Callable[[], Outcome]) -> Outcome:

@@ -9,17 +9,13 @@ import os
 import platform
 import subprocess
 import sys
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gt.backends.facts import FLOATS, Found, Missing, Outcome, cpu_count, host_memory, try_product
+from gt.backends.machine import driver_reason
 
-# What each runs by itself, in `gt.tensor_ops` and on a worker; who does the rest of a worker's ops stands behind it.
-_OURS = "rms_norm, silu, gelu"
-_CPP = "rms_norm, silu, gelu, exp, sigmoid, relu, add, sub, mul, div, gradients of three"
 _NO_NUMPY_BF16 = ("float16", "float32", "float64")
 _SECONDS = 120
 
@@ -51,7 +47,7 @@ def pytorch() -> Outcome:
     if isinstance(torch, Missing):
         return torch
     if torch.cuda.is_available():
-        return _on_gpu(torch, f"PyTorch {torch.__version__}", "every op, on the GPU", _torch_product(torch, "cuda"))
+        return on_gpu(torch, f"PyTorch {torch.__version__}", "every op, on the GPU", _torch_product(torch, "cuda"))
     return _host("PyTorch", torch.__version__, "every op, on the CPU", _torch_product(torch, "cpu"))
 
 
@@ -84,40 +80,7 @@ def openmp() -> Outcome:
     )
 
 
-def cpp() -> Outcome:
-    from gt.tensor_ops.cpp import backend
-
-    def facts() -> tuple[str, str, int, int, int]:
-        info = backend.get_optimization_info()
-        build = Path(info["library"]).stem.removeprefix("kernels-")[:8]
-        return f"GT's kernels for {info['instruction_set']}, build", build, info["threads"], host_memory(), 0
-
-    return _ours(backend, f"{_CPP}; the rest by NumPy", facts)
-
-
-def opencl() -> Outcome:
-    from gt.tensor_ops.opencl import backend
-
-    def facts() -> tuple[str, str, int, int, int]:
-        info = backend.get_opencl_info()
-        library = f"{info['platform']} on a {info['device_type']}"
-        return library, info["driver"], info["compute_units"], info["max_memory"], info["max_shared_memory"]
-
-    return _ours(backend, f"{_OURS}; the rest by NumPy", facts)
-
-
-def _ours(backend: Any, executes: str, facts: Any) -> Outcome:
-    from gt.tensor_ops.check import self_test
-
-    if reason := backend.reason_unavailable():
-        return Missing(reason)
-    test = self_test(backend)
-    library, version, units, memory, shared = facts()
-    found = Found(library, version, executes, test.max_abs_err, test.seconds, dtypes=tuple(backend.dtypes))
-    return replace(found, compute_units=units, max_memory=memory, max_shared_memory=shared)
-
-
-def _on_gpu(torch: Any, library: str, executes: str, tried: tuple[float, float], version: str = "") -> Found:
+def on_gpu(torch: Any, library: str, executes: str, tried: tuple[float, float], version: str = "") -> Found:
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return Found(
         library,
@@ -132,9 +95,7 @@ def _on_gpu(torch: Any, library: str, executes: str, tried: tuple[float, float],
     )
 
 
-def _gpu_torch() -> Any | Missing:
-    from gt.tensor_ops.cuda.backend import driver_reason
-
+def gpu_torch() -> Any | Missing:
     if reason := driver_reason():
         return Missing(reason)
     torch = _torch()
@@ -144,28 +105,14 @@ def _gpu_torch() -> Any | Missing:
 
 
 def cuda() -> Outcome:
-    torch = _gpu_torch()
+    torch = gpu_torch()
     if isinstance(torch, Missing):
         return torch
-    return _on_gpu(torch, "CUDA", "every op, on the GPU", _torch_product(torch, "cuda"))
-
-
-def triton() -> Outcome:
-    torch = _gpu_torch()
-    if isinstance(torch, Missing):
-        return torch
-    from gt.tensor_ops.check import self_test
-    from gt.tensor_ops.cuda import backend
-
-    if reason := backend.reason_unavailable():
-        return Missing(reason)
-    test = self_test(backend)
-    version = backend.get_cuda_info()["triton"]
-    return _on_gpu(torch, "Triton", f"{_OURS}; the rest by PyTorch", (test.max_abs_err, test.seconds), version)
+    return on_gpu(torch, "CUDA", "every op, on the GPU", _torch_product(torch, "cuda"))
 
 
 def cudnn() -> Outcome:
-    torch = _gpu_torch()
+    torch = gpu_torch()
     if isinstance(torch, Missing):
         return torch
     if not torch.backends.cudnn.is_available():
@@ -178,7 +125,7 @@ def cudnn() -> Outcome:
         return y[:, :, 0, 0].cpu().numpy()
 
     version = str(torch.backends.cudnn.version())
-    return _on_gpu(
+    return on_gpu(
         torch,
         "cuDNN",
         "convolutions of float32 and float64 images; the rest by PyTorch, on the GPU",
@@ -236,6 +183,7 @@ def mkldnn() -> Outcome:
 
 _CHILD = """
 import json, sys, torch
+from gt.backends.machine import driver_reason
 from gt.backends.facts import try_product
 
 def mkl(a, b):

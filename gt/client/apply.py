@@ -6,21 +6,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from sys import _getframe
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
+
+from gt.client.arrays import as_array, load
 from gt.client.autograd import GradientPlan, Node, Port, Tensor, gradient_plan_for
-from gt.client.default_dtype import DEFAULT, in_default
-from gt.client.handle import Handle, Known, origin_id
+from gt.client.default_dtype import DEFAULT
+from gt.client.handle import Handle, origin_id
+from gt.client.here import here
+from gt.client.kinds import Known
 from gt.client.native import NATIVE
 from gt.client.scope import HERE, Scope
-from gt.client.session import Session, here
+from gt.client.session import Session
 from gt.client.user_lines import RING, origin
 from gt.errors import SessionLost
-from gt.ops.table import TABLE, Row
+from gt.ops.table import TABLE, Row, infer
 from gt.spec import DType, bfloat16, float16, float32
 
 if NATIVE is not None:
-    NATIVE.setup(Tensor, Node, Known, Scope, GradientPlan, HERE)
+    NATIVE.setup(Tensor, Node, Known, Scope, GradientPlan, Port, HERE)
 CASTS = (bfloat16, float16, float32)  # dtypes that autocast changes
 MASK = RING - 1
 NUMBERS = (float, int, bool)
@@ -39,7 +44,7 @@ def unary_of(row: Row) -> Callable[[Tensor], Tensor]:
     """The function of an op of one tensor, without statics."""
 
     def call(a: Tensor) -> Tensor:
-        return reference(row, (a,), None)
+        return cast(Tensor, reference(row, (a,), None))
 
     return NATIVE.Op(row, call) if NATIVE is not None else call
 
@@ -49,7 +54,8 @@ def binary_of(row: Row) -> Callable[[Tensor, Any], Tensor]:
     """The function of an op of a tensor and a tensor or number, without statics."""
 
     def call(a: Tensor, b: Any) -> Tensor:
-        return reference(row, (a, b if isinstance(b, Tensor) or type(b) in NUMBERS else as_operand(b, a)), None)
+        other = b if isinstance(b, Tensor) or type(b) in NUMBERS else as_operand(b, a)
+        return cast(Tensor, reference(row, (a, other), None))
 
     return NATIVE.Op(row, call) if NATIVE is not None else call
 
@@ -62,7 +68,7 @@ def binary(row: Row, a: Tensor, b: Any) -> Tensor:
     return binary_of(row)(a, b)
 
 
-def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
+def apply(row: Row, operands: tuple[Any, ...], statics: tuple[Any, ...] = ()) -> Any:
     """Any op: tensors and numbers in, a tensor out, or a tuple where the op has several results."""
     if NATIVE is not None:
         result = NATIVE.apply(row, operands, statics)
@@ -71,7 +77,7 @@ def apply(row: Row, operands: tuple, statics: tuple = ()) -> Any:
     return reference(row, operands, statics)
 
 
-def reference(row: Row, operands: tuple, statics: tuple | None) -> Any:
+def reference(row: Row, operands: tuple[Any, ...], statics: tuple[Any, ...] | None) -> Any:
     """What issuing an op means; native.c does the same, for speed, in the common case. `statics` are None where an op that has
     none is called by itself: such kinds are known by a shorter key."""
     scope = HERE.scope or here()
@@ -105,7 +111,7 @@ def reference(row: Row, operands: tuple, statics: tuple | None) -> Any:
             return apply(row, changed, statics) if statics is not None else (unary, binary)[len(changed) - 1](row, *changed)
         if mask and row.grad is None and row.lower is not None and scope.grad:
             return row.lower(*operands, **dict(zip(row.statics, statics or ())))
-        known = session.learn(scope, key, row, tuple(specs), statics or ())
+        known = scope.learn(key, row, tuple(specs), statics or ())
     elif mask and scope.grad and not known.differentiable and row.lower is not None and row.grad is None:
         return row.lower(*operands, **dict(zip(row.statics, statics or ())))
     if len(known.outs) > 1:
@@ -135,7 +141,7 @@ def reference(row: Row, operands: tuple, statics: tuple | None) -> Any:
     return result
 
 
-def recast(low: DType, row: Row, operands: tuple) -> tuple | None:
+def recast(low: DType, row: Row, operands: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """The operands in the dtype that autocast wants for this row, or None where they are in it."""
     if not row.autocast:
         return None
@@ -144,7 +150,29 @@ def recast(low: DType, row: Row, operands: tuple) -> tuple | None:
     return tuple([o.to(want) if w else o for o, w in zip(operands, wrong)]) if any(wrong) else None
 
 
-def _several(known: Any, operands: tuple, values: list, held: list, mask: int, scope: Any) -> tuple:
+def in_default(row: Row, operands: tuple[Any, ...], statics: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The operands with which the floats of a result are of the default dtype; None where they already are."""
+    if DEFAULT.dtype is float32 or any(isinstance(o, Tensor) and o.handle.spec.dtype.rank >= 2 for o in operands):
+        return None
+    specs = tuple(o.handle.spec if isinstance(o, Tensor) else type(o) for o in operands)
+    if not any(isinstance(o, Tensor) for o in operands):
+        return None
+    if not any(out.dtype is float32 for out in infer(row, specs, statics).outs) or "dtype" in row.statics:
+        return None
+    numbers = any(type(o) is float for o in operands)
+    return tuple([_default(o) if (type(o) is float if numbers else isinstance(o, Tensor)) else o for o in operands])
+
+
+def _default(operand: Any) -> Any:
+    """A tensor or number in the default dtype."""
+    if isinstance(operand, Tensor):
+        return apply(TABLE["cast"], (operand,), (DEFAULT.dtype.code,))
+    return apply(TABLE["full"], (operand,), ((), DEFAULT.dtype.code))
+
+
+def _several(
+    known: Any, operands: tuple[Any, ...], values: list[Any], held: list[Any], mask: int, scope: Any
+) -> tuple[Any, ...]:
     """An op of several results."""
     session = scope.session
     ids = [session.next_id() for _ in known.outs]
@@ -158,12 +186,12 @@ def _several(known: Any, operands: tuple, values: list, held: list, mask: int, s
     if mask and scope.grad and known.row.grad is not None:
         node = _node(known, operands, held, mask, [r.handle for r in results], ids[0], scope)
         for i, result in enumerate(results):
-            if result.handle.spec.dtype.rank >= 2:
+            if known.floats[i]:
                 result.requires_grad, result.node = True, Port(node, i)
     return results
 
 
-def _node(known: Any, operands: tuple, held: list, mask: int, output: Any, order: int, scope: Any) -> Node:
+def _node(known: Any, operands: tuple[Any, ...], held: list[Any], mask: int, output: Any, order: int, scope: Any) -> Node:
     plan = known.pulls.get(mask) or gradient_plan_for(known, mask)
     inputs = [h if kept or type(h) is not Handle else h.spec for h, kept in zip(held, plan.keep)]
     edges = [(o.node or o) if mask >> i & 1 else None for i, o in enumerate(operands)]
@@ -182,10 +210,13 @@ def _belongs(handle: Handle) -> Any:
     return scope
 
 
+def operand(x: Any) -> Any:
+    """A tensor as it is, a number as Python's, an array or list as a tensor."""
+    return x if isinstance(x, Tensor) else as_operand(x)
+
+
 def as_operand(value: Any, like: Tensor | None = None) -> Any:
     """A number as Python's, an array or list as a tensor."""
-    import numpy as np
-
     if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
         if isinstance(value, np.generic):
             return value.item()
@@ -193,9 +224,7 @@ def as_operand(value: Any, like: Tensor | None = None) -> Any:
         kinds = type(value).__name__ if hasattr(value, "_fields") else f"{type(value).__name__} of tensors"
         raise TypeError(f"cannot compute with a {kinds}: name one of its {len(value)} tensors, or gt.stack them")
     if isinstance(value, (list, tuple, np.ndarray)) or hasattr(value, "__array__"):
-        from gt.client.functions.create import tensor
-
-        return tensor(value)
+        return load(*as_array(value))
     for number in (bool, int, float):
         if isinstance(value, number):
             return number(value)
@@ -207,4 +236,5 @@ def as_operand(value: Any, like: Tensor | None = None) -> Any:
 def complex_number(value: complex, beside: DType) -> Tensor:
     """A complex number as a 0-d tensor: instructions carry real numbers only."""
     kind = beside if beside.rank >= 2 else DEFAULT.dtype
-    return apply(TABLE["full_complex"], (value.real, value.imag), ((), kind.to_complex().code))
+    made: Tensor = apply(TABLE["full_complex"], (value.real, value.imag), ((), kind.to_complex().code))
+    return made

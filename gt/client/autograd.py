@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gt.client.handle import Handle, Known
+from gt.client.handle import Handle
+from gt.client.kinds import Known
 from gt.client.scope import Scope
 from gt.ops.table import Row
 from gt.spec import Spec
@@ -126,7 +127,11 @@ class Node(msgspec.Struct, eq=False, weakref=True):
         ys = [Tensor(h, graph, (self if len(outputs) == 1 else Port(self, i)) if graph else None) if h else None
               for i, h in enumerate(outputs)]  # fmt: skip
         gs = g if isinstance(g, list) else [g]
-        ins = [self._value(i, graph) for i in range(len(self.inputs))]
+        ins = (
+            [self._value(i, True) for i in range(len(self.inputs))]
+            if graph
+            else [Tensor(held) if type(held) is Handle else held for held in self.inputs]
+        )
         if self.plan.conjugate:
             ys = [y.conj() if isinstance(y, Tensor) else y for y in ys]
             ins = [x.conj() if isinstance(x, Tensor) else x for x in ins]

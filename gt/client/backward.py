@@ -7,11 +7,17 @@ from contextlib import contextmanager
 from heapq import heappop, heappush
 from typing import Any
 
+from gt.client.apply import apply
 from gt.client.autograd import AFTER, Node, Port, Tensor
+from gt.client.handle import Handle, origin_id
+from gt.client.here import here
+from gt.client.overwritten import Overwritten
 from gt.client.scope import HERE, Scope
-from gt.client.session import here
 from gt.client.user_lines import origin
+from gt.ops.table import TABLE
 from gt.spec import Spec
+
+LETTERS = "abcdefgh"  # inputs, as the op table names them
 
 
 def backward(
@@ -92,7 +98,7 @@ class Walk:
             node = heappop(heap)[1]
             g = arrived.pop(node)
             if node.order <= written and type(node.inputs) is list:
-                overwritten.check(node)
+                check_saved(node, overwritten)
             if node.scope is not last:
                 last = node.scope
                 under = last.backward or last.signal
@@ -199,6 +205,23 @@ def leading(roots: list[Tensor], wanted: set) -> tuple[set[Node], set[Node]]:
     return needed, passed
 
 
+def check_saved(node: Node, overwritten: Overwritten) -> None:
+    """Raise where a value that the gradient of an op reads, or PyTorch's would, was written over since."""
+    output, since = node.output, overwritten.since
+    saved = list(zip(LETTERS, node.inputs))
+    saved += [(f"y{i}", h) for i, h in enumerate(output)] if type(output) is list else [("y", output)]
+    found = [(h.spec, name) for name, h in saved if type(h) is Handle and since.get(origin_id(h), -1) >= node.order]
+    specs = [spec for spec, name in found if name not in node.known.row.unchecked.split()]
+    specs += [spec for id, spec in overwritten.watched.get(node, ()) if since.get(id, -1) >= node.order]
+    if specs:
+        spec = specs[0]
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            f"{spec.dtype.name} of shape {list(spec.shape)}, which {node.name} saved. Use the out-of-place form, or clone() "
+            "the tensor before it is changed"
+        )
+
+
 class _Anomaly:
     """Whether walks look at each gradient, and how: `check(node, gradients)`."""
 
@@ -212,12 +235,12 @@ def _fill(node: Node, g: Any) -> Any:
     """Results that nobody used have a gradient of zeros, save those that are there for the gradient alone."""
     main = len(node.known.outs) - node.known.row.saved
     if isinstance(g, list) and any(x is None for x in g[:main]):
-        from gt.client.functions.create import zeros
-
-        return [
-            zeros(s.shape, dtype=s.dtype) if x is None and i < main else x for i, (x, s) in enumerate(zip(g, node.known.outs))
-        ]
+        return [_zeros(s) if x is None and i < main else x for i, (x, s) in enumerate(zip(g, node.known.outs))]
     return g
+
+
+def _zeros(spec: Spec) -> Tensor:
+    return apply(TABLE["full"], (0,), (spec.shape, spec.dtype.code))
 
 
 def _shaped(grad: Tensor, want: Spec) -> Tensor:

@@ -6,50 +6,13 @@ from __future__ import annotations
 
 import inspect
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gt.client.capture_notes import Place
+from gt.client.session import Session
 from gt.client.traces import Window
 from gt.program.code import walk
 from gt.program.stretch import flat
-
-if TYPE_CHECKING:
-    from gt.client.session import Session
-
-
-class Place:
-    """A setting of an optimizer's group or, for a `parameter`, the count of its steps, which each step adds one to. Where a
-    step is two instructions, only the first of them `counts`."""
-
-    __slots__ = ("optimizer", "parameter", "within", "name", "part", "counts")
-
-    def __init__(
-        self, optimizer: Any, within: dict[str, Any], name: str, part: int | None = None, parameter: Any = None,
-        counts: bool = True,
-    ) -> None:  # fmt: skip
-        self.optimizer, self.within, self.name, self.part, self.parameter = optimizer, within, name, part, parameter
-        self.counts = counts
-
-    @property
-    def key(self) -> tuple[int, str, int | None]:
-        return id(self.within), self.name, self.part
-
-    def value(self) -> Any:
-        found = self.within[self.name]
-        return found if self.parameter is not None else float(found if self.part is None else found[self.part])
-
-    def stands(self) -> bool:
-        """Whether the optimizer still looks there: its state may have been loaded anew."""
-        if self.parameter is not None:
-            return self.optimizer.state.get(self.parameter) is self.within
-        return any(group is self.within for group in self.optimizer.param_groups)
-
-
-class Notes:
-    """What is noted while a function is captured: for each update where its numbers lie, and the modules that were called."""
-
-    def __init__(self) -> None:
-        self.updates: list[list[Place]] = []
-        self.modules: dict[int, Any] = {}
 
 
 class Numbers:
@@ -60,6 +23,7 @@ class Numbers:
         self.places = _places(session, noted, now)
         self.drawn = _drawn(session, before, now)
         self.counts = [x for update in noted for x in update if x.parameter is not None and x.counts]
+        self.together = [[x for x in update if x.parameter is not None] for update in noted]  # counts that are one number
         old, new = flat(before.ops), flat(now.ops)
         self.apart = {  # settings that are given with each call, by position, and what sets them apart from equal ones
             p: x.key for p, x in self.places.items() if x.parameter is None and (x.key in given or old[p] != new[p])
@@ -89,7 +53,8 @@ class Numbers:
                 return f"{place.name} changed"
         if self.draws and self.seed != self.session.seed:
             return "another seed"
-        same = all(isinstance(source, int) or len({place.value() for place in source}) == 1 for source in self.sources)
+        alike = [*(source for source in self.sources if not isinstance(source, int)), *self.together]
+        same = all(len({place.value() for place in places}) <= 1 for places in alike)
         if not same or not all(place.stands() for place in (*self.counts, *(p for p, _ in self.settings))):
             return "an optimizer's state is another"
         return ""
@@ -106,7 +71,7 @@ def _places(session: Session, noted: list[list[Place]], window: Window) -> dict[
     """Where the numbers at these positions of the window lie, as far as that is known and they are still there."""
     found: dict[int, Place] = {}
     updates = iter(noted)
-    for at, ins, kind, form in walk(window.ops, session.meaning.get):
+    for at, ins, kind, form in walk(window.ops, session.kinds.meaning.get):
         if kind.row.updates:
             for i, place in zip(form.numbers, next(updates, ())):
                 if place.value() == ins[i]:
@@ -118,7 +83,7 @@ def _drawn(session: Session, before: Window, now: Window) -> dict[int, int] | No
     """Which of its call's random numbers an op takes, by the position of that number. None where one call does not go on in the
     row of them where the one before it left off."""
     places = []
-    for at, ins, kind, form in walk(now.ops, session.meaning.get):
+    for at, ins, kind, form in walk(now.ops, session.kinds.meaning.get):
         if kind.row.random:
             seed, number = map(form.at, _seeded(kind.row))
             if ins[seed] == session.seed:

@@ -14,9 +14,11 @@ from typing import Any
 from weakref import ref
 
 from gt.client.autograd import Tensor
-from gt.client.captured_numbers import Notes, Numbers, Place
+from gt.client.capture_notes import Notes, Place
+from gt.client.captured_numbers import Numbers
 from gt.client.handle import Handle
-from gt.client.session import Session, here
+from gt.client.here import here
+from gt.client.session import Session
 from gt.client.tracer import SHORTEST
 from gt.client.traces import Trace, Window, define
 from gt.client.views import cut, raw_handle, set_raw_handle, storage_of
@@ -193,9 +195,11 @@ class _Capture:
     ) -> None:  # fmt: skip
         if self.refused:
             return
-        if len(window.ops) < SHORTEST:
-            self.refused = f"it has only {len(window.ops)} ops"
-        elif any(self.session.meaning[t].row.loads for t in window.tokens):
+        assert self.session.tracer is not None
+        size = self.session.tracer.size(window.tokens)
+        if size < SHORTEST:
+            self.refused = f"it has only {size} ops"
+        elif any(self.session.kinds.meaning[t].row.loads for t in window.tokens):
             self.refused = "it takes in data from the client"
         elif any(t.node is not None for t in _tensors(result)):
             self.refused = "its result is on the tape: call backward() inside, or detach()"
@@ -213,7 +217,7 @@ class _Capture:
         session = self.session
         assert session.tracer is not None
         numbers = Numbers(session, last.noted, before, last.window, self.given)
-        trace = define(session.tracer.number(), session.meaning, before, last.window, numbers.apart)
+        trace = define(session.tracer.number(), session.kinds.meaning, before, last.window, numbers.apart)
         if trace is None:
             self.refused = "its topology differs from call to call"
             return
@@ -230,7 +234,7 @@ class _Capture:
         outs, inputs = trace.topology.bind(flat(last.window.ops)) or ((), ())
         made_before = {made: j for j, made in enumerate(outs_before)}
         self.trace = trace
-        self.specs = [s for ins in last.window.ops for s in self.session.meaning[int(ins[0])].outs]
+        self.specs = [s for ins in last.window.ops for s in self.session.kinds.meaning[int(ins[0])].outs]
         returned = {id(t) for t in _tensors(last.result)}
         self.sources: list[Any] = []
         for at in inputs:

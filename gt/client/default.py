@@ -9,9 +9,10 @@ import os
 import secrets
 import threading
 
-from gt import environment
+from gt import backends, environment
 from gt.client.scope import HERE
 from gt.client.session import Session
+from gt.clusters import pool_file
 from gt.config import Config, read
 from gt.errors import ArgumentError, ConnectionFailed
 from gt.launch import Children
@@ -30,6 +31,7 @@ class _Default:
     children: Children | None = None
     workers = 1
     config: Config | None = None  # what the sessions begun here know of signals
+    share: tuple[float, str, int] = (1.0, "normal", 0)  # weight, priority and memory that were asked for
     inherited: Session | None = None  # in a forked child, its parent's
     of_its_own = True  # the dispatcher of that one was started with it, not named by the user
 
@@ -73,28 +75,43 @@ def current() -> Session | _ToCome:
 
 
 def connect(
-    server: str, key: str | None = None, timeout: float = 5.0, *, weight: float | None = None, priority: str | None = None
-) -> Session:
-    """Use the dispatcher at `host:port` from here on. Where several clients keep a worker busy, each gets device time by its
-    `weight`, 1 unless it is said; `priority="interactive"` counts four times as much, `"batch"` a quarter."""
-    environment.warn([*environment.check([environment.CLIENT]), *environment.without_effect(server)])
+    server: str | None = None, key: str | None = None, timeout: float = 5.0, *, weight: float | None = None,
+    priority: str | None = None, memory: str | int | None = None,
+) -> Session:  # fmt: skip
+    """Use the dispatcher at `host:port` from here on, or that of the pool of this name; by default that of GT_POOL, or of the
+    only pool of this user. Where several clients keep a worker busy, each gets device time by its
+    `weight`, 1 unless it is said; `priority="interactive"` counts four times as much, `"batch"` a quarter. With
+    `memory="20GB"` a tensor that would make more than that on one worker is `gt.errors.OutOfMemory`."""
+    if not server or ":" not in server:
+        pool = pool_file.find(server or "")
+        if not pool.server:
+            raise ConnectionFailed(f"the dispatcher of pool {pool.name!r} has not started: see `gt status {pool.name}`")
+        server, key = pool.server, key or pool.key
+        remarks: list[str] = []  # who starts a pool sets there what its processes read
+    else:
+        remarks = environment.without_effect(server)
+    environment.warn([*environment.check([environment.CLIENT]), *remarks])
     with _lock:
         disconnect()
         shown = environment.KEY.value() if key is None else key
         Keys(shown).check()
-        share = _share(weight, priority)
-        _default.session = _over(ZmqLink(address_of(server, timeout), shown, timeout, _see(), *share))
+        _default.share = _share(weight, priority, memory)
+        _default.session = _over(ZmqLink(address_of(server, timeout), shown, timeout, _see(), *_default.share))
         return _default.session
 
 
-def _share(weight: float | None, priority: str | None) -> tuple[float, str]:
+def _share(weight: float | None, priority: str | None, memory: str | int | None) -> tuple[float, str, int]:
     asked = environment.WEIGHT.value() if weight is None else float(weight)
     if not WEIGHTS[0] <= asked <= WEIGHTS[1]:
         raise ArgumentError(f"weight={asked:g}: expected a number from {WEIGHTS[0]:g} to {WEIGHTS[1]:g}")
     class_ = environment.PRIORITY.value() if priority is None else priority
     if class_ not in PRIORITIES:
         raise ArgumentError(f"priority={class_!r}: expected one of {', '.join(PRIORITIES)}")
-    return asked, class_
+    try:
+        most = environment.MEMORY.value() if memory is None else environment.bytes_in(str(memory))
+    except ValueError as wrong:
+        raise ArgumentError(f"memory={wrong}") from None
+    return asked, class_, most
 
 
 def disconnect() -> None:
@@ -110,11 +127,9 @@ def disconnect() -> None:
             _default.session = None
         HERE.scope = None
         if _default.children is not None:
-            from gt.backends import session_ended
-
             _default.children.close()
             _default.children = None
-            session_ended()
+            backends.session_ended()
 
 
 def is_connected() -> bool:
@@ -139,15 +154,13 @@ def _over(link: ZmqLink) -> Session:
 def _begin() -> Session:
     """A dispatcher and workers of our own, at an address nobody else has. It is a Unix socket, which the kernel keeps for this
     user, so there is no key."""
-    from gt.backends import asked_for, known_name, session_began
-
     shared = _rejoin()
     if shared is not None:
         return shared
     environment.warn(environment.check())
-    backend = asked_for()
+    backend = backends.asked_for()
     if backend is not None:
-        known_name(backend)  # a name that nobody knows is an error here, not in a worker
+        backends.known_name(backend)  # a name that nobody knows is an error here, not in a worker
     name = secrets.token_hex(8)
     address = ipc_address(name)
     children = Children()
@@ -158,10 +171,11 @@ def _begin() -> Session:
     try:
         if not await_listener(address, lambda: server.poll() is None, 30):
             raise ConnectionFailed("the dispatcher could not be started: run `python -m gt.server` to see why")
-        link = ZmqLink(address, timeout=30, see=_see())
+        _default.share = _share(None, None, None)
+        link = ZmqLink(address, "", 30, _see(), *_default.share)
         made = _over(link)
         made.notice = STARTING
-        session_began()
+        backends.session_began()
         children.when_workers_end(link.give_up)
     except BaseException:
         children.close()
@@ -178,7 +192,7 @@ def _rejoin() -> Session | None:
     assert isinstance(theirs, ZmqLink)
     if _default.of_its_own and not listens(theirs.address):
         return None
-    made = _over(ZmqLink(theirs.address, theirs.keys.user, 30, _see()))
+    made = _over(ZmqLink(theirs.address, theirs.keys.user, 30, _see(), *_default.share))
     made.seed, made.draws = _default.inherited.seed, copy.copy(_default.inherited.draws)  # as PyTorch's children draw
     return made
 

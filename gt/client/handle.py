@@ -1,47 +1,16 @@
-"""Values on the workers, as the client knows them, and the kinds of ops that make them."""
+"""Values on the workers, as the client knows them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from gt.client.native import NATIVE
-from gt.ops.table import Kind
+from gt.client.session import Session
 from gt.program.code import free
 from gt.spec import Spec
-
-if TYPE_CHECKING:
-    from gt.client.session import Session
-
-
-class Known:
-    """A kind this session has defined, and what the client's hot path wants of it."""
-
-    __slots__ = ("number", "kind", "out", "outs", "row", "differentiable", "pulls", "view", "unseen")
-
-    def __init__(self, number: int, kind: Kind) -> None:
-        self.number, self.kind, self.row, self.outs, self.out = number, kind, kind.row, kind.outs, kind.outs[0]
-        self.differentiable = kind.row.grad is not None and self.out.dtype.rank >= 2
-        self.pulls: dict[Any, Any] = {}  # the tape's plans, by which inputs want gradients
-        self.view = kind.row.alias is not None
-        self.unseen = Restricted(self, NO_GRAD) if self.view else None
-
-
-NO_GRAD = (
-    "a view that was made in no_grad mode is being changed in place with grad mode enabled: make the view and change it "
-    "both inside of no_grad(), or both outside"
-)
-
-
-class Restricted:
-    """How a view was made that cannot be changed in place where gradients are wanted, and why."""
-
-    __slots__ = ("known", "why")
-
-    def __init__(self, known: Known, why: str) -> None:
-        self.known, self.why = known, why
 
 
 class Handle(msgspec.Struct, gc=False, eq=False):
@@ -66,7 +35,7 @@ class Handle(msgspec.Struct, gc=False, eq=False):
 
     def numpy(self) -> np.ndarray:
         """The value, read from where it lies."""
-        return self.session.read(self)
+        return self.session.read(self.id, self.spec)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         array = self.numpy()
@@ -85,13 +54,3 @@ if NATIVE is not None:
     for _name in ("shape", "dtype", "numpy", "__array__", "__repr__"):
         setattr(NATIVE.Handle, _name, vars(Handle)[_name])
     Handle = NATIVE.Handle  # type: ignore[misc]
-
-
-def as_numpy(data: np.ndarray, spec: Spec) -> np.ndarray:
-    """Received bytes as an array; bfloat16, which NumPy lacks, widened to float32."""
-    if spec.dtype.name == "bfloat16":
-        wide = data.view(np.uint16).astype(np.uint32) << 16
-        return wide.view(np.float32).reshape(spec.shape)
-    if not data.flags.writeable:
-        data = data.copy()
-    return data.view(np.ndarray).view(spec.dtype.name).reshape(spec.shape)

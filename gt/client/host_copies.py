@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from gt.client.autograd import Tensor
-from gt.client.handle import Handle, Known, Restricted
-from gt.client.session import here, last_id
+from gt.client.handle import Handle
+from gt.client.here import here
+from gt.client.kinds import Known, Restricted
+from gt.client.session import last_id
 from gt.client.views import RAW, SAME, UNMADE, raw_handle, spec_of, stale
 from gt.ops.table import TABLE
 
@@ -53,7 +55,7 @@ class Copy:
         if spec.shape:
             take = ((-1, 1), *((d, 1) for d in spec.shape[1:]))
             key = (SLICE, spec, *(int,) * spec.ndim, (take,))
-            self.row = scope.kinds.get(key) or value.session.learn(scope, key, SLICE, (spec, *(int,) * spec.ndim), (take,))
+            self.row = scope.kinds.get(key) or scope.learn(key, SLICE, (spec, *(int,) * spec.ndim), (take,))
 
 
 class HostCopies:

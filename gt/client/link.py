@@ -15,11 +15,20 @@ from gt.transport.debug_output import show
 class Link(Protocol):
     """How a session reaches the others."""
 
+    def clock(self) -> float:
+        """Seconds since 1970."""
+
     @property
     def shares(self) -> bool:
         """Whether every worker can see this process's memory files."""
 
     def send(self, message: Any) -> None: ...
+    def tell(self, message: Any) -> None:
+        """Send what is no part of the stream."""
+
+    def seen(self, number: int) -> None:
+        """Say that a message to an observer was taken in; from the thread that receives."""
+
     def send_to(self, worker: int, message: Any, frames: tuple = ()) -> None: ...
     def wake(self) -> None:
         """Have `session.paused` called soon, from elsewhere, when this thread pauses."""

@@ -5,16 +5,16 @@
 #include <Python.h>
 #include <structmember.h>
 
-#define MOST 16 /* operands of an op that is issued here */
+#define MOST 62 /* operands that may want gradients, of an op that is issued here */
 
 static PyTypeObject *StreamType, *HandleType;
-static PyTypeObject *TensorType, *NodeType, *KnownType, *ScopeType, *PlanType; /* Python's, given by `setup` */
-static PyObject *here, *zero, *name_scope, *name_due, *name_module, *nothing;
+static PyTypeObject *TensorType, *NodeType, *KnownType, *ScopeType, *PlanType, *PortType; /* Python's, given by `setup` */
+static PyObject *here, *zero, *name_scope, *name_due, *name_module, *name_foreach, *nothing;
 
 /* Where the slots of those lie in their objects. */
 static Py_ssize_t tensor_handle, tensor_requires_grad, tensor_node, tensor_grad, tensor_hooks, tensor_base, tensor_how, tensor_made;
 static const Py_ssize_t *tensor_empty[] = {&tensor_grad, &tensor_hooks, &tensor_base, &tensor_how, &tensor_made};
-static Py_ssize_t known_number, known_out, known_outs, known_differentiable, known_pulls, known_view, known_unseen;
+static Py_ssize_t known_number, known_out, known_outs, known_differentiable, known_pulls, known_view, known_unseen, known_floats;
 static Py_ssize_t scope_session, scope_kinds, scope_origin, scope_grad;
 static Py_ssize_t plan_keep, plan_keeps_output;
 
@@ -294,18 +294,17 @@ static PyObject *tensor_new(PyObject *handle, PyObject *requires_grad, PyObject 
     return self;
 }
 
-/* The tape: a tensor with a node behind it. */
-static PyObject *taped(PyObject *known, PyObject *plan, PyObject *const *operands, Py_ssize_t n, int mask, PyObject *out,
-                       PyObject *scope, PyObject *id) {
-    PyObject *keep = SLOT(plan, plan_keep), *kept = SLOT(plan, plan_keeps_output) == Py_True ? out : Py_None;
-    PyObject *inputs = PyList_New(n), *edges = PyTuple_New(n), *node = NULL, *result = NULL;
+/* The tape: the node of an op. `kept` is what its gradient reads of the results. */
+static PyObject *node_new(PyObject *known, PyObject *plan, PyObject *const *operands, Py_ssize_t n, long long mask, PyObject *kept,
+                          PyObject *scope, PyObject *id) {
+    PyObject *keep = SLOT(plan, plan_keep), *inputs = PyList_New(n), *edges = PyTuple_New(n), *node = NULL;
     if (inputs == NULL || edges == NULL) goto done;
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *operand = operands[i], *input = operand, *edge = Py_None;
         if (PyObject_TypeCheck(operand, TensorType)) {
             Handle *handle = (Handle *)SLOT(operand, tensor_handle);
             input = PyTuple_GET_ITEM(keep, i) == Py_True ? (PyObject *)handle : handle->spec;
-            if (mask >> i & 1) {
+            if (i < MOST && mask >> i & 1) {
                 edge = SLOT(operand, tensor_node);
                 if (edge == Py_None) edge = operand;
             }
@@ -315,24 +314,74 @@ static PyObject *taped(PyObject *known, PyObject *plan, PyObject *const *operand
     }
     PyObject *parts[] = {known, plan, inputs, edges, kept, scope, id};
     node = PyObject_Vectorcall((PyObject *)NodeType, parts, 7, NULL);
-    if (node == NULL) goto done;
-    result = tensor_new(out, Py_True, node);
 done:
     Py_XDECREF(inputs);
     Py_XDECREF(edges);
+    return node;
+}
+
+/* The result of an op of one, on the tape. */
+static PyObject *taped(PyObject *known, PyObject *plan, PyObject *const *operands, Py_ssize_t n, long long mask, PyObject *out,
+                       PyObject *scope, PyObject *id) {
+    PyObject *kept = SLOT(plan, plan_keeps_output) == Py_True ? out : Py_None;
+    PyObject *node = node_new(known, plan, operands, n, mask, kept, scope, id), *result = NULL;
+    if (node != NULL) result = tensor_new(out, Py_True, node);
     Py_XDECREF(node);
     return result;
 }
 
+/* The results of an op of several, whose ids stand in its instruction; on the tape where there is a plan. */
+static PyObject *several(PyObject *known, PyObject *plan, PyObject *const *operands, Py_ssize_t n, long long mask,
+                         PyObject *instruction, PyObject *scope, PyObject *session) {
+    PyObject *specs = SLOT(known, known_outs), *floats = SLOT(known, known_floats), *node = NULL, *kept = NULL, *results = NULL;
+    Py_ssize_t outs = PyTuple_GET_SIZE(specs);
+    PyObject *handles = PyList_New(outs);
+    if (handles == NULL) return NULL;
+    for (Py_ssize_t i = 0; i < outs; i++) {
+        PyObject *made = handle_make(PyTuple_GET_ITEM(instruction, 1 + i), PyTuple_GET_ITEM(specs, i), session);
+        if (made == NULL) goto done;
+        PyList_SET_ITEM(handles, i, made);
+    }
+    if (plan != NULL) {
+        PyObject *keeps = SLOT(plan, plan_keeps_output);
+        kept = keeps == Py_True ? Py_NewRef(handles) : keeps == Py_False ? Py_NewRef(Py_None) : PyObject_CallOneArg(keeps, handles);
+        if (kept == NULL) goto done;
+        node = node_new(known, plan, operands, n, mask, kept, scope, PyTuple_GET_ITEM(instruction, 1));
+        if (node == NULL) goto done;
+    }
+    results = PyTuple_New(outs);
+    for (Py_ssize_t i = 0; i < outs && results != NULL; i++) {
+        PyObject *port = NULL, *result, *handle = PyList_GET_ITEM(handles, i);
+        if (node != NULL && PyTuple_GET_ITEM(floats, i) == Py_True) {
+            PyObject *index = PyLong_FromSsize_t(i), *parts[] = {node, index};
+            port = index ? PyObject_Vectorcall((PyObject *)PortType, parts, 2, NULL) : NULL;
+            Py_XDECREF(index);
+            result = port ? tensor_new(handle, Py_True, port) : NULL;
+            Py_XDECREF(port);
+        } else {
+            result = tensor_new(handle, Py_False, Py_None);
+        }
+        if (result == NULL)
+            Py_CLEAR(results);
+        else
+            PyTuple_SET_ITEM(results, i, result);
+    }
+done:
+    Py_XDECREF(kept);
+    Py_XDECREF(node);
+    Py_DECREF(handles);
+    return results;
+}
+
 /* An op on these operands. NotImplemented where that is not for here, and nothing has been done. */
 static PyObject *issue(PyObject *row, PyObject *const *operands, Py_ssize_t n, PyObject *statics) {
-    if (n < 1 || n > MOST) return Py_NewRef(nothing);
+    if (n < 1) return Py_NewRef(nothing);
     PyObject *scope = PyObject_GetAttr(here, name_scope), *session = NULL, *key = NULL, *result = NULL;
-    PyObject *id = NULL, *instruction = NULL, *out = NULL;
+    PyObject *instruction = NULL, *out = NULL;
     if (scope == NULL) return NULL;
     if (Py_TYPE(scope) != ScopeType) goto unusual;
     session = SLOT(scope, scope_session);
-    int mask = 0;
+    long long mask = 0;
     key = PyTuple_New(1 + n + (statics != NULL));
     if (key == NULL) goto done;
     PyTuple_SET_ITEM(key, 0, Py_NewRef(row));
@@ -343,7 +392,10 @@ static PyObject *issue(PyObject *row, PyObject *const *operands, Py_ssize_t n, P
             if (handle == NULL || Py_TYPE(handle) != HandleType || handle->session != session) goto unusual;
             if (SLOT(operand, tensor_base) != Py_None && stale(operand)) goto unusual;
             part = handle->spec;
-            if (SLOT(operand, tensor_requires_grad) == Py_True) mask |= 1 << i;
+            if (SLOT(operand, tensor_requires_grad) == Py_True) {
+                if (i >= MOST) goto unusual;
+                mask |= 1LL << i;
+            }
         } else if (PyFloat_CheckExact(operand) || PyLong_CheckExact(operand) || PyBool_Check(operand)) {
             part = (PyObject *)Py_TYPE(operand);
         } else {
@@ -354,39 +406,52 @@ static PyObject *issue(PyObject *row, PyObject *const *operands, Py_ssize_t n, P
     if (statics != NULL) PyTuple_SET_ITEM(key, 1 + n, Py_NewRef(statics));
     PyObject *known = PyDict_GetItemWithError(SLOT(scope, scope_kinds), key), *plan = NULL;
     if (known == NULL && PyErr_Occurred()) goto done;
-    if (known == NULL || PyTuple_GET_SIZE(SLOT(known, known_outs)) != 1) goto unusual;
+    if (known == NULL) goto unusual;
+    Py_ssize_t outs = PyTuple_GET_SIZE(SLOT(known, known_outs));
+    if (outs < 1) goto unusual;
     if (mask && SLOT(scope, scope_grad) == Py_True) {
         if (SLOT(known, known_differentiable) == Py_True) {
-            PyObject *bits = PyLong_FromLong(mask);
+            PyObject *bits = PyLong_FromLongLong(mask);
             plan = bits ? PyDict_GetItemWithError(SLOT(known, known_pulls), bits) : NULL;
             Py_XDECREF(bits);
             if (plan == NULL && PyErr_Occurred()) goto done;
-            if (plan == NULL || !PyBool_Check(SLOT(plan, plan_keeps_output))) goto unusual;
-        } else if (statics != NULL) {
+            if (plan == NULL || (outs == 1 && !PyBool_Check(SLOT(plan, plan_keeps_output)))) goto unusual;
+        } else if (statics != NULL || outs > 1) {
             goto unusual; /* perhaps it is to be taken apart into ops that are differentiable */
         }
     }
     Py_INCREF(known);
     Py_XINCREF(plan);
     Stream *stream = (Stream *)session;
-    long long number = ++stream->last;
-    id = PyLong_FromLongLong(number);
-    instruction = PyTuple_New(2 + n);
-    if (id == NULL || instruction == NULL) goto issued;
+    Py_ssize_t ring = PyList_GET_SIZE(stream->asked_code) - 1;
+    instruction = PyTuple_New(1 + outs + n);
+    if (instruction == NULL) goto issued;
     PyTuple_SET_ITEM(instruction, 0, Py_NewRef(SLOT(known, known_number)));
-    PyTuple_SET_ITEM(instruction, 1, Py_NewRef(id));
+    long long first = stream->last + 1;
+    stream->last += outs;
+    for (Py_ssize_t i = 0; i < outs; i++) {
+        PyObject *each = PyLong_FromLongLong(first + i);
+        if (each == NULL) goto issued;
+        PyTuple_SET_ITEM(instruction, 1 + i, each);
+    }
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *operand = operands[i];
         int tensor = PyObject_TypeCheck(operand, TensorType);
-        PyTuple_SET_ITEM(instruction, 2 + i, Py_NewRef(tensor ? ((Handle *)SLOT(operand, tensor_handle))->id : operand));
+        PyTuple_SET_ITEM(instruction, 1 + outs + i, Py_NewRef(tensor ? ((Handle *)SLOT(operand, tensor_handle))->id : operand));
     }
     if (PyList_Append(stream->code, instruction) < 0) goto issued;
-    if (note(stream, SLOT(scope, scope_origin), number & (PyList_GET_SIZE(stream->asked_code) - 1)) < 0) goto issued;
+    for (Py_ssize_t i = 0; i < outs; i++)
+        if (note(stream, SLOT(scope, scope_origin), (first + i) & ring) < 0) goto issued;
     if (PyList_GET_SIZE(stream->code) >= stream->limit) {
         PyObject *sent = PyObject_CallMethodNoArgs(session, name_due);
         if (sent == NULL) goto issued;
         Py_DECREF(sent);
     }
+    if (outs > 1) {
+        result = several(known, plan, operands, n, mask, instruction, scope, session);
+        goto issued;
+    }
+    PyObject *id = PyTuple_GET_ITEM(instruction, 1);
     out = handle_make(id, SLOT(known, known_out), session);
     if (out == NULL) goto issued;
     result = plan != NULL ? taped(known, plan, operands, n, mask, out, scope, id)
@@ -409,7 +474,6 @@ unusual:
 done:
     Py_XDECREF(out);
     Py_XDECREF(instruction);
-    Py_XDECREF(id);
     Py_XDECREF(key);
     Py_DECREF(scope);
     return result;
@@ -483,6 +547,289 @@ static PyType_Spec op_spec = {
 static PyObject *apply(PyObject *module, PyObject *const *args, Py_ssize_t n) {
     if (n != 3 || !PyTuple_CheckExact(args[1])) return Py_NewRef(nothing);
     return issue(args[0], ((PyTupleObject *)args[1])->ob_item, PyTuple_GET_SIZE(args[1]), args[2]);
+}
+
+/* Ops on lists (foreach.py) */
+
+/* What a kind is known by for this operand: its spec, or a number's type. NULL, with no error, where it is not for here. */
+static PyObject *part_of(PyObject *operand, PyObject *session) {
+    if (PyObject_TypeCheck(operand, TensorType)) {
+        Handle *handle = (Handle *)SLOT(operand, tensor_handle);
+        if (handle == NULL || Py_TYPE(handle) != HandleType || handle->session != session) return NULL;
+        if (SLOT(operand, tensor_base) != Py_None && stale(operand)) return NULL;
+        return handle->spec;
+    }
+    if (PyFloat_CheckExact(operand) || PyLong_CheckExact(operand) || PyBool_Check(operand)) return (PyObject *)Py_TYPE(operand);
+    return NULL;
+}
+
+static PyObject *value_of(PyObject *operand) {
+    return PyObject_TypeCheck(operand, TensorType) ? ((Handle *)SLOT(operand, tensor_handle))->id : operand;
+}
+
+/* The handles of new values of these specs, those of each item together, as a list for each result of an item. */
+static PyObject *columns_of(PyObject *instruction, PyObject *specs, PyObject *session, Py_ssize_t items) {
+    Py_ssize_t outs = PyTuple_GET_SIZE(specs), each = items ? outs / items : 0;
+    PyObject *columns = PyList_New(each);
+    if (columns == NULL) return NULL;
+    for (Py_ssize_t j = 0; j < each; j++) {
+        PyObject *column = PyList_New(items);
+        if (column == NULL) goto failed;
+        PyList_SET_ITEM(columns, j, column);
+        for (Py_ssize_t i = 0; i < items; i++) {
+            Py_ssize_t at = i * each + j;
+            PyObject *made = handle_make(PyTuple_GET_ITEM(instruction, 1 + at), PyTuple_GET_ITEM(specs, at), session);
+            if (made == NULL) goto failed;
+            PyList_SET_ITEM(column, i, made);
+        }
+    }
+    return columns;
+failed:
+    Py_DECREF(columns);
+    return NULL;
+}
+
+/* foreach(row, operands, statics): the results' handles, or NotImplemented where it is Python's to do. */
+static PyObject *foreach(PyObject *module, PyObject *const *args, Py_ssize_t n) {
+    if (n != 3 || !PyTuple_CheckExact(args[1])) return Py_NewRef(nothing);
+    PyObject *operands = args[1], *scope = PyObject_GetAttr(here, name_scope), *key = NULL, *result = NULL, *instruction = NULL;
+    Py_ssize_t count = PyTuple_GET_SIZE(operands), flat = 0, lists = 0, items = -1, at = 3;
+    if (scope == NULL) return NULL;
+    if (Py_TYPE(scope) != ScopeType || SLOT(scope, scope_grad) == Py_True) goto unusual;
+    PyObject *session = SLOT(scope, scope_session);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *operand = PyTuple_GET_ITEM(operands, i);
+        if (PyList_CheckExact(operand)) {
+            if (items >= 0 && PyList_GET_SIZE(operand) != items) goto unusual;
+            items = PyList_GET_SIZE(operand);
+            flat += items;
+            lists++;
+        } else {
+            flat++;
+        }
+    }
+    if (items < 1 || (key = PyTuple_New(3 + flat + lists)) == NULL) goto unusual;
+    PyTuple_SET_ITEM(key, 0, Py_NewRef(name_foreach));
+    PyTuple_SET_ITEM(key, 1, Py_NewRef(args[0]));
+    PyTuple_SET_ITEM(key, 2, Py_NewRef(args[2]));
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *operand = PyTuple_GET_ITEM(operands, i), *part;
+        if (PyList_CheckExact(operand)) {
+            if ((part = PyLong_FromSsize_t(items)) == NULL) goto done;
+            PyTuple_SET_ITEM(key, at++, part);
+            for (Py_ssize_t k = 0; k < items; k++) {
+                if ((part = part_of(PyList_GET_ITEM(operand, k), session)) == NULL) goto unusual;
+                PyTuple_SET_ITEM(key, at++, Py_NewRef(part));
+            }
+        } else {
+            if ((part = part_of(operand, session)) == NULL) goto unusual;
+            PyTuple_SET_ITEM(key, at++, Py_NewRef(part));
+        }
+    }
+    PyObject *known = PyDict_GetItemWithError(SLOT(scope, scope_kinds), key);
+    if (known == NULL) {
+        if (PyErr_Occurred()) goto done;
+        goto unusual;
+    }
+    Stream *stream = (Stream *)session;
+    PyObject *specs = SLOT(known, known_outs);
+    Py_ssize_t outs = PyTuple_GET_SIZE(specs), ring = PyList_GET_SIZE(stream->asked_code) - 1;
+    instruction = PyTuple_New(1 + outs + flat);
+    if (instruction == NULL) goto done;
+    PyTuple_SET_ITEM(instruction, 0, Py_NewRef(SLOT(known, known_number)));
+    Py_INCREF(known);
+    for (Py_ssize_t i = 0; i < outs; i++) {
+        long long number = ++stream->last;
+        PyObject *id = PyLong_FromLongLong(number);
+        if (id == NULL) goto issued;
+        PyTuple_SET_ITEM(instruction, 1 + i, id);
+        if (note(stream, SLOT(scope, scope_origin), number & ring) < 0) goto issued;
+    }
+    at = 1 + outs;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *operand = PyTuple_GET_ITEM(operands, i);
+        if (PyList_CheckExact(operand))
+            for (Py_ssize_t k = 0; k < items; k++) PyTuple_SET_ITEM(instruction, at++, Py_NewRef(value_of(PyList_GET_ITEM(operand, k))));
+        else
+            PyTuple_SET_ITEM(instruction, at++, Py_NewRef(value_of(operand)));
+    }
+    if (PyList_Append(stream->code, instruction) == 0) result = columns_of(instruction, specs, session, items);
+issued:
+    Py_DECREF(known);
+    goto done;
+unusual:
+    if (!PyErr_Occurred()) result = Py_NewRef(nothing);
+done:
+    Py_XDECREF(instruction);
+    Py_XDECREF(key);
+    Py_DECREF(scope);
+    return result;
+}
+
+/* overwrite(tensors, handles, since by id or None, since): give variables other values off the tape. The places of those that
+   are views, which are left to Python. */
+static PyObject *overwrite(PyObject *module, PyObject *const *args, Py_ssize_t n) {
+    if (n != 4 || !PyList_CheckExact(args[0]) || !PyList_CheckExact(args[1]) ||
+        PyList_GET_SIZE(args[0]) != PyList_GET_SIZE(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "overwrite wants two lists of one length");
+        return NULL;
+    }
+    PyObject *left = PyList_New(0);
+    if (left == NULL) return NULL;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(args[0]); i++) {
+        PyObject *tensor = PyList_GET_ITEM(args[0], i), *value = PyList_GET_ITEM(args[1], i), *made = NULL;
+        Handle *old = PyObject_TypeCheck(tensor, TensorType) ? (Handle *)SLOT(tensor, tensor_handle) : NULL;
+        if (old == NULL || Py_TYPE(old) != HandleType || Py_TYPE(value) != HandleType ||
+            SLOT(tensor, tensor_base) != Py_None) {
+            PyObject *index = PyLong_FromSsize_t(i);
+            if (index == NULL || PyList_Append(left, index) < 0) {
+                Py_XDECREF(index);
+                goto failed;
+            }
+            Py_DECREF(index);
+            continue;
+        }
+        if (args[2] != Py_None) {
+            PyObject *id = old->source == NULL || old->source == Py_None ? old->id : old->source;
+            if (PyDict_SetItem(args[2], id, args[3]) < 0) goto failed;
+            PyObject *count = SLOT(tensor, tensor_made);
+            made = PyLong_FromLongLong(count == Py_None ? 1 : PyLong_AsLongLong(count) + 1);
+            if (made == NULL || PyErr_Occurred()) {
+                Py_XDECREF(made);
+                goto failed;
+            }
+            Py_XSETREF(SLOT(tensor, tensor_made), made);
+        }
+        Py_INCREF(value);
+        Py_XSETREF(SLOT(tensor, tensor_handle), value);
+    }
+    return left;
+failed:
+    Py_DECREF(left);
+    return NULL;
+}
+
+/* Parameters in a tree of modules (gt/nn/module.py) */
+
+typedef struct {
+    PyTypeObject *module, *parameter;
+    PyObject *plain[3]; /* `_members`, `named_modules` and `_own_parameters` of Module itself */
+    PyObject *modules;  /* those seen, by address */
+    PyObject *seen, *found;
+    int unusual;
+} Tree;
+
+static PyObject *tree_names[3];
+
+static int add_once(PyObject *set, void *address) {
+    PyObject *key = PyLong_FromVoidPtr(address);
+    if (key == NULL) return -1;
+    int known = PySet_Contains(set, key);
+    if (known == 0 && PySet_Add(set, key) < 0) known = -1;
+    Py_DECREF(key);
+    return known < 0 ? -1 : !known;
+}
+
+/* Take note of a tensor or module; look into lists, tuples and dicts where `open`. -1 on an error. */
+static int tree_look(Tree *tree, PyObject *name, PyObject *thing, PyObject *buffers, PyObject *inner, int open) {
+    if (PyObject_TypeCheck(thing, TensorType)) {
+        if (!PyObject_TypeCheck(thing, tree->parameter)) {
+            if (SLOT(thing, tensor_base) != Py_None) {
+                tree->unusual = 1;
+                return 0;
+            }
+            if (SLOT(thing, tensor_requires_grad) != Py_True || SLOT(thing, tensor_node) != Py_None) return 0;
+        }
+        if (buffers != NULL && name != NULL) {
+            int buffer = PyDict_Contains(buffers, name);
+            if (buffer) return buffer < 0 ? -1 : 0;
+        }
+        int fresh = add_once(tree->seen, thing);
+        return fresh > 0 ? PyList_Append(tree->found, thing) : fresh;
+    }
+    if (PyObject_TypeCheck(thing, tree->module)) return PyList_Append(inner, thing);
+    if (!open) return 0;
+    if (PyList_Check(thing) || PyTuple_Check(thing)) {
+        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(thing); i++)
+            if (tree_look(tree, NULL, PySequence_Fast_GET_ITEM(thing, i), buffers, inner, 1) < 0) return -1;
+    } else if (PyDict_Check(thing)) {
+        PyObject *key, *value;
+        Py_ssize_t at = 0;
+        while (PyDict_Next(thing, &at, &key, &value))
+            if (tree_look(tree, NULL, value, buffers, inner, 1) < 0) return -1;
+    }
+    return 0;
+}
+
+static int tree_members(Tree *tree, PyObject *module, PyObject *dict, PyObject *inner) {
+    PyObject *type = (PyObject *)Py_TYPE(module), *buffers = PyDict_GetItemString(dict, "_buffers"), *own[3];
+    for (int i = 0; i < 3; i++) {
+        own[i] = PyObject_GetAttr(type, tree_names[i]);
+        if (own[i] == NULL) return -1;
+        Py_DECREF(own[i]); /* the class holds it */
+        if (i && own[i] != tree->plain[i]) tree->unusual = 1;
+    }
+    if (buffers != NULL && !PyDict_Check(buffers)) buffers = NULL;
+    if (tree->unusual) return 0;
+    if (own[0] == tree->plain[0]) {
+        PyObject *key, *value;
+        Py_ssize_t at = 0;
+        while (PyDict_Next(dict, &at, &key, &value)) {
+            int open = PyUnicode_Check(key) && PyUnicode_GET_LENGTH(key) && PyUnicode_READ_CHAR(key, 0) != '_';
+            if (tree_look(tree, key, value, buffers, inner, open) < 0) return -1;
+        }
+        return 0;
+    }
+    PyObject *members = PyObject_CallMethodNoArgs(module, tree_names[0]);
+    PyObject *pairs = members ? PySequence_List(members) : NULL;
+    Py_XDECREF(members);
+    if (pairs == NULL) return -1;
+    int done = 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(pairs) && done == 0; i++) {
+        PyObject *pair = PyList_GET_ITEM(pairs, i);
+        if (PyTuple_Check(pair) && PyTuple_GET_SIZE(pair) == 2)
+            done = tree_look(tree, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1), buffers, inner, 0);
+        else
+            tree->unusual = 1;
+    }
+    Py_DECREF(pairs);
+    return done;
+}
+
+static int tree_walk(Tree *tree, PyObject *module) {
+    int fresh = add_once(tree->modules, module);
+    if (fresh <= 0) return fresh;
+    PyObject *dict = PyObject_GenericGetDict(module, NULL), *inner = PyList_New(0);
+    int done = -1;
+    if (dict == NULL || inner == NULL || Py_EnterRecursiveCall(" in a tree of modules")) goto end;
+    done = tree_members(tree, module, dict, inner);
+    for (Py_ssize_t i = 0; done == 0 && !tree->unusual && i < PyList_GET_SIZE(inner); i++)
+        done = tree_walk(tree, PyList_GET_ITEM(inner, i));
+    Py_LeaveRecursiveCall();
+end:
+    Py_XDECREF(dict);
+    Py_XDECREF(inner);
+    return done;
+}
+
+/* parameters(module, Module, Parameter): every parameter once, or NotImplemented where a class finds them in its own way. */
+static PyObject *parameters(PyObject *unused, PyObject *const *args, Py_ssize_t n) {
+    if (n != 3 || !PyType_Check(args[1]) || !PyType_Check(args[2]) || !PyObject_TypeCheck(args[0], (PyTypeObject *)args[1]))
+        return Py_NewRef(nothing);
+    Tree tree = {(PyTypeObject *)args[1], (PyTypeObject *)args[2], {NULL}, PySet_New(NULL), PySet_New(NULL), PyList_New(0), 0};
+    PyObject *result = NULL;
+    int done = tree.modules == NULL || tree.seen == NULL || tree.found == NULL ? -1 : 0;
+    for (int i = 0; i < 3 && done == 0; i++) {
+        tree.plain[i] = PyObject_GetAttr(args[1], tree_names[i]);
+        if (tree.plain[i] == NULL) done = -1;
+    }
+    if (done == 0) done = tree_walk(&tree, args[0]);
+    if (done == 0) result = Py_NewRef(tree.unusual ? nothing : tree.found);
+    for (int i = 0; i < 3; i++) Py_XDECREF(tree.plain[i]);
+    Py_XDECREF(tree.modules);
+    Py_XDECREF(tree.seen);
+    Py_XDECREF(tree.found);
+    return result;
 }
 
 /* A trace as it comes in practice (Raw in traces.py): what each number of its instructions is to be, laid end to end. */
@@ -660,27 +1007,30 @@ static int slot_of(PyTypeObject *type, const char *name, Py_ssize_t *offset) {
 
 static PyObject *setup(PyObject *module, PyObject *args) {
     PyObject *where;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!O!O:setup", &PyType_Type, &TensorType, &PyType_Type, &NodeType, &PyType_Type,
-                          &KnownType, &PyType_Type, &ScopeType, &PyType_Type, &PlanType, &where))
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!O!O:setup", &PyType_Type, &TensorType, &PyType_Type, &NodeType, &PyType_Type,
+                          &KnownType, &PyType_Type, &ScopeType, &PyType_Type, &PlanType, &PyType_Type, &PortType, &where))
         return NULL;
     struct { PyTypeObject *type; const char *name; Py_ssize_t *offset; } slots[] = {
         {TensorType, "handle", &tensor_handle}, {TensorType, "requires_grad", &tensor_requires_grad},
         {TensorType, "node", &tensor_node}, {TensorType, "grad", &tensor_grad}, {TensorType, "hooks", &tensor_hooks},
         {TensorType, "base", &tensor_base}, {TensorType, "how", &tensor_how},
-        {TensorType, "made", &tensor_made}, {KnownType, "view", &known_view}, {KnownType, "unseen", &known_unseen}, {KnownType, "number", &known_number}, {KnownType, "out", &known_out},
+        {TensorType, "made", &tensor_made}, {KnownType, "view", &known_view}, {KnownType, "unseen", &known_unseen}, {KnownType, "floats", &known_floats}, {KnownType, "number", &known_number}, {KnownType, "out", &known_out},
         {KnownType, "outs", &known_outs}, {KnownType, "differentiable", &known_differentiable},
         {KnownType, "pulls", &known_pulls}, {ScopeType, "session", &scope_session}, {ScopeType, "kinds", &scope_kinds},
         {ScopeType, "origin", &scope_origin}, {ScopeType, "grad", &scope_grad}, {PlanType, "keep", &plan_keep},
         {PlanType, "keeps_output", &plan_keeps_output}};
     for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++)
         if (slot_of(slots[i].type, slots[i].name, slots[i].offset) < 0) return NULL;
-    PyTypeObject *types[] = {TensorType, NodeType, KnownType, ScopeType, PlanType};
-    for (int i = 0; i < 5; i++) Py_INCREF(types[i]); /* for good: this module is never unloaded */
+    PyTypeObject *types[] = {TensorType, NodeType, KnownType, ScopeType, PlanType, PortType};
+    for (int i = 0; i < 6; i++) Py_INCREF(types[i]); /* for good: this module is never unloaded */
     here = Py_NewRef(where);
     Py_RETURN_NONE;
 }
 
 static PyMethodDef methods[] = {
+    {"foreach", (PyCFunction)(void (*)(void))foreach, METH_FASTCALL, "An op on lists, or NotImplemented where it is Python's."},
+    {"parameters", (PyCFunction)(void (*)(void))parameters, METH_FASTCALL, "The parameters in a tree of modules, each once."},
+    {"overwrite", (PyCFunction)(void (*)(void))overwrite, METH_FASTCALL, "Give variables other values; which are Python's."},
     {"apply", (PyCFunction)(void (*)(void))apply, METH_FASTCALL, "An op, or NotImplemented where it is Python's to do."},
     {"setup", setup, METH_VARARGS, "Tell of the types and the place of this thread's scope."},
     {NULL}};
@@ -694,12 +1044,16 @@ PyMODINIT_FUNC PyInit__native(void) {
     name_scope = PyUnicode_InternFromString("scope");
     name_due = PyUnicode_InternFromString("due");
     name_module = PyUnicode_InternFromString("__name__");
+    name_foreach = PyUnicode_InternFromString("foreach");
+    static const char *const of_modules[3] = {"_members", "named_modules", "_own_parameters"};
+    for (int i = 0; i < 3; i++)
+        if ((tree_names[i] = PyUnicode_InternFromString(of_modules[i])) == NULL) return NULL;
     StreamType = (PyTypeObject *)PyType_FromSpec(&stream_spec);
     HandleType = (PyTypeObject *)PyType_FromSpec(&handle_spec);
     op = PyType_FromSpec(&op_spec);
     form = PyType_FromSpec(&form_spec);
     field = PyType_FromSpec(&field_spec);
-    if (zero == NULL || name_scope == NULL || name_due == NULL || name_module == NULL || StreamType == NULL ||
+    if (zero == NULL || name_scope == NULL || name_due == NULL || name_module == NULL || name_foreach == NULL || StreamType == NULL ||
         HandleType == NULL || op == NULL || form == NULL || field == NULL || PyModule_AddObjectRef(module, "Form", form) < 0 ||
         PyModule_AddObjectRef(module, "Field", field) < 0 ||
         PyModule_AddObjectRef(module, "Stream", (PyObject *)StreamType) < 0 ||

@@ -4,10 +4,8 @@ Values on the workers never change, so the gradient could be computed here; it r
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from gt.client.handle import Handle, origin_id
-
-LETTERS = "abcdefgh"  # inputs, as the op table names them
 MOST = 1 << 14  # values remembered; of writes before these, gradients are given without a word
 
 
@@ -15,32 +13,26 @@ class Overwritten:
     """The ids of values that variables had before they were written to, each with the id of the last result before that: what
     was made later than `last` was made after all writes."""
 
-    __slots__ = ("since", "last")
+    __slots__ = ("since", "last", "watched")
 
     def __init__(self) -> None:
         self.since: dict[int, int] = {}
         self.last = 0
+        self.watched: WeakKeyDictionary[Any, list[tuple[int, Any]]] = WeakKeyDictionary()
 
-    def add(self, handle: Handle, since: int) -> None:
-        """The variable of this value is written to. Ops after `since` belong to the write, and may read it."""
-        self.since[handle.source or handle.id] = since
+    def add(self, origin: int, since: int) -> None:
+        """The variable of the value with this id is written to. Ops after `since` belong to the write, and may read it."""
+        self.since[origin] = since
+        self.wrote(since)
+
+    def wrote(self, since: int) -> None:
+        """Something was noted in `since`."""
         if since > self.last:
             self.last = since
         if len(self.since) > MOST:
             for id in list(self.since)[: MOST // 2]:
                 del self.since[id]
 
-    def check(self, node: Any) -> None:
-        """Raise where a value that the gradient of an op reads was written over since."""
-        output = node.output
-        saved = list(zip(LETTERS, node.inputs))
-        saved += [(f"y{i}", h) for i, h in enumerate(output)] if type(output) is list else [("y", output)]
-        unchecked = node.known.row.unchecked.split() if saved else ()
-        for name, handle in saved:
-            if type(handle) is Handle and self.since.get(origin_id(handle), -1) >= node.order and name not in unchecked:
-                spec = handle.spec
-                raise RuntimeError(
-                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                    f"{spec.dtype.name} of shape {list(spec.shape)}, which {node.name} saved. Use the out-of-place form, or "
-                    "clone() the tensor before it is changed"
-                )
+    def watch(self, node: Any, saved: list[tuple[int, Any]]) -> None:
+        """Let the gradient of an op be refused, too, once one of these values, by id and spec, is written over."""
+        self.watched.setdefault(node, []).extend(saved)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gt.client.autograd import Port, Tensor
+from gt.client.functions.join import cat
 from gt.spec import bool_, complex64, float32, int64
 
 EDGE, THRESHOLD, PRECISION, WIDTH = 3, 1000, 4, 80
@@ -51,8 +52,6 @@ def _joined(text: str, tail: list[str]) -> str:
 
 
 def _corners(t: Tensor) -> Tensor:
-    from gt.client.functions.reshape import cat
-
     t = t.detach()
     for axis, d in enumerate(t.handle.spec.shape):
         if d > 2 * EDGE:

@@ -99,3 +99,13 @@ class Replies(dict[int, Reply]):
                 self[reply.ticket] = reply
                 gets.append((reply.ticket, *reply.wanted))
         return gets
+
+
+def as_numpy(data: np.ndarray, spec: Spec) -> np.ndarray:
+    """Received bytes as an array; bfloat16, which NumPy lacks, widened to float32."""
+    if spec.dtype.name == "bfloat16":
+        wide = data.view(np.uint16).astype(np.uint32) << 16
+        return wide.view(np.float32).reshape(spec.shape)
+    if not data.flags.writeable:
+        data = data.copy()
+    return data.view(np.ndarray).view(spec.dtype.name).reshape(spec.shape)

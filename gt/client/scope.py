@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from gt.client.session import Session
-    from gt.spec import DType
+from gt.client.kinds import Known
+from gt.client.session import Session
+from gt.ops.table import Row, infer
+from gt.program.foreach import ForeachKind
+from gt.spec import DType
 
 
 class Scope:
@@ -25,7 +25,20 @@ class Scope:
     ) -> None:  # fmt: skip
         self.session, self.signal, self.backward, self.grad = session, signal, backward, grad
         self.origin, self.cast, self.thread = origin, cast, threading.get_ident()
-        self.kinds = session.kinds_under(signal, cast.name if cast is not None else "")
+        self.kinds = session.kinds.under(signal, cast.name if cast is not None else "")
+
+    def learn(self, key: tuple[Any, ...], row: Row, ins: tuple[Any, ...], statics: tuple[Any, ...]) -> Known:
+        """Define a kind: infer its shapes (or raise the user's mistake) and give it a number."""
+        kind = infer(row, ins, statics, self.signal)
+        with self.session.lock:
+            known = self.kinds[key] = self.session.kinds.define(kind)
+        return known
+
+    def learn_list(self, key: tuple[Any, ...], kind: ForeachKind) -> Known:
+        """Define an op on lists of tensors."""
+        with self.session.lock:
+            known = self.kinds[key] = self.session.kinds.define_list(kind)
+        return known
 
     def but(self, **changed: Any) -> Scope:
         fields = {n: getattr(self, n) for n in ("session", "signal", "backward", "grad", "origin", "cast")}
@@ -46,74 +59,6 @@ class _Here(threading.local):
 
 
 HERE = _Here()
-
-
-class grad_mode:
-    """Whether ops go on the tape: a context manager and a decorator."""
-
-    wanted = True
-
-    def __init__(self, function: Callable | None = None, *, wanted: bool | None = None) -> None:
-        self.function = function
-        if wanted is not None:
-            self.wanted = wanted
-
-    def __new__(cls, function: Callable | None = None, **settings: Any) -> Any:
-        if callable(function):
-            return cls(**settings)(function)
-        return object.__new__(cls)
-
-    def __call__(self, function: Callable) -> Callable:
-        @wraps(function)
-        def inside(*args: Any, **kwargs: Any) -> Any:
-            with type(self)(wanted=self.wanted):
-                return function(*args, **kwargs)
-
-        return inside
-
-    def __enter__(self) -> None:
-        from gt.client.session import here
-
-        self.before = here()
-        HERE.scope = self.before.but(grad=self.wanted)
-
-    def __exit__(self, *exc: object) -> None:
-        HERE.scope = self.before
-
-
-class no_grad(grad_mode):
-    """`with gt.no_grad():` or `@gt.no_grad()`: nothing inside goes on the tape."""
-
-    wanted = False
-
-
-class enable_grad(grad_mode):
-    """The opposite of `no_grad`, for use inside it."""
-
-
-class set_grad_enabled:
-    """`gt.set_grad_enabled(False)`: from here on, or, as a context, inside it."""
-
-    def __init__(self, mode: bool) -> None:
-        from gt.client.session import here
-
-        self.before = here()
-        HERE.scope = self.before.but(grad=bool(mode))
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *exc: object) -> None:
-        HERE.scope = self.before
-
-
-class inference_mode(grad_mode):
-    """As `no_grad`; `inference_mode(False)` changes nothing."""
-
-    wanted = False
-
-    def __init__(self, mode: Any = True, *, wanted: bool | None = None) -> None:
-        super().__init__(wanted=is_grad_enabled() if mode is False else wanted)
 
 
 def is_grad_enabled() -> bool:

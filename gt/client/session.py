@@ -13,20 +13,24 @@ from typing import Any
 import numpy as np
 
 from gt import errors
-from gt.client.captured_numbers import Notes
-from gt.client.handle import Handle, Known, as_numpy
+from gt.client.capture_notes import Notes
+from gt.client.early import Early
+from gt.client.kinds import Kinds
 from gt.client.link import NOTICE, Link, await_answer
 from gt.client.native import NATIVE
 from gt.client.overwritten import Overwritten
-from gt.client.replies import Replies, Reply
-from gt.client.scope import HERE, Scope
+from gt.client.replies import Replies, Reply, as_numpy
+from gt.client.reports import ClientReports, take
 from gt.client.tracer import MARK, Tracer
+from gt.client.uploads import send_pieces
 from gt.client.user_lines import RING, line_of, short_line, warn
 from gt.client.window import Window
 from gt.config import Config
-from gt.ops.table import Kind, Row, infer, spec_in, spec_out
-from gt.program.code import encoded, first_kind
+from gt.ops.table import spec_in, spec_out
+from gt.program.code import encoded, number_of
+from gt.program.foreach import spelled_out
 from gt.spec import Spec
+from gt.transport.events import Listen, Watched
 from gt.transport.messages import (
     Ack,
     Answer,
@@ -34,13 +38,11 @@ from gt.transport.messages import (
     Batch,
     Configure,
     Failed,
-    KindDef,
     Mail,
     Note,
     Peers,
     Upload,
     Value,
-    kind_out,
 )  # fmt: skip
 from gt.transport.receiving import Pause, Pauses
 
@@ -48,15 +50,17 @@ BATCH = 256  # instructions that are sent without being asked for, the first of 
 MORE = 1024  # and those after them: by then the others have something to do, and fewer messages cost everyone less
 LONGEST = 1 << 14  # instructions of a message
 BYTES = 16 << 20  # and bytes loaded; of larger tensors, one is copied out while the next is copied in
-KINDS = 1 << 15  # op uses remembered; past it all are forgotten and learnt again
+AHEAD = 64  # instructions behind a read among which the first of a trace is looked for, to call it early
 
 
 class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[misc]
     next_id: Callable[[], int]  # a name for another result
+    reports: ClientReports | None = None  # while someone watches this client
+    observe: Callable[[Watched], None] | None = None  # while this client watches itself
 
     def __init__(self, link: Link, name: str, tracing: bool = True) -> None:
         self.link, self.name = link, name
-        self.code: list[tuple] = []  # one list for good: any thread may append, `flush` takes from the front
+        self.code: list[tuple[Any, ...]] = []  # one list for good: any thread may append, `flush` takes from the front
         self.emit = self.code.append
         if NATIVE is None:
             self.counter = count(1)
@@ -64,14 +68,10 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.batch = BATCH
         self.limit = 1  # length of `code` at which something is to be done: wake the link at first, then send
         self.lock = threading.RLock()
-        self.numbers = count(first_kind())
-        self.fresh: list[KindDef] = []
-        self.kinds: dict[tuple[str, str], dict[tuple, Known]] = {}  # by signal and the dtype of autocast
-        self.meaning: dict[int, Kind] = {}  # by number
-        self.tracer = Tracer(self.numbers.__next__, self.meaning) if tracing else None
+        self.kinds = Kinds()
+        self.tracer = Tracer(self.kinds.numbers.__next__, self.kinds.meaning) if tracing else None
         if self.tracer:
             self.tracer.asked_for, self.tracer.line = self.asked_for, self.line
-        self.forgotten = 0
         self.serial = 0
         self.written = 0  # instructions taken from the buffer
         self.window, self.replies, self.pauses = Window(), Replies(), Pauses()
@@ -79,54 +79,19 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         # would be one more object for the garbage collector to go through.
         self.asked_code: list[Any] = [None] * RING
         self.asked_at: list[int] = [0] * RING
-        self.user: dict | None = None  # the globals of the user's module that asked last, until the next batch
+        self.user: dict[str, Any] | None = None  # the globals of the user's module that asked last, until the next batch
         self.overwritten = Overwritten()
         self.copies: Any = None  # HostCopies, once views are read one by one
         self.uploads: dict[int, bytes] = {}
         self.lost: str = ""
         self.closed = False
-        self.workers: tuple = ()
+        self.workers: tuple[Any, ...] = ()
         self.notice = NOTICE
         self.config, self.auto_shard = Config(), False
         self.warned: set[str] = set()  # signals that the user was warned of
         self.notes: deque[str] = deque()  # what the user is to be warned of, from whichever thread waits next
         self.noted: Notes | None = None  # what a function looks at, while it is captured
         self.seed, self.draws = secrets.randbits(62), count(1)
-
-    # Kinds
-
-    def kinds_under(self, signal: str, cast: str = "") -> dict[tuple, Known]:
-        return self.kinds.setdefault((signal, cast), {})
-
-    def learn(self, scope: Scope, key: tuple, row: Row, ins: tuple, statics: tuple) -> Known:
-        """Define a kind: infer its shapes (or raise the user's mistake) and give it a number."""
-        kind = infer(row, ins, statics, scope.signal)
-        with self.lock:
-            number = next(self.numbers)
-            self.meaning[number] = kind
-            self.fresh.append(kind_out(number, kind))
-            known = scope.kinds[key] = Known(number, kind)
-        return known
-
-    def forget_kinds(self) -> None:
-        """Forget every use of an op, so that it is learnt again when it is met next."""
-        with self.lock:
-            for known in self.kinds.values():
-                known.clear()
-
-    def _forget(self) -> int:
-        """Past the bound, forget every kind: what is used again is learnt again under a new number."""
-        if sum(map(len, self.kinds.values())) < KINDS:
-            return 0
-        for known in self.kinds.values():
-            known.clear()
-        below = next(self.numbers)
-        for number in [n for n in self.meaning if n < self.forgotten]:
-            del self.meaning[number]
-        self.forgotten = below
-        if self.tracer:
-            self.tracer.reset()
-        return below
 
     # The stream
 
@@ -137,10 +102,22 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         if self.limit == 1:
             self.limit = self.batch
             self.link.wake()
+        if self.tracer is not None and self.tracer.early.waits():
+            self._look_ahead(self.tracer.early)
         if len(self.code) >= self.batch:
             self.full()
 
-    def flush(self, gets: tuple = (), wait: bool = True) -> None:
+    def _look_ahead(self, early: Early) -> None:
+        """The workers have nothing to do: send the call of a trace that begins here, or look at the next instruction."""
+        if any(ins[0] in early.begins for ins in self.code[-1:]):
+            early.looked = True
+            self._flush((), False, False)
+        elif len(self.code) < AHEAD:
+            self.limit = len(self.code) + 1
+        else:
+            early.looked, self.limit = True, self.batch
+
+    def flush(self, gets: tuple[Any, ...] = (), wait: bool = True) -> None:
         """Send what is buffered; wait only where too much is under way, and not in the thread that receives."""
         self.batch = BATCH
         self._flush(gets, True, bool(gets))
@@ -172,7 +149,13 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         """A natural boundary of what repeats, such as the end of an optimizer's step."""
         self.emit((MARK,))
 
-    def call(self, instruction: tuple) -> None:
+    def end_of_step(self) -> None:
+        """An optimizer's step is written: a boundary, behind which what is full is sent."""
+        self.mark()
+        if len(self.code) >= self.limit:
+            self.due()
+
+    def call(self, instruction: tuple[Any, ...]) -> None:
         """Emit a call of a trace; it is no part of what repeats."""
         self.code.extend(((MARK,), instruction, (MARK,)))
         if self.tracer:
@@ -180,24 +163,31 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         if len(self.code) >= self.limit:
             self.due()
 
-    def _flush(self, gets: tuple, final: bool, mark: bool) -> None:
+    def _flush(self, gets: tuple[Any, ...], final: bool, mark: bool) -> None:
         with self.lock:
             n = len(self.code)
             self.limit, self.user = 1, None
             self.written += n
             batch = self.code[:n]
             del self.code[:n]
-            traces: tuple = ()
-            drops: tuple = ()
+            traces: tuple[Any, ...] = ()
+            drops: tuple[Any, ...] = ()
             if self.tracer:
                 batch = self.tracer.fold(batch, final, mark)
                 traces, drops = self.tracer.take()
                 if self.tracer.held():
                     self.limit = self.batch  # what is held wakes the link once, not with every instruction
+            lists = self.kinds.lists
+            if lists and not lists.keys().isdisjoint(map(number_of, batch)):
+                batch = spelled_out(batch, lists)
             if not batch and not gets and not traces:
                 return
-            fresh, self.fresh = tuple(self.fresh), []
-            forget = self._forget() if final else 0
+            fresh = self.kinds.take_fresh()
+            forget = self.kinds.forget() if final else 0
+            if forget and self.tracer:
+                self.tracer.reset()
+            if fresh or traces or drops:
+                self.window.costs.learn(fresh, traces, drops)
             for at in range(LONGEST, len(batch), LONGEST):  # thousands of tensors that were let go at once
                 self.serial += 1
                 self.link.send(Batch(self.serial, fresh, batch[at - LONGEST : at], traces=traces))
@@ -205,12 +195,15 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             if len(batch) > LONGEST:
                 batch = batch[(len(batch) - 1) // LONGEST * LONGEST :]
             self.serial += 1
-            ack = self.window.batch(self.serial, self.written, self.link.sealed(self.serial) or bool(self.uploads))
+            wanted = self.link.sealed(self.serial) or bool(self.uploads)
+            ack = self.window.batch(self.serial, self.written, wanted, self.window.costs.of(batch))
             self.link.send(Batch(self.serial, fresh, batch, gets, ack, forget, traces, drops))
+            self.reports.batch(self.serial, batch) if self.reports is not None else None
 
     def _await(self, crowded: Callable[[], bool]) -> None:
         """Wait, from acknowledgement to acknowledgement, until there is room."""
         while crowded() and not self.lost and not self.closed:
+            self.window.waits += 1
             reply = self.reply()
             with self.window.lock:
                 if not crowded():
@@ -240,11 +233,11 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             reply.settle(error=errors.SessionLost(self.lost or "the session is closed"))
         return reply
 
-    def read(self, handle: Handle) -> np.ndarray:
-        """The value of a handle, once all before it is done."""
-        spec = handle.spec
-        reply = self.reply()
-        reply.wanted = (handle.id, spec_out(spec))
+    def read(self, id: int, spec: Spec) -> np.ndarray:
+        """The value of an id, once all before it is done."""
+        reply, reports = self.reply(), self.reports
+        began = reports.clock() if reports is not None else 0.0
+        reply.wanted = (id, spec_out(spec))
         try:
             if not reply.done:
                 self.flush(gets=((reply.ticket, *reply.wanted),))
@@ -253,6 +246,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.replies.pop(reply.ticket, None)
             self.tell()
         reply.check()
+        if reports is not None:
+            reports.waited(began, spec.nbytes)
         return as_numpy(reply.value, spec)
 
     def ask(self, about: str, argument: Any = None, timeout: float = 70.0) -> Any:
@@ -286,17 +281,13 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
     # Loading
 
-    def load(self, array: np.ndarray, spec: Spec, scope: Scope) -> Handle:
-        """A handle to a copy of this array, whose bytes go beside the stream."""
-        from gt.ops import row
-
-        statics = (spec.shape, spec.shape, (0,) * len(spec.shape), spec.dtype.code)
-        key = ("load", spec)
-        known = scope.kinds.get(key) or self.learn(scope, key, row("load"), (int, int, int), statics)
+    def load(self, array: np.ndarray, number: int) -> int:
+        """The id of a copy of this array, whose bytes go beside the stream; `number` is that of the kind of load."""
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         id = self.next_id()
         shares = self.link.shares
         self._await_bytes(data.nbytes)
+        began = self.reports.clock() if self.reports is not None else 0.0
         with self.lock:  # no batch may go out between placing the bytes and naming their place
             if shares:
                 place = self.link.place(data)
@@ -304,13 +295,12 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                 self.uploads[id] = data.tobytes()
                 place = (-1, 0, 0)
             self.mark()  # bytes from here are no part of what repeats
-            self.code.extend(
-                ((MARK,), encoded(known.number, (id,), place), (MARK,))
-            )  # where bytes lie is not a trace's to repeat
+            self.code.extend(((MARK,), encoded(number, (id,), place), (MARK,)))  # where bytes lie is not a trace's to repeat
             self.mark()
+            self.reports.loaded(began, data) if self.reports is not None else None
         if len(self.code) >= self.limit or data.nbytes > 1 << 20:
             self.due()
-        return Handle(id, spec, self)
+        return id
 
     # What comes in, from whichever thread receives
 
@@ -320,25 +310,23 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                 self._value(value, mail)
             case Failed(ticket, error, text, tensor):
                 self.replies.settle(ticket, error=self._error(error, text, tensor))
-            case Ack(serial):
-                self._executed(serial)
+            case Ack(serial, seconds):
+                self._executed(serial, seconds)
             case Answer(ticket, value):
                 self.replies.settle(ticket, value)
             case Peers(workers, lost):
                 self.workers = workers
                 if lost:
                     self._ask_again()
+            case Listen(level):
+                self.reports = ClientReports(level, self.link.clock, self) if level else None
+            case Watched() as watched:
+                take(self, watched)
             case Note(text, tensor):
                 origin = self.asked_for(tensor) if tensor > 0 else None
                 self.notes.append(f"{text}\n  asked for at {line_of(origin)}" if origin else text)
-            case Upload(_, id, wire, workers, boxes):
-                spec = spec_in(wire)
-                assert isinstance(spec, Spec)
-                data = np.frombuffer(self.uploads.pop(id, b""), np.uint8).reshape(*spec.shape, spec.dtype.size)
-                for worker, (start, shape) in zip(workers, boxes or [((0,) * spec.ndim, spec.shape)] * len(workers)):
-                    part = data[tuple(slice(s, s + d) for s, d in zip(start, shape))]
-                    frame = np.ascontiguousarray(part).reshape(-1).data
-                    self.link.send_to(worker, Upload(self.name, id, (wire[0], *shape)), (frame,))
+            case Upload() as upload:
+                send_pieces(self, upload)
 
     def _ask_again(self) -> None:
         """A worker was lost, perhaps with reads that it was to answer: they are asked under new tickets, so that the
@@ -347,8 +335,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         if gets:
             self.flush(tuple(gets), wait=False)
 
-    def _executed(self, serial: int) -> None:
-        waiting = self.window.acknowledged(serial)
+    def _executed(self, serial: int, seconds: float) -> None:
+        waiting = self.window.acknowledged(serial, seconds)
         self.link.executed(serial)
         if waiting is not None:
             self.replies.pop(waiting.ticket, None)
@@ -402,21 +390,11 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.replies.clear()
 
 
-def _nothing(instruction: tuple) -> None:
+def _nothing(instruction: tuple[Any, ...]) -> None:
     """Where the frees of a closed session go."""
-
-
-def here() -> Scope:
-    """This thread's scope; the first use starts the default session."""
-    scope = HERE.scope
-    if scope is None or scope.session.closed:
-        from gt.client import default
-
-        scope = HERE.scope = Scope(default.session())
-    return scope
 
 
 def last_id(session: Session) -> int:
     """The id of the last result that was named so far."""
     following: Any = () if NATIVE is not None else session.counter.__reduce__()[1]
-    return following[0] - 1 if following else session.last
+    return int(following[0]) - 1 if following else int(session.last)

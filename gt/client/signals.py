@@ -6,10 +6,15 @@ import os
 import threading
 from typing import Any
 
+from gt.client import default
+from gt.client.apply import apply
+from gt.client.functions.create import as_tensor
+from gt.client.here import here
 from gt.client.scope import HERE, Scope
-from gt.client.session import Session, here
+from gt.client.session import Session
 from gt.client.user_lines import warn
 from gt.config import Config, SignalConfig, read
+from gt.ops.table import TABLE
 
 
 class _Entered(threading.local):
@@ -24,8 +29,6 @@ _entered = _Entered()
 
 def _holder() -> Any:
     """Whose configuration it is: this thread's session, or, before there is one, the default session to come."""
-    from gt.client import default
-
     scope = HERE.scope
     return scope.session if scope is not None and not scope.session.closed else default.current()
 
@@ -137,9 +140,5 @@ def current() -> str | None:
 
 def tensor(x: Any, name: str, backward: str | None = None) -> Any:
     """A copy of a tensor, placed as a signal says; gradients go through it."""
-    from gt.client.apply import apply
-    from gt.client.functions import as_tensor
-    from gt.ops.table import TABLE
-
     with context(name, backward):
         return apply(TABLE["place"], (as_tensor(x),))

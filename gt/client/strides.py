@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.handle import Known, Restricted
+from gt.client.kinds import Known, Restricted
 from gt.client.views import SAME, Custom, apart, spec_of
 from gt.ops.movement import contiguous_strides
 from gt.ops.table import Kind

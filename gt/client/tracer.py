@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from gt.client.early import Early
 from gt.client.traces import Raw, Trace, Window, blame, define, equal, program_of
 from gt.ops.table import Kind
 from gt.program import Program
 from gt.program.code import free, frees, is_client_kind, next_op, number_of, op_numbers, op_places
+from gt.program.foreach import ForeachKind
 from gt.program.wire import TraceDef, write
 
 MARK = -1  # the pseudo-instruction (MARK,): a natural boundary, never sent
@@ -49,6 +51,7 @@ class Tracer:
         self.asked_for: Callable[[int], Any] = lambda result: None  # the session gives the real one
         self.line: Callable[[int], str] = lambda result: ""  # the user's line that asked for a result, in short
         self.found = self.hits = self.saved = 0
+        self.early = Early(number, kinds, self.programs, self._send_program)
         self.probed = 0  # length of the stretch when it was last searched for a period
         self.ahead = -1  # ops until a period begins anew, where one was found
 
@@ -68,16 +71,23 @@ class Tracer:
             elif self.ahead >= 0:
                 at = self._lead(at, out)
             elif self.fresh:
+                self.early.begin(pieces[at], out)
                 end = self._match(at, out, final)
                 if end is None:
                     break  # a trace may be under way: hold the rest
                 self.fresh = end > at
+                if not self.fresh:
+                    self.early.cancel(out)
                 at = end
             else:
                 at = self._pass(at, out)
         if final and self.ending:
             self._close()
         del pieces[:at], tokens[:at]
+        if self.early.begins:
+            self.early.follow(out, end=True)
+        if mark:
+            self.early.read()
         return out
 
     def _between(self, at: int, out: list[tuple]) -> int:
@@ -134,7 +144,7 @@ class Tracer:
                 if tokens[at:end] == form.tokens and (end == n or is_client_kind(tokens[end])):
                     found = form.call(pieces[at:end])
                     if found is not None:
-                        return self._replay(form.trace, found[0], found[1], out, end)
+                        return self._replay(form.trace, found[0], found[1], out, at, end)
             elif not final and tokens[at:] == form.tokens[: n - at]:
                 return None  # it may end here, or frees may follow
         candidates = self.traces.get(tokens[at])
@@ -165,7 +175,7 @@ class Tracer:
                 if call is not None:
                     self._remember(trace, self.pieces[at:end])
                     self.traces.move_to_end(trace.tokens[0])
-                    return self._replay(trace, call, rest, out, end)
+                    return self._replay(trace, call, rest, out, at, end)
                 if not why:
                     why, refusal = refused, (trace, window, refused)
                 self._revise(trace, window, refused)
@@ -186,12 +196,13 @@ class Tracer:
             common = max(common, next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(tokens), trace.length)))
         return int(self.pieces[places[min(common, len(places) - 1)]][1])
 
-    def _replay(self, trace: Trace, call: tuple, freed: Any, out: list[tuple], end: int) -> int:
-        out.append(call)
-        out += map(free, freed)
+    def _replay(self, trace: Trace, call: tuple, freed: Any, out: list[tuple], at: int, end: int) -> int:
+        if not self.early.reached(trace, call, self.pieces[at:end], freed, out):
+            out.append(call)
+            out += map(free, freed)
         trace.calls += 1
         self.hits += 1
-        self.saved += trace.length - 1
+        self.saved += trace.size - 1
         if self.stretch:
             self.stretch, self.probed = [], 0
         return end
@@ -223,12 +234,12 @@ class Tracer:
         """A boundary was reached: if this stretch has been seen before, it becomes a trace."""
         stretch = self.stretch
         self.stretch, self.probed, self.fresh, self.ending = [], 0, True, False
-        if len(stretch) < SHORTEST:
-            return
         tokens = op_numbers(map(number_of, stretch))
+        if self.size(tokens) < SHORTEST:
+            return
         if not self.plain.issuperset(tokens):
             stretch, tokens = self._traceable(stretch)
-        if not SHORTEST <= len(tokens) <= LONGEST:
+        if not SHORTEST <= self.size(tokens) <= LONGEST:
             return
         key = tuple(tokens)
         alike = self.seen.pop(key, None)
@@ -241,6 +252,11 @@ class Tracer:
             if self._learn(Window.of(before), Window.of(stretch)):
                 break
         self.seen[key] = [*alike[-3:], stretch]
+
+    def size(self, tokens: list[int]) -> int:
+        """How many ops these are, those on each item of lists counted."""
+        kinds = self.kinds
+        return len(tokens) + sum([len(k.kinds) - 1 for t in tokens if isinstance(k := kinds.get(t), ForeachKind)])
 
     def _traceable(self, stretch: list[tuple]) -> tuple[list[tuple], list[int]]:
         """What follows the last load of a stretch, and the tokens of its ops; nothing where it calls traces."""
@@ -259,6 +275,7 @@ class Tracer:
         same = self.traces.setdefault(trace.tokens[0], [])
         if any(equal(trace, t) for t in same):
             return True
+        trace.size = self.size(trace.tokens)
         self.define(trace)
         same.append(trace)
         self.found += 1
@@ -278,12 +295,15 @@ class Tracer:
 
     def define(self, trace: Trace) -> None:
         """Have a trace's program sent with the next batch."""
-        program = program_of(trace, self.compiled, self.line)
+        self._send_program(program_of(trace, self.compiled, self.line))
+
+    def _send_program(self, program: Program) -> None:
         self.defined.append(program)
         self.programs[program.number] = program
 
     def drop(self, *numbers: int) -> None:
         """Programs that will not be called again."""
+        numbers = (*numbers, *self.early.drop(numbers))
         self.dropped += numbers
         for number in numbers:
             self.programs.pop(number, None)
@@ -322,6 +342,7 @@ class Tracer:
         """Forget all traces, as their kinds are forgotten."""
         for known in (self.traces, self.forms, self.seen, self.plain, self.programs):
             known.clear()
+        self.early.reset()
         self.stretch, self.probed, self.ahead, self.fresh, self.ending = [], 0, -1, False, False
 
     def take(self) -> tuple[tuple[TraceDef, ...], tuple[int, ...]]:
@@ -335,6 +356,7 @@ class Tracer:
             "traces_found": self.found,
             "trace_hits": self.hits,
             "instructions_saved": self.saved,
+            **self.early.stats(),
             "trace_misses": dict(self.misses),
             "trace_miss_lines": {why: origin for why, origin in self.lines.items() if origin is not None},
         }

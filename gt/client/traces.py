@@ -59,7 +59,7 @@ class Trace:
         self, number: int, window: Window, topology: Topology, holes: list[list[int]], live: list[int], dies: list[int]
     ) -> None:
         self.number, self.tokens, self.topology = number, window.tokens, topology
-        self.length = len(self.tokens)
+        self.length = self.size = len(self.tokens)  # `size` counts each item of an op on lists
         known = flat(window.ops)
         self.hole_positions = holes
         open_ = {p for places in holes for p in places}

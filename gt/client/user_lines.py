@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import sys
 import warnings
@@ -12,8 +13,6 @@ RING = 1 << 16  # how many of the last results still know the line that asked fo
 
 def line_of(origin: tuple[Any, int]) -> str:
     """`file, line n, in function: text` for a code object and an offset in it."""
-    import linecache
-
     code, line = origin[0], _number(*origin)
     return f'File "{code.co_filename}", line {line}, in {code.co_name}\n    {linecache.getline(code.co_filename, line).strip()}'
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.handle import Handle, Known, Restricted, origin_id
+from gt.client.handle import Handle, origin_id
+from gt.client.here import here
+from gt.client.kinds import Known, Restricted
 from gt.client.scope import HERE
-from gt.client.session import here
+from gt.ops.table import TABLE
 from gt.spec import Spec
 
 RAW: dict[str, Any] = {name: vars(Tensor)[name] for name in ("handle", "requires_grad", "node")}
@@ -90,15 +93,26 @@ def apart(t: Tensor) -> Tensor:
     return cut(t)
 
 
-def own(t: Tensor, source: Tensor) -> Tensor:
+def own(t: Tensor, source: Any) -> Tensor:
     """A result that shares nothing with what it was made of, for functions that copy in PyTorch."""
-    return t.clone() if t is source else apart(t)
+    same = isinstance(source, Tensor) and raw_handle(t) is raw_handle(source)
+    return t.clone() if same else apart(t)
 
 
 def custom_view(base: Tensor, how: Custom) -> Tensor:
     """A view of a tensor that is no single op."""
     found = cut(how.make(base))
     return link(found, base, how, (None, raw_handle(found).id))
+
+
+WHOLE = Custom(lambda base: Tensor(base.handle), lambda strides: strides, lambda base, piece: piece)
+
+
+def whole(t: Tensor) -> Tensor:
+    """A view of all of a tensor in its own shape: `x[:]`. It costs an instruction only where it has a place on the tape."""
+    if t.requires_grad:
+        return apply(TABLE["reshape"], (t,), (t.handle.spec.shape,))
+    return link(Tensor(t.handle), t, WHOLE, (None, raw_handle(t).id))
 
 
 def untaped(t: Tensor) -> Tensor:
@@ -135,21 +149,27 @@ def remade(how: Any, base: Tensor, numbers: tuple) -> Tensor:
     return apply(known.row, (base, *numbers), known.kind.statics)
 
 
+FORMER: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # what took another shape in place (`x.t_()`), as it was
+
+
 def check_order(t: Tensor) -> None:
-    """Raise where the base took another shape, or another tensor's value, after this view of it was made."""
+    """Where the base took another shape in place after this view of it was made, let it be a view of what the base was; raise
+    where the base took another tensor's value."""
     base: Any = t.base
-    if base.base is not None and base.made[1] > t.made[1]:
-        raise RuntimeError(
-            "this tensor is a view of one that has since been given another shape or other data in place (such as by "
-            "transpose_() or x.data = y), and one of both was written to: make the view again after that"
-        )
+    while base.base is not None and base.made[1] > t.made[1]:
+        if FORMER.get(id(base.base)) is not base.base:
+            raise RuntimeError(
+                "this tensor is a view of one that has since been given other data in place (x.data = y), and one of both was "
+                "written to: make the view again after that"
+            )
+        t.base = base = base.base
 
 
 def renew(t: Tensor) -> None:
     """Bring a view up to date with its base."""
+    check_order(t)
     base: Any = t.base
     value, made = base.handle, t.made or ()
-    check_order(t)
     if t.how is SAME:
         set_raw_handle(t, value)
     else:

@@ -5,17 +5,21 @@ here that renew a stale view when they are read, and write through it when they 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
-from gt.client.apply import apply
+from gt.client.apply import apply, as_operand
 from gt.client.autograd import Tensor, node_of
-from gt.client.handle import Handle, Restricted, origin_id
+from gt.client.handle import Handle, origin_id
+from gt.client.here import here
+from gt.client.kinds import Restricted
 from gt.client.native import NATIVE
 from gt.client.scope import is_grad_enabled
-from gt.client.session import here, last_id
+from gt.client.session import last_id
 from gt.client.strides import overlaps
 from gt.client.views import (
+    FORMER,
     RAW,
     SAME,
     UNCOUNTED,
@@ -45,6 +49,13 @@ def _links(t: Tensor) -> list[Tensor]:
     return found
 
 
+def _in_order(t: Tensor) -> None:
+    """Let all views that a write goes through be views of what their bases were when they were made."""
+    while t.base is not None:
+        check_order(t)
+        t = t.base
+
+
 def _count(t: Tensor) -> int:
     return sys.getrefcount(t.base)
 
@@ -55,9 +66,10 @@ del _probe
 
 
 def unseen(t: Tensor) -> bool:
-    """Whether nobody but this view holds any of what it is a view of."""
+    """Whether nobody but this view holds any of what it is a view of. What a tensor was before it took another shape may be
+    the base of views that hold the tensor."""
     while t.base is not None:
-        if _count(t) > _ALONE:
+        if _count(t) > _ALONE or id(t.base) in FORMER:
             return False
         t = t.base
     return True
@@ -72,6 +84,15 @@ def _inverse(t: Tensor) -> Callable[[Tensor, Tensor], Tensor] | None:
     return write and (lambda base, piece: write(base, piece, *t.made[3:], **known.kind.settings))
 
 
+def _positions(chain: list[Tensor]) -> Tensor:
+    """Where the elements of the first of a chain of views stand among those of the last."""
+    spec = chain[-1].handle.spec
+    at = apply(TABLE["iota"], (0, 1), ((spec.numel,), (spec.numel,), (0,), int64.code)).reshape(spec.shape)
+    for t in reversed(chain[:-1]):
+        at = at if t.how is SAME else remade(t.how, at, t.made[3:])
+    return at
+
+
 def _scattered(chain: list[Tensor], value: Tensor) -> Tensor:
     """The last of a chain of views with a value written where the first lies in it, by the elements' positions: for views
     that have elements several times, so that no single op is their inverse."""
@@ -81,10 +102,7 @@ def _scattered(chain: list[Tensor], value: Tensor) -> Tensor:
             "cannot write through a view of another dtype whose base has elements several times, as an expanded or "
             "as_strided tensor has: clone() the tensor before the view of it is made"
         )
-    n, shape = base.handle.spec.numel, base.handle.spec.shape
-    at = apply(TABLE["iota"], (0, 1), ((n,), (n,), (0,), int64.code)).reshape(shape)
-    for t in reversed(chain[:-1]):
-        at = at if t.how is SAME else remade(t.how, at, t.made[3:])
+    shape, at = base.handle.spec.shape, _positions(chain)
     flat = apply(TABLE["index_put"], (base.reshape(-1), value.reshape(-1), at.reshape(-1)), ((0,), False))
     return flat.reshape(shape)
 
@@ -97,6 +115,11 @@ def _repeating(chain: list[Tensor]) -> int | None:
     return None
 
 
+def repeats(t: Tensor) -> bool:
+    """Whether a tensor may have elements of its base several times, as expanded ones and windows that overlap have."""
+    return t.base is not None and _repeating(_links(t)) is not None
+
+
 def _count_write(t: Tensor, since: int) -> None:
     """Note that the value of a variable is written over, unless it is by way of `x.data`."""
     while t.base is not None:
@@ -105,7 +128,7 @@ def _count_write(t: Tensor, since: int) -> None:
         t = t.base
     t.made = (t.made or 0) + 1
     old = raw_handle(t)
-    old.session.overwritten.add(old, since)
+    old.session.overwritten.add(origin_id(old), since)
 
 
 def overwrite(t: Tensor, value: Handle) -> None:
@@ -116,7 +139,7 @@ def overwrite(t: Tensor, value: Handle) -> None:
         _count_write(t, since)
         t.handle = value
         return
-    old.session.overwritten.add(old, since)
+    old.session.overwritten.add(origin_id(old), since)
     t.made = (t.made or 0) + 1
     set_raw_handle(t, value)
 
@@ -129,9 +152,8 @@ def _write(t: Tensor, value: Tensor, grad: bool) -> None:
     if base is None:
         _set(t, value, grad)
         return
+    _in_order(t)
     chain = _links(t)
-    for view in chain[:-1]:
-        check_order(view)
     last = _repeating(chain)
     if last is not None:
         part = chain[: last + 2]
@@ -229,6 +251,36 @@ def assign(target: Tensor, value: Tensor, spread: bool = False, since: int | Non
     return target
 
 
+def fill_at(target: Tensor, name: str, pick: Callable[[Tensor], tuple]) -> Tensor:
+    """Values at some of the elements of a tensor that has elements several times: all that are the same change. `pick` gives,
+    of the elements' positions, those to fill and with what."""
+    if overlaps(target):
+        warnings.warn(
+            f"Use of {name} on expanded tensors is deprecated. Please clone() the tensor before performing this operation.",
+            UserWarning,
+            stacklevel=3,
+        )
+    if is_grad_enabled() and target.requires_grad:
+        check_in_place(target)
+    _ = target.handle
+    _in_order(target)
+    chain = _links(target)
+    last = _repeating(chain)
+    assert last is not None, "only a tensor that repeats elements is filled by positions"
+    part = chain[: last + 2]
+    base = part[-1]
+    since = last_id(raw_handle(base).session)
+    at, value = pick(_positions(part))
+    value = value if isinstance(value, Tensor) else as_operand(value, base)
+    if isinstance(value, Tensor):
+        value = value.to(base.dtype).expand(at.handle.spec.shape).reshape(-1)
+    elif isinstance(value, float) and base.handle.spec.dtype.rank < 2:
+        value = int(value)
+    flat = apply(TABLE["index_put"], (base.reshape(-1), value, at.reshape(-1)), ((0,), False))
+    assign(base, flat.reshape(base.handle.spec.shape), since=since)
+    return target
+
+
 def become(target: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     """Let a variable be a view of what it was: `x.t_()`."""
     grad = is_grad_enabled()
@@ -238,6 +290,7 @@ def become(target: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     before.base, before.how, before.made = target.base, target.how, target.made
     found = change(before)
     if found is not before:
+        FORMER[id(before)] = before
         target.base, target.how, target.made = found.base, found.how, found.made
         _set(target, found, grad)
     return target

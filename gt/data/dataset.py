@@ -23,7 +23,7 @@ class Dataset:
         raise NotImplementedError(f"{type(self).__name__} has no __getitem__")
 
     def __len__(self) -> int:
-        raise NotImplementedError(f"{type(self).__name__} has no __len__")
+        raise TypeError(f"{type(self).__name__} has no __len__")  # which list() takes for "not known", as of PyTorch's
 
     def __add__(self, other: Dataset) -> ConcatDataset:
         return ConcatDataset([self, other])

@@ -14,9 +14,9 @@ import numpy as np
 
 from gt.client.autograd import Tensor
 from gt.client.functions.create import tensor
-from gt.client.functions.reshape import stack
+from gt.client.functions.join import stack
+from gt.client.here import here
 from gt.client.scope import HERE
-from gt.client.session import here
 from gt.data.dataset import IterableDataset, TensorDataset
 from gt.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 

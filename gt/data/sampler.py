@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gt.client.functions.random import Generator
-from gt.client.session import here
+from gt.client.here import here
 
 
 def chance(generator: Any = None) -> np.random.Generator:

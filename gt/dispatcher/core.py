@@ -10,18 +10,21 @@ from typing import Any
 from msgspec.structs import replace
 
 from gt.dispatcher import policy, signals
+from gt.dispatcher.admission import Admission, check_version
+from gt.dispatcher.drain import Drains
+from gt.dispatcher.observers import Observers, Watch
 from gt.dispatcher.questions import Questions
 from gt.dispatcher.reports import Reports
 from gt.dispatcher.rewrite import REASON, Rewriter
-from gt.dispatcher.stream import Stream, Watch
+from gt.dispatcher.stream import Stream
 from gt.dispatcher.tables import Client, Entry, Leaving, Lost, Tables, WorkerState
+from gt.dispatcher.users import Users
 from gt.errors import ProtocolError
 from gt.program.code import free
 from gt.transport import checks
 from gt.transport.checks import TooMuch
+from gt.transport.events import Report, Seen, Subscribe
 from gt.transport.messages import (
-    PRIORITIES,
-    VERSION,
     Ack,
     Answer,
     Arrived,
@@ -31,6 +34,7 @@ from gt.transport.messages import (
     Bye,
     Configure,
     Done,
+    Drain,
     Drop,
     Failed,
     Hello,
@@ -51,24 +55,34 @@ PATIENCE = 60.0  # seconds that a read waits for a worker to come
 
 
 class Dispatcher:
-    """`watch(event, who, what)` is called for what passes, where something wants to see it: "batch" (client, batch) comes in,
-    "run" (client, run) goes to a worker, "done" (client, serial, broken) comes back from it, "ack" (client, serial) goes to
-    the client, "gone" (client). `tell(line)` is called when someone comes or goes."""
+    """`watch(event, who, what)` is called for what passes, where something in this process wants to see it (`Observers`);
+    `tell(line)` when someone comes or goes."""
 
-    def __init__(self, watch: Watch | None = None, tell: Callable[[str], None] | None = None, auto_shard: bool = False) -> None:
-        self.watch, self.tables = watch, Tables()
+    def __init__(
+        self, watch: Watch | None = None, tell: Callable[[str], None] | None = None, auto_shard: bool = False,
+        users: Users | None = None,
+    ) -> None:  # fmt: skip
+        self.tables, self.users = Tables(), users or Users()
+        self.observers = Observers(self.tables, watch, self.users)
         self.reports = Reports(self.tables, tell)
         self.rewriter = Rewriter(self.tables, auto_shard)
-        self.stream = Stream(self.tables, self.rewriter, self.reports, watch)
+        self.stream = Stream(self.tables, self.rewriter, self.reports, self.observers)
         self.questions = Questions(self.tables)
+        self.drains = Drains(self.tables, self.reports)
         self.labels = count(1)
         self.drops = count(1)
+        self.admission = Admission(self.tables, self.users, self.reports)
+        self.untold: list[WorkerState] = []  # workers that came and were not made known yet
 
     def handle(self, mail: Mail) -> list[Mail]:
         """All that follows from one message. Whatever goes wrong with it costs its sender alone, who is told."""
         try:
             checks.message(mail.message)
-            return list(self._handle(mail.peer, mail.message))
+            if isinstance(mail.message, (Report, Subscribe, Seen)):
+                out = self.observers.handle(mail.peer, mail.message, mail.role)
+            else:
+                out = list(self._handle(mail.peer, mail.message, mail.role))
+            return out + self.observers.flush() if self.observers.prompt else out
         except Exception as wrong:  # a message may do what nobody thought of
             return self._refusal(mail.peer, mail.message, wrong)
 
@@ -83,7 +97,7 @@ class Dispatcher:
         self.reports.dropped(peer, why, cause=None if isinstance(wrong, ProtocolError) else wrong)
         why = f"{type(message).__name__} refused: {why}"[:REASON]
         client = self.tables.clients.get(peer)
-        if isinstance(message, (Hello, Join)) and client is None and peer not in self.tables.by_peer:
+        if isinstance(message, (Hello, Join, Subscribe)) and client is None and peer not in self.tables.by_peer:
             return [Mail(peer, Bye(why))]
         if client is None:
             return []
@@ -102,22 +116,22 @@ class Dispatcher:
         """End a client's membership, and say so."""
         return [Mail(peer, Bye(why)), *self.lose(peer, why)]
 
-    def _handle(self, peer: str, message: Any) -> Iterable[Mail]:
+    def _handle(self, peer: str, message: Any, role: str = "") -> Iterable[Mail]:
         client = self.tables.clients.get(peer)
         worker = self.tables.by_peer.get(peer)
         match message:
             case Batch() if client:
                 return self.stream.batch(client, message)
-            case Done(name, serial, broken) if worker:
-                return self.stream.done(worker, name, serial, broken)
+            case Done() if worker:
+                return self.stream.done(worker, message)
             case Hello() if not client and not worker:
-                return self._hello(peer, message)
+                return self._hello(peer, message, role)
             case Join() if not client and not worker:
                 return self._join(peer, message)
             case Ask(_, "placement" | "record" | "times" | "programs") | Configure() if client and client.held:
                 self.stream.hold(client, message)  # it is about what waits there
                 return []
-            case Ask(_, "stats" | "record") if client and len(self.tables.workers) < self.tables.expected:
+            case Ask(_, "stats" | "clients" | "record") if client and len(self.tables.workers) < self.tables.expected:
                 self.stream.hold(client, message)  # it is about those, too, that are still starting
                 return []
             case Ask() | Configure() if client:
@@ -127,7 +141,7 @@ class Dispatcher:
             case Arrived(name, id) if worker:
                 return self._arrived(worker, name, id)
             case Store(reached) if worker:
-                worker.reached = reached
+                self.tables.note_reached(worker, reached)
                 return self._tell_workers()
             case Progress(name, done) if worker:
                 return self._progress(worker, name, done)
@@ -136,13 +150,28 @@ class Dispatcher:
             case Refuse(name, why) if worker:
                 return self._let_go(name, f"was refused by worker {worker.name}: {why}") if name in self.tables.clients else []
             case Note() if worker and message.client in self.tables.clients:
-                return self._note(self.tables.clients[message.client], message)
-            case Bye() if client or worker:
-                return self.lose(peer, LEFT)
+                return self._note(worker, self.tables.clients[message.client], message)
+            case Drain() if worker:
+                return self._drain(worker)
+            case Bye(why) if client or worker:
+                return self.lose(peer, why if worker and why else LEFT)
         raise ProtocolError(f"{type(message).__name__} from {peer} does not belong")
 
-    def _note(self, client: Client, note: Note) -> list[Mail]:
+    def _kill(self, client: Client, ticket: int, number: Any) -> Iterable[Mail]:
+        """An administrator ends a client by its number; anyone ends those of its own user that has a key of its own."""
+        other = next((c for c in self.tables.seen_by(client) if c.number == number), None)
+        if not client.user.administrator and not client.user.name:
+            why = "ending clients wants an administrator's key: this server has none (gt.server --config)"
+            return [Mail(client.name, Failed(ticket, "GTError", why))]
+        if other is None:
+            known = ", ".join(str(c.number) for c in self.tables.seen_by(client))
+            return [Mail(client.name, Failed(ticket, "GTError", f"there is no client {number!r}: there are {known}"))]
+        who = client.user.name or "an administrator"
+        return [Mail(client.name, Answer(ticket, other.label)), *self._let_go(other.name, f"ended this session: {who} asked")]
+
+    def _note(self, worker: WorkerState, client: Client, note: Note) -> list[Mail]:
         """What a worker has to say to a client; what is about no tensor of its own is said once for all workers."""
+        self.observers.note(worker, client, note)
         if not note.tensor:
             if note.text in client.noted:
                 return []
@@ -151,7 +180,8 @@ class Dispatcher:
 
     def _told(self, client: Client, message: Ask | Configure) -> Iterable[Mail]:
         if isinstance(message, Ask):
-            return self.questions.ask(client, message)
+            kill = message.about == "kill"
+            return self._kill(client, message.ticket, message.argument) if kill else self.questions.ask(client, message)
         client.signals = signals.check(message.signals)
         self._replan(client)
         return []
@@ -173,7 +203,17 @@ class Dispatcher:
         uploading = client.uploading
         yield from self.stream.arrived(worker, client, id)
         if client.uploading is not uploading:
+            yield from self.drains.advance()
             yield from self._resume(client)
+
+    def _drain(self, worker: WorkerState) -> Iterable[Mail]:
+        """A worker is to leave: signals and clients' homes are those that stay."""
+        began = not worker.draining
+        yield from self.drains.begin(worker)
+        for client in self.tables.clients.values() if began else ():
+            self._replan(client)
+            if client.home == worker.index:
+                client.home = policy.home(self.tables, client)
 
     def _progress(self, worker: WorkerState, name: str, done: int) -> Iterable[Mail]:
         client = self.tables.clients.get(name)
@@ -181,30 +221,17 @@ class Dispatcher:
 
     # Who is there
 
-    def _admit(self, version: int) -> None:
-        if version != VERSION:
-            raise ProtocolError(f"version {version}, this is {VERSION}")
-
-    def _hello(self, peer: str, hello: Hello) -> Iterable[Mail]:
-        try:
-            self._admit(hello.version)
-        except ProtocolError as refused:
-            self.tables.dropped += 1
-            self.reports.tell(f"someone was refused: {refused}")
-            yield Mail(peer, Bye(f"refused: {refused}"))
-            return
-        client = Client(peer, f"{hello.host}:{hello.pid}", hello.host)
-        client.weight = hello.weight * PRIORITIES[hello.priority]
-        self.tables.clients[peer] = client
-        client.home = policy.home(self.tables, client)
-        self.reports.tell(f"client {client.label} came")
-        yield Mail(peer, Welcome(peer, len(self.tables.clients) - 1, self._client_peers()))
+    def _hello(self, peer: str, hello: Hello, role: str) -> Iterable[Mail]:
+        yield from self.admission.hello(peer, hello, role)
+        if peer in self.tables.clients:
+            yield from self.observers.came(self.tables.clients[peer].label, peer)
 
     def _join(self, peer: str, join: Join) -> Iterable[Mail]:
         try:
-            self._admit(join.version)
+            check_version(join.version, join.release)
             if not join.address.startswith(("ipc://", "tcp://")) or join.remote and not join.remote.startswith("tcp://"):
                 raise ProtocolError(f"no worker can be reached at {join.address!r} and {join.remote!r}")
+            self.tables.check_address(join.address)
         except ProtocolError as refused:
             self.tables.dropped += 1
             self.reports.tell(f"someone was refused: {refused}")
@@ -220,27 +247,40 @@ class Dispatcher:
         self.tables.workers.append(worker)
         self.tables.by_peer[peer] = worker
         self.reports.tell(f"worker {name} came, with index {worker.index}: {join.backend} on {join.device}, {join.host}")
-        yield Mail(peer, Welcome(name, worker.index))
+        self.tables.there = None
+        self.untold.append(worker)
+        yield Mail(peer, Welcome(name, worker.index, users=dict(self.users.public)))
+        yield from self.observers.came(name, peer, worker.index, f"{join.backend} on {join.device}, {join.host}")
+        for client in self.tables.clients.values():
+            if client.user.may_use(worker.index, worker.name) and (introduction := client.introduction()) is not None:
+                yield Mail(peer, introduction)
+        if len(self.tables.workers) >= self.tables.expected:  # before that nothing is placed, so nobody need know of it
+            yield from self._tell_all()
+            yield from self._settle_in()
+
+    def _tell_all(self) -> Iterable[Mail]:
+        """A worker came, or the last of several that were expected."""
+        came, self.untold = self.untold, []
         yield from self._tell_workers()
         for client in self.tables.clients.values():
+            if not any(client.user.may_use(worker.index, worker.name) for worker in came):
+                continue
             self._replan(client)
-            yield Mail(client.name, Peers(self._client_peers()))
-        yield from self._settle_in()
-
-    def _client_peers(self) -> tuple:
-        return tuple(w.as_peer_of_clients() for w in self.tables.living())
+            yield Mail(client.name, Peers(self.tables.peers_of(client)))
 
     def expect(self, workers: int) -> list[Mail]:
         """So many workers are to come; with fewer than were said before, those who waited go on."""
+        waited = 0 < len(self.tables.workers) < self.tables.expected
         self.tables.expected = workers
-        return [*self._settle_in(), *self._answer_without_workers()]
+        told = self._tell_all() if waited and len(self.tables.workers) >= workers else ()
+        return [*told, *self._settle_in(), *self._answer_without_workers()]
 
     def _answer_without_workers(self) -> Iterable[Mail]:
         """Answer questions about workers that were waited for in vain: there are none."""
         if self.tables.living() or self.tables.expected:
             return
         for client in self.tables.clients.values():
-            asked = [m for m in client.held if isinstance(m, Ask) and m.about in ("stats", "record")]
+            asked = [m for m in client.held if isinstance(m, Ask) and m.about in ("stats", "clients", "record")]
             client.held = deque(m for m in client.held if m not in asked)
             for message in asked:
                 yield from self._told(client, message)
@@ -252,11 +292,11 @@ class Dispatcher:
                 yield from self._resume(client)
 
     def tick(self, now: float) -> list[Mail]:
-        """Time has passed, and there is no worker. Reads that have long waited for one are answered; what they read may still
-        be made."""
+        """Time has passed, and there is no worker, or none that some user may use. Reads that have long waited for one are
+        answered; what they read may still be made."""
         mails: list[Mail] = []
         for client in self.tables.clients.values():
-            reads = [m for m in client.held if isinstance(m, Batch) and m.gets]
+            reads = [m for m in client.held if isinstance(m, Batch) and m.gets] if client.home is None else []
             if not reads:
                 client.since = None
                 continue
@@ -271,9 +311,9 @@ class Dispatcher:
         """Workers know one another, so that they can talk; a lone one has nobody to."""
         living = self.tables.living()
         if len(living) > 1 or lost:
-            peers = tuple(w.as_peer_of_workers() for w in living)
+            there = Peers(tuple(w.peer_for_workers() for w in living), lost)
             for worker in living:
-                yield Mail(worker.peer, Peers(peers, lost))
+                yield Mail(worker.peer, there)
 
     def _replan(self, client: Client) -> None:
         """What signals mean has changed."""
@@ -285,12 +325,11 @@ class Dispatcher:
         if peer in self.tables.clients:
             return list(self._lose_client(self.tables.clients.pop(peer), why))
         worker = self.tables.by_peer.pop(peer, None)
-        return list(self._lose_worker(worker, why)) if worker else []
+        return list(self._lose_worker(worker, why)) if worker else self.observers.lose(peer)
 
     def _lose_client(self, client: Client, why: str) -> Iterable[Mail]:
         self.reports.tell(f"client {client.label} left" + (f": {why}" if why != LEFT else ""))
-        if self.watch is not None:
-            self.watch("gone", client.label, client)
+        yield from self.observers.client_gone(client, why)
         self.questions.lose_client(client)
         for id, entry in client.entries.items():
             if isinstance(entry, Entry):
@@ -319,7 +358,8 @@ class Dispatcher:
                 yield Mail(worker.peer, Skip(number, tuple(leaving.counts.items())))
 
     def _lose_worker(self, worker: WorkerState, why: str) -> Iterable[Mail]:
-        worker.alive = False
+        worker.alive, self.tables.there = False, None
+        yield from self.observers.went(worker.name, worker.peer, why, worker.index)
         gone = Lost(f"worker {worker.name} (index {worker.index}) was lost: {why}")
         self.reports.tell(gone.why)
         yield from self._tell_workers(gone.why)
@@ -329,7 +369,8 @@ class Dispatcher:
             client.told.clear()  # the survivors are told again, which does no harm
             if client.home == worker.index:
                 client.home = policy.home(self.tables, client)
-            yield Mail(client.name, Peers(self._client_peers(), gone.why))
+            if client.user.may_use(worker.index, worker.name):
+                yield Mail(client.name, Peers(self.tables.peers_of(client), gone.why))
             for serial, waiting in list(client.acks.items()):
                 waiting.discard(worker.index)
                 if not waiting:
@@ -346,7 +387,7 @@ class Dispatcher:
 
     def _mark_lost(self, client: Client, index: int, gone: Lost) -> Iterable[Mail]:
         """What lay on a lost worker is lost; pieces of it that others have are freed."""
-        frees: dict[int, list] = {}
+        frees: dict[int, list[Any]] = {}
         for id, entry in client.entries.items():
             if isinstance(entry, Entry) and index in entry.workers:
                 policy.uncount(self.tables, client, id, entry)
@@ -355,4 +396,4 @@ class Dispatcher:
                     frees.setdefault(other, []).append(free(id))
         for other, code in frees.items():
             if other != index and self.tables.workers[other].alive:
-                yield Mail(self.tables.workers[other].peer, Run(client.name, 0, (), code, weight=client.weight))
+                yield Mail(self.tables.workers[other].peer, Run(client.name, 0, (), code))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gt.transport.messages import Fetch, KindDef, Mail, TraceDef
+from gt.program.wire import TraceDef
+from gt.transport.messages import Fetch, KindDef, Mail
 
 
 class Flow:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from gt.dispatcher.plan import Target
 from gt.dispatcher.tables import Client, Entry, Tables
 from gt.spec import REPLICATE, Layout, Mesh, Shard, Spec
@@ -13,18 +15,21 @@ LARGE = 1 << 20  # bytes from which a tensor is worth cutting
 def home(tables: Tables, client: Client) -> int | None:
     """The worker for a client's tensors, once those that are to come have come: the one that fewest others call home, the
     earliest of those."""
-    living = tables.living()
+    living = tables.staying(client)
     if not living or len(tables.workers) < tables.expected:
         return None
-    homes = [c.home for c in tables.clients.values() if c is not client]
-    return min(living, key=lambda w: (homes.count(w.index), w.index)).index
+    homes = Counter(c.home for c in tables.clients.values() if c is not client)
+    return min(living, key=lambda w: (homes[w.index], w.index)).index
 
 
 def place(tables: Tables, client: Client) -> Layout:
     """Where a client's next tensor goes: to its home, or, where that holds much more than another, to the least loaded."""
     assert client.home is not None
     workers = tables.workers
-    least = min((w for w in workers if w.alive), key=lambda w: w.bytes)
+    if workers[client.home].bytes < SLACK:  # it cannot lead by more than it holds
+        return Layout.on(client.home)
+    may = workers if client.user.workers is None else tables.usable(client)
+    least = min((w for w in may if w.alive and not w.draining), key=lambda w: w.bytes)
     ahead = workers[client.home].bytes - least.bytes
     return Layout.on(least.index if ahead >= SLACK else client.home)
 

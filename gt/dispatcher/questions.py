@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
-from gt.dispatcher import sharding
+from gt.dispatcher import clients, sharding
 from gt.dispatcher.tables import Client, Question, Tables, WorkerState
 from gt.transport import checks
 from gt.transport.messages import Answer, Ask, Failed, Mail
@@ -22,20 +22,27 @@ class Questions:
         match ask.about:
             case "record" if type(ask.argument) is not int or ask.argument < 1:
                 yield Mail(client.name, Failed(ask.ticket, "GTError", f"cannot keep {ask.argument!r} times: want 1 or more"))
-            case "stats" | "record" | "times" | "programs" if self._open(client) >= checks.QUESTIONS:
+            case "stats" | "clients" | "record" | "times" | "programs" if self._open(client) >= checks.QUESTIONS:
                 why = f"{checks.QUESTIONS} questions of this client wait for workers already"
                 yield Mail(client.name, Failed(ask.ticket, "GTError", why))
-            case "stats" | "record" | "times" | "programs":
-                ticket = next(self.tickets)
-                question = Question(client.name, ask.ticket, {w.index for w in self.tables.living()})
-                self.tables.questions[ticket] = question
-                for worker in self.tables.living():
-                    yield Mail(worker.peer, Ask(ticket, ask.about, (client.name, ask.argument)))
-                yield from self._settled(ticket, question)
+            case "stats" | "clients":
+                alone = client.user.name and not client.user.administrator
+                whose = [c.name for c in self.tables.seen_by(client)] if alone else None
+                yield from self._to_workers(client, ask, "stats", whose)
+            case "record" | "times" | "programs":
+                yield from self._to_workers(client, ask, ask.about, ask.argument)
             case "placement":
                 yield Mail(client.name, Answer(ask.ticket, sharding.placement(client, ask.argument)))
             case _:
                 yield Mail(client.name, Failed(ask.ticket, "GTError", f"nothing is known about {ask.about!r}"))
+
+    def _to_workers(self, client: Client, ask: Ask, about: str, argument: Any) -> Iterable[Mail]:
+        ticket, workers = next(self.tickets), self.tables.usable(client)
+        question = Question(client.name, ask.ticket, {w.index for w in workers}, ask.about)
+        self.tables.questions[ticket] = question
+        for worker in workers:
+            yield Mail(worker.peer, Ask(ticket, about, (client.name, argument)))
+        yield from self._settled(ticket, question)
 
     def _open(self, client: Client) -> int:
         return sum(question.client == client.name for question in self.tables.questions.values())
@@ -52,11 +59,23 @@ class Questions:
         if question.waiting:
             return
         self.tables.questions.pop(ticket, None)
-        answers = {
-            self.tables.workers[i].name: {"index": i, **a} for i, a in sorted(question.answers.items()) if isinstance(a, dict)
+        client = self.tables.clients[question.client]
+        answers = {i: a for i, a in sorted(question.answers.items()) if isinstance(a, dict)}
+        if question.about == "clients":
+            yield Mail(client.name, Answer(question.ticket, clients.listing(self.tables, client, answers)))
+            return
+        shown = {}
+        for i, answer in answers.items():
+            shares = answer.get("shares")
+            seen = {"shares": clients.by_number(self.tables, client, shares)} if isinstance(shares, dict) else {}
+            shown[self.tables.workers[i].name] = {"index": i, **answer, **seen}
+        own = {
+            "clients": len(self.tables.seen_by(client)),
+            "dropped": self.tables.dropped,
+            "drained": self.tables.drained,
+            "moved": self.tables.moved,
         }
-        own = {"clients": len(self.tables.clients), "dropped": self.tables.dropped}
-        yield Mail(question.client, Answer(question.ticket, {"workers": answers, "dispatcher": own}))
+        yield Mail(client.name, Answer(question.ticket, {"workers": shown, "dispatcher": own}))
 
     def lose_client(self, client: Client) -> None:
         """Nobody waits for this client's answers any more."""

@@ -177,7 +177,7 @@ class Rewriter:
         if isinstance(use, TracePlans):
             plan = Plan(None, ()) if sharding.signalled(client, use) else choose_trace(use, layouts)
             return plan if plan.solo is None else Handed(plan.solo, tuple(map(Entry, plan.outs, use.results)))
-        where, living = None, [w.index for w in self.tables.living()]
+        where, living = None, [w.index for w in self.tables.staying(client)]
         if use.kind.signal:
             where = sharding.target(client, use.kind.signal, living, flow)
         elif not use.kind.tensors and (self.auto_shard or "" in client.signals) and len(living) > 1:

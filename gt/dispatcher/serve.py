@@ -15,12 +15,14 @@ from gt.dispatcher.core import Dispatcher
 from gt.errors import ProtocolError
 from gt.transport import checks
 from gt.transport.addresses import from_another_host, remove_worker_socket
-from gt.transport.auth import NO_KEYS, WORKER, Keys, listen, role
+from gt.transport.auth import NO_KEYS, WORKER, Keys, listen, role, user_name
 from gt.transport.connection_limits import ConnectionLimits, raise_descriptor_limit
-from gt.transport.messages import LIMIT, Bye, Join, Mail, decode, encode
+from gt.transport.events import Subscribe
+from gt.transport.messages import LIMIT, Bye, Hello, Join, Mail, Peers, decode, encode
 from gt.transport.sockets import FIRST, LAST, open_socket
 
 QUEUE = 1 << 16  # messages that wait for one peer to take them
+TELL = 0.5  # seconds between lists of who is there, while others have more to say
 UNREAD = 32  # messages of one peer that wait to be read
 LEFT = 60.0  # seconds in which a worker that is gone ceases to listen; sockets of one that does not are left alone
 
@@ -30,10 +32,14 @@ class Server:
 
     def __init__(self, addresses: list[str], core: Dispatcher, keys: Keys = NO_KEYS) -> None:
         self.core, self.keys = core, keys
+        core.observers.clock = time.time
         self.router = open_socket(zmq.ROUTER)
         self.router.setsockopt(zmq.MAXMSGSIZE, LIMIT)  # past this a peer is cut off before it fills our memory
         self.router.setsockopt(zmq.SNDHWM, QUEUE)
         self.router.setsockopt(zmq.RCVHWM, UNREAD)  # past this a peer has to keep them itself
+        self.peers: dict[str, Peers] = {}  # who is there, as workers and clients are to be told before anything else
+        self.tell_at = 0.0  # when at the latest
+        self.encoded: tuple[Any, bytes] = (None, b"")  # the last message that went to several
         self.waiting: dict[str, deque[bytes]] = {}  # what workers are to get that have as much waiting as may be
         self.more = zmq.Poller()
         self.more.register(self.router, zmq.POLLIN)
@@ -46,6 +52,7 @@ class Server:
         self.until = float("inf")  # when to go on without workers that have not come
         self.left: dict[str, float] = {}  # local addresses of workers that are gone, and until when to look whether they listen
         self.look_at = 0.0  # when to look next
+        self.tick_at = 0.0  # when to look next for reads that wait for a worker
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         gc.freeze()
@@ -64,11 +71,16 @@ class Server:
                     self._ended()
             if self.waiting:
                 self._send([])
+            if self.peers and time.monotonic() > self.tell_at:
+                self._send_peers()
+            if self.core.observers.there:
+                self._send(self.core.observers.flush())
             if self.ends.waiting:
                 self._ended()
             if self.left and time.monotonic() > self.look_at:
                 self._tidy()
-            if not self.core.tables.by_peer:
+            if not self.core.tables.by_peer or self.core.users.named and time.monotonic() > self.tick_at:
+                self.tick_at = time.monotonic() + 1.0
                 self._send(self.core.tick(time.monotonic()))
 
     def expect(self, workers: int, timeout: float = 60.0) -> None:
@@ -85,6 +97,7 @@ class Server:
                 last = receive(copy=False)  # nothing travels beside what the dispatcher reads
             self._receive(sender, data.buffer if sender.more else b"")
             if not self.more.poll(0):
+                self._send_peers()
                 return
 
     def _receive(self, sender: Any, data: Any) -> None:
@@ -92,6 +105,9 @@ class Server:
         name, new = peer.removesuffix(">"), peer not in self.fds
         if new:
             self._ended()  # a descriptor is used again; its last owner's end must be seen first
+            if not self._is_of_its_user(sender, name):
+                self.core.tables.dropped += 1
+                return
             try:
                 self.fds[peer] = sender.get(zmq.SRCFD)
             except zmq.ZMQError:  # a peer of ZMTP 1.0 has no metadata, and is none of ours
@@ -107,21 +123,28 @@ class Server:
         except ProtocolError as wrong:
             self._send(self.core.unreadable(name, wrong))
             return
-        if type(message) is Join and self.keys.user and role(sender) != WORKER:
+        said = role(sender) if self.keys.guarded and type(message) in (Hello, Join, Subscribe) else ""
+        if type(message) is Join and self.keys.guarded and said != WORKER:
             self.core.tables.dropped += 1
             self._send([Mail(name, Bye("refused: this is a user's key, and a worker needs the workers' (GT_WORKER_KEY)"))])
             return
-        self._send(self.core.handle(Mail(name, message)))
+        self._send(self.core.handle(Mail(name, message, (), said)))
         if new:
             self._let_in(peer)
 
+    def _is_of_its_user(self, sender: Any, name: str) -> bool:
+        """Whether a new connection that goes by a client's name has the key of that client's user."""
+        client = self.core.tables.clients.get(name) if self.keys.pool else None
+        return client is None or user_name(role(sender)) == client.user.name
+
     def _let_in(self, peer: str) -> None:
         """A peer has said its first word. Its connection counts as let in if it is known after that."""
-        if peer.removesuffix(">") in self.core.tables.clients or peer in self.core.tables.by_peer:
+        name, tables = peer.removesuffix(">"), self.core.tables
+        if name in tables.clients or name in tables.by_peer or peer in self.core.observers.there:
             self.ends.let_in(self.fds[peer])
 
     def _send(self, mails: list[Mail]) -> None:
-        gone = []
+        gone: list[tuple[str, str]] = []
         for peer, waiting in list(self.waiting.items()):
             try:
                 while waiting and self._post(peer, waiting[0]):
@@ -131,22 +154,49 @@ class Server:
             if not waiting:
                 del self.waiting[peer]
         for mail in mails:
-            data = encode(mail.message)
-            try:
-                if mail.peer in self.waiting:
-                    self.waiting[mail.peer].append(data)
-                elif not self._post(mail.peer, data):
-                    if mail.peer in self.core.tables.by_peer:  # it is long at something, and will go on
-                        self.waiting[mail.peer] = deque([data])
-                    else:
-                        gone.append((mail.peer, f"it does not take its answers: {QUEUE} wait for it"))
-            except zmq.ZMQError:
-                gone.append((mail.peer, "it cannot be reached"))
+            if type(mail.message) is Peers and not mail.message.lost:  # many come and go at once: the last word counts
+                self.peers[mail.peer] = mail.message
+                continue
+            if mail.peer in self.peers:
+                self._send_one(Mail(mail.peer, self.peers.pop(mail.peer)), gone)
+            self._send_one(mail, gone)
         for peer, why in gone:  # what follows from it comes after all that was decided while it was there
             self._lose(peer, why)
 
+    def _send_peers(self) -> None:
+        """Tell all that have not been told yet who is there."""
+        waiting, self.peers, self.tell_at = self.peers, {}, time.monotonic() + TELL
+        gone: list[tuple[str, str]] = []
+        for peer, message in waiting.items():
+            self._send_one(Mail(peer, message), gone)
+        for peer, why in gone:
+            self._lose(peer, why)
+
+    def _send_one(self, mail: Mail, gone: list[tuple[str, str]]) -> None:
+        data = self._encode(mail.message)
+        try:
+            if mail.peer in self.waiting:
+                self.waiting[mail.peer].append(data)
+            elif not self._post(mail.peer, data):
+                if mail.peer in self.core.tables.by_peer:  # it is long at something, and will go on
+                    self.waiting[mail.peer] = deque([data])
+                else:
+                    gone.append((mail.peer, f"it does not take its answers: {QUEUE} wait for it"))
+        except zmq.ZMQError:
+            gone.append((mail.peer, "it cannot be reached"))
+
+    def _encode(self, message: Any) -> bytes:
+        """What goes to all is encoded once."""
+        if type(message) is not Peers:
+            return encode(message)
+        last = self.encoded[0]
+        if last is None or last.workers is not message.workers or last.lost != message.lost:
+            self.encoded = (message, encode(message))
+        return self.encoded[1]
+
     def _lose(self, peer: str, why: str) -> None:
         worker = self.core.tables.by_peer.get(peer)
+        self.peers.pop(peer, None)
         if worker is not None:
             self.left[worker.address] = time.monotonic() + LEFT
         self._send(self.core.lose(peer, why))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from gt.dispatcher import sharding
 from gt.dispatcher.flow import Flow
+from gt.dispatcher.observers import Observers
 from gt.dispatcher.reports import Reports
 from gt.dispatcher.rewrite import Rewriter
 from gt.dispatcher.sharded_programs import ShardedProgram
@@ -21,6 +22,7 @@ from gt.transport.checks import TooMuch
 from gt.transport.messages import (
     Ack,
     Batch,
+    Done,
     Failed,
     Fetch,
     KindDef,
@@ -29,14 +31,12 @@ from gt.transport.messages import (
     size_of,
 )  # fmt: skip
 
-Watch = Callable[[str, str, Any], None]
-
 
 class Stream:
     """What a dispatcher does with batches. Who is there, who asks what, and when held messages go on is the dispatcher's."""
 
-    def __init__(self, tables: Tables, rewriter: Rewriter, reports: Reports, watch: Watch | None = None) -> None:
-        self.tables, self.rewriter, self.reports, self.watch = tables, rewriter, reports, watch
+    def __init__(self, tables: Tables, rewriter: Rewriter, reports: Reports, observers: Observers) -> None:
+        self.tables, self.rewriter, self.reports, self.observers = tables, rewriter, reports, observers
 
     def batch(self, client: Client, batch: Batch) -> Iterable[Mail]:
         if len(client.entries) > checks.TENSORS or len(client.uses) > checks.KNOWN:
@@ -62,8 +62,6 @@ class Stream:
     def run(self, client: Client, batch: Batch) -> list[Mail]:
         flow = Flow()
         self._define(client, batch, flow)
-        if self.watch is not None:
-            self.watch("batch", client.label, (client, batch))
         stop = self.rewriter.rewrite(client, batch.code, flow)
         if stop is not None:
             done = batch.code[:stop]
@@ -71,9 +69,12 @@ class Stream:
             client.held.appendleft(rest)
             batch = Batch(batch.serial, (), done)
         client.instructions += len(batch.code)
+        if self.observers.on:
+            self.observers.batch(client, batch)  # as far as it went: the rest comes here again
+            self.observers.results(client, batch.code)
         for ticket, id, spec in batch.gets:
             self._get(client, ticket, id, spec, flow)
-        ack = batch.ack or self.watch is not None
+        ack = batch.ack
         if ack:
             used = set(client.told) | set(flow.code)
             if used:
@@ -97,16 +98,15 @@ class Stream:
         runs = [
             Mail(workers[w].peer, Run(client.name, batch.serial, tuple(flow.kinds.get(w, ())), flow.code.get(w, []),
                                       tuple(flow.gets.get(w, ())), ack, forget,
-                                      tuple(flow.traces.get(w, ())), drops, client.weight))
+                                      tuple(flow.traces.get(w, ())), drops))
             for w in sorted(busy)
         ]  # fmt: skip
         for w, mail in zip(sorted(busy), runs):
             client.sent[w] = sent = client.sent.get(w, 0) + size_of(mail.message)
             if sent - client.executed.get(w, 0) > checks.AHEAD:
                 client.ahead = True
-        if self.watch is not None:
-            for w, mail in zip(sorted(busy), runs):
-                self.watch("run", workers[w].name, (client, mail.message))
+        if self.observers.on:
+            self.observers.runs(client, ((workers[w], mail.message) for w, mail in zip(sorted(busy), runs)))
         return runs
 
     def progress(self, client: Client, worker: int, done: int) -> bool:
@@ -190,7 +190,7 @@ class Stream:
         waited_for = client.uploading == id
         code = client.arriving.pop(worker.index, None) if waited_for else client.late.pop((worker.index, id), None)
         if code is not None:
-            yield Mail(worker.peer, Run(client.name, 0, (), code, weight=client.weight))
+            yield Mail(worker.peer, Run(client.name, 0, (), code))
         if waited_for and not client.arriving:
             client.uploading = None
 
@@ -227,16 +227,13 @@ class Stream:
             entry = sharding.reduced(client, id, entry, flow)
         sharding.fetch(ticket, id, entry.spec, entry.layout, flow)
 
-    def done(self, worker: WorkerState, name: str, serial: int, broken: tuple[int, ...]) -> Iterable[Mail]:
-        client = self.tables.clients.get(name)
+    def done(self, worker: WorkerState, done: Done) -> Iterable[Mail]:
+        client, serial = self.tables.clients.get(done.client), done.serial
         waiting = client.acks.get(serial) if client else None
         if client is None or waiting is None:
             return
-        if self.watch is not None:
-            self.watch("done", worker.name, (client, serial, broken))
         waiting.discard(worker.index)
+        client.seconds = max(client.seconds, done.seconds)
         if not waiting:
             del client.acks[serial]
-            if self.watch is not None:
-                self.watch("ack", client.label, (client, serial))
-            yield Mail(client.name, Ack(serial))
+            yield Mail(client.name, Ack(serial, client.seconds))

@@ -10,12 +10,14 @@ from itertools import takewhile
 from typing import Any, ClassVar
 
 from gt.dispatcher.steps import RESERVED
+from gt.dispatcher.users import OWNER, User
+from gt.errors import ProtocolError
 from gt.ops import Kind
 from gt.program import wire
 from gt.program.code import FREES, Form, arguments, kind_table
 from gt.program.wire import TraceDef
 from gt.spec import Interned, Layout, Shard, Spec, interned
-from gt.transport.messages import KindDef, Peer, Reached
+from gt.transport.messages import Came, KindDef, Peer, Reached
 
 
 class Entry:
@@ -156,7 +158,18 @@ class Client:
     last_local: int = 0
     instructions: int = 0
     temporaries: int = RESERVED  # ids below zero that the dispatcher has used
+    number: int = 0  # by which people name it
+    user: User = OWNER
     weight: float = 1.0  # of its share of a worker's time
+    memory: int = 0  # bytes that it may have on each worker; 0: any
+    seconds: float = 0.0  # device time that it had on the worker where it had most
+
+    def introduction(self) -> Came | None:
+        """What workers are told of it; None where it has an ordinary share and no limits."""
+        user = self.user
+        if self.weight == 1.0 and not self.memory and not user.name:
+            return None
+        return Came(self.name, self.weight, self.memory, user.name, user.weight, user.memory)
 
 
 @dataclass(slots=True)
@@ -173,12 +186,14 @@ class WorkerState:
     alive: bool = True
     reached: Reached | None = None  # how the others reach it in groups
     bytes: int = 0  # of tensors that lie on it
+    draining: bool = False  # it is about to leave: nothing new goes there
+    released: bool = False  # all that lay there is on its way elsewhere
 
-    def as_peer_of_clients(self) -> Peer:
+    def peer_for_clients(self) -> Peer:
         """As clients know it."""
         return Peer(self.index, self.name, self.address, self.host, remote=self.remote)
 
-    def as_peer_of_workers(self) -> Peer:
+    def peer_for_workers(self) -> Peer:
         """As other workers know it."""
         return Peer(self.index, self.name, self.address, self.host, self.device, self.peer, self.reached, self.remote)
 
@@ -190,6 +205,7 @@ class Question:
     client: str
     ticket: int
     waiting: set[int]
+    about: str = "stats"
     answers: dict[int, Any] = field(default_factory=dict)
 
 
@@ -209,6 +225,10 @@ class Tables:
     questions: dict[int, Question] = field(default_factory=dict)
     leaving: dict[int, Leaving] = field(default_factory=dict)  # by the number of its Drop
     expected: int = 0  # workers that were started with this dispatcher: nothing is placed before they are there
+    most_clients: int = 1000
+    there: tuple[Peer, ...] | None = None  # the living workers, as clients know them who may use all
+    drained: int = 0  # workers that asked to leave
+    moved: int = 0  # tensors that were moved off those
     dropped: int = 0  # messages that could not be read or did not belong
 
     @property
@@ -218,6 +238,38 @@ class Tables:
 
     def living(self) -> list[WorkerState]:
         return [w for w in self.workers if w.alive]
+
+    def staying(self, client: Client) -> list[WorkerState]:
+        """Workers that a client's tensors may be placed on."""
+        return [w for w in self.usable(client) if not w.draining]
+
+    def usable(self, client: Client) -> list[WorkerState]:
+        """The living workers that a client may use."""
+        return [w for w in self.workers if w.alive and client.user.may_use(w.index, w.name)]
+
+    def peers_of(self, client: Client) -> tuple[Peer, ...]:
+        """The workers, as a client is told of them."""
+        if client.user.workers is not None:
+            return tuple(w.peer_for_clients() for w in self.usable(client))
+        if self.there is None:
+            self.there = tuple(w.peer_for_clients() for w in self.living())
+        return self.there
+
+    def seen_by(self, client: Client) -> list[Client]:
+        """The clients that a client may know of."""
+        return [c for c in self.clients.values() if client.user.sees(c.user)]
+
+    def check_address(self, address: str) -> None:
+        """Raise where another worker is reached at this address."""
+        if other := next((w.name for w in self.living() if w.address == address), ""):
+            raise ProtocolError(f"worker {other} is reached at {address}, and no other can be")
+
+    def note_reached(self, worker: WorkerState, reached: Reached) -> None:
+        """How a worker is reached in groups: by no other's memory."""
+        offers = {w.reached.memory for w in self.living() if w is not worker and w.reached is not None}
+        if reached.memory and reached.memory in offers:
+            raise ProtocolError(f"worker {worker.name} offers another worker's memory")
+        worker.reached = reached
 
     def check(self) -> None:
         """The invariants; a test's fixture calls this after each conversation."""

@@ -4,6 +4,14 @@ Random numbers are the session's (`gt.manual_seed`) and the same on every engine
 
 from gt.distributions import constraints, kl, transforms
 from gt.distributions.classes import Categorical, Multinomial, OneHotCategorical, OneHotCategoricalStraightThrough
+from gt.distributions.composed_transforms import (
+    CatTransform,
+    ComposeTransform,
+    IndependentTransform,
+    ReshapeTransform,
+    StackTransform,
+    identity_transform,
+)
 from gt.distributions.composite import (
     HalfCauchy,
     HalfNormal,
@@ -24,6 +32,17 @@ from gt.distributions.discrete import (
     Poisson,
 )
 from gt.distributions.distribution import Distribution, ExponentialFamily
+from gt.distributions.elementwise_transforms import (
+    AbsTransform,
+    AffineTransform,
+    CumulativeDistributionTransform,
+    ExpTransform,
+    PowerTransform,
+    SigmoidTransform,
+    SoftplusTransform,
+    TanhTransform,
+    Transform,
+)
 from gt.distributions.kl import kl_divergence, register_kl
 from gt.distributions.multivariate import Dirichlet, LKJCholesky, LowRankMultivariateNormal, MultivariateNormal, Wishart
 from gt.distributions.positive import (
@@ -40,23 +59,6 @@ from gt.distributions.positive import (
 )
 from gt.distributions.real_line import Cauchy, Gumbel, Laplace, Normal, StudentT, Uniform, VonMises
 from gt.distributions.registry import biject_to, transform_to
-from gt.distributions.transforms import (
-    AbsTransform,
-    AffineTransform,
-    CatTransform,
-    ComposeTransform,
-    CumulativeDistributionTransform,
-    ExpTransform,
-    IndependentTransform,
-    PowerTransform,
-    ReshapeTransform,
-    SigmoidTransform,
-    SoftplusTransform,
-    StackTransform,
-    TanhTransform,
-    Transform,
-    identity_transform,
-)
 from gt.distributions.vector_transforms import (
     CorrCholeskyTransform,
     LowerCholeskyTransform,

@@ -8,7 +8,7 @@ from typing import Any
 from gt.client.autograd import Tensor
 from gt.client.functions.create import arange, full_like
 from gt.client.functions.elementwise import where
-from gt.client.scope import no_grad
+from gt.client.grad_mode import no_grad
 from gt.distributions import constraints
 from gt.distributions.discrete import Binomial, ByChance
 from gt.distributions.distribution import Distribution, Shape, broadcast_all

@@ -9,21 +9,21 @@ from typing import Any
 from gt.client.autograd import Tensor
 from gt.client.functions.create import full_like
 from gt.client.functions.elementwise import where
-from gt.client.scope import no_grad
+from gt.client.grad_mode import no_grad
 from gt.distributions import constraints
 from gt.distributions.classes import Categorical
+from gt.distributions.composed_transforms import ComposeTransform
 from gt.distributions.discrete import clamped
 from gt.distributions.distribution import Distribution, Shape, broadcast_all
-from gt.distributions.real_line import Cauchy, Normal
-from gt.distributions.sampling import uniform
-from gt.distributions.transforms import (
+from gt.distributions.elementwise_transforms import (
     AbsTransform,
-    ComposeTransform,
     ExpTransform,
     SigmoidTransform,
     Transform,
     sum_rightmost,
 )
+from gt.distributions.real_line import Cauchy, Normal
+from gt.distributions.sampling import uniform
 from gt.distributions.vector_transforms import StickBreakingTransform
 
 

@@ -9,7 +9,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions.create import arange, full_like
 from gt.client.functions.elementwise import where
 from gt.client.functions.random import rand
-from gt.client.scope import no_grad
+from gt.client.grad_mode import no_grad
 from gt.distributions import constraints
 from gt.distributions.distribution import Distribution, ExponentialFamily, Shape, broadcast_all
 from gt.distributions.sampling import binomial, poisson, standard_gamma, uniform

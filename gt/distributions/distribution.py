@@ -13,7 +13,7 @@ from gt.client.autograd import Tensor
 from gt.client.default_dtype import DEFAULT
 from gt.client.functions.create import full, tensor
 from gt.client.functions.movement import broadcast_tensors
-from gt.client.scope import no_grad
+from gt.client.grad_mode import no_grad
 from gt.distributions import constraints
 from gt.spec import Size
 

@@ -15,7 +15,7 @@ from gt.distributions import multivariate as m
 from gt.distributions import positive as p_
 from gt.distributions import real_line as r
 from gt.distributions.distribution import Distribution
-from gt.distributions.transforms import sum_rightmost
+from gt.distributions.elementwise_transforms import sum_rightmost
 from gt.linalg import solve_triangular
 
 REGISTRY: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}

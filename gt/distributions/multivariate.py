@@ -8,9 +8,9 @@ from typing import Any
 from gt.client.autograd import Tensor
 from gt.client.functions.create import eye, full_like
 from gt.client.functions.elementwise import where
+from gt.client.functions.join import stack
 from gt.client.functions.random import randn
-from gt.client.functions.reshape import stack
-from gt.client.scope import no_grad
+from gt.client.grad_mode import no_grad
 from gt.distributions import constraints
 from gt.distributions.distribution import Distribution, ExponentialFamily, Shape, broadcast_all
 from gt.distributions.positive import Beta

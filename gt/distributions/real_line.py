@@ -9,9 +9,11 @@ from gt.client.autograd import Tensor
 from gt.client.functions.create import full_like
 from gt.client.functions.elementwise import where
 from gt.client.functions.random import rand, randn
+from gt.client.grad_mode import no_grad
 from gt.distributions import constraints
 from gt.distributions.distribution import Distribution, ExponentialFamily, Shape, broadcast_all
-from gt.distributions.sampling import standard_gamma, uniform
+from gt.distributions.sampling import first_accepted, standard_gamma, uniform
+from gt.spec import float64
 
 EULER = 0.57721566490153286060
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -245,10 +247,6 @@ class VonMises(Distribution):
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         """Best and Fisher's rejection from a wrapped Cauchy distribution."""
-        from gt.client.scope import no_grad
-        from gt.distributions.sampling import first_accepted
-        from gt.spec import float64
-
         with no_grad():
             shape = self._extended_shape(sample_shape)
             k = self.concentration.to(float64)

@@ -9,7 +9,7 @@ from typing import Any
 from gt.autograd.function import Function
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.create import full_like
+from gt.client.functions.create import arange, full_like
 from gt.client.functions.elementwise import where
 from gt.client.functions.random import rand, randn
 from gt.ops.table import TABLE
@@ -116,6 +116,4 @@ def binomial(count: Tensor, chance: Tensor, most: int) -> Tensor:
 
 
 def _numbers(most: int, like: Tensor) -> Tensor:
-    from gt.client.functions.create import arange
-
     return arange(most).reshape((most, *(1 for _ in like.shape)))

@@ -8,9 +8,9 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.functions.create import full_like
-from gt.client.functions.reshape import cat, stack
+from gt.client.functions.join import cat, stack
 from gt.distributions import constraints
-from gt.distributions.transforms import Transform
+from gt.distributions.elementwise_transforms import Transform
 from gt.nn.functional import pad, softplus
 
 

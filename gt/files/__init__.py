@@ -15,9 +15,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from gt.client.arrays import loaded, to_bfloat16_bits
 from gt.client.autograd import Tensor
-from gt.client.functions.create import loaded
-from gt.client.functions.read import to_bfloat16_bits
+from gt.client.functions.create import tensor
 from gt.files import torch_zip
 from gt.spec import DType, bfloat16, dtype_of
 
@@ -90,8 +90,6 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _own(value: Any) -> Tensor:
-    from gt.client.functions.create import tensor
-
     return value if isinstance(value, Tensor) else tensor(value)
 
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gt.client.arrays import loaded
 from gt.client.autograd import Tensor
-from gt.client.functions.create import loaded
 from gt.spec import DType, dtype_of
 
 STORAGES = {"DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",

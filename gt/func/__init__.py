@@ -12,9 +12,9 @@ from gt.autograd.walk import grad as walk
 from gt.autograd.walk import seeds
 from gt.client.autograd import Tensor
 from gt.client.backward import nodes_of
-from gt.client.functions.movement import select
-from gt.client.functions.reshape import stack
-from gt.client.scope import enable_grad
+from gt.client.functions.join import stack
+from gt.client.functions.split import select
+from gt.client.grad_mode import enable_grad
 
 __all__ = ["functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "vjp", "vmap"]
 

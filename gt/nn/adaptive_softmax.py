@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gt.client.autograd import Tensor
-from gt.client.functions.reshape import cat
+from gt.client.functions.join import cat
 from gt.nn.containers import ModuleList, Sequential
 from gt.nn.linear import Linear
 from gt.nn.module import Module

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.create import full, ones, zeros
+from gt.client.functions.create import full, ones
 from gt.client.functions.elementwise import where
-from gt.client.functions.products import linear
-from gt.client.functions.reshape import cat
 from gt.nn import functional as F
 from gt.nn import init
 from gt.nn.containers import ModuleList
+from gt.nn.functional.attention import Heads
 from gt.nn.linear import Linear, empty
 from gt.nn.module import Module
 from gt.nn.norm import Dropout, LayerNorm
-from gt.spec import bool_
-
-
-def added(mask: Tensor | None, like: Tensor) -> Tensor | None:
-    """A mask as something to add to scores: booleans, which say here what to leave out, become -inf."""
-    if mask is None or mask.dtype is not bool_:
-        return mask
-    return where(mask, full((), float("-inf"), dtype=like.dtype), full((), 0.0, dtype=like.dtype))
 
 
 class MultiheadAttention(Module):
@@ -69,65 +59,14 @@ class MultiheadAttention(Module):
         attn_mask: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         """The attended values, and the weights where they are wanted. Masks say what to leave out, or are added."""
-        single = query.ndim == 2
-        if is_causal and attn_mask is None:
-            raise ValueError("is_causal=True is a hint about attn_mask: give both")
-        if single:
-            query, key, value = (t.unsqueeze(0) for t in (query, key, value))
-            key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-        elif not self.batch_first:
-            query, key, value = (t.transpose(0, 1) for t in (query, key, value))
-        q, k, v = self._project(query, key, value)  # (batch, heads, length, width of a head)
-        mask = self._mask(q, k, attn_mask, key_padding_mask)
-        causal = is_causal and key_padding_mask is None and not need_weights
-        y, weights = self._attend(q, k, v, None if causal else mask, need_weights, causal)
-        y = self.out_proj(y.transpose(1, 2).reshape(y.shape[0], -1, self.embed_dim))
-        if weights is not None and average_attn_weights:
-            weights = weights.mean(axis=1)
-        if single:
-            return y.squeeze(0), None if weights is None else weights.squeeze(0)
-        return y if self.batch_first else y.transpose(0, 1), weights
-
-    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        e = self.embed_dim
-        bias = self.in_proj_bias
-        if self.in_proj_weight is not None and query is key is value:
-            q, k, v = linear(query, self.in_proj_weight, bias).chunk(3, -1)
-        else:
-            together = self.in_proj_weight
-            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight) if together is None else together.chunk(3, 0)
-            biases = (None,) * 3 if bias is None else tuple(bias[i * e : (i + 1) * e] for i in range(3))
-            q, k, v = (linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases))
-        if self.bias_k is not None and self.bias_v is not None:
-            k, v = (cat([t, b.expand(t.shape[0], 1, e)], axis=1) for t, b in ((k, self.bias_k), (v, self.bias_v)))
-        if self.add_zero_attn:
-            k, v = (cat([t, zeros(t.shape[0], 1, e, dtype=t.dtype)], axis=1) for t in (k, v))
-        q, k, v = (t.reshape(t.shape[0], t.shape[1], self.num_heads, self.head_dim).transpose(1, 2) for t in (q, k, v))
-        return q, k, v
-
-    def _mask(self, q: Tensor, k: Tensor, attn_mask: Tensor | None, padding: Tensor | None) -> Tensor | None:
-        """One mask to add to the scores (batch, heads, queries, keys); keys added by the module are always seen."""
-        extra = (self.bias_k is not None) + self.add_zero_attn
-        mask, hidden = added(attn_mask, q), added(padding, q)
-        if mask is not None:
-            if mask.ndim == 3:
-                mask = mask.reshape(q.shape[0], self.num_heads, *mask.shape[1:])
-            mask = F.pad(mask, (0, extra)) if extra else mask
-        if hidden is not None:
-            hidden = F.pad(hidden, (0, extra)) if extra else hidden
-            hidden = hidden.reshape(q.shape[0], 1, 1, k.shape[-2])
-            mask = hidden if mask is None else mask + hidden
-        return mask
-
-    def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool, causal: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        p = self.dropout if self.training else 0.0
-        if not need_weights:
-            return F.scaled_dot_product_attention(q, k, v, mask, p, causal), None
-        scores = q * (1.0 / math.sqrt(self.head_dim)) @ k.mT
-        weights = F.dropout(F.softmax(scores if mask is None else scores + mask, -1), p)
-        return weights @ v, weights
+        apart = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        heads = Heads(
+            self.num_heads, self.in_proj_weight, apart, self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn,
+            self.dropout if self.training else 0.0, self.out_proj,
+        )  # fmt: skip
+        return heads.attend(
+            query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal, self.batch_first
+        )
 
 
 class TransformerEncoderLayer(Module):

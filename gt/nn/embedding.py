@@ -6,7 +6,7 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.functions.create import zeros
-from gt.client.scope import no_grad
+from gt.client.grad_mode import no_grad
 from gt.nn import functional as F
 from gt.nn import init
 from gt.nn.linear import empty

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.create import eye, full
+from gt.client.functions.create import eye, from_numpy, full
 from gt.client.functions.random import rand, randn
-from gt.client.scope import no_grad
+from gt.client.grad_mode import no_grad
 from gt.client.writes import overwrite
 
 
@@ -94,8 +94,6 @@ def eye_(tensor: Tensor) -> Tensor:
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """A convolution's weight that passes its input on."""
     import numpy as np
-
-    from gt.client.functions.create import from_numpy
 
     shape = tensor.shape
     if not 3 <= len(shape) <= 5 or shape[0] % groups:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gt.client.autograd import Tensor
 from gt.client.functions.create import tensor
 from gt.client.functions.hooks import Hook
+from gt.client.native import NATIVE
 from gt.client.scope import HERE
 from gt.client.views import share
 from gt.client.writes import clear_grad, overwrite
@@ -159,6 +160,10 @@ class Module:
                     yield (f"{where}.{name}" if where else name), p
 
     def parameters(self, recurse: bool = True) -> Iterator[Tensor]:
+        if NATIVE is not None and recurse and type(self).named_parameters is Module.named_parameters:
+            found = NATIVE.parameters(self, Module, Parameter)
+            if found is not NotImplemented:
+                return iter(found)
         return (p for _, p in self.named_parameters(recurse=recurse))
 
     def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
@@ -276,8 +281,6 @@ class Module:
 
     def _compiled_as(self, call: Any) -> Module:
         """What `gt.compile` makes of this module."""
-        from gt.nn.compiled import CompiledModule
-
         return CompiledModule(self, call)
 
     def extra_repr(self) -> str:
@@ -310,3 +313,29 @@ def _unfold(name: str, thing: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(thing, dict):
         for key, inner in thing.items():
             yield from _unfold(f"{name}.{key}", inner)
+
+
+class CompiledModule(Module):
+    """A module whose calls are captured and replayed (`gt.compile(model)`), and which is a module still. Parameters,
+    state and modes are those of the module inside, under PyTorch's name for it: `_orig_mod`."""
+
+    def __init__(self, module: Module, call: Any) -> None:
+        super().__init__()
+        self._orig_mod = module
+        self._call = call
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def train(self, mode: bool = True) -> Module:
+        self._orig_mod.train(mode)
+        self.training = mode
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_orig_mod", "_call"):
+            raise AttributeError(name)
+        try:
+            return getattr(self._orig_mod, name)
+        except AttributeError:
+            return getattr(self._call, name)  # counts of captures and replays

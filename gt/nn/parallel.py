@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from gt.nn.module import Module
@@ -25,6 +26,4 @@ class DistributedDataParallel(DataParallel):
 
     def no_sync(self) -> Any:
         """Gradients accumulate until `zero_grad()` in any case."""
-        from contextlib import nullcontext
-
         return nullcontext()

@@ -1,46 +1,45 @@
-"""Recurrent networks: one step after another, each of a few instructions, so that a run of them is one trace."""
+"""Recurrent networks: a whole stack of layers along a sequence is one instruction; a cell is one step, of a few."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.create import zeros
+from gt.client.functions.join import cat
 from gt.client.functions.products import linear
-from gt.client.functions.reshape import cat, stack
+from gt.client.scope import is_grad_enabled
 from gt.nn import functional as F
 from gt.nn import init
 from gt.nn.linear import empty
 from gt.nn.module import Module
-from gt.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from gt.nn.utils.rnn import PackedSequence
+from gt.ops.table import TABLE
 
 State = Any  # h, or (h, c)
 
 
 def _rnn(function: Any) -> Any:
-    def step(x: Tensor, state: Tensor, w: Tensor, b: Tensor | None, project: Tensor | None) -> tuple[Tensor, State]:
-        h = function(x + linear(state, w, b))
-        return h, h
+    def step(x: Tensor, state: Tensor, w: Tensor, b: Tensor | None) -> State:
+        return function(x + linear(state, w, b))
 
     return step
 
 
-def _gru(x: Tensor, state: Tensor, w: Tensor, b: Tensor | None, project: Tensor | None) -> tuple[Tensor, State]:
+def _gru(x: Tensor, state: Tensor, w: Tensor, b: Tensor | None) -> State:
     (xr, xz, xn), (hr, hz, hn) = x.chunk(3, -1), linear(state, w, b).chunk(3, -1)
     reset, keep = F.sigmoid(xr + hr), F.sigmoid(xz + hz)
     new = F.tanh(xn + reset * hn)
-    h = new + keep * (state - new)
-    return h, h
+    return new + keep * (state - new)
 
 
-def _lstm(x: Tensor, state: State, w: Tensor, b: Tensor | None, project: Tensor | None) -> tuple[Tensor, State]:
+def _lstm(x: Tensor, state: State, w: Tensor, b: Tensor | None) -> State:
     h, c = state
     i, f, g, o = (x + linear(h, w, b)).chunk(4, -1)
     c = F.sigmoid(f) * c + F.sigmoid(i) * F.tanh(g)
-    h = F.sigmoid(o) * F.tanh(c)
-    h = h if project is None else linear(h, project)
-    return h, (h, c)
+    return F.sigmoid(o) * F.tanh(c), c
 
 
 STEPS = {"RNN_TANH": (1, _rnn(F.tanh)), "RNN_RELU": (1, _rnn(F.relu)), "LSTM": (4, _lstm), "GRU": (3, _gru)}
@@ -95,32 +94,33 @@ class RNNBase(Module):
     def forward(self, input: Any, hx: State = None) -> tuple[Any, State]:
         """The last layer's states at every place, and every layer's at the end."""
         packed = input if isinstance(input, PackedSequence) else None
-        if packed is not None:
-            x, lengths = pad_packed_sequence(packed)
-            sizes = [int(n) for n in lengths.tolist()]
-        else:
-            x, sizes = input, None
-        single = x.ndim == 2
+        x = input if packed is None else packed.data
+        sizes = () if packed is None else tuple(int(n) for n in packed.batch_sizes.tolist())
+        single = packed is None and x.ndim == 2
         if single:
             x = x.unsqueeze(1)
         elif self.batch_first and packed is None:
             x = x.transpose(0, 1)
-        if x.ndim != 3 or x.shape[-1] != self.input_size:
-            raise ValueError(f"{type(self).__name__} wants {self.input_size} features at each place, not {input.shape}")
-        state = self._begin(x, hx, single)
+        if x.ndim != (3 if packed is None else 2) or x.shape[-1] != self.input_size:
+            raise ValueError(f"{type(self).__name__} wants {self.input_size} features at each place, not {x.shape}")
+        state = self._begin(x, hx, single, sizes[0] if packed is not None else x.shape[1])
+        if packed is not None and packed.sorted_indices is not None and hx is not None:
+            state = tuple(t.index_select(1, packed.sorted_indices) for t in state)
         y: Any
         y, last = self._run(x, state, sizes)
-        if single:
-            y, last = y.squeeze(1), tuple(t.squeeze(1) for t in last)
-        elif self.batch_first and packed is None:
-            y = y.transpose(0, 1)
         if packed is not None:
-            y = pack_padded_sequence(y, lengths, enforce_sorted=packed.sorted_indices is None)
+            y = PackedSequence(y, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+            if packed.unsorted_indices is not None:
+                last = tuple(t.index_select(1, packed.unsorted_indices) for t in last)
+        elif single:
+            y, last = y.squeeze(1), tuple(t.squeeze(1) for t in last)
+        elif self.batch_first:
+            y = y.transpose(0, 1)
         return y, last if self.mode == "LSTM" else last[0]
 
-    def _begin(self, x: Tensor, hx: State, single: bool) -> tuple[Tensor, ...]:
+    def _begin(self, x: Tensor, hx: State, single: bool, batch: int) -> tuple[Tensor, ...]:
         """The states to begin from, as (layers * ways, batch, features): h, and c of an LSTM."""
-        n, batch = len(self._names()), x.shape[1]
+        n = len(self._names())
         widths = [self.proj_size or self.hidden_size, self.hidden_size][: 2 if self.mode == "LSTM" else 1]
         if hx is None:
             return tuple(zeros(n, batch, w, dtype=x.dtype) for w in widths)
@@ -131,46 +131,28 @@ class RNNBase(Module):
                 raise ValueError(f"{type(self).__name__} wants a state of {(n, batch, w)}, not {t.shape}")
         return given
 
-    def _run(self, x: Tensor, state: tuple[Tensor, ...], sizes: list[int] | None) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def _run(self, x: Tensor, state: tuple[Tensor, ...], sizes: tuple[int, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """All layers as one instruction; where there is dropout between them, each as its own."""
+        weights = self.all_weights
+        if not (self.dropout and self.training and self.num_layers > 1):
+            y, *last = self._apply(x, state, weights, self.num_layers, sizes)
+            return y, tuple(last)
         ways = 2 if self.bidirectional else 1
-        ends: list[tuple[Tensor, ...]] = []
-        for i, name in enumerate(self._names()):
-            if i % ways == 0:
-                if i and self.dropout:
-                    x = F.dropout(x, self.dropout, self.training)
-                made = []
-            y, end = self._along(x, tuple(t[i] for t in state), name, sizes)
-            made.append(y)
+        ends = []
+        for layer in range(self.num_layers):
+            x = F.dropout(x, self.dropout) if layer else x
+            mine = slice(layer * ways, (layer + 1) * ways)
+            x, *end = self._apply(x, tuple(t[mine] for t in state), weights[mine], 1, sizes)
             ends.append(end)
-            if len(made) == ways:
-                x = made[0] if ways == 1 else cat(made, axis=-1)
-        return x, tuple(stack(list(parts)) for parts in zip(*ends))
+        return x, tuple(cat(list(parts)) for parts in zip(*ends))
 
-    def _along(
-        self, x: Tensor, begin: tuple[Tensor, ...], name: str, sizes: list[int] | None
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """One layer one way: what enters is mapped for all places at once, then the steps follow."""
-        step = STEPS[self.mode][1]
-        w, project = getattr(self, f"weight_hh_{name}"), getattr(self, f"weight_hr_{name}", None)
-        b = getattr(self, f"bias_hh_{name}") if self.bias else None
-        entered = linear(x, getattr(self, f"weight_ih_{name}"), getattr(self, f"bias_ih_{name}") if self.bias else None)
-        parts = entered.unbind(0)
-        state: State = begin if self.mode == "LSTM" else begin[0]
-        found: list[Any] = [None] * len(parts)
-        backwards = name.endswith("_reverse")
-        for t in range(len(parts) - 1, -1, -1) if backwards else range(len(parts)):
-            h, new = step(parts[t], state, w, b, project)
-            if sizes is not None and min(sizes) <= t:  # sequences that are over keep their state
-                on = self._going(sizes, t, h)
-                h = h * on
-                new = tuple(o + (n - o) * on for n, o in zip(new, state)) if self.mode == "LSTM" else state + (new - state) * on
-            found[t], state = h, new
-        return stack(found), state if self.mode == "LSTM" else (state,)
-
-    def _going(self, sizes: list[int], t: int, like: Tensor) -> Tensor:
-        from gt.client.functions.create import tensor
-
-        return tensor([[1.0 if n > t else 0.0] for n in sizes], dtype=like.dtype)
+    def _apply(
+        self, x: Tensor, state: tuple[Tensor, ...], weights: list[list[Tensor]], layers: int, sizes: tuple[int, ...]
+    ) -> tuple[Tensor, ...]:
+        operands = (x, *state, *(w for group in weights for w in group))
+        saves = is_grad_enabled() and any(t.requires_grad for t in operands)
+        statics = (self.mode, layers, 2 if self.bidirectional else 1, self.bias, sizes, saves)
+        return apply(TABLE["recurrent"], operands, statics)[:-1]
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
@@ -228,7 +210,7 @@ class RNNCellBase(Module):
             none = zeros(*input.shape[:-1], self.hidden_size, dtype=input.dtype)
             hx = (none, none) if self.mode == "LSTM" else none
         entered = linear(input, self.weight_ih, self.bias_ih)
-        return STEPS[self.mode][1](entered, hx, self.weight_hh, self.bias_hh, None)[1]
+        return STEPS[self.mode][1](entered, hx, self.weight_hh, self.bias_hh)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")

@@ -24,6 +24,7 @@ from gt.ops import (
     pool,
     products,
     random,
+    recurrent,
     reduce,
     scan,
     scatter,
@@ -51,5 +52,19 @@ __all__ += [
     "fourier",
     "index",
 ]
-__all__ += ["linalg", "loss", "lu", "math", "movement", "norm", "index_arrays", "pool", "random", "reduce", "scan", "scatter"]
+__all__ += [
+    "linalg",
+    "loss",
+    "lu",
+    "math",
+    "movement",
+    "norm",
+    "index_arrays",
+    "pool",
+    "random",
+    "recurrent",
+    "reduce",
+    "scan",
+    "scatter",
+]
 __all__ += ["sort", "sparse", "special", "update"]

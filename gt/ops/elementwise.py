@@ -3,6 +3,7 @@ kernel. Functions of one number are in math.py, logic in bits.py, activations in
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 from gt.ops import table
@@ -111,8 +112,6 @@ def _exponent_grad(g, y, a, b):
 
 
 def _log(x: float) -> float:
-    import math
-
     return math.log(x) if x > 0 else math.nan
 
 
@@ -140,7 +139,7 @@ op("mul", complex="analytic", shape=pointwise, shard=bilinear, tries=(TWO, TIMES
    grad=(lambda g, b: g * b, lambda g, a: g * a))  # fmt: skip
 op("div", unchecked="y", complex="analytic", shape=pointwise_float, shard=by_axis, tries=(APART, TIMES, WHOLE),
    kernel=lambda xp, a, b: xp.true_divide(a, b),
-   grad=(lambda g, b: g / b, lambda g, y, b: -g * y / b))  # fmt: skip
+   grad=(lambda g, b: g / b, lambda g, y, a, b: -g * y / b))  # fmt: skip
 op("pow", complex="analytic", autocast="high", shape=no_bools("raise to powers"), shard=by_axis,
    tries=(((ABOVE, float), {}), ((X, 3), {}), ((ABOVE, Values(ROW, 0.0, 2.0)), {}), ((2.5, X), {}),
           ((Spec((3,), int64), Values(Spec((2, 1), int64), 0, 4)), {})),
@@ -152,7 +151,7 @@ op("pow_grad", complex="analytic", shape=_power_gradient, shard=by_axis,
    grad=(lambda g, b, c: g.pow_grad(b, c), lambda g, a, b, c: (g * a).pow_grad(b, c - 1) * c, None))  # fmt: skip
 op("floor_divide", shape=no_bools("divide"), shard=by_axis, tries=(APART, TIMES, WHOLE),
    kernel=lambda xp, a, b: xp.floor_divide(a, b),
-   grad=(lambda g: g * 0.0, lambda g: g * 0.0))  # fmt: skip
+   grad=(lambda g, b: g * 0.0, lambda g, a, b: g * 0.0))  # fmt: skip
 op("remainder", shape=no_bools("divide"), shard=by_axis, tries=(APART, TIMES, WHOLE),
    kernel=lambda xp, a, b: xp.remainder(a, b),
    grad=(lambda g: g, lambda g, a, b: -g * (a / b).floor()))  # fmt: skip

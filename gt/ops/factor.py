@@ -3,7 +3,8 @@ triangle of what may have none, Bunch and Kaufman's of symmetric matrices, and H
 
 from __future__ import annotations
 
-from gt.ops.linalg import ROOT, STACK, TALL, WELL, S, _batch, _floats, _square
+from gt.ops.linalg import ROOT, STACK, TALL, WELL, S, _batch, _cholesky_grad, _floats, _square
+from gt.ops.rules import broadcast
 from gt.ops.table import Kind, Rule, Values, op
 from gt.spec import REPLICATE, Shard, Spec, float32, int32
 
@@ -101,8 +102,6 @@ def _cholesky(xp, a):
 
 
 def _cholesky_pull(gs, ys, ins):
-    from gt.ops.linalg import _cholesky_grad
-
     return [_cholesky_grad(gs[0], ys[0])]
 
 
@@ -122,7 +121,7 @@ op("pinv", complex="own", shape=_pinv, shard=_numbers_whole, grad=(_pinv_grad, N
    tries=(((TALL, 0.0, 1e-6), {"hermitian": False}), ((Spec((2, 4), float32), 0.0, 1e-6), {"hermitian": False}),
           ((ROOT, 0.0, 1e-6), {"hermitian": True})),
    kernel=_pseudo_inverse)  # fmt: skip
-op("cholesky_ex", complex="own", shape=_triangle, shard=_batch, keep="outputs", grad=_cholesky_pull,
+op("cholesky_ex", unchecked="y1", complex="own", shape=_triangle, shard=_batch, keep="outputs", grad=_cholesky_pull,
    tries=(WELL, ((STACK,), {})), kernel=_cholesky)  # fmt: skip
 op("geqrf", complex="own", shape=_reflected, shard=_batch, tries=(((S,), {}), ((TALL,), {}), ((Spec((2, 4), float32),), {})),
    kernel=_reflections)  # fmt: skip
@@ -221,8 +220,6 @@ def _ldl_solved(a: Spec, pivots: Spec, b: Spec, *, hermitian: bool) -> Spec:
     _square("ldl_solve")(a)
     if pivots.shape != a.shape[:-1] or b.ndim < 2 or b.shape[-2] != a.shape[-1] or b.dtype is not a.dtype:
         raise ValueError(f"cannot solve {a} with pivots {pivots} for {b}: want pivots {a.shape[:-1]} and rows {a.shape[-1]}")
-    from gt.ops.rules import broadcast
-
     return Spec((*broadcast(a.shape[:-2], b.shape[:-2]), *b.shape[-2:]), a.dtype)
 
 

@@ -122,4 +122,4 @@ op("erfc", shape=pointwise_float, shard=by_axis, tries=(ONE, ((Values(X, -6, 6),
 op("erfinv", unchecked="y",
    autocast="high", shape=pointwise_float, shard=by_axis, tries=(INSIDE, ((Values(X, -1.5, 1.5),), {}), WHOLE),
    kernel=lambda xp, a: xp.erfinv(a),
-   grad=(lambda g, y: g * (y * y).exp() * (1.0 / TWO_BY_ROOT_PI),))  # fmt: skip
+   grad=(lambda g, y, a: g * (y * y).exp() * (1.0 / TWO_BY_ROOT_PI),))  # fmt: skip

@@ -52,13 +52,28 @@ def _places(d: int, n: int, k: int, s: int, p: int, e: int) -> list[list[int]]:
 def _max_pool(xp, a, *, kernel, stride, padding, dilation, ceil):
     n = len(kernel)
     shape = _out("max_pool", tuple(a.shape), kernel, stride, padding, dilation, ceil)
-    return _largest(xp, a, shape, [_places(*each) for each in zip(a.shape[-n:], shape[-n:], kernel, stride, padding, dilation)])
+    room = _room(xp, a, shape)
+    return (
+        room
+        if 0 in shape
+        else _largest(
+            xp, a, shape, [_places(*each) for each in zip(a.shape[-n:], shape[-n:], kernel, stride, padding, dilation)]
+        )
+    )
 
 
 def _adaptive_max_pool(xp, a, *, kernel):
     n = len(kernel)
+    room = _room(xp, a, shape := (*a.shape[:-n], *kernel))
+    if 0 in shape:
+        return room
     axes = [[list(range(s.start, s.stop)) for s in _spans(d, k)] for d, k in zip(a.shape[-n:], kernel)]
-    return _largest(xp, a, (*a.shape[:-n], *kernel), axes)
+    return _largest(xp, a, shape, axes)
+
+
+def _room(xp, a, shape: Shape):
+    """Values and places for results: asked for first, so that sizes past all memory fail before their windows are listed."""
+    return xp.zeros(shape, dtype=a.dtype), xp.zeros(shape, dtype=xp.dtype(int64.code))
 
 
 def _largest(xp, a, shape: Shape, axes: list[list[list[int]]]):
@@ -118,6 +133,8 @@ def _avg_pool(xp, a, *, kernel, stride, padding, ceil, padded, divisor):
     n = len(kernel)
     shape = _out("avg_pool", tuple(a.shape), kernel, stride, padding, (1,) * n, ceil)
     y, axes = xp.zeros(shape, dtype=a.dtype), tuple(range(a.ndim - n, a.ndim))
+    if 0 in shape:
+        return y
     for at, met, count in _shares(tuple(a.shape[-n:]), shape[-n:], kernel, stride, padding, padded, divisor):
         y = xp.setitem(y, (..., *at), xp.sum(a[(..., *met)], axis=axes) / count)
     return y
@@ -150,6 +167,8 @@ def _adaptive_max(a: Spec, *, kernel) -> tuple[Spec, Spec]:
 def _adaptive_avg_pool(xp, a, *, kernel):
     n = len(kernel)
     y, axes = xp.zeros((*a.shape[:-n], *kernel), dtype=a.dtype), tuple(range(a.ndim - n, a.ndim))
+    if 0 in y.shape:
+        return y
     spans = [list(enumerate(_spans(d, k))) for d, k in zip(a.shape[-n:], kernel)]
     for window in product(*spans):
         met = a[(..., *[s for _, s in window])]
@@ -160,6 +179,8 @@ def _adaptive_avg_pool(xp, a, *, kernel):
 def _adaptive_grad(xp, g, *, size, kernel):
     n = len(kernel)
     y = xp.zeros((*g.shape[:-n], *size), dtype=g.dtype)
+    if 0 in g.shape:
+        return y
     spans = [list(enumerate(_spans(d, k))) for d, k in zip(size, kernel)]
     for window in product(*spans):
         met, count = (..., *[s for _, s in window]), 1

@@ -71,6 +71,24 @@ def bernoulli(xp: Any, seed: Any, number: Any, first: int, count: int, least: in
     return lanes(xp, seed, number, first, count, 16) >= least
 
 
+def normals(xp: Any, seed: Any, number: Any, first: int, count: int) -> Any:
+    """Box and Muller, with both numbers of an element its own, so that no pair straddles two pieces."""
+    pair = xp.reshape(xp.fractions(seed, number, 2 * first, 2 * count), (-1, 2))
+    radius = xp.sqrt(-2.0 * xp.log(pair[:, 0] + 1.0 / (1 << 24)))
+    return radius * xp.cos(pair[:, 1] * (2.0 * math.pi))
+
+
+def _kept(xp: Any, a: Any, p: Any, kept: Any) -> Any:
+    return xp.where(kept, a * (1.0 / (1.0 - p) if p < 1 else 0.0), xp.zeros((), dtype=a.dtype))
+
+
+def dropped(xp: Any, a: Any, p: Any, seed: Any, number: Any, first: int) -> Any:
+    """Each element kept or not by the number of its place, those of `a` being one after another from the `first` on."""
+    count = Spec(tuple(a.shape)).numel
+    kept = xp.bernoulli(seed, number, first, count, round(p * (1 << 16)))
+    return _kept(xp, a, p, xp.reshape(kept, tuple(a.shape)))
+
+
 def _piece(xp: Any, draw: Callable[[int, int], Any], shape: Shape, whole: Shape, start: Shape) -> Any:
     """What `draw(first, count)` has for the elements of this piece, by their index in the whole."""
     if not Spec(shape).numel:
@@ -95,14 +113,7 @@ def _uniform(xp, seed, number, *, shape, whole, start, dtype):
 
 
 def _normal(xp, seed, number, *, shape, whole, start, dtype):
-    """Box and Muller, with both numbers of an element its own, so that no pair straddles two pieces."""
-
-    def draw(first: int, count: int) -> Any:
-        pair = xp.reshape(xp.fractions(seed, number, 2 * first, 2 * count), (-1, 2))
-        radius = xp.sqrt(-2.0 * xp.log(pair[:, 0] + 1.0 / (1 << 24)))
-        return radius * xp.cos(pair[:, 1] * (2.0 * math.pi))
-
-    return xp.cast(_piece(xp, draw, shape, whole, start), dtype)
+    return xp.cast(_piece(xp, partial(xp.normals, seed, number), shape, whole, start), dtype)
 
 
 def _integers(xp, seed, number, low, high, *, shape, whole, start, dtype):
@@ -120,9 +131,11 @@ op("integers", kernel=_integers, tries=(((7, 1, -2, 9), {**PIECE, "dtype": I64})
 
 def _dropout(xp, a, p, seed, number, *, whole, start):
     """Each element is kept or not by the number that belongs to its place in the whole."""
+    shape = tuple(a.shape)
+    if shape and shape[1:] == tuple(whole[1:]) and Spec(shape).numel:
+        return xp.dropped(a, p, seed, number, start[0] * Spec(shape[1:]).numel)
     least = round(p * (1 << 16))
-    kept = _piece(xp, lambda first, count: xp.bernoulli(seed, number, first, count, least), tuple(a.shape), whole, start)
-    return xp.where(kept, a * (1.0 / (1.0 - p) if p < 1 else 0.0), xp.zeros((), dtype=a.dtype))
+    return _kept(xp, a, p, _piece(xp, lambda at, n: xp.bernoulli(seed, number, at, n, least), shape, whole, start))
 
 
 def _kept_axis(kind: Kind) -> list[Rule]:

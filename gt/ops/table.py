@@ -16,7 +16,7 @@ from gt.spec import DTYPES, DType, Placement, Shard, Spec, bool_, float32, int64
 Operand = Any
 _NUMBERS = (bool, int, float)
 Rule = tuple[tuple[Placement, ...], tuple[Placement, ...]]  # placements of the inputs, placements of the outputs
-Try = tuple[tuple, dict[str, Any]]  # sample operands and statics
+Try = tuple[tuple[Any, ...], dict[str, Any]]  # sample operands and statics
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,9 @@ class Row:
     over an array namespace with NumPy's names; its keyword-only arguments are the op's statics, in wire order.
     `grad` has a function for each input, written in tensors and run only where that input wants its gradient (None: it has
     none). Its parameters are chosen by name, and naming a value is what keeps it alive: `g` the output's gradient, `y` the
-    output, `a`, `b`, `c`, ... the inputs, `sa`, `sb`, ... only their Specs, and the statics. Sums over broadcast axes and
-    casts back to the input's dtype are the tape's business. Where the number of inputs varies or outputs are several,
+    output, `a`, `b`, `c`, ... the inputs (one that it does not use is named where PyTorch saves it, so that writes to it are
+    refused), `sa`, `sb`, ... only their Specs, and the statics. Sums over broadcast axes and casts back to the input's dtype
+    are the tape's business. Where the number of inputs varies or outputs are several,
     `grad` is one function `(gs, ys, inputs, **statics)` that gives a sequence of gradients, `keep` saying whether it reads
     "inputs" (or the "rest" of them, after the first), "outputs" (or of them only the "saved" ones) or only Specs. Gradients
     use what users know of tensors; `t.op("name", *operands, **statics)` applies any row, and `c.pick(a, b)` is `a` where `c`
@@ -77,7 +78,7 @@ class Row:
     shard: Callable[[Kind], list[Rule]] | None = None
     cut: Callable[[Kind, Rule, int, int], dict[str, Any]] | None = None
     lower: Callable[..., Any] | None = None
-    tries: tuple = ()
+    tries: tuple[Any, ...] = ()
     pointwise: bool = False
     view: bool = False  # the result may share memory with an input, on a worker
     alias: Alias | None = None
@@ -115,6 +116,11 @@ class Row:
         return self.family == "reduce"
 
     @property
+    def group(self) -> str:
+        """What those who watch call it: a group of families, or how it moves bytes."""
+        return "transfer" if self.loads else GROUPS.get(self.family, self.family)
+
+    @property
     def is_gradient(self) -> bool:
         """Whether it is there for the gradient of another row."""
         return self.name.endswith("_grad")
@@ -126,9 +132,25 @@ class Row:
 
 
 TABLE: dict[str, Row] = {}
+GROUPS = {
+    family: group
+    for group, families in {
+        "matmul": "products sparse",
+        "conv": "conv pool",
+        "attention": "attention",
+        "elementwise": "elementwise math activation bits special bessel complex_numbers",
+        "reduce": "reduce norm channelnorm loss scan sort",
+        "movement": "movement index index_arrays scatter",
+        "create": "create random",
+        "update": "update",
+        "linalg": "linalg factor lu fourier",
+        "collective": "collective",
+    }.items()
+    for family in families.split()
+}
 
 
-def op(name: str, *, shape: Callable, kernel: Callable | None, **columns: Any) -> Row:
+def op(name: str, *, shape: Callable[..., Any], kernel: Callable[..., Any] | None, **columns: Any) -> Row:
     """Add a row. The family is the file that calls."""
     assert name not in TABLE, f"op {name} stands twice in the table"
     family = sys._getframe(1).f_globals["__name__"].rsplit(".", 1)[-1]
@@ -152,7 +174,9 @@ class Kind:
 
     __slots__ = ("row", "ins", "statics", "outs", "signal", "tensors", "settings")
 
-    def __init__(self, row: Row, ins: tuple[Operand, ...], statics: tuple, outs: tuple[Spec, ...], signal: str) -> None:
+    def __init__(
+        self, row: Row, ins: tuple[Operand, ...], statics: tuple[Any, ...], outs: tuple[Spec, ...], signal: str
+    ) -> None:
         self.row, self.ins, self.statics, self.outs, self.signal = row, ins, statics, outs, signal
         self.tensors = tuple(i for i, s in enumerate(ins) if type(s) is Spec)
         self.settings = dict(zip(row.statics, statics))
@@ -186,11 +210,11 @@ class Kind:
         return self.like(ins, **changed)
 
     @property
-    def key(self) -> tuple:
+    def key(self) -> tuple[Any, ...]:
         return (self.row, self.ins, self.statics, self.signal)
 
 
-def infer(row: Row, ins: tuple[Operand, ...], statics: tuple, signal: str = "") -> Kind:
+def infer(row: Row, ins: tuple[Operand, ...], statics: tuple[Any, ...], signal: str = "") -> Kind:
     """The kind of an op on these operands; raises what the user should read when they do not fit."""
     if not row.complex and not row.collective and any(type(s) is Spec and s.dtype.rank == 3 for s in ins):
         raise NotForComplex(f"{row.name} is not defined for complex tensors: take .real, .imag or .abs() first")

@@ -1,15 +1,14 @@
-"""Optimizers that give each element a rate of its own: one instruction a parameter, rates and step counts as numbers."""
+"""Optimizers that give each element a rate of its own: one instruction for all parameters, rates and step counts as
+numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.create import full_like
-from gt.ops.table import TABLE
-from gt.optim.optimizer import Optimizer, rate
+from gt.optim.optimizer import Optimizer, States, column, count_step, rate
 
 
 def _zeros(p: Tensor) -> Tensor:
@@ -36,20 +35,17 @@ class Adam(Optimizer):
                                       maximize=maximize,
                                       decoupled_weight_decay=decoupled_weight_decay or self.decoupled))  # fmt: skip
 
-    def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        if not state:
-            state.update(step=0, exp_avg=_zeros(p), exp_avg_sq=_zeros(p))
-            if group["amsgrad"]:
-                state["max_exp_avg_sq"] = _zeros(p)
-        state["step"] += 1
-        numbers = self.numbers(p, group, "lr", "betas", "eps", "weight_decay", count=True)
-        top = (state["max_exp_avg_sq"],) if group["amsgrad"] else ()
-        operands = (p, g, state["exp_avg"], state["exp_avg_sq"], *numbers, *top)
-        found = apply(TABLE["adam"], operands, (group["decoupled_weight_decay"], group["maximize"]))
-        state["exp_avg"], state["exp_avg_sq"] = found[1], found[2]
-        if top:
-            state["max_exp_avg_sq"] = found[3]
-        return found[0]
+    def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        more = {"max_exp_avg_sq": _zeros(p)} if group["amsgrad"] else {}
+        return dict(step=0, exp_avg=_zeros(p), exp_avg_sq=_zeros(p), **more)
+
+    def update_many(self, params: list[Tensor], grads: list[Tensor], states: States, group: dict[str, Any]) -> None:
+        count_step(states)
+        numbers = self.numbers(params, states, group, "lr", "betas", "eps", "weight_decay", count=True)
+        means, squares = column(states, "exp_avg"), column(states, "exp_avg_sq")
+        top = [column(states, "max_exp_avg_sq")] if group["amsgrad"] else []
+        statics = (group["decoupled_weight_decay"], group["maximize"])
+        self.write("adam", (params, grads, means, squares, *numbers, *top), [params, means, squares, *top], statics)
 
 
 class AdamW(Adam):
@@ -78,16 +74,19 @@ class RMSprop(Optimizer):
         super().__init__(params, dict(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum,
                                       centered=centered, maximize=maximize))  # fmt: skip
 
-    def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        kept = ["square_avg"] + ["grad_avg"] * group["centered"] + ["momentum_buffer"] * (group["momentum"] > 0)
-        if not state:
-            state.update(step=0, **{name: _zeros(p) for name in kept})
-        state["step"] += 1
-        numbers = self.numbers(p, group, "lr", "alpha", "eps", "weight_decay", "momentum")
-        operands = (p, g, state["square_avg"], *numbers, *(state[n] for n in kept[1:]))
-        found = apply(TABLE["rmsprop"], operands, (group["centered"], group["maximize"]))
-        state.update(zip(kept, found[1:]))
-        return found[0]
+    def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        return dict(step=0, **{name: _zeros(p) for name in self._kept(group)})
+
+    @staticmethod
+    def _kept(group: dict[str, Any]) -> list[str]:
+        return ["square_avg"] + ["grad_avg"] * group["centered"] + ["momentum_buffer"] * (group["momentum"] > 0)
+
+    def update_many(self, params: list[Tensor], grads: list[Tensor], states: States, group: dict[str, Any]) -> None:
+        count_step(states)
+        numbers = self.numbers(params, states, group, "lr", "alpha", "eps", "weight_decay", "momentum")
+        squares, *more = [column(states, name) for name in self._kept(group)]
+        operands = (params, grads, squares, *numbers, *more)
+        self.write("rmsprop", operands, [params, squares, *more], (group["centered"], group["maximize"]))
 
 
 class Adagrad(Optimizer):
@@ -104,13 +103,14 @@ class Adagrad(Optimizer):
         super().__init__(params, dict(lr=lr, lr_decay=lr_decay, weight_decay=weight_decay, eps=eps, maximize=maximize,
                                       initial_accumulator_value=initial_accumulator_value))  # fmt: skip
 
-    def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        if not state:
-            state.update(step=0, sum=full_like(p, float(group["initial_accumulator_value"])))
-        state["step"] += 1
-        numbers = self.numbers(p, group, "lr", "lr_decay", "weight_decay", "eps", count=True)
-        found, state["sum"] = apply(TABLE["adagrad"], (p, g, state["sum"], *numbers), (group["maximize"],))
-        return found
+    def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        return dict(step=0, sum=full_like(p, float(group["initial_accumulator_value"])))
+
+    def update_many(self, params: list[Tensor], grads: list[Tensor], states: States, group: dict[str, Any]) -> None:
+        count_step(states)
+        numbers = self.numbers(params, states, group, "lr", "lr_decay", "weight_decay", "eps", count=True)
+        sums = column(states, "sum")
+        self.write("adagrad", (params, grads, sums, *numbers), [params, sums], (group["maximize"],))
 
 
 class Lion(Optimizer):
@@ -126,9 +126,10 @@ class Lion(Optimizer):
             rate(f"betas[{i}]", beta, below=1.0)
         super().__init__(params, dict(lr=lr, betas=tuple(betas), weight_decay=weight_decay, maximize=maximize))
 
-    def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        if not state:
-            state["exp_avg"] = _zeros(p)
-        operands = (p, g, state["exp_avg"], *self.numbers(p, group, "lr", "betas", "weight_decay"))
-        found, state["exp_avg"] = apply(TABLE["lion"], operands, (group["maximize"],))
-        return found
+    def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        return dict(exp_avg=_zeros(p))
+
+    def update_many(self, params: list[Tensor], grads: list[Tensor], states: States, group: dict[str, Any]) -> None:
+        means = column(states, "exp_avg")
+        numbers = self.numbers(params, states, group, "lr", "betas", "weight_decay")
+        self.write("lion", (params, grads, means, *numbers), [params, means], (group["maximize"],))

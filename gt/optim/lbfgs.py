@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from gt.client.autograd import Tensor
 from gt.client.functions.create import full_like
-from gt.client.functions.reshape import cat
-from gt.client.scope import enable_grad, no_grad
+from gt.client.functions.join import cat
+from gt.client.grad_mode import enable_grad, no_grad
 from gt.optim.optimizer import Optimizer, rate
 
 

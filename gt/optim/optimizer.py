@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.captured_numbers import Place
+from gt.client.capture_notes import Place
+from gt.client.foreach import foreach, overwrite_all
 from gt.client.functions.create import tensor
-from gt.client.scope import HERE, enable_grad
-from gt.client.session import here
+from gt.client.grad_mode import enable_grad
+from gt.client.here import here
+from gt.client.scope import HERE
 from gt.client.user_lines import origin
 from gt.client.writes import overwrite
+from gt.ops.table import TABLE
+
+States = list[dict[str, Any]]
 
 
 class Optimizer:
-    """`step()` gives each parameter that has a gradient to `update`, which returns the parameter's new value."""
+    """`step()` gives the parameters that have gradients to `update_many`, or each to `update`, which returns its new value.
+    State tensors keep being the same variables, as in PyTorch: a step gives them new values."""
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
@@ -46,11 +52,34 @@ class Optimizer:
         self.param_groups.append({**self.defaults, **param_group, "params": params})
 
     def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+        """The new value of a parameter. For optimizers of users' own; those of GT update many at once."""
         raise NotImplementedError
 
+    def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        """The state of a parameter before its first step."""
+        return {}
+
+    def update_many(self, params: list[Tensor], grads: list[Tensor], states: States, group: dict[str, Any]) -> None:
+        """Give parameters of one group, which have seen equally many steps, their new values."""
+        for p, g, state in zip(params, grads, states):
+            overwrite(p, self.update(p, g, state, group).handle)
+
+    def apart(self, p: Tensor, state: dict[str, Any]) -> Any:
+        """Parameters of a group are updated by one instruction where this and their counts of steps are equal."""
+        return None
+
+    def write(
+        self, row: str, operands: tuple[Any, ...], columns: list[list[Tensor]], statics: tuple[Any, ...] = ()
+    ) -> None:  # fmt: skip
+        """An update of many parameters as one instruction; its results are the new values of these columns of tensors, the
+        parameters' the first."""
+        made = foreach(TABLE[row], operands, statics)
+        for i, (column, values) in enumerate(zip(columns, made)):
+            overwrite_all(column, values, counted=i == 0)
+
     def numbers(
-        self, p: Tensor, group: dict[str, Any], *names: str, count: bool = False, again: bool = False
-    ) -> tuple[float | int, ...]:
+        self, params: list[Tensor], states: States, group: dict[str, Any], *names: str, count: bool = False, again: bool = False
+    ) -> tuple[float | int, ...]:  # fmt: skip
         """What an update is given besides tensors: settings of its group, and with `count` how often it is made. `again` marks
         the second instruction of a step."""
         found: list[float | int] = []
@@ -58,21 +87,35 @@ class Optimizer:
             value = group[name]
             found += map(float, value) if type(value) is tuple else (float(value),)
         if count:
-            found.append(self.state[p]["step"])
+            found.append(states[0]["step"])
         noted = here().session.noted
         if noted is not None:
-            noted.updates.append(self._places(p, group, names, again))
+            noted.updates.append(self._places(params, states, group, names, again))
         return tuple(found)
 
-    def _places(self, p: Tensor, group: dict[str, Any], names: tuple[str, ...], again: bool) -> list[Place]:
-        """Where those numbers lie, and last of all the count, even where it is none of them."""
+    def _places(
+        self, params: list[Tensor], states: States, group: dict[str, Any], names: tuple[str, ...], again: bool
+    ) -> list[Place]:
+        """Where those numbers lie, and last of all each parameter's count, even where it is none of them."""
         found = []
         for name in names:
             parts = range(len(group[name])) if type(group[name]) is tuple else (None,)
             found += [Place(self, group, name, part) for part in parts]
-        if "step" in self.state[p]:
-            found.append(Place(self, self.state[p], "step", parameter=p, counts=not again))
-        return found
+        counts = [(p, state) for p, state in zip(params, states) if "step" in state]
+        return found + [Place(self, state, "step", parameter=p, counts=not again) for p, state in counts]
+
+    def _batches(self, group: dict[str, Any]) -> Iterator[tuple[list[Tensor], States]]:
+        """The parameters of a group that have gradients, as they are updated together, with their states."""
+        params = [p for p in group["params"] if p.grad is not None]
+        known = self.state
+        for p in params:
+            if not known.get(p):
+                known[p] = self.begin(p, group)
+        states = [known[p] for p in params]
+        keys = [(state.get("step"), self.apart(p, state)) for p, state in zip(params, states)]
+        for key in dict.fromkeys(keys):
+            chosen = [i for i, k in enumerate(keys) if k == key]
+            yield [params[i] for i in chosen], [states[i] for i in chosen]
 
     def step(self, closure: Any = None) -> Any:
         """Change every parameter by its gradient. A closure, if given, computes the loss and its gradients first."""
@@ -84,12 +127,12 @@ class Optimizer:
         HERE.scope = outer.quiet(outer.origin or origin(2))
         try:
             for group in self.param_groups:
-                for p in group["params"]:
-                    if p.grad is not None:
-                        overwrite(p, self.update(p, p.grad, self.state.setdefault(p, {}), group).handle)
+                for params, states in self._batches(group):
+                    grads: list[Any] = [p.grad for p in params]
+                    self.update_many(params, grads, states, group)
         finally:
             HERE.scope = outer
-        outer.session.mark()
+        outer.session.end_of_step()
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -145,10 +188,20 @@ def _restored(name: str, value: Any, like: Tensor) -> Any:
     if isinstance(value, (list, tuple)):
         return [_restored(name, v, like) for v in value]
     found = value if isinstance(value, Tensor) else tensor(value)
-    return found.detach().to(like.dtype)
+    return found.detach().to(like.dtype).clone()  # steps write into it
 
 
 def rate(name: str, value: Any, low: float = 0.0, below: float = float("inf")) -> None:
     """Raise unless a setting lies where it must."""
     if not low <= value < below:
         raise ValueError(f"{name} is {value}: want {low:g} or more" + (f", less than {below:g}" if below < 1e9 else ""))
+
+
+def column(states: States, name: str) -> list[Tensor]:
+    """One tensor of each state."""
+    return [state[name] for state in states]
+
+
+def count_step(states: States) -> None:
+    for state in states:
+        state["step"] += 1

@@ -1,17 +1,15 @@
-"""Optimizers that adapt each element's rate in ways other than Adam's: one or two instructions a parameter, settings and step
-counts as numbers."""
+"""Optimizers that adapt each element's rate in ways other than Adam's: one or two instructions for all parameters, settings and
+step counts as numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.create import full, full_like
 from gt.client.functions.dtype_info import finfo
-from gt.ops.table import TABLE
-from gt.optim.optimizer import Optimizer, rate
+from gt.optim.optimizer import Optimizer, States, column, count_step, rate
 
 Betas = tuple[float, float]
 
@@ -41,14 +39,14 @@ class Adadelta(Optimizer):
             raise ValueError(f"rho is {rho}: expected a value from 0 to 1")
         super().__init__(params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize))
 
-    def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        if not state:
-            state.update(step=0, square_avg=full_like(p, 0.0), acc_delta=full_like(p, 0.0))
-        state["step"] += 1
-        numbers = self.numbers(p, group, "lr", "rho", "eps", "weight_decay")
-        operands = (p, g, state["square_avg"], state["acc_delta"], *numbers)
-        found, state["square_avg"], state["acc_delta"] = apply(TABLE["adadelta"], operands, (group["maximize"],))
-        return found
+    def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        return dict(step=0, square_avg=full_like(p, 0.0), acc_delta=full_like(p, 0.0))
+
+    def update_many(self, params: list[Tensor], grads: list[Tensor], states: States, group: dict[str, Any]) -> None:
+        count_step(states)
+        numbers = self.numbers(params, states, group, "lr", "rho", "eps", "weight_decay")
+        squares, deltas = column(states, "square_avg"), column(states, "acc_delta")
+        self.write("adadelta", (params, grads, squares, deltas, *numbers), [params, squares, deltas], (group["maximize"],))
 
 
 class Adamax(Optimizer):
@@ -62,14 +60,14 @@ class Adamax(Optimizer):
         _check(lr, betas, eps=eps, weight_decay=weight_decay)
         super().__init__(params, dict(lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, maximize=maximize))
 
-    def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        if not state:
-            state.update(step=0, exp_avg=full_like(p, 0.0), exp_inf=full_like(p, 0.0))
-        state["step"] += 1
-        numbers = self.numbers(p, group, "lr", "betas", "eps", "weight_decay", count=True)
-        operands = (p, g, state["exp_avg"], state["exp_inf"], *numbers)
-        found, state["exp_avg"], state["exp_inf"] = apply(TABLE["adamax"], operands, (group["maximize"],))
-        return found
+    def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        return dict(step=0, exp_avg=full_like(p, 0.0), exp_inf=full_like(p, 0.0))
+
+    def update_many(self, params: list[Tensor], grads: list[Tensor], states: States, group: dict[str, Any]) -> None:
+        count_step(states)
+        numbers = self.numbers(params, states, group, "lr", "betas", "eps", "weight_decay", count=True)
+        means, largest = column(states, "exp_avg"), column(states, "exp_inf")
+        self.write("adamax", (params, grads, means, largest, *numbers), [params, means, largest], (group["maximize"],))
 
 
 class NAdam(Optimizer):
@@ -86,17 +84,18 @@ class NAdam(Optimizer):
                                       momentum_decay=momentum_decay, decoupled_weight_decay=decoupled_weight_decay,
                                       maximize=maximize))  # fmt: skip
 
-    def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        if not state:
-            state.update(step=0, mu_product=_scalar(p, 1.0), exp_avg=full_like(p, 0.0), exp_avg_sq=full_like(p, 0.0))
-        state["step"] += 1
-        shared = self.numbers(p, group, "betas", "momentum_decay", count=True)
-        state["mu_product"] = apply(TABLE["nadam_product"], (state["mu_product"], *shared), ())
-        numbers = self.numbers(p, group, "lr", "betas", "eps", "weight_decay", "momentum_decay", count=True, again=True)
-        operands = (p, g, state["exp_avg"], state["exp_avg_sq"], state["mu_product"], *numbers)
-        statics = (group["decoupled_weight_decay"], group["maximize"])
-        found, state["exp_avg"], state["exp_avg_sq"] = apply(TABLE["nadam"], operands, statics)
-        return found
+    def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        return dict(step=0, mu_product=_scalar(p, 1.0), exp_avg=full_like(p, 0.0), exp_avg_sq=full_like(p, 0.0))
+
+    def update_many(self, params: list[Tensor], grads: list[Tensor], states: States, group: dict[str, Any]) -> None:
+        count_step(states)
+        products, means, squares = (column(states, name) for name in ("mu_product", "exp_avg", "exp_avg_sq"))
+        shared = self.numbers(params, states, group, "betas", "momentum_decay", count=True)
+        self.write("nadam_product", (products, *shared), [products])
+        names = ("lr", "betas", "eps", "weight_decay", "momentum_decay")
+        numbers = self.numbers(params, states, group, *names, count=True, again=True)
+        operands = (params, grads, means, squares, products, *numbers)
+        self.write("nadam", operands, [params, means, squares], (group["decoupled_weight_decay"], group["maximize"]))
 
 
 class RAdam(Optimizer):
@@ -112,15 +111,15 @@ class RAdam(Optimizer):
         super().__init__(params, dict(lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, maximize=maximize,
                                       decoupled_weight_decay=decoupled_weight_decay))  # fmt: skip
 
-    def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        if not state:
-            state.update(step=0, exp_avg=full_like(p, 0.0), exp_avg_sq=full_like(p, 0.0))
-        state["step"] += 1
-        numbers = self.numbers(p, group, "lr", "betas", "eps", "weight_decay", count=True)
-        operands = (p, g, state["exp_avg"], state["exp_avg_sq"], *numbers)
+    def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        return dict(step=0, exp_avg=full_like(p, 0.0), exp_avg_sq=full_like(p, 0.0))
+
+    def update_many(self, params: list[Tensor], grads: list[Tensor], states: States, group: dict[str, Any]) -> None:
+        count_step(states)
+        numbers = self.numbers(params, states, group, "lr", "betas", "eps", "weight_decay", count=True)
+        means, squares = column(states, "exp_avg"), column(states, "exp_avg_sq")
         statics = (group["decoupled_weight_decay"], group["maximize"])
-        found, state["exp_avg"], state["exp_avg_sq"] = apply(TABLE["radam"], operands, statics)
-        return found
+        self.write("radam", (params, grads, means, squares, *numbers), [params, means, squares], statics)
 
 
 class Rprop(Optimizer):
@@ -135,13 +134,14 @@ class Rprop(Optimizer):
             raise ValueError(f"etas is {etas}: expected a factor between 0 and 1, and one above 1")
         super().__init__(params, dict(lr=lr, etas=tuple(etas), step_sizes=tuple(step_sizes), maximize=maximize))
 
-    def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        if not state:
-            state.update(step=0, prev=full_like(p, 0.0), step_size=full_like(p, float(group["lr"])))
-        state["step"] += 1
-        operands = (p, g, state["prev"], state["step_size"], *self.numbers(p, group, "etas", "step_sizes"))
-        found, state["prev"], state["step_size"] = apply(TABLE["rprop"], operands, (group["maximize"],))
-        return found
+    def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        return dict(step=0, prev=full_like(p, 0.0), step_size=full_like(p, float(group["lr"])))
+
+    def update_many(self, params: list[Tensor], grads: list[Tensor], states: States, group: dict[str, Any]) -> None:
+        count_step(states)
+        before, sizes = column(states, "prev"), column(states, "step_size")
+        numbers = self.numbers(params, states, group, "etas", "step_sizes")
+        self.write("rprop", (params, grads, before, sizes, *numbers), [params, before, sizes], (group["maximize"],))
 
 
 class ASGD(Optimizer):
@@ -155,15 +155,16 @@ class ASGD(Optimizer):
         _check(lr, weight_decay=weight_decay)
         super().__init__(params, dict(lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, maximize=maximize))
 
-    def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        if not state:
-            state.update(step=0, eta=_scalar(p, float(group["lr"])), mu=_scalar(p, 1.0), ax=full_like(p, 0.0))
-        state["step"] += 1
-        operands = (p, g, state["ax"], state["eta"], state["mu"], *self.numbers(p, group, "lambd", "weight_decay"))
-        found, state["ax"] = apply(TABLE["asgd"], operands, (group["maximize"],))
-        numbers = self.numbers(p, group, "lr", "lambd", "alpha", "t0", count=True, again=True)
-        state["eta"], state["mu"] = apply(TABLE["asgd_rates"], (state["eta"], state["mu"], *numbers), ())
-        return found
+    def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        return dict(step=0, eta=_scalar(p, float(group["lr"])), mu=_scalar(p, 1.0), ax=full_like(p, 0.0))
+
+    def update_many(self, params: list[Tensor], grads: list[Tensor], states: States, group: dict[str, Any]) -> None:
+        count_step(states)
+        means, etas, mus = (column(states, name) for name in ("ax", "eta", "mu"))
+        numbers = self.numbers(params, states, group, "lambd", "weight_decay")
+        self.write("asgd", (params, grads, means, etas, mus, *numbers), [params, means], (group["maximize"],))
+        shared = self.numbers(params, states, group, "lr", "lambd", "alpha", "t0", count=True, again=True)
+        self.write("asgd_rates", (etas, mus, *shared), [etas, mus])
 
 
 class Adafactor(Optimizer):
@@ -182,16 +183,19 @@ class Adafactor(Optimizer):
         super().__init__(params, dict(lr=lr, beta2_decay=beta2_decay, eps=tuple(eps), d=d, weight_decay=weight_decay,
                                       maximize=maximize))  # fmt: skip
 
-    def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        names = ("row_var", "col_var") if p.ndim > 1 else ("variance",)
-        if not state:
-            shapes = ((*p.shape[:-1], 1), (*p.shape[:-2], 1, p.shape[-1])) if p.ndim > 1 else (p.shape,)
-            state.update(step=0, **{n: full(s, 0.0, dtype=p.dtype) for n, s in zip(names, shapes)})
-        state["step"] += 1
+    def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        shapes = {"variance": p.shape}
+        if p.ndim > 1:
+            shapes = {"row_var": (*p.shape[:-1], 1), "col_var": (*p.shape[:-2], 1, p.shape[-1])}
+        return dict(step=0, **{name: full(shape, 0.0, dtype=p.dtype) for name, shape in shapes.items()})
+
+    def apart(self, p: Tensor, state: dict[str, Any]) -> Any:
+        return p.dtype, p.ndim > 1
+
+    def update_many(self, params: list[Tensor], grads: list[Tensor], states: States, group: dict[str, Any]) -> None:
+        count_step(states)
+        kept = [column(states, name) for name in (("row_var", "col_var") if params[0].ndim > 1 else ("variance",))]
         least, relative = group["eps"]
-        least = finfo(p.dtype).eps if least is None else least
-        numbers = self.numbers(p, group, "lr", "beta2_decay", "d", "weight_decay", count=True)
-        operands = (p, g, *numbers, *(state[n] for n in names))
-        found = apply(TABLE["adafactor"], operands, (least, relative, group["maximize"]))
-        state.update(zip(names, found[1:]))
-        return found[0]
+        least = finfo(params[0].dtype).eps if least is None else least
+        numbers = self.numbers(params, states, group, "lr", "beta2_decay", "d", "weight_decay", count=True)
+        self.write("adafactor", (params, grads, *numbers, *kept), [params, *kept], (least, relative, group["maximize"]))

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.create import full_like
-from gt.ops.table import TABLE
-from gt.optim.optimizer import Optimizer, rate
+from gt.optim.optimizer import Optimizer, States, column, rate
 
 
 class SGD(Optimizer):
@@ -28,13 +26,19 @@ class SGD(Optimizer):
         super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
                                       nesterov=nesterov, maximize=maximize))  # fmt: skip
 
-    def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+    def apart(self, p: Tensor, state: dict[str, Any]) -> Any:
+        return state.get("momentum_buffer") is None
+
+    def update_many(self, params: list[Tensor], grads: list[Tensor], states: States, group: dict[str, Any]) -> None:
         if not group["momentum"]:
-            return apply(TABLE["sgd"], (p, g, *self.numbers(p, group, "lr", "weight_decay")), (group["maximize"],))
-        *numbers, dampening = self.numbers(p, group, "lr", "weight_decay", "momentum", "dampening")
-        before = state.get("momentum_buffer")
-        if before is None:  # the first gradient is the buffer, undampened
-            before, dampening = full_like(p, 0.0), 0.0
-        operands = (p, g, before, *numbers, dampening)
-        found, state["momentum_buffer"] = apply(TABLE["sgd_momentum"], operands, (group["nesterov"], group["maximize"]))
-        return found
+            numbers = self.numbers(params, states, group, "lr", "weight_decay")
+            self.write("sgd", (params, grads, *numbers), [params], (group["maximize"],))
+            return
+        *rates, dampening = self.numbers(params, states, group, "lr", "weight_decay", "momentum", "dampening")
+        if states[0].get("momentum_buffer") is None:  # the first gradient is the buffer, undampened
+            dampening = 0.0
+            for p, state in zip(params, states):
+                state["momentum_buffer"] = full_like(p, 0.0)
+        buffers = column(states, "momentum_buffer")
+        operands = (params, grads, buffers, *rates, dampening)
+        self.write("sgd_momentum", operands, [params, buffers], (group["nesterov"], group["maximize"]))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from gt.persistent.batch import Batch
 from gt.persistent.program import Activation, AllReduce, Attention, Embed, Linear, Program, RMSNorm, SiluMul
+from gt.persistent.requests import Scheduler
 from gt.persistent.sampling import choose, uniform
 from gt.persistent.weights import as_float32
-
-if TYPE_CHECKING:
-    from gt.persistent.requests import Scheduler
 
 
 @dataclass(frozen=True)
@@ -30,30 +29,6 @@ class Settings:
     use_cutlass_kernel: bool = False
     world_size: int = 1
     rank: int = 0
-
-
-class Span(NamedTuple):
-    """Consecutive tokens of one request in a batch: rows from `first` on, at positions from `position` on."""
-
-    slot: int
-    first: int
-    rows: int
-    position: int
-    pages: list[int]
-
-    @property
-    def length(self) -> int:
-        """Tokens of the request once this span is in the cache."""
-        return self.position + self.rows
-
-
-class Batch(NamedTuple):
-    tokens: np.ndarray  # (rows,) int64
-    spans: list[Span]
-    wanted: np.ndarray  # rows whose logits are asked for
-
-    def positions(self) -> np.ndarray:
-        return np.concatenate([np.arange(s.position, s.length) for s in self.spans])
 
 
 class Executor:

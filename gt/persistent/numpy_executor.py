@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from gt.persistent import attention
-from gt.persistent.executor import Batch, Executor, Settings, Span
+from gt.persistent.batch import Batch, Span
+from gt.persistent.executor import Executor, Settings
 from gt.persistent.program import Attention, Embed, Linear, Program, RMSNorm, Weight
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gt.persistent.executor import Batch, Span
+from gt.persistent.batch import Batch, Span
 from gt.persistent.pages import OutOfPages, PagePool, pages_for
 from gt.persistent.sampling import Sampling
 

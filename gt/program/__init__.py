@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gt.ops.table import Kind, Row
+from gt.program.text import text
 from gt.spec import Spec
 
 NOTHING: Mapping[int, Any] = MappingProxyType({})
@@ -20,6 +21,9 @@ class Hole:
     """A number that each call of a program gives, by its index among them."""
 
     index: int
+
+    def __str__(self) -> str:
+        return f"N{self.index}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +112,6 @@ class Program:
     constants: Mapping[int, Any] = field(default_factory=lambda: NOTHING, compare=False)
 
     def __str__(self) -> str:
-        from gt.program.text import text
-
         return text(self)
 
     @property

@@ -11,6 +11,7 @@ from typing import Any
 
 from gt.program import NOTHING, Hole, Instruction, Program, with_frees
 from gt.program.code import Form, KindOf, is_free, walk
+from gt.program.foreach import parts
 
 
 def pick(positions: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
@@ -117,15 +118,12 @@ class Stretch:
         instructions = []
         count = 0
         for at, ins, kind, form in walk(self.code, self.kind_of):
-            operands: list[Any] = list(ins[form.operands])
-            for i in form.tensors:
-                operands[form.operand(i)] = value_at[at + i]
-            for i in form.numbers:
-                if at + i in holes:
-                    operands[form.operand(i)] = Hole(holes[at + i])
-            results = tuple([value_at[at + i] for i in form.made])
             asked = line(count, ins) if line is not None else ""
-            instructions.append(Instruction(ins[0], kind, results, tuple(operands), line=asked))
+            for own, each, made, places in parts(ins[0], kind, form):
+                operands = tuple([value_at[at + i] if at + i in value_at else Hole(holes[at + i]) if at + i in holes else ins[i]
+                                  for i in places])  # fmt: skip
+                results = tuple([value_at[at + i] for i in made])
+                instructions.append(Instruction(own, each, results, operands, line=asked))
             count += form.outs
         ends = set(dying)
         alive = {inputs + i + 1 for i in live} | {i + 1 for i in range(inputs) if i not in ends}

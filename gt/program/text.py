@@ -1,10 +1,10 @@
-"""A program as text, a line for each instruction: `c = add(a, b)  # float32[4, 8], frees a, train.py:12`."""
+"""A program as text, a line for each instruction: `c = add(a, b)  # float32[4, 8], frees a, train.py:12`. The holes are N0,
+N1, ..."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gt.program import Hole, Instruction, Program
 from gt.spec import DTYPES, Spec
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -20,10 +20,10 @@ def spec_text(spec: Any) -> str:
     return f"{spec.dtype.name}{list(spec.shape)}" if isinstance(spec, Spec) else "?"
 
 
-def text(program: Program) -> str:
+def text(program: Any) -> str:
     specs = program.specs
     given = [f"{name_of(v)}: {spec_text(specs.get(v))}" for v in range(1, program.inputs + 1)]
-    given += [hole_name(i) for i in range(program.holes)]
+    given += [f"N{i}" for i in range(program.holes)]
     ends = [name_of(i + 1) for i in program.dying]
     lines = [f"program {program.number}({', '.join(given)}):" + (f"  # ends {', '.join(ends)}" if ends else "")]
     lines += [f"    {name_of(v)} = constant" for v in sorted(program.constants)]
@@ -31,12 +31,7 @@ def text(program: Program) -> str:
     return "\n".join([*lines, f"    return {', '.join(map(name_of, program.results)) or 'nothing'}"])
 
 
-def hole_name(index: int) -> str:
-    """The name of a number that each call gives: N0, N1, ..."""
-    return f"N{index}"
-
-
-def lines_of(ins: Instruction) -> list[str]:
+def lines_of(ins: Any) -> list[str]:
     """One instruction; one that runs many in one call, with those below it."""
     notes = [f"frees {', '.join(map(name_of, ins.frees))}"] if ins.frees else []
     if ins.parts:
@@ -44,9 +39,6 @@ def lines_of(ins: Instruction) -> list[str]:
         return [f"together:  # {', '.join(notes)}", *(f"    {line}" for part in ins.parts for line in lines_of(part))]
     notes = [", ".join(map(spec_text, ins.made)), *notes]
     notes += ["in place"] * ins.in_place + ["side stream"] * ins.side + [ins.line] * bool(ins.line)
-    words = [
-        name_of(o) if type(spec) is Spec else hole_name(o.index) if type(o) is Hole else f"{o}"
-        for o, spec in zip(ins.operands, ins.kind.ins)
-    ]
+    words = [name_of(o) if type(spec) is Spec else f"{o}" for o, spec in zip(ins.operands, ins.kind.ins)]
     words += [f"{name}={DTYPES[v].name if name == 'dtype' else v}" for name, v in ins.kind.settings.items()]
     return [f"{', '.join(map(name_of, ins.results))} = {ins.op.name}({', '.join(words)})  # {', '.join(notes)}"]

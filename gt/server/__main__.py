@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from gt import environment
+from gt.clusters import pool_file
 from gt.dispatcher.core import Dispatcher
+from gt.dispatcher.observers import Watch
 from gt.dispatcher.serve import Server
-from gt.dispatcher.stream import Watch
-from gt.errors import ConfigError, ConnectionFailed
+from gt.dispatcher.users import Users
+from gt.errors import ConfigError, ConnectionFailed, GTError
 from gt.launch import Children, end_when_told, ending, follow_parent
-from gt.transport.addresses import LOOPBACK, ipc_address, outward_address, own_folder
-from gt.transport.auth import Keys, make_worker_key
+from gt.server.users import UsersFile, read
+from gt.transport.addresses import LOOPBACK, free_port, ipc_address, outward_address, own_folder
+from gt.transport.auth import Keys, admit_users, make_worker_key
 from gt.transport.debug_output import show
+from gt.watch.log_file import LogThread, open_log
 
 
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -28,8 +36,21 @@ def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
         "--plain-collectives", action="store_true",
         help="have those workers let NCCL and Gloo carry bytes to other hosts, unencrypted (GT_PLAIN_COLLECTIVES)",
     )  # fmt: skip
+    p.add_argument(
+        "--config", metavar="POOL.YAML", help="users with keys of their own, and what each may have (docs/sharing.md)"
+    )
+    p.add_argument(
+        "--dashboard", type=int, nargs="?", const=8265, default=0, metavar="PORT", help="also serve a web page (at port 8265)"
+    )
+    p.add_argument("--dashboard-host", default="127.0.0.1", help="where; beyond this host it wants the key (127.0.0.1)")
+    p.add_argument("--log-file", default="", metavar="PATH", help="write an instruction log there (GT_INSTRUCTION_LOG)")
     p.add_argument("--insecure", action="store_true", help="listen beyond this host without a key")
+    p.add_argument(
+        "--pool", metavar="FILE", help="the file of a pool: has its keys, and is told the address (`gt up` makes it)"
+    )
+    p.add_argument("--advertise", metavar="HOST", default="", help="the address that others reach this host at, for --pool")
     p.add_argument("--auto", metavar="NAME", help=argparse.SUPPRESS)
+    p.add_argument("--follow", action="store_true", help=argparse.SUPPRESS)
     p.add_argument("--expect", type=int, default=0, help="place nothing before this many workers have come (--workers)")
     p.set_defaults(run=serve)
     return p
@@ -43,12 +64,27 @@ def add_parser(commands: Any) -> None:
 def addresses(args: argparse.Namespace) -> list[str]:
     if args.auto:
         return [ipc_address(args.auto)]
-    if args.host not in LOOPBACK and not args.key and not args.insecure:
+    guarded = args.key or args.config
+    if args.host not in LOOPBACK and not guarded and not args.insecure:
         raise SystemExit(
-            f"gt-server: {args.host} is reachable from other hosts: give --key (or GT_KEY), or --insecure to go without"
+            f"gt-server: {args.host} is reachable from other hosts: give --key (GT_KEY), --config, or --insecure to go without"
         )
     local, remote = ipc_address(str(args.port)), f"tcp://{'*' if args.host == '0.0.0.0' else args.host}:{args.port}"
-    return [remote, local] if args.key or args.insecure else [local]  # TCP does not say whose process it is that connects
+    return [remote, local] if guarded or args.insecure else [local]  # TCP does not say whose process it is that connects
+
+
+def users_file(args: argparse.Namespace) -> UsersFile | None:
+    """The users, where each has a key of its own."""
+    if not args.config:
+        return None
+    if args.key or args.insecure:
+        raise SystemExit(
+            "gt-server: --config gives each user a key of its own: neither --key (GT_KEY) nor --insecure goes with it"
+        )
+    try:
+        return read(args.config)
+    except ConfigError as wrong:
+        raise SystemExit(f"gt-server: {wrong}") from None
 
 
 def keys(args: argparse.Namespace) -> Keys:
@@ -64,26 +100,36 @@ def keys(args: argparse.Namespace) -> Keys:
 
 def host_for_workers(args: argparse.Namespace) -> str:
     """Where workers that are started here join. Where other users may be served, workers are to be reached by TCP, too."""
-    if not (args.key or args.insecure):
+    if not (args.key or args.config or args.insecure):
         return "127.0.0.1"
     host = outward_address() if args.host == "0.0.0.0" else args.host
     return "tcp://127.0.0.1" if host in LOOPBACK else f"tcp://{host}"
 
 
-def watcher() -> Watch | None:
-    """What the environment asks to see of the stream."""
-    path, shown = environment.INSTRUCTION_LOG.value(), environment.DEBUG_DISPATCHER.value()
-    logs: list[Watch] = []
-    if path or shown:
-        from gt.watch.guard import Guarded
-        from gt.watch.log import InstructionLog
-    if path:
-        try:
-            logs.append(Guarded(InstructionLog(path), path, say))
-        except OSError as wrong:
-            raise SystemExit(f"gt-server: cannot write the instruction log {path}: {wrong.strerror}") from None
-    if shown:
-        logs.append(Guarded(InstructionLog(sys.stderr), "on standard error", say))
+def join_pool(args: argparse.Namespace) -> None:
+    """Take keys and port from a pool's file."""
+    pool = pool_file.read(Path(args.pool))
+    args.key, args.worker_key = pool.keys
+    args.port = args.port or free_port()
+
+
+def announce(args: argparse.Namespace) -> None:
+    """Tell a pool's file where this dispatcher is found."""
+    host = args.advertise or (outward_address() if args.host in ("0.0.0.0", "::") else args.host)
+    pool_file.announce(Path(args.pool), f"{f'[{host}]' if ':' in host else host}:{args.port}")
+
+
+def logs(args: argparse.Namespace) -> list[LogThread]:
+    """The instruction logs that are asked for."""
+    path = args.log_file or environment.INSTRUCTION_LOG.value()
+    try:
+        return open_log(path, environment.INSTRUCTION_LOG_SIZE.value() << 20, environment.DEBUG_DISPATCHER.value(), say)
+    except OSError as wrong:
+        raise SystemExit(f"gt-server: cannot write the instruction log {path}: {wrong.strerror}") from None
+
+
+def watcher(logs: list[LogThread]) -> Watch | None:
+    """One function that has all of them see what passes."""
 
     def all_see(event: str, who: str, what: Any) -> None:
         for log in logs:
@@ -96,6 +142,42 @@ def say(line: str) -> None:
     show(f"gt-server: {line}")
 
 
+def open_server(args: argparse.Namespace, tell: Callable[[str], None] | None, logged: list[LogThread]) -> tuple[Server, Keys]:
+    """A dispatcher that listens, and the logs that it writes."""
+    try:
+        if args.pool:
+            join_pool(args)
+        named = users_file(args)
+        at, known, users = addresses(args), named.keys if named else keys(args), named.known() if named else Users()
+        admit_users(users.public)
+        logged += logs(args)
+        core = Dispatcher(watcher(logged), tell, environment.AUTO_SHARD.value(), users)
+        core.tables.most_clients = environment.MAX_CLIENTS.value()
+        server = Server(at, core, known)
+    except OSError as taken:
+        raise SystemExit(f"gt-server: cannot listen on port {args.port}: {taken}") from None
+    except GTError as wrong:
+        raise SystemExit(f"gt-server: {wrong}") from None
+    if tell:
+        tell(f"listening at {', '.join(at)}")
+        if known.user and not args.worker_key:
+            tell(f"workers of other hosts or users need GT_WORKER_KEY, which is in {own_folder()}/{args.port}.worker-key")
+    server.expect(args.expect or args.workers)
+    if args.pool:
+        announce(args)
+    return server, known
+
+
+def start_dashboard(args: argparse.Namespace, children: Children, known: Keys) -> None:
+    """The web page, in a process of its own."""
+    if importlib.util.find_spec("starlette") is None or importlib.util.find_spec("uvicorn") is None:
+        raise SystemExit("gt-server: the dashboard needs Starlette and uvicorn: pip install 'gt[dashboard]'")
+    if args.dashboard_host not in LOOPBACK and not known.user:
+        raise SystemExit(f"gt-server: other hosts reach a dashboard at {args.dashboard_host}: give --key (or GT_KEY)")
+    options = ("--host", args.dashboard_host, "-p", str(args.dashboard))
+    children.start("gt.watch.dashboard", ipc_address(args.auto or str(args.port)), *options, keys=known)
+
+
 def serve(args: argparse.Namespace) -> int:
     try:
         remarks = environment.check([environment.SERVER])
@@ -103,30 +185,33 @@ def serve(args: argparse.Namespace) -> int:
         raise SystemExit(f"gt-server: {wrong}") from None
     for remark in remarks if not args.auto else ():  # the client that starts a server by itself has said it
         say(remark)
-    tell = say if environment.VERBOSE.value() else None
-    if args.auto:
-        follow_parent()
+    logged: list[LogThread] = []
+
+    def close_logs() -> None:
+        for log in logged:
+            log.close()
+
+    if args.auto or args.follow:
+        follow_parent(close_logs)
     told = end_when_told()
-    try:
-        at, known = addresses(args), keys(args)
-        server = Server(at, Dispatcher(watcher(), tell, environment.AUTO_SHARD.value()), known)
-    except OSError as taken:
-        raise SystemExit(f"gt-server: cannot listen on port {args.port}: {taken}") from None
-    if tell:
-        tell(f"listening at {', '.join(at)}")
-        if known.user and not args.worker_key:
-            tell(f"workers of other hosts or users need GT_WORKER_KEY, which is in {own_folder()}/{args.port}.worker-key")
-    server.expect(args.expect or args.workers)
+    server, known = open_server(args, say if environment.VERBOSE.value() else None, logged)
     plain = {"GT_PLAIN_COLLECTIVES": "1"} if args.plain_collectives else {}
     with Children() as children:
+        if args.dashboard:
+            start_dashboard(args, children, known)
         for i in range(args.workers):
-            children.worker(f"{host_for_workers(args)}:{args.port}", known, args.backend, of=args.workers, rank=i, **plain)
+            name = f"worker-{i}" if args.config else ""  # by which users may be given it, and the one in its place
+            where = f"{host_for_workers(args)}:{args.port}"
+            children.keep_worker(
+                partial(children.worker, where, known, args.backend, args.workers, i, name, **plain), server.core.reports.tell
+            )
         try:
             server.run(until=told)
         except (KeyboardInterrupt, SystemExit):
             pass
         finally:
             server.close()
+            close_logs()
             ending()
     return 0
 

@@ -1,26 +1,21 @@
-"""Which backend a call runs on: by what was set, environment, backend.json, or else by which is fastest here."""
+"""Which backend a call runs on: by what was set, environment, backend.json, or else by which is fastest here. Which are
+available, and what was set, the registry of gt.backends says."""
 
 import importlib
 import threading
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from gt import environment
+from gt import backends, environment
+from gt.backends.rows import ARRAYS
 from gt.tensor_ops import config, speeds
-from gt.tensor_ops.check import SelfTest, self_test
-
-MODULES = {
-    "cuda": "gt.tensor_ops.cuda.backend",
-    "opencl": "gt.tensor_ops.opencl.backend",
-    "cpp": "gt.tensor_ops.cpp.backend",
-    "python": "gt.tensor_ops.python",
-}
 
 
 def module(name: str) -> ModuleType:
-    return importlib.import_module(MODULES[config.known(name)])
+    return importlib.import_module(ARRAYS[config.known(name)].module)
 
 
 def used_by(taken: speeds.Speeds) -> set[str]:
@@ -31,39 +26,23 @@ def used_by(taken: speeds.Speeds) -> set[str]:
 class Choice:
     """The backend in use. Environment and backend.json are read on first use; `set` overrules both."""
 
-    def __init__(self) -> None:
+    def __init__(self, registry: Callable[[], backends.Registry] = backends.registry) -> None:
         self._lock = threading.RLock()
-        self._tests: dict[str, SelfTest | str] = {}
-        self._asked: str | None = None
+        self._registry = registry
+        self._asked: str | None = None  # what was set when the choice was made
         self._active: ModuleType | None = None
         self._free = False  # whether nobody asked for a backend
         self._small: tuple[ModuleType, int] | None = None  # the backend for arrays of fewer elements
         self._why = ""
 
-    def tested(self, name: str) -> SelfTest | str:
-        """The self-test's outcome, or why there could be none. Runs once for each backend."""
-        with self._lock:
-            if name not in self._tests:
-                backend = module(name)
-                self._tests[name] = backend.reason_unavailable() or self_test(backend)
-            return self._tests[name]
-
     def reason(self, name: str) -> str | None:
         """Why the backend cannot be used; None where it can."""
-        match self.tested(name):
-            case SelfTest(passed=True):
-                return None
-            case SelfTest(max_abs_err=error):
-                return f"its self-test was off by {error:g}"
-            case str(reason):
-                return reason
+        return self._registry().arrays_reason(name)
 
     def set(self, name: str | None) -> None:
         with self._lock:
-            asked = config.asked(name)
-            if asked:
-                self._need(asked, "set_backend")
-            self._asked, self._active = asked, None
+            self._registry().set_arrays(config.asked(name), "set_backend")
+            self._active = None
 
     def _need(self, name: str, who: str) -> str:
         if reason := self.reason(name):
@@ -71,11 +50,11 @@ class Choice:
         return name
 
     def active(self) -> ModuleType:
-        active = self._active
-        if active is not None:
+        active, asked = self._active, self._registry().arrays_default
+        if active is not None and asked == self._asked:
             return active
         with self._lock:
-            self._free, self._small = False, None
+            self._asked, self._free, self._small = asked, False, None
             name = self._asked_for() or self._fastest()
             self._active = module(name)
             return self._active

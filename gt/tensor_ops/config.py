@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gt import environment
+from gt.backends.rows import ARRAYS
 
-NAMES = ("cuda", "opencl", "cpp", "python")
+NAMES = tuple(ARRAYS)
 AUTO = "auto"  # no backend by name: the rest of the configuration decides
 PACKAGED = Path(__file__).parent / "backend.json"
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from gt.backends.machine import cache_folder, cpu_identity
 from gt.tensor_ops import calls
-from gt.tensor_ops.cpp.build import cache_folder, compiler, cpu_identity
+from gt.tensor_ops.cpp.build import compiler
 
 SIZES = (1 << 12, 1 << 16, 1 << 20)
 FOR_DEVICES = (1 << 23,)  # also where a backend has memory of its own: arrays that are worth moving are large

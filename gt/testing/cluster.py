@@ -7,16 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec.structs import replace
+
 from gt import environment
 from gt.client.scope import HERE, Scope
 from gt.client.session import Session
 from gt.dispatcher.core import Dispatcher
+from gt.dispatcher.users import Users
+from gt.transport.auth import USER
 from gt.transport.in_process import Hub, MemoryLink
-from gt.transport.messages import VERSION, Attached, Hello, Join, Mail, Welcome
+from gt.transport.messages import VERSION, Attached, Bye, Drain, Hello, Join, Mail, Welcome
 from gt.worker.collectives.mail import worker_peer
-from gt.worker.core import DISPATCHER, Memory, Worker
-from gt.worker.engine import make
+from gt.worker.core import DISPATCHER, Worker
+from gt.worker.engine.choose import make
 from gt.worker.programs.units import Units
+from gt.worker.segments import Memory
 
 
 class _Shared(Memory):
@@ -32,13 +37,15 @@ class _Shared(Memory):
 class Cluster:
     """A dispatcher and some workers; `session()` adds a client."""
 
-    def __init__(self, workers: int = 1, engine: str = "numpy", shares: bool = True) -> None:
-        self.hub, self.dispatcher, self.shares = Hub(), Dispatcher(), shares
+    def __init__(self, workers: int = 1, engine: str = "numpy", shares: bool = True, users: Users | None = None) -> None:
+        self.hub, self.dispatcher, self.shares = Hub(), Dispatcher(users=users), shares
+        self.roles: dict[str, str] = {}  # what the keys of parties say
         self.links: dict[str, MemoryLink] = {}
         self.sessions: list[Session] = []
         self.names = [f"w{i}" for i in range(workers)]
         self.workers: list[Worker] = []
-        self.hub.parties["dispatcher"] = self.dispatcher.handle
+        self.dispatcher.observers.clock, self.dispatcher.observers.prompt = time.time, True
+        self.hub.parties["dispatcher"] = self._to_dispatcher
         for name in self.names:
             self._add(name, engine)
         self.hub.deliver()
@@ -47,11 +54,13 @@ class Cluster:
         worker = Worker(make(engine), _Shared(self))
         if (batch := environment.WORKER_BATCH_SIZE.value()) > 1:
             worker.units = Units(batch)
-        worker.clock = time.time
+        worker.clock, worker.prompt = time.time, True
         self.workers.append(worker)
 
         def party(mail: Mail) -> list[Mail]:
             sender = DISPATCHER if mail.peer == "dispatcher" else mail.peer
+            if isinstance(mail.message, Bye):
+                return []  # `drain` has it leave
             if sender in self.names:
                 sender = worker_peer(self.names.index(sender))
             answers = worker.handle(Mail(sender, mail.message, mail.frames))
@@ -61,11 +70,16 @@ class Cluster:
         join = Join(VERSION, "", name, worker.engine.name, worker.engine.device, "here", 0, f"ipc://{name}")
         self.hub.post(name, Mail("dispatcher", join))
 
+    def _to_dispatcher(self, mail: Mail) -> list[Mail]:
+        return self.dispatcher.handle(replace(mail, role=self.roles.get(mail.peer, "")))
+
     def _name(self, peer: str) -> str:
         return self.names[int(peer[1:])] if peer.startswith("#") else peer or "dispatcher"
 
-    def session(self) -> Session:
+    def session(self, user: str = "", memory: int = 0) -> Session:
+        """A client, of this user where the cluster has users with keys of their own."""
         name = f"c{len(self.sessions)}"
+        self.roles[name] = f"{USER} {user}" if user else ""
         link = self.links[name] = MemoryLink(self.hub, name, "dispatcher", self.names, self.shares)
         session = Session(link, name, tracing=environment.TRACE.value())
         self.sessions.append(session)
@@ -76,7 +90,7 @@ class Cluster:
             return []
 
         self.hub.parties[name] = party
-        self.hub.post(name, Mail("dispatcher", Hello(VERSION, "", "here", len(self.sessions))))
+        self.hub.post(name, Mail("dispatcher", Hello(VERSION, "", "here", len(self.sessions), memory=memory)))
         self.hub.deliver()
         return session
 
@@ -85,6 +99,13 @@ class Cluster:
         for session in self.sessions:
             session.flush()
         self.hub.deliver()
+
+    def drain(self, worker: int) -> None:
+        """Have a worker leave as it does on SIGTERM."""
+        self.settle()
+        for said in (Drain(), Bye("it was asked to end")):
+            self.hub.post(self.names[worker], Mail("dispatcher", said))
+            self.hub.deliver()
 
     def check(self) -> None:
         """The dispatcher's invariants hold, and workers hold just what it says they hold."""
@@ -102,11 +123,14 @@ class Cluster:
 
 
 @contextmanager
-def cluster(workers: int = 1, engine: str = "numpy", shares: bool = True) -> Iterator[Cluster]:
-    """`with gt.testing.cluster(2):` every op of this thread runs in it; its invariants are checked at the end."""
-    made = Cluster(workers, engine, shares)
+def cluster(
+    workers: int = 1, engine: str = "numpy", shares: bool = True, users: Users | None = None, user: str = "", memory: int = 0
+) -> Iterator[Cluster]:
+    """`with gt.testing.cluster(2):` every op of this thread runs in it; its invariants are checked at the end. With `users`,
+    the thread's client is the one of `user`; `memory` is its quota."""
+    made = Cluster(workers, engine, shares, users)
     before = HERE.scope
-    HERE.scope = Scope(made.session())
+    HERE.scope = Scope(made.session(user, memory))
     try:
         yield made
         made.check()

@@ -15,7 +15,8 @@ from gt.ops import TABLE, infer
 from gt.spec import DTYPES, Spec
 from gt.testing import samples
 from gt.testing.samples import ROWS, Sample
-from gt.worker.engine import Engine, make
+from gt.worker.engine import Engine
+from gt.worker.engine.choose import make
 from gt.worker.engine.numpy import NumPyEngine
 
 SHOWN = 10  # failures that a message lists

@@ -1,15 +1,20 @@
-"""`python -m gt.testing.fuzz [--count N] [--seconds S] [--seed N]`: hostile messages to a whole cluster in one thread, beside a
-client that computes. Nobody dies, spins, leaks or gets a wrong value, and every read is answered."""
+"""`python -m gt.testing.fuzz [--count N] [--seconds S] [--seed N] [--processes N]`: hostile messages to a whole cluster in one
+thread, beside a client that computes. Nobody dies, spins, leaks or gets a wrong value, and every read is answered."""
 
 from __future__ import annotations
 
 import argparse
 import gc
+import multiprocessing
+import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
+from functools import cache
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -26,6 +31,7 @@ from gt.transport import messages as m
 from gt.transport.checks import MESSAGE
 
 PATIENCE = 10.0  # seconds of this process's time that one message may take
+STRETCH = 20_000  # messages to a cluster, and as many again with bytes changed, of one seed
 
 
 class Spins(BaseException):
@@ -232,24 +238,57 @@ def _watched() -> Iterator[Any]:
         signal.signal(signal.SIGPROF, before)
 
 
+_sessions = cache(record)
+
+
+def stretch(seed: int, workers: int, engine: str, most: int, seconds: float) -> int:
+    """The messages of one seed: to a whole cluster, then with bytes changed to a core. Gives how many."""
+    sessions, start = _sessions(max(workers, 2)), time.monotonic()
+    try:
+        done = Fuzz(seed, workers, engine, sessions).run(min(STRETCH, most), seconds)
+        if done < most and time.monotonic() - start < seconds:
+            more = min(STRETCH, most - done)
+            noise(seed, more, sessions)
+            done += more
+    except BaseException as failure:
+        failure.add_note(f"seed {seed}: `python -m gt.testing.fuzz --seed {seed} --count {most}` does this again")
+        raise
+    return done
+
+
+def share_out(args: argparse.Namespace, pool: ProcessPoolExecutor) -> int:
+    """Stretches in several processes, each with a seed of its own, until enough messages were sent or the time is over."""
+    end, seeds, planned, done = time.monotonic() + args.seconds, count(args.seed), 0, 0
+    running: set[Future[int]] = set()
+    while True:
+        while planned < args.count and len(running) < args.processes and (left := end - time.monotonic()) > 0:
+            most = min(2 * STRETCH, args.count - planned)
+            running.add(pool.submit(stretch, next(seeds), args.workers, args.engine, most, left))
+            planned += most
+        if not running:
+            return done
+        ended, running = wait(running, return_when=FIRST_COMPLETED)
+        before = done
+        done += sum(each.result() for each in ended)  # raises what a stretch raised, or that its process died
+        if done // 1_000_000 > before // 1_000_000:
+            print(f"{done} messages so far", flush=True)
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Hostile messages to a whole cluster in one thread.")
     parser.add_argument("--count", type=int, default=10_000_000, help="how many messages (10,000,000)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="for how long at most")
-    parser.add_argument("--seed", type=int, default=0, help="of the first stretch; each of 20,000 has its own")
+    parser.add_argument("--seed", type=int, default=0, help=f"of the first stretch; each of {2 * STRETCH} messages has its own")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--engine", default="numpy")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="that fuzz side by side (one for each core)")
     args = parser.parse_args(argv)
-    end, done, seed = time.monotonic() + args.seconds, 0, args.seed
-    sessions = record(max(args.workers, 2))
-    while done < args.count and time.monotonic() < end:
-        print(f"seed {seed}, {done} messages so far", flush=True)
-        done += Fuzz(seed, args.workers, args.engine, sessions).run(min(20_000, args.count - done), end - time.monotonic())
-        if done < args.count:
-            noise(seed, 20_000, sessions)
-            done += 20_000
-        seed += 1
-    print(f"{done} messages, nobody harmed")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes: their tensors are small
+    start, spawn = time.monotonic(), multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(args.processes, mp_context=spawn) as pool:
+        done = share_out(args, pool)
+    each = done / (time.monotonic() - start)
+    print(f"{done} messages, nobody harmed: {each:.0f} a second in {args.processes} processes, seeds from {args.seed} on")
     return 0
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 import gt
 from gt.ops import TABLE, Row, infer
 from gt.ops.table import spec_out
+from gt.program.wire import TraceDef
 from gt.spec import DTYPES, Spec
 from gt.testing.cluster import Cluster, cluster
 from gt.transport import messages as m
@@ -224,7 +225,7 @@ class Hostile:
         ins[i : i + 1] = [self.wire(ins[i] if i < len(ins) else ())]
         return replace(kind, ins=tuple(ins))
 
-    def trace(self, trace: m.TraceDef) -> m.TraceDef:
+    def trace(self, trace: TraceDef) -> TraceDef:
         r = self.random
         match r.randrange(6):
             case 0:
@@ -269,12 +270,14 @@ class Hostile:
             m.Ask(self.whole(), r.choice((*TEXTS, "stats", "record", "times")), self.value()),
             m.Ask(self.whole(), "placement", [self.value() for _ in range(r.randrange(4))]),
             m.Configure({r.choice(("rows", "", "s")): r.choice((signal, plain, plain))}),
-            m.Hello(r.choice((m.VERSION, 2)), "", r.choice(TEXTS), self.whole()),
+            m.Hello(
+                r.choice((m.VERSION, 2)), "", r.choice(TEXTS), self.whole(), self.number(), r.choice((*TEXTS, *m.PRIORITIES))
+            ),
             m.Join(m.VERSION, "", r.choice(TEXTS), "numpy", "cpu", "here", 1, r.choice(("", "nowhere", "x|y")), "x"),
-            m.Store(m.Reached(r.choice((*TEXTS, "h:1")), r.choice(TEXTS), r.choice((*TEXTS, "1 2 3 ab")))),
+            m.Store(m.Reached(r.choice((*TEXTS, "h:1")), r.choice(TEXTS), r.choice((*TEXTS, "1 2 3 " + "ab" * 16)))),
             m.Done(peer, self.whole(), (self.whole(),)),
             m.Arrived(peer, self.whole()), m.Answer(self.whole(), self.value()), m.Note("x", 1, peer), m.Drop(peer),
-            m.Begun(self.whole(), ()), m.Skip(self.whole(), ()), m.Refuse(peer, "x"), m.Progress(peer, self.whole()),
+            m.Begun(self.whole(), ()), m.Skip(self.whole(), ()), m.Refuse(peer, "x"), m.Progress(peer, self.whole()), m.Drain(),
             m.Run(peer, 1, (), [(1, 1, 1)]), m.Upload(peer, self.whole(), self.wire()), m.Release(self.whole()),
             m.Piece(0, peer, self.whole()), m.Peers(()), m.Welcome("x", 0), m.Ack(self.whole()), m.Bye("x"),
         ))  # fmt: skip

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from gt.errors import ConnectionFailed
-from gt.transport.channels import same_user
+from gt.transport.channels import process_of
 
 LONGEST = 72  # bytes of a folder's name, so that a socket's name in it fits what the kernel takes
 STALE = 60.0  # seconds after which a socket that nobody listens at is taken for left behind by a process that was killed
@@ -83,12 +83,17 @@ def local_address(name: str) -> str | None:
     return next((f"ipc://{path}" for path in in_folders(name) if listens(f"ipc://{path}")), None)
 
 
-def listens(address: str) -> bool:
-    """Whether a process of this user listens at a local address."""
+def listener(address: str) -> int:
+    """The process of this user that listens at a local address, as the kernel says; 0 for none."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s, contextlib.suppress(OSError):
         s.connect(address.removeprefix("ipc://"))
-        return same_user(s)
-    return False
+        return process_of(s)
+    return 0
+
+
+def listens(address: str) -> bool:
+    """Whether a process of this user listens at a local address."""
+    return listener(address) != 0
 
 
 def close_connections(addresses: list[str]) -> None:
@@ -259,7 +264,7 @@ def own_address(towards: str) -> str:
     host = towards.removeprefix("tcp://").rpartition(":")[0]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         s.connect((host, 9))
-        return s.getsockname()[0]
+        return str(s.getsockname()[0])
 
 
 def outward_address() -> str:
@@ -275,3 +280,10 @@ def open_port(host: str) -> tuple[int, int]:
     listener = socket.create_server((host, 0))
     port = listener.getsockname()[1]
     return listener.detach(), port
+
+
+def free_port() -> int:
+    """A TCP port that nobody on this host listens at just now."""
+    with socket.socket() as s:
+        s.bind(("", 0))
+        return int(s.getsockname()[1])

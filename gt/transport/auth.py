@@ -1,6 +1,10 @@
 """Keys. Users share one, workers another; from them come the CURVE key pairs of sockets. A key is never sent: whoever lacks the
 users' key does not know the listener's public key and can neither connect nor read what passes, and which of the two keys a
-peer has shows in its own key pair. Without keys, Unix sockets are kept to one user by the kernel."""
+peer has shows in its own key pair. Without keys, Unix sockets are kept to one user by the kernel.
+
+In a pool, where each user has a key of its own, listeners' key pairs come from the workers' key. A user gets its secret and the
+listeners' public key in one text, `SECRET@PUBLIC`. It proves with it who it is, and can pose as neither server nor another
+user."""
 
 from __future__ import annotations
 
@@ -8,8 +12,10 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import secrets
 import threading
+from collections.abc import Mapping
 from functools import cache
 from itertools import count
 from typing import Any, NamedTuple
@@ -23,19 +29,49 @@ from gt.transport.addresses import NAMES, in_folders, listens, own_folder, sweep
 from gt.transport.sockets import notice_silence
 
 SHORTEST = 16  # characters of a key
-USER, WORKER = "user", "worker"  # who a peer is, as its key pair shows
+USER, WORKER = "user", "worker"  # who a peer is, as its key pair shows; in a pool a user is "user NAME"
+JOINT = "@"  # between a user's secret and the public key of a pool
+USERS_KNOWN = 10.0  # seconds that a peer waits at a worker for the pool's users to be told
 OPEN = b"gt-open"  # the domain of sockets without a key
 HOW = "python -c 'import secrets; print(secrets.token_hex(16))'"
 
 
 class Keys(NamedTuple):
-    """What a process knows: the users' key, and a worker or a server the workers' too. Without a key, "" for both."""
+    """What a process knows: the users' key, and a worker or a server the workers' too. Without a key, "" for both. Servers and
+    workers of a pool, where users have keys of their own, know the workers' key alone."""
 
     user: str = ""
     worker: str = ""
 
+    @property
+    def guarded(self) -> bool:
+        """Whether sockets are kept by keys at all."""
+        return bool(self.user or self.worker)
+
+    @property
+    def pool(self) -> bool:
+        """Whether each user has a key of its own."""
+        return bool(self.worker and not self.user)
+
+    @property
+    def secret(self) -> str:
+        """The user's own part of its key."""
+        return self.user.partition(JOINT)[0] if self._public() else self.user
+
+    def _public(self) -> bytes:
+        """The listeners' public key, where the user's key names it."""
+        text = self.user.rpartition(JOINT)[2]
+        return bytes.fromhex(text) if JOINT in self.user and re.fullmatch("[0-9a-f]{64}", text) else b""
+
+    def listener(self) -> tuple[bytes, bytes]:
+        """The key pair of sockets that listen."""
+        return pair(self.user or self.worker, "server")
+
+    def listener_public(self) -> bytes:
+        return z85.encode(self._public()) if self._public() else self.listener()[0]
+
     def check(self) -> Keys:
-        for name, key in (("GT_KEY", self.user), ("GT_WORKER_KEY", self.worker)):
+        for name, key in (("GT_KEY", self.secret), ("GT_WORKER_KEY", self.worker)):
             if key and len(key) < SHORTEST:
                 raise ConnectionFailed(
                     f"the key {name} has {len(key)} characters: want {SHORTEST} or more, such as `{HOW}` prints"
@@ -89,16 +125,21 @@ class _Authenticator:
         self.lock = threading.Lock()
         self.numbers = count(1)
         self.known: dict[bytes, dict[bytes, str]] = {}  # by domain: who has which public key
+        self.pools: set[bytes] = set()  # domains in which each user has a key of its own
+        self.users: dict[bytes, str] = {}  # who those are, by public key
+        self.users_known = threading.Event()
         self.thread: threading.Thread | None = None
 
-    def guard(self, socket: zmq.Socket, keys: Keys) -> None:
+    def guard(self, socket: zmq.Socket[Any], keys: Keys) -> None:
         """Let only peers with these keys connect to a socket."""
         with self.lock:
             domain = b"gt-%d" % next(self.numbers)
             sides = {USER: keys.user, WORKER: keys.worker}
             self.known[domain] = {z85.decode(pair(key, side)[0]): side for side, key in sides.items() if key}
+            if keys.pool:
+                self.pools.add(domain)
             if self.thread is None:
-                desk: zmq.Socket = zmq.Context.instance().socket(zmq.REP)
+                desk: zmq.Socket[Any] = zmq.Context.instance().socket(zmq.REP)
                 desk.linger = 0
                 desk.bind("inproc://zeromq.zap.01")
                 self.thread = threading.Thread(target=self._serve, args=(desk,), name="gt-keys", daemon=True)
@@ -107,20 +148,48 @@ class _Authenticator:
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # nobody is let in where nobody answers
 
     @staticmethod
-    def leave_open(socket: zmq.Socket) -> None:
+    def leave_open(socket: zmq.Socket[Any]) -> None:
         """Let all peers connect that speak a version of ZMTP in which they could be asked for a key."""
         socket.setsockopt(zmq.ZAP_DOMAIN, OPEN)
 
-    def _serve(self, desk: zmq.Socket) -> None:
+    def _serve(self, desk: zmq.Socket[Any]) -> None:
         while True:
             version, number, domain, _, _, mechanism, *shown = desk.recv_multipart()
-            who = self.known.get(domain, {}).get(shown[0] if len(shown) == 1 and mechanism == b"CURVE" else b"")
+            who = self._who(domain, shown[0] if len(shown) == 1 and mechanism == b"CURVE" else b"")
             may = who is not None or domain == OPEN
             verdict = [b"200", b"OK", (who or "").encode()] if may else [b"400", b"no such key", b""]
             desk.send_multipart([version, number, *verdict, b""])
 
+    def _who(self, domain: bytes, public: bytes) -> str | None:
+        known = self.known.get(domain, {}).get(public)
+        if known is None and domain in self.pools and public:
+            self.users_known.wait(USERS_KNOWN)  # a worker is told of them right after it has joined
+            known = self.users.get(public)
+        return known
+
 
 _porter = _Authenticator()
+
+
+def public_key(secret: str) -> str:
+    """By what a user of a pool is known: the public key of its secret, in hexadecimal."""
+    return z85.decode(pair(secret, USER)[0]).hex()
+
+
+def user_key(secret: str, worker_key: str) -> str:
+    """What the user with this secret gives as its key, in the pool with this key of workers."""
+    return f"{secret}{JOINT}{z85.decode(Keys('', worker_key).listener()[0]).hex()}"
+
+
+def admit_users(users: Mapping[str, str]) -> None:
+    """Let the users of a pool, names by public keys in hexadecimal, connect to all sockets of this process."""
+    _porter.users = {bytes.fromhex(public): f"{USER} {name}" for public, name in users.items()}
+    _porter.users_known.set()
+
+
+def user_name(said: str) -> str:
+    """The name in what `role` said; "" where users have no keys of their own."""
+    return said.removeprefix(USER).strip() if said.startswith(USER) else ""
 
 
 def role(frame: Any) -> str:
@@ -131,14 +200,14 @@ def role(frame: Any) -> str:
         return ""
 
 
-def listen(socket: zmq.Socket, address: str, keys: Keys = NO_KEYS) -> str:
+def listen(socket: zmq.Socket[Any], address: str, keys: Keys = NO_KEYS) -> str:
     """Bind, guarded by the keys if there are any. Gives the address with its port."""
-    if keys.user:
-        socket.curve_publickey, socket.curve_secretkey = pair(keys.user, "server")
+    if keys.guarded:
+        socket.curve_publickey, socket.curve_secretkey = keys.listener()
         _porter.guard(socket, keys)
     else:
         _porter.leave_open(socket)
-    socket.setsockopt(zmq.CURVE_SERVER, int(bool(keys.user)))
+    socket.setsockopt(zmq.CURVE_SERVER, int(keys.guarded))
     notice_silence(socket, address)
     try:
         if address.startswith("ipc://"):
@@ -153,7 +222,7 @@ def listen(socket: zmq.Socket, address: str, keys: Keys = NO_KEYS) -> str:
     return bound.rstrip(b"\0").decode()
 
 
-def _only_this_user(socket: zmq.Socket, address: str) -> None:
+def _only_this_user(socket: zmq.Socket[Any], address: str) -> None:
     """The folder keeps others out, and libzmq asks the kernel whose process it is that connects (SO_PEERCRED)."""
     sweep()
     if listens(address):  # binding would take the name from whoever has it
@@ -161,11 +230,11 @@ def _only_this_user(socket: zmq.Socket, address: str) -> None:
     socket.setsockopt(zmq.IPC_FILTER_UID, os.geteuid())
 
 
-def reach(socket: zmq.Socket, address: str, keys: Keys = NO_KEYS) -> None:
+def reach(socket: zmq.Socket[Any], address: str, keys: Keys = NO_KEYS) -> None:
     """Connect to an address that `listen` bound."""
-    if keys.user:
-        socket.curve_serverkey = pair(keys.user, "server")[0]
-        own = (keys.worker, WORKER) if keys.worker else (keys.user, USER)
+    if keys.guarded:
+        socket.curve_serverkey = keys.listener_public()
+        own = (keys.worker, WORKER) if keys.worker else (keys.secret, USER)
         socket.curve_publickey, socket.curve_secretkey = pair(*own)
     notice_silence(socket, address)
     socket.connect(address)

@@ -33,12 +33,17 @@ def path_of(local: str) -> str:
     return local.removeprefix("ipc://") + ".segments"
 
 
+def process_of(connection: socket.socket) -> int:
+    """The process at the other end, as the kernel says, where it has this process's user; 0 where it has not."""
+    if sys.platform != "linux":
+        return 0
+    pid, user, _ = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+    return int(pid) if user == os.geteuid() else 0
+
+
 def same_user(connection: socket.socket) -> bool:
     """Whether the kernel says that the process at the other end has this process's user."""
-    if sys.platform != "linux":
-        return False
-    _, user, _ = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
-    return user == os.geteuid()
+    return process_of(connection) != 0
 
 
 class Channel:

@@ -9,6 +9,21 @@ from typing import Any
 from gt.errors import ProtocolError
 from gt.ops.table import Kind, arity, freeze, infer, row, spec_in
 from gt.spec import RANK, Spec
+from gt.transport.events import (
+    COLUMN,
+    EXACT,
+    REPORTED,
+    Compiled,
+    Event,
+    Lines,
+    Loaded,
+    Report,
+    Spans,
+    State,
+    Subscribe,
+    Traced,
+    Waited,
+)  # fmt: skip
 from gt.transport.messages import PRIORITIES, WEIGHTS, Ask, Batch, Configure, Hello, Join, KindDef, Note, Reached, Store
 
 MESSAGE = 8 << 20  # bytes of a client's message; decoding takes up to thirty times as much for a moment
@@ -45,9 +60,11 @@ def message(found: Any) -> None:
         case Configure(signals):
             _bounded(len(signals), SIGNALS, "signals", TooMuch)
             plain(signals, "signals", tables=True)
-        case Hello(host=host, weight=weight, priority=priority):
+        case Hello(host=host, weight=weight, priority=priority, memory=memory):
             _name(host, "a host")
             _share(weight, priority)
+            if not 0 <= memory < 1 << 63:
+                raise ProtocolError(f"a memory of {memory} bytes: it can be from 0 up")
         case Join():
             for text in (found.name, found.backend, found.device, found.host, found.address, found.remote):
                 _name(text, "what a worker says of itself")
@@ -55,6 +72,14 @@ def message(found: Any) -> None:
             reached(at)
         case Note(text):
             _bounded(len(text), TEXT, "characters of a note")
+        case Report(events):
+            _bounded(len(events), REPORTED, "events of a report")
+            for event in events:
+                reported(event)
+        case Subscribe(_, level, client):
+            _name(client, "a client")
+            if not 0 <= level <= EXACT:
+                raise ProtocolError(f"nobody watches at level {level}: levels are 0 to {EXACT}")
 
 
 def _batch(batch: Batch) -> None:
@@ -84,7 +109,40 @@ def _name(text: str, what: str) -> None:
         raise ProtocolError(f"{what} has at most {NAME} printable characters, not {text[:NAME]!r}")
 
 
-OFFER = re.compile(r"(\d{1,10} \d{1,10} \d{1,20} [0-9a-f]{1,64})?")  # a process, a pipe, and a secret with its place there
+def reported(event: Event) -> None:
+    """What others will read of an event: columns of one length, texts that a terminal can show."""
+    match event:
+        case Spans(_, numbers, ids, starts, seconds):
+            rows = len(seconds) // 4
+            _bounded(len(starts), COLUMN, "bytes of a column")
+            if (len(numbers), len(ids), len(starts), len(seconds)) != (8 * rows, 8 * rows, 8 * rows, 4 * rows):
+                raise ProtocolError("columns of different lengths")
+            _bounded(len(event.meanings), DEFINITIONS, "meanings of a report")
+            for meaning in event.meanings:
+                _bounded(len(meaning.ops), REPORTED, "ops of a program")
+                for text in (meaning.name, meaning.group, meaning.signal, *(t for op in meaning.ops for t in op[:2])):
+                    _name(text, "a name in a report")
+        case Lines(_, ids, lines, table):
+            _bounded(len(ids), COLUMN, "bytes of a column")
+            if len(ids) != 4 * len(lines) or len(ids) % 8:
+                raise ProtocolError("columns of different lengths")
+            _bounded(len(table), 1 << 16, "lines of a report")
+            for line in table:
+                _name(line, "a line")
+        case Waited(line=line) | Loaded(line=line):
+            _name(line, "a line")
+        case Traced(misses=misses):
+            _bounded(len(misses), REPORTED, "reasons")
+            for why, _, line in misses:
+                _name(why, "a reason")
+                _name(line, "a line")
+        case Compiled(text=text):
+            _bounded(len(text), TEXT, "characters of an event")
+        case State(current=current, stack=stack):
+            _bounded(len(current) + len(stack), 4 * TEXT, "characters of an event")
+
+
+OFFER = re.compile(r"(\d{1,10} \d{1,10} \d{1,20} [0-9a-f]{32})?")  # a process, a pipe, and a secret with its place there
 
 
 def reached(at: Reached) -> None:

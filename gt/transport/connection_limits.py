@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import zmq
 
@@ -44,7 +45,7 @@ class ConnectionLimits(Ends):
     said nothing for longest is cut off: who has something to say does so at once."""
 
     def __init__(
-        self, socket: zmq.Socket, limit: int, patience: float = PATIENCE, clock: Callable[[], float] = time.monotonic
+        self, socket: zmq.Socket[Any], limit: int, patience: float = PATIENCE, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__(socket, zmq.EVENT_ACCEPTED)
         self.most, self.patience, self.clock = max(limit // 2, 8), patience, clock
@@ -110,7 +111,7 @@ class ConnectionLimits(Ends):
 class WatchedSocket(ConnectionLimits):
     """A crowd that a thread of its own looks after, as the process may be long at something else."""
 
-    def __init__(self, socket: zmq.Socket, limit: int) -> None:
+    def __init__(self, socket: zmq.Socket[Any], limit: int) -> None:
         self.lock = threading.RLock()
         super().__init__(socket, limit, math.inf)  # one that was let in may come again, and need not say so
         self.closing = False

@@ -3,6 +3,7 @@ programs that want no other process."""
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from itertools import count
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gt.transport.events import Seen
 from gt.transport.messages import Mail, decode, encode
 
 
@@ -18,7 +20,7 @@ class Hub:
 
     def __init__(self) -> None:
         self.parties: dict[str, Callable[[Mail], list[Mail]]] = {}
-        self.queue: deque[tuple[str, str, bytes, tuple]] = deque()
+        self.queue: deque[tuple[str, str, bytes, tuple[Any, ...]]] = deque()
         self.frames_seen: dict[str, int] = {}  # bytes beside messages that each party received
 
     def post(self, sender: str, mail: Mail) -> None:
@@ -47,10 +49,18 @@ class MemoryLink:
         self.lent: deque[tuple[int, list[int]]] = deque()
         self.session: Any = None
 
+    def clock(self) -> float:
+        return time.time()
+
     def send(self, message: Any) -> None:
         self.hub.post(self.name, Mail(self.dispatcher, message))
 
-    def send_to(self, worker: int, message: Any, frames: tuple = ()) -> None:
+    tell = send
+
+    def seen(self, number: int) -> None:
+        self.send(Seen(number))
+
+    def send_to(self, worker: int, message: Any, frames: tuple[Any, ...] = ()) -> None:
         self.hub.post(self.name, Mail(self.workers[worker], message, frames))
 
     def wake(self) -> None:

@@ -11,15 +11,13 @@ from gt.errors import ProtocolError
 from gt.ops.table import Kind, WireSpec, spec_out
 from gt.program.code import Encoded
 from gt.program.wire import TraceDef
+from gt.transport.events import Listen, Report, Seen, Subscribe, Watched
+from gt.transport.message import Message as Message
 
-VERSION = 3
+VERSION = 4
 PRIORITIES = {"normal": 1.0, "interactive": 4.0, "batch": 0.25}  # by what a client's weight is multiplied
 WEIGHTS = (0.01, 100.0)  # the least and the most that a client can have
 LIMIT = 64 << 20  # bytes of one message, without the frames beside it
-
-
-class Message(msgspec.Struct, frozen=True, array_like=True, tag_field="t"):
-    """The root of all messages."""
 
 
 class KindDef(msgspec.Struct, frozen=True, array_like=True):
@@ -63,7 +61,8 @@ class Peer(msgspec.Struct, frozen=True, array_like=True):
 
 class Hello(Message, frozen=True, tag=1):
     """A client's first word. Here and in Join, `key` is empty: the connection has proved the key, and it is never sent.
-    `weight` and `priority` say which share of the workers' time it asks for."""
+    `weight` and `priority` say which share of the workers' time it asks for, `memory` how many bytes it may have on each worker
+    at most, 0 for as many as there are."""
 
     version: int
     key: str
@@ -71,14 +70,17 @@ class Hello(Message, frozen=True, tag=1):
     pid: int
     weight: float = 1.0
     priority: str = "normal"
+    memory: int = 0
 
 
 class Welcome(Message, frozen=True, tag=2):
-    """The dispatcher's answer to a client or a worker: the name or index it goes by, and who else is there."""
+    """The dispatcher's answer to a client or a worker: the name or index it goes by, and who else is there. To a worker of a
+    pool, the users that may connect to it, too: names by their public keys."""
 
     name: str
     index: int
     workers: tuple[Peer, ...] = ()
+    users: dict[str, str] = {}
 
 
 class Batch(Message, frozen=True, tag=3):
@@ -96,9 +98,10 @@ class Batch(Message, frozen=True, tag=3):
 
 
 class Ack(Message, frozen=True, tag=4):
-    """All of a client's stream up to this serial has been executed."""
+    """All of a client's stream up to this serial has been executed, in so many device seconds since the client came."""
 
     serial: int
+    seconds: float = 0.0
 
 
 class Failed(Message, frozen=True, tag=5):
@@ -143,7 +146,7 @@ class Bye(Message, frozen=True, tag=10):
 
 
 class Join(Message, frozen=True, tag=11):
-    """A worker's first word; `address` and `remote` are as in Peer."""
+    """A worker's first word; `address` and `remote` are as in Peer, `release` is its version of GT."""
 
     version: int
     key: str
@@ -154,6 +157,7 @@ class Join(Message, frozen=True, tag=11):
     pid: int
     address: str
     remote: str = ""
+    release: str = ""
 
 
 class Fetch(msgspec.Struct, frozen=True, array_like=True):
@@ -179,7 +183,6 @@ class Run(Message, frozen=True, tag=12):
     forget: int = 0
     traces: tuple[TraceDef, ...] = ()
     drops: tuple[int, ...] = ()
-    weight: float = 1.0  # of its client, where clients take turns
 
 
 def size_of(run: Run) -> int:
@@ -188,11 +191,13 @@ def size_of(run: Run) -> int:
 
 
 class Done(Message, frozen=True, tag=13):
-    """A worker has executed a client's Run; these of its results could not be made."""
+    """A worker has executed a client's Run; these of its results could not be made. `seconds` is the device time that the
+    client has had there in all."""
 
     client: str
     serial: int
     broken: tuple[int, ...] = ()
+    seconds: float = 0.0
 
 
 class Drop(Message, frozen=True, tag=14):
@@ -359,10 +364,28 @@ class Progress(Message, frozen=True, tag=32):
     done: int
 
 
+class Drain(Message, frozen=True, tag=33):
+    """From a worker: it is to leave, and asks for its tensors to be moved elsewhere. A Bye is the answer: when all that came
+    before is done it may go. `why` says what could not be moved."""
+
+
+class Came(Message, frozen=True, tag=34):
+    """To a worker: a client has come, which share it has where clients take turns, and the bytes that it and all clients of its
+    user together may have here, 0 for any. `user` is "" where users have no keys of their own."""
+
+    client: str
+    weight: float = 1.0
+    memory: int = 0
+    user: str = ""
+    user_weight: float = 1.0
+    user_memory: int = 0
+
+
 Any_ = (
     Hello | Welcome | Batch | Ack | Failed | Peers | Ask | Answer | Configure | Bye | Join | Run | Done | Drop | Attach
     | Attached | Value | Release | Upload | Arrived | Note | Piece
-    | Store | InputFailed | StallQuery | Noted | Ways | Aborted | Begun | Skip | Refuse | Progress
+    | Store | InputFailed | StallQuery | Noted | Ways | Aborted | Begun | Skip | Refuse | Progress | Drain | Came
+    | Subscribe | Listen | Report | Watched | Seen
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()
@@ -381,8 +404,10 @@ def decode(data: bytes | memoryview, limit: int = LIMIT) -> Any:
 
 
 class Mail(msgspec.Struct, frozen=True):
-    """A message on its way: to whom (or from whom), and the bytes that travel beside it."""
+    """A message on its way: to whom (or from whom), and the bytes that travel beside it. `role` is what the key of the sender
+    says of it, where it has one."""
 
     peer: str
     message: Any
     frames: tuple[Any, ...] = ()
+    role: str = ""

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import os
 import secrets
+import stat
 import struct
 import sys
 import threading
@@ -101,6 +102,10 @@ class PeerProcess:
         read(self.pid, ctypes.addressof(found), int(place), len(found))
         if found.raw.hex() != secret:
             raise OSError(f"process {pid} here is not the one that was meant")
+        if not stat.S_ISFIFO(
+            os.stat(f"/proc/{pid}/fd/{door}").st_mode
+        ):  # a file or a device, which words would be written into
+            raise OSError(f"descriptor {door} of process {pid} is no pipe")
         self.fd = os.open(f"/proc/{pid}/fd/{door}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def tell(self, group: int, meeting: int, who: int, what: int) -> None:

@@ -20,9 +20,9 @@ PART = 32 << 20  # bytes of a frame, at most: a listener may have to keep one be
 FIRST, LAST = int(zmq.SNDMORE | zmq.NOBLOCK), int(zmq.NOBLOCK)
 
 
-def open_socket(kind: int, identity: bytes | None = None) -> zmq.Socket:
+def open_socket(kind: int, identity: bytes | None = None) -> zmq.Socket[Any]:
     """A socket that never delays an exit and never drops what it has taken."""
-    socket: zmq.Socket = zmq.Context.instance().socket(kind)
+    socket: zmq.Socket[Any] = zmq.Context.instance().socket(kind)
     socket.linger = 0
     socket.set_hwm(0)  # what is under way is bounded by the session, not by dropping
     if identity is not None:
@@ -39,12 +39,12 @@ def parts(frames: Sequence[Any]) -> list[Any]:
     return [memoryview(f)[i : i + PART] for f in frames for i in range(0, max(1, len(f)), PART)]
 
 
-def whole(frames: Sequence[Any]) -> tuple:
+def whole(frames: Sequence[Any]) -> tuple[Any, ...]:
     """The bytes behind a message as they were before `parts` cut them."""
     return (b"".join(frames),) if len(frames) > 1 else tuple(frames)
 
 
-def notice_silence(socket: zmq.Socket, address: str) -> None:
+def notice_silence(socket: zmq.Socket[Any], address: str) -> None:
     """Before it binds or connects there: have libzmq end connections to other hosts that are silent, and no others."""
     seconds = 0.0 if on_this_host(address) else environment.TIMEOUT.value()
     socket.setsockopt(zmq.HEARTBEAT_IVL, int(min(5.0, seconds / 3) * 1000))
@@ -74,7 +74,7 @@ REFUSED = (
 class Ends:
     """Tells of connections that end, from a socket's monitor."""
 
-    def __init__(self, socket: zmq.Socket, more: int = 0) -> None:
+    def __init__(self, socket: zmq.Socket[Any], more: int = 0) -> None:
         self.of = socket
         self.socket = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | REFUSED | more)
 
@@ -104,7 +104,7 @@ class Ends:
         self.socket.close(0)
 
 
-def first_word(socket: zmq.Socket, ends: Ends, address: str, timeout: float) -> bytes:
+def first_word(socket: zmq.Socket[Any], ends: Ends, address: str, timeout: float) -> bytes:
     """What the dispatcher answers to a greeting, or a ConnectionFailed that says what may be wrong."""
     poller = zmq.Poller()
     poller.register(socket, zmq.POLLIN)

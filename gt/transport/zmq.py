@@ -20,6 +20,7 @@ from gt.transport.addresses import check_host, close_connections, host_name, nea
 from gt.transport.auth import Keys, reach
 from gt.transport.channels import TOKEN, Channel, connect
 from gt.transport.debug_output import See
+from gt.transport.events import Seen
 from gt.transport.messages import VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, Value, Welcome, decode, encode
 from gt.transport.receiving import Background, Receiving
 from gt.transport.sockets import Ends, first_word, how_it_ended, open_socket, parts
@@ -42,6 +43,7 @@ class ZmqLink:
         see: See | None = None,
         weight: float = 1.0,
         priority: str = "normal",
+        memory: int = 0,
     ) -> None:
         self.keys = Keys(key).check()
         check_host(address)
@@ -54,23 +56,23 @@ class ZmqLink:
         self.wake_timer: WakeTimer | ImmediateTimer | NoWaker = WakeTimer() if sys.platform == "linux" else ImmediateTimer()
         self.receiving = Receiving()
         self.session: Any = None
-        self.workers: tuple = ()  # as the dispatcher last named them
-        self.data: dict[str, zmq.Socket] = {}  # by worker's name
-        self.polled: dict[zmq.Socket, str] = {}  # those that are received from, and whose they are
+        self.workers: tuple[Any, ...] = ()  # as the dispatcher last named them
+        self.data: dict[str, zmq.Socket[Any]] = {}  # by worker's name
+        self.polled: dict[zmq.Socket[Any], str] = {}  # those that are received from, and whose they are
         self.indices: dict[int, str] = {}
         self.slow: set[str] = set()  # workers that have not said yet whether they share, though they were waited for
         self.sharing: dict[str, bool] = {}
         self.channels: dict[str, Channel] = {}  # to workers of this host and user
         self.passing = threading.Lock()  # segments are passed by one thread at a time
         self.attached = threading.Condition()
-        self.posts: deque[tuple[str, Any, tuple]] = deque()  # for workers, sent by the receiving thread
+        self.posts: deque[tuple[str, Any, tuple[Any, ...]]] = deque()  # for workers, sent by the receiving thread
         self.pool = shm.Pool(self._dropped)
         self.placed: list[int] = []  # segments named by the batch that is being filled, and by those under way
         self.lent: deque[tuple[int, list[int]]] = deque()
         self.moved = False  # workers came or went
         self.ends = Ends(self.inbox)
         self._poll_sources()
-        self._greet(timeout, weight, priority)
+        self._greet(timeout, Hello(VERSION, "", host_name(), os.getpid(), weight, priority, memory))
 
     def _poll_sources(self) -> None:
         self.sockets, self.all = zmq.Poller(), zmq.Poller()  # what comes in; and the timer
@@ -78,11 +80,12 @@ class ZmqLink:
         for source in (self.inbox, self.ends.socket, self.waker.fd):
             self._poll(source)
 
-    def _greet(self, timeout: float, weight: float, priority: str) -> None:
+    def _greet(self, timeout: float, hello: Hello) -> None:
         reach(self.inbox, self.address, self.keys)
         reach(self.outbox, self.address, self.keys)
-        self.inbox.send(encode(Hello(VERSION, "", host_name(), os.getpid(), weight, priority)))
         try:
+            if self.inbox.poll(int(timeout * 1000), zmq.POLLOUT):  # a server that refuses the key may have hung up already
+                self.inbox.send(encode(hello))
             self.welcome = self._welcomed(timeout)
         except BaseException:
             self._close_sockets()
@@ -104,6 +107,8 @@ class ZmqLink:
         self.thread.start()
 
     # Called by any thread
+    def clock(self) -> float:
+        return time.time()
 
     def send(self, message: Any) -> None:
         """The session's lock makes senders take turns."""
@@ -114,7 +119,15 @@ class ZmqLink:
                 self.see("->", message)
             self.outbox.send(encode(message))
 
-    def send_to(self, worker: int, message: Any, frames: tuple = ()) -> None:
+    def tell(self, message: Any) -> None:
+        """Send what is no batch: what is buffered still waits. The session's lock makes senders take turns."""
+        if not self.receiving.closed:
+            self.outbox.send(encode(message))
+
+    def seen(self, number: int) -> None:
+        self.inbox.send(encode(Seen(number)))
+
+    def send_to(self, worker: int, message: Any, frames: tuple[Any, ...] = ()) -> None:
         self.posts.append((self.indices.get(worker, ""), message, frames))
         self.waker.wake()
 
@@ -276,7 +289,7 @@ class ZmqLink:
             self._poll(socket)
         self.polled = now
 
-    def _drain(self, socket: zmq.Socket, name: str) -> None:
+    def _drain(self, socket: zmq.Socket[Any], name: str) -> None:
         for _ in range(64):
             head = socket.recv(copy=False)
             frames = tuple(f.buffer for f in socket.recv_multipart(copy=False)) if head.more else ()
@@ -285,7 +298,7 @@ class ZmqLink:
             if not zmq.zmq_poll([(socket, zmq.POLLIN)], 0):
                 return
 
-    def _handle(self, name: str, message: Any, frames: tuple) -> None:
+    def _handle(self, name: str, message: Any, frames: tuple[Any, ...]) -> None:
         if self.see is not None:
             self.see("<-", message)
         match message:
@@ -304,7 +317,7 @@ class ZmqLink:
                 self.session.handle(Mail(name, message, frames))
                 self.receiving.received(type(message) is Value and not self.session.replies.awaited())
 
-    def _meet(self, workers: tuple) -> None:
+    def _meet(self, workers: tuple[Any, ...]) -> None:
         """Connect to workers that are new, and forget those that are gone."""
         self.moved, self.workers = True, workers
         names = {w.name for w in workers}

@@ -10,8 +10,9 @@ from typing import Any
 
 from gt.client.autograd import Node, Tensor
 from gt.client.backward import nodes_of
+from gt.client.here import here
 from gt.client.scope import HERE
-from gt.client.session import Session, here
+from gt.client.session import Session
 
 
 def _tensors(tree: Any) -> list[Tensor]:

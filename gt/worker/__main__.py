@@ -11,9 +11,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from gt import environment
-from gt.config import Backends, read_backends
-from gt.errors import ConnectionFailed
+from gt import backends, environment
+from gt.clusters import pool_file, ranks
+from gt.errors import GTError
+from gt.launch import drain_when_told, end_when_told, ending, follow_parent
 from gt.transport.addresses import NAMES
 from gt.transport.auth import Keys, kept_worker_key
 
@@ -22,10 +23,11 @@ FALLBACKS = (
     "what to use, in this order, where the backend is not available, such as cpp,numpy "
     "(GT_FALLBACK_BACKENDS, or fallback_backends: in GT_CONFIG)"
 )
+POOL_STARTS = 600.0  # seconds that a pool's dispatcher may take to start: it may wait in a queue, too
 
 
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    p.add_argument("--host", default="localhost", help="where the dispatcher is (localhost)")
+    p.add_argument("--host", default="", help="where the dispatcher is (localhost)")
     p.add_argument("-p", "--port", type=int, default=9000, help="its port (9000)")
     p.add_argument("--backend", default=environment.BACKEND.value() or None, help=BACKEND)
     p.add_argument(
@@ -40,7 +42,15 @@ def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     )  # fmt: skip
     p.add_argument("--memory", type=int, help="most bytes of the host's memory to use (what is free)")
     p.add_argument("--timeout", type=float, default=10.0, help="seconds to wait for the dispatcher (10)")
+    p.add_argument("--pool", metavar="FILE", help="the file of a pool, which has its address and keys; - for standard input")
+    for launcher in ranks.VARIABLES:
+        p.add_argument(
+            f"--{launcher}", dest="launcher", action="store_const", const=launcher,
+            help=f"started by {launcher}: the first rank hosts the dispatcher, unless --pool or --host says where it is",
+        )  # fmt: skip
+    p.add_argument("--advertise", metavar="HOST", default="", help="the address that others reach this host at")
     p.add_argument("--auto", metavar="NAME", help=argparse.SUPPRESS)
+    p.add_argument("--follow", action="store_true", help=argparse.SUPPRESS)
     p.set_defaults(run=work)
     return p
 
@@ -86,11 +96,9 @@ def room() -> int:
 
 def wanted(args: argparse.Namespace) -> tuple[str | None, tuple[str, ...]]:
     """The backend and its fallbacks: as said here, else by the environment, else by the configuration."""
-    path = environment.CONFIG.value()
-    config = read_backends(path) if path else Backends()
     named = args.fallback_backends
-    fallbacks = config.fallback_backends if named is None else tuple(n.strip() for n in named.split(",") if n.strip())
-    return args.backend or config.backend, fallbacks
+    fallbacks = backends.fallbacks() if named is None else tuple(n.strip() for n in named.split(",") if n.strip())
+    return args.backend or backends.asked_for(), fallbacks
 
 
 def keys(args: argparse.Namespace) -> Keys:
@@ -98,22 +106,47 @@ def keys(args: argparse.Namespace) -> Keys:
     return Keys(args.key, args.worker_key or (kept_worker_key(args.port) if args.key else "")).check()
 
 
+def take_rank(args: argparse.Namespace) -> ranks.Meeting | None:
+    """Where a launcher started this worker: find the dispatcher, which the first rank hosts unless another one was named."""
+    if not args.launcher:
+        return None
+    rank = ranks.rank_of(args.launcher)
+    args.id = f"{args.id}-{rank.rank}" if args.id else ""
+    if args.host:  # one that somebody else has started, with the keys of the environment
+        os.environ["LOCAL_RANK"] = str(rank.local)
+        return None
+    meeting = ranks.meet(rank, args.pool or "", args.backend or "", args.advertise)
+    args.pool = str(meeting.path)
+    return meeting
+
+
+def find_pool(args: argparse.Namespace) -> None:
+    """Take address and keys from a pool's file, once its dispatcher has written where it is."""
+    if args.pool == "-":
+        pool = pool_file.parse(sys.stdin.readline(), "standard input")
+    else:
+        pool = pool_file.await_server(Path(args.pool), max(args.timeout, POOL_STARTS))
+    args.host, _, port = pool.server.rpartition(":")
+    args.port, args.key, args.worker_key = int(port), pool.key, pool.worker_key
+
+
 def work(args: argparse.Namespace) -> int:
-    from gt.launch import end_when_told, ending, follow_parent
     from gt.transport.addresses import address_of, ipc_address
     from gt.transport.debug_output import said, show, trace
 
-    if args.auto:
+    if args.auto or args.follow:
         follow_parent()
     told = end_when_told()
     keep_freed_memory()
-    from gt.worker.engine import make
+    from gt.worker.engine.choose import make
     from gt.worker.serve import Shell
 
+    meeting = None
     try:
+        meeting = take_rank(args)
         remarks = environment.check([environment.WORKER])
         for remark in remarks if not args.auto else ():  # the client that starts a worker by itself has said it
-            print(f"gt-worker: {remark}", file=sys.stderr, flush=True)
+            show(f"gt-worker: {remark}")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # said below, as everything is that a worker says
             engine = make(*wanted(args))
@@ -122,8 +155,11 @@ def work(args: argparse.Namespace) -> int:
             show(f"gt-worker: {notice}")
         if engine.device == "cpu":
             bound_memory(args.memory or room())
+        if args.pool:
+            find_pool(args)
         Keys(args.key, args.worker_key).check()
-        address = ipc_address(args.auto) if args.auto else address_of(f"{args.host}:{args.port}", args.timeout)
+        where = f"{args.host or 'localhost'}:{args.port}"
+        address = ipc_address(args.auto) if args.auto else address_of(where, args.timeout)
         known = keys(args)  # after a server that is still starting has listened: it writes its workers' key before
         batch = environment.WORKER_BATCH_SIZE.value()
         see = trace("gt-worker", environment.DEBUG_WORKER.value())
@@ -133,15 +169,21 @@ def work(args: argparse.Namespace) -> int:
             shell.core.show = lambda stage, program: show(f"gt-worker: {stage}\n{program}")
         if environment.VERBOSE.value():
             shell.core.tell = lambda line: show(f"gt-worker: {line}")
-            where = f"{engine.name} on {engine.device}"
-            show(f"gt-worker: {shell.core.name} is worker {shell.core.index}: {where}")
-    except (ConnectionFailed, ValueError) as failed:
+            show(f"gt-worker: {shell.core.name} is worker {shell.core.index}: {engine.name} on {engine.device}")
+    except (GTError, ValueError) as failed:
         show(f"gt-worker: {failed}")
+        if meeting is not None:
+            meeting.close()
         return 1
+    if not args.auto and environment.DRAIN.value():
+        drain_when_told(shell.drain)
     try:
         shell.run(until=told)
         if shell.ended:
             show(f"gt-worker: {shell.ended}")
+        if shell.spoilt:
+            NAMES.remove()
+            os._exit(3)  # the device's own library may wait for ever in a regular end
     except KeyboardInterrupt:
         pass
     except SystemExit as end:
@@ -151,6 +193,8 @@ def work(args: argparse.Namespace) -> int:
     finally:
         shell.close()
         ending()
+        if meeting is not None:
+            meeting.close()
         leave()
     return 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from operator import itemgetter
 from typing import Any
@@ -32,6 +32,11 @@ class Broken:
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError("this tensor could not be made")
+
+
+class Poisoned(BaseException):
+    """The device is of no use any more: this worker ends, and another takes its place. No error, so that no handler of errors
+    takes it for one."""
 
 
 def failure(what: str, error: Exception, id: int) -> Broken:
@@ -86,6 +91,7 @@ def out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(said in text for said in _NO_MEMORY)
 
 
+Code = Iterator[tuple[Any, ...]]  # instructions, as they are run
 NUMBER = itemgetter(0)  # of an instruction's kind
 
 
@@ -93,6 +99,8 @@ class ClientValues:
     """What a worker holds for one client."""
 
     __slots__ = (
+        "client",
+        "over",
         "table",
         "specs",
         "arrived",
@@ -111,7 +119,9 @@ class ClientValues:
         "reported",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, client: str = "", over: Callable[[], bool] | None = None) -> None:
+        self.client = client
+        self.over = over  # whether the client's turn is over and others wait
         self.table: dict[int, Any] = {}
         self.specs: dict[int, Spec | None] = {}  # of what is in the table
         self.arrived: dict[int, tuple[Any, Any]] = {}  # uploads that no instruction has taken yet
@@ -138,7 +148,7 @@ class ClientValues:
             self.warnings.append(text)
 
     def define(
-        self, trace: TraceDef, engine: Engine, compile: bool, say: Callable[[str], None], show: Callable[[str, Program], None]
+        self, trace: TraceDef, engine: Engine, compile: bool, say: Callable[..., None], show: Callable[[str, Program], None]
     ) -> None:
         """A trace, as one program, or as several between its collectives."""
         program = wire.read(trace, self._kind)
@@ -148,7 +158,7 @@ class ClientValues:
             self.kinds[trace.number], self.joints = (TRACE, joint.code, joint), True
             return
         ready = {n: r for n, (_, _, r) in known.items()}
-        executable = Executable(program, ready, engine, compile, say, self.warn, show=show)
+        executable = Executable(program, ready, engine, compile, say, self.warn, show=show, over=self.over)
         self.kinds[trace.number] = (TRACE, executable.run, executable)
 
     def _kind(self, number: int) -> Kind | None:

@@ -5,22 +5,25 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from itertools import chain, islice
-from typing import Any
+from typing import Any, cast
 
 from gt.errors import ProtocolError
 from gt.ops.table import spec_in
 from gt.program import Program
 from gt.program.code import by_result
+from gt.spec import Spec
 from gt.transport.checks import kind_in
+from gt.transport.events import OFF, Listen
 from gt.transport.messages import (
     Aborted,
     Answer,
     Arrived,
     Ask,
     Begun,
+    Came,
     Done,
     Drop,
     Failed,
@@ -43,7 +46,7 @@ from gt.transport.messages import (
 )  # fmt: skip
 from gt.worker import transfers
 from gt.worker.cancel import Cancellation, Cancelled, Parked, Unsettled
-from gt.worker.client_values import Broken, ClientValues, check_inputs, failure_on, run_general
+from gt.worker.client_values import Broken, ClientValues, Code, Poisoned, check_inputs, failure_on, run_general
 from gt.worker.collectives.mail import Collectives, MailCollectives, Members, PendingCollective
 from gt.worker.collectives.mail_transport import OperandFailed
 from gt.worker.counts import Counts
@@ -53,10 +56,13 @@ from gt.worker.programs.compile import COLLECTIVE, FREED, TRACE, Ready
 from gt.worker.programs.listing import listed
 from gt.worker.programs.sharded import ShardedTrace, unfold
 from gt.worker.programs.units import Unit, Units
+from gt.worker.quotas import Quotas
+from gt.worker.recorder import Recorder
 from gt.worker.refusals import mismatched_operand, refusal
 from gt.worker.segments import Absent, Memory
 from gt.worker.turns import LIGHT, Preempted, Turn
 
+Left = tuple[tuple[Any, ...], Callable[[], None] | None]  # an instruction to execute, or one under way and how to go on with it
 DISPATCHER = ""  # the peer that instructions come from
 REPORT = 1 << 13  # instructions and reads of a client after which the dispatcher is told that they are done
 
@@ -64,8 +70,10 @@ REPORT = 1 << 13  # instructions and reads of a client after which the dispatche
 class Worker:
     def __init__(self, engine: Engine, memory: Memory | None = None, collectives: Collectives | None = None) -> None:
         self.engine, self.memory = engine, memory or Memory()
+        self.streams = engine.streams
         self.spaces: dict[str, ClientValues] = {}
         self.index, self.name, self.dropped, self.failures, self.runs = -1, "", 0, 0, 0
+        self.skipped = 0  # instructions of clients that were gone
         self.counts = Counts()
         self.more: Callable[[], dict[str, Any]] = dict  # what only the shell can tell
         self.left: Callable[[str], None] = lambda said: None  # told when all that a client asked for before it went is done
@@ -74,22 +82,27 @@ class Worker:
         self.show: Callable[[str, Program], None] = lambda stage, program: None  # told each program that a pass gives
         self.tell: Callable[[str], None] = lambda said: None  # told what is dropped
         self.collectives = collectives or MailCollectives(engine)
-        self.parked: tuple[Parked, ClientValues, Run, Iterator[tuple]] | None = None  # where the queue waits for other workers
+        self.parked: tuple[Parked, ClientValues, Run, Code] | None = None  # waits for other workers
         self.absent = Absent()
         self.backlog: deque[Run | Drop | Ask] = deque()  # what came meanwhile
         self.clock: Callable[[], float] = float  # the shell gives a real one
+        self.seconds: Callable[[str], float] = lambda client: 0.0  # device time that a client has had, which the shell knows
         self.cancellation = Cancellation()
+        self.quotas = Quotas()
         self.begun: Counter[Members] = Counter()  # collectives that were begun or skipped: all members count alike
         self.turn: Turn | None = None  # the shell's, by which clients take turns; without it, each run goes to its end
-        # Runs that were left for another client: what is left of each, and the instruction before that
-        self.preempted: dict[str, tuple[ClientValues, Run, Iterator[tuple], tuple]] = {}
+        self.recorder: Recorder | None = None  # while someone watches
+        self.prompt = False  # whether what it recorded is reported behind each message; else the shell asks for it
+        # Runs that were left for another client: what is left of each, and where it was left
+        self.preempted: dict[str, tuple[ClientValues, Run, Code, Left]] = {}
 
     def handle(self, mail: Mail) -> list[Mail]:
         """All that follows from one message. Whatever goes wrong with it costs its sender alone."""
         try:
-            return self._handle(mail)
+            out = self._handle(mail)
         except Exception as wrong:  # a message may do what nobody thought of; the worker is there for others, too
             return self._refused(mail.peer, mail.message, wrong)
+        return out + self.reports() if self.prompt and self.recorder is not None else out
 
     def _refused(self, peer: str, message: Any, wrong: Exception) -> list[Mail]:
         self.dropped += 1
@@ -102,8 +115,11 @@ class Worker:
         match mail.message:
             case Run() as run if mail.peer == DISPATCHER:
                 return self.run(run)
-            case Ask(ticket, "stats") if mail.peer == DISPATCHER:
-                return [Mail(DISPATCHER, Answer(ticket, self.stats()))]
+            case Ask(ticket, "stats", (_, whose)) if mail.peer == DISPATCHER:
+                return [*self.reports(), Mail(DISPATCHER, Answer(ticket, self.stats(whose)))]
+            case Came() as came if mail.peer == DISPATCHER:
+                self.quotas.introduce(came)
+                return []
             case (Ask() | Drop()) as message if mail.peer == DISPATCHER and self.parked is not None:
                 self.backlog.append(message)
                 return self.leaving(message) if isinstance(message, Drop) else []
@@ -111,7 +127,7 @@ class Worker:
                 known = self.spaces[client].kinds.values() if client in self.spaces else ()
                 return [Mail(DISPATCHER, Answer(ticket, listed(ready for _, _, ready in known)))]
             case Ask(ticket, about, (client, keep)) if mail.peer == DISPATCHER:
-                space = self.spaces.setdefault(client, ClientValues())
+                space = self._values(client)
                 spans = space.record(keep if about == "record" else 0, self.clock, self.engine.sync)
                 return [Mail(DISPATCHER, Answer(ticket, {"spans": spans}))]
             case Drop() as drop if mail.peer == DISPATCHER:
@@ -130,15 +146,35 @@ class Worker:
             ):
                 self.collectives.hear(word)
                 return self.resume() + self.collectives.outgoing()
+            case Listen() as asked if mail.peer == DISPATCHER:
+                return self._listen(asked)
             case Welcome(name, index) if mail.peer == DISPATCHER:
                 self.name, self.index = name, index
                 self.collectives.index = index
                 return []
             case Upload(client, id, spec) if mail.peer == client and mail.frames:
-                space = self.spaces.setdefault(client, ClientValues())
-                self.dropped += not transfers.keep_upload(self.engine, space, id, spec_in(spec), mail.frames[0])
+                if self.streams is not None:
+                    self.streams.use(client)
+                space, room = self._values(client), partial(self.quotas.uploaded, self._values(client), engine=self.engine)
+                self.dropped += not transfers.keep_upload(self.engine, space, id, spec_in(spec), mail.frames[0], room)
                 return [Mail(DISPATCHER, Arrived(client, id))]
         raise ProtocolError(f"{type(mail.message).__name__} from {mail.peer!r} does not belong")
+
+    def _listen(self, asked: Listen) -> list[Mail]:
+        """Someone begins to watch, or nobody does any more."""
+        last = self.reports()
+        if asked.level == OFF and not any(level for _, level in asked.clients):
+            self.recorder = None
+            return last
+        self.recorder = self.recorder or Recorder(self.clock, self.engine.sync)
+        self.recorder.listen(asked)
+        return last
+
+    def reports(self) -> list[Mail]:
+        """What was recorded since this was last asked."""
+        recorder = self.recorder  # the shell asks from another thread
+        found = recorder.report() if recorder is not None else None
+        return [Mail(DISPATCHER, found)] if found is not None else []
 
     def leaving(self, drop: Drop) -> list[Mail]:
         """A client's end is on its way to this worker, behind what else is the client's."""
@@ -156,8 +192,20 @@ class Worker:
         self.absent.drop(client)
         self.cancellation.over(client)
         self.counts.retire_all(self.spaces.pop(client, None))
+        self.quotas.forget(client)
+        if self.recorder is not None:
+            self.recorder.forget(client)
+        if self.streams is not None:
+            self.streams.forget(client)
         self.left(client)
         return out
+
+    def _values(self, client: str) -> ClientValues:
+        """What there is of this client's."""
+        found = self.spaces.get(client)
+        if found is None:
+            found = self.spaces[client] = ClientValues(client, self._over)
+        return found
 
     def run(self, run: Run) -> list[Mail]:
         if self.parked is not None and self.turn is None:
@@ -165,9 +213,7 @@ class Worker:
             return []
         if self.absent.holds(run, self.memory, self.clock):
             return []
-        space = self.spaces.get(run.client)
-        if space is None:
-            space = self.spaces[run.client] = ClientValues()
+        space = self._values(run.client)
         if run.kinds or run.traces:
             self._define(space, run)
         space.broken.clear()
@@ -175,31 +221,59 @@ class Worker:
         code = iter(run.code) if not space.joints else unfold(space, run.code)
         if self.units is not None:
             code = self.units.fold(space, code, self)
+        if self.quotas.came:
+            code = self.quotas.watch(space, code, self.engine, self._broken)
         if space.times is not None:
             code = space.times.watch(space.kinds, code)
+        if self.recorder is not None:
+            code = self.recorder.watch(run, space.kinds, code)
         return self._proceed(space, run, code)
 
     def _define(self, space: ClientValues, run: Run) -> None:
-        define(space, run, self._ready, self._refused, self.engine, self.units is not None, self.say, self.show)
+        say = partial(self.said, run.client)
+        define(space, run, self._ready, self._refused, self.engine, self.units is not None, say, self.show)
 
-    def _proceed(self, space: ClientValues, run: Run, rest: Iterator[tuple], first: tuple | None = None) -> list[Mail]:
+    def said(self, client: str, text: str, seconds: float | None = None) -> None:
+        """What became of a program; with seconds, that it was compiled, or was not."""
+        self.say(text)
+        if seconds is not None and self.recorder is not None:
+            self.recorder.compile(client, seconds, text)
+
+    def _over(self) -> bool:
+        """Whether a program is to be left for another client."""
+        return self.turn is not None and self.turn.over()
+
+    def _proceed(self, space: ClientValues, run: Run, rest: Code, left: Left | None = None) -> list[Mail]:
         """Execute what is left of a stretch, until its end or until it must wait for other workers."""
+        if self.streams is not None:
+            self.streams.use(run.client)
+        recorder = self.recorder
+        if recorder is not None:
+            recorder.begin(run.client)
         try:
             if run.client in self.cancellation.gone:
-                self._skip(run.client, space, rest if first is None else chain((first,), rest))
+                self._skip(run.client, space, rest if left is None else chain((left[0],), rest))
             elif self.turn is None:
                 self._execute(space, rest)
             else:
-                self._take_turn(space, rest, self.turn, first)
+                self._take_turn(space, rest, self.turn, left)
         except Cancelled:
             return self._proceed(space, run, rest)
         except Preempted as preempted:
-            self.preempted[run.client] = (space, run, rest, preempted.instruction)
+            self.preempted[run.client] = (space, run, rest, (preempted.instruction, preempted.resume))
+            if recorder is not None:
+                recorder.pause(run.client, False)
             return self.collectives.outgoing()
         except Parked as parked:
             parked.__traceback__ = None  # its frames hold the operands, and in a circle itself
             self.parked = (parked, space, run, rest)
+            if recorder is not None:
+                recorder.pause(run.client, True)
             return self.collectives.outgoing()
+        return self._ended(space, run)
+
+    def _ended(self, space: ClientValues, run: Run) -> list[Mail]:
+        """What follows from a run that was executed to its end."""
         self.runs += 1
         out = self.collectives.outgoing()
         if run.client in self.cancellation.gone:
@@ -211,22 +285,63 @@ class Worker:
         if space.warnings:
             out += [Mail(DISPATCHER, Note(text, 0, run.client)) for text in space.warnings]
             space.warnings.clear()
-        out += [self._fetch(run.client, space, get) for get in run.gets]
-        if run.ack:
-            self.engine.sync()
-            out.append(Mail(DISPATCHER, Done(run.client, run.serial, tuple(id for id in space.broken if type(id) is int))))
+        self._answer_run(space, run, out)
+        if self.recorder is not None:
+            self.recorder.end(run, space.broken)
         if run.forget or run.drops:
             self.counts.forget(space, run)
         return out
 
-    def _take_turn(self, space: ClientValues, rest: Iterator[tuple], turn: Turn, first: tuple | None) -> None:
+    def _answer_run(self, space: ClientValues, run: Run, out: list[Mail]) -> None:
+        """What a run's client waits for."""
+        behind = self.streams is not None and self.streams.shared  # nobody is to wait for this client's kernels
+        for get in run.gets:
+            if not behind or not self._fetch_later(run.client, space, get):
+                out.append(self._fetch(run.client, space, get))
+        if run.ack:
+            broken = tuple(id for id in space.broken if type(id) is int)
+            done = partial(self._done, run.client, run.serial, broken)
+            if behind:
+                self.streams.later(run.client, done)
+            else:
+                self.engine.sync()
+                out.append(done())
+
+    def _done(self, client: str, serial: int, broken: tuple[int, ...]) -> Mail:
+        return Mail(DISPATCHER, Done(client, serial, broken, self.seconds(client)))
+
+    def _fetch_later(self, client: str, space: ClientValues, get: Fetch) -> bool:
+        """Answer a small read when the device has come to it. Whether it can be done so."""
+        array, spec = space.table.get(get.id), spec_in(get.spec)
+        if array is None or isinstance(array, Broken) or not isinstance(spec, Spec) or spec.nbytes > transfers.INLINE:
+            return False
+        host = self.streams.to_host(array)
+        self.streams.later(client, partial(self._fetched, client, host, get))
+        return True
+
+    def _fetched(self, client: str, host: Any, get: Fetch) -> Mail:
+        try:
+            return transfers.answer(self.engine, self.memory, self.name, client, host, get)
+        except ProtocolError as wrong:
+            return Mail(client, Failed(get.ticket, "ProtocolError", str(wrong), get.id))
+
+    def _take_turn(self, space: ClientValues, rest: Code, turn: Turn, left: Left | None) -> None:
         """Execute until the end, or until the turn is over. Large kernels and traces look at the clock themselves."""
-        if first is not None:
-            self._execute(space, (first,))
+        if left is not None:
+            ins, resume = left
+            self._execute(space, (ins,)) if resume is None else self._resume(space, ins, resume)
         for ins in rest:
             if turn.over():
                 raise Preempted(ins)
             self._execute(space, chain((ins,), islice(rest, LIGHT - 1)))
+
+    def _resume(self, space: ClientValues, ins: tuple[Any, ...], resume: Callable[[], None]) -> None:
+        """Go on with a program that was left between two of its instructions."""
+        try:
+            resume()
+            self._called(space, space.kinds[ins[0]][2], ins)
+        except Exception as error:  # as in `_execute`
+            self._broken(space, ins, error)
 
     def go_on(self, client: str) -> list[Mail]:
         """The next turn of a run that was left for another client."""
@@ -262,7 +377,7 @@ class Worker:
         self.turn = turn
         return out
 
-    def _settle(self, space: ClientValues, ins: tuple, wait: PendingCollective) -> None:
+    def _settle(self, space: ClientValues, ins: tuple[Any, ...], wait: PendingCollective) -> None:
         """What a collective gave, into the table."""
         try:
             made = wait.result()
@@ -284,7 +399,7 @@ class Worker:
         ready.watched = self.cancellation.watched(client, kind, ready.run)
         return ready
 
-    def _execute(self, space: ClientValues, code: Iterable[tuple]) -> None:
+    def _execute(self, space: ClientValues, code: Iterable[tuple[Any, ...]]) -> None:
         table, specs, kinds = space.table, space.specs, space.kinds
         for ins in code:
             try:
@@ -320,19 +435,26 @@ class Worker:
             except Exception as error:  # a kernel may fail in any way; its tensor then carries the cause
                 self._broken(space, ins, error)
 
-    def _call(self, space: ClientValues, ready: Any, ins: tuple) -> None:
+    def _call(self, space: ClientValues, ready: Any, ins: tuple[Any, ...]) -> None:
         """A call of a trace."""
         if self.failures:
             check_inputs(space.table, ready, ins)
         ready.run(space.table, ins)
+        if self.streams is not None:
+            self.streams.called(space.client)
+        self._called(space, ready, ins)
+
+    def _called(self, space: ClientValues, ready: Any, ins: tuple[Any, ...]) -> None:
+        """A call has ended: what there is by it."""
         for i in ready.dies:
             space.specs.pop(ins[i], None)
         space.specs.update(by_result(ins, ready.results))
 
-    def _skip(self, client: str, space: ClientValues, code: Iterable[tuple]) -> None:
+    def _skip(self, client: str, space: ClientValues, code: Iterable[tuple[Any, ...]]) -> None:
         """Of the work of a client that is gone, only what others may wait for."""
         for ins in code:
             form, _, ready = space.kinds.get(ins[0], (0, None, None))
+            self.skipped += form != FREED
             if form != COLLECTIVE or ready is None:
                 continue
             group = ready.kind.settings["group"]
@@ -347,29 +469,31 @@ class Worker:
             except Exception as error:  # as in `_execute`
                 self._broken(space, ins, error)
 
-    def _collective(self, space: ClientValues, ready: Any, ins: tuple) -> None:
+    def _collective(self, space: ClientValues, ready: Any, ins: tuple[Any, ...]) -> None:
         """A collective: begin it, and wait where it does not end at once."""
         self.begun[ready.kind.settings["group"]] += 1
         self._wait(space, ins, self._begin(space, ready, ins))
 
-    def _wait(self, space: ClientValues, ins: tuple, wait: PendingCollective) -> None:
+    def _wait(self, space: ClientValues, ins: tuple[Any, ...], wait: PendingCollective) -> None:
         if not wait.ready():
             raise Parked(ins, wait)
         self._settle(space, ins, wait)
 
-    def _begin(self, space: ClientValues, ready: Any, ins: tuple) -> PendingCollective:
+    def _begin(self, space: ClientValues, ready: Any, ins: tuple[Any, ...]) -> PendingCollective:
         """A broken operand still takes part, or the others would wait for it."""
         ids = ins[ready.encoding.inputs]
         operands = [space.table.get(i) for i in ids]
         if any(space.specs.get(i) is not spec for i, spec in zip(ids, ready.specs)):
             wrong = mismatched_operand(ready, ins, space.specs)
             operands = [a if isinstance(a, Broken) else self._failure(str(ready.kind), wrong, ins[-1]) for a in operands]
-        return ready.run(operands, ins[-1])
+        return cast(PendingCollective, ready.run(operands, ins[-1]))
 
-    def _broken(self, space: ClientValues, ins: tuple, error: Exception) -> None:
+    def _broken(self, space: ClientValues, ins: tuple[Any, ...], error: Exception) -> None:
         """Mark the results of a failed instruction; what is made of a broken tensor keeps the first cause."""
         if ins[0] in space.kinds and isinstance(ready := space.kinds[ins[0]][2], Unit):
-            self._execute(space, ready.chunk)  # one by one, so that only what fails is marked
+            error.__traceback__ = error.__context__ = None  # their frames hold all that the unit had made
+            chunk = self.quotas.watch(space, iter(ready.chunk), self.engine, self._broken)
+            self._execute(space, chunk)  # one by one, so that only what fails is marked
             return
         self.failures += 1
         if ins[0] not in space.kinds:
@@ -390,9 +514,20 @@ class Worker:
             space.broken.append(id)
 
     def _failure(self, what: str, error: Exception, id: Any) -> Broken:
+        if self.engine.poisoned(error):
+            # no word of whose kernel it was: all who have values here are told this
+            raise Poisoned(f"a kernel failed and spoilt {self.engine.device}: {str(error).splitlines()[0][:200]}")
         return failure_on(f"worker {self.name} ({self.engine.name} on {self.engine.device})", what, error, id)
 
     def _fetch(self, client: str, space: ClientValues, get: Fetch) -> Mail:
+        if self.recorder is None:
+            return self._answer(client, space, get)
+        began = self.clock()
+        answer = self._answer(client, space, get)
+        self.recorder.read(client, get.id, getattr(spec_in(get.spec), "nbytes", 0), began)
+        return answer
+
+    def _answer(self, client: str, space: ClientValues, get: Fetch) -> Mail:
         try:
             return transfers.answer(self.engine, self.memory, self.name, client, space.table.get(get.id), get)
         except ProtocolError as wrong:
@@ -402,11 +537,19 @@ class Worker:
             cause = self._failure("reading it", error, get.id)
             return Mail(client, Failed(get.ticket, cause.error, cause.text, cause.tensor))
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self, whose: Collection[str] | None = None) -> dict[str, Any]:
+        """What this worker is and did; with `whose`, of its work only what was these clients'."""
         used, total = self.engine.memory()
+        more, seen = self.more(), self.spaces.keys() if whose is None else self.spaces.keys() & set(whose)
+        shares = more.setdefault("shares", {})
+        for client in seen:
+            shares.setdefault(client, {}).update(self.quotas.stats(self.spaces[client], self.engine))
+        more["shares"] = {client: share for client, share in shares.items() if whose is None or client in seen}
+        counts = self.counts if whose is None else Counts()
         return {
-            "engine": self.engine.name, "device": self.engine.device, **self.counts.totals(self.spaces.values()),
+            "engine": self.engine.name, "device": self.engine.device, **counts.totals([self.spaces[c] for c in seen]),
             "bytes": used, "bytes_total": total, "failures": self.failures, "dropped": self.dropped, "runs": self.runs,
+            "over_quota": self.quotas.exceeded, "skipped": self.skipped,
             "collectives": dict(self.collectives.ways), "base": self.engine.base, "fell_back": self.engine.fell_back,
-            **self.more(),
+            **more,
         }  # fmt: skip

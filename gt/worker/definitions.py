@@ -15,7 +15,7 @@ from gt.worker.refusals import RefusedKind
 
 def define(
     space: ClientValues, run: Run, prepare: Callable[[str, KindDef], Ready], refused: Callable[[str, Any, Exception], Any],
-    engine: Engine, units: bool, say: Callable[[str], None], show: Callable[[str, Program], None],
+    engine: Engine, units: bool, say: Callable[..., None], show: Callable[[str, Program], None],
 ) -> None:  # fmt: skip
     """Kinds and traces of a run; one that nothing can be made of stands for the reason."""
     for definition in run.kinds:

@@ -7,12 +7,12 @@ a run begins only when all earlier ones have ended. Other runs overtake them."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from operator import itemgetter
 from typing import Any
 
 from gt.ops import TABLE
-from gt.transport.messages import Run
+from gt.transport.messages import Came, Run
 
 SLICE = 0.002  # seconds of device time after which a client's turn ends, if others wait
 RECENT = 512  # waiting times that are kept of each client
@@ -22,13 +22,18 @@ _NUMBER = itemgetter(0)
 class Share:
     """What one client waits for, and what it had."""
 
-    __slots__ = ("messages", "virtual", "weight", "seconds", "turns", "waits", "collectives")
+    __slots__ = (
+        "messages", "virtual", "weight", "user", "limit", "seconds", "entitled", "since", "turns", "waits", "collectives",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, since: float = 0.0) -> None:
+        self.since = since  # device seconds of all clients when it came
         self.messages: deque[tuple[Any, bool, float]] = deque()  # each with whether it holds collectives, and when it came
         self.virtual = 0.0  # device seconds divided by weight, or what the others had by when this client came back
         self.weight = 1.0
+        self.user, self.limit = "", 1.0  # whose it is, and the most that all busy clients of that user weigh together
         self.seconds = 0.0
+        self.entitled = 0.0  # device seconds that were its share while it had something to do
         self.turns = 0
         self.waits: deque[float] = deque(maxlen=RECENT)  # seconds from a message's arrival to its beginning
         self.collectives: set[int] = set()  # numbers of kinds and traces that are or hold collectives
@@ -45,18 +50,23 @@ class FairQueue:
         self.begun = False  # whether the first of those has begun
         self.instructions = 0  # in all queues
         self.preemptions = 0  # turns that ended before their run did
+        self.total = 0.0  # device seconds of all clients there ever were
+
+    def introduce(self, came: Came) -> None:
+        """A client has come that has another share than others, or is of a user with a key of its own."""
+        share = self.shares.setdefault(came.client, Share(self.total))
+        share.weight, share.user, share.limit = came.weight, came.user, came.user_weight
 
     def put(self, client: str, message: Any, now: float) -> None:
         share = self.shares.get(client)
         if share is None:
-            share = self.shares[client] = Share()
+            share = self.shares[client] = Share(self.total)
         if client not in self.active:
             self.active[client] = share
             share.virtual = max(share.virtual, self.virtual)
         ordered = False
         if type(message) is Run:
             self.instructions += len(message.code)
-            share.weight = message.weight
             ordered = self._holds_collectives(share, message)
             if ordered:
                 self.ordered.append(client)
@@ -74,13 +84,17 @@ class FairQueue:
                 share.collectives.add(trace.number)
         return not share.collectives.isdisjoint(map(_NUMBER, run.code))
 
-    def next(self, parked: str | None, preempted: Collection[str]) -> str | None:
+    def waiting(self) -> bool:
+        """Whether anything of any client has not begun."""
+        return any(share.messages for share in self.shares.values())
+
+    def next(self, parked: str | None, preempted: Collection[str], behind: Callable[[str], bool] | None = None) -> str | None:
         """The client whose turn it is: of those that have something to do, the one that had least. The work of `parked` waits
-        for other workers; `preempted` have begun a run that they have not ended."""
+        for other workers; `preempted` have begun a run that they have not ended; who is `behind` waits for the device."""
         found, least, idle = None, 0.0, []
         for client, share in self.active.items():
             if client in preempted or self._can_begin(share):
-                if client != parked and (found is None or share.virtual < least):
+                if client != parked and (found is None or share.virtual < least) and not (behind and behind(client)):
                     found, least = client, share.virtual
             elif not share.messages and client != parked:
                 idle.append(client)
@@ -127,7 +141,24 @@ class FairQueue:
             self.virtual = max(self.virtual, share.virtual)
             share.seconds += seconds
             share.turns += 1
-            share.virtual += seconds / share.weight
+            self.total += seconds
+            share.virtual += seconds / self._entitle(client, share, seconds)
+
+    def _entitle(self, client: str, share: Share, seconds: float) -> float:
+        """Note what of these seconds is the share of each client that has something to do; gives this client's weight."""
+        active = self.active.values() if client in self.active else (share, *self.active.values())
+        if len(active) == 1:
+            share.entitled += seconds
+            return share.limit * min(1.0, share.weight) if share.user else share.weight
+        weights: dict[str, float] = {}  # of each user's clients together
+        for each in active:
+            weights[each.user] = weights.get(each.user, 0.0) + each.weight
+        scaled = [each.limit * each.weight / max(1.0, weights[each.user]) if each.user else each.weight for each in active]
+        total, own = sum(scaled), share.weight
+        for each, weight in zip(active, scaled):
+            each.entitled += seconds * weight / total
+            own = weight if each is share else own
+        return own
 
     def forget(self, client: str) -> None:
         """The client is gone, and nothing is left of its work."""
@@ -135,15 +166,16 @@ class FairQueue:
         self.active.pop(client, None)
 
     def stats(self) -> dict[str, dict[str, float]]:
-        """For each client: device seconds, its share of all, instructions that wait, and how long work waited to begin."""
-        total = sum(s.seconds for s in self.shares.values()) or 1.0
-        return {client: _stats(s, total) for client, s in self.shares.items()}
+        """For each client: device seconds, its share of all, the seconds it was entitled to, instructions that wait, and how
+        long work waited to begin."""
+        return {client: _stats(s, self.total - s.since) for client, s in self.shares.items()}
 
 
 def _stats(share: Share, total: float) -> dict[str, float]:
     waits = sorted(share.waits) or [0.0]
     return {
-        "seconds": share.seconds, "share": share.seconds / total, "weight": share.weight, "turns": share.turns,
+        "seconds": share.seconds, "share": share.seconds / (total or 1.0), "weight": share.weight, "turns": share.turns,
+        "entitled": share.entitled, "total": total,
         "queue": sum(len(m.code) for m, _, _ in share.messages if type(m) is Run),
         "wait_p50": waits[len(waits) // 2], "wait_p99": waits[min(len(waits) - 1, len(waits) * 99 // 100)],
     }  # fmt: skip

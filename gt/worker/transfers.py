@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from gt.errors import ProtocolError
+from gt.errors import OutOfMemory, ProtocolError
 from gt.ops import Kind
 from gt.ops.table import spec_in
 from gt.spec import Spec
@@ -36,16 +37,21 @@ def load(engine: Engine, memory: Memory, client: str, values: ClientValues, kind
     return engine.load(np.ascontiguousarray(part).data.cast("B"), spec, True)
 
 
-def keep_upload(engine: Engine, values: ClientValues, id: int, spec: Any, frame: Any) -> bool:
+def keep_upload(
+    engine: Engine, values: ClientValues, id: int, spec: Any, frame: Any, room: Callable[[int], None] = lambda nbytes: None
+) -> bool:
     """Keep what a client sent for a tensor, until an instruction takes it. Whether it fits; if not, the tensor fails, and
-    whoever reads it is told."""
+    whoever reads it is told. `room` raises where there is none for so many bytes."""
     data = memoryview(frame)
     if len(values.arrived) >= UPLOADS:
         raise ProtocolError(f"{len(values.arrived)} uploads that no instruction has taken")
     try:
         if not isinstance(spec, Spec) or data.nbytes != spec.nbytes:
             raise ProtocolError(f"{data.nbytes} bytes for {spec}")
+        room(data.nbytes)
         values.arrived[id] = (spec, engine.load(data, spec, True))
+    except OutOfMemory as exceeded:
+        values.arrived[id] = (exceeded, None)
     except Exception as wrong:  # an engine may have no room for it, too, and its client waits for a word of it
         values.arrived[id] = (str(wrong), None)
         return False
@@ -55,6 +61,8 @@ def keep_upload(engine: Engine, values: ClientValues, id: int, spec: Any, frame:
 def _take_upload(values: ClientValues, id: int, spec: Spec) -> Any:
     """An upload becomes a tensor only by the dispatcher's word."""
     came, array = values.arrived.pop(id, (None, None))
+    if isinstance(came, OutOfMemory):
+        raise came
     if came is not spec:
         raise ProtocolError(f"an upload of {came} where {spec} was to come")
     return array

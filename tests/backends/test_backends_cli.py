@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from gt.backends import cli
 from gt.tensor_ops import choice
+from gt.tensor_ops import command as cli
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gt import backends
-from gt.backends.table import markdown
+from gt.backends.listing import markdown
 from gt.tensor_ops import choice
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -1,12 +1,17 @@
 """The registry: what it lists, what it says, and that one probe holds up no other."""
 
+import importlib.util
 import threading
+from pathlib import Path
 
 import pytest
 
-from gt import backends
+from gt import backends, cli, tensor_ops
 from gt.backends.facts import Found, Missing
 from gt.backends.memory import remembered
+from gt.backends.rows import ARRAYS
+from gt.persistent import choice as persistent
+from gt.worker.engine.choose import make
 
 KEYS = {
     "name", "display_name", "available", "reason", "library", "library_version", "device_count", "compute_capability",
@@ -106,6 +111,50 @@ def test_the_default_is_what_was_set_then_the_environment_then_pytorch_or_numpy(
     monkeypatch.setenv("GT_BACKEND", "pytorch")
     with pytest.raises(ValueError, match="GT_BACKEND asks for backend 'pytorch'"):
         registry(pytorch=lambda: Missing("not installed")).default()
+
+
+def test_engines_array_ops_decoding_and_the_command_line_read_one_registry(monkeypatch, capsys):
+    """One probe a backend, whoever asks; and one word for what was set."""
+    ran = []
+    rows = [row._replace(probe=lambda name=row.name: ran.append(name) or Missing("pretended")) for row in backends.ROWS]
+    monkeypatch.setattr(backends, "_registry", backends.Registry(tuple(rows)))
+    with pytest.raises(ValueError, match="'cpp' is not available: pretended"):
+        make("cpp")
+    with pytest.raises(ValueError, match="'cpp' is not available: pretended"):
+        persistent.choose("cpp", ())
+    with pytest.raises(RuntimeError, match="cpp backend, which is not available: pretended"):
+        tensor_ops.set_backend("cpp")
+    assert cli.main(["backends"]) == 0 and capsys.readouterr().out.count("pretended") == len(rows)
+    assert ran.count("cpp") == 1 and make("numpy").name == "numpy"  # which need only be installed
+
+
+def test_the_default_that_was_set_is_that_of_array_ops_too(monkeypatch):
+    rows = tuple(row._replace(probe=found) for row in backends.ROWS)
+    monkeypatch.setattr(backends, "_registry", backends.Registry(rows))
+    backends.set_default_backend("numpy")
+    assert backends.get_default_backend() == persistent.choose(None, ()).backend == "numpy"
+    assert tensor_ops.get_backend() == "python"
+    tensor_ops.set_backend(None)
+    assert backends.registry().arrays_default is None
+
+
+def test_the_configuration_of_workers_names_the_default_where_nobody_else_does(monkeypatch, tmp_path):
+    path = tmp_path / "gt.yaml"
+    path.write_text("backend: cpp\nfallback_backends: [numpy]\n")
+    monkeypatch.delenv("GT_BACKEND", raising=False)
+    monkeypatch.delenv("GT_FALLBACK_BACKENDS", raising=False)
+    monkeypatch.setenv("GT_CONFIG", str(path))
+    made = registry(cpp=found, numpy=found, opencl=found)
+    assert made.default() == made.asked() == "cpp" and backends.fallbacks() == ("numpy",)
+    monkeypatch.setenv("GT_BACKEND", "opencl")
+    assert made.default() == made.asked() == "opencl"
+
+
+def test_every_engine_that_a_row_names_is_there():
+    for path in [row.engine for row in backends.ROWS if row.engine] + [f"{a.module}:name" for a in ARRAYS.values()]:
+        module, _, name = path.partition(":")
+        place = importlib.util.find_spec(module)
+        assert place is not None and f"{name}" in Path(place.origin).read_text(), path
 
 
 def test_a_slow_probe_is_remembered_until_the_library_changes(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from gt.backends import Registry
 from gt.ops import TABLE, infer
 from gt.spec import Spec, float32
 from gt.testing import check_backend, cluster
-from gt.worker.engine import make
+from gt.worker.engine.choose import make
 from gt.worker.engine.custom import CustomEngine
 
 HERE = Path(__file__).parent

@@ -15,7 +15,7 @@ from gt.ops import TABLE, infer
 from gt.ops.lower import lowered
 from gt.spec import Spec, bfloat16, float16, float32, float64, int64
 from gt.testing import check_backend, samples
-from gt.worker.engine import make
+from gt.worker.engine.choose import make
 from gt.worker.engine.numpy import NumPyEngine, numpy_dtype, round_bfloat16
 
 ROOT = Path(__file__).parents[2]
@@ -184,7 +184,7 @@ def test_what_mkldnn_calls_its_own_is_in_onednns_log():
     code = """
 from gt.ops import TABLE, infer
 from gt.spec import Spec, float32
-from gt.worker.engine import make
+from gt.worker.engine.choose import make
 import torch
 engine = make("mkldnn")
 engine.begin()

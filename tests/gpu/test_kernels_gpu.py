@@ -10,7 +10,7 @@ import torch
 
 from gt.ops import TABLE, Row, infer
 from gt.spec import Spec, bfloat16, float16, float32
-from gt.worker.engine import make as engine_for
+from gt.worker.engine.choose import make as engine_for
 from tests.ops import samples
 from tests.ops.samples import ROWS, Sample, assert_close, assert_same, several
 from tests.ops.test_kernels import run_numpy

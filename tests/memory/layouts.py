@@ -79,7 +79,7 @@ def put(made: Cluster, array: np.ndarray, spec: Spec, layout: Layout, requires_g
         loaded = Spec(shape, spec.dtype)
         data = memoryview(part.reshape(-1).view(np.uint8)) if part.size else memoryview(b"")
         if spec.dtype.name == "bfloat16":
-            from gt.client.functions.read import to_bfloat16_bits
+            from gt.client.arrays import to_bfloat16_bits
 
             data = memoryview(to_bfloat16_bits(part).reshape(-1).view(np.uint8)) if part.size else memoryview(b"")
         space.put(handle.id, loaded, worker.engine.load(data, loaded, True))

@@ -67,9 +67,27 @@ def mistakes() -> None:
     print(line_of(y.handle.session.asked_for(y.handle.id)).splitlines()[-1].strip())
 
 
+def updates() -> None:
+    """Ops on lists, parameters found in a tree of modules, and results of several."""
+    gt.manual_seed(0)
+    inner = gt.nn.ModuleList([gt.nn.Linear(3, 3), gt.nn.LayerNorm(3)])
+    model = gt.nn.Sequential(gt.nn.Linear(3, 3), *inner, gt.nn.Sequential(inner[0], gt.nn.Tanh()))
+    model.extra, model.table = [gt.zeros(3, requires_grad=True)], {"a": gt.ones(3), "b": gt.ones(1, requires_grad=True)}
+    print([p.shape for p in model.parameters()], len(list(model.named_parameters())))
+    optimizer = gt.optim.AdamW(model.parameters(), lr=0.1)
+    for i in range(8):
+        x = gt.full((2, 3), float(i % 3))
+        loss = ((model(x) + model.extra[0]) ** 2).mean() + x.sort().values.sum() * model.table["b"].sum()
+        optimizer.zero_grad()
+        loss.backward()
+        print(gt.nn.utils.clip_grad_norm_(model.parameters(), 0.5).tolist() if i % 2 else "")
+        optimizer.step()
+        print([p.tolist() for p in model.parameters()])
+
+
 if __name__ == "__main__":
     print("native" if NATIVE is not None else "python", file=sys.stderr)
-    for program in (arithmetic, tape, loop, mistakes):
+    for program in (arithmetic, tape, loop, mistakes, updates):
         with cluster(1, "numpy") as c:
             watch(c.sessions[0])
             program()

@@ -15,7 +15,7 @@ from gt.config import SignalConfig
 from gt.ops import Row
 from gt.spec import Layout, Mesh, Partial, Spec
 from gt.testing import cluster
-from gt.worker.engine import make as engine_for
+from gt.worker.engine.choose import make as engine_for
 from tests.memory.layouts import grained, layouts, meshes, put
 from tests.ops import samples
 from tests.ops.samples import ROWS, assert_close, assert_same, several

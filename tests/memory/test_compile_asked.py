@@ -13,6 +13,7 @@ import gt
 from gt.config import ShardConfig, SignalConfig
 from gt.testing import Cluster, cluster
 from gt.watch.log import InstructionLog
+from gt.watch.log_file import prepared
 from gt.worker.engine.torch import inductor
 
 pytestmark = [
@@ -69,7 +70,17 @@ def run(engine: str, log: bool = False, device: str = "cpu") -> tuple[list[float
     with cluster(2, engine) as made:
         out = io.StringIO()
         if log:
-            made.dispatcher.watch = made.dispatcher.stream.watch = InstructionLog(out)
+            written = InstructionLog()
+
+            def see(event: str, who: str, what: object) -> None:
+                for at, line in written.lines(time.time(), event, who, prepared(event, what)[0]):
+                    out.write(f"{at} {line}\n")
+
+            observers = made.dispatcher.observers
+            observers.local, observers.on = see, True
+            for mail in observers.look():
+                made.hub.post("dispatcher", mail)
+            made.hub.deliver()
         for worker in made.workers:
             worker.engine.clock, worker.engine.device = time.perf_counter, device
         losses = train(made)
@@ -86,6 +97,8 @@ def test_the_log_changes_neither_what_is_compiled_nor_how_sharded_programs_run(m
     assert counts_logged == counts
     assert logged == plain
     sent = [line.split("| ") for line in lines.splitlines() if "WORKER_SEND" in line]
+    ended = [float(line.split()[0]) for line in lines.splitlines() if "WORKER_RECV" in line]
+    assert len(ended) == len(sent) and len(set(ended)) > len(ended) / 20, "each worker says when it did what"
     for worker in ("w0", "w1"):
         ops = [details.split()[0] for _, who, _, details in sent if who.strip() == worker]
         assert ops.count("op=tanh") == STEPS, ops  # each step's, though they come as one call

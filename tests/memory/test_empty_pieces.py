@@ -7,15 +7,22 @@ import pytest
 import torch
 
 import gt
+from gt.client.apply import apply
+from gt.ops import TABLE
 from gt.testing import cluster
 
 
 @pytest.mark.parametrize("engine", ["numpy", "pytorch"])
 def test_the_gradient_of_batch_norm_of_no_channels_is_empty(engine: str) -> None:
-    with cluster(1, engine):
+    """By the function, which asks no worker for it, and by the op, which a worker may be asked for all the same."""
+    with cluster(1, engine) as made:
         x = gt.randn(4, 0, 4, requires_grad=True)
         gt.nn.functional.batch_norm(x, None, None, training=True).sum().backward()
         assert x.grad is not None and x.grad.numpy().shape == (4, 0, 4)
+        y, *_ = apply(TABLE["batch_norm_train"], (x, 1e-5))
+        (y * 2).sum().backward()
+        assert x.grad.sum().item() == 0.0
+        assert made.workers[0].stats()["ops"]["batch_norm_grad"] == 1
 
 
 @pytest.mark.parametrize("engine", ["numpy", "pytorch"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -70,3 +71,23 @@ def test_a_number_that_says_how_often_a_kernel_goes_round_is_bounded() -> None:
         degree = gt.special.legendre_polynomial_p(gt.ones(3), 2.0**60)
         with pytest.raises(gt.errors.RemoteError, match="the highest is 65536"):
             degree.tolist()
+
+
+def test_fuzzing_processes_have_seeds_of_their_own_and_one_that_fails_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seeds: list[tuple[int, int]] = []
+
+    def stretch(seed: int, workers: int, engine: str, most: int, seconds: float) -> int:
+        seeds.append((seed, most))
+        if seed == 9:
+            raise AssertionError("a read was not answered")
+        return most
+
+    monkeypatch.setattr(fuzz, "stretch", stretch)
+    monkeypatch.setattr(fuzz, "ProcessPoolExecutor", lambda processes, mp_context: ThreadPoolExecutor(processes))
+    assert fuzz.main(["--count", "100000", "--processes", "3", "--seed", "5"]) == 0
+    assert sorted(seeds) == [(5, 40_000), (6, 40_000), (7, 20_000)]
+    assert "100000 messages, nobody harmed" in capsys.readouterr().out
+    with pytest.raises(AssertionError, match="not answered"):
+        fuzz.main(["--count", "1000000", "--processes", "2", "--seed", "8"])

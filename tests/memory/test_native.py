@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import gt
 from gt.client import traces
+from gt.client.autograd import Port
 from gt.client.native import NATIVE
 from gt.client.traces import Raw, Window, define
 from gt.ops.table import TABLE, infer
@@ -100,11 +101,15 @@ def test_nothing_is_left_behind() -> None:
     with cluster(1, "numpy") as c:
         session = c.sessions[0]
         a, b = gt.ones(3, requires_grad=True), gt.ones(3)
-        rows = [TABLE["mul"], TABLE["add"], session, a.handle.spec, None, True]
+        rows = [TABLE["mul"], TABLE["add"], session, a.handle.spec, None, True, TABLE["layer_norm"], TABLE["sgd"], Port]
+        model, optimizer = gt.nn.Sequential(gt.nn.LayerNorm(3), gt.nn.Linear(3, 3)), gt.optim.SGD([a], lr=0.0)
 
         def work() -> None:
             for _ in range(50):
                 ((a * b + 1).exp().sum() * 2).backward()
+                gt.nn.functional.layer_norm(a * b, (3,), b, b).sum().backward()  # several results, on the tape
+                optimizer.step()
+                assert len(list(model.parameters())) == 4
                 a.grad = None
                 with pytest.raises(ValueError):
                     a + gt.ones(4)
@@ -114,7 +119,7 @@ def test_nothing_is_left_behind() -> None:
             gc.collect()
             return [sys.getrefcount(x) for x in rows]
 
-        for _ in range(6):
+        for _ in range(18):  # until what repeats is found, and called early
             work()
         before = held()
         for _ in range(6):

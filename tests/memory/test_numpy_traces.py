@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import gt
 from gt.testing import cluster
-from gt.worker.engine import torch as torch_engine
+from gt.worker.engine.torch import engine as torch_engine
 from gt.worker.engine.torch import numpy_traces
 
 pytestmark = pytest.mark.default("GT_AUTO_COMPILE", "GT_TRACE", "GT_WORKER_BATCH_SIZE")  # it is about what they decide
@@ -40,8 +40,6 @@ def run(lib: Any, start: list[np.ndarray], body: list, times: int) -> list[list[
                 continue
             n = number + (k if isinstance(number, int) else 0)
             x, y = (n if i < 0 else v[i] for i in (a, b))
-            if lib is torch and a < 0:  # where a number stands first PyTorch takes a reciprocal; its own division is meant
-                x = torch.tensor(n, dtype=y.dtype)
             v[to] = {"add": lambda: x + y, "sub": lambda: x - y, "mul": lambda: x * y, "div": lambda: x / y}[op]()  # noqa: B023
         found.append([t.numpy() for t in v])
     return found

@@ -39,8 +39,8 @@ def test_a_step_is_shown_before_and_after_each_pass_with_the_lines_of_the_script
     with cluster(1, "pytorch"):
         train(8, gt.ones(3, 4))
         [step] = gt.debug.programs()
-        assert step.source == "trace" and step.calls > 0 and list(step.stages) == ["as received", "updates fused"]
-        before, after = step.stages.values()
+        assert step.source == "trace" and step.calls > 0 and list(step.stages)[:2] == ["as received", "updates fused"]
+        before, after = list(step.stages.values())[:2]  # GT_AUTO_COMPILE adds what is compiled
         assert re.search(rf"tanh\(\w+\)  # float32\[3, 4\], frees \w+, {here('# the forward pass')}", before)
         assert before.count(" adam(") == after.count(" adam(") == 4 and "4 adam in one call" in after
         assert here("# the update") in before and "together:" not in before

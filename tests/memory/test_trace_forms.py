@@ -260,6 +260,7 @@ def few_objects() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(test_replay.STEP, min_size=2, max_size=8), st.integers(0, 4), st.integers(4, 10), st.integers(0, 7))
 def test_a_compiled_function_with_state_does_what_the_plain_one_does(

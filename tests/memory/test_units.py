@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,39 @@ def test_in_a_unit_only_what_fails_is_broken() -> None:
         assert units(c)["units"] == 1 and c.workers[0].failures == 2
 
 
+def test_what_a_failed_unit_had_made_is_gone_before_its_instructions_run_one_by_one() -> None:
+    """Or a unit that found no room would leave its first instructions none, either."""
+    alive: list[Any] = []
+    most: list[int] = []
+    with cluster(1, "numpy") as c:
+        HERE.scope.session.tracer = None
+        worker = c.workers[0]
+        worker.units = Units(4)
+        plain = worker.engine.kernel
+
+        def counted(kind: Any) -> Any:
+            run = plain(kind)
+
+            def exp(a: Any) -> Any:
+                most.append(sum(array() is not None for array in alive))
+                if len(most) == 4:
+                    raise MemoryError("no room for it")
+                made = run(a)
+                alive.append(weakref.ref(made))
+                return made
+
+            return exp if kind.row.name == "exp" else run
+
+        worker.engine.kernel = counted  # type: ignore[method-assign]
+        x = gt.ones(4)
+        c.settle()
+        found = [x.exp() for _ in range(4)]
+        for y in found:
+            np.testing.assert_allclose(y.numpy(), np.full(4, np.e), rtol=1e-6)
+        assert units(c)["unit_calls"] == 1
+    assert most == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
 def test_units_are_bounded_and_outlive_a_forgetting_of_kinds() -> None:
     with cluster(1, "numpy") as c:
         session = HERE.scope.session
@@ -131,7 +165,7 @@ def test_units_are_bounded_and_outlive_a_forgetting_of_kinds() -> None:
             assert (x * 2.0 + 1.0).numpy().shape == (n,)
         space = c.workers[0].spaces["c0"]
         assert len(space.units) <= KNOWN and sum(k < 0 for k in space.kinds) <= KNOWN
-        for known in session.kinds.values():
+        for known in session.kinds.tables.values():
             known.clear()
         space.kinds = {n: k for n, k in space.kinds.items() if n >= 0}
         x = gt.ones(3)

@@ -53,7 +53,11 @@ def compare(program: list[Step], grad: bool) -> None:
 
 
 SETTINGS = settings(
-    max_examples=EXAMPLES, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate, Phase.shrink],
+    suppress_health_check=list(HealthCheck),
 )
 
 

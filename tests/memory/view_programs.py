@@ -44,6 +44,8 @@ VIEWS: dict[str, Callable[[Any, int, int], Any]] = {
     "expand": lambda x, a, b: x.expand(2, *x.shape),
     "diagonal": lambda x, a, b: x.diagonal(a % 3 - 1, 0, 1),
     "unfold": lambda x, a, b: x.unfold(_axis(x, a), 1 + b % 2, 2),
+    "windows": lambda x, a, b: x.unfold(_axis(x, a), 2, 1),
+    "whole": lambda x, a, b: x[:],
     "chunk": lambda x, a, b: x.chunk(2, _axis(x, a))[0],
     "split": lambda x, a, b: x.split(2, _axis(x, a))[-1],
     "unbind": lambda x, a, b: x.unbind(_axis(x, a))[0],
@@ -60,10 +62,15 @@ def _values(m: Any, x: Any, seed: int) -> Any:
     return m.tensor(np.random.default_rng(seed).integers(-8, 8, tuple(x.shape)).astype("f4"))
 
 
-def _plain(x: Any) -> Any:
-    """The tensor, unless it was expanded: PyTorch then warns of writes by places, and GT refuses them."""
-    if 0 in x.stride():
-        raise ValueError("expanded")
+def _apart(x: Any) -> Any:
+    """The tensor, unless elements stand in it several times other than by `expand`, as in windows that overlap: what each of
+    them becomes then depends on the order in which PyTorch happens to write."""
+    lying = [(d, s) for d, s in zip(x.shape, x.stride()) if s]
+    places = np.zeros((), int)
+    for d, s in lying:
+        places = places[..., None] + np.arange(d) * s
+    if len(np.unique(places)) < places.size:
+        raise ValueError("elements overlap")
     return x
 
 
@@ -78,25 +85,34 @@ def _add(x: Any, value: Any) -> None:
 WRITES: dict[str, Callable[[Any, Any, Any, int, int], Any]] = {
     "fill": lambda m, x, w, a, b: x.fill_(a),
     "zero": lambda m, x, w, a, b: x.zero_(),
-    "add": lambda m, x, w, a, b: x.add_(a),
-    "scale": lambda m, x, w, a, b: x.mul_(0.5),
-    "copy": lambda m, x, w, a, b: x.copy_(_values(m, x, a)),
-    "add values": lambda m, x, w, a, b: _add(x, _values(m, x, a)),
-    "add leaf": lambda m, x, w, a, b: x.add_(w.sum()),
+    "add": lambda m, x, w, a, b: _apart(x).add_(a),
+    "scale": lambda m, x, w, a, b: _apart(x).mul_(0.5),
+    "copy": lambda m, x, w, a, b: _apart(x).copy_(_values(m, x, a)),
+    "add values": lambda m, x, w, a, b: _add(_apart(x), _values(m, x, a)),
+    "add leaf": lambda m, x, w, a, b: _apart(x).add_(w.sum()),
     "put": lambda m, x, w, a, b: _put(x, a % x.shape[0], b),
     "put slice": lambda m, x, w, a, b: _put(x, (..., slice(0, 1 + a % 2)), b),
     "put leaf": lambda m, x, w, a, b: _put(x, (..., 0), w[0, 0] * 2),
-    "put places": lambda m, x, w, a, b: _put(_plain(x), m.tensor([0, 5 % x.shape[0]]), float(b)),
-    "mask": lambda m, x, w, a, b: _plain(x).masked_fill_(x.detach() > 0, float(b)),
-    "clamp": lambda m, x, w, a, b: x.clamp_(-2.0, 2.0),
+    "put places": lambda m, x, w, a, b: _put(x, m.tensor([0, 5 % x.shape[0]]), float(b)),
+    "put by mask": lambda m, x, w, a, b: _put(x, x.detach() > a, float(b)),
+    "fill places": lambda m, x, w, a, b: x.index_fill_(_axis(x, a), m.tensor([0]), float(b)),
+    "mask": lambda m, x, w, a, b: x.masked_fill_(x.detach() > 0, float(b)),
+    "clamp": lambda m, x, w, a, b: _apart(x).clamp_(-2.0, 2.0),
+    "squeeze": lambda m, x, w, a, b: x.squeeze_(),
+    "unsqueeze": lambda m, x, w, a, b: x.unsqueeze_(a % (x.ndim + 1)),
+    "transpose": lambda m, x, w, a, b: x.transpose_(_axis(x, a), _axis(x, b)),
 }
+
+
+# Changes of shape alone: in no_grad() PyTorch has no gradient of what is on the tape afterwards.
+SHAPES = {"squeeze", "unsqueeze", "transpose"}
 
 
 def steps(writes_first: bool = False) -> st.SearchStrategy[list[Step]]:
     number = st.integers(0, 7)
-    view = st.tuples(st.sampled_from(sorted(VIEWS)), number, number, number)
+    view = st.tuples(st.sampled_from([f"view {n}" for n in sorted(VIEWS)]), number, number, number)
     write = st.tuples(st.sampled_from(sorted(WRITES)), number, number, number)
-    quiet = st.tuples(st.sampled_from([f"no_grad {n}" for n in sorted(WRITES)]), number, number, number)
+    quiet = st.tuples(st.sampled_from([f"no_grad {n}" for n in sorted(set(WRITES) - SHAPES)]), number, number, number)
     return st.lists(st.one_of(view, view, write, quiet), min_size=2, max_size=9)
 
 
@@ -114,7 +130,8 @@ class Machine:
         name, which, a, b = step
         x = self.tensors[which % len(self.tensors)]
         try:
-            if name in VIEWS:
+            if name.startswith("view "):
+                name = name.removeprefix("view ")
                 self.tensors.append(VIEWS[name](x, a, b))
             elif name.startswith("no_grad "):
                 with self.m.no_grad():

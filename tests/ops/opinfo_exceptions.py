@@ -10,8 +10,6 @@ INSIDE = "internal to PyTorch: a hash of a tensor's bits, as uint64, which GT ha
 STRIDED = "PyTorch's gradient of the tensor written into is not 0 where it was overwritten; GT's is"
 HALF = "GT has complex64 and complex128: no processor computes with 16-bit complex numbers"
 VALUES = "the values of the tensor would have to be read, and the script to wait for them"
-UNBOUND = "a reflected operator called on a number by the class: AttributeError instead of TypeError"
-WIDE = "a tensor of more than 64 axes cannot be made at all: ValueError where it is made"
 DERIVED = "PyTorch lacks a derivative that GT has"
 
 PLAIN = {
@@ -21,8 +19,6 @@ PLAIN = {
 }
 REFUSED = {
     "multinomial": VALUES,
-    **dict.fromkeys(("aminmax", "amax", "amin"), WIDE),
-    **dict.fromkeys(("__radd__", "__rdiv__", "__rmul__", "__rand__", "__ror__", "__rxor__"), UNBOUND),
 }
 IN_PLACE = {
     **dict.fromkeys(("acosh", "asinh", "atanh"), DERIVED),
@@ -52,9 +48,24 @@ DTYPES = {
     "hash_tensor": INSIDE,
 }
 
+COPIES = (
+    "what PyTorch's own composition copies before it saves it depends on the equation; GT gives the gradient of what was given"
+)
+SILENT = "PyTorch's gradient reads the numbers written since, without an error; GT's those that the op was given"
+SPARSE = "GT's sparse matrices cannot change in place, and are saved otherwise"
+WRITES = {
+    **dict.fromkeys(("einsum", "tensordot", "stft", "masked.prod", "linalg.pinv"), COPIES),
+    **dict.fromkeys(("kron",), SILENT),
+    **dict.fromkeys(("sparse.mm.reduce", "to_sparse"), SPARSE),
+    "as_strided_scatter": STRIDED,
+    "nn.functional.multi_head_attention_forward": "PyTorch refuses with another error: a view that it made of the weight",
+    "chalf": HALF,
+}
+
 EXCEPTIONS: dict[str, dict[str, str]] = {
     "plain": PLAIN,
     "refused": REFUSED,
     "in_place": IN_PLACE,
     "dtypes": DTYPES,
+    "writes": WRITES,
 }

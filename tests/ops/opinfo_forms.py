@@ -12,6 +12,7 @@ import torch
 import gt
 from gt.spec import dtype_of
 from tests.ops.opinfo import GT, PyTorch, Unsupported, compare, evaluate, judge, leaves, rebound, sample_dtype, samples, wanted
+from tests.ops.opinfo_writes import writes
 
 
 def plain(op: Any, side: GT, count: int) -> list[str]:
@@ -123,4 +124,5 @@ FORMS: dict[str, Callable[[Any, GT, int], list[str]]] = {
     "in_place": in_place,
     "out": into,
     "dtypes": dtypes,
+    "writes": writes,
 }

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from gt.ops import Row
 from gt.spec import DTYPES
-from gt.worker.engine.torch import TORCH
+from gt.worker.engine.torch.dtypes import TORCH
 
 
 def _cut(take: Any, starts: Any) -> Any:
@@ -386,8 +386,9 @@ ORACLE: dict[str, Callable[..., Any]] = {
     "asgd": _asgd,
     "asgd_rates": _asgd_rates,
 }
-# PyTorch has no such function: what makes tensors of nothing, and GT's own random numbers; Lion is checked by hand.
-ALONE = {"full", "full_complex", "iota", "eye", "uniform", "normal", "integers", "dropout", "lion"}
+# PyTorch has no such function: what makes tensors of nothing, and GT's own random numbers; Lion is checked by hand, `recurrent`
+# against torch.nn's layers in tests/nn/test_recurrent.py.
+ALONE = {"full", "full_complex", "iota", "eye", "uniform", "normal", "integers", "dropout", "lion", "recurrent"}
 
 
 def oracle(row: Row) -> Callable[..., Any] | None:

@@ -26,7 +26,7 @@ from gt.testing.samples import (
     varied,
     with_dtype,
 )
-from gt.worker.engine.torch import TORCH
+from gt.worker.engine.torch.dtypes import TORCH
 
 __all__ = ["CLOSE", "ROWS", "SIGNED", "Sample", "as_numpy", "assert_close", "assert_same", "coarsest", "draw", "for_numpy"]
 __all__ += ["Values", "for_torch", "make", "plain", "refused", "several", "spec_of", "to_torch", "varied", "with_dtype"]

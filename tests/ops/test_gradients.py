@@ -14,7 +14,7 @@ from gt.client.autograd import Tensor
 from gt.client.backward import backward
 from gt.ops import TABLE, Row
 from gt.spec import Spec, complex128, float64
-from gt.worker.engine import make as engine_for
+from gt.worker.engine.choose import make as engine_for
 from tests.ops import samples
 from tests.ops.oracle import oracle
 from tests.ops.samples import ROWS, SIGNED, Sample, several

@@ -11,7 +11,8 @@ import gt
 from gt import testing
 from gt.ops import TABLE, infer
 from gt.spec import Spec
-from gt.worker.engine import make
+from gt.worker.engine.choose import make
+from gt.worker.engine.torch.kernels import gelu_of_clamped
 
 ENGINES = ["numpy", "pytorch", "cpp", "mkldnn", "mkl", "openmp", "opencl"]
 
@@ -40,6 +41,16 @@ def test_what_is_traced_for_a_compiler_is_zero_at_minus_infinity_too(tanh: bool)
     traced = make_fx(make("pytorch").kernel(kind))(torch.ones(5))
     found = traced(x).tolist()
     assert found[:2] == [0, 0] and np.isnan(found[2]) and found[3] == 0
+
+
+@pytest.mark.parametrize("tanh", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_gelu_as_gpus_compute_it_is_zero_at_minus_infinity_and_pytorch_s_elsewhere(dtype: torch.dtype, tanh: bool) -> None:
+    x = torch.linspace(-30.0, 30.0, 997).to(dtype)
+    form = "tanh" if tanh else "none"
+    torch.testing.assert_close(gelu_of_clamped(x, tanh=tanh), torch.nn.functional.gelu(x, approximate=form))
+    edges = gelu_of_clamped(torch.tensor([-np.inf, -6e4, np.nan] * 16, dtype=dtype), tanh=tanh)
+    assert (edges[0::3] == 0).all() and (edges[1::3] == 0).all() and edges[2::3].isnan().all()
 
 
 def test_many_half_precision_numbers_that_sum_past_its_range_are_not_touched() -> None:

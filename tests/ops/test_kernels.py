@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from gt.ops import Row
-from gt.worker.engine import make as engine_for
+from gt.worker.engine.choose import make as engine_for
 from gt.worker.engine.numpy import numpy_dtype
-from gt.worker.engine.torch import TORCH
+from gt.worker.engine.torch.dtypes import TORCH
 from tests.ops import samples
 from tests.ops.samples import ROWS, Sample, assert_same, several
 

@@ -16,7 +16,7 @@ from tests.ops.opinfo_exceptions import EXCEPTIONS, NAMES, VERSION  # noqa: E402
 if not torch.__version__.startswith(VERSION):
     pytest.skip(f"the exceptions are for PyTorch {VERSION}", allow_module_level=True)
 
-from tests.ops.opinfo import ENTRIES, FLOAT_NAMES, GT, full_name  # noqa: E402
+from tests.ops.opinfo import ENTRIES, FLOAT_NAMES, GT, Outcome, compare, full_name, only_defined  # noqa: E402
 from tests.ops.opinfo_forms import FORMS  # noqa: E402
 
 BY_NAME = {full_name(op): op for op in ENTRIES}
@@ -41,7 +41,7 @@ def check(op: Any, form: str, engine: str = "pytorch", workers: int = 1, count: 
 def applies(op: Any, form: str) -> bool:
     return {
         "plain": True, "dtypes": True, "refused": op.error_inputs_func is not None, "in_place": op.inplace_variant is not None,
-        "out": op.supports_out,
+        "out": op.supports_out, "writes": op.supports_autograd,
     }[form]  # fmt: skip
 
 
@@ -64,6 +64,11 @@ def test_forms_in_place_are_pytorchs(op):
     check(op, "in_place")
 
 
+@pytest.mark.parametrize("op", [op for op in ENTRIES if applies(op, "writes")][::16], ids=full_name)
+def test_gradients_after_a_write_are_refused_where_pytorch_refuses_some_of_them(op):
+    check(op, "writes")
+
+
 @pytest.mark.parametrize("form", EXCEPTIONS)
 def test_exceptions_are_entries_with_a_reason(form):
     for name, reason in EXCEPTIONS[form].items():
@@ -72,7 +77,7 @@ def test_exceptions_are_entries_with_a_reason(form):
         assert len(reason) > 10
 
 
-QUICK = [(form, name) for form in EXCEPTIONS if form != "dtypes" for name in EXCEPTIONS[form]]
+QUICK = [(form, name) for form in EXCEPTIONS if form not in ("dtypes", "writes") for name in EXCEPTIONS[form]]
 
 
 @pytest.mark.parametrize("form, name", QUICK, ids=lambda v: v)
@@ -104,7 +109,31 @@ def test_every_dtype_is_pytorchs(op, engine):
 
 
 @pytest.mark.slow
+@entries("writes")
+def test_gradients_after_a_write_are_refused_where_pytorch_refuses_them(op):
+    check(op, "writes", count=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXCEPTIONS["writes"])
+def test_an_exception_of_writes_that_is_right_is_taken_off_the_list(name):
+    assert differences(BY_NAME[name], "writes", "pytorch", 1, 4), f"take {name} off EXCEPTIONS['writes']: it is right"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXCEPTIONS["dtypes"])
 def test_an_exception_of_dtypes_that_is_right_is_taken_off_the_list(name):
     found = [w for engine in ("pytorch", "numpy") for w in differences(BY_NAME[name], "dtypes", engine, 1, 1)]
     assert found, f"take {name} off EXCEPTIONS['dtypes']: it is right"
+
+
+def test_a_cast_of_what_its_dtype_cannot_hold_is_compared_with_nothing() -> None:
+    """One processor wraps, another saturates."""
+    given = torch.tensor([3.7, -3.0, 1e30, float("nan"), 255.9])
+    wraps, saturates, wrong = (
+        Outcome([torch.tensor(values, dtype=torch.uint8)], [False])
+        for values in ([3, 253, 0, 0, 255], [3, 0, 255, 7, 255], [4, 253, 0, 0, 255])
+    )
+    assert compare(wraps, saturates)
+    assert not compare(only_defined(given, wraps), only_defined(given, saturates))
+    assert compare(only_defined(given, wraps), only_defined(given, wrong))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gt.ops import TABLE, Row, infer
 from gt.ops.rules import broadcast, promote
 from gt.spec import DTYPES, Spec, bool_, complex64, complex128, float16, float32, promote_types
-from gt.worker.engine.torch import TORCH
+from gt.worker.engine.torch.dtypes import TORCH
 from tests.ops import samples
 from tests.ops.oracle import ALONE, oracle
 from tests.ops.samples import ROWS, assert_close, assert_same, several

@@ -92,7 +92,7 @@ def test_iinfo_is_pytorchs(name):
 def test_numbers_are_philoxs_on_every_engine_and_in_any_piece() -> None:
     from gt.ops import random
     from gt.worker.engine import philox
-    from gt.worker.engine.torch import TorchEngine
+    from gt.worker.engine.torch.engine import TorchEngine
 
     # the known answer for zeros that is published with the generator (Random123)
     words = random.philox(torch, torch.tensor([0]), 0, 0)

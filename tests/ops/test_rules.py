@@ -11,7 +11,7 @@ import pytest
 from gt.ops import Kind, Row
 from gt.ops.table import Rule
 from gt.spec import Partial, Replicate, Shard, Spec
-from gt.worker.engine import make as engine_for
+from gt.worker.engine.choose import make as engine_for
 from tests.ops import samples
 from tests.ops.samples import ROWS, Sample, assert_close, several
 

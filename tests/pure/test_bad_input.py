@@ -16,7 +16,7 @@ from gt.ops import TABLE
 from gt.spec import float32
 from gt.transport.messages import Batch, Failed, KindDef, Mail, Message, TraceDef, Upload, Value, decode, encode
 from gt.worker.core import DISPATCHER, Worker
-from gt.worker.engine import make
+from gt.worker.engine.choose import make
 
 F = float32.code
 PAIR = (F, 2, 2)

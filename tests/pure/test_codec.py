@@ -15,6 +15,7 @@ from gt.ops import TABLE, infer
 from gt.ops.table import spec_out
 from gt.program.code import FREE
 from gt.spec import Spec
+from gt.transport import events as e
 from gt.transport import messages as m
 from gt.transport.checks import kind_in
 
@@ -39,6 +40,8 @@ EACH = [
     m.Skip(1, (((0, 1), 2),)),
     m.Refuse("c", "why"),
     m.Progress("c", 1),
+    m.Drain(),
+    m.Came("c", 2.0, 1 << 30, "alice", 1.5, 1 << 31),
     m.Attach("c", b"\0token"),
     m.Attached(0, True),
     m.Value(9, (8, 2, 2), (0, 0), (2, 2), 1, (5, 0, 8)),
@@ -53,6 +56,11 @@ EACH = [
     m.Aborted(1, (0, 1), 7, "OutOfMemory", "no room", 3),
     m.Noted(0, (0, 1), 3),
     m.Ways(1, (0, 1), ("memory",)),
+    e.Subscribe(m.VERSION, e.EVERY, "c"),
+    e.Listen(e.SAMPLED, (("c", e.EVERY),)),
+    e.Report((e.Waited("c", 1.5, 0.5, "train.py:3", 4), e.Joined("w0", 1.5, 0, "numpy on cpu"))),
+    e.Watched(1, (e.Spans("c", b"", b"", b"", b"", meanings=(e.Meaning(3, "add", "elementwise"),)),), 2),
+    e.Seen(1),
 ]
 
 

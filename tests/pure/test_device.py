@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gt.worker.engine.torch import best_device
+from gt.worker.engine.torch.engine import best_device
 
 
 @pytest.mark.parametrize(

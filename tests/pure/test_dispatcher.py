@@ -7,11 +7,13 @@ from conversation import Conversation
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gt import __version__
 from gt.dispatcher.core import Dispatcher
 from gt.errors import ProtocolError
 from gt.program.code import FREE
 from gt.spec import float32
 from gt.transport import checks
+from gt.transport.events import Report, Spans
 from gt.transport.messages import (
     VERSION,
     Ack,
@@ -21,6 +23,7 @@ from gt.transport.messages import (
     Batch,
     Begun,
     Bye,
+    Came,
     Configure,
     Done,
     Drop,
@@ -71,7 +74,7 @@ def two(talk: Conversation) -> Conversation:
 
 def test_a_client_is_welcomed_with_the_workers_there_are(talk: Conversation) -> None:
     assert talk.worker() == [Mail("w0", Welcome("w0", 0))]
-    assert talk.client() == [Mail("c", Welcome("c", 0, (W0,)))]
+    assert talk.client() == [Mail("c", Welcome("c", 1, (W0,)))]
 
 
 def test_a_worker_that_comes_later_is_made_known_to_clients(talk: Conversation) -> None:
@@ -559,9 +562,10 @@ def test_who_watches_sees_batches_and_their_end() -> None:
     d.handle(Mail("w0", Join(VERSION, "", "w0", "numpy", "cpu", "here", 8, "ipc://at")))
     d.handle(Mail("c", Hello(VERSION, "", "here", 7)))
     d.handle(Mail("c", Batch(1, (FULL,), [(1, 1, 0.5)])))
-    d.handle(Mail("w0", Done("c", 1)))
+    d.handle(Mail("w0", Report((Spans("c", b"", b"", b"", b""),))))
     d.lose("c", "it left")
-    assert seen == [("batch", "here:7"), ("run", "w0"), ("done", "w0"), ("ack", "here:7"), ("gone", "here:7")]
+    d.lose("w0", "it left")
+    assert seen == [("batch", "here:7"), ("run", "w0"), ("spans", "w0"), ("gone", "here:7"), ("lost", "w0")]
 
 
 def test_comings_and_goings_are_told_in_words() -> None:
@@ -646,14 +650,53 @@ def test_what_arrives_after_it_was_lost_with_another_worker_is_freed(talk: Conve
     assert not talk.tables.clients["c"].late
 
 
-def test_runs_carry_their_client_s_weight(talk: Conversation) -> None:
+def test_workers_are_told_of_a_client_s_share_and_memory_those_that_come_later_too(talk: Conversation) -> None:
     talk.worker()
-    talk("c", Hello(VERSION, "", "here", 7, 2.0, "interactive"))
-    [mail] = talk("c", Batch(1, (FULL,), [(1, 1, 0.5)]))
-    assert mail.message.weight == 8.0
+    came = Mail("w0", Came("c", 8.0, 1 << 20))
+    assert came in talk("c", Hello(VERSION, "", "here", 7, 2.0, "interactive", 1 << 20))
+    assert Mail("w1", came.message) in talk.worker("w1")
+    assert not [m for m in talk("d", Hello(VERSION, "", "here", 7)) if m.peer.startswith("w")], "an ordinary client"
 
 
 @pytest.mark.parametrize("weight, priority", [(1e9, "normal"), (0.0, "normal"), (float("nan"), "normal"), (1.0, "urgent")])
 def test_a_client_cannot_take_any_weight(weight: float, priority: str) -> None:
     with pytest.raises(ProtocolError, match="weight|priority"):
         checks.message(Hello(VERSION, "", "here", 7, weight, priority))
+
+
+def test_a_full_dispatcher_refuses_another_client_and_says_so(talk: Conversation) -> None:
+    talk.tables.most_clients = 1
+    talk.client("first")
+    refused = talk.client("second")
+    assert [m.peer for m in refused] == ["second"] and "second" not in talk.tables.clients
+    assert "this dispatcher is full: it serves 1 clients" in refused[0].message.why
+    talk("first", Bye())
+    assert isinstance(talk.client("second")[0].message, Welcome)
+
+
+def test_workers_that_are_expected_are_told_of_once_when_all_are_there(talk: Conversation) -> None:
+    talk.dispatcher.expect(3)
+    talk.client()
+    assert [m.peer for name in ("w0", "w1") for m in talk.worker(name)] == ["w0", "w1"], "a welcome each, and no more"
+    assert [(m.peer, type(m.message)) for m in talk.worker("w2")] == [
+        ("w2", Welcome), ("w0", Peers), ("w1", Peers), ("w2", Peers), ("c", Peers),
+    ]  # fmt: skip
+
+
+def test_workers_that_came_are_told_of_when_the_others_are_given_up(talk: Conversation) -> None:
+    talk.dispatcher.expect(3)
+    talk.client()
+    talk.worker("w0"), talk.worker("w1")
+    assert [m.peer for m in talk.dispatcher.expect(0) if isinstance(m.message, Peers)] == ["w0", "w1", "c"]
+
+
+def test_workers_of_another_patch_join_and_those_of_another_release_are_refused_with_both_named(talk: Conversation) -> None:
+    own = __version__.split(".")
+
+    def join(name: str, release: str) -> list[Mail]:
+        return talk(name, Join(VERSION, "", name, "numpy", "cpu", "here", 8, f"ipc://{name}", "", release))
+
+    newer, other = ".".join([*own[:2], "99"]), ".".join([own[0], str(int(own[1]) + 1), "0"])
+    assert isinstance(join("w0", newer)[0].message, Welcome)
+    [refused] = join("w1", other)
+    assert f"GT {other} does not fit GT {__version__}" in refused.message.why and len(talk.tables.workers) == 1

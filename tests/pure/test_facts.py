@@ -13,7 +13,7 @@ def names_an_op(node: ast.AST) -> bool:
     if not isinstance(node, ast.Attribute):
         return False
     owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
-    return owner == "row" and node.attr in ("name", "family") or owner in OWNERS and node.attr == "op"
+    return owner in ("row", "op") and node.attr in ("name", "family") or owner in OWNERS and node.attr == "op"
 
 
 OWNERS = {"kind", "definition", "row", "use", "node"}
@@ -50,5 +50,6 @@ def test_no_file_but_the_table_s_tests_an_op_s_name_or_family() -> None:
 def test_the_search_finds_what_it_is_for() -> None:
     for line in ("row.family == 'reduce'", "kind.row.name in ('add', 'mul')", "'x' in row.name", "definition.op == 'load'"):
         assert comparisons(line) == [1], line
+    assert comparisons("ins.op.family == 'create'") == [1]
     assert comparisons("kind.row.name.endswith('_like')") == [1] and not comparisons("worker.name == 'w0'")
     assert not comparisons("kernel = OWN[row.name] if row.name in OWN else None")

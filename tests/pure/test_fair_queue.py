@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gt.spec import float32
-from gt.transport.messages import Drop, KindDef, Run, TraceDef
+from gt.transport.messages import Came, Drop, KindDef, Run, TraceDef
 from gt.worker.fair_queue import FairQueue
 
 EXP = KindDef(1, "exp", ((float32.code, 2),), ())
@@ -42,11 +42,34 @@ def test_a_client_is_served_in_its_own_order() -> None:
 
 def test_device_time_is_shared_by_weight() -> None:
     queue = FairQueue()
+    queue.introduce(Came("a", 3.0))
     for _ in range(400):
-        queue.put("a", Run("a", 1, (), [], weight=3.0), 0.0)
+        queue.put("a", run("a"), 0.0)
         queue.put("b", run("b"), 0.0)
     turns = Counter(serve(queue) for _ in range(400))
     assert turns == {"a": 300, "b": 100}
+    stats = queue.stats()
+    assert (stats["a"]["entitled"], stats["b"]["entitled"]) == (300.0, 100.0)
+
+
+def test_a_user_with_many_clients_has_no_more_than_its_share() -> None:
+    queue = FairQueue()
+    for client in ("a0", "a1", "a2", "b"):
+        queue.introduce(Came(client, 1.0, 0, client[0], 2.0))
+        for _ in range(400):
+            queue.put(client, run(client), 0.0)
+    turns = Counter(serve(queue) for _ in range(600))
+    assert turns["b"] == 300 and {turns[c] for c in ("a0", "a1", "a2")} == {100}
+
+
+def test_a_user_divides_its_share_by_priority_and_may_ask_for_less() -> None:
+    queue = FairQueue()
+    for client, weight in (("a0", 4.0), ("a1", 1.0), ("b", 0.25)):
+        queue.introduce(Came(client, weight, 0, client[0]))
+        for _ in range(400):
+            queue.put(client, run(client), 0.0)
+    turns = Counter(serve(queue) for _ in range(500))
+    assert (turns["a0"], turns["a1"], turns["b"]) == (320, 80, 100)
 
 
 def test_a_client_with_long_runs_has_fewer_turns() -> None:

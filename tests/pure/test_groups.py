@@ -13,7 +13,7 @@ from gt.worker.collectives.groups import GroupCollectives
 from gt.worker.collectives.mail import NO_TORCH
 from gt.worker.collectives.mail_transport import OperandFailed
 from gt.worker.collectives.process_group import Group
-from gt.worker.engine.torch import TorchEngine
+from gt.worker.engine.torch.engine import TorchEngine
 
 
 def peer(index: int, reached: Reached | None) -> Peer:

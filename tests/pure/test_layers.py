@@ -10,16 +10,18 @@ import pytest
 ROOT = Path(__file__).parents[2] / "gt"
 # A part imports only parts that stand above it. Those on one line never import one another.
 ORDER = [
-    ["safe_path"],
+    ["safe_path", "version", "accelerator", "onnx"],
     ["device", "errors", "spec"],
     ["environment"],
     ["ops"],
     ["program"],
-    ["tensor_ops"],
     ["config"],
+    ["backends"],
+    ["tensor_ops"],
+    ["tensor_ops_cpp", "tensor_ops_cuda", "tensor_ops_opencl"],
     ["transport"],
     ["launch"],
-    ["backends"],
+    ["clusters"],
     ["dispatcher", "worker", "client"],
     ["amp", "autograd", "data", "distributed", "fft", "files", "linalg", "masked", "optim", "sparse", "special"],
     ["cuda", "func", "utils"],
@@ -27,6 +29,7 @@ ORDER = [
     ["distributions"],
     ["persistent"],
     ["watch"],
+    ["pools"],
     ["debug", "signal", "server", "scripts", "testing"],
     ["cli"],
 ]
@@ -34,6 +37,22 @@ HEIGHT = {part: i for i, line in enumerate(ORDER) for part in line}
 # What only shells, `transport/`, `launch.py` and the entry points may know.
 WORLD = {"asyncio", "multiprocessing", "sched", "select", "selectors", "signal", "socket", "subprocess", "time", "zmq"}
 CORES = ["errors", "environment", "spec", "ops", "program", "config", "dispatcher", "worker", "client"]
+# Threads are for shells, too. A client has locks, since the threads of a script share its session.
+THREADS = {"threading", "_thread", "concurrent", "queue"}
+THREADED = {
+    "client/default.py": "one default session for all threads, and none of the parent's in a forked child",
+    "client/replies.py": "a reader waits until another thread has received its answer",
+    "client/scope.py": "each thread has a scope of its own",
+    "client/session.py": "one batch at a time, whichever thread sends it",
+    "client/signals.py": "each thread leaves the signals that it entered",
+    "client/window.py": "acknowledgements come in whichever thread receives",
+    "worker/collectives/process_group.py": "torch.distributed waits for peers in a thread",
+    "worker/engine/philox.py": "random numbers of a large tensor are made on all cores",
+    "worker/engine/torch/inductor.py": "programs are compiled while they run as they are",
+    "worker/recorder.py": "a thread reports what another recorded",
+    "worker/state.py": "the stack of the first thread is told by another, as the first may be stuck",
+    "worker/serve.py": "kernels may ask for messages in a thread, and sockets are the first one's",
+}
 SHELLS = ("serve.py", "groups.py", "__main__.py")  # groups.py waits for other workers
 
 
@@ -80,12 +99,20 @@ def test_only_shells_know_sockets_processes_and_clocks(path: Path) -> None:
         assert not {m.split(".")[0] for m in imports(path)} & WORLD
 
 
-def test_every_module_belongs_to_a_known_part_or_is_a_thin_name_at_the_top() -> None:
-    for path in modules():
-        if not part_of(name_of(path)):
-            assert path.parent == ROOT, f"{path.parent.name} is not among the parts"
-            if path.name not in ("__init__.py", "__main__.py"):
-                assert len(path.read_text().splitlines()) <= 60, f"{path.name} is not thin: give it a part"
+def test_threads_are_known_only_where_there_is_a_reason() -> None:
+    found = {
+        str(path.relative_to(ROOT))
+        for path in modules()
+        if part_of(name_of(path)) in CORES and {m.split(".")[0] for m in imports(path)} & THREADS
+    }
+    assert found == THREADED.keys(), "threads belong to shells: a new one needs its reason here, and one that is gone goes"
+
+
+def test_every_module_belongs_to_a_known_part() -> None:
+    top = {ROOT / "__init__.py", ROOT / "__main__.py"}
+    unknown = [str(path.relative_to(ROOT)) for path in modules() if path not in top and not part_of(name_of(path))]
+    assert unknown == [], "give these a place in ORDER"
+    assert sum(map(len, ORDER)) == len(HEIGHT), "a part stands twice in ORDER"
 
 
 def test_the_rule_can_tell_a_wrong_import() -> None:

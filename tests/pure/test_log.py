@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import re
+from array import array
 from itertools import count
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,8 +14,10 @@ from gt.dispatcher.core import Dispatcher
 from gt.ops import TABLE, infer
 from gt.program.code import FREE
 from gt.spec import Spec, float32
-from gt.transport.messages import VERSION, Batch, Done, Hello, Join, KindDef, Mail, TraceDef
-from gt.watch.log import InstructionLog, sort_of
+from gt.transport.events import END, READ, Meaning, Report, Spans
+from gt.transport.messages import VERSION, Batch, Hello, Join, KindDef, Mail, TraceDef
+from gt.watch.log import GONE, InstructionLog, sort_of
+from gt.watch.log_file import OrderedLines, RotatedFile, prepared
 
 F = float32.code
 PAIR = (F, 2, 2)
@@ -21,96 +25,186 @@ FULL = KindDef(1, "full", ((-3,),), ((2, 2), F))
 MATMUL = KindDef(2, "matmul", (PAIR, PAIR), ())
 SUM = KindDef(3, "sum", (PAIR,), ((0,), False))
 FORM = re.compile(r"\[TAPE \d+\.\d{3}s\] (RECV|WORKER_SEND|WORKER_RECV|SEND) {0,8} +\| .{15,} \| .{9,} \| .+")
+MEANINGS = (
+    Meaning(1, "full", "create"), Meaning(2, "matmul", "matmul"), Meaning(FREE, "a free", "free"),
+    Meaning(7, "a trace", "program", ops=(("matmul", "matmul", 0.5, ""),) * 2),
+)  # fmt: skip
 
 
-class Watched:
+def lasted(number: int) -> float:
+    return 0.0 if number == END else 0.25
+
+
+def done(rows: list[tuple[int, int, float]], broken: tuple[int, ...] = (), client: str = "c") -> Report:
+    """What a worker reports: (number, id, when it ended) of each instruction."""
+    numbers, ids, ends = zip(*rows)
+    columns = (
+        array("q", numbers),
+        array("q", ids),
+        array("d", [e - lasted(n) for n, _, e in rows]),
+        array("f", [lasted(n) for n in numbers]),
+    )
+    return Report((Spans(client, *(c.tobytes() for c in columns), broken=broken, meanings=MEANINGS),))
+
+
+class Written:
+    """A dispatcher whose log is written at once."""
+
     def __init__(self) -> None:
-        self.out = io.StringIO()
-        ticks = count()
-        self.dispatcher = Dispatcher(watch=InstructionLog(self.out, lambda: next(ticks) / 1000))
+        self.log, ticks = InstructionLog(), count()
+        self.lines: list[tuple[float, str]] = []
+        self.dispatcher = Dispatcher(watch=self.see)
+        self.now = lambda: next(ticks) / 1000
         self("w0", Join(VERSION, "", "auto_worker", "numpy", "cpu", "127.0.0.1", 8, "ipc://at"))
         self("c", Hello(VERSION, "", "127.0.0.1", 59712))
+
+    def see(self, event: str, who: str, what: Any) -> None:
+        self.lines += self.log.lines(self.now(), event, who, prepared(event, what)[0])
 
     def __call__(self, peer: str, message: object) -> list[Mail]:
         return self.dispatcher.handle(Mail(peer, message))
 
     @property
-    def lines(self) -> list[str]:
-        return self.out.getvalue().splitlines()
-
-    @property
     def texts(self) -> list[str]:
-        """The lines without their times."""
-        return [line.partition("] ")[2] for line in self.lines]
+        return [text for _, text in self.lines]
+
+    def of(self, event: str) -> list[str]:
+        return [text.split("| ")[-1] for text in self.texts if text.startswith(f"{event} ")]
 
 
 @pytest.fixture
-def watched() -> Watched:
-    return Watched()
+def written() -> Written:
+    return Written()
 
 
-def test_an_op_is_logged_on_its_whole_way_in_the_promised_form(watched: Watched) -> None:
-    watched("c", Batch(1, (FULL, MATMUL), [(1, 5, 1.0), (1, 6, 2.0)]))
-    watched("w0", Done("c", 1))
-    watched.out.truncate(0)
-    watched.out.seek(0)
-    watched("c", Batch(2, (), [(2, 7, 5, 6)]))
-    watched("w0", Done("c", 2))
-    assert watched.texts == [
+def test_an_op_is_logged_on_its_whole_way_in_the_promised_form(written: Written, tmp_path: Path) -> None:
+    written("c", Batch(1, (FULL, MATMUL), [(1, 5, 1.0), (1, 6, 2.0)]))
+    written("w0", done([(1, 5, 1.0), (1, 6, 1.5), (END, 1, 1.75)]))
+    written.lines.clear()
+    written("c", Batch(2, (), [(2, 7, 5, 6)]))
+    written("w0", done([(2, 7, 2.5), (END, 2, 2.75)]))
+    assert written.texts == [
         "RECV         | 127.0.0.1:59712 | BinaryOp  | result=7 op=matmul left=5 right=6",
         "WORKER_SEND  | auto_worker     | WorkerOp  | op=matmul result=127.0.0.1:59712_7",
         "WORKER_RECV  | auto_worker     | WorkerOp  | success=True",
         "SEND         | 127.0.0.1:59712 | BinaryOp  | success=True",
     ]
-    assert all(FORM.fullmatch(line) for line in watched.lines)
+    file = OrderedLines(RotatedFile(str(tmp_path / "log"), 1 << 20), 0.0)
+    for line in written.lines:
+        file.add(line)
+    file.write(float("inf"))
+    file.out.close()
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert all(FORM.fullmatch(line) for line in lines) and lines[2].startswith("[TAPE 2.500s] WORKER_RECV"), lines
 
 
-def test_times_count_from_the_start_of_the_log(watched: Watched) -> None:
-    watched("c", Batch(1, (FULL,), [(1, 5, 1.0)]))
-    assert watched.lines[0].startswith("[TAPE 0.001s] RECV")
+def test_each_instruction_has_its_own_time_from_the_worker(written: Written) -> None:
+    written("c", Batch(1, (FULL, MATMUL), [(1, 5, 1.0), (1, 6, 2.0), (2, 7, 5, 6), (FREE, 5)], ((9, 7, PAIR),)))
+    written("w0", done([(1, 5, 1.0), (1, 6, 1.5), (2, 7, 4.0), (FREE, 5, 4.125), (READ, 7, 4.5), (END, 1, 5.0)]))
+    ends = [at for at, text in written.lines if text.startswith("WORKER_RECV")]
+    assert ends == [1.0, 1.5, 4.0, 4.5], "the product took 2.5 s, the read half a second"
+    assert [at for at, text in written.lines if text.startswith("SEND")] == [5.0] * 4
 
 
-def test_statics_and_reads_and_frees_are_told(watched: Watched) -> None:
-    watched("c", Batch(1, (FULL, SUM), [(1, 5, 1.0), (3, 6, 5), (FREE, 5)], ((9, 6, (F, 2)),)))
-    received = [t.split("|")[2].strip() + " " + t.split("|")[3].strip() for t in watched.texts if t.startswith("RECV")]
+def test_a_worker_that_hangs_shows_how_far_it_came(written: Written) -> None:
+    written("c", Batch(1, (FULL, MATMUL), [(1, 5, 1.0), (1, 6, 2.0), (2, 7, 5, 6)]))
+    written("w0", done([(1, 5, 1.0), (1, 6, 1.5)]))
+    assert len(written.of("WORKER_SEND")) == 3 and len(written.of("WORKER_RECV")) == 2 and not written.of("SEND")
+
+
+def test_what_was_not_timed_one_by_one_ends_with_its_run(written: Written) -> None:
+    written("c", Batch(1, (FULL,), [(1, 5, 1.0), (1, 6, 1.0)]))
+    written("c", Batch(2, (), [(1, 7, 1.0)]))
+    written("w0", done([(1, 5, 1.0), (END, 1, 3.0)]))
+    assert [at for at, text in written.lines if text.startswith("WORKER_RECV")] == [1.0, 3.0]
+
+
+def test_a_number_is_not_taken_for_a_tensor(written: Written) -> None:
+    add = KindDef(4, "add", (PAIR, (-2,)), ())
+    written("c", Batch(1, (FULL, add), [(1, 5, 1.0), (4, 6, 5, 5)]))
+    assert written.of("RECV")[1] == "result=6 op=add left=5 right=int:5"
+
+
+def test_statics_and_reads_and_frees_are_told(written: Written) -> None:
+    written("c", Batch(1, (FULL, SUM), [(1, 5, 1.0), (3, 6, 5), (FREE, 5)], ((9, 6, (F, 2)),)))
+    received = [t.split("|")[2].strip() + " " + t.split("|")[3].strip() for t in written.texts if t.startswith("RECV")]
     assert received == [
-        "CreateOp result=5 op=full inputs=1.0 shape=(2,2) dtype=float32",
+        "CreateOp result=5 op=full inputs=float:1.0 shape=(2,2) dtype=float32",
         "UnaryOp result=6 op=sum input=5 axis=(0,) keepdims=False",
         "FreeOp tensor=5",
         "ReadOp tensor=6",
     ]
 
 
-def test_a_line_is_written_at_once_not_when_the_work_is_done(watched: Watched) -> None:
-    watched("c", Batch(1, (FULL,), [(1, 5, 1.0)]))
-    assert [t.split()[0] for t in watched.texts] == ["RECV", "WORKER_SEND"]
+def test_a_failed_op_is_told_apart(written: Written) -> None:
+    written("c", Batch(1, (FULL,), [(1, 5, 1.0), (1, 6, 1.0)]))
+    written("w0", done([(1, 5, 1.0), (1, 6, 2.0), (END, 1, 2.0)], broken=(6,)))
+    assert written.of("WORKER_RECV") == ["success=True", "success=False result=127.0.0.1:59712_6"]
 
 
-def test_a_failed_op_is_told_apart(watched: Watched) -> None:
-    watched("c", Batch(1, (FULL,), [(1, 5, 1.0), (1, 6, 1.0)]))
-    watched("w0", Done("c", 1, (6,)))
-    assert [t.split("| ")[-1] for t in watched.texts if t.startswith("WORKER_RECV")] == [
-        "success=True",
-        "success=False result=127.0.0.1:59712_6",
-    ]
-
-
-def test_a_call_of_a_trace_is_logged_as_the_ops_it_stands_for(watched: Watched) -> None:
+def test_a_call_of_a_trace_is_logged_as_the_ops_it_stands_for(written: Written) -> None:
     trace = TraceDef(7, 2, [(2, 3, 1, 2), (2, 4, 3, 2), (FREE, 3)], (4,))
-    watched("c", Batch(1, (FULL, MATMUL), [(1, 5, 1.0), (1, 6, 2.0)]))
-    watched("c", Batch(2, (), [(7, 9, 5, 6)], traces=(trace,)))
-    watched("w0", Done("c", 2))
-    received = [t.split("| ")[-1] for t in watched.texts if t.startswith("RECV")]
-    assert received[2:] == ["result=-3 op=matmul left=5 right=6", "result=9 op=matmul left=-3 right=6"]
-    assert sum(t.startswith("SEND") for t in watched.texts) == 2
+    written("c", Batch(1, (FULL, MATMUL), [(1, 5, 1.0), (1, 6, 2.0)]))
+    written("c", Batch(2, (), [(7, 9, 5, 6)], traces=(trace,)))
+    written("w0", done([(1, 5, 1.0), (1, 6, 1.0), (END, 1, 1.0), (7, 9, 2.0), (END, 2, 2.0)]))
+    assert written.of("RECV")[2:] == ["result=-3 op=matmul left=5 right=6", "result=9 op=matmul left=-3 right=6"]
+    assert len(written.of("WORKER_RECV")) == 4 and len(written.of("SEND")) == 4
 
 
-def test_a_client_that_goes_leaves_nothing_in_the_log_s_memory(watched: Watched) -> None:
-    watched("c", Batch(1, (FULL,), [(1, 5, 1.0)]))
-    log = watched.dispatcher.watch
-    assert isinstance(log, InstructionLog) and log.received and log.running
-    watched.dispatcher.lose("c", "it left")
-    assert not log.received and not log.running
+def test_what_waits_for_a_worker_is_logged_once(written: Written) -> None:
+    """With auto-start the first batch comes before the worker has: the dispatcher looks at it twice."""
+    other = Written()
+    other.dispatcher.lose("w0", "it left")
+    other.dispatcher.expect(2)
+    other("d", Hello(VERSION, "", "127.0.0.1", 2))
+    other("d", Batch(1, (FULL,), [(1, 5, 1.0), (1, 6, 1.0)], ((9, 6, PAIR),)))
+    assert not other.of("RECV")
+    other("w1", Join(VERSION, "", "w1", "numpy", "cpu", "127.0.0.1", 8, "ipc://b"))
+    other("w2", Join(VERSION, "", "w2", "numpy", "cpu", "127.0.0.1", 8, "ipc://c"))
+    assert len(other.of("RECV")) == 3 and len(other.of("WORKER_SEND")) == 3, other.texts
+
+
+def test_a_lost_worker_leaves_nothing_to_wait_for(written: Written) -> None:
+    written("c", Batch(1, (FULL,), [(1, 5, 1.0)]))
+    written.dispatcher.lose("w0", "its connection ended")
+    assert not written.log.sent and not written.log.waiting and written.of("SEND") == ["success=True"]
+
+
+def test_a_client_that_goes_leaves_nothing_in_the_log_s_memory(written: Written) -> None:
+    written("c", Batch(1, (FULL,), [(1, 5, 1.0)]))
+    log = written.log
+    assert log.received and log.sent and log.told and log.waiting
+    written.dispatcher.lose("c", "it left")
+    written("w0", done([(1, 5, 1.0), (END, 1, 1.0)]))
+    assert written.of("SEND") == ["success=True"], "what a worker did is told after its client went"
+    for i in range(GONE):
+        written(f"c{i}", Hello(VERSION, "", "127.0.0.1", i))
+        written.dispatcher.lose(f"c{i}", "it left")
+    assert not (log.received or log.sent or log.told or log.waiting or log.readers) and len(log.gone) == GONE
+
+
+def test_the_log_asks_for_no_acknowledgement(written: Written) -> None:
+    [mail] = written("c", Batch(1, (FULL,), [(1, 5, 1.0)]))
+    assert mail.message.ack is False
+
+
+def test_a_file_past_its_size_is_followed_by_another_and_four_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    file = RotatedFile(str(path), 100)
+    for i in range(20):
+        file.write(f"{i:02}" + "." * 47 + "\n")
+    file.close()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["log", "log.1", "log.2", "log.3", "log.4"]
+    assert path.read_text()[:2] == "18" and Path(f"{path}.1").read_text()[:2] == "16" and path.stat().st_size == 100
+
+
+def test_lines_are_written_in_the_order_of_their_times(tmp_path: Path) -> None:
+    file = OrderedLines(RotatedFile(str(tmp_path / "log"), 1 << 20), 10.0)
+    for at in (12.0, 11.0, 13.0):
+        file.add((at, f"at {at:g}"))
+    file.write(12.5)
+    assert (tmp_path / "log").read_text() == "[TAPE 1.000s] at 11\n[TAPE 2.000s] at 12\n"
+    file.out.close()
 
 
 def tried() -> list:

@@ -10,7 +10,7 @@ from gt.ops import TABLE, Kind, infer
 from gt.spec import Spec, float32
 from gt.transport.messages import Peer, Piece
 from gt.worker.collectives.mail import NO_TORCH, MailCollectives, PendingCollective
-from gt.worker.engine import make
+from gt.worker.engine.choose import make
 
 
 def peers(*indices: int) -> tuple[Peer, ...]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import functools
+import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -166,13 +168,24 @@ def test_a_process_that_is_not_the_one_meant_is_no_neighbour() -> None:
     inbox.close()
 
 
+def test_words_are_written_into_a_pipe_only(tmp_path: Path) -> None:
+    """An offer may name any descriptor of a process, and bytes that lie anywhere in it."""
+    inbox = Inbox()
+    pid, _, place, secret = inbox.offer().split()
+    with open(tmp_path / "kept", "w+") as file, pytest.raises(OSError, match="is no pipe"):
+        PeerProcess(f"{pid} {file.fileno()} {place} {secret}")
+    inbox.close()
+
+
 def test_members_are_reached_only_if_the_memory_of_all_can_be_read() -> None:
     mine, other = Inbox(), Inbox()
     offers = [mine.offer(), other.offer()]
-    found = reached(0, offers, mine)
+    here = {1: os.getpid()}  # whoever listens where that member says it does
+    found = reached(0, offers, mine, here)
     assert found is not None and found.keys() == {1}
-    assert reached(0, [offers[0], offers[1][:-1] + "?"], mine) is None
-    assert reached(0, [offers[0], ""], mine) is None
-    assert reached(0, offers, None) is None
+    assert reached(0, [offers[0], offers[1][:-1] + "?"], mine, here) is None
+    assert reached(0, [offers[0], ""], mine, here) is None
+    assert reached(0, offers, None, here) is None
+    assert reached(0, offers, mine, {1: os.getppid()}) is None and reached(0, offers, mine, {1: 0}) is None
     for inbox in (mine, other):
         inbox.close()

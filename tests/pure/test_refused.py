@@ -16,6 +16,7 @@ from gt.spec import RANK, Layout, Mesh, Shard, Spec, float32
 from gt.testing import cluster
 from gt.transport import checks
 from gt.transport.messages import (
+    VERSION,
     Ack,
     Answer,
     Ask,
@@ -34,11 +35,12 @@ from gt.transport.messages import (
     Store,
     TraceDef,
     Value,
+    Welcome,
     decode,
     encode,
 )  # fmt: skip
 from gt.worker.core import DISPATCHER, Worker
-from gt.worker.engine import make
+from gt.worker.engine.choose import make
 
 F = float32.code
 PAIR = (F, 2, 2)
@@ -159,15 +161,38 @@ def test_a_configuration_that_cannot_be_is_told_of(talk: Conversation) -> None:
     assert not talk.tables.clients["c"].signals
 
 
-UNREACHABLE = [("x",), ("host:port",), ("h:99999",), (":1",), ("h:1\n",), ("h" * 999,), ("", "g\n"), ("", "", "offer")]
+OFFER = "1 2 3 " + "ab" * 16
+UNREACHABLE = [
+    ("x",),
+    ("host:port",),
+    ("h:99999",),
+    (":1",),
+    ("h:1\n",),
+    ("h" * 999,),
+    ("", "g\n"),
+    ("", "", "offer"),
+    ("", "", "1 2 3 ab"),
+]
 
 
 @pytest.mark.parametrize("fields", UNREACHABLE)
 def test_a_store_that_cannot_be_reached_is_made_known_to_nobody(talk: Conversation, fields: tuple[str, ...]) -> None:
     assert talk("w0", Store(Reached(*fields))) == [] and talk.tables.workers[0].reached is None
-    for fitting in (("10.0.0.1:4711", "GPU-1", "1 2 3 ab"), ("", "", "1 2 3 ab"), ()):  # it need not keep a store
+    for fitting in (("10.0.0.1:4711", "GPU-1", OFFER), ("", "", OFFER), ()):  # it need not keep a store
         talk("w0", Store(Reached(*fitting)))
         assert talk.tables.workers[0].reached == Reached(*fitting)
+
+
+def test_a_worker_that_gives_itself_out_for_another_is_refused(talk: Conversation) -> None:
+    """Others would read the memory, and leave word at the door, of a worker that knows nothing of it."""
+    talk("w0", Store(Reached(memory=OFFER)))
+    assert talk("w1", Store(Reached(memory=OFFER))) == [] and talk.tables.workers[1].reached is None
+    [mail] = talk("odd", Join(VERSION, "", "odd", "numpy", "cpu", "here", 8, "ipc://w0"))
+    assert mail.peer == "odd" and "worker w0 is reached at ipc://w0" in mail.message.why
+    talk.gone("w0")
+    assert isinstance(talk("odd", Join(VERSION, "", "odd", "numpy", "cpu", "here", 8, "ipc://w0"))[0].message, Welcome)
+    talk("w1", Store(Reached(memory=OFFER)))
+    assert talk.tables.workers[1].reached == Reached(memory=OFFER)
 
 
 def test_a_batch_that_could_not_be_handled_at_all_answers_its_reads(

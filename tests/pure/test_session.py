@@ -10,7 +10,7 @@ import pytest
 
 import gt
 from gt import errors
-from gt.client import session as session_module
+from gt.client import kinds
 from gt.client.replies import Reply
 from gt.client.scope import HERE, Scope
 from gt.client.session import BATCH, MORE, Session
@@ -178,6 +178,29 @@ def test_work_under_way_is_bounded(wire: Wire) -> None:
     assert wire.waits > 0 and any(m.ack for m in wire.sent)
 
 
+def test_device_seconds_under_way_are_bounded_before_instructions_are(wire: Wire) -> None:
+    """512 products of 2,048 x 2,048 are some 200 seconds of a core: nobody reads, and the session waits in an op."""
+    window, measured = wire.session.window, 0.0
+
+    def acknowledge(reply: object) -> None:
+        nonlocal measured
+        serial, _, guessed = window.asked[-1]
+        measured = guessed / 50  # on a faster device
+        wire.session.handle(Mail("", Ack(serial, measured)))
+
+    wire.answer = acknowledge
+    x = gt.ones(2048, 2048)
+    for _ in range(512):
+        x = x @ x
+    early, waits = window.sent, window.waits
+    assert waits and early < WINDOW
+    for _ in range(4096):
+        x = x @ x
+        assert window.sent - window.executed <= WINDOW + MORE and window.seconds() < 300
+    assert 0.02 <= window.rate < 0.2, "what workers measure corrects the guess"
+    assert gt.debug.in_flight()["waits"] == window.waits > waits
+
+
 def test_acknowledgements_are_asked_for_seldom(wire: Wire) -> None:
     wire.answer = lambda reply: wire.session.handle(Mail("", Ack(wire.session.window.asked[-1][0])))
     x = gt.ones(2)
@@ -188,7 +211,7 @@ def test_acknowledgements_are_asked_for_seldom(wire: Wire) -> None:
 
 
 def test_kinds_are_forgotten_past_a_bound_and_learnt_again(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "KINDS", 20)
+    monkeypatch.setattr(kinds, "MOST", 20)
     for n in range(1, 40):
         gt.ones(n)
     wire.session.flush()
@@ -234,7 +257,7 @@ def test_a_closed_session_raises_on_ops_and_bears_frees(wire: Wire) -> None:
     with pytest.raises(errors.SessionLost, match="closed"):
         wire.session.due()
     with pytest.raises(errors.SessionLost):
-        wire.session.read(x.handle)
+        x.handle.numpy()
     del x
 
 

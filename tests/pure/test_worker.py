@@ -32,9 +32,9 @@ from gt.transport.messages import (
     Value,
     Welcome,
 )  # fmt: skip
-from gt.worker.client_values import failure
+from gt.worker.client_values import Poisoned, failure
 from gt.worker.core import DISPATCHER, Memory, Worker
-from gt.worker.engine import make
+from gt.worker.engine.choose import make
 from gt.worker.turns import Turn
 
 F = float32.code
@@ -311,11 +311,24 @@ def test_what_comes_from_clients_is_not_taken_for_the_dispatcher_s(worker: Worke
 def test_stats_count_ops_by_name_over_all_clients(worker: Worker) -> None:
     run(worker, [(1, 1, 1.0), (2, 2, 1, 1), (2, 3, 1, 1), (FREE, 3)], client="a")
     run(worker, [(1, 1, 1.0)], client="b")
-    [mail] = worker.handle(Mail(DISPATCHER, Ask(4, "stats")))
+    [mail] = worker.handle(Mail(DISPATCHER, Ask(4, "stats", ("a", None))))
     assert mail == Mail(DISPATCHER, Answer(4, mail.message.value))
     stats = mail.message.value
     assert stats["ops"] == {"full": 2, "add": 2} and stats["instructions"] == 4
     assert (stats["engine"], stats["device"], stats["clients"], stats["tensors"]) == ("numpy", "cpu", 2, 3)
+    [mail] = worker.handle(Mail(DISPATCHER, Ask(5, "stats", ("b", ["b"]))))
+    own = mail.message.value
+    assert own["ops"] == {"full": 1} and own["clients"] == 1 and set(own["shares"]) == {"b"}
+
+
+def test_a_kernel_that_spoils_the_device_ends_the_worker(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*operands: Any) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
+
+    monkeypatch.setattr(worker.engine, "kernel", lambda kind: fails)
+    monkeypatch.setattr(worker.engine, "poisoned", lambda error: "CUDA error" in str(error))
+    with pytest.raises(Poisoned, match="a kernel failed and spoilt cpu: CUDA error: an illegal memory access was encountered$"):
+        run(worker, [(1, 1, 1.0)])
 
 
 def test_bfloat16_bytes_come_and_go_as_16_bits(worker: Worker) -> None:

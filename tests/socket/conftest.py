@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from commands import Commands
 from processes import Processes
 
 import gt
@@ -23,3 +24,13 @@ def disconnected() -> Iterator[None]:
     gt.disconnect()
     yield
     gt.disconnect()
+
+
+@pytest.fixture
+def gt_command(
+    processes: Processes, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, disconnected: None
+) -> Commands:
+    monkeypatch.setenv("GT_POOLS", str(tmp_path / "pools"))
+    monkeypatch.setenv("TEST_MARK", processes.mark)
+    monkeypatch.setenv("GT_COLLECTIVES", "mail")  # PyTorch takes longer to load than all else here
+    return Commands(processes, tmp_path / "pools", capsys)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import zmq
 from processes import Processes
 
@@ -29,9 +27,7 @@ def test_others_go_on_while_a_client_does_not_reach_the_worker(processes: Proces
         for serial in range(1, 4):
             place = (serial, 0, 16)
             far.send(m.encode(m.Batch(serial, (load,) if serial == 1 else (), [(1, serial, *place)], ack=True)))
-        start = time.monotonic()
         for _ in range(20):
             assert (x + 1).tolist() == [2, 3] and gt.tensor([3.0]).tolist() == [3]
-        assert time.monotonic() - start < 15
         assert not far.poll(0), "its work was not to be done yet"
     assert (x * 2).tolist() == [2, 4]

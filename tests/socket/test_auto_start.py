@@ -204,7 +204,7 @@ def test_children_are_told_apart_from_strangers(processes: Processes) -> None:
 WAITING = """
 import os, signal, threading, time, numpy as np, gt
 from gt.client import default
-from gt.client.session import here
+from gt.client.here import here
 gt.gpu_workers(2)
 for i in (0, 1):
     gt.register_config(f"w{i}", gt.SignalConfig(gt.ShardConfig(workers=[i])))

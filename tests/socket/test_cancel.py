@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from processes import Processes
+from processes import Processes, until
 
 import gt
 
@@ -19,9 +19,10 @@ with gt.signal(sys.argv[2]):
 start = time.monotonic()
 (x @ w @ w @ w @ w)[0, 0].item()
 each = (time.monotonic() - start) / 4
-for _ in range(min(int(40 / each), int(sys.argv[3]))):  # 40 seconds' worth, but no more than may be under way
+for n in range(min(int(40 / each), int(sys.argv[3]))):  # 40 seconds' worth, of which so much is under way as may be
     x = x @ w
-print("queued", flush=True)
+    if n == 20:
+        print("queued", flush=True)
 input()
 """
 
@@ -37,11 +38,10 @@ def test_the_queued_work_of_a_killed_client_is_cancelled(processes: Processes, r
     client = processes.script(QUEUED, f"localhost:{port}", "none", "7000", GT_TRACE=replayed).says("queued")
     time.sleep(0.5)  # the worker is in the midst of it
     client.kill()
-    start = time.monotonic()
     assert (mine + 1).tolist() == [2.0] * 4
-    assert time.monotonic() - start < 10
+    until(lambda: gt.debug.get_worker_stats()["w"]["clients"] == 1, what="the end of that client's work")
     stats = gt.debug.get_worker_stats()["w"]
-    assert stats["clients"] == 1 and stats["tensors"] <= 2
+    assert stats["skipped"] > 0 and stats["tensors"] <= 2
 
 
 @pytest.mark.usefixtures("disconnected")
@@ -60,9 +60,7 @@ def test_killed_clients_leave_collectives_in_step_and_others_values_right(proces
             x = gt.ones(8, 8) * (round + 1)
         mine = (x.T @ x).sum(axis=0)  # behind and between what that client does
         client.kill()
-        start = time.monotonic()
         assert mine.tolist() == [64.0 * (round + 1) ** 2] * 8
-        assert time.monotonic() - start < 15
 
 
 COLLECTIVES = """
@@ -76,9 +74,10 @@ x.sum(axis=0).numpy()
 long = gt.ones(1024, 1024)
 for _ in range(100):  # what the workers are at when the client is killed
     long = long @ x
-for _ in range(4000):
+for n in range(4000):
     gt.signal.tensor(x.sum(axis=0), name="copies")
-print("queued", flush=True)
+    if n == 200:
+        print("queued", flush=True)
 input()
 """
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from processes import ROOT, Process, Processes, until
+from processes import PATIENCE, ROOT, Process, Processes, until
 
 from gt.environment import CLIENT, VARIABLES
 
@@ -32,7 +32,8 @@ def separate(processes: Processes, **environment: str) -> tuple[Process, Process
     quiet = {"GT_VERBOSE": "", **environment}
     environment = {k: v for k, v in environment.items() if CLIENT in VARIABLES[k].readers}
     server = processes.start("-m", "gt.server", "-p", str(port := _port()), **quiet)
-    worker = processes.start("-m", "gt.worker", "-p", str(port), **{"GT_BACKEND": "numpy", **quiet})
+    patience = ("--timeout", str(PATIENCE))  # the server may be long in starting on a busy machine
+    worker = processes.start("-m", "gt.worker", "-p", str(port), *patience, **{"GT_BACKEND": "numpy", **quiet})
     from gt.transport.addresses import ipc_address, listens
 
     until(lambda: listens(ipc_address(str(port))), what="the server listens")

@@ -12,7 +12,7 @@ import itertools, random, sys
 from gt.worker import __main__ as worker
 from gt.worker.collectives import torch_arrays
 from gt.worker.engine import numpy
-from gt.worker.engine import torch
+from gt.worker.engine.torch import engine as torch
 
 op, often, *rest = sys.argv[1:]
 chance = random.Random(0)

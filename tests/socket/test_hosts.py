@@ -10,7 +10,7 @@ from test_sharded import PROGRAM
 KEY, WORKERS = "a key of these tests", "the key of their workers"
 LARGE = """
 import zmq
-from gt.client.session import here
+from gt.client.here import here
 link = here().session.link
 assert len(link.data) == 2 and not any(link.sharing.values()) and not link.shares
 ends = [s.getsockopt(zmq.LAST_ENDPOINT).decode() for s in link.data.values()]

@@ -130,7 +130,7 @@ def test_a_worker_without_the_key_is_refused(processes: Processes) -> None:
 def test_a_key_is_needed_beyond_this_host(processes: Processes) -> None:
     refused = processes.start("-m", "gt.server", "--host", "0.0.0.0", "-p", str(free_port()))
     assert refused.ended() == 1
-    assert "0.0.0.0 is reachable from other hosts: give --key (or GT_KEY), or --insecure" in refused.err
+    assert "0.0.0.0 is reachable from other hosts: give --key (GT_KEY), --config, or --insecure" in refused.err
     port = free_port()
     processes.server("--host", "0.0.0.0", port=port, GT_KEY=KEY)
     assert greeting(port) == b"CURVE"
@@ -265,14 +265,22 @@ def test_whoever_listens_in_the_server_s_place_gets_no_key(disconnected: None, k
     assert len(heard) > 64 and KEY.encode() not in heard
 
 
+READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06ROUTER\x08Identity\x00\x00\x00\x00"
+
+
 def _answer(listener: socket.socket, heard: bytearray) -> None:
-    """Greet who comes as a CURVE server would, and keep what is said."""
+    """Speak with who comes as its server would, by whichever mechanism it names, and keep what is said."""
     listener.settimeout(5)
     with contextlib.suppress(OSError):
         s, _ = listener.accept()
         with s:
             s.settimeout(3)
-            s.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + b"\x01" + bytes(31))
+            s.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00")  # a signature and a version
+            while len(heard) < 32 and (data := s.recv(4096)):
+                heard += data
+            s.sendall(bytes(heard[12:32]) + bytes(32))
+            if heard[12:16] == b"NULL":
+                s.sendall(b"\x04" + bytes([len(READY)]) + READY)
             while data := s.recv(4096):
                 heard += data
 

@@ -10,7 +10,7 @@ from processes import Processes
 SCRIPT = """
 import json, threading
 import numpy as np, gt
-from gt.client.session import here
+from gt.client.here import here
 
 def model(seed, width):
     draw = np.random.default_rng(seed)

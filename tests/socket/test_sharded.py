@@ -224,7 +224,7 @@ except gt.errors.WorkerLost as lost:
 """
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["memory", *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS[1:])])
 def test_a_stalled_collective_says_which_and_a_kill_ends_it(processes: Processes, way: str) -> None:
     """One worker stands still: the other tells of it, and goes on when the first is lost."""
     _, port = processes.server("--expect", "2")

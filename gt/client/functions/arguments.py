@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions import FUNCTIONS
+from gt.client.functions.registry import FUNCTIONS
 from gt.errors import ArgumentTypeError
 
 BOTH = [

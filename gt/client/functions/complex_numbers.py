@@ -7,11 +7,12 @@ from typing import Any
 
 from gt.client.apply import apply, binary, unary
 from gt.client.autograd import Tensor
-from gt.client.functions import FUNCTIONS, alias, both, function
-from gt.client.functions.operators import assign
-from gt.client.functions.reshape import stack
+from gt.client.functions.in_place import in_place
+from gt.client.functions.join import stack
+from gt.client.functions.registry import FUNCTIONS, alias, both, function, method
 from gt.client.strides import offset, strides
 from gt.client.views import Custom, custom_view, own
+from gt.client.writes import assign
 from gt.ops.table import TABLE
 from gt.spec import complex64, complex128
 
@@ -165,3 +166,4 @@ _T.mH = property(adjoint)
 _T.H = property(lambda self: conj(self.t()))
 _T.cfloat = lambda self, memory_format=None: self.to(complex64)
 _T.cdouble = lambda self, memory_format=None: self.to(complex128)
+method(in_place("sgn", sgn))

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from gt.client.apply import apply
+from gt.client.arrays import as_array, load
 from gt.client.autograd import Tensor
 from gt.client.default_dtype import DEFAULT
-from gt.client.functions import FUNCTIONS, function, method
-from gt.client.session import here
+from gt.client.functions.registry import FUNCTIONS, function, method
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.table import TABLE
-from gt.spec import DType, Spec, bfloat16, dtype_of, int64
+from gt.spec import dtype_of, int64
 
 
 def shape_of(size: tuple, shape: Any = None) -> tuple[int, ...]:
@@ -55,44 +55,8 @@ def tensor(
         return made(copied if dtype is None else copied.to(dtype), requires_grad)
     if isinstance(data, (bool, int, float, complex)) and not isinstance(data, np.generic):
         return full((), data, dtype=dtype or DEFAULT.of(data), requires_grad=requires_grad)
-    array, found = _as_array(data)
-    return made(_loaded(array, dtype_of(dtype) if dtype is not None else found), requires_grad)
-
-
-def _as_array(data: Any) -> tuple[np.ndarray, DType]:
-    """The data as an array, and the dtype it stands for."""
-    if type(data).__module__.split(".")[0] == "torch":
-        if str(data.dtype) == "torch.bfloat16":
-            return data.detach().float().numpy(), bfloat16
-        data = data.detach().cpu().resolve_conj().resolve_neg().numpy()
-    if isinstance(data, (list, tuple)) and any(isinstance(x, Tensor) for x in data):
-        data = [x.numpy() if isinstance(x, Tensor) else x for x in data]
-    python = isinstance(data, (list, tuple))
-    try:
-        array = np.asarray(data)
-    except ValueError as wrong:
-        raise ArgumentError(f"cannot make a tensor of this: {wrong}") from None
-    if array.dtype.kind not in "biufc":
-        raise ArgumentTypeError(f"cannot make a tensor of {array.dtype} data: want numbers")
-    if python and array.dtype in (np.float64, np.complex128):
-        return array, DEFAULT.dtype if array.dtype == np.float64 else DEFAULT.dtype.to_complex()
-    name = {"uint16": "int32", "uint32": "int64", "uint64": "int64", "longdouble": "float64", "clongdouble": "complex128"}.get(
-        array.dtype.name
-    )
-    return array, dtype_of(name or array.dtype.name)
-
-
-def _loaded(array: np.ndarray, dtype: DType) -> Tensor:
-    scope = here()
-    spec = Spec(array.shape, dtype)
-    if dtype is bfloat16:
-        from gt.client.functions.read import to_bfloat16_bits
-
-        array = to_bfloat16_bits(array)
-    else:
-        with np.errstate(invalid="ignore"):
-            array = array.astype(dtype.name, copy=False)
-    return Tensor(scope.session.load(array, spec, scope))
+    array, found = as_array(data)
+    return made(load(array, dtype_of(dtype) if dtype is not None else found), requires_grad)
 
 
 @function
@@ -100,8 +64,8 @@ def from_numpy(array: np.ndarray, requires_grad: bool = False) -> Tensor:
     """A tensor holding a copy of a NumPy array, of its dtype."""
     if not isinstance(array, (np.ndarray, np.generic)):
         raise ArgumentTypeError(f"from_numpy wants a NumPy array, not {type(array).__name__}: use gt.tensor")
-    array, dtype = _as_array(array)
-    return made(_loaded(array, dtype), requires_grad)
+    array, dtype = as_array(array)
+    return made(load(array, dtype), requires_grad)
 
 
 @function
@@ -267,7 +231,30 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None, layout: Any = No
     return tensor(data, dtype=dtype)
 
 
-def loaded(data: np.ndarray, shape: tuple[int, ...], dtype: DType) -> Tensor:
-    """A tensor of these bytes, as they stand."""
-    scope = here()
-    return Tensor(scope.session.load(np.ascontiguousarray(data), Spec(shape, dtype), scope))
+@function
+def range_(start: float, end: float | None = None, step: float = 1, dtype: Any = None) -> Tensor:
+    """As the old torch.range: the end included."""
+    start, end = (0, start) if end is None else (start, end)
+    n = math.floor((end - start) / step) + 1
+    return (arange(n) * step + start).to(dtype or DEFAULT.dtype)
+
+
+FUNCTIONS["range"] = FUNCTIONS.pop("range_")
+
+
+@function
+def scalar_tensor(
+    s: Any, dtype: Any = None, device: Any = None, layout: Any = None, pin_memory: bool = False, requires_grad: bool = False
+) -> Tensor:
+    return full((), s, dtype=dtype or DEFAULT.dtype)
+
+
+@function
+def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
+    return FUNCTIONS["as_tensor"](obj, dtype=dtype)
+
+
+@function
+def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0) -> Tensor:
+    """A tensor holding a copy of bytes."""
+    return from_numpy(np.frombuffer(buffer, dtype_of(dtype).name, count, offset))

@@ -7,7 +7,7 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.default_dtype import DEFAULT
-from gt.client.functions import FUNCTIONS, function
+from gt.client.functions.registry import FUNCTIONS, function
 from gt.errors import ArgumentTypeError
 from gt.ops.rules import promote
 from gt.spec import DType, bfloat16, dtype_of, float16, float32, float64

@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gt.client.apply import apply, as_operand, unary
+from gt.client.apply import apply, operand, unary
 from gt.client.autograd import Tensor
-from gt.client.functions import FUNCTIONS, alias, as_tensor, both, function, method
-from gt.client.session import last_id
-from gt.client.writes import assign
+from gt.client.functions.create import as_tensor, full
+from gt.client.functions.dtype_info import finfo
+from gt.client.functions.in_place import in_place
+from gt.client.functions.registry import FUNCTIONS, alias, both, function, method
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.table import TABLE, rows
 from gt.spec import DType, dtype_of
-
-
-def operand(x: Any) -> Any:
-    return x if isinstance(x, Tensor) else as_operand(x)
 
 
 @both
@@ -121,9 +118,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where the condition holds, else `other`; with neither, the places where it holds, which are read."""
     if input is None and other is None:
-        from gt.client.functions.index_arrays import nonzero
-
-        return nonzero(condition, as_tuple=True)
+        return condition.nonzero(as_tuple=True)
     return condition.pick(input, other)
 
 
@@ -171,8 +166,6 @@ def _fits(value: float, dtype: DType) -> bool:
 @function
 def fill(input: Tensor, value: Any) -> Tensor:
     """One value everywhere, in a tensor of this shape and dtype; gradients go to the value, and none to the tensor."""
-    from gt.client.functions.create import full
-
     if not isinstance(value, Tensor):
         value = full((), value, dtype=input.dtype)
     if value.ndim:
@@ -181,33 +174,30 @@ def fill(input: Tensor, value: Any) -> Tensor:
 
 
 @both
-def logit(input: Tensor, eps: float | None = None) -> Tensor:
-    x = input.float() if input.dtype.rank < 2 else input
-    x = x if eps is None else clamp(x, eps, 1.0 - eps)
-    return (x / (1.0 - x)).log()
+def fmax(input: Tensor, other: Tensor) -> Tensor:
+    """The larger, or the one that is a number."""
+    return input.isnan().pick(other, other.isnan().pick(input, input.maximum(other)))
 
 
 @both
-def sinc(input: Tensor) -> Tensor:
-    x = input * math.pi
-    return (x == 0).pick(1.0, x.sin() / (x == 0).pick(1.0, x))
+def fmin(input: Tensor, other: Tensor) -> Tensor:
+    """The smaller, or the one that is a number."""
+    return input.isnan().pick(other, other.isnan().pick(input, input.minimum(other)))
 
 
 @both
-def xlogy(input: Tensor, other: Any) -> Tensor:
-    return (input == 0).pick(0.0, input * as_tensor(other).log())
+def heaviside(input: Tensor, values: Tensor) -> Tensor:
+    return (input == 0).pick(values, (input > 0).to(input.dtype))
 
 
 @both
-def logaddexp(input: Tensor, other: Tensor) -> Tensor:
-    top = input.real.maximum(other.real).detach()
-    top = top.isfinite().pick(top, 0.0)
-    return ((input - top).exp() + (other - top).exp()).log() + top
+def isposinf(input: Tensor) -> Tensor:
+    return input == math.inf
 
 
 @both
-def hypot(input: Tensor, other: Tensor) -> Tensor:
-    return (input * input + other * other).sqrt()
+def isneginf(input: Tensor) -> Tensor:
+    return input == -math.inf
 
 
 @both
@@ -234,8 +224,6 @@ def equal(input: Tensor, other: Tensor) -> bool:
 
 @both
 def nan_to_num(input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
-    from gt.client.functions.dtype_info import finfo
-
     if input.dtype.rank < 2:
         return input
     ends = finfo(input.dtype)
@@ -252,19 +240,10 @@ NAMES = {
 }  # fmt: skip
 for _new, _old in NAMES.items():
     alias(_new, FUNCTIONS[_old])
-
-
-def _in_place(name: str, f: Any) -> None:
-    def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
-        since = last_id(self.handle.session)
-        return assign(self, f(self, *args, **settings), since=since)
-
-    change.__name__ = change.__qualname__ = f"{name}_"
-    change.__doc__ = f"`{name}`, into this variable."
-    alias(f"{name}_", change)
-
-
-_SHAPED = ("clamp", "clip", "clamp_min", "clamp_max", "frac", "lerp", "addcmul", "addcdiv", "masked_fill", "logit", "sinc",
-           "xlogy", "hypot", "nan_to_num", "add", "sub", "div")  # fmt: skip
+_SHAPED = ("clamp", "clip", "clamp_min", "clamp_max", "frac", "lerp", "addcmul", "addcdiv",
+           "nan_to_num", "add", "sub", "div")  # fmt: skip
 for _name in [*_SHAPED, *NAMES, *(r.name for r in rows() if r.pointwise and r.name in FUNCTIONS)]:
-    _in_place(_name, FUNCTIONS[_name])
+    alias(f"{_name}_", in_place(_name, FUNCTIONS[_name]))
+alias("masked_fill_", in_place("masked_fill", masked_fill, filled=lambda at, mask, value: (at[mask.expand(at.shape)], value)))
+for _f in (heaviside,):
+    method(in_place(_f.__name__, _f))

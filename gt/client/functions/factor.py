@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions import alias, both, function
 from gt.client.functions.create import arange, empty, eye, zeros
 from gt.client.functions.linalg import LINALG, linalg, solve_triangular
+from gt.client.functions.registry import alias, both, function
 from gt.errors import ArgumentError
 from gt.ops.rules import broadcast
 from gt.ops.table import TABLE
@@ -111,7 +111,8 @@ def _rows(B: Tensor, order: Tensor) -> Tensor:
     """The rows of matrices in another order."""
     lead = broadcast(B.shape[:-2], order.shape[:-1])
     B = B.expand(*lead, *B.shape[-2:])
-    return B.gather(-2, order.unsqueeze(-1).expand(*lead, order.shape[-1], B.shape[-1]))
+    at = order.unsqueeze(-1).expand(*lead, order.shape[-1], B.shape[-1])
+    return apply(TABLE["gather"], (B, at), (B.ndim - 2,))
 
 
 @linalg
@@ -127,7 +128,7 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
     return solve_triangular(LU, lower, upper=True)
 
 
-alias("lu_solve", lambda b, LU_data, LU_pivots: lu_solve(LU_data, LU_pivots, b))  # the old order of arguments
+alias("lu_solve", lambda b, LU_data, LU_pivots: LINALG["lu_solve"](LU_data, LU_pivots, b))  # the old order of arguments
 
 
 @function

@@ -9,8 +9,9 @@ from typing import Any
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.default_dtype import DEFAULT
-from gt.client.functions import FUNCTIONS, both
 from gt.client.functions.create import arange
+from gt.client.functions.registry import FUNCTIONS, both
+from gt.client.saved import note_saved
 from gt.errors import ArgumentError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
@@ -96,9 +97,9 @@ def _to_half(x: Tensor, s: Any, dim: Any, norm: str | None, forward: bool) -> Te
         x = _resized(x, axis, n)
     scale = _scale(norm, [x.shape[a] for a in axes], forward)
     if forward:
-        y = apply(TABLE["fft_half"], (x,), ((*sorted(axes[:-1]), axes[-1]),))
+        y = note_saved(apply(TABLE["fft_half"], (x,), ((*sorted(axes[:-1]), axes[-1]),)), x)
     else:
-        y = apply(TABLE["fft_half"], (x,), ((axes[-1],),)).conj()
+        y = note_saved(apply(TABLE["fft_half"], (x,), ((axes[-1],),)), x).conj()
         if axes[:-1]:
             y = apply(TABLE["fft_complex"], (y,), (tuple(sorted(axes[:-1])), False))
     return y if scale == 1.0 else y * scale
@@ -131,7 +132,9 @@ def _family(name: str, transform: Callable, forward: bool, doc: str) -> None:
     """A transform of one axis, of two and of several."""
 
     def one(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-        return transform(input, None if n is None else (n,), (dim,), norm, forward)
+        y = transform(input, None if n is None else (n,), (dim,), norm, forward)
+        saved = transform is _whole and input.dtype.rank == 2 and y.shape == input.shape
+        return note_saved(y, input) if saved else y
 
     def two(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> Tensor:
         return transform(input, s, dim, norm, forward)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gt.client.autograd import AFTER, Port, Tensor
-from gt.client.functions import method
+from gt.client.functions.registry import method
 
 
 class Hook:

@@ -3,17 +3,18 @@ them, as in PyTorch, and booleans are read first, since they decide how many ele
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from gt.client.apply import apply, as_operand
 from gt.client.autograd import Tensor
-from gt.client.functions import as_tensor, both, method
+from gt.client.functions.create import as_tensor
 from gt.client.functions.operators import copy_, fill_
-from gt.client.strides import overlaps
-from gt.client.views import raw_handle
-from gt.client.writes import assign, check_overlap
+from gt.client.functions.registry import both, method
+from gt.client.views import raw_handle, whole
+from gt.client.writes import assign, check_overlap, fill_at, repeats
 from gt.errors import ArgumentError, ArgumentIndexError, ArgumentTypeError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
@@ -86,7 +87,7 @@ class Picture:
 
     def sliced(self, x: Tensor) -> Tensor:
         picked = x if self.whole else apply(TABLE["slice"], (x, *self.starts), (tuple(self.take),))
-        return picked.reshape(self.shape)
+        return picked if picked.handle.spec.shape == self.shape else picked.reshape(self.shape)
 
 
 def _array(p: Any) -> Any:
@@ -132,16 +133,23 @@ def _position(p: Any, size: int, axis: int, shape: tuple) -> int:
     return i % size
 
 
+@lru_cache(1 << 12)
+def _picture(shape: tuple[int, ...], index: int) -> Picture:
+    return Picture(shape, index)
+
+
 @method
 def __getitem__(self: Tensor, index: Any) -> Tensor:
     if type(index) is int and (copies := raw_handle(self).session.copies) is not None:
         row = copies.row(self, index)
         if row is not None:
             return row
+    if type(index) is int:
+        return _picture(self.handle.spec.shape, index).sliced(self)
     picture = Picture(self.handle.spec.shape, index)
     picked = picture.sliced(self)
     if not picture.places:
-        return picked
+        return whole(self) if picked is self else picked
     return apply(TABLE["index"], (picked, *picture.places), (tuple(picture.axes),))
 
 
@@ -196,9 +204,12 @@ def _ndim(picture: Picture, picked: Tensor) -> int:
 
 @method
 def __setitem__(self: Tensor, index: Any, value: Any) -> None:
-    if overlaps(self):
+    if repeats(self):
         piece = self[index]
-        check_overlap(piece if piece.base is not None else self)
+        if piece.base is None:
+            fill_at(self, "index_put_", lambda at: (at[index], value))
+            return
+        check_overlap(piece)
         write = copy_ if isinstance(value, (Tensor, np.ndarray, list)) else fill_
         write(piece, value)
         return

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from gt.client.apply import apply
+from gt.client.apply import apply, operand
 from gt.client.autograd import Tensor
-from gt.client.functions import as_tensor, both, function, method
-from gt.client.functions.create import full
-from gt.client.functions.elementwise import operand
-from gt.client.session import last_id
-from gt.client.writes import assign
+from gt.client.functions.create import arange, as_tensor, full
+from gt.client.functions.in_place import in_place
+from gt.client.functions.index import put
+from gt.client.functions.registry import both, function, method
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of, broadcast
 from gt.ops.table import TABLE
@@ -126,8 +125,6 @@ def _number(value: Any, like: Tensor) -> Any:
 @both
 def index_put(input: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """With these values at the places that arrays, one for each of the first axes, name together."""
-    from gt.client.functions.index import put
-
     return put(input, tuple(indices), values, accumulate)
 
 
@@ -192,21 +189,23 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """1 at each number's place, 0 elsewhere, along an axis more. Without a number of classes the largest is read."""
     if tensor.dtype is not int64:
         raise ArgumentTypeError(f"one_hot wants int64 class numbers, not {tensor.dtype.name}")
-    from gt.client.functions.create import arange
-
     n = int(tensor.amax().item()) + 1 if num_classes == -1 else num_classes
     return (tensor.unsqueeze(-1) == arange(n)).to(int64)
 
 
-def _in_place(name: str, f: Any) -> None:
-    def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
-        since = last_id(self.handle.session)
-        return assign(self, f(self, *args, **settings), since=since)
+@function
+def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
+    """Places among all elements as places along each axis."""
+    if indices.dtype.rank != 1:
+        raise ArgumentTypeError(f"unravel_index wants integers, not {indices.dtype.name}")
+    found, rest = [], indices.to(int64)
+    for d in reversed((shape,) if isinstance(shape, int) else tuple(shape)):
+        found.append(rest % d)
+        rest = rest // d
+    return tuple(reversed(found))
 
-    change.__name__ = change.__qualname__ = f"{name}_"
-    change.__doc__ = f"`{name}`, into this variable."
-    method(change)
 
-
-for _f in (scatter, scatter_add, index_add, index_copy, index_fill, index_put, masked_scatter):
-    _in_place(_f.__name__, _f)
+for _f in (scatter, scatter_add, index_add, index_copy, masked_scatter):
+    method(in_place(_f.__name__, _f))
+method(in_place("index_fill", index_fill, filled=lambda at, dim, index, value: (at.index_select(dim, index), value)))
+method(in_place("index_put", index_put, filled=lambda at, indices, values, *_: (at[tuple(indices)], values)))

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.default_dtype import DEFAULT
-from gt.client.functions import FUNCTIONS, alias, both, function
 from gt.client.functions.create import empty, zeros
 from gt.client.functions.dtype_info import finfo
 from gt.client.functions.linalg import eigvalsh, linalg, qr, svd, svdvals
 from gt.client.functions.random import randn
+from gt.client.functions.registry import FUNCTIONS, alias, both, function
 from gt.errors import ArgumentError
 from gt.ops.table import TABLE
 from gt.spec import int64
@@ -86,7 +86,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
         raise ArgumentError(f"lstsq of {A.shape} wants as many rows, not {B.shape}")
     X = pinv(A, rcond) @ right
     none = empty(0, dtype=A.dtype.to_real())
-    left = X.real.reshape(-1).narrow(0, 0, 0)
+    left = X.real.reshape(-1).narrow(0, 0, 0).clone()
     if m > n and way != "gelsy":
         left = (A @ X - right).abs().square().sum(-2)
     rank = empty(0, dtype=int64) if way == "gels" else matrix_rank(A, rtol=rcond)

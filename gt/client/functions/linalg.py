@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions import FUNCTIONS, alias, both, function
+from gt.client.functions.create import eye
 from gt.client.functions.products import cross
-from gt.client.functions.reduce import norm
+from gt.client.functions.registry import FUNCTIONS, alias, both, function
 from gt.errors import ArgumentError
-from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
 
 LINALG: dict[str, Callable] = {}
@@ -149,51 +148,10 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
 
 
 @linalg
-def vector_norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """The length of vectors along one or several axes, or of all elements as one."""
-    return norm(x, ord, dim, keepdim)
-
-
-@linalg
-def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
-    """The size of matrices: fro, nuc, 1, -1, 2, -2, inf, -inf."""
-    rows, columns = (axis_of(d, A.ndim) for d in dim)
-    if ord == "fro":
-        return norm(A, 2, (rows, columns), keepdim)
-    if ord in ("nuc", 2, -2):
-        s = svdvals(A.movedim((rows, columns), (-2, -1)))
-        found = s.sum(-1) if ord == "nuc" else s.amax(-1) if ord == 2 else s.amin(-1)
-    elif abs(ord) in (1, float("inf")):
-        over, then = (rows, columns) if abs(ord) == 1 else (columns, rows)
-        sums = A.abs().sum(over, keepdims=True)
-        found = (sums.amax if ord > 0 else sums.amin)(then, keepdims=True)
-        return found if keepdim else found.squeeze((rows, columns))
-    else:
-        raise ArgumentError(f"no matrix norm {ord!r}: known are fro, nuc, 1, -1, 2, -2, inf, -inf")
-    if keepdim:
-        for axis in sorted((rows, columns)):
-            found = found.unsqueeze(axis)
-    return found
-
-
-def _norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """The size of a vector or a matrix."""
-    matrix = isinstance(dim, (tuple, list)) and len(dim) == 2 or dim is None and A.ndim == 2
-    if ord is None or not matrix:
-        return norm(A, 2 if ord is None else ord, dim, keepdim)
-    return matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim)
-
-
-LINALG["norm"] = _norm
-
-
-@linalg
 def matrix_power(A: Tensor, n: int) -> Tensor:
     """A matrix by itself `n` times."""
     if n < 0:
         return matrix_power(inverse(A), -n)
-    from gt.client.functions.create import eye
-
     found = None
     while n:
         if n & 1:
@@ -225,15 +183,6 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
 
 
 @linalg
-def cond(A: Tensor, p: Any = None) -> Tensor:
-    """How much an inverse magnifies errors."""
-    if p in (None, 2, -2):
-        s = svdvals(A)
-        return s.amin(-1) / s.amax(-1) if p == -2 else s.amax(-1) / s.amin(-1)
-    return matrix_norm(A, p) * matrix_norm(inverse(A), p)
-
-
-@linalg
 @both
 def matrix_exp(A: Tensor) -> Tensor:
     """The exponential of square matrices."""
@@ -245,8 +194,6 @@ def matrix_exp(A: Tensor) -> Tensor:
 @both
 def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     """The inverse of the matrix whose Cholesky triangle this is."""
-    from gt.client.functions.create import eye
-
     return cholesky_solve(eye(input.shape[-1], dtype=input.dtype).expand(input.shape), input, upper)
 
 
@@ -304,3 +251,4 @@ for _name in ("qr", "svd"):
     FUNCTIONS[_name] = FUNCTIONS.pop(f"{_name}_")
     setattr(Tensor, _name, getattr(Tensor, f"{_name}_"))
     delattr(Tensor, f"{_name}_")
+alias("cholesky_solve", FUNCTIONS["cholesky_solve"])

@@ -63,7 +63,7 @@ def prod(input: Tensor, dim: Any = None, *, keepdim: bool = False, dtype: Any = 
     x = _through(input, mask, 1).to(_wide(input, dtype))
     for axis in reversed(_dims(input, dim)) if input.ndim else ():
         x = x.prod(axis, keepdim=bool(keepdim))
-    return own(x, input)
+    return x if input.ndim or dim is None or dim in ((), []) else own(x, input)  # as PyTorch
 
 
 @masked
@@ -148,6 +148,7 @@ def _variance(
     if unbiased is not None and correction is not None:
         raise ArgumentError("unbiased and correction say the same: give one")
     less = float(correction) if correction is not None else 0.0 if unbiased is False else 1.0
+    mask = mask if mask is None or mask.shape == x.shape else mask.clone()  # PyTorch's gradient reads a copy
     want = dtype_of(dtype) if dtype is not None else x.dtype if x.dtype.rank >= 2 else DEFAULT.dtype
     wide = want if want.rank >= 2 else float32
     x = x if x.dtype.rank >= 2 else x.to(wide)

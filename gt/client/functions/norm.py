@@ -6,7 +6,7 @@ from typing import Any
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions import axis_spelling, both
+from gt.client.functions.registry import axis_spelling, both
 from gt.errors import ArgumentTypeError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE

@@ -8,7 +8,8 @@ from typing import Any
 from gt.client.apply import NUMBERS, apply, as_operand, binary, binary_of, unary
 from gt.client.autograd import Tensor
 from gt.client.default_dtype import DEFAULT
-from gt.client.functions import as_tensor, both, method
+from gt.client.functions.create import as_tensor, full, full_like
+from gt.client.functions.registry import both, method
 from gt.client.session import last_id
 from gt.client.views import detached
 from gt.client.writes import assign, give_data
@@ -28,7 +29,7 @@ def _operator(name: str, row_name: str) -> None:
     forward = binary_of(row) if row.grad is not None else lambda self, other: _untaped(row, self, other)
 
     def reflected(self: Tensor, other: Any) -> Tensor:
-        return call(row, _like(other, self), self)
+        return call(row, _like(other, _tensor(self)), self)
 
     def in_place(self: Tensor, other: Any) -> Tensor:
         since = last_id(self.handle.session)
@@ -39,6 +40,13 @@ def _operator(name: str, row_name: str) -> None:
     setattr(_T, f"{row_name}_", in_place)
 
 
+def _tensor(self: Any) -> Tensor:
+    """What a reflected operator is called on, which is something else where it is called by the class."""
+    if not isinstance(self, Tensor):
+        raise TypeError(f"a reflected operator of Tensor is called on a tensor, not on {type(self).__name__}")
+    return self
+
+
 def _untaped(row: Row, a: Tensor, b: Any) -> Tensor:
     """An op of two that has no gradient: its result ends the tape."""
     return apply(row, (a, b if isinstance(b, Tensor) else as_operand(b)))
@@ -46,8 +54,6 @@ def _untaped(row: Row, a: Tensor, b: Any) -> Tensor:
 
 def _like(number: Any, tensor: Tensor) -> Tensor:
     """A number on the left of an operator, as a 0-d tensor that promotes as the number would."""
-    from gt.client.functions.create import full
-
     if isinstance(number, Tensor):
         return number
     if not isinstance(number, NUMBERS):
@@ -79,9 +85,9 @@ _T.__invert__ = lambda self: apply(TABLE["bitwise_not"], (self,))
 
 _add, _mul = TABLE["add"], TABLE["mul"]
 # A number on the left of a commuting operator needs no tensor of its own.
-_T.__radd__ = lambda self, other: binary(_add, self, other)
-_T.__rmul__ = lambda self, other: binary(_mul, self, other)
-_T.__rdiv__ = _T.__rtruediv__
+_T.__radd__ = lambda self, other: binary(_add, _tensor(self), other)
+_T.__rmul__ = lambda self, other: binary(_mul, _tensor(self), other)
+_T.__rdiv__ = _T.__rtruediv__ = lambda self, other: self.reciprocal() * other  # as PyTorch divides by a tensor
 _T.__rsub__ = lambda self, other: binary(_add, unary(TABLE["neg"], self), other)
 
 
@@ -118,17 +124,13 @@ def _give(self: Tensor, value: Tensor) -> None:
 _T.data = property(lambda self: detached(self, counted=False), _give)
 
 
-@method
+@both
 def zero_(self: Tensor) -> Tensor:
-    from gt.client.functions.create import full_like
-
     return assign(self, full_like(Tensor(self.handle), 0), spread=True)
 
 
-@method
+@both
 def fill_(self: Tensor, value: Any) -> Tensor:
-    from gt.client.functions.create import full_like
-
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")

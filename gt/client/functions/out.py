@@ -9,11 +9,12 @@ from functools import wraps
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions import FUNCTIONS
 from gt.client.functions.fourier import FFT
 from gt.client.functions.linalg import LINALG
+from gt.client.functions.registry import FUNCTIONS
 from gt.client.functions.special import SPECIAL
-from gt.client.scope import is_grad_enabled, no_grad
+from gt.client.grad_mode import no_grad
+from gt.client.scope import is_grad_enabled
 from gt.client.views import cut, is_view
 from gt.client.writes import assign
 

@@ -7,7 +7,10 @@ from typing import Any
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions import alias, both, function
+from gt.client.functions.create import arange
+from gt.client.functions.in_place import in_place
+from gt.client.functions.join import stack
+from gt.client.functions.registry import alias, both, function, method
 from gt.errors import ArgumentError
 from gt.ops.rules import axis_of, broadcast
 from gt.ops.table import TABLE
@@ -204,8 +207,6 @@ def cross(input: Tensor, other: Tensor, dim: int = -1) -> Tensor:
     """The vector at right angles to both, along an axis of three."""
     a = [input.select(dim, i) for i in range(3)]
     b = [other.select(dim, i) for i in range(3)]
-    from gt.client.functions.reshape import stack
-
     return stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]], dim)
 
 
@@ -215,3 +216,21 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
     for m in matrices[1:]:
         found = found @ m
     return found
+
+
+@both
+def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    product = batch1 @ batch2
+    return weighted_sum(input, product.sum(0).to(product.dtype), beta, alpha)
+
+
+@function
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+    """Powers of each element, falling unless told otherwise."""
+    n = x.shape[0] if N is None else N
+    powers = arange(n) if increasing else arange(n - 1, -1, -1) if n else arange(0)
+    return x.unsqueeze(-1) ** powers.to(x.dtype if x.dtype.rank == 2 else int64)
+
+
+for _f in (addmm, baddbmm, addmv, addr, addbmm):
+    method(in_place(_f.__name__, _f))

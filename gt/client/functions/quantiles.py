@@ -1,15 +1,18 @@
-"""Values below which a share of the elements lies."""
+"""Values below which a share of the elements lies, and the commonest."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions import both
-from gt.client.functions import sort as sort  # sort must be there first
 from gt.client.functions.create import as_tensor, full
+from gt.client.functions.reduce import Extreme
+from gt.client.functions.registry import axis_spelling, both
+from gt.client.saved import note_saved
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of
+from gt.ops.table import TABLE
 from gt.spec import float32, float64, int64
 
 WAYS = ("linear", "lower", "higher", "midpoint", "nearest")
@@ -74,3 +77,24 @@ def _checked(input: Tensor, q: Any, interpolation: str) -> Tensor:
     if q.ndim > 1 or q.dtype is not input.dtype:
         raise ArgumentError(f"quantiles are one number or one axis of {input.dtype.name}, not {q.dtype.name} of {q.shape}")
     return q
+
+
+@both
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Extreme:
+    """The commonest element along an axis, the least of equally common ones, and where it stands last."""
+    return Extreme(*apply(TABLE["mode"], (input,), (axis_of(dim, input.ndim), bool(keepdim))))
+
+
+@both
+def nanmedian(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
+    """The middle one of those elements that are numbers."""
+    axis = axis_spelling(axis, dim)
+    if axis is None:
+        found = nanmedian(input.reshape(-1), 0).values
+        return note_saved(found, input, found)
+    at, keep = axis_of(axis, input.ndim), bool(keepdims or keepdim)
+    values, places = input.sort(at)  # nans come last
+    middle = ((input == input).to(int64).sum(at, keepdim=True) - 1).clamp(min=0) // 2
+    picked = [t.gather(at, middle) for t in (values, places)]
+    values, places = picked if keep else [t.squeeze(at) for t in picked]
+    return note_saved(Extreme(values, places), places)

@@ -10,11 +10,12 @@ from typing import Any
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.default_dtype import DEFAULT
-from gt.client.functions import FUNCTIONS, function, method
 from gt.client.functions.create import like_form, made, shape_of
-from gt.client.session import here
+from gt.client.functions.registry import FUNCTIONS, function, method
+from gt.client.here import here
 from gt.client.writes import assign
 from gt.errors import ArgumentError, ArgumentTypeError
+from gt.ops.rules import broadcast
 from gt.ops.table import TABLE
 from gt.spec import DType, dtype_of, int64
 
@@ -153,11 +154,11 @@ def normal(
 ) -> Tensor:  # fmt: skip
     """Normal random numbers, with one mean and deviation or those of tensors."""
     if size is None:
-        from gt.ops.rules import broadcast
-
         size = broadcast(*[x.shape for x in (mean, std) if isinstance(x, Tensor)])
         dtype = dtype or next(x for x in (mean, std) if isinstance(x, Tensor)).dtype
-    return randn(size, dtype=dtype, generator=generator) * std + mean
+    drawn = randn(size, dtype=dtype, generator=generator) * std + mean
+    found = drawn.detach()
+    return (found == found).pick(found, drawn) if drawn.requires_grad else found  # as PyTorch: a gradient of 0
 
 
 @function
@@ -208,3 +209,18 @@ _draw_into("exponential_", lambda x, lambd=1.0: -(1.0 - rand(x.shape, dtype=x.dt
 _T: Any = Tensor
 _T.bernoulli = bernoulli
 _T.multinomial = multinomial
+
+
+def _random(name: str, numbers: Any) -> None:
+    def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
+        return assign(self, numbers(self, *args, **settings))
+
+    change.__name__ = change.__qualname__ = name
+    change.__doc__ = "Random numbers, into this variable."
+    method(change)
+
+
+_random("random_", lambda x, low=0, high=None: randint(low, high or (1 << 24), x.shape).to(x.dtype))
+_random("log_normal_", lambda x, mean=1.0, std=2.0: (randn(x.shape, dtype=x.dtype) * std + mean).exp())
+_random("geometric_", lambda x, p: ((1.0 - rand(x.shape)).log() / math.log(1 - p)).floor().to(x.dtype) + 1)
+_random("cauchy_", lambda x, median=0.0, sigma=1.0: ((rand(x.shape, dtype=x.dtype) - 0.5) * math.pi).tan() * sigma + median)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -10,20 +11,13 @@ import numpy as np
 from gt.client.apply import apply
 from gt.client.autograd import Node, Tensor
 from gt.client.backward import backward, beside
-from gt.client.functions import method
+from gt.client.functions.registry import method
+from gt.client.here import here
 from gt.client.host_copies import HostCopies
-from gt.client.session import here
+from gt.client.printing import show
 from gt.client.views import raw_handle, spec_of
 from gt.errors import ArgumentError, ArgumentTypeError, GTError
 from gt.ops.table import TABLE, spec_out
-
-
-def to_bfloat16_bits(array: np.ndarray) -> np.ndarray:
-    """float to bfloat16's 16 bits, ties to even."""
-    wide = np.ascontiguousarray(array, np.float32)
-    bits = wide.view(np.uint32)
-    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-    return np.where(np.isnan(wide), np.uint16(0x7FC0), rounded).reshape(array.shape)
 
 
 @method
@@ -42,6 +36,12 @@ class Placed:
 
     def __repr__(self) -> str:
         return self.layout
+
+    def _repr_html_(self) -> str:
+        """A row for each worker, in notebooks."""
+        rows = "".join(f"<tr><td>{w}</td><td>{list(start)}</td><td>{list(shape)}</td></tr>" for w, start, shape in self.pieces)
+        heads = "<tr><th>worker</th><th>from</th><th>shape</th></tr>"
+        return f"<b>{escape(self.layout)}</b><table>{heads}{rows}</table>"
 
     @property
     def workers(self) -> list[int]:
@@ -136,9 +136,15 @@ def __format__(self: Tensor, form: str) -> str:
 
 @method
 def __repr__(self: Tensor) -> str:
-    from gt.client.printing import show
-
     return show(self)
+
+
+@method
+def _repr_html_(self: Tensor) -> str:
+    """For notebooks: what it is, and its values as `print` shows them."""
+    spec = self.handle.spec
+    about = f"{spec.dtype.name} {list(spec.shape)}, {spec.nbytes:,} bytes" + (", requires grad" if self.requires_grad else "")
+    return f"<div><small>gt.Tensor {escape(about)}</small><pre>{escape(show(self))}</pre></div>"
 
 
 def _one(t: Tensor) -> Tensor:

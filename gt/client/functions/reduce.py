@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from gt.client.apply import apply, unary
 from gt.client.autograd import Tensor
 from gt.client.default_dtype import DEFAULT
-from gt.client.functions import axis_spelling, both, method
+from gt.client.functions.registry import axis_spelling, both, method
+from gt.client.saved import note_saved
 from gt.client.views import own
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axes_of, axis_of, broadcast
@@ -126,7 +127,8 @@ def median(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = No
     """The middle one of all elements, the lower where there are two, or along an axis with the indices."""
     axis = axis_spelling(axis, dim)
     if axis is None:
-        return apply(TABLE["median"], (x.reshape(-1),), (0, False))[0]
+        found = apply(TABLE["median"], (x.reshape(-1),), (0, False))[0]
+        return note_saved(found, x, found)
     return Extreme(*apply(TABLE["median"], (x,), (axis_of(axis, x.handle.spec.ndim), bool(keepdims or keepdim))))
 
 
@@ -176,30 +178,6 @@ def nanmean(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = N
     if x.dtype.rank < 2:
         raise ArgumentTypeError(f"nanmean wants a floating-point tensor, not {x.dtype.name}: cast with .float() first")
     return nansum(x, axis, keep) / sum(x == x, axis, keep).to(x.dtype)
-
-
-_ORDERS = {None: 2.0, "fro": 2.0, "inf": float("inf"), "-inf": float("-inf")}
-
-
-@both
-def norm(x: Tensor, p: Any = "fro", axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
-         dtype: Any = None) -> Tensor:  # fmt: skip
-    """The length of all elements as one vector, or along an axis or several, of the order `p` (2)."""
-    if p == "nuc":
-        from gt.client.functions.linalg import matrix_norm
-
-        over = axis if dim is None else dim
-        return matrix_norm(x if dtype is None else x.to(dtype), "nuc", (-2, -1) if over is None else over, keepdims or keepdim)
-    if isinstance(p, str) and p not in _ORDERS:
-        raise ArgumentError(f"no norm {p!r}: known are fro, nuc, inf, -inf and numbers")
-    order = _ORDERS[p] if p is None or isinstance(p, str) else float(p)
-    x = x if dtype is None else x.to(dtype)
-    return apply(TABLE["norm"], (x,), (order, axes_for(x, axis, dim), bool(keepdims or keepdim)))
-
-
-@both
-def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
-    return norm(input - other, p)
 
 
 @method

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from gt.client.autograd import Tensor
-from gt.client.functions import FUNCTIONS, function
 from gt.client.functions.create import tensor, zeros
-from gt.client.session import here
+from gt.client.functions.registry import FUNCTIONS, function
+from gt.client.here import here
 from gt.errors import ArgumentError
 from gt.spec import DType, bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8
 

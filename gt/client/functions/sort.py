@@ -1,4 +1,4 @@
-"""Elements in order: sorting, the first few, running sums and products, counting."""
+"""Elements in order: sorting, the first few, searching, and the different ones."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions import FUNCTIONS, as_tensor, axis_spelling, both, function
-from gt.client.functions.create import full
+from gt.client.functions.create import as_tensor, full
 from gt.client.functions.reduce import Extreme
+from gt.client.functions.registry import axis_spelling, both, function
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
-from gt.spec import bool_, int32, int64, promote_types
+from gt.spec import int32, int64, promote_types
 
 
 class Sorted(NamedTuple):
@@ -61,44 +61,6 @@ def kthvalue(x: Tensor, k: int, axis: Any = None, keepdims: bool = False, *, dim
     return Extreme(*(last if keepdims or keepdim or not x.ndim else [t.squeeze(at) for t in last]))
 
 
-@both
-def cumsum(x: Tensor, axis: Any = None, *, dim: Any = None, dtype: Any = None) -> Tensor:
-    """The sum of each element and those before it along an axis; without one, of all in a row, as NumPy has it."""
-    return _running("cumsum", x, axis, dim, dtype)
-
-
-@both
-def cumprod(x: Tensor, axis: Any = None, *, dim: Any = None, dtype: Any = None) -> Tensor:
-    """The product of each element and those before it along an axis."""
-    return _running("cumprod", x, axis, dim, dtype)
-
-
-def _running(name: str, x: Tensor, axis: Any, dim: Any, dtype: Any) -> Tensor:
-    x = x if dtype is None else x.to(dtype)
-    axis = axis_spelling(axis, dim)
-    if axis is None:
-        x, axis = x.reshape(-1), 0
-    found = apply(TABLE[name], (x,), (axis_of(axis, x.handle.spec.ndim),))
-    return found if dtype is None else found.to(dtype)
-
-
-@both
-def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
-    """Each element less the one before it, `n` times over, of what stands between `prepend` and `append`."""
-    if n < 0:
-        raise ArgumentError(f"diff is taken 0 times or more, not {n}")
-    if not x.ndim:
-        raise ArgumentError("diff wants at least one axis, not a tensor of none")
-    at = axis_of(dim, x.ndim)
-    parts = [t for t in (prepend, x, append) if t is not None]
-    x = FUNCTIONS["cat"](parts, at) if len(parts) > 1 else x
-    for _ in range(n):
-        size = max(x.shape[at] - 1, 0)
-        after, before = x.narrow(at, min(1, x.shape[at]), size), x.narrow(at, 0, size)
-        x = after ^ before if x.dtype is bool_ else after - before
-    return x if n else x.clone()
-
-
 @function
 def searchsorted(
     sorted_sequence: Tensor, values: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
@@ -135,25 +97,6 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 
 
 @both
-def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each whole number from 0 stands here. The largest is read, since it decides the shape."""
-    size = max(int(x.amax().item()) + 1 if x.numel() else 0, minlength)
-    return apply(TABLE["bincount"], (x,) if weights is None else (x, weights), (size,))
-
-
-@function
-def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """How many elements lie in each of equal bins between the ends, or between the least and the greatest, which are read."""
-    flat = x.reshape(-1)
-    low, high = (min, max) if min != max else (flat.amin().item(), flat.amax().item())
-    if low == high:
-        low, high = low - 1, high + 1
-    inside = ((flat >= low) & (flat <= high)).to(x.dtype)
-    place = ((flat - low) * (bins / (high - low))).floor().clamp(0, bins - 1).to(int64)
-    return apply(TABLE["bincount"], (place, inside), (bins,)).to(x.dtype)
-
-
-@both
 def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
            dim: int | None = None) -> Any:  # fmt: skip
     """The different elements, in order. They are read, since their number decides the shape."""
@@ -181,3 +124,11 @@ def unique_consecutive(x: Tensor, return_inverse: bool = False, return_counts: b
     if return_counts:
         found.append(as_tensor(np.diff(np.append(np.flatnonzero(new), len(lines))).astype(np.int64)))
     return found[0] if len(found) == 1 else tuple(found)
+
+
+@function
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Which elements stand among others."""
+    x, among = as_tensor(elements), as_tensor(test_elements).reshape(-1)
+    found = (x.unsqueeze(-1) == among).any(-1) if among.numel() else full(x.shape, False)
+    return ~found if invert else found

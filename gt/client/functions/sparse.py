@@ -9,7 +9,8 @@ import numpy as np
 
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions import FUNCTIONS, as_tensor
+from gt.client.functions.create import as_tensor
+from gt.client.functions.registry import FUNCTIONS
 from gt.device import Device
 from gt.errors import ArgumentError
 from gt.ops.table import TABLE

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from gt.client.apply import apply, as_operand
 from gt.client.autograd import Tensor
-from gt.client.functions import FUNCTIONS, both
+from gt.client.functions.in_place import in_place
+from gt.client.functions.registry import FUNCTIONS, both, function, method
 from gt.client.scope import is_grad_enabled
 from gt.ops.table import TABLE, rows
 
@@ -83,3 +85,29 @@ for _name, _other in _NAMES.items():
     SPECIAL[_name] = lambda *args, _name=_other, **settings: FUNCTIONS[_name](*args, **settings)
 for _name in ("special_zeta", "signbit", "copysign", "gcd", "lcm", "lgamma", "igamma", "igammac"):
     SPECIAL.pop(_name, None)  # rows of the family that PyTorch has elsewhere
+
+
+@function
+def polygamma(n: int, input: Tensor) -> Tensor:
+    """The n-th derivative of `digamma`."""
+    return apply(TABLE["polygamma"], (input,), (int(n),))
+
+
+def _polygamma(self: Tensor, n: int) -> Tensor:
+    return polygamma(n, self)
+
+
+@both
+def mvlgamma(input: Tensor, p: int) -> Tensor:
+    """The logarithm of the gamma function of `p` dimensions."""
+    terms = [(input - i / 2).lgamma() for i in range(p)]
+    total = terms[0]
+    for t in terms[1:]:
+        total = total + t
+    return total + p * (p - 1) / 4 * math.log(math.pi)
+
+
+_T: Any = Tensor
+_T.polygamma = _polygamma  # the tensor first
+method(in_place("polygamma", _polygamma))
+method(in_place("mvlgamma", mvlgamma))

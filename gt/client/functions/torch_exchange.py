@@ -6,8 +6,8 @@ import copy
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions import function, method
 from gt.client.functions.create import tensor
+from gt.client.functions.registry import function, method
 from gt.client.views import cut
 from gt.errors import ArgumentTypeError
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from gt.client.autograd import Tensor
-from gt.client.functions import FUNCTIONS, as_tensor, both, function, method
-from gt.client.functions import more_elementwise as more_elementwise  # the functions below must be there first
-from gt.client.functions.create import empty, zeros
+from gt.client.functions.create import as_tensor, empty, zeros
+from gt.client.functions.registry import FUNCTIONS, both, function, method
 from gt.client.strides import is_contiguous, offset
 from gt.client.views import Custom, custom_view, root_of
 from gt.client.writes import become

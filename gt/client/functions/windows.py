@@ -1,4 +1,4 @@
-"""Weights that fade towards the ends, as `gt.signal.windows`."""
+"""Weights that fade towards the ends, as `gt.signal.windows` and as functions of `gt`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.default_dtype import DEFAULT
-from gt.client.functions.create import full, linspace, tensor, zeros
+from gt.client.functions.create import arange, full, linspace, tensor, zeros
+from gt.client.functions.registry import function
 from gt.spec import DType, dtype_of, float32, float64
 
 WINDOWS: dict[str, Callable] = {}
@@ -120,3 +121,39 @@ _cosines("hamming", "Hamming's.", lambda: [0.54, 1.0 - 0.54])
 _cosines("hann", "Hann's.", lambda: [0.5, 0.5])
 _cosines("blackman", "Blackman's.", lambda: [0.42, 0.5, 0.08])
 _cosines("nuttall", "Nuttall's.", lambda: [0.3635819, 0.4891775, 0.1365995, 0.0106411])
+
+
+def _fading(name: str, terms: tuple[float, ...]) -> None:
+    def window(window_length: int, periodic: bool = True, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+        if window_length == 1:
+            return full((1,), 1.0, dtype=dtype or DEFAULT.dtype)
+        turn = arange(window_length).to(dtype_of(dtype or DEFAULT.dtype)) * (2 * math.pi / (window_length - (not periodic)))
+        total: Any = terms[0]
+        for k, a in enumerate(terms[1:], 1):
+            total = total + (turn * k).cos() * a
+        return total
+
+    window.__name__ = window.__qualname__ = name
+    window.__doc__ = "Weights that fade towards the ends."
+    function(window)
+
+
+_fading("hann_window", (0.5, -0.5))
+_fading("hamming_window", (0.54, -0.46))
+_fading("blackman_window", (0.42, -0.5, 0.08))
+
+
+@function
+def bartlett_window(window_length: int, periodic: bool = True, dtype: Any = None) -> Tensor:
+    if window_length == 1:
+        return full((1,), 1.0, dtype=dtype or DEFAULT.dtype)
+    at = arange(window_length).to(dtype_of(dtype or DEFAULT.dtype)) * (2.0 / (window_length - (not periodic)))
+    return 1.0 - (at - 1.0).abs()
+
+
+@function
+def kaiser_window(window_length: int, periodic: bool = True, beta: float = 12.0, dtype: Any = None) -> Tensor:
+    if window_length == 1:
+        return full((1,), 1.0, dtype=dtype or DEFAULT.dtype)
+    at = arange(window_length).to(dtype_of(dtype or DEFAULT.dtype)) * (2.0 / (window_length - (not periodic))) - 1.0
+    return ((1.0 - at * at).clamp(min=0.0).sqrt() * beta).i0() / full((), beta, dtype=at.dtype).i0()

@@ -1,10 +1,11 @@
 """Functions of the `nn` namespace, with PyTorch's names and arguments."""
 
+from gt.client.functions.activation import hardshrink, prelu
 from gt.client.functions.index_arrays import one_hot
 from gt.client.functions.movement import pad
-from gt.client.functions.numeric import hardshrink, pdist, prelu
 from gt.client.functions.out import with_out
 from gt.client.functions.products import linear
+from gt.client.functions.vector_norms import pdist
 from gt.nn.functional.activations import (
     celu,
     cosine_similarity,

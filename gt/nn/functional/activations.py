@@ -7,9 +7,10 @@ from typing import Any
 from gt.client.apply import apply, unary
 from gt.client.autograd import Tensor
 from gt.client.functions.elementwise import where
-from gt.client.functions.operators import assign
 from gt.client.functions.random import rand
+from gt.client.saved import note_saved, saves
 from gt.client.session import last_id
+from gt.client.writes import assign
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of, broadcast
 from gt.ops.table import TABLE
@@ -58,6 +59,7 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
     return _written(input, y, inplace, since)
 
 
+@saves("input")
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     since = last_id(input.handle.session)
     return _written(input, elu(input / alpha) * alpha, inplace, since)
@@ -67,6 +69,7 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     return apply(TABLE["softplus"], (input, float(beta), float(threshold)))
 
 
+@saves("input")
 def logsigmoid(input: Tensor) -> Tensor:
     """`log(sigmoid(x))`, which stays finite where the sigmoid is 0."""
     return -softplus(-input, 1.0, 40.0)
@@ -83,7 +86,7 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    return _written(input, relu6(input + 3.0) / 6.0, inplace)
+    return _written(input, note_saved(relu6(input + 3.0) / 6.0, input), inplace)
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
@@ -103,6 +106,7 @@ def tanhshrink(input: Tensor) -> Tensor:
     return input - tanh(input)
 
 
+@saves("input")
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """Nearer to zero by `lambd`, and zero within it."""
     if lambd < 0:
@@ -112,7 +116,8 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """`value` for all that is not above the threshold."""
-    return _written(input, where(input <= threshold, (float if input.dtype.rank >= 2 else int)(value), input), inplace)
+    number = (float if input.dtype.rank >= 2 else int)(value)
+    return _written(input, note_saved(where(input <= threshold, number, input), input), inplace)
 
 
 def rrelu(
@@ -124,7 +129,7 @@ def rrelu(
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
     slope = rand(input.shape, dtype=input.dtype) * (upper - lower) + lower
-    return _written(input, where(input >= 0, input, input * slope), inplace)
+    return _written(input, note_saved(where(input >= 0, input, input * slope), input), inplace)
 
 
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:

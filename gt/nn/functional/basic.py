@@ -11,14 +11,16 @@ from gt.client.autograd import Tensor
 from gt.client.functions import FUNCTIONS
 from gt.client.functions.create import arange, ones, zeros
 from gt.client.functions.elementwise import where
-from gt.client.functions.operators import assign
 from gt.client.functions.products import einsum
-from gt.client.scope import no_grad
-from gt.client.session import here
+from gt.client.grad_mode import no_grad
+from gt.client.here import here
+from gt.client.saved import saves
+from gt.client.writes import assign
 from gt.errors import ArgumentError
 from gt.ops.table import TABLE
 
 
+@saves("input1", "input2", "weight")
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`input1 @ weight @ input2`, with a matrix for each output."""
     y = einsum("...i,oij,...j->...o", input1, weight, input2)
@@ -78,6 +80,7 @@ def embedding(
     return _Shared.apply(rows, counts)
 
 
+@saves("weight", "offsets")
 def embedding_bag(
     input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None, norm_type: float = 2,
     scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, per_sample_weights: Tensor | None = None,

@@ -8,8 +8,9 @@ from itertools import product
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.create import arange
+from gt.client.functions.create import arange, tensor
 from gt.client.functions.random import rand
+from gt.client.saved import note_saved
 from gt.errors import ArgumentError
 from gt.nn.functional.conv import named, ranked, spread
 from gt.spec import int64
@@ -48,6 +49,7 @@ def _fractional(n: int) -> Callable:
         indices = places.gather(3, which.unsqueeze(-1)).squeeze(-1)
         found = [t.reshape(*x.shape[:2], *want) for t in (values, indices)]
         found = [t.squeeze(0) if single else t for t in found]
+        note_saved(tuple(found), input, found[1])
         return tuple(found) if return_indices else found[0]
 
     pool.__doc__ = f"The largest of each of so many windows over the last {n} axes, whose places are random."
@@ -80,8 +82,6 @@ def _places(samples: Tensor, sizes: tuple[int, ...], want: tuple[int, ...], kern
         for i, d in zip(at, sizes):
             place = place * d + i
         within.append(place)
-    from gt.client.functions.create import tensor
-
     flat = first.expand(*lead, *want).reshape(*lead, math.prod(want), 1)
     return flat + tensor(within, dtype=int64)
 

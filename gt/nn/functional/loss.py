@@ -9,6 +9,7 @@ from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.elementwise import where
 from gt.client.functions.products import linear
+from gt.client.saved import saves
 from gt.client.scope import HERE
 from gt.errors import ArgumentError
 from gt.nn.functional.activations import log_softmax, logsigmoid
@@ -40,6 +41,7 @@ def _wide(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(t.to(float32) if t.handle.spec.dtype.rank == 2 else t for t in tensors)
 
 
+@saves("input", "target")
 def mse_loss(
     input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
     weight: Tensor | None = None,
@@ -61,6 +63,7 @@ def l1_loss(input: Tensor, target: Tensor, size_average: Any = None, reduce: Any
     return reduced((input - target).abs(), _reduction(size_average, reduce, reduction))
 
 
+@saves("input", "target")
 def smooth_l1_loss(
     input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
@@ -75,6 +78,7 @@ def smooth_l1_loss(
     return reduced(where(far < beta, far * far * (0.5 / beta), far - 0.5 * beta), reduction)
 
 
+@saves("input", "target")
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
 ) -> Tensor:
@@ -116,6 +120,10 @@ def linear_cross_entropy(
     lead = input.shape[:-1]
     if input.shape[-1] != features or len(lead) > 1 or inner and not lead:
         raise ArgumentError(f"linear_cross_entropy of {input.shape} by {linear_weight.shape}: want (batch, {features})")
+    if (
+        options is not None and reduction != "none" and not inner
+    ):  # PyTorch then finds the gradients in the forward pass, and saves those
+        input, linear_weight, target = input.clone(), linear_weight.clone(), target.clone()
     shape = (*lead, classes, *inner)
     if ignore_index is not None and target.shape == shape:
         raise ArgumentError("ignore_index goes with class numbers, not with probabilities")
@@ -141,6 +149,7 @@ def _against_probabilities(input: Tensor, target: Tensor, weight: Tensor | None,
     return loss.sum() / max(input.numel() // classes, 1) if reduction == "mean" else reduced(loss, reduction)
 
 
+@saves("input", "target", "weight")
 def nll_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100,
     reduce: Any = None, reduction: str = "mean",
@@ -187,6 +196,7 @@ def binary_cross_entropy(
     return reduced(loss if weight is None else loss * weight, _reduction(size_average, reduce, reduction))
 
 
+@saves("target")
 def binary_cross_entropy_with_logits(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None,
     reduction: str = "mean", pos_weight: Tensor | None = None,

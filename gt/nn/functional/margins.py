@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.create import arange, full
+from gt.client.functions.create import arange, full, tensor
 from gt.client.functions.elementwise import where
-from gt.client.functions.reshape import cat, stack
+from gt.client.functions.join import cat, stack
+from gt.client.saved import note_saved, saves
 from gt.errors import ArgumentError
 from gt.nn.functional.activations import logsigmoid, softplus
 from gt.nn.functional.loss import _reduction, _wide, known_reduction, reduced
@@ -27,7 +28,7 @@ def margin_ranking_loss(
 ) -> Tensor:  # fmt: skip
     """The first should be the larger by a margin where the target is 1, the second where it is -1."""
     input1, input2 = _wide(input1, input2)
-    loss = (-target * (input1 - input2) + margin).relu()
+    loss = (-target * (input1 - input2) + margin).clamp(min=0)
     return reduced(loss, _reduction(size_average, reduce, reduction))
 
 
@@ -40,6 +41,7 @@ def hinge_embedding_loss(
     return reduced(loss, _reduction(size_average, reduce, reduction))
 
 
+@saves("input", "target")
 def soft_margin_loss(
     input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> Tensor:
@@ -73,6 +75,7 @@ def triplet_margin_loss(
     )  # fmt: skip
 
 
+@saves("input")
 def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: Any = None,
     reduce: Any = None, reduction: str = "mean",
@@ -97,6 +100,7 @@ def multi_margin_loss(
     return reduced(loss if input.ndim == 2 else loss.squeeze(0), _reduction(size_average, reduce, reduction))
 
 
+@saves("input", "target")
 def multilabel_margin_loss(
     input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> Tensor:
@@ -115,6 +119,7 @@ def multilabel_margin_loss(
     return reduced(loss if input.ndim == 2 else loss.squeeze(0), _reduction(size_average, reduce, reduction))
 
 
+@saves("input")
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None,
     reduction: str = "mean",
@@ -153,6 +158,7 @@ def gaussian_nll_loss(
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
 
 
+@saves("log_probs", "targets")
 def ctc_loss(
     log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: str = "mean",
     zero_infinity: bool = False,
@@ -182,6 +188,7 @@ def ctc_loss(
     last = stack([reached[n - 1][b] for b, n in enumerate(steps)])
     ends = [stack([last[b, 2 * n], last[b, 2 * n - 1] if n else full((), none, dtype=p.dtype)]) for b, n in enumerate(sizes)]
     loss = -_log_sum(stack(ends, axis=1)) + _normalised(p, steps)
+    note_saved(loss, loss)
     if zero_infinity:
         loss = where(loss == math.inf, 0.0, loss)
     if reduction == "mean":
@@ -199,8 +206,6 @@ def _normalised(p: Tensor, steps: list[int]) -> Any:
 
 
 def _lengths(sizes: list[int], like: Tensor, least: int = 1) -> Tensor:
-    from gt.client.functions.create import tensor
-
     return tensor([float(max(n, least)) for n in sizes], dtype=like.dtype)
 
 

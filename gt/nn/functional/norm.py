@@ -8,7 +8,8 @@ from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.create import ones
 from gt.client.functions.movement import pad
-from gt.client.scope import no_grad
+from gt.client.grad_mode import no_grad
+from gt.client.saved import note_saved, saves
 from gt.errors import ArgumentError
 from gt.ops.table import TABLE
 from gt.spec import bfloat16, float16, float32, float64
@@ -74,7 +75,7 @@ def batch_norm(
         for running, found in ((running_mean, mean), (running_var, var)):
             if running is not None:
                 _move(running, found, momentum)
-    return y
+    return note_saved(y, running_mean, running_var)
 
 
 def instance_norm(
@@ -111,6 +112,7 @@ def _statistics(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor, T
     return mean, (x.var(axes, correction=0, keepdim=True) + eps).rsqrt()
 
 
+@saves("result 1", "result 2")
 def native_layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -119,6 +121,7 @@ def native_layer_norm(
     return layer_norm(input, normalized_shape, weight, bias, eps), *_statistics(input.detach(), axes, eps)
 
 
+@saves("result 1")
 def native_group_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -128,6 +131,7 @@ def native_group_norm(
     return group_norm(input, group, weight, bias, eps), mean.squeeze(2), rest.squeeze(2)
 
 
+@saves("running_mean", "running_var", "result 1", "result 2")
 def native_batch_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
     training: bool, momentum: float, eps: float,

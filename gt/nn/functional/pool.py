@@ -9,6 +9,7 @@ from typing import Any
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.create import zeros
+from gt.client.saved import note_saved
 from gt.errors import ArgumentError
 from gt.nn.functional.conv import named, ranked, spread
 from gt.ops.table import TABLE
@@ -32,6 +33,7 @@ def _max_pool(n: int) -> Callable:
         size = spread(kernel_size, n, "kernel_size")
         edges, gaps = spread(padding, n, "padding"), spread(dilation, n, "dilation")
         found = apply(TABLE["max_pool"], (input,), (size, _steps(size, stride), edges, gaps, bool(ceil_mode)))
+        note_saved(found, input)
         return found if return_indices else found[0]
 
     return named(pool, name)
@@ -43,7 +45,7 @@ def _averaged(n: int, input: Tensor, kernel: Any, stride: Any, padding: Any, cei
         raise ArgumentError("divisor_override is not 0")
     size = spread(kernel, n, "kernel_size")
     statics = (size, _steps(size, stride), spread(padding, n, "padding"), bool(ceil), bool(padded), divisor or 0)
-    return apply(TABLE["avg_pool"], (input,), statics)
+    return note_saved(apply(TABLE["avg_pool"], (input,), statics), input)
 
 
 def avg_pool1d(
@@ -76,7 +78,7 @@ def _adaptive_avg_pool(n: int) -> Callable:
     name = f"adaptive_avg_pool{n}d"
 
     def pool(input: Tensor, output_size: Any) -> Tensor:
-        return apply(TABLE["adaptive_avg_pool"], (input,), (_wanted(input, n, output_size, name),))
+        return note_saved(apply(TABLE["adaptive_avg_pool"], (input,), (_wanted(input, n, output_size, name),)), input)
 
     return named(pool, name)
 
@@ -86,6 +88,7 @@ def _adaptive_max_pool(n: int) -> Callable:
 
     def pool(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
         found = apply(TABLE["adaptive_max_pool"], (input,), (_wanted(input, n, output_size, name),))
+        note_saved(found, input)
         return found if return_indices else found[0]
 
     return named(pool, name)

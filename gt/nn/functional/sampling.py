@@ -9,7 +9,8 @@ from typing import Any
 from gt.client.autograd import Tensor
 from gt.client.functions.create import arange
 from gt.client.functions.elementwise import where
-from gt.client.functions.reshape import stack
+from gt.client.functions.join import stack
+from gt.client.saved import saves
 from gt.errors import ArgumentError
 from gt.nn.functional.resize import interpolate
 from gt.spec import int64
@@ -39,6 +40,7 @@ def _centres(d: int, like: Tensor, corners: bool) -> Tensor:
     return (at * 2.0 + 1.0) * (1.0 / d) - 1.0
 
 
+@saves("input", "grid")
 def grid_sample(
     input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None
 ) -> Tensor:

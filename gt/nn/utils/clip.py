@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gt.client.autograd import Tensor
+from gt.client.foreach import foreach as _foreach
+from gt.client.foreach import overwrite_all, plain
 from gt.client.functions.create import full
-from gt.client.functions.reshape import cat, stack
-from gt.client.scope import no_grad
+from gt.client.functions.join import cat
+from gt.client.grad_mode import no_grad
+from gt.client.handle import Handle
+from gt.ops.table import TABLE
 
 
 def _gradients(parameters: Any) -> list[Tensor]:
@@ -17,24 +21,49 @@ def _gradients(parameters: Any) -> list[Tensor]:
     return [p for p in given if p.grad is not None]
 
 
+def _alike(tensors: list[Tensor], key: Callable[[Tensor], Any]) -> list[list[Tensor]]:
+    """The tensors in lists of those with the same key."""
+    found: dict[Any, list[Tensor]] = {}
+    for t in tensors:
+        found.setdefault(key(t), []).append(t)
+    return list(found.values())
+
+
 @no_grad()
 def get_total_norm(tensors: Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
-    """The norm of all elements of these tensors together."""
-    parts = [t.norm(float(norm_type)) for t in tensors]
+    """The norm of all elements of these tensors together: a few instructions for all of them."""
+    parts: list[Tensor] = []
+    for same in _alike(list(tensors), lambda t: t.ndim):
+        (norms,) = _foreach(TABLE["norm"], (same,), (float(norm_type), tuple(range(same[0].ndim)), False))
+        parts += map(Tensor, norms)
     if not parts:
         return full((), 0.0)
-    total = stack(parts).norm(float(norm_type)) if len(parts) > 1 else parts[0]
+    total = parts[0]
+    if len(parts) > 1:
+        (rows,) = _foreach(TABLE["reshape"], (parts,), ((1,),))
+        total = cat([Tensor(row) for row in rows]).norm(float(norm_type))
     if error_if_nonfinite and not math.isfinite(total.item()):
         raise RuntimeError(f"the norm of order {norm_type:g} of the gradients is {total.item()}, which cannot be clipped")
     return total
+
+
+def _change(parameters: Any, change: Callable[[list[Tensor]], list[Handle]]) -> None:
+    """Give the gradients other values, those of one dtype by one instruction."""
+    for params in _alike(_gradients(parameters), lambda p: p.grad.dtype if p.grad is not None else None):
+        grads: list[Any] = [p.grad for p in params]
+        values = change(grads)
+        if plain(grads):
+            overwrite_all(grads, values)
+        else:
+            for p, value in zip(params, values):
+                p.grad = Tensor(value)
 
 
 @no_grad()
 def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Tensor, foreach: bool | None = None) -> None:
     """Scale gradients of a known norm down to `max_norm`."""
     scale = (float(max_norm) / (total_norm + 1e-6)).minimum(1.0)
-    for p in _gradients(parameters):
-        p.grad = p.grad * scale.to(p.grad.dtype)  # type: ignore[union-attr]
+    _change(parameters, lambda grads: _foreach(TABLE["mul"], (grads, scale.to(grads[0].dtype)))[0])
 
 
 def clip_grad_norm_(
@@ -50,8 +79,8 @@ def clip_grad_norm_(
 @no_grad()
 def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
     """Bring each element of the gradients into [-clip_value, clip_value]."""
-    for p in _gradients(parameters):
-        p.grad = p.grad.clamp(min=-float(clip_value), max=float(clip_value))  # type: ignore[union-attr]
+    most = float(clip_value)
+    _change(parameters, lambda grads: _foreach(TABLE["clamp"], (grads, -most, most))[0])
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from gt.client.functions.random import randn
-from gt.client.scope import no_grad
+from gt.client.grad_mode import no_grad
 from gt.nn.module import Module, Parameter
 from gt.nn.utils.parametrizations import axis_of_outputs, norm_except, unit
 

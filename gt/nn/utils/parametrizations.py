@@ -6,7 +6,7 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.functions.random import randn
-from gt.client.scope import no_grad
+from gt.client.grad_mode import no_grad
 from gt.nn.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from gt.nn.module import Module
 from gt.nn.utils.parametrize import register_parametrization

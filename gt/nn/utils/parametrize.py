@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.scope import no_grad
+from gt.client.grad_mode import no_grad
 from gt.nn.containers import ModuleDict
 from gt.nn.module import Module, Parameter
 

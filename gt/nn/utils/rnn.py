@@ -9,7 +9,7 @@ import numpy as np
 
 from gt.client.autograd import Tensor
 from gt.client.functions.create import from_numpy, full
-from gt.client.functions.reshape import cat, stack
+from gt.client.functions.join import cat, stack
 
 
 class PackedSequence(NamedTuple):

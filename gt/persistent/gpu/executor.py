@@ -5,20 +5,33 @@ A run of steps fills the state on the device, replays a graph once a step and lo
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from gt.persistent.executor import Batch, Executor, Settings
+from gt.persistent.batch import Batch
+from gt.persistent.executor import Executor, Settings
 from gt.persistent.gpu.phases import Product, phases
 from gt.persistent.gpu.state import MOST_STEPS, State, choose_on_device
 from gt.persistent.program import Activation, AllReduce, Attention, Embed, Linear, Program, RMSNorm, SiluMul, Weight
-
-if TYPE_CHECKING:
-    from gt.persistent.requests import Scheduler
+from gt.persistent.requests import Scheduler
 
 PADDING = 64  # rows of matrices begin at multiples of so many numbers
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage is collected meanwhile: a module of another kernel that is unloaded while a graph is captured spoils it."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 class Rows(NamedTuple):
@@ -191,7 +204,7 @@ class GraphExecutor(Executor):
             self.step(rows, greedy)  # kernels are compiled and libraries initialised before the capture
             torch.cuda.synchronize(self.device)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph), uncollected():
                 self.step(rows, greedy)
             state.positions.copy_(before)
             self.graphs[rows, greedy] = graph.replay

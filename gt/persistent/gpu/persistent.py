@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gt.persistent.gpu import structures
 from gt.persistent.gpu.phases import Product
 from gt.persistent.gpu.state import State
 from gt.persistent.program import Activation, Attention, Embed
-
-if TYPE_CHECKING:
-    from gt.persistent.gpu.cuda_executor import CudaExecutor
 
 # As in persistent.cu.
 TEAM, WARPS, ROWS, STAGE, MOST_STAGES, AT_ONCE = 256, 8, 8, 8 * (1024 * 2 + 64), 16, 8
@@ -19,9 +16,9 @@ FEWEST_STAGES = 4
 
 
 class StepKernel:
-    """Activations are float32 here, and memory of its own."""
+    """Activations are float32 here, and memory of its own. The executor is a CudaExecutor, which makes one of these."""
 
-    def __init__(self, executor: CudaExecutor, most_rows: int) -> None:
+    def __init__(self, executor: Any, most_rows: int) -> None:
         import torch
 
         self.executor, self.most_rows = executor, most_rows
@@ -35,7 +32,7 @@ class StepKernel:
         executor.module.allow_shared("step_kernel", self.limit - self.static)
 
     @classmethod
-    def fitting(cls, executor: CudaExecutor) -> StepKernel | None:
+    def fitting(cls, executor: Any) -> StepKernel | None:
         """None for a program with layers that the kernel does not know, or rows too wide for its shared memory."""
         phases, logits = executor.phases, executor.program.logits
         if executor.settings.dtype != "bfloat16" or not isinstance(phases[-1], Product) or phases[-1].output != logits:

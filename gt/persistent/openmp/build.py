@@ -9,7 +9,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from gt.tensor_ops.cpp.build import SECONDS, BuildError, cache_folder, compiler, cpu_identity
+from gt.backends.machine import cache_folder, cpu_identity
+from gt.tensor_ops.cpp.build import SECONDS, BuildError, compiler
 
 SOURCES = Path(__file__).parent
 FLAGS = ["-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared", "-fopenmp", "-Wno-psabi"]

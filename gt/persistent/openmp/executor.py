@@ -5,17 +5,16 @@ from __future__ import annotations
 import ctypes
 import os
 from ctypes import c_double, c_int64, c_uint64, c_void_p
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from gt.persistent.executor import Batch, Executor, Settings
+from gt.persistent.batch import Batch
+from gt.persistent.executor import Executor, Settings
 from gt.persistent.openmp.build import BuildError, build
 from gt.persistent.program import Activation, AllReduce, Attention, Embed, Linear, Program, RMSNorm, SiluMul, Weight
 from gt.persistent.program import Layer as ProgramLayer
-
-if TYPE_CHECKING:
-    from gt.persistent.requests import Request, Scheduler
+from gt.persistent.requests import Request, Scheduler
 
 KINDS = (Embed, RMSNorm, Linear, Attention, SiluMul, AllReduce)  # in the order of decode.cpp's Kind
 TENSORS = ("input", "output", "weight", "bias", "residual")

@@ -12,6 +12,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from gt.backends.machine import cache_folder, cpu_identity
+
 FOLDER = Path(__file__).parent
 INTERFACE, KERNELS = FOLDER / "kernels.cpp", FOLDER / "instruction_set.cpp"
 FLAGS = ["-std=c++17", "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-pthread"]
@@ -34,21 +36,6 @@ def compiler() -> str | None:
         if name and (path := shutil.which(name)):
             return path
     return None
-
-
-def cache_folder() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "gt" / "tensor_ops"
-
-
-def cpu_identity() -> str:
-    """What the compiler's `native` depends on. A cache may lie on a file system that different CPUs share."""
-    wanted = ("model name", "flags", "Features", "CPU implementer", "CPU part", "CPU variant")
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    return "\n".join([platform.machine(), *sorted({line for line in lines if line.startswith(wanted)})])
 
 
 def library_path(cxx: str) -> Path:

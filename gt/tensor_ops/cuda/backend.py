@@ -1,27 +1,15 @@
 """The Triton kernels as a backend: host arrays are moved to the GPU and back, torch tensors on a GPU stay there."""
 
-import ctypes
 import functools
-import sys
 from typing import Any
 
 import numpy as np
 
+from gt.backends.machine import driver_reason
+
 name = "cuda"
 dtypes = ("float32", "float64", "float16", "bfloat16")
 on_device = True
-
-
-def driver_reason() -> str | None:
-    """Why the NVIDIA driver offers no device; asking it spares hosts without a GPU the import of torch."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1" if sys.platform == "linux" else "nvcuda")
-    except OSError:
-        return "no NVIDIA driver is installed"
-    count = ctypes.c_int(0)
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
-        return "the NVIDIA driver offers no device"
-    return None
 
 
 @functools.cache

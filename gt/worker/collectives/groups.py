@@ -22,7 +22,7 @@ from gt.worker.collectives.ops import Part, Work, begin
 from gt.worker.collectives.process_group import Group, keep_store
 from gt.worker.collectives.torch_arrays import TorchArrays
 from gt.worker.engine import Engine
-from gt.worker.engine.torch import TorchEngine
+from gt.worker.engine.torch.engine import TorchEngine
 
 PATIENCE = 5.0  # seconds for the dispatcher to notice a worker that its peers have noticed
 

@@ -21,9 +21,10 @@ Say = tuple[dict[int, int], Collection[int]]  # an address to each of these memb
 Steps = Generator[Say, dict[int, int], None]  # gets what those have said
 
 
-def reached(rank: int, offers: list[str], inbox: Inbox | None) -> dict[int, PeerProcess] | None:
-    """The other members, if this one can read the memory of all of them; that is tried."""
-    if inbox is None or not all(offers):
+def reached(rank: int, offers: list[str], inbox: Inbox | None, processes: dict[int, int]) -> dict[int, PeerProcess] | None:
+    """The other members, if this one can read the memory of all of them; that is tried. `processes` are those that listen where
+    the members say that they do: a worker offers its own memory, and no other process's."""
+    if inbox is None or not all(offers) or any(offers[r].split()[0] != str(pid) for r, pid in processes.items()):
         return None
     try:
         return {r: inbox.reach(offer) for r, offer in enumerate(offers) if r != rank}

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from gt import environment
-from gt.transport.addresses import listens, open_port
+from gt.transport.addresses import listener, open_port
 from gt.transport.messages import Peer, Reached
 from gt.transport.process_memory import Inbox, PeerProcess
 from gt.worker.collectives.ops import Moves, Work
@@ -108,8 +108,9 @@ class Group:
 
     def _find(self) -> None:
         """Try what this member can do with all others."""
-        near = all(listens(local) for r, local in enumerate(self.locals) if r != self.rank)
-        self.neighbours = reached(self.rank, self.offers, self.inbox)
+        processes = {r: listener(local) for r, local in enumerate(self.locals) if r != self.rank}
+        near = all(processes.values())
+        self.neighbours = reached(self.rank, self.offers, self.inbox, processes)
         can = {
             "nccl here": self.gpus and near,
             "nccl": self.gpus and self.plain and self.stores,

@@ -9,7 +9,8 @@ import torch
 
 from gt.spec import DType, Shape, Spec, bool_, int16
 from gt.worker.engine import Engine
-from gt.worker.engine.torch import TORCH, TorchEngine
+from gt.worker.engine.torch.dtypes import TORCH
+from gt.worker.engine.torch.engine import TorchEngine
 
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:

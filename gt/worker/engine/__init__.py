@@ -23,6 +23,7 @@ class Engine(Protocol):
     base: str  # the engine that what is bridged runs on; "" where nothing is
     fell_back: dict[str, str]  # backends that were asked for before this one, and why they could not be had
     clock: Callable[[], float]
+    streams: Any  # of a device that runs behind its worker: a queue for each client (ClientStreams); None elsewhere
 
     def begin(self) -> None:
         """Called once in the thread that will run kernels, in a process of its own."""
@@ -54,12 +55,11 @@ class Engine(Protocol):
     def sync(self) -> None:
         """Wait until everything asked for is done."""
 
+    def poisoned(self, error: Exception) -> bool:
+        """Whether an error has spoilt the device: nothing will run on it any more in this process."""
+
     def memory(self) -> tuple[int, int]:
         """Bytes in use and bytes there are."""
 
-
-def make(name: str | None = None, fallbacks: tuple[str, ...] = ()) -> Engine:
-    """The engine for a backend, or for the first of the fallbacks that can be had."""
-    from gt.worker.engine.choose import choose
-
-    return choose(name, fallbacks)
+    def buffer(self, array: Array) -> tuple[int, int]:
+        """A number for the memory that an array lies in, the same for all arrays over it, and the bytes of that memory."""

@@ -3,41 +3,13 @@ reason, or, where fallbacks are named, passed over with a warning and recorded."
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import warnings
-from collections.abc import Callable
 
 from gt import backends
+from gt.backends.rows import named
 from gt.worker.engine import Engine
+from gt.worker.engine.custom import CustomEngine
 from gt.worker.engine.numpy import NumPyEngine
-
-# The module that makes each engine, by `make(name)`.
-FILES = {
-    "numpy": "numpy",
-    "cpp": "own_kernels",
-    "opencl": "own_kernels",
-    "pytorch": "torch",
-    **dict.fromkeys(("cpu", "cuda", "cudnn", "openmp", "mkl", "mkldnn", "triton"), "torch.library"),
-}
-UNPROBED = ("numpy", "pytorch")  # the engines that others are measured against, and GT's defaults
-
-
-def default_name() -> str:
-    """PyTorch when it can be imported, else NumPy."""
-    return "pytorch" if importlib.util.find_spec("torch") else "numpy"
-
-
-def _reason(name: str) -> str | None:
-    """Why there is no such engine here."""
-    if name in UNPROBED:
-        missing = name == "pytorch" and importlib.util.find_spec("torch") is None
-        return "torch is not installed" if missing else None
-    if reason := backends.reason_unavailable(name):
-        return reason
-    if name not in FILES and backends.custom_class(name) is None:
-        return f"GT has no engine for {name}"
-    return None
 
 
 class Plain(NumPyEngine):
@@ -48,31 +20,37 @@ class Plain(NumPyEngine):
         self.name = name
 
 
-def _made(name: str) -> Engine:
-    if name == "cpu" and default_name() == "numpy":
+def cpu(name: str) -> Engine:
+    """The engine of the backend `cpu`: PyTorch's, or NumPy's where it is not installed."""
+    registry = backends.registry()
+    if registry.plain_default() == "numpy":
         return Plain(name)
-    if name in FILES:
-        make: Callable[[str], Engine] = importlib.import_module(f"gt.worker.engine.{FILES[name]}").make
-        return make(name)
-    from gt.worker.engine.custom import CustomEngine
-
-    return CustomEngine(name, backends.custom_class(name))
+    found: Engine = named(registry.rows["openmp"].engine)(name)
+    return found
 
 
-def choose(name: str | None = None, fallbacks: tuple[str, ...] = ()) -> Engine:
-    """Raises ValueError for an unknown name among any of them, and where none can be had."""
-    wanted = [backends.known_name(n) for n in (name or default_name(), *fallbacks)]
-    refused: dict[str, str] = {}
-    for asked in wanted:
-        if reason := _reason(asked):
-            refused[asked] = reason
-            continue
-        engine = _made(asked)
-        engine.fell_back = refused
-        if refused:
-            why = "; ".join(f"{n}: {r}" for n, r in refused.items())
-            warnings.warn(f"falling back to backend {asked!r}: {why}", RuntimeWarning, stacklevel=3)
-        return engine
-    if len(refused) == 1:
+def _made(name: str) -> Engine:
+    registry = backends.registry()
+    engine = registry.rows[name].engine
+    if not engine:
+        return CustomEngine(name, registry.custom_class(name))
+    made: Engine = named(engine)(name)
+    return made
+
+
+def make(name: str | None = None, fallbacks: tuple[str, ...] = ()) -> Engine:
+    """The engine for a backend, or for the first of the fallbacks that can be had. Raises ValueError for an unknown name among
+    any of them, and where none can be had."""
+    registry = backends.registry()
+    wanted = [registry.name(n) for n in (name or registry.plain_default(), *fallbacks)]
+    found, refused = registry.first(wanted, registry.engine_reason)
+    if found is None and len(refused) == 1:
         raise ValueError(f"backend {wanted[0]!r} is not available: {refused[wanted[0]]}")
-    raise ValueError("no backend is available: " + "; ".join(f"{n}: {r}" for n, r in refused.items()))
+    why = "; ".join(f"{n}: {r}" for n, r in refused.items())
+    if found is None:
+        raise ValueError(f"no backend is available: {why}")
+    engine = _made(found)
+    engine.fell_back = refused
+    if refused:
+        warnings.warn(f"falling back to backend {found!r}: {why}", RuntimeWarning, stacklevel=3)
+    return engine

@@ -43,6 +43,7 @@ class Wrong(ArithmeticError):
 
 class CustomEngine:
     base = "numpy"
+    streams: Any = None
     clock: Callable[[], float] = float
 
     def __init__(self, name: str, cls: Any) -> None:
@@ -198,8 +199,14 @@ class CustomEngine:
     def sync(self) -> None:
         pass
 
+    def poisoned(self, error: Exception) -> bool:
+        return False
+
     def memory(self) -> tuple[int, int]:
         return self.numpy.memory()
+
+    def buffer(self, array: Held) -> tuple[int, int]:
+        return array.id, array.spec.nbytes
 
 
 def asked_as(kind: Kind) -> str | None:

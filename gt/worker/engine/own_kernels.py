@@ -11,6 +11,8 @@ import numpy as np
 from gt.ops import Kind
 from gt.spec import DType, Spec, bfloat16, float16
 from gt.tensor_ops.arrays import contiguous
+from gt.tensor_ops.cpp import backend as cpp
+from gt.tensor_ops.opencl import backend as opencl
 from gt.worker.engine.mixed import Kernel, resolve
 from gt.worker.engine.numpy import NumPyEngine, numpy_dtype, round_bfloat16
 
@@ -106,9 +108,5 @@ class HostEngine(NumPyEngine):
 
 def make(name: str) -> HostEngine:
     if name == "cpp":
-        from gt.tensor_ops.cpp import backend
-
-        return HostEngine(name, "cpu", Kernels(backend))
-    from gt.tensor_ops.opencl import backend as opencl
-
+        return HostEngine(name, "cpu", Kernels(cpp))
     return HostEngine(name, opencl.get_opencl_info()["device"], Kernels(opencl))

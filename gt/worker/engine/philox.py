@@ -1,4 +1,5 @@
-"""Random bits on the CPU: the numbers of `gt.ops.random`, made in a core's cache and some of them by each thread."""
+"""Random numbers on the CPU: those of `gt.ops.random`, made in a core's cache and some of them by each thread. In C (philox.c)
+where that was built when GT was installed, else in NumPy's passes; `GT_NATIVE=0` does without the C."""
 
 from __future__ import annotations
 
@@ -6,11 +7,23 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import Any
 
 import numpy as np
 
+import gt.environment as environment
+
+NATIVE: Any = None
+if environment.NATIVE.value():
+    try:
+        from gt.worker.engine import _philox as NATIVE  # type: ignore[no-redef,attr-defined]
+    except ImportError:  # no compiler was there
+        NATIVE = None
+FRACTIONS, WORDS, BERNOULLI, NORMAL, DROPOUT = range(5)  # as philox.c numbers them
+
 BLOCK = 1 << 15  # counters at once: few enough for a core's cache, enough that threads seldom meet at the interpreter
 SHARE = 1 << 18  # lanes that are worth a thread
+NATIVE_SHARE = 1 << 16  # numbers in C that are
 TIMES = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 LOW, HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 Make = Callable[[np.ndarray, np.ndarray], None]
@@ -89,16 +102,66 @@ def _fraction(words: np.ndarray, out: np.ndarray) -> None:
     np.multiply(words, np.float32(1.0 / (1 << 24)), out=out, dtype=np.float32, casting="unsafe")
 
 
+def _native(
+    kind: int,
+    seed: int,
+    number: int,
+    first: int,
+    count: int,
+    out: int,
+    size: int,
+    a: int = 0,
+    least: int = 0,
+    scale: float = 0.0,
+) -> None:
+    """Numbers from the `first` on, into memory at `out` of elements of `size` bytes; dropout reads its input at `a`."""
+    parts = min(_threads(), max(1, count // NATIVE_SHARE))
+    edges = [count * i // parts for i in range(parts + 1)]
+    seed, number = seed & 0xFFFFFFFFFFFFFFFF, number & 0xFFFFFFFFFFFFFFFF
+
+    def fill(begin: int, end: int) -> None:
+        NATIVE.fill(kind, seed, number, first + begin, end - begin, out + begin * size, a + begin * size, least, scale)
+
+    jobs = [_pool().submit(fill, begin, end) for begin, end in zip(edges[1:], edges[2:])]
+    fill(0, edges[1])
+    for job in jobs:
+        job.result()
+
+
 def fractions(seed: int, number: int, first: int, count: int) -> np.ndarray:
-    return _filled(seed, number, first, count, "<u4", np.empty(count, np.float32), _fraction)
+    out = np.empty(count, np.float32)
+    if NATIVE is None:
+        return _filled(seed, number, first, count, "<u4", out, _fraction)
+    _native(FRACTIONS, seed, number, first, count, out.ctypes.data, 4)
+    return out
 
 
 def words(seed: int, number: int, first: int, count: int) -> np.ndarray:
-    return _filled(seed, number, first, count, "<u4", np.empty(count, np.int64), lambda w, out: np.copyto(out, w))
+    out = np.empty(count, np.int64)
+    if NATIVE is None:
+        return _filled(seed, number, first, count, "<u4", out, lambda w, out: np.copyto(out, w))
+    _native(WORDS, seed, number, first, count, out.ctypes.data, 8)
+    return out
 
 
 def bernoulli(seed: int, number: int, first: int, count: int, least: int) -> np.ndarray:
     if least > 0xFFFF:
         return np.zeros(count, bool)
-    make = lambda w, out: np.greater_equal(w, np.uint16(least), out=out)  # noqa: E731
-    return _filled(seed, number, first, count, "<u2", np.empty(count, bool), make)
+    out = np.empty(count, bool)
+    if NATIVE is None:
+        make = lambda w, out: np.greater_equal(w, np.uint16(least), out=out)  # noqa: E731
+        return _filled(seed, number, first, count, "<u2", out, make)
+    _native(BERNOULLI, seed, number, first, count, out.ctypes.data, 1, least=least)
+    return out
+
+
+def normals(seed: int, number: int, first: int, count: int) -> np.ndarray:
+    """By the method of `gt.ops.random.normals`: in C only."""
+    out = np.empty(count, np.float32)
+    _native(NORMAL, seed, number, first, count, out.ctypes.data, 4)
+    return out
+
+
+def dropout(seed: int, number: int, first: int, count: int, out: int, a: int, least: int, scale: float) -> None:
+    """float32 at the address `a` with some of them dropped, to the address `out`: in C only."""
+    _native(DROPOUT, seed, number, first, count, out, 4, a, least, scale)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gt.ops import Kind
 from gt.program import Hole, Instruction, Program
@@ -59,16 +59,26 @@ class Kernels:
         return name
 
 
-def straight_line(program: Program, table: Kernels, flat: bool = False, side: Side | None = None) -> Callable[..., tuple]:
+def straight_line(
+    program: Program, table: Kernels, flat: bool = False, side: Side | None = None, pauses: Pauses | None = None
+) -> Callable[..., Any]:
     """`f(inputs, *numbers) -> results`, or with `flat` `f(*inputs, *numbers)`; kernels, constants and numbers are bound as
-    globals. The list of inputs is emptied, so that each array ends with its last use."""
-    writer = _Writer(program, table, flat, side)
+    globals. The list of inputs is emptied, so that each array ends with its last use. With `pauses` it is a generator that
+    yields where it was asked to pause, and returns the results."""
+    writer = _Writer(program, table, flat, side, pauses)
     exec(compile("\n".join(writer.lines), f"<program {program.number}>", "exec"), writer.names)
     return writer.names["program"]
 
 
+class Pauses(NamedTuple):
+    """Where a program can be left: before these of its instructions, if `over()` says that others wait."""
+
+    over: Callable[[], bool]
+    before: frozenset[int]
+
+
 class _Writer:
-    def __init__(self, program: Program, table: Kernels, flat: bool, side: Side | None) -> None:
+    def __init__(self, program: Program, table: Kernels, flat: bool, side: Side | None, pauses: Pauses | None = None) -> None:
         self.table, self.side = table, side
         self.names: dict[str, Any] = {f"r{v}": value for v, value in program.constants.items()} | table.globals()
         if side is not None:
@@ -81,7 +91,11 @@ class _Writer:
         if inputs and not flat:
             self.lines += [f"    {', '.join(inputs)}, = inputs", "    del inputs[:]"]
         self.lines += [f"    {line}" for line in table.begin(program.holes)]
-        for ins in program.instructions:
+        if pauses is not None:
+            self.names["over"] = pauses.over
+        for n, ins in enumerate(program.instructions):
+            if pauses is not None and n in pauses.before:
+                self.lines.append("    if over(): yield")
             self._write(ins)
             if ins.frees:
                 self.lines.append(f"    del {', '.join(f'r{v}' for v in ins.frees)}")

@@ -4,22 +4,26 @@ engine may give a faster form of it, which then takes its place."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 from gt.ops import Kind
+from gt.ops.table import spec_out
+from gt.ops.work import guess_made
 from gt.program import Program
 from gt.program.code import Form, by_result
 from gt.spec import Spec
 from gt.worker.engine import Engine
-from gt.worker.programs.codegen import Kernels, straight_line
+from gt.worker.programs.codegen import Kernels, Pauses, straight_line
 from gt.worker.programs.passes.fuse_updates import fuse_updates
 from gt.worker.programs.passes.in_place import write_in_place
-from gt.worker.turns import LARGE
+from gt.worker.turns import LARGE, Preempted
 
 TRACE = 3  # the form of a call of a program
 COLLECTIVE = 4  # the form of what workers do together
 FREED = 5  # the form of a free
+PAUSE = 0.0005  # seconds, as they are guessed, after which a program asks whether others wait
 
 
 class Ready:
@@ -51,12 +55,24 @@ class Ready:
         return {}
 
 
-def _silent(line: str) -> None:
+def _silent(line: str, seconds: float | None = None) -> None:
     """Nobody asked what is compiled."""
 
 
 def _unseen(stage: str, program: Program) -> None:
     """Nobody asked for programs."""
+
+
+def pauses(program: Program) -> frozenset[int]:
+    """The instructions of a long program before which it is worth asking whether others wait: one for each PAUSE seconds."""
+    found, since = set(), 0.0
+    for n, ins in enumerate(program.instructions):
+        if since >= PAUSE:
+            found.add(n)
+            since = 0.0
+        for part in ins.parts or (ins,):
+            since += guess_made(part.op, [spec_out(s) for s in part.kind.ins], part.kind.outs)
+    return frozenset(found)
 
 
 class Executable:
@@ -71,11 +87,12 @@ class Executable:
 
     def __init__(
         self, program: Program, kinds: dict[int, Ready], engine: Engine, compile: bool = False,
-        say: Callable[[str], None] = _silent, warn: Callable[[str], None] = _silent, plain: str = "",
-        show: Callable[[str, Program], None] = _unseen,
+        say: Callable[..., None] = _silent, warn: Callable[[str], None] = _silent, plain: str = "",
+        show: Callable[[str, Program], None] = _unseen, over: Callable[[], bool] | None = None,
     ) -> None:  # fmt: skip
         self.program, self.kinds, self.engine, self.say, self.warn, self.show = program, kinds, engine, say, warn, show
-        self.number = program.number
+        self.number, self.over = program.number, over
+        self.pauses: frozenset[int] = frozenset()  # instructions before which it can be left for another client
         self.compile = compile or program.compile
         encoding = self.encoding = Form.of_call(len(program.results), program.inputs, program.holes)
         self.outs, self.inputs, self.tensors = encoding.outs, program.inputs, encoding.tensors
@@ -99,13 +116,16 @@ class Executable:
         if program.compile and self.faster is None:
             self.give_up(plain or f"the {engine.name} engine compiles nothing")
 
-    def _function(self) -> Callable[..., tuple]:
+    def _function(self) -> Callable[..., Any]:
         engine, kinds = self.engine, self.kinds
         over = {n: kernel for n, r in kinds.items() if (kernel := engine.over(r.kind)) is not None}
         program = self.stage("as received", self.program)
         program = self.stage("updates fused", fuse_updates(program, lambda kind: engine.update(kind) is not None))
         program = self.stage("written in place", write_in_place(program, over))
-        return straight_line(program, Kernels({n: r.watched for n, r in kinds.items()}, over, engine.update))
+        kernels = Kernels({n: r.watched for n, r in kinds.items()}, over, engine.update)
+        if self.over is not None and engine.device == "cpu":  # elsewhere kernels are only launched here
+            self.pauses = pauses(program)
+        return straight_line(program, kernels, pauses=Pauses(self.over, self.pauses) if self.over and self.pauses else None)
 
     def stage(self, name: str, program: Program) -> Program:
         """Note what a pass gave, if it did anything."""
@@ -123,17 +143,32 @@ class Executable:
         arrays = [table[i] for i in ins[encoding.inputs]]
         for i in self.dies:
             del table[ins[i]]
-        table.update(by_result(ins, self.function(arrays, *ins[encoding.given])))
+        made = self.function(arrays, *ins[encoding.given])
+        if self.pauses:
+            self._advance(made, table, ins)
+        else:
+            table.update(by_result(ins, made))
+
+    def _advance(self, program: Generator[None, None, tuple[Any, ...]], table: dict[int, Any], ins: tuple) -> None:
+        """Run to the end, or until others wait: what is under way then lives in the generator alone."""
+        try:
+            next(program)
+        except StopIteration as end:
+            table.update(by_result(ins, end.value))
+            return
+        raise Preempted(ins, partial(self._advance, program, table, ins))
 
     def give_up(self, why: str) -> None:
         """There will be no faster form; the reason is shown with the statistics."""
         self.faster, self.failed = None, why
-        self.tell(f"left to its straight-line function: {why}")
+        self.tell(f"left to its straight-line function: {why}", 0.0)
         if self.program.compile:
             self.warn(f"compile: true is not obeyed: {why}")
 
-    def tell(self, what: str) -> None:
-        self.say(f"{self.kind} (number {self.number}): {what}")
+    def tell(self, what: str, seconds: float | None = None) -> None:
+        """Say what becomes of it; with how many seconds it took to compile, where it was."""
+        text = f"{self.kind} (number {self.number}): {what}"
+        self.say(text) if seconds is None else self.say(text, seconds)
 
     def stats(self) -> dict[str, float]:
         counts = ("units", "unit_calls") if self.source == "unit" else ("traces", "calls")

@@ -79,7 +79,7 @@ class ShardedTrace:
         program = part.program.with_instructions(part.program.instructions, number=number)
         used = {n: self.kinds[n] for n in program.kinds}
         plain = "" if self.engine.device == "cpu" else ON_DEVICES
-        executable = Executable(program, used, self.engine, False, self.say, self.space.warn, plain, self.show)
+        executable = Executable(program, used, self.engine, False, self.say, self.space.warn, plain, self.show, self.space.over)
         executable.source = "segment"
         self.space.kinds[number] = (TRACE, executable.run, executable)
         self.segments.append(number)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from gt.ops import Kind
+from gt.ops import Kind, random
 from gt.ops.rules import promote
 from gt.spec import DTYPES, DType, Spec, bfloat16, bool_, float16, float32
 from gt.worker.engine import OWN, philox
@@ -42,6 +42,14 @@ class Namespace:
     fractions = staticmethod(philox.fractions)
     words = staticmethod(philox.words)
     bernoulli = staticmethod(philox.bernoulli)
+
+    def normals(self, seed: int, number: int, first: int, count: int) -> np.ndarray:
+        if philox.NATIVE is not None:
+            return philox.normals(seed, number, first, count)
+        return random.normals(self, seed, number, first, count)
+
+    def dropped(self, a: np.ndarray, p: float, seed: int, number: int, first: int) -> np.ndarray:
+        return random.dropped(self, a, p, seed, number, first)
 
     @staticmethod
     def dtype(code: int) -> np.dtype:
@@ -126,6 +134,7 @@ XP = Namespace()
 
 
 class NumPyEngine:
+    streams: Any = None
     name = "numpy"
     device = "cpu"
     base = ""
@@ -172,6 +181,15 @@ class NumPyEngine:
 
     def sync(self) -> None:
         pass
+
+    def buffer(self, array: Any) -> tuple[int, int]:
+        base = array  # a number of NumPy's own is no array, and has no other's memory
+        while isinstance(base.base, np.ndarray):
+            base = base.base
+        return id(base), base.nbytes
+
+    def poisoned(self, error: Exception) -> bool:
+        return False
 
     def memory(self) -> tuple[int, int]:
         return psutil.Process().memory_info().rss, psutil.virtual_memory().total

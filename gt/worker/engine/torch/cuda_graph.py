@@ -14,6 +14,7 @@ from gt.ops import Kind
 from gt.program import Program
 from gt.program.code import by_result
 from gt.worker.engine.torch import checking
+from gt.worker.engine.torch.dtypes import TORCH
 from gt.worker.engine.torch.kernels import GATHERED
 from gt.worker.engine.torch.side_stream import SideStream, constant
 from gt.worker.programs.codegen import Kernels, straight_line
@@ -108,7 +109,7 @@ class Graph:
         self.lent = [None] * program.outs
         took = self.engine.clock() - began
         self.seconds += took
-        program.tell(f"captured as a CUDA graph in {took * 1e3:.1f} ms")
+        program.tell(f"captured as a CUDA graph in {took * 1e3:.1f} ms", took)
 
     def _settle(self, made: list[torch.Tensor]) -> list[torch.Tensor]:
         """Where each result is to lie: in the buffer of the input it comes back as, or where it was made."""
@@ -236,8 +237,6 @@ def _buffer(a: torch.Tensor) -> torch.Tensor:
 def _cast(run: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
     """A kernel whose numbers are tensors, its results in the dtypes the numbers would have given. Whole numbers that
     are computed with in floating point are doubles, as Python's would be; those that say where to begin stay whole."""
-    from gt.worker.engine.torch import TORCH
-
     outs = tuple(TORCH[s.dtype] for s in kind.outs)
     computed = kind.row.pointwise or kind.row.updates
     widen = computed and all(t.is_floating_point for t in outs)

@@ -156,7 +156,8 @@ class Inductor:
         if wrong:
             self.failure = wrong
             return
-        self.program.tell(f"compiled in {self.seconds:.2f} s{', in part from the cache on disk' if self.cached else ''}")
+        cached = ", in part from the cache on disk" if self.cached else ""
+        self.program.tell(f"compiled in {self.seconds:.2f} s{cached}", self.seconds)
         if self.engine.at.type == "cuda":
             graph = Graph(self.program, self.engine)
             graph.function = compiled

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from gt.ops.activation import GELU_ZERO
-from gt.worker.engine.torch import layers
+from gt.worker.engine.torch import layers, recurrent
 from gt.worker.engine.torch import training as steps
 
 aten = torch.ops.aten
@@ -205,13 +205,19 @@ def _gelu_loses_infinity() -> bool:
     return bool(F.gelu(torch.full((16,), math.inf)).isnan().any())
 
 
+def gelu_of_clamped(a: Array, *, tanh: bool) -> Array:
+    """gelu(-inf) is 0, where PyTorch multiplies by infinity. For wherever results cannot be searched for what is not finite: in
+    compiled code, which makes one loop of it, and on GPUs, where whoever looks at a result waits for it."""
+    return F.gelu(a.clamp(min=GELU_ZERO), approximate=_tanh(tanh))
+
+
 def _gelu(a: Array, *, tanh: bool) -> Array:
-    """gelu(inf) is inf, large numbers stay as they are, and gelu(-inf) is 0, where PyTorch multiplies by infinity. On the CPU
-    its results are searched for what is not finite, which costs one sum; compiled code has no such search."""
-    if torch._C._len_torch_dispatch_stack():
-        return F.gelu(a.clamp(min=GELU_ZERO), approximate=_tanh(tanh))
+    """gelu(inf) is inf, large numbers stay as they are, and gelu(-inf) is 0. On the CPU PyTorch's results are searched for what
+    is not finite, which costs one sum."""
+    if a.device.type != "cpu" or torch._C._len_torch_dispatch_stack():
+        return gelu_of_clamped(a, tanh=tanh)
     y = F.gelu(a, approximate=_tanh(tanh))
-    if a.device.type != "cpu" or math.isfinite(y.sum(dtype=torch.float32 if a.dtype is torch.float16 else None).item()):
+    if math.isfinite(y.sum(dtype=torch.float32 if a.dtype is torch.float16 else None).item()):
         return y
     least = a.clamp(min=GELU_ZERO)
     if tanh or not _gelu_loses_infinity():
@@ -316,6 +322,8 @@ OWN: dict[str, Callable[..., Any]] = {
     "batch_norm_train": layers.batch_norm_train,
     "batch_norm_grad": layers.batch_norm_grad,
     "batch_norm": layers.batch_norm,
+    "recurrent": recurrent.recurrent,
+    "recurrent_grad": recurrent.recurrent_grad,
     "conv": layers.conv,
     "conv_transpose": layers.conv_transpose,
     "conv_weight_grad": layers.conv_weight_grad,

@@ -19,7 +19,8 @@ from gt.ops import Kind
 from gt.spec import Spec, float32, float64
 from gt.worker.engine import BRIDGED, OWN
 from gt.worker.engine.mixed import Kernel, resolve
-from gt.worker.engine.torch import TORCH, TorchEngine, best_device
+from gt.worker.engine.torch.dtypes import TORCH
+from gt.worker.engine.torch.engine import TorchEngine, best_device
 
 aten = torch.ops.aten
 

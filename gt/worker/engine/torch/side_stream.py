@@ -11,14 +11,13 @@ import torch
 
 from gt.program import Instruction
 from gt.spec import Spec
+from gt.worker.engine.torch.dtypes import TORCH
 
 HELD = 256 << 20  # bytes of operands that may be kept for the second stream before it is waited for
 
 
 def constant(kernels: Mapping[int, Callable], at: torch.device, ins: Instruction, known: Mapping[int, Any]) -> tuple:
     """What an instruction gives that is the same in every call. Of an operand that is not known only the shape is looked at."""
-    from gt.worker.engine.torch import TORCH
-
     operands = [
         o if type(spec) is not Spec
         else known[o] if o in known

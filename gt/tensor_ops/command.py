@@ -8,8 +8,11 @@ import shutil
 import sys
 from typing import Any
 
-from gt.tensor_ops import choice, config
+from gt import backends
+from gt.backends.machine import driver_reason
+from gt.tensor_ops import choice, config, measure
 from gt.tensor_ops.config import AUTO, NAMES
+from gt.tensor_ops.cpp.build import BuildError, build, compiler
 
 COMPILED = ("cpp", "opencl", "cuda")  # whose kernels are built here
 
@@ -22,15 +25,15 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.set_defaults(run=show)
     commands = parser.add_subparsers(metavar="command")
     commands.add_parser("test-capabilities", help="what this machine has to build on").set_defaults(run=capabilities)
-    build = commands.add_parser("build", help="compile kernels and test them")
+    built = commands.add_parser("build", help="compile kernels and test them")
     # Not `choices`: argparse holds an empty list against them.
-    build.add_argument("names", nargs="*", type=_compiled, metavar="cpp|cuda|opencl", help="all where none is named")
-    build.set_defaults(run=build_kernels)
+    built.add_argument("names", nargs="*", type=_compiled, metavar="cpp|cuda|opencl", help="all where none is named")
+    built.set_defaults(run=build_kernels)
     _add_configure(commands.add_parser("configure", help="show or change backend.json"))
-    measure = commands.add_parser("benchmark", help="build, test and measure every backend")
-    measure.add_argument("--rows", type=_count, default=1024, help="rows of 4096 float32 (default 1024)")
-    measure.add_argument("--output", default="gt-backends.png", help="the chart's file (default gt-backends.png)")
-    measure.set_defaults(run=benchmark)
+    measured = commands.add_parser("benchmark", help="build, test and measure every backend")
+    measured.add_argument("--rows", type=_count, default=1024, help="rows of 4096 float32 (default 1024)")
+    measured.add_argument("--output", default="gt-backends.png", help="the chart's file (default gt-backends.png)")
+    measured.set_defaults(run=benchmark)
     return parser
 
 
@@ -55,8 +58,6 @@ def _add_configure(parser: argparse.ArgumentParser) -> None:
 
 
 def show(args: argparse.Namespace) -> int:
-    from gt import backends
-
     if args.json:
         print(json.dumps(backends.all_infos(), indent=2))
     else:
@@ -65,9 +66,6 @@ def show(args: argparse.Namespace) -> int:
 
 
 def capabilities(args: argparse.Namespace) -> int:
-    from gt.tensor_ops.cpp.build import compiler
-    from gt.tensor_ops.cuda.backend import driver_reason
-
     facts = {
         "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
         "vector instructions": ", ".join(_vector_flags()) or "unknown",
@@ -78,7 +76,7 @@ def capabilities(args: argparse.Namespace) -> int:
     for name, fact in facts.items():
         print(f"{name:20} {fact}")
     for name in NAMES:
-        reason = choice.process.reason(name)
+        reason = backends.registry().arrays_reason(name)
         print(f"{name:20} {'works' if reason is None else f'not available: {reason}'}")
     return 0
 
@@ -94,8 +92,6 @@ def _vector_flags() -> list[str]:
 
 
 def build_kernels(args: argparse.Namespace) -> int:
-    from gt.tensor_ops.cpp.build import BuildError, build
-
     names = args.names or COMPILED
     failed = 0
     for name in names:
@@ -106,7 +102,7 @@ def build_kernels(args: argparse.Namespace) -> int:
                 print(f"cpp: {error}", file=sys.stderr)
                 failed = 1
                 continue
-        reason = choice.process.reason(name)
+        reason = backends.registry().arrays_reason(name)
         print(f"{name}: {'built and tested' if reason is None else f'not available: {reason}'}")
         # A backend that nobody named may be missing; one that was asked for may not.
         failed |= int(reason is not None and bool(args.names))
@@ -143,12 +139,10 @@ def _present() -> config.Config:
 
 
 def benchmark(args: argparse.Namespace) -> int:
-    from gt.tensor_ops import measure
-
     for name in NAMES:
-        reason = choice.process.reason(name)
+        reason = backends.registry().arrays_reason(name)
         print(f"{name}: {'built, self-test passed' if reason is None else f'left out: {reason}'}")
-    results = measure.all_backends([n for n in NAMES if choice.process.reason(n) is None], rows=args.rows)
+    results = measure.all_backends([n for n in NAMES if backends.registry().arrays_reason(n) is None], rows=args.rows)
     measure.show(results)
     try:
         print(f"wrote {measure.chart(results, args.output, f'({args.rows}, {measure.COLUMNS}) float32')}")

@@ -2,9 +2,6 @@
 
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 
 def cells(row: dict[str, Any]) -> list[str]:
     library = f"{row['library']} {row['library_version']}" if row["library"] else "-"
@@ -24,6 +21,9 @@ def details(row: dict[str, Any]) -> str:
 
 
 def show(rows: list[dict[str, Any]], verbose: bool = False) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table("backend", "available", "library", "what it runs, or why not", show_lines=verbose)
     for row in rows:
         *head, what = cells(row)

@@ -1,14 +1,32 @@
-"""Slopes of a function that is known at points."""
+"""Differences, slopes and areas of a function that is known at points."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions import FUNCTIONS, function
 from gt.client.functions.create import full
+from gt.client.functions.registry import FUNCTIONS, both, function
 from gt.errors import ArgumentError
 from gt.ops.rules import axis_of
+from gt.spec import bool_
+
+
+@both
+def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
+    """Each element less the one before it, `n` times over, of what stands between `prepend` and `append`."""
+    if n < 0:
+        raise ArgumentError(f"diff is taken 0 times or more, not {n}")
+    if not x.ndim:
+        raise ArgumentError("diff wants at least one axis, not a tensor of none")
+    at = axis_of(dim, x.ndim)
+    parts = [t for t in (prepend, x, append) if t is not None]
+    x = FUNCTIONS["cat"](parts, at) if len(parts) > 1 else x
+    for _ in range(n):
+        size = max(x.shape[at] - 1, 0)
+        after, before = x.narrow(at, min(1, x.shape[at]), size), x.narrow(at, 0, size)
+        x = after ^ before if x.dtype is bool_ else after - before
+    return x if n else x.clone()
 
 
 @function
@@ -63,3 +81,30 @@ def _gaps(x: Tensor, at: int, by: Any) -> Tensor:
     if isinstance(by, Tensor):
         return by.expand(n - 1).reshape(shape)
     return full((n - 1,), float(by), dtype=x.dtype if x.dtype.rank >= 2 else None).reshape(shape)
+
+
+@function
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:
+    """The area under lines between the points."""
+    return _slabs(y, x, dim).sum(dim) * (dx / 2 if x is None else 0.5)
+
+
+@function
+def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:
+    return _slabs(y, x, dim).cumsum(dim) * (dx / 2 if x is None else 0.5)
+
+
+FUNCTIONS["trapz"] = trapezoid
+
+
+def _slabs(y: Tensor, x: Tensor | None, dim: int) -> Tensor:
+    """Twice the area between neighbours, which are 1 apart or where `x` says."""
+    at = axis_of(dim, y.ndim)
+    n = max(y.shape[at] - 1, 0)
+    both = y.narrow(at, min(1, y.shape[at]), n) + y.narrow(at, 0, n)
+    if x is None:
+        return both
+    if x.ndim == 1:
+        x = x.reshape((-1,) + (1,) * (y.ndim - at - 1))
+        return both * (x.narrow(0, 1, n) - x.narrow(0, 0, n))
+    return both * (x.narrow(at, 1, n) - x.narrow(at, 0, n))

@@ -1,0 +1,77 @@
+"""The backends that GT has, one row each: how to find out whether one works here, and what runs on it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from gt.backends import probes
+from gt.backends.facts import Outcome
+from gt.backends.memory import remembered
+
+
+def named(path: str) -> Any:
+    """What `module:name` names. The parts that run on a backend stand above the registry, and load when they are used."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def probe_at(path: str) -> Callable[[], Outcome]:
+    return lambda: named(path)()
+
+
+class Row(NamedTuple):
+    """A backend. A column that is empty says that GT has no such form of it."""
+
+    name: str
+    display_name: str
+    probe: Callable[[], Outcome]
+    engine: str = ""  # the function that makes a worker's engine of it, by name
+    decode: str = ""  # the class that runs a PersistentKernel on it
+    arrays: str = ""  # its name in gt.tensor_ops
+    package: str = ""  # of GT's reference engines: what has to be installed. They are not probed when a worker starts.
+
+
+_LIBRARY = "gt.worker.engine.torch.library:make"
+_OWN = "gt.worker.engine.own_kernels:make"
+_GPU, _INTEL = "gt.persistent.gpu", "gt.persistent.intel_executors"
+_OPENMP = "gt.persistent.openmp.executor:OpenMPExecutor"
+_NUMPY = "gt.persistent.numpy_executor:NumpyExecutor"
+_TORCH = "gt.persistent.torch_executor"
+_OPENCL = "gt.persistent.opencl_executor:OpenCLExecutor"
+
+# In order of priority. The slow probes, which start a process of their own, are remembered between processes.
+ROWS = (
+    Row("cuda", "NVIDIA CUDA", probes.cuda, _LIBRARY, f"{_GPU}.cuda_executor:CudaExecutor", arrays="cuda"),
+    Row("triton", "Triton", probe_at("gt.tensor_ops.probes:triton"), _LIBRARY, f"{_GPU}.triton_executor:TritonExecutor"),
+    Row("cudnn", "NVIDIA cuDNN", probes.cudnn, _LIBRARY),
+    Row("mps", "Apple Metal", probes.mps, decode=f"{_TORCH}:MPSExecutor"),
+    Row("cpp", "GT C++ kernels", probe_at("gt.tensor_ops.probes:cpp"), _OWN, _OPENMP, "cpp"),
+    Row("opencl", "OpenCL", probe_at("gt.tensor_ops.probes:opencl"), _OWN, _OPENCL, "opencl"),
+    Row("openmp", "OpenMP", probes.openmp, _LIBRARY, _OPENMP),
+    Row("mkl", "Intel MKL", partial(remembered, "mkl", "torch", probes.mkl), _LIBRARY, f"{_INTEL}:MKLExecutor"),
+    Row("mkldnn", "oneDNN", partial(remembered, "mkldnn", "torch", probes.mkldnn), _LIBRARY, f"{_INTEL}:OneDNNExecutor"),
+    Row("cpu", "CPU", probes.cpu, "gt.worker.engine.choose:cpu", _NUMPY),
+    Row("numpy", "NumPy", probes.numpy, "gt.worker.engine.numpy:make", _NUMPY, "python", "numpy"),
+    Row("pytorch", "PyTorch", probes.pytorch, "gt.worker.engine.torch.engine:make", f"{_TORCH}:TorchExecutor", package="torch"),
+    Row("nki", "AWS Neuron", probes.nki),
+)  # fmt: skip
+ALIASES = {"onednn": "mkldnn"}
+DEFAULTS = ("pytorch", "numpy")
+
+
+class ArrayOps(NamedTuple):
+    """A backend of gt.tensor_ops: the row whose probe runs its kernels, and the module that has them."""
+
+    row: str
+    module: str
+
+
+ARRAYS = {
+    "cuda": ArrayOps("triton", "gt.tensor_ops.cuda.backend"),
+    "opencl": ArrayOps("opencl", "gt.tensor_ops.opencl.backend"),
+    "cpp": ArrayOps("cpp", "gt.tensor_ops.cpp.backend"),
+    "python": ArrayOps("numpy", "gt.tensor_ops.python"),
+}

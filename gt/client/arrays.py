@@ -1,0 +1,78 @@
+"""Arrays, nested lists and PyTorch's tensors become tensors: their bytes are loaded, and no op is applied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gt.client.autograd import Tensor
+from gt.client.default_dtype import DEFAULT
+from gt.client.handle import Handle
+from gt.client.here import here
+from gt.client.scope import Scope
+from gt.errors import ArgumentError, ArgumentTypeError
+from gt.ops import row
+from gt.spec import DType, Spec, bfloat16, dtype_of
+
+LOAD = row("load")
+
+
+def to_bfloat16_bits(array: np.ndarray) -> np.ndarray:
+    """float to bfloat16's 16 bits, ties to even."""
+    wide = np.ascontiguousarray(array, np.float32)
+    bits = wide.view(np.uint32)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(wide), np.uint16(0x7FC0), rounded).reshape(array.shape)
+
+
+MOST_AXES = 64  # NumPy's
+
+
+def as_array(data: Any) -> tuple[np.ndarray, DType]:
+    """The data as an array, and the dtype it stands for."""
+    if type(data).__module__.split(".")[0] == "torch":
+        if data.ndim > MOST_AXES:
+            raise ArgumentError(f"a tensor has at most {MOST_AXES} axes, not {data.ndim}")
+        if str(data.dtype) == "torch.bfloat16":
+            return data.detach().float().numpy(), bfloat16
+        data = data.detach().cpu().resolve_conj().resolve_neg().numpy()
+    if isinstance(data, (list, tuple)) and any(isinstance(x, Tensor) for x in data):
+        data = [x.numpy() if isinstance(x, Tensor) else x for x in data]
+    python = isinstance(data, (list, tuple))
+    try:
+        array = np.asarray(data)
+    except ValueError as wrong:
+        raise ArgumentError(f"cannot make a tensor of this: {wrong}") from None
+    if array.dtype.kind not in "biufc":
+        raise ArgumentTypeError(f"cannot make a tensor of {array.dtype} data: want numbers")
+    if python and array.dtype in (np.float64, np.complex128):
+        return array, DEFAULT.dtype if array.dtype == np.float64 else DEFAULT.dtype.to_complex()
+    name = {"uint16": "int32", "uint32": "int64", "uint64": "int64", "longdouble": "float64", "clongdouble": "complex128"}.get(
+        array.dtype.name
+    )
+    return array, dtype_of(name or array.dtype.name)
+
+
+def load(array: np.ndarray, dtype: DType) -> Tensor:
+    """A tensor of an array's numbers, cast to a dtype."""
+    scope = here()
+    spec = Spec(array.shape, dtype)
+    if dtype is bfloat16:
+        array = to_bfloat16_bits(array)
+    else:
+        with np.errstate(invalid="ignore"):
+            array = array.astype(dtype.name, copy=False)
+    return _sent(array, spec, scope)
+
+
+def loaded(data: np.ndarray, shape: tuple[int, ...], dtype: DType) -> Tensor:
+    """A tensor of these bytes, as they stand."""
+    return _sent(np.ascontiguousarray(data), Spec(shape, dtype), here())
+
+
+def _sent(array: np.ndarray, spec: Spec, scope: Scope) -> Tensor:
+    key = ("load", spec)
+    statics = (spec.shape, spec.shape, (0,) * len(spec.shape), spec.dtype.code)
+    known = scope.kinds.get(key) or scope.learn(key, LOAD, (int, int, int), statics)
+    return Tensor(Handle(scope.session.load(array, known.number), spec, scope.session))

@@ -1,0 +1,41 @@
+"""What is noted while a function is captured: where the numbers of each update lie, and the modules that were called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Place:
+    """A setting of an optimizer's group or, for a `parameter`, the count of its steps, which each step adds one to. Where a
+    step is two instructions, only the first of them `counts`."""
+
+    __slots__ = ("optimizer", "parameter", "within", "name", "part", "counts")
+
+    def __init__(
+        self, optimizer: Any, within: dict[str, Any], name: str, part: int | None = None, parameter: Any = None,
+        counts: bool = True,
+    ) -> None:  # fmt: skip
+        self.optimizer, self.within, self.name, self.part, self.parameter = optimizer, within, name, part, parameter
+        self.counts = counts
+
+    @property
+    def key(self) -> tuple[int, str, int | None]:
+        return id(self.within), self.name, self.part
+
+    def value(self) -> Any:
+        found = self.within[self.name]
+        return found if self.parameter is not None else float(found if self.part is None else found[self.part])
+
+    def stands(self) -> bool:
+        """Whether the optimizer still looks there: its state may have been loaded anew."""
+        if self.parameter is not None:
+            return self.optimizer.state.get(self.parameter) is self.within
+        return any(group is self.within for group in self.optimizer.param_groups)
+
+
+class Notes:
+    """What is noted while a function is captured: for each update where its numbers lie, and the modules that were called."""
+
+    def __init__(self) -> None:
+        self.updates: list[list[Place]] = []
+        self.modules: dict[int, Any] = {}

@@ -1,0 +1,120 @@
+"""What a tensor is asked about itself: shape, dtype, strides, whether gradients are wanted; and PyTorch's questions about
+devices and storage, which have one answer here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.client.autograd import Port, Tensor
+from gt.client.functions.registry import FUNCTIONS, axis_spelling, both, method
+from gt.client.strides import is_contiguous, offset, strides
+from gt.client.views import detached, is_view, root_of, storage_of
+from gt.device import Device
+from gt.errors import ArgumentTypeError
+from gt.ops.rules import axis_of
+
+
+@method
+def size(self: Tensor, axis: int | None = None, *, dim: int | None = None) -> Any:
+    axis = axis_spelling(axis, dim)
+    return self.handle.spec.size if axis is None else self.handle.spec.shape[axis_of(axis, self.handle.spec.ndim)]
+
+
+_T: Any = Tensor
+_T.shape = property(lambda t: t.handle.spec.size)
+_T.dtype = property(lambda t: t.handle.spec.dtype)
+_T.ndim = property(lambda t: len(t.handle.spec.shape))
+_T.is_leaf = property(lambda t: t.node is None)
+_T.grad_fn = property(lambda t: t.node.node if isinstance(t.node, Port) else t.node)
+_T.nbytes = property(lambda t: t.handle.spec.nbytes)
+_T.itemsize = property(lambda t: t.handle.spec.dtype.size)
+
+
+@method
+def dim(self: Tensor) -> int:
+    return self.handle.spec.ndim
+
+
+@both
+def numel(self: Tensor) -> int:
+    return self.handle.spec.numel
+
+
+@method
+def is_floating_point(self: Tensor) -> bool:
+    return self.handle.spec.dtype.rank == 2
+
+
+@method
+def __len__(self: Tensor) -> int:
+    if not self.handle.spec.shape:
+        raise ArgumentTypeError("a 0-d tensor has no length")
+    return self.handle.spec.shape[0]
+
+
+HOME = Device("gt")
+
+
+def _same(name: str, doc: str) -> None:
+    def answer(self: Tensor, *_: Any, **__: Any) -> Tensor:
+        return self
+
+    answer.__name__ = answer.__qualname__ = name
+    answer.__doc__ = doc
+    method(answer)
+
+
+for _name in ("cpu", "cuda", "pin_memory"):
+    _same(_name, "This tensor: where it lies is the dispatcher's business.")
+for _name in ("positive", "to_dense"):
+    _same(_name, "This tensor: its numbers are real.")
+for _name, _dtype in (("byte", "uint8"), ("char", "int8"), ("short", "int16")):
+    setattr(_T, _name, lambda self, memory_format=None, _dtype=_dtype: self.to(_dtype))
+_T.device = property(lambda self: HOME)  # which worker holds it, and on what, is the dispatcher's business
+for _name in ("cpu", "cuda", "ipu", "maia", "meta", "mkldnn", "mps", "mtia", "nested", "quantized", "sparse", "sparse_csr",
+              "vulkan", "xla", "xpu"):  # fmt: skip
+    setattr(_T, f"is_{_name}", property(lambda self: False))
+for _name in ("conj", "neg", "inference", "pinned", "shared", "distributed"):
+    setattr(_T, f"is_{_name}", lambda self: False)
+_T.get_device = lambda self: -1
+_T.stride = lambda self, dim=None: strides(self) if dim is None else strides(self)[dim]
+_T._base = property(lambda self: root_of(self) if is_view(self) else None)
+_T._is_view = is_view
+_T._version = property(lambda self: storage_of(self).made or 0)
+_T.storage_offset = offset
+_T.element_size = lambda self: self.dtype.size
+_T.nelement = lambda self: self.handle.spec.numel
+_T.ndimension = lambda self: self.ndim
+_T.is_contiguous = lambda self, **_: is_contiguous(self)
+_T.is_signed = lambda self: self.dtype.is_signed
+_T.is_nonzero = lambda self: bool(self)
+_T.is_same_size = lambda self, other: self.shape == other.shape
+_T.view_as = lambda self, other: self.view(other.shape)
+_T.reshape_as = lambda self, other: self.reshape(other.shape)
+
+
+@method
+def detach(self: Tensor) -> Tensor:
+    """The same value, off the tape. What is written into one tensor is in the other."""
+    return detached(self)
+
+
+@method
+def detach_(self: Tensor) -> Tensor:
+    """Take this variable off the tape."""
+    if is_view(self) and self.requires_grad:
+        raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+    self.node, self.requires_grad = None, False
+    return self
+
+
+@method
+def requires_grad_(self: Tensor, wanted: bool = True) -> Tensor:
+    if wanted and self.handle.spec.dtype.rank < 2:
+        raise ArgumentTypeError(f"only floating-point and complex tensors have gradients, not {self.handle.spec.dtype.name}")
+    self.requires_grad = wanted
+    return self
+
+
+for _name in ("detach", "detach_", "positive"):
+    FUNCTIONS[_name] = getattr(Tensor, _name)

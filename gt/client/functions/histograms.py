@@ -1,0 +1,104 @@
+"""How many elements there are of each value, and in each bin."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gt.client.apply import apply
+from gt.client.autograd import Tensor
+from gt.client.functions.create import linspace, ones, zeros
+from gt.client.functions.registry import FUNCTIONS, both, function
+from gt.client.functions.sort import Sorted, searchsorted
+from gt.client.views import own
+from gt.errors import ArgumentError
+from gt.ops.table import TABLE
+from gt.spec import int64
+
+
+@both
+def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each whole number from 0 stands here. The largest is read, since it decides the shape."""
+    size = max(int(x.amax().item()) + 1 if x.numel() else 0, minlength)
+    return apply(TABLE["bincount"], (x,) if weights is None else (x, weights), (size,))
+
+
+@both
+def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """How many elements lie in each of equal bins between the ends, or between the least and the greatest, which are read."""
+    flat = x.reshape(-1)
+    low, high = (min, max) if min != max else (flat.amin().item(), flat.amax().item())
+    if low == high:
+        low, high = low - 1, high + 1
+    inside = ((flat >= low) & (flat <= high)).to(x.dtype)
+    place = ((flat - low) * (bins / (high - low))).floor().clamp(0, bins - 1).to(int64)
+    return apply(TABLE["bincount"], (place, inside), (bins,)).to(x.dtype)
+
+
+def _edges(line: Tensor, bins: Any, range: Any) -> tuple[Tensor, Any, Any]:
+    """The edges of bins, the least and the greatest: those given, or those of the elements, which are read."""
+    if isinstance(bins, Tensor):
+        return bins, bins[0], bins[-1]
+    low, high = range if range is not None else (line.amin().item(), line.amax().item())
+    low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
+    return linspace(low, high, int(bins) + 1, dtype=line.dtype), low, high
+
+
+class Histogram(Sorted):
+    """Counts, and the edges between which they are."""
+
+    hist = property(lambda self: self[0])
+    bin_edges = property(lambda self: self[1])
+
+
+@both
+def histogram(input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | None = None, density: bool = False) -> Any:
+    """How much lies in each bin, and the edges of the bins. Without a range, the least and the greatest are read."""
+    flat = input.reshape(-1)
+    edges, low, high = _edges(flat, bins, range)
+    n = edges.shape[0] - 1
+    place = searchsorted(edges, flat, right=True) - 1
+    inside = (flat >= low) & (flat <= high)
+    what = ones(flat.shape[0], dtype=input.dtype) if weight is None else weight.reshape(-1)
+    counts = zeros(n, dtype=input.dtype).index_add(0, place.clamp(0, n - 1), inside.pick(what, 0.0))
+    if density:
+        counts = counts / (edges[1:] - edges[:-1]) / counts.sum()
+    return Histogram(counts, own(edges, bins))
+
+
+class HistogramDD(Sorted):
+    """Counts, and the edges along each axis between which they are."""
+
+    hist = property(lambda self: self[0])
+    bin_edges = property(lambda self: self[1])
+
+
+@function
+def histogramdd(
+    input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | None = None, density: bool = False
+) -> HistogramDD:
+    """How much lies in each box of a grid, of points along the last axis. Without a range, the ends are read."""
+    points = input.reshape(-1, input.shape[-1])
+    n = points.shape[1]
+    each = [bins] * n if isinstance(bins, int) else list(bins)
+    if len(each) != n:
+        raise ArgumentError(f"histogramdd of points with {n} numbers wants as many bins, not {len(each)}")
+    place: Any = 0
+    inside: Any = True
+    edges, sizes = [], []
+    for i, b in enumerate(each):
+        line = points.select(1, i)
+        along, low, high = _edges(line, b, None if range is None else tuple(range[2 * i : 2 * i + 2]))
+        size = along.shape[0] - 1
+        at = FUNCTIONS["searchsorted"](along, line.contiguous(), right=True) - 1
+        inside = (line >= low) & (line <= high) & inside
+        place = place * size + at.clamp(0, size - 1)
+        edges.append(along)
+        sizes.append(size)
+    what = ones(points.shape[0], dtype=input.dtype) if weight is None else weight.reshape(-1)
+    counts = zeros(math.prod(sizes), dtype=input.dtype).index_add(0, place, inside.pick(what, 0.0)).reshape(*sizes)
+    if density:
+        counts = counts / counts.sum()
+        for i, along in enumerate(edges):
+            counts = counts / (along[1:] - along[:-1]).reshape((-1,) + (1,) * (n - i - 1))
+    return HistogramDD(counts, tuple(edges))  # type: ignore[arg-type]

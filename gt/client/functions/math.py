@@ -1,0 +1,113 @@
+"""Functions of numbers, element by element, that are made of rows or named otherwise than a row."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from gt.client.apply import apply
+from gt.client.autograd import Tensor
+from gt.client.functions.create import as_tensor
+from gt.client.functions.elementwise import clamp
+from gt.client.functions.in_place import in_place
+from gt.client.functions.registry import alias, both, method
+from gt.client.saved import saves
+from gt.client.writes import assign
+from gt.errors import ArgumentTypeError
+from gt.ops.table import TABLE
+from gt.spec import dtype_of
+
+
+@both
+def logit(input: Tensor, eps: float | None = None) -> Tensor:
+    x = input.float() if input.dtype.rank < 2 else input
+    x = x if eps is None else clamp(x, eps, 1.0 - eps)
+    return (x / (1.0 - x)).log()
+
+
+@both
+def sinc(input: Tensor) -> Tensor:
+    x = input * math.pi
+    return (x == 0).pick(1.0, x.sin() / (x == 0).pick(1.0, x))
+
+
+@both
+def xlogy(input: Tensor, other: Any) -> Tensor:
+    return (input == 0).pick(0.0, input * as_tensor(other).log())
+
+
+@both
+@saves("input", "other")
+def logaddexp(input: Tensor, other: Tensor) -> Tensor:
+    top = input.real.maximum(other.real).detach()
+    top = top.isfinite().pick(top, 0.0)
+    return ((input - top).exp() + (other - top).exp()).log() + top
+
+
+@both
+def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
+    top = input.maximum(other).detach()
+    return ((input - top).exp2() + (other - top).exp2()).log2() + top
+
+
+@both
+def hypot(input: Tensor, other: Tensor) -> Tensor:
+    return (input * input + other * other).sqrt()
+
+
+@both
+def deg2rad(input: Tensor) -> Tensor:
+    return input * (math.pi / 180)
+
+
+@both
+def rad2deg(input: Tensor) -> Tensor:
+    return input * (180 / math.pi)
+
+
+@both
+def float_power(input: Tensor, exponent: Any) -> Tensor:
+    """`pow` in float64, or in complex128 where there are complex numbers."""
+    both_ = [x.dtype.is_complex if isinstance(x, Tensor) else isinstance(x, complex) for x in (input, exponent)]
+    wide = dtype_of("complex128" if any(both_) else "float64")
+    base = input if isinstance(input, Tensor) else as_tensor(input)
+    other = exponent.to(wide) if isinstance(exponent, Tensor) else exponent if any(both_) else float(exponent)
+    return base.to(wide) ** other
+
+
+@method
+def float_power_(self: Tensor, exponent: Any) -> Tensor:
+    """`float_power`, into this variable, which has to be float64."""
+    if self.dtype is not dtype_of("float64"):
+        raise ArgumentTypeError(f"float_power_ gives float64, and this variable is {self.dtype.name}: use float_power")
+    return assign(self, float_power(self, exponent))
+
+
+@both
+def nextafter(input: Tensor, other: Tensor) -> Tensor:
+    """The number next to each of these, towards the other."""
+    return apply(TABLE["nextafter"], (input, other))
+
+
+@both
+def ldexp(input: Tensor, other: Tensor) -> Tensor:
+    return input.clone() * 2.0**other  # PyTorch's gradient reads the result, so that the input may change
+
+
+class Parts(NamedTuple):
+    """A number as mantissa * 2 ** exponent."""
+
+    mantissa: Tensor
+    exponent: Tensor
+
+
+@both
+def frexp(input: Tensor) -> Parts:
+    """Each number as a fraction from a half to one, and a power of two."""
+    return Parts(*apply(TABLE["frexp"], (input,)))
+
+
+for _f in (logit, sinc, xlogy, hypot):
+    alias(f"{_f.__name__}_", in_place(_f.__name__, _f))
+for _f in (deg2rad, rad2deg, ldexp, nextafter):
+    method(in_place(_f.__name__, _f))

@@ -1,0 +1,56 @@
+"""Running sums, products and extremes along an axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.client.apply import apply
+from gt.client.autograd import Tensor
+from gt.client.functions.in_place import in_place
+from gt.client.functions.registry import axis_spelling, both, method
+from gt.client.functions.sort import Sorted
+from gt.ops.rules import axis_of
+from gt.ops.table import TABLE
+
+
+@both
+def cumsum(x: Tensor, axis: Any = None, *, dim: Any = None, dtype: Any = None) -> Tensor:
+    """The sum of each element and those before it along an axis; without one, of all in a row, as NumPy has it."""
+    return _running("cumsum", x, axis, dim, dtype)
+
+
+@both
+def cumprod(x: Tensor, axis: Any = None, *, dim: Any = None, dtype: Any = None) -> Tensor:
+    """The product of each element and those before it along an axis."""
+    return _running("cumprod", x, axis, dim, dtype)
+
+
+def _running(name: str, x: Tensor, axis: Any, dim: Any, dtype: Any) -> Tensor:
+    x = x if dtype is None else x.to(dtype)
+    axis = axis_spelling(axis, dim)
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    found = apply(TABLE[name], (x,), (axis_of(axis, x.handle.spec.ndim),))
+    return found if dtype is None else found.to(dtype)
+
+
+@both
+def cummax(input: Tensor, dim: int) -> Sorted:
+    """The largest so far along an axis, and where it stands."""
+    return Sorted(*apply(TABLE["cummax"], (input,), (axis_of(dim, input.ndim),)))
+
+
+@both
+def cummin(input: Tensor, dim: int) -> Sorted:
+    """The least so far along an axis, and where it stands."""
+    return Sorted(*apply(TABLE["cummin"], (input,), (axis_of(dim, input.ndim),)))
+
+
+@both
+def logcumsumexp(input: Tensor, dim: int) -> Tensor:
+    """The logarithm of the running sum of exponentials along an axis."""
+    return apply(TABLE["logcumsumexp"], (input,), (axis_of(dim, input.ndim),))
+
+
+for _f in (cumsum, cumprod):
+    method(in_place(_f.__name__, _f))

@@ -1,0 +1,51 @@
+"""What PyTorch's gradients read that GT's do not. A gradient of a tensor that was changed in place since PyTorch saved it is
+refused there, and so it is here, though GT could give it. Only ids are noted: no value is kept alive for it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from gt.client.autograd import Tensor, node_of
+from gt.client.handle import origin_id
+
+
+def watched(tensors: list) -> list[tuple[int, Any]]:
+    """The ids that stand for the memory of tensors, and their specs."""
+    return [(origin_id(t.handle), t.handle.spec) for t in tensors if isinstance(t, Tensor)]
+
+
+def note_saved(found: Any, *saved: Any) -> Any:
+    """A result whose gradient in PyTorch reads these (None: what was not given): once one is written over, it is refused."""
+    parts = (found,) if isinstance(found, Tensor) else found if isinstance(found, tuple) else ()
+    place = next((t.node for t in parts if isinstance(t, Tensor) and t.node is not None), None)
+    if place is not None:
+        node = node_of(place)
+        flat = [t for s in saved for t in (s if isinstance(s, (tuple, list)) else (s,))]
+        node.scope.session.overwritten.watch(node, watched(flat))
+    return found
+
+
+def saves(*names: str) -> Callable[[Callable], Callable]:
+    """A function whose gradient in PyTorch reads these arguments ("result": what it returns, "result 1": its second result)."""
+
+    def wrap(f: Callable) -> Callable:
+        places = list(inspect.signature(f).parameters)
+        asked = [(places.index(n), n) for n in names if not n.startswith("result")]
+        results = [int(n.removeprefix("result") or -1) for n in names if n.startswith("result")]
+
+        @wraps(f)
+        def call(*args: Any, **settings: Any) -> Any:
+            found = f(*args, **settings)
+            parts = (found,) if isinstance(found, Tensor) else tuple(found)
+            if any(isinstance(t, Tensor) and t.requires_grad for t in parts):
+                saved = [args[at] if at < len(args) else settings.get(name) for at, name in asked]
+                saved += [t for i, t in enumerate(parts) if -1 in results or i in results]
+                note_saved(parts, *saved)
+            return found
+
+        return call
+
+    return wrap

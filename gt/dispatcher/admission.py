@@ -1,0 +1,65 @@
+"""Clients are let in, each with what it asks for as far as its user may have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import count
+
+from gt import __version__
+from gt.dispatcher import policy
+from gt.dispatcher.reports import Reports
+from gt.dispatcher.tables import Client, Tables
+from gt.dispatcher.users import User, Users
+from gt.errors import ProtocolError
+from gt.transport.messages import PRIORITIES, VERSION, Bye, Hello, Mail, Welcome
+
+
+def check_version(version: int, release: str = "") -> None:
+    """Refuse who speaks another version of the protocol, or is of a release that may compute otherwise. Releases that differ in
+    their last number fit, so that a pool can be renewed worker by worker."""
+    if version != VERSION:
+        raise ProtocolError(f"version {version}, this is {VERSION}")
+    if release and release.split(".")[:2] != __version__.split(".")[:2]:
+        raise ProtocolError(f"GT {release} does not fit GT {__version__} of this dispatcher: want {_family()}.x")
+
+
+def _family() -> str:
+    return ".".join(__version__.split(".")[:2])
+
+
+class Admission:
+    def __init__(self, tables: Tables, users: Users, reports: Reports) -> None:
+        self.tables, self.users, self.reports = tables, users, reports
+        self.numbers = count(1)  # of clients, for people
+
+    def hello(self, peer: str, hello: Hello, role: str) -> Iterable[Mail]:
+        client = Client(peer, f"{hello.host}:{hello.pid}", hello.host)
+        try:
+            check_version(hello.version)
+            if len(self.tables.clients) >= self.tables.most_clients:
+                raise ProtocolError(
+                    f"this dispatcher is full: it serves {len(self.tables.clients)} clients, the most that it takes "
+                    "(GT_MAX_CLIENTS, where it was started); come again later, or use another pool"
+                )
+            self._limit(client, hello, self.users.of(role))
+        except ProtocolError as refused:
+            self.tables.dropped += 1
+            self.reports.tell(f"someone was refused: {refused}")
+            yield Mail(peer, Bye(f"refused: {refused}"))
+            return
+        client.number = next(self.numbers)
+        self.tables.clients[peer] = client
+        client.home = policy.home(self.tables, client)
+        self.reports.tell(f"client {client.label} came" + (f", of {client.user.name}" if client.user.name else ""))
+        if (introduction := client.introduction()) is not None:
+            for worker in self.tables.usable(client):
+                yield Mail(worker.peer, introduction)
+        yield Mail(peer, Welcome(peer, client.number, self.tables.peers_of(client)))
+
+    def _limit(self, client: Client, hello: Hello, user: User) -> None:
+        """A client gets what it asks for, as far as its user may have it."""
+        there = sum(c.user.name == user.name for c in self.tables.clients.values())
+        if user.clients and there >= user.clients:
+            raise ProtocolError(f"{user.name} has {there} clients, and may have no more")
+        client.user, client.weight = user, hello.weight * PRIORITIES[hello.priority]
+        client.memory = min([bytes for bytes in (hello.memory, user.memory) if bytes], default=0)

@@ -1,0 +1,264 @@
+"""Those who watch: what is told to whom, and how closely workers and clients look for them. An observer never holds anybody up:
+what it does not take in is dropped and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from gt.dispatcher.tables import Client, Entry, KindPlans, Tables, TracePlans, WorkerState
+from gt.dispatcher.users import OWNER, User, Users
+from gt.errors import ProtocolError
+from gt.program.code import is_client_kind, is_free
+from gt.transport.auth import WORKER
+from gt.transport.events import (
+    EVERY,
+    OFF,
+    WINDOW,
+    AnyEvent,
+    Compiled,
+    Joined,
+    Lines,
+    Listen,
+    Loaded,
+    Lost,
+    Placed,
+    Received,
+    Report,
+    Seen,
+    Sent,
+    Spans,
+    Stalled,
+    State,
+    Subscribe,
+    Traced,
+    Waited,
+    Watched,
+)  # fmt: skip
+from gt.transport.messages import VERSION, Batch, Mail, Note, Run
+
+PENDING = 1 << 12  # events that wait for an observer to take in others
+OBSERVERS = 64
+NOBODY = User()  # a client sees its own events, whoever's it is
+Watch = Callable[[str, str, Any], None]
+
+
+@dataclass(slots=True)
+class Observer:
+    """Who watches, and how much of what it was sent it has taken in."""
+
+    peer: str
+    level: int
+    user: User  # whose it is, by the key that it has shown
+    client: str = ""  # the one that it is or names
+    sent: int = 0
+    seen: int = 0
+    dropped: int = 0
+    pending: list[AnyEvent] = field(default_factory=list)
+
+
+def visible(observer: Observer, client: Client | None) -> bool:
+    """Whose events an observer may see: an administrator all, a user with a key of its own those of its clients, anybody else
+    those of the client that it is or can name, as clients' names are secrets. What concerns no client, such as a worker that
+    joins, all may see."""
+    if client is None or observer.user.administrator or observer.client == client.name:
+        return True
+    return bool(observer.user.name) and observer.user.sees(client.user)
+
+
+class Observers:
+    """`local` are readers in this process, such as the instruction log: they are called with what passes, as it is: "batch"
+    (client, batch) came in, "run" (client, run) goes to a worker, "spans" (client, spans) came from one, "lost" (why) is a
+    worker, "gone" a client."""
+
+    def __init__(self, tables: Tables, local: Watch | None = None, users: Users | None = None) -> None:
+        self.tables, self.local, self.users = tables, local, users or Users()
+        self.clock: Callable[[], float] = float  # the shell gives a real one
+        self.prompt = False  # whether observers are told behind each message; else the shell asks for it
+        self.there: dict[str, Observer] = {}
+        self.listening: dict[str, Listen] = {}  # what workers and clients were last told, by peer
+        self.placed: set[tuple] = set()
+        self.left: dict[str, Client] = {}  # by name, the last that went: workers tell what they did a moment later
+        self.on = local is not None
+
+    # Who watches
+
+    def handle(self, peer: str, message: Report | Subscribe | Seen, role: str = "") -> list[Mail]:
+        """What observers say, and what those say who are watched."""
+        worker, client = peer in self.tables.by_peer, peer in self.tables.clients
+        match message:
+            case Report() if client or worker:
+                self.report(peer, message)
+                return []
+            case Subscribe() if not worker:
+                return self.subscribe(peer, message, NOBODY if client else OWNER if role == WORKER else self.users.of(role))
+            case Seen(number) if peer in self.there:
+                return self.seen(peer, number)
+        raise ProtocolError(f"{type(message).__name__} from {peer} does not belong")
+
+    def subscribe(self, peer: str, asked: Subscribe, user: User) -> list[Mail]:
+        if asked.version != VERSION:
+            raise ProtocolError(f"version {asked.version}, this is {VERSION}")
+        if asked.level == OFF:
+            return self._forget(peer)
+        if len(self.there) >= OBSERVERS and peer not in self.there:
+            raise ProtocolError(f"{OBSERVERS} observers watch already")
+        own = peer if peer in self.tables.clients else asked.client
+        known = self.there[peer] = Observer(peer, asked.level, user, own)
+        self.on = True
+        self.placed.clear()
+        now = self.clock()
+        for worker in self.tables.living():
+            known.pending.append(Joined(worker.name, now, worker.index, f"{worker.backend} on {worker.device}, {worker.host}"))
+        for client in self.tables.clients.values():
+            if visible(known, client):
+                known.pending.append(Joined(client.label, now))
+        return [*self.look(), *self._flush(known, first=True)]
+
+    def seen(self, peer: str, number: int) -> list[Mail]:
+        observer = self.there[peer]
+        observer.seen = max(observer.seen, min(number, observer.sent))
+        return self._flush(observer)
+
+    def lose(self, peer: str) -> list[Mail]:
+        """An observer is gone, or a client or worker that was listened to."""
+        self.listening.pop(peer, None)
+        return self._forget(peer)
+
+    def _forget(self, peer: str) -> list[Mail]:
+        if self.there.pop(peer, None) is None:
+            return []
+        self.on = self.local is not None or bool(self.there)
+        return self.look()
+
+    # How closely others look
+
+    def look(self) -> list[Mail]:
+        """Tell workers and clients how closely to look, where that has changed."""
+        general = max((o.level for o in self.there.values() if o.user.administrator), default=OFF)
+        general = max(general, EVERY if self.local is not None else OFF)
+        own: dict[str, int] = {}
+        for observer in self.there.values():
+            for name, client in self.tables.clients.items() if observer.level > general else ():
+                if visible(observer, client):
+                    own[name] = max(own.get(name, OFF), observer.level)
+        asked = {w.peer: Listen(general, tuple(sorted(own.items()))) for w in self.tables.living()}
+        asked |= {name: Listen(own.get(name, general)) for name in self.tables.clients}
+        out = []
+        for peer, listen in asked.items():
+            if self.listening.get(peer, Listen(OFF)) != listen:
+                self.listening[peer] = listen
+                out.append(Mail(peer, listen))
+        return out
+
+    # What happens
+
+    def tell(self, client: Client | None, event: AnyEvent) -> None:
+        """Note an event for all who may see it."""
+        for observer in self.there.values():
+            if visible(observer, client):
+                if len(observer.pending) < PENDING:
+                    observer.pending.append(event)
+                else:
+                    observer.dropped += 1
+
+    def batch(self, client: Client, batch: Batch) -> None:
+        if self.local is not None:
+            self.local("batch", client.label, (client, batch))
+        if self.there:
+            frees = sum(map(is_free, batch.code))
+            calls = sum(isinstance(client.uses.get(int(ins[0])), TracePlans) for ins in batch.code if ins)
+            n = len(batch.code) - frees
+            self.tell(
+                client, Received(client.label, batch.serial, self.clock(), n, calls, frees, len(batch.gets))
+            )  # fmt: skip
+
+    def runs(self, client: Client, runs: Iterable[tuple[WorkerState, Run]]) -> None:
+        now = self.clock()
+        for worker, run in runs:
+            if self.local is not None:
+                self.local("run", worker.name, (client, run))
+            if self.there:
+                self.tell(client, Sent(client.label, run.serial, worker.name, now, len(run.code)))
+
+    def results(self, client: Client, code: Iterable[tuple]) -> None:
+        """Where results that have a signal lie, told once for each signal, spec and layout."""
+        if not client.signals or not self.there:
+            return
+        for ins in code:
+            use = client.uses.get(ins[0]) if ins and is_client_kind(ins[0]) else None
+            if not isinstance(use, KindPlans) or not use.signal:
+                continue
+            for id in ins[use.form.results]:
+                entry = client.entries.get(id)
+                key = (client.name, use.signal, entry)
+                if isinstance(entry, Entry) and key not in self.placed and len(self.placed) < PENDING:
+                    self.placed.add(key)
+                    text = f"{entry.spec.dtype.name}{list(entry.spec.shape)}"
+                    self.tell(client, Placed(client.label, self.clock(), use.signal, text, str(entry.layout)))
+
+    def report(self, peer: str, report: Report) -> None:
+        """What a worker or a client has to tell."""
+        worker, clients = self.tables.by_peer.get(peer), self.tables.clients
+        for event in report.events:
+            match event:
+                case Spans() if worker:
+                    client = clients.get(event.client) or self.left.get(event.client)
+                    if client is not None:
+                        told = replace(event, client=client.label, worker=worker.name)
+                        if self.local is not None:
+                            self.local("spans", worker.name, (client, told))
+                        self.tell(client, told)
+                case Compiled() if worker:
+                    client = clients.get(event.client)
+                    label = client.label if client else ""
+                    self.tell(client, replace(event, client=label, worker=worker.name))
+                case State() if worker:
+                    self.tell(None, replace(event, worker=worker.name))
+                case Waited() | Loaded() | Traced() | Lines() if peer in clients:
+                    self.tell(clients[peer], replace(event, client=clients[peer].label))
+                case _:
+                    raise ProtocolError(f"{type(event).__name__} is not for {peer} to tell")
+
+    def came(self, name: str, peer: str, index: int = -1, about: str = "") -> list[Mail]:
+        if not self.on:
+            return []
+        self.tell(self.tables.clients.get(peer), Joined(name, self.clock(), index, about))
+        return self.look()
+
+    def went(self, name: str, peer: str, why: str, index: int = -1) -> list[Mail]:
+        if self.local is not None and index >= 0:
+            self.local("lost", name, why)
+        self.tell(self.left.get(peer), Lost(name, self.clock(), why, index))
+        return self.lose(peer)
+
+    def client_gone(self, client: Client, why: str) -> list[Mail]:
+        if not self.on:
+            return []
+        if self.local is not None:
+            self.local("gone", client.label, client)
+        self.placed = {key for key in self.placed if key[0] != client.name}
+        self.left[client.name] = Client(client.name, client.label, client.host, user=client.user)
+        if len(self.left) > OBSERVERS:
+            del self.left[next(iter(self.left))]
+        return self.went(client.label, client.name, why)
+
+    def note(self, worker: WorkerState, client: Client, note: Note) -> None:
+        """A worker has said that a collective does not end."""
+        if note.tensor:
+            self.tell(client, Stalled(client.label, self.clock(), note.text, worker.name, note.tensor))
+
+    # Sending
+
+    def flush(self) -> list[Mail]:
+        return [mail for observer in self.there.values() for mail in self._flush(observer)] if self.there else []
+
+    def _flush(self, observer: Observer, first: bool = False) -> list[Mail]:
+        if not (observer.pending or first) or observer.sent - observer.seen >= WINDOW:
+            return []
+        observer.sent += 1
+        events, observer.pending = tuple(observer.pending), []
+        return [Mail(observer.peer, Watched(observer.sent, events, observer.dropped))]

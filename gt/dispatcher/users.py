@@ -1,0 +1,52 @@
+"""Users: whose a client is, and what that user may have. In a pool each user has a key of its own and limits; elsewhere all
+clients are one user's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gt.errors import ProtocolError
+from gt.transport.auth import user_name
+
+
+@dataclass(frozen=True)
+class User:
+    """What one user may have, with all its clients together: a `weight` where workers are busy, bytes of `memory` on each
+    worker (0: any), the `workers` it may use, by name or index (None: all), and how many `clients` (0: any). An administrator
+    sees every client and may end it."""
+
+    name: str = ""
+    weight: float = 1.0
+    memory: int = 0
+    workers: tuple[int | str, ...] | None = None
+    clients: int = 0
+    administrator: bool = False
+
+    def may_use(self, index: int, name: str) -> bool:
+        return self.workers is None or index in self.workers or name in self.workers
+
+    def sees(self, other: User) -> bool:
+        """Whether it may know what another user's clients do."""
+        return self.administrator or self.name == other.name
+
+
+OWNER = User(administrator=True)  # where there are no keys, the kernel lets in none but the server's own user
+MEMBER = User()  # where all users share one key
+
+
+@dataclass(frozen=True)
+class Users:
+    """The users of a pool by name, and their names by public key. Empty where users have no keys of their own."""
+
+    named: Mapping[str, User] = field(default_factory=dict)
+    public: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, role: str) -> User:
+        """The user that a connection's key has shown to be there."""
+        if not self.named:
+            return MEMBER if role else OWNER
+        name = user_name(role)
+        if name not in self.named:
+            raise ProtocolError("this is no user's key")
+        return self.named[name]

@@ -1,0 +1,396 @@
+"""Recurrent layers: whole stacks of LSTM, GRU and plain cells along sequences, as one row. Engines with a library's kernel use
+that; what stands here is unrolled step by step, for arrays and for tensors alike.
+
+Sequences of one length are (length, batch, features). Those of several lengths are packed: the rows of all sequences that
+reach step t, longest sequence first, for each t in turn; the static `sizes` has how many there are at each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gt.ops.table import Kind, Rule, op
+from gt.spec import REPLICATE, Partial, Placement, Shard, Spec, float32
+
+GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
+
+
+class OnArrays:
+    """What the steps need, over an engine's arrays."""
+
+    def __init__(self, xp: Any) -> None:
+        self.xp = xp
+
+    def sigmoid(self, a: Any) -> Any:
+        return self.xp.tanh(a * 0.5) * 0.5 + 0.5
+
+    def tanh(self, a: Any) -> Any:
+        return self.xp.tanh(a)
+
+    def where_positive(self, a: Any, b: Any) -> Any:
+        """b where a > 0, else 0."""
+        return self.xp.where(a > 0, b, self.xp.zeros((), dtype=b.dtype))
+
+    def concat(self, parts: Sequence[Any], axis: int = 0) -> Any:
+        return self.xp.concat(tuple(parts), axis=axis) if len(parts) > 1 else parts[0]
+
+    def stack(self, parts: Sequence[Any]) -> Any:
+        return self.xp.stack(tuple(parts), axis=0)
+
+    def total(self, a: Any) -> Any:
+        return self.xp.sum(a, axis=(0,))
+
+    def reshape(self, a: Any, shape: tuple[int, ...]) -> Any:
+        return self.xp.reshape(a, shape)
+
+
+class OnTensors:
+    """The same over tensors, for gradients of gradients."""
+
+    def sigmoid(self, a: Any) -> Any:
+        return a.sigmoid()
+
+    def tanh(self, a: Any) -> Any:
+        return a.tanh()
+
+    def where_positive(self, a: Any, b: Any) -> Any:
+        return (a > 0).pick(b, 0.0)
+
+    def concat(self, parts: Sequence[Any], axis: int = 0) -> Any:
+        return parts[0].op("cat", *parts[1:], axis=axis) if len(parts) > 1 else parts[0]
+
+    def stack(self, parts: Sequence[Any]) -> Any:
+        return self.concat([p.unsqueeze(0) for p in parts])
+
+    def total(self, a: Any) -> Any:
+        return a.sum(axis=0)
+
+    def reshape(self, a: Any, shape: tuple[int, ...]) -> Any:
+        return a.reshape(shape)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The weights of one layer in one direction."""
+
+    w_ih: Any
+    w_hh: Any
+    b_ih: Any = None
+    b_hh: Any = None
+    w_hr: Any = None  # a projection of an LSTM's output
+
+
+@dataclass
+class Taken:
+    """What the steps of a layer leave behind for its gradient: for each step, in the order taken."""
+
+    order: list[int]
+    inner: list[Any]  # what the gradient of the step reads
+    before: list[Any]  # h before the step
+    made: list[Any]  # of a projection, what was projected
+
+
+def layers_of(weights: Sequence[Any], count: int, bias: bool) -> list[Layer]:
+    """Weights in PyTorch's order, one `Layer` for each layer and direction."""
+    each = len(weights) // count
+    found = []
+    for i in range(count):
+        w_ih, w_hh, *rest = weights[i * each : (i + 1) * each]
+        b_ih, b_hh = rest[:2] if bias else (None, None)
+        found.append(Layer(w_ih, w_hh, b_ih, b_hh, rest[2 * bias] if len(rest) > 2 * bias else None))
+    return found
+
+
+def _step(ns: Any, mode: str, x: Any, state: tuple, hidden: Any, layer: Layer) -> tuple[tuple, Any, Any]:
+    """One step: the state after it, what its gradient reads, and of a projection what was projected."""
+    n = layer.w_hh.shape[0] // GATES[mode]
+    if mode == "LSTM":
+        gates, c = x + hidden, state[1]
+        i, f, g, o = (gates[:, k * n : (k + 1) * n] for k in range(4))
+        i, f, g, o = ns.sigmoid(i), ns.sigmoid(f), ns.tanh(g), ns.sigmoid(o)
+        new = f * c + i * g
+        bent = ns.tanh(new)
+        m = o * bent
+        h = m if layer.w_hr is None else m @ layer.w_hr.T
+        return (h, new), (i, f, g, o, c, bent), m
+    if mode == "GRU":
+        h = state[0]
+        r, z = ns.sigmoid(x[:, :n] + hidden[:, :n]), ns.sigmoid(x[:, n : 2 * n] + hidden[:, n : 2 * n])
+        new = ns.tanh(x[:, 2 * n :] + r * hidden[:, 2 * n :])
+        return (new + z * (h - new),), (r, z, new, hidden[:, 2 * n :], h), None
+    h = ns.tanh(x + hidden) if mode == "RNN_TANH" else ns.where_positive(x + hidden, x + hidden)
+    return (h,), (h,), None
+
+
+def _step_back(ns: Any, mode: str, gs: list[Any], inner: tuple, layer: Layer) -> tuple[list[Any], Any, Any]:
+    """The gradients of the state before a step (as far as it does not pass through the hidden weights), of what entered, and
+    of what the hidden weights made."""
+    if mode == "LSTM":
+        i, f, g, o, c, bent = inner
+        gm = gs[0] if layer.w_hr is None else gs[0] @ layer.w_hr
+        gc = gs[1] + gm * o * (1.0 - bent * bent)
+        parts = [gc * g * i * (1.0 - i), gc * c * f * (1.0 - f), gc * i * (1.0 - g * g), gm * bent * o * (1.0 - o)]
+        gates = ns.concat(parts, 1)
+        return [None, gc * f], gates, gates
+    if mode == "GRU":
+        r, z, new, hidden, h = inner
+        gz, gn = gs[0] * (h - new) * z * (1.0 - z), gs[0] * (1.0 - z) * (1.0 - new * new)
+        gr = gn * hidden * r * (1.0 - r)
+        return [gs[0] * z], ns.concat([gr, gz, gn], 1), ns.concat([gr, gz, gn * r], 1)
+    h = inner[0]
+    g = gs[0] * (1.0 - h * h) if mode == "RNN_TANH" else ns.where_positive(h, gs[0])
+    return [None], g, g
+
+
+def _along(ns: Any, mode: str, flat: Any, begin: list[Any], layer: Layer, sizes: Sequence[int], back: bool) -> tuple:
+    """One layer in one direction over packed rows: the outputs, packed, the states at the ends, and what was `Taken`."""
+    entered = flat @ layer.w_ih.T if layer.b_ih is None else flat @ layer.w_ih.T + layer.b_ih
+    offsets = _offsets(sizes)
+    order = list(range(len(sizes)))[:: -1 if back else 1]
+    state = tuple(s[: sizes[order[0]]] for s in begin)
+    ends: list[tuple] = []
+    outputs: list[Any] = [None] * len(sizes)
+    taken = Taken(order, [], [], [])
+    for t in order:
+        n, have = sizes[t], state[0].shape[0]
+        if n > have:  # backwards, shorter sequences begin later
+            state = tuple(ns.concat([s, b[have:n]]) for s, b in zip(state, begin))
+        elif n < have:
+            ends.append(tuple(s[n:] for s in state))
+            state = tuple(s[:n] for s in state)
+        hidden = state[0] @ layer.w_hh.T if layer.b_hh is None else state[0] @ layer.w_hh.T + layer.b_hh
+        taken.before.append(state[0])
+        state, inner, made = _step(ns, mode, entered[offsets[t] : offsets[t] + n], state, hidden, layer)
+        taken.inner.append(inner)
+        taken.made.append(made)
+        outputs[t] = state[0]
+    last = tuple(ns.concat([s, *(end[i] for end in reversed(ends))]) for i, s in enumerate(state))
+    return ns.concat(outputs), last, taken
+
+
+def _along_back(
+    ns: Any, mode: str, gy: Any, g_last: list[Any], flat: Any, layer: Layer, sizes: Sequence[int], taken: Taken
+) -> tuple:
+    """The gradient of `_along`: of its input, of the states it began with, and of the weights."""
+    offsets = _offsets(sizes)
+    gs = [g[: sizes[taken.order[-1]]] for g in g_last]
+    begun: list[list[Any]] = []
+    entered: list[Any] = [None] * len(sizes)
+    hidden, outs = [], []
+    for at in range(len(taken.order) - 1, -1, -1):
+        t = taken.order[at]
+        n, have = sizes[t], gs[0].shape[0]
+        if n > have:  # forwards, these sequences ended here
+            gs = [ns.concat([g, last[have:n]]) for g, last in zip(gs, g_last)]
+        elif n < have:
+            begun.append([g[n:] for g in gs])
+            gs = [g[:n] for g in gs]
+        gs[0] = gs[0] + gy[offsets[t] : offsets[t] + n]
+        outs.append(gs[0])
+        gs, entered[t], g_hidden = _step_back(ns, mode, gs, taken.inner[at], layer)
+        hidden.append(g_hidden)
+        through = g_hidden @ layer.w_hh
+        gs[0] = through if gs[0] is None else gs[0] + through
+    g_begin = [ns.concat([g, *(part[i] for part in reversed(begun))]) for i, g in enumerate(gs)]
+    g_in, g_hid = ns.concat(entered), ns.concat(hidden)
+    weights = [g_in.T @ flat, g_hid.T @ ns.concat(taken.before[::-1])]
+    if layer.b_ih is not None:
+        weights += [ns.total(g_in), ns.total(g_hid)]
+    if layer.w_hr is not None:
+        weights.append(ns.concat(outs).T @ ns.concat(taken.made[::-1]))
+    return g_in @ layer.w_ih, g_begin, weights
+
+
+def _offsets(sizes: Sequence[int]) -> list[int]:
+    found = [0]
+    for n in sizes:
+        found.append(found[-1] + n)
+    return found
+
+
+def _flattened(ns: Any, x: Any, sizes: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
+    """Rows packed, and how many there are at each step."""
+    if sizes:
+        return x, sizes
+    return ns.reshape(x, (x.shape[0] * x.shape[1], x.shape[2])), (x.shape[1],) * x.shape[0]
+
+
+def unrolled(ns: Any, x: Any, state: Sequence[Any], weights: Sequence[Any], mode: str, layers: int, ways: int, bias: bool,
+             sizes: tuple[int, ...]) -> tuple[Any, list[Any], list]:  # fmt: skip
+    """The outputs of the last layer, the states of all at the ends, and what every layer's gradient reads."""
+    flat, counts = _flattened(ns, x, sizes)
+    found, ends, notes = flat, [], []
+    for i, layer in enumerate(layers_of(weights, layers * ways, bias)):
+        if i % ways == 0:
+            entered, made = found, []
+        y, end, taken = _along(ns, mode, entered, [s[i] for s in state], layer, counts, back=i % 2 == 1 and ways == 2)
+        made.append(y)
+        ends.append(end)
+        notes.append((entered, layer, taken))
+        found = ns.concat(made, 1) if len(made) == ways else found
+    y = found if sizes else ns.reshape(found, (x.shape[0], x.shape[1], found.shape[1]))
+    return y, [ns.stack(part) for part in zip(*ends)], [counts, notes]
+
+
+def unrolled_back(ns: Any, gy: Any, g_last: Sequence[Any], x: Any, notes: list, mode: str, ways: int) -> tuple:
+    """The gradients of the input, of the states to begin with, and of the weights."""
+    counts, parts = notes
+    g = ns.reshape(gy, (-1, gy.shape[-1])) if gy.ndim == 3 else gy
+    begun: list[Any] = [None] * len(parts)
+    weights: list[list[Any]] = [[]] * len(parts)
+    for first in range(len(parts) - ways, -1, -ways):
+        below = None
+        width = g.shape[1] // ways
+        for way in range(ways):
+            i = first + way
+            entered, layer, taken = parts[i]
+            part = g[:, way * width : (way + 1) * width] if ways > 1 else g
+            gx, begun[i], weights[i] = _along_back(ns, mode, part, [s[i] for s in g_last], entered, layer, counts, taken)
+            below = gx if below is None else below + gx
+        g = below
+    gx = ns.reshape(g, tuple(x.shape))
+    return gx, [ns.stack(part) for part in zip(*begun)], [w for group in weights for w in group]
+
+
+def states(mode: str) -> int:
+    """How many tensors the state has: h, and c of an LSTM."""
+    return 2 if mode == "LSTM" else 1
+
+
+def split(mode: str, operands: Sequence[Any]) -> tuple[Any, Sequence[Any], Sequence[Any]]:
+    """Input, states to begin with, weights."""
+    n = 1 + states(mode)
+    return operands[0], operands[1:n], operands[n:]
+
+
+def _shape(x: Spec, h: Spec, *rest: Spec, mode: str, layers: int, ways: int, bias: bool, sizes: tuple, saves: bool) -> Any:
+    if mode not in GATES:
+        raise ValueError(f"no recurrent layer {mode!r}: known are {', '.join(GATES)}")
+    _, begin, weights = split(mode, (x, h, *rest))
+    if layers < 1 or ways not in (1, 2) or len(weights) % (layers * ways) or len(begin) != states(mode):
+        raise ValueError(f"{mode} of {layers} layers and {ways} directions is not given by {len(weights)} weights")
+    if any(s.dtype is not x.dtype for s in (h, *rest)) or x.dtype.rank != 2:
+        found = ", ".join(dict.fromkeys(s.dtype.name for s in (x, h, *rest)))
+        raise TypeError(f"{mode} wants its input, states and weights in one floating-point dtype, not {found}")
+    if (
+        x.ndim != (2 if sizes else 3)
+        or not x.shape[0]
+        or (sizes and (sum(sizes) != x.shape[0] or list(sizes) != sorted(sizes)[::-1]))
+    ):
+        raise ValueError(f"{mode} wants (length, batch, features) of length 1 or more, or packed rows, not {x.shape}")
+    batch = sizes[0] if sizes else x.shape[1]
+    parts = layers_of(weights, layers * ways, bias)
+    hidden, out = parts[0].w_hh.shape[0] // GATES[mode], parts[0].w_hh.shape[1]
+    for i, part in enumerate(parts):
+        width = x.shape[-1] if i < ways else out * ways
+        want = [(GATES[mode] * hidden, width), (GATES[mode] * hidden, out), *[(GATES[mode] * hidden,)] * (2 * bias)]
+        want += [(out, hidden)] if part.w_hr is not None else []
+        have = [w.shape for w in (part.w_ih, part.w_hh, part.b_ih, part.b_hh, part.w_hr) if w is not None]
+        if have != want:
+            raise ValueError(f"{mode} with input {x.shape} wants weights of {want}, not {have}")
+    wide = [out, hidden][: states(mode)]
+    for s, w in zip(begin, wide):
+        if s.shape != (layers * ways, batch, w):
+            raise ValueError(f"{mode} wants a state of {(layers * ways, batch, w)}, not {s.shape}")
+    return Spec((*x.shape[:-1], out * ways), x.dtype), *begin, Spec((), float32)
+
+
+def _kernel(xp, x, h, *rest, mode, layers, ways, bias, sizes, saves):
+    """The last result is a number that means nothing: engines hang on it what their gradient reads."""
+    x, begin, weights = split(mode, (x, h, *rest))
+    y, ends, _ = unrolled(OnArrays(xp), x, begin, weights, mode, layers, ways, bias, sizes)
+    return y, *ends, xp.zeros((), dtype=xp.dtype(float32.code))
+
+
+def split_grad(mode: str, operands: Sequence[Any]) -> tuple[Any, Sequence[Any], Any, Sequence[Any]]:
+    """The gradients of the outputs and of the states, what the forward pass saved, and its operands."""
+    n = 1 + states(mode)
+    return operands[0], operands[1:n], operands[n], operands[n + 1 :]
+
+
+def _grad_shape(*operands: Spec, mode: str, layers: int, ways: int, bias: bool, sizes: tuple, saves: bool) -> Any:
+    gy, g_last, _, ins = split_grad(mode, operands)
+    made = _shape(*ins, mode=mode, layers=layers, ways=ways, bias=bias, sizes=sizes, saves=saves)
+    if (gy, *g_last) != made[:-1]:
+        raise ValueError(f"the gradient of {mode} wants those of {made[:-1]}, not {(gy, *g_last)}")
+    return tuple(ins)
+
+
+def _back(ns: Any, operands: Sequence[Any], mode: str, layers: int, ways: int, bias: bool, sizes: tuple) -> tuple:
+    gy, g_last, _, ins = split_grad(mode, operands)
+    x, begin, weights = split(mode, ins)
+    notes = unrolled(ns, x, begin, weights, mode, layers, ways, bias, sizes)[2]
+    gx, begun, found = unrolled_back(ns, gy, g_last, x, notes, mode, ways)
+    return (gx, *begun, *found)
+
+
+def _grad_kernel(xp, *operands, mode, layers, ways, bias, sizes, saves):
+    return _back(OnArrays(xp), operands, mode, layers, ways, bias, sizes)
+
+
+def _lower(x, h, *rest, mode, layers, ways, bias, sizes, saves):
+    x, begin, weights = split(mode, (x, h, *rest))
+    y, ends, _ = unrolled(OnTensors(), x, begin, weights, mode, layers, ways, bias, sizes)
+    return y, *ends, x.new_zeros(())
+
+
+def _lower_grad(*operands, mode, layers, ways, bias, sizes, saves):
+    return _back(OnTensors(), operands, mode, layers, ways, bias, sizes)
+
+
+def _pull(gs, ys, ins, **statics):
+    return list(gs[0].op("recurrent_grad", *gs[1:-1], ys[-1], *ins, **statics))
+
+
+def _rules(kind: Kind) -> list[Rule]:
+    """Sequences are apart; what each has for the gradient stays where it is."""
+    if kind.settings["sizes"]:
+        return []
+    n = 1 + states(kind.settings["mode"])
+    cut: Placement = Shard(1)
+    return [((*[cut] * n, *[REPLICATE] * (len(kind.ins) - n)), (*[cut] * n, REPLICATE))]
+
+
+def _grad_rules(kind: Kind) -> list[Rule]:
+    if kind.settings["sizes"]:
+        return []
+    n = 1 + states(kind.settings["mode"])
+    cut: Placement = Shard(1)
+    weights = len(kind.outs) - n
+    term: Placement = Partial()
+    return [((*[cut] * n, REPLICATE, *[cut] * n, *[REPLICATE] * weights), (*[cut] * n, *[term] * weights))]
+
+
+def _specs(*shapes: tuple[int, ...]) -> tuple[Spec, ...]:
+    return tuple(Spec(s, float32) for s in shapes)
+
+
+def _try(
+    mode: str, x: tuple, hidden: int, layers: int = 1, ways: int = 1, bias: bool = True, sizes: tuple = (), out: int = 0
+) -> tuple:
+    """Sample operands of the row, and of its gradient."""
+    batch, gates, out = sizes[0] if sizes else x[1], GATES[mode] * hidden, out or hidden
+    wide = [out, hidden][: states(mode)]
+    begin = [(layers * ways, batch, w) for w in wide]
+    weights: list[tuple] = []
+    for i in range(layers * ways):
+        weights += [(gates, x[-1] if i < ways else out * ways), (gates, out), *[(gates,)] * (2 * bias)]
+        weights += [(out, hidden)] if out != hidden else []
+    statics = {"mode": mode, "layers": layers, "ways": ways, "bias": bias, "sizes": sizes, "saves": True}
+    ins, outs = _specs(x, *begin, *weights), _specs((*x[:-1], out * ways), *begin, ())
+    return (ins, statics), ((*outs, *ins), statics)
+
+
+TRIES = [
+    _try("LSTM", (2, 2, 1), 2, layers=2, ways=2, bias=False, out=1),
+    _try("LSTM", (3, 1), 1, sizes=(2, 1)),
+    _try("GRU", (3, 2), 1, ways=2, sizes=(2, 1)),
+    _try("RNN_TANH", (2, 3, 1), 1, layers=2),
+    _try("RNN_RELU", (2, 2, 1), 1, bias=False),
+]
+
+op("recurrent", autocast="low", shape=_shape, shard=_rules, saved=1, keep="inputs saved", grad=_pull,
+   tries=tuple(t[0] for t in TRIES), kernel=_kernel, lower=_lower)  # fmt: skip
+op("recurrent_grad", shape=_grad_shape, shard=_grad_rules, tries=tuple(t[1] for t in TRIES), kernel=_grad_kernel,
+   lower=_lower_grad)  # fmt: skip

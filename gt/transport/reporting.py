@@ -1,0 +1,52 @@
+"""A thread that reports from a busy process, over a connection of its own: what a worker that is stuck in a kernel did before
+it must be known, too."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import zmq
+
+from gt.transport.auth import Keys, reach
+from gt.transport.messages import encode
+from gt.transport.sockets import open_socket
+
+EVERY = 0.05  # seconds between reports
+
+
+class Reporter:
+    """Sends what `collect` gives, from time to time, while it is on. The thread and its connection come with the first time and
+    stay to the end: the dispatcher takes the end of a connection for the end of its process."""
+
+    def __init__(self, address: str, keys: Keys, identity: bytes, collect: Callable[[], Iterable[Any]]) -> None:
+        self.address, self.keys, self.identity, self.collect = address, keys, identity, collect
+        self.wanted, self.closed = threading.Event(), threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def on(self, wanted: bool) -> None:
+        if wanted and self.thread is None:
+            self.thread = threading.Thread(target=self._run, name="gt-reports", daemon=True)
+            self.thread.start()
+        self.wanted.set() if wanted else self.wanted.clear()
+
+    def _run(self) -> None:
+        socket = open_socket(zmq.DEALER, self.identity)
+        socket.set_hwm(1 << 10)  # where nobody takes them, reports are dropped
+        reach(socket, self.address, self.keys)
+        socket.send(b"")  # so that it is known whose connection this is
+        try:
+            while not self.closed.wait(EVERY):
+                if self.wanted.wait(1.0):
+                    for message in self.collect():
+                        with contextlib.suppress(zmq.Again):
+                            socket.send(encode(message), zmq.NOBLOCK)
+        finally:
+            socket.close(0)
+
+    def close(self) -> None:
+        self.closed.set()
+        if self.thread is not None:
+            self.thread.join(3)

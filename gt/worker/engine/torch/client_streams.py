@@ -1,0 +1,112 @@
+"""Clients on one GPU: each has a stream of its own, interactive ones of higher priority, so that a small kernel waits for no
+other queue. Where several clients are busy, device time is measured by events, a client has at most two calls of programs in
+flight, and the worker waits for nobody's kernels: answers are sent when the device has come to them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+IN_FLIGHT = 2  # calls of programs that a client may have on the device while others wait
+HIGH = -5  # the highest priority that there is on any device; CUDA takes the nearest it has
+
+
+class ClientStreams:
+    """`shared` is set by the worker: whether more than one client is busy."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.shared = device, False
+        self.streams: dict[str, torch.cuda.Stream] = {}
+        self.preferred: set[str] = set()  # interactive clients
+        self.current = ""  # whose stream kernels are launched on
+        self.calls: dict[str, deque[Any]] = {}  # by client, an event behind each call of a program
+        self.turns: deque[tuple[str, Any, Any]] = deque()  # client, and events at the beginning and end of a turn
+        self.began: Any = None
+        self.answers: deque[tuple[str, Any, Callable[[], Any]]] = deque()  # client, event, and what to send behind it
+
+    def prefer(self, client: str) -> None:
+        self.preferred.add(client)
+
+    def use(self, client: str) -> None:
+        """Launch on this client's stream from here on."""
+        if client != self.current:
+            stream = self.streams.get(client)
+            if stream is None:
+                priority = HIGH if client in self.preferred else 0
+                stream = self.streams[client] = torch.cuda.Stream(self.device, priority=priority)
+            torch.cuda.set_stream(stream)
+            self.current = client
+
+    def forget(self, client: str) -> None:
+        """A client is gone, and its memory is free for others once its kernels have run."""
+        if (stream := self.streams.pop(client, None)) is not None:
+            stream.synchronize()
+        self.preferred.discard(client)
+        self.calls.pop(client, None)
+        self.answers = deque(a for a in self.answers if a[0] != client)
+        if client == self.current:
+            torch.cuda.set_stream(torch.cuda.default_stream(self.device))
+            self.current = ""
+
+    def begin(self, client: str) -> None:
+        self.use(client)
+        self.began = self._mark(timed=True)
+
+    def end(self, client: str) -> None:
+        self.use(client)
+        self.turns.append((client, self.began, self._mark(timed=True)))
+
+    def called(self, client: str) -> None:
+        """A program was launched."""
+        if self.shared:
+            self.calls.setdefault(client, deque()).append(self._mark())
+
+    def behind(self, client: str) -> bool:
+        """Whether the device has yet to come to as many of a client's calls as it may have in flight."""
+        calls = self.calls.get(client)
+        while calls and calls[0].query():
+            calls.popleft()
+        return calls is not None and len(calls) >= IN_FLIGHT
+
+    def measured(self) -> list[tuple[str, float]]:
+        """Device seconds of turns that have ended there, by client."""
+        found = []
+        while self.turns and self.turns[0][2].query():
+            client, began, ended = self.turns.popleft()
+            found.append((client, began.elapsed_time(ended) / 1e3))
+        return found
+
+    def later(self, client: str, answer: Callable[[], Any]) -> None:
+        """Have an answer sent once the device has come to here."""
+        self.answers.append((client, self._mark(), answer))
+
+    def answered(self) -> list[Any]:
+        """The answers whose time has come. Streams overtake one another, a client's own answers do not."""
+        found: list[Any] = []
+        waiting: set[str] = set()
+        kept: deque[tuple[str, Any, Callable[[], Any]]] = deque()
+        for client, event, answer in self.answers:
+            if client in waiting or not event.query():
+                waiting.add(client)
+                kept.append((client, event, answer))
+            else:
+                found.append(answer())
+        self.answers = kept
+        return found
+
+    def pending(self) -> bool:
+        """Whether to look again soon."""
+        return bool(self.answers or self.turns)
+
+    def to_host(self, array: torch.Tensor) -> torch.Tensor:
+        """A copy in host memory, to be read when the device has come to it."""
+        host = torch.empty(array.shape, dtype=array.dtype, pin_memory=True)
+        return host.copy_(array, non_blocking=True)
+
+    def _mark(self, timed: bool = False) -> Any:
+        event = torch.cuda.Event(enable_timing=timed)
+        event.record(torch.cuda.current_stream(self.device))
+        return event

@@ -1,0 +1,159 @@
+"""The PyTorch engine, on a GPU when there is one. Pointwise rows carry PyTorch's names, so its functions are their kernels;
+`kernels.py` holds its faster kernels for other rows, and the rest run generically over `namespace.py`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+
+from gt import environment
+from gt.ops import Kind
+from gt.ops.rules import promote
+from gt.spec import Spec, bfloat16
+from gt.worker.engine import OWN as OURS
+from gt.worker.engine.torch.client_streams import ClientStreams
+from gt.worker.engine.torch.cuda_graph import Graph
+from gt.worker.engine.torch.dtypes import TORCH
+from gt.worker.engine.torch.kernels import GATHERED, NUMBERS, OWN
+from gt.worker.engine.torch.namespace import Namespace
+from gt.worker.engine.torch.numpy_traces import numpy_trace
+from gt.worker.engine.torch.training import over_dying
+
+
+def _unlent(run: Callable[..., Any], a: torch.Tensor, *operands: Any) -> Any:
+    """A view of a buffer that a graph will write again is taken of a copy."""
+    return run(a.clone() if getattr(a, "lent", False) else a, *operands)
+
+
+class TorchEngine:
+    name = "pytorch"
+    base = ""
+
+    def __init__(self, device: str) -> None:
+        self.at = torch.device(device)
+        self.device = device if self.at.type == "cpu" else f"{device} {torch.cuda.get_device_name(self.at)}"
+        self.xp = Namespace(self.at)
+        self.clock: Callable[[], float] = float  # the shell gives a real one
+        self.fell_back: dict[str, str] = {}
+        self.streams = ClientStreams(self.at) if self.at.type == "cuda" else None
+
+    def begin(self) -> None:
+        self.mode = torch.inference_mode()  # for good: nothing here ever asks PyTorch for a gradient
+        self.mode.__enter__()  # (the object is kept, as the mode ends with it)
+
+    def kernel(self, kind: Kind) -> Callable[..., Any]:
+        run = self.plain(kind)
+        return partial(_unlent, run) if kind.row.view and self.at.type == "cuda" else run
+
+    def way(self, kind: Kind) -> str:
+        return OURS
+
+    def plain(self, kind: Kind) -> Callable[..., Any]:
+        """A kernel whose result may share memory with its operand."""
+        row = kind.row
+        own = OWN.get(row.name)
+        if own is None and row.pointwise:
+            own = getattr(torch, row.name, None) or getattr(torch.special, row.name, None)
+        if own is not None and row.pointwise and row.name not in OWN:
+            if row.name not in NUMBERS or not isinstance(kind.ins[0], Spec):
+                own = self.tensors_only(own, kind)
+        if own is None:
+            return self.generic(kind)
+        return partial(own, **kind.settings) if kind.settings else own
+
+    def generic(self, kind: Kind) -> Callable[..., Any]:
+        """The row's own kernel, which takes 0-d tensors where numbers stand."""
+        assert kind.row.kernel is not None, f"{kind.row} has no kernel of its own"
+        return partial(kind.row.kernel, self.xp, **kind.settings)
+
+    def over(self, kind: Kind) -> Callable[..., Any] | None:
+        name = kind.row.name
+        if self.at.type != "cpu" or kind.outs != kind.ins[:1] or self.kernel(kind) is not getattr(torch, name, None):
+            return None
+        return getattr(torch.Tensor, f"{name}_", None)
+
+    def update(self, kind: Kind) -> Callable[..., Any] | None:
+        run = GATHERED.get(kind.row.name)
+        return partial(over_dying, run, **kind.settings) if run is not None else None
+
+    def faster(self, program: Any) -> Any:
+        if program.compile or environment.AUTO_COMPILE.value():
+            from gt.worker.engine.torch.inductor import Inductor
+
+            return Inductor(program, self)
+        if self.at.type == "cuda" and environment.CUDA_GRAPHS.value():
+            return Graph(program, self)
+        if self.at.type == "cpu":
+            return numpy_trace(program)
+        return None
+
+    def tensors_only(self, function: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
+        """A function that takes no numbers, or none first: they become 0-d tensors of the dtype computed in."""
+        if all(isinstance(s, Spec) for s in kind.ins):
+            return function
+        dtype = TORCH[promote(*kind.ins)]
+
+        def call(*operands: Any) -> Any:
+            return function(*[
+                o if isinstance(o, torch.Tensor) else torch.full((), o, dtype=dtype, device=self.at) for o in operands
+            ])  # fmt: skip
+
+        return call
+
+    def load(self, buffer: memoryview, spec: Spec, copy: bool) -> torch.Tensor:
+        if spec.numel == 0:
+            return torch.empty(spec.shape, dtype=TORCH[spec.dtype], device=self.at)
+        if memoryview(buffer).readonly:
+            buffer, copy = memoryview(bytearray(buffer)), False  # PyTorch knows no read-only memory
+        host = torch.frombuffer(buffer, dtype=TORCH[spec.dtype], count=spec.numel).reshape(spec.shape)
+        if self.at.type != "cpu":
+            return host.to(self.at)
+        return host.clone() if copy else host
+
+    def store(self, array: torch.Tensor, spec: Spec) -> memoryview:
+        if spec.numel == 0:
+            return memoryview(b"")
+        host = array if self.at.type == "cpu" else array.cpu()
+        if spec.dtype is bfloat16:  # which NumPy lacks
+            host = host.view(torch.int16)
+        return np.ascontiguousarray(host.detach().numpy()).reshape(-1).view(np.uint8).data
+
+    def sync(self) -> None:
+        if self.at.type == "cuda":
+            torch.cuda.current_stream(self.at).synchronize()  # what the client at hand asked for
+
+    def buffer(self, array: torch.Tensor) -> tuple[int, int]:
+        storage = array.untyped_storage()
+        return storage.data_ptr(), storage.nbytes()
+
+    def poisoned(self, error: Exception) -> bool:
+        if self.at.type != "cuda" or not isinstance(error, RuntimeError) or isinstance(error, torch.OutOfMemoryError):
+            return False
+        try:
+            torch.cuda.synchronize(self.at)
+        except RuntimeError:  # an error of a kernel stays with its process and is told of at every call
+            return True
+        return False
+
+    def memory(self) -> tuple[int, int]:
+        if self.at.type == "cuda":
+            return torch.cuda.memory_allocated(self.at), torch.cuda.get_device_properties(self.at).total_memory
+        return psutil.Process().memory_info().rss, psutil.virtual_memory().total
+
+
+def best_device() -> str:
+    """The GPU that is this process's turn, or the CPU where there is none."""
+    if not torch.cuda.is_available():
+        return "cpu"
+    rank = int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0)
+    return f"cuda:{rank % torch.cuda.device_count()}"
+
+
+def make(name: str = "pytorch") -> TorchEngine:
+    return TorchEngine(best_device())

@@ -1,0 +1,184 @@
+"""Recurrent layers by PyTorch's own kernels: cuDNN on a GPU, oneDNN and ATen on the CPU.
+
+What the backward pass of a library reads has a size that only the library knows, so it is no result of the row: it hangs on the
+row's last result, the `saved` number, as a Python attribute. A gradient whose `saved` lacks it (it was copied, or used before)
+runs the forward pass again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gt.ops.recurrent import OnArrays, layers_of, split, split_grad, unrolled, unrolled_back
+
+Array = torch.Tensor
+CUDNN = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}
+SMALL = 1 << 14  # elements up to which a copy is cheaper than another tensor over the same memory
+
+
+class _Torch:
+    """NumPy's names, as far as the unrolled form uses them."""
+
+    tanh, where = staticmethod(torch.tanh), staticmethod(torch.where)
+
+    def zeros(self, shape: tuple, dtype: Any) -> Array:
+        return torch.zeros(shape, dtype=dtype)
+
+    def concat(self, parts: Any, axis: int) -> Array:
+        return torch.cat(parts, axis)
+
+    def stack(self, parts: Any, axis: int) -> Array:
+        return torch.stack(parts, axis)
+
+    def sum(self, a: Array, axis: tuple) -> Array:
+        return a.sum(axis)
+
+    def reshape(self, a: Array, shape: tuple) -> Array:
+        return a.reshape(shape)
+
+
+def _by_steps(x: Array) -> bool:
+    """Whether no library takes it: nothing to compute, or a compiler that is to see each step."""
+    return not x.numel() or bool(torch._C._len_torch_dispatch_stack())
+
+
+def _wide(operands: Sequence[Array]) -> list[Array]:
+    """Numbers of 16 bits in 32 where they lie on a CPU: they would be rounded at each step."""
+    return [a.float() if a.dtype.itemsize == 2 and a.device.type == "cpu" else a for a in operands]
+
+
+def recurrent(
+    x: Array, h: Array, *rest: Array, mode: str, layers: int, ways: int, bias: bool, sizes: tuple, saves: bool
+) -> Any:
+    dtype = x.dtype
+    x, begin, weights = split(mode, _wide((x, h, *rest)))
+    saved = torch.zeros((), device=x.device)
+    if _by_steps(x) or not weights[0].numel():
+        y, ends, _ = unrolled(OnArrays(_Torch()), x, begin, weights, mode, layers, ways, bias, sizes)
+        return *(t.to(dtype) for t in (y, *ends)), saved
+    if x.device.type == "cuda":
+        made, kept = _cudnn(x, begin, weights, mode, layers, ways, bias, sizes, saves)
+    elif saves:
+        made, kept = _recorded(x, begin, weights, mode, layers, ways, bias, sizes)
+    else:
+        made, kept = _aten(x, begin, weights, mode, layers, ways, bias, sizes), None
+    saved.recurrent = kept  # type: ignore[attr-defined]
+    return *(t.to(dtype) for t in made), saved
+
+
+def recurrent_grad(*operands: Array, mode: str, layers: int, ways: int, bias: bool, sizes: tuple, saves: bool) -> tuple:
+    dtype, saved = operands[0].dtype, split_grad(mode, operands)[2]
+    gy, g_last, _, ins = split_grad(mode, _wide(operands))
+    x, begin, weights = split(mode, ins)
+    if _by_steps(x) or not weights[0].numel():
+        ns = OnArrays(_Torch())
+        notes = unrolled(ns, x, begin, weights, mode, layers, ways, bias, sizes)[2]
+        gx, begun, found = unrolled_back(ns, gy, g_last, x, notes, mode, ways)
+        return tuple(t.to(dtype) for t in (gx, *begun, *found))
+    kept = saved.__dict__.pop("recurrent", None)
+    if x.device.type == "cuda":
+        kept = kept or _cudnn(x, begin, weights, mode, layers, ways, bias, sizes, True)[1]
+        return _cudnn_back(gy, g_last, x, begin, weights, kept, mode, layers, ways, bias, sizes)
+    leaves, outs = kept or _recorded(x, begin, weights, mode, layers, ways, bias, sizes)[1]
+    with torch.inference_mode(False), torch.enable_grad():
+        return tuple(t.to(dtype) for t in torch.autograd.grad(outs, leaves, (gy, *g_last)))
+
+
+def _counts(sizes: tuple) -> Array:
+    return torch.tensor(sizes, dtype=torch.int64)
+
+
+def _aten(
+    x: Array, begin: Sequence[Array], weights: Sequence[Array], mode: str, layers: int, ways: int, bias: bool, sizes: tuple
+) -> tuple:
+    """PyTorch's functions of these names, which choose a library themselves."""
+    functions: dict[str, Any] = {"LSTM": torch.lstm, "GRU": torch.gru, "RNN_TANH": torch.rnn_tanh, "RNN_RELU": torch.rnn_relu}
+    run = functions[mode]
+    state = list(begin) if mode == "LSTM" else begin[0]
+    settings = (list(weights), bias, layers, 0.0, False, ways == 2)
+    operands = (x, _counts(sizes), state, *settings) if sizes else (x, state, *settings, False)
+    if layers_of(weights, layers * ways, bias)[0].w_hr is None:
+        return tuple(run(*operands))
+    on = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)  # oneDNN has no projections, and PyTorch would warn of it
+    try:
+        return tuple(run(*operands))
+    finally:
+        torch._C._set_mkldnn_enabled(on)
+
+
+def _leaf(a: Array) -> Array:
+    """A tensor with this value that PyTorch's autograd takes, which those of inference mode are not."""
+    if a.numel() <= SMALL:
+        return a.clone().requires_grad_()
+    return torch.empty(0, dtype=a.dtype).set_(a.untyped_storage(), a.storage_offset(), a.shape, a.stride()).requires_grad_()
+
+
+def _recorded(x: Array, begin: Sequence[Array], weights: Sequence[Array], *settings: Any) -> tuple[tuple, tuple]:
+    """Results of their own, and what PyTorch's backward pass begins with. Results are copies, since others may write over
+    theirs and the backward pass reads them."""
+    with torch.inference_mode(False), torch.enable_grad():
+        leaves = tuple(_leaf(a) for a in (x, *begin, *weights))
+        n = 1 + len(begin)
+        outs = _aten(leaves[0], leaves[1:n], leaves[n:], *settings)
+    return tuple(out.detach().clone() for out in outs), (leaves, outs)
+
+
+def _cudnn_arguments(
+    weights: Sequence[Array], mode: str, layers: int, ways: int, bias: bool, sizes: tuple, train: bool
+) -> tuple:
+    part = layers_of(weights, layers * ways, bias)[0]
+    projected = 0 if part.w_hr is None else part.w_hr.shape[0]
+    hidden = part.w_hh.shape[1] if part.w_hr is None else part.w_hr.shape[1]
+    counts = list(sizes)
+    return (CUDNN[mode], hidden, projected, layers, False, 0.0, train, ways == 2, counts, None)
+
+
+def _cudnn(
+    x: Array, begin: Sequence[Array], weights: Sequence[Array], mode: str, layers: int, ways: int, bias: bool, sizes: tuple,
+    saves: bool,
+) -> tuple[tuple, Any]:  # fmt: skip
+    settings = _cudnn_arguments(weights, mode, layers, ways, bias, sizes, saves)
+    x, h, *c = (t.contiguous() for t in (x, *begin))
+    each = len(weights) // (layers * ways)
+    packed = [w.contiguous().detach() for w in weights]  # tensors of their own, which the next line points into the buffer
+    mode_number, hidden, projected = settings[:3]
+    buffer = torch._cudnn_rnn_flatten_weight(
+        packed, each, x.shape[-1], mode_number, hidden, projected, layers, False, ways == 2
+    )
+    y, hn, cn, reserve, buffer = torch._cudnn_rnn(x, packed, each, buffer, h, c[0] if c else None, *settings)
+    made = (y, hn, cn) if c else (y, hn)
+    if not saves:
+        return made, None
+    return tuple(m.clone() for m in made[:1]) + made[1:], (y, reserve, buffer)
+
+
+def _cudnn_back(
+    gy: Array, g_last: Sequence[Array], x: Array, begin: Sequence[Array], weights: Sequence[Array], kept: tuple, mode: str,
+    layers: int, ways: int, bias: bool, sizes: tuple,
+) -> tuple:  # fmt: skip
+    settings = _cudnn_arguments(weights, mode, layers, ways, bias, sizes, True)
+    y, reserve, buffer = kept
+    x, h, *c = (t.contiguous() for t in (x, *begin))
+    gy, gh, *gc = (t.contiguous() for t in (gy, *g_last))
+    each = len(weights) // (layers * ways)
+    dense = [w.contiguous() for w in weights]
+    gx, ghx, gcx, found = torch.ops.aten._cudnn_rnn_backward(
+        x,
+        dense,
+        each,
+        buffer,
+        h,
+        c[0] if c else None,
+        y,
+        gy,
+        gh,
+        gc[0] if gc else None,
+        *settings,
+        reserve,
+        [True, True, bool(c), True],
+    )
+    begun = (ghx, gcx) if c else (ghx,)
+    return (gx, *begun, *found)

@@ -1,0 +1,124 @@
+"""Quotas: how many bytes of a worker's memory a client, and all clients of one user, may have. What an instruction adds is
+known before it runs; what was freed is found by counting what lies there when the sum reaches the quota, each buffer once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gt.errors import OutOfMemory
+from gt.spec import Spec
+from gt.transport.messages import Came
+from gt.worker.client_values import Broken, ClientValues, Code
+from gt.worker.engine import Engine
+from gt.worker.programs.compile import COLLECTIVE, FREED, Ready
+
+Fail = Callable[[ClientValues, tuple[Any, ...], Exception], None]
+
+
+def held(values: Iterable[ClientValues], engine: Engine) -> int:
+    """Bytes of all buffers that these clients' tensors lie in."""
+    arrays = (a for v in values for a in (*v.table.values(), *(came for _, came in v.arrived.values() if came is not None)))
+    return sum(dict(engine.buffer(a) for a in arrays if not isinstance(a, Broken)).values())
+
+
+def growth(ready: Any) -> int:
+    """Bytes that an instruction adds: its results, less the inputs that end with it."""
+    if isinstance(ready, Ready) and ready.kind.row.view:
+        return 0
+    ends = sum(ready.specs[ready.tensors.index(i)].nbytes for i in ready.dies if isinstance(_spec_at(ready, i), Spec))
+    return max(0, sum(spec.nbytes for spec in ready.results if isinstance(spec, Spec)) - ends)
+
+
+def _spec_at(ready: Any, position: int) -> Any:
+    return ready.specs[ready.tensors.index(position)] if position in ready.tensors else None
+
+
+class Quota:
+    """A bound on what some clients have together. `bytes` is never less than what they have."""
+
+    def __init__(self, limit: int, whose: str) -> None:
+        self.limit, self.whose, self.bytes = limit, whose, 0
+        self.members: dict[str, ClientValues] = {}
+
+    def take(self, nbytes: int, engine: Engine) -> None:
+        """Make room for so many bytes more, or raise."""
+        if self.bytes + nbytes > self.limit:
+            self.bytes = held(self.members.values(), engine)
+            if self.bytes + nbytes > self.limit:
+                would = f"{nbytes:,} bytes more would make {self.bytes + nbytes:,}"
+                raise OutOfMemory(f"{would}: {self.whose} may have {self.limit:,} on each worker (memory=, GT_MEMORY)")
+        self.bytes += nbytes
+
+
+class Quotas:
+    """The quotas of all clients of a worker."""
+
+    def __init__(self) -> None:
+        self.came: dict[str, Came] = {}
+        self.own: dict[str, Quota] = {}  # by client
+        self.users: dict[str, Quota] = {}  # by user
+        self.exceeded = 0  # instructions that were refused
+
+    def introduce(self, came: Came) -> None:
+        self.came[came.client] = came
+        if came.memory:
+            self.own[came.client] = Quota(came.memory, "this client")
+        if came.user_memory and came.user not in self.users:
+            self.users[came.user] = Quota(came.user_memory, f"user {came.user}")
+
+    def of(self, values: ClientValues) -> list[Quota]:
+        """The quotas that bind a client, which has these values."""
+        came = self.came.get(values.client)
+        if came is None:
+            return []
+        found = [q for q in (self.own.get(came.client), self.users.get(came.user)) if q is not None]
+        for quota in found:
+            quota.members[came.client] = values
+        return found
+
+    def forget(self, client: str) -> None:
+        came = self.came.pop(client, None)
+        self.own.pop(client, None)
+        group = self.users.get(came.user) if came is not None else None
+        if group is not None:
+            group.members.pop(client, None)
+            if not any(c.user == came.user for c in self.came.values()):  # type: ignore[union-attr]
+                del self.users[came.user]  # type: ignore[union-attr]
+
+    def watch(self, values: ClientValues, code: Code, engine: Engine, fail: Fail) -> Code:
+        """The same instructions, but for those that there is no room for: `fail` is told of them."""
+        quotas = self.of(values)
+        return self._checked(quotas, values, code, engine, fail) if quotas else code
+
+    def _checked(self, quotas: list[Quota], values: ClientValues, code: Code, engine: Engine, fail: Fail) -> Code:
+        kinds = values.kinds
+        adds: dict[int, int] = {}
+        for ins in code:
+            number = ins[0]
+            nbytes = adds.get(number, -1)
+            if nbytes < 0:
+                form, _, ready = kinds.get(number, (FREED, None, None))
+                nbytes = adds[number] = growth(ready) if form != FREED else 0
+            if nbytes and kinds[number][0] == COLLECTIVE:
+                for quota in quotas:
+                    quota.bytes += nbytes  # it is carried out in any case, as others wait for it; what follows may be refused
+            elif nbytes:
+                try:
+                    for quota in quotas:
+                        quota.take(nbytes, engine)
+                except OutOfMemory as exceeded:
+                    self.exceeded += 1
+                    fail(values, ins, exceeded)
+                    continue
+            yield ins
+
+    def uploaded(self, values: ClientValues, nbytes: int, engine: Engine) -> None:
+        """Bytes that a client sends: raise where there is no room for them."""
+        for quota in self.of(values):
+            quota.take(nbytes, engine)
+
+    def stats(self, values: ClientValues, engine: Engine) -> dict[str, int]:
+        """What a client has on this worker."""
+        came = self.came.get(values.client)
+        return {"bytes": held([values], engine), "memory": came.memory if came is not None else 0}

@@ -1,0 +1,69 @@
+"""What a worker is at, seen from another of its threads: the instruction at hand and the stack, also where it is stuck."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from gt.ops import Kind
+from gt.transport.events import State
+from gt.worker.core import Worker
+
+LONG = 1.0  # seconds at one instruction after which the stack is told, too
+EXECUTE = Worker._execute.__code__
+
+
+def gpu_meter(device: str) -> Callable[[], float]:
+    """The share of the last second in which the GPU worked; below zero where NVML cannot tell."""
+    if not device.startswith("cuda"):
+        return lambda: -1.0
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(int(device.partition(":")[2] or 0))
+    except Exception:  # no library, no driver, or a GPU that is not counted as CUDA counts: then it is not shown
+        return lambda: -1.0
+    return lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+
+
+class StateReader:
+    """Reads a worker's state for a report. `times` gives its seconds busy and idle and its queue."""
+
+    def __init__(self, core: Worker, clock: Callable[[], float], times: Callable[[], tuple[float, float, int]]) -> None:
+        self.core, self.clock, self.times = core, clock, times
+        self.gpu = gpu_meter(core.engine.device)
+        self.thread = threading.main_thread().ident
+        self.at: Any = None  # the instruction seen last, and since when
+        self.since = 0.0
+
+    def __call__(self) -> State:
+        now = self.clock()
+        frame = sys._current_frames().get(self.thread or 0)
+        instruction, text = self._current(frame)
+        if instruction is None or instruction is not self.at:
+            self.at, self.since = instruction, now
+        lasted = now - self.since if instruction is not None else 0.0
+        stack = "".join(traceback.format_stack(frame)[-12:])[-4000:] if lasted > LONG else ""
+        busy, idle, queue = self.times()
+        used, total = self.core.engine.memory()
+        tensors = sum(len(space.table) for space in list(self.core.spaces.values()))
+        return State(now, busy, idle, queue, used, total, tensors, self.gpu(), text, lasted, stack)
+
+    def _current(self, frame: FrameType | None) -> tuple[Any, str]:
+        """The instruction that is executed, and its name."""
+        parked = self.core.parked
+        if parked is not None:
+            return parked[0], f"{parked[0].wait.kind.row.name} (waits for others)"
+        while frame is not None and frame.f_code is not EXECUTE:
+            frame = frame.f_back
+        if frame is None or "ins" not in frame.f_locals:
+            return None, ""
+        instruction, kinds = frame.f_locals["ins"], frame.f_locals["kinds"]
+        known = kinds.get(instruction[0])
+        kind = known[2].kind if known is not None else ""
+        return instruction, kind.row.name if isinstance(kind, Kind) else str(kind)

@@ -1,0 +1,70 @@
+"""Clients on one GPU: streams of their own, and values that are each client's own."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import gt
+from gt.client.scope import HERE, Scope
+from gt.testing import cluster
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "socket"))
+from processes import Processes  # noqa: E402
+
+pytestmark = pytest.mark.gpu
+TRAINER = """
+import sys, gt
+gt.connect(sys.argv[1], priority=sys.argv[2])
+gt.manual_seed(0)
+model = gt.nn.Sequential(gt.nn.Linear(256, 1024), gt.nn.ReLU(), gt.nn.Linear(1024, 1))
+optimizer = gt.optim.Adam(model.parameters(), lr=1e-3)
+x = gt.randn(256, 256); y = x.sum(1, keepdim=True)
+losses = []
+for n in range(1500):
+    loss = ((model(x) - y) ** 2).mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    if n == 20: print("busy", flush=True)
+    if n % 100 == 99: losses.append(loss.item())
+print("losses", losses, flush=True)
+"""
+
+
+def test_clients_have_streams_of_their_own_and_their_own_values() -> None:
+    with cluster(1, "pytorch") as made:
+        streams = made.workers[0].streams
+        sessions = [made.sessions[0], made.session(), made.session()]
+        values = []
+        for n, session in enumerate(sessions):
+            HERE.scope = Scope(session)
+            values.append(gt.full((512, 512), float(n)))
+        for _ in range(30):
+            for n, session in enumerate(sessions):
+                HERE.scope = Scope(session)
+                values[n] = (values[n] @ gt.eye(512)) + 1.0
+        for n, session in enumerate(sessions):
+            HERE.scope = Scope(session)
+            assert values[n][3, 4].item() == n + 30.0
+        assert len({s.cuda_stream for s in streams.streams.values()}) == 3
+        HERE.scope = Scope(sessions[0])
+
+
+def test_two_trainers_and_a_reader_share_a_gpu(tmp_path: Path) -> None:
+    with Processes(tmp_path) as processes:
+        _, port = processes.server()
+        processes.worker(port, "--id", "w", backend="pytorch")
+        alone = processes.script(TRAINER, f"localhost:{port}", "normal").says("losses").out.splitlines()[-1]
+        trainers = [processes.script(TRAINER, f"localhost:{port}", p).says("busy") for p in ("normal", "batch")]
+        gt.connect(f"localhost:{port}", priority="interactive")
+        reads = 0
+        while not all("losses" in t.out for t in trainers):
+            assert (gt.full((64, 64), float(reads)) @ gt.eye(64)).sum().item() == 4096.0 * reads
+            reads += 1
+        shares = gt.debug.clients()
+        gt.disconnect()
+        assert reads > 20 and any(row["seconds"] > 0 for row in shares) and threading.active_count() < 50
+        for trainer in trainers:
+            assert trainer.out.splitlines()[-1] == alone, "the numbers are those of a trainer alone"

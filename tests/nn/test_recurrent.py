@@ -1,0 +1,148 @@
+"""Recurrent layers as one instruction: states that want gradients, what the forward pass saves for the backward pass, layers
+with dropout between them, several workers, gradients of gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import gt
+from gt.client.here import here
+from gt.client.session import last_id
+from gt.ops.table import TABLE, infer
+from gt.spec import Spec, float32
+from gt.worker.engine.choose import make
+from gt.worker.engine.torch import recurrent
+from tests.nn.compare import ENGINES, close, numbers, random_state, to_gt, to_torch
+
+STACKS = [("LSTM", {"proj_size": 2}, 2), ("GRU", {"bidirectional": True}, 1), ("RNN", {"num_layers": 2}, 1)]
+
+
+def states_of(name: str, keywords: dict, batch: int) -> list[np.ndarray]:
+    n = keywords.get("num_layers", 1) * (2 if keywords.get("bidirectional") else 1)
+    widths = [keywords.get("proj_size") or 3, 3] if name == "LSTM" else [3]
+    return [numbers(n, batch, w, seed=w) for w in widths]
+
+
+def stepped(lib: Any, module: Any, x: Any, states: list[Any], lengths: list[int] | None) -> list[Any]:
+    """Outputs, ends and all gradients, those of the states to begin with among them."""
+    rnn = lib.nn.utils.rnn
+    given = x if lengths is None else rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+    y, last = module(given, tuple(states) if len(states) > 1 else states[0])
+    y, ends = y if lengths is None else y.data, last if isinstance(last, tuple) else (last,)
+    (y.square().sum() + sum((h * 0.3).sum() for h in ends)).backward()
+    return [y, *ends, x.grad, *(s.grad for s in states), *(p.grad for p in module.parameters())]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("lengths", [None, [2, 4, 1]], ids=["equal", "packed"])
+def test_gradients_reach_the_states_to_begin_with(engine: str, lengths: list[int] | None) -> None:
+    with gt.testing.cluster(1, engine):
+        for name, keywords, _ in STACKS:
+            own, theirs = (getattr(lib.nn, name)(2, 3, **keywords) for lib in (gt, torch))
+            own.load_state_dict(random_state(theirs))
+            x, states = numbers(4, 3, 2), states_of(name, keywords, 3)
+            with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None):  # which warns of projections
+                want = stepped(torch, theirs, to_torch(x, True), [to_torch(s, True) for s in states], lengths)
+            found = stepped(gt, own, to_gt(x, True), [to_gt(s, True) for s in states], lengths)
+            for i, (a, b) in enumerate(zip(found, want)):
+                close(a, b, f"{name} part {i}", 1e-4, 1e-5)
+
+
+def test_a_backward_pass_reads_what_the_forward_pass_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    real = recurrent._recorded
+    monkeypatch.setattr(recurrent, "_recorded", lambda *args: calls.append(args) or real(*args))
+    with gt.testing.cluster(1, "pytorch"):
+        module, x = gt.nn.LSTM(2, 3, 2), gt.tensor(numbers(4, 3, 2), requires_grad=True)
+        y = module(x)[0].square().sum()
+        y.backward(retain_graph=True)
+        first = x.grad.numpy().copy()
+        assert len(calls) == 1
+        y.backward()  # what was saved is used up: the forward pass runs again
+        np.testing.assert_allclose(x.grad.numpy(), 2 * first, rtol=1e-6)
+        assert len(calls) == 2
+        with gt.no_grad():
+            module(x)[0].sum().item()
+        assert len(calls) == 2
+
+
+def test_a_whole_stack_of_layers_is_one_instruction() -> None:
+    with gt.testing.cluster(1, "numpy"):
+        module, x = gt.nn.GRU(2, 3, 3, bidirectional=True), gt.tensor(numbers(4, 3, 2))
+        before = last_id(here().session)
+        module(x)
+        assert last_id(here().session) - before == 4  # a state of zeros, outputs, ends, what is saved
+
+
+def test_dropout_falls_between_layers_in_training_only() -> None:
+    with gt.testing.cluster(1, "pytorch"):
+        own, theirs = (lib.nn.LSTM(2, 3, 2, dropout=0.5, bidirectional=True) for lib in (gt, torch))
+        own.load_state_dict(random_state(theirs))
+        x = numbers(4, 3, 2)
+        own.eval(), theirs.eval()
+        close(own(to_gt(x))[0], theirs(to_torch(x))[0], "eval", 1e-4, 1e-5)
+        whole = own(to_gt(x))
+        own.train()
+        y, (h, c) = own(to_gt(x, True))
+        assert h.shape == c.shape == (4, 3, 3)
+        ends = whole[1][0].numpy()
+        np.testing.assert_allclose(h.numpy()[:2], ends[:2], 1e-5, 1e-6)  # the first layer sees no dropout
+        assert np.abs(h.numpy()[2:] - ends[2:]).max() > 1e-3
+        y.sum().backward()
+        assert all(p.grad is not None for p in own.parameters())
+        own.dropout = 1e-9
+        np.testing.assert_allclose(own(to_gt(x))[0].numpy(), whole[0].numpy(), 1e-5, 1e-6)  # layer by layer
+
+
+def test_sequences_on_several_workers_give_the_same() -> None:
+    x, want = numbers(4, 6, 2), None
+    for workers in (1, 3):
+        with gt.testing.cluster(workers, "pytorch"):
+            gt.register_config("cut", gt.SignalConfig(shard=gt.ShardConfig(axis=1)))
+            module = gt.nn.LSTM(2, 3)
+            module.load_state_dict(random_state(torch.nn.LSTM(2, 3)))
+            with gt.signal.context("cut"):
+                t = gt.tensor(x, requires_grad=True)
+                y = module(t)[0]
+            y.square().sum().backward()
+            found = [a.numpy() for a in (y, t.grad, *(p.grad for p in module.parameters()))]
+        want = want or found
+        for a, b in zip(found, want):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_gradient_of_a_gradient_is_pytorchs() -> None:
+    with gt.testing.cluster(1, "pytorch"):
+        own, theirs = gt.nn.GRU(2, 3), torch.nn.GRU(2, 3)
+        own.load_state_dict(random_state(theirs))
+        found = []
+        for lib, module, x in ((gt, own, to_gt(numbers(3, 2, 2), True)), (torch, theirs, to_torch(numbers(3, 2, 2), True))):
+            (g,) = lib.autograd.grad(module(x)[0].square().sum(), x, create_graph=True)
+            g.square().sum().backward()
+            found.append([x.grad, *(p.grad for p in module.parameters())])
+        for a, b in zip(*found):
+            close(a, b, "", 1e-3, 1e-4)
+
+
+def test_wrong_shapes_are_refused_on_the_users_line() -> None:
+    with gt.testing.cluster(1, "numpy"):
+        module = gt.nn.LSTM(2, 3)
+        with pytest.raises(RuntimeError, match="length 1 or more"):
+            module(gt.zeros(0, 2, 2))
+        with pytest.raises(RuntimeError, match="one floating-point dtype"):
+            module(gt.zeros(2, 2, 2, dtype=gt.float64))
+    with pytest.raises(RuntimeError, match="no recurrent layer 'LTSM'"):
+        specs = tuple(Spec(s, float32) for s in ((2, 2, 2), (1, 2, 3)))
+        infer(TABLE["recurrent"], specs, ("LTSM", 1, 1, True, (), False))
+
+
+def test_a_batch_of_none_gives_none() -> None:
+    kinds = infer(TABLE["recurrent"], tuple(Spec(s, float32) for s in ((2, 0, 2), (1, 0, 3), (3, 2), (3, 3))),
+                  ("RNN_TANH", 1, 1, False, (), True))  # fmt: skip
+    engine = make("pytorch")
+    made = engine.kernel(kinds)(*(torch.zeros(s.shape) for s in kinds.ins))
+    assert [tuple(m.shape) for m in made] == [(2, 0, 3), (1, 0, 3), ()]

@@ -1,0 +1,113 @@
+"""A long program is left between two of its instructions when others wait, and gone on with where it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gt.ops import TABLE
+from gt.ops.work import guess
+from gt.spec import float32
+from gt.transport.messages import Drop, Failed, Fetch, KindDef, Mail, Run, TraceDef, Value, Welcome
+from gt.worker.core import DISPATCHER, Worker
+from gt.worker.engine.choose import make
+from gt.worker.turns import Turn
+
+F = float32.code
+N = 1024
+WIDE = (F, N, N)  # an add of two of these is guessed to take three milliseconds
+FULL = KindDef(1, "full", ((-3,),), ((N, N), F))
+ADD = KindDef(2, "add", (WIDE, WIDE), ())
+PICK = KindDef(3, "reshape", (WIDE,), ((N, N),))
+TRACE = TraceDef(9, 1, [(2, 2, 1, 1), (2, 3, 2, 1), (2, 4, 3, 1)], (4,))  # x -> 4 x
+
+
+class Others:
+    """Says that others wait, as often as it is asked while there are `times` left."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def __call__(self) -> bool:
+        self.times -= 1
+        return self.times >= 0
+
+
+@pytest.fixture(params=["numpy", "pytorch"])
+def worker(request: Any) -> Worker:
+    made = Worker(make(request.param))
+    made.handle(Mail(DISPATCHER, Welcome("w0", 0)))
+    return made
+
+
+def begin(worker: Worker, times: int) -> list[Mail]:
+    clock = iter(range(10**6))
+    worker.turn = Turn(lambda: next(clock) * 0.0011, Others(times))  # a turn lasts until the clock was looked at twice
+    worker.turn.begin()
+    gets = (Fetch(7, 5, WIDE, (0, 0), (N, N)),)
+    return worker.handle(Mail(DISPATCHER, Run("c", 1, (FULL, ADD), [(1, 1, 0.5), (9, 5, 1)], gets, traces=(TRACE,))))
+
+
+def go_on(worker: Worker) -> list[Mail]:
+    assert worker.turn is not None
+    worker.turn.begin()
+    return worker.go_on("c")
+
+
+def left_in_the_middle(worker: Worker) -> bool:
+    return "c" in worker.preempted and worker.preempted["c"][3][1] is not None
+
+
+def test_a_program_is_left_and_gone_on_with(worker: Worker) -> None:
+    mails, turns = begin(worker, 5), 0
+    while "c" in worker.preempted:
+        turns += left_in_the_middle(worker)
+        turn, worker.turn = worker.turn, None
+        other = worker.handle(Mail(DISPATCHER, Run("d", 1, (FULL,), [(1, 5, 3.0)])))
+        worker.turn = turn
+        assert not other and worker.spaces["d"].table[5][0][0] == 3.0, "another client's values are its own"
+        assert 5 not in worker.spaces["c"].table
+        mails += go_on(worker)
+    assert turns == 1
+    [value] = [m for m in mails if isinstance(m.message, Value)]
+    assert np.frombuffer(value.frames[0], "f4").reshape(N, N)[3, 4] == 2.0
+
+
+def test_alone_a_program_is_not_left(worker: Worker) -> None:
+    [mail] = begin(worker, 0)
+    assert isinstance(mail.message, Value) and not worker.preempted
+
+
+def test_a_failure_after_a_pause_is_told_of_its_tensor(worker: Worker) -> None:
+    begin(worker, 100)
+    while not left_in_the_middle(worker):
+        go_on(worker)
+
+    def fails() -> None:
+        raise MemoryError("no room")
+
+    space, run, rest, (ins, _) = worker.preempted["c"]
+    worker.preempted["c"] = (space, run, rest, (ins, fails))
+    [mail] = go_on(worker)
+    assert isinstance(mail.message, Failed) and mail.message.error == "OutOfMemory"
+
+
+def test_the_rest_of_a_program_whose_client_is_gone_is_not_run(worker: Worker) -> None:
+    begin(worker, 100)
+    while not left_in_the_middle(worker):
+        go_on(worker)
+    worker.leaving(Drop("c"))
+    go_on(worker)
+    assert not worker.preempted
+    worker.handle(Mail(DISPATCHER, Drop("c")))
+    assert "c" not in worker.spaces
+
+
+def test_products_are_guessed_to_take_longer_than_sums() -> None:
+    assert (
+        guess(TABLE["matmul"], (WIDE, WIDE))
+        > 10 * guess(TABLE["add"], (WIDE, WIDE))
+        > 20 * guess(TABLE["add"], ((F, 3), (-2,)))
+    )
