@@ -27,6 +27,7 @@ from gt.worker.programs.passes.split_updates import split_updates
 
 HOT = 3  # calls before a trace is worth compiling
 _turns = threading.Lock()  # torch.fx patches functions while it traces, so one trace is compiled at a time
+_threads: set[threading.Thread] = set()  # that compile, or wait for their turn
 _ending = threading.Event()  # the process ends: nothing more is compiled
 
 
@@ -38,10 +39,11 @@ def busy() -> bool:
 @atexit.register
 def finish() -> None:
     """Wait for the compilation under way, and begin no other. At its exit Python ends a thread where it next asks for the
-    interpreter: in the middle of the compiler's C++ that is an abort of the whole process."""
+    interpreter: within C++, be it the compiler or a tensor's end, that is an abort of the whole process. So the threads
+    themselves are waited for, not their turns."""
     _ending.set()
-    with _turns:
-        pass
+    for thread in tuple(_threads):
+        thread.join()
 
 
 def build(function: Callable[..., tuple], samples: list[torch.Tensor]) -> Callable[..., Any]:
@@ -138,6 +140,8 @@ class Inductor:
         samples = [a.clone() for a in arrays]
         self.thread = threading.Thread(target=self._compile, args=(samples, numbers), name="gt-compile", daemon=True)
         self.thread.start()
+        _threads.difference_update([t for t in tuple(_threads) if not t.is_alive()])
+        _threads.add(self.thread)
 
     def _compile(self, samples: list[Any], numbers: tuple) -> None:
         try:
