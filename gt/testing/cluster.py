@@ -17,9 +17,9 @@ from gt.dispatcher.users import Users
 from gt.transport.auth import USER
 from gt.transport.in_process import Hub, MemoryLink
 from gt.transport.messages import VERSION, Attached, Bye, Drain, Hello, Join, Mail, Welcome
-from gt.worker.collectives.mail import worker_peer
-from gt.worker.core import DISPATCHER, Worker
+from gt.worker.core import Worker
 from gt.worker.engine.choose import make
+from gt.worker.peer_names import DISPATCHER, worker_peer
 from gt.worker.programs.units import Units
 from gt.worker.segments import Memory
 

@@ -85,7 +85,7 @@ class Cancellation:
                 raise Cancelled
 
 
-class Unsettled:
+class OrphanedCollective:
     """A collective of a client that is gone, until it is known whether another worker has begun it."""
 
     def __init__(

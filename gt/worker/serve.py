@@ -55,11 +55,11 @@ from gt.transport.sockets import FIRST, LAST, PART, Ends, first_word, how_it_end
 from gt.transport.wake import Waker
 from gt.worker.client_values import Poisoned
 from gt.worker.collectives.choose import collectives_for, way_asked
-from gt.worker.collectives.mail_transport import worker_peer
-from gt.worker.core import DISPATCHER, Worker
+from gt.worker.core import Worker
 from gt.worker.engine import Engine
 from gt.worker.fair_queue import FairQueue
 from gt.worker.memory_release import give_back
+from gt.worker.peer_names import DISPATCHER, worker_peer
 from gt.worker.programs.units import Units
 from gt.worker.shared_memory import SharedMemory
 from gt.worker.stalls import Stalls
@@ -131,9 +131,9 @@ class Shell:
         self.inbound: deque[Any] = deque()  # what the dispatcher sent that belongs to no client's stream
         self.queue = FairQueue()
         self.serving, self.turn_began = "", 0.0  # the client whose turn it is, and since when
-        self.core.turn = Turn(time.perf_counter, self._others, lambda: self._behind(self.serving))
+        self.core.executor.turn = Turn(time.perf_counter, self._others, lambda: self._behind(self.serving))
         self.shared_until = 0.0  # when the device counts as one client's again
-        self.core.seconds = self._seconds
+        self.core.answers.seconds = self._seconds
         local = worker_socket()
         listen(self.data, local, keys)
         self.listener = ChannelListener(local) if shm.supported() else None
@@ -261,7 +261,7 @@ class Shell:
         return self.queue.next(parked, preempted, self._behind)
 
     def _parked(self) -> str | None:
-        return self.core.parked[2].client if self.core.parked is not None else None
+        return self.core.parked.run.client if self.core.parked is not None else None
 
     def _others(self) -> bool:
         """Whether others than the client at hand wait for this worker, or something came that may be for them."""
@@ -275,8 +275,8 @@ class Shell:
         """One turn of a client: the rest of a run that it was left in the middle of, or its next message."""
         began = self.turn_began = time.perf_counter()
         self.serving, streams = client, self.core.streams
-        assert self.core.turn is not None
-        self.core.turn.begin()
+        assert self.core.executor.turn is not None
+        self.core.executor.turn.begin()
         timed = streams is not None and self._share_device(began)
         if timed:
             streams.begin(client)

@@ -6,7 +6,8 @@ from typing import Any
 
 from gt.transport.messages import Mail, Note
 from gt.worker.collectives.mail import PendingCollective
-from gt.worker.core import DISPATCHER, Worker
+from gt.worker.core import Worker
+from gt.worker.peer_names import DISPATCHER
 
 ANSWER = 0.5  # seconds for the others to say that they wait, too
 
@@ -25,10 +26,10 @@ class Stalls:
         """What is to be sent."""
         parked = self.worker.parked
         assert parked is not None
-        if parked[0] is not self.parked:
-            self.parked, self.since, self.asked, self.told = parked[0], now, False, False
+        if parked is not self.parked:
+            self.parked, self.since, self.asked, self.told = parked, now, False, False
             return []
-        wait, client, waited = parked[0].wait, parked[2].client, now - self.since
+        wait, client, waited = parked.stopped.wait, parked.run.client, now - self.since
         if not self.asked and waited > min(self.stall, self.limit / 2):
             self.asked = True
             wait.ask()

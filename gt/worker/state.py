@@ -12,9 +12,10 @@ from typing import Any
 from gt.ops import Kind
 from gt.transport.events import State
 from gt.worker.core import Worker
+from gt.worker.executor import Executor
 
 LONG = 1.0  # seconds at one instruction after which the stack is told, too
-EXECUTE = Worker._execute.__code__
+EXECUTE = Executor.execute.__code__
 
 
 def gpu_meter(device: str) -> Callable[[], float]:
@@ -58,7 +59,7 @@ class StateReader:
         """The instruction that is executed, and its name."""
         parked = self.core.parked
         if parked is not None:
-            return parked[0], f"{parked[0].wait.kind.row.name} (waits for others)"
+            return parked, f"{parked.stopped.wait.kind.row.name} (waits for others)"
         while frame is not None and frame.f_code is not EXECUTE:
             frame = frame.f_back
         if frame is None or "ins" not in frame.f_locals:

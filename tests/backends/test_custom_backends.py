@@ -109,7 +109,7 @@ def test_a_backend_that_creates_and_reshapes_passes_on_rows_of_both_families():
 
 def test_a_program_runs_its_creation_and_reshaping_there():
     with cluster(1) as made:
-        engine = made.workers[0].engine = CustomEngine("mine", Shaping)
+        engine = made.workers[0].executor.engine = CustomEngine("mine", Shaping)
         x = gt.arange(12, dtype=gt.float32).reshape(3, 4)
         y = (x + gt.ones(3, 4)).reshape(2, 6)
         np.testing.assert_array_equal(y.numpy(), (np.arange(12, dtype=np.float32) + 1).reshape(2, 6))

@@ -13,7 +13,7 @@ from gt.client.handle import Handle
 from gt.dispatcher.tables import Entry
 from gt.spec import REPLICATE, Layout, Mesh, Partial, Placement, Shard, Spec, bool_
 from gt.testing import Cluster
-from gt.worker.core import ClientValues
+from gt.worker.client_values import ClientValues
 
 GRAIN = 64.0  # values are multiples of 1/64, so that terms add up exactly and no comparison turns on rounding
 
@@ -75,7 +75,7 @@ def put(made: Cluster, array: np.ndarray, spec: Spec, layout: Layout, requires_g
         whole = term(array, layout.mesh.coordinates(at), layout)
         part = np.ascontiguousarray(whole[tuple(slice(s, s + d) for s, d in zip(start, shape))])
         worker = made.workers[index]
-        space = worker.spaces.setdefault(session.name, ClientValues())
+        space = worker.spaces.setdefault(session.name, ClientValues(session.name))
         loaded = Spec(shape, spec.dtype)
         data = memoryview(part.reshape(-1).view(np.uint8)) if part.size else memoryview(b"")
         if spec.dtype.name == "bfloat16":

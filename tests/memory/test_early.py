@@ -199,11 +199,11 @@ def test_an_error_in_a_call_sent_early_names_the_line_that_asked(engine: str) ->
             for _ in range(20):
                 y = (y * x + 1) / 2
             if i == 14:
-                worker = c.workers[0]
-                run, worker._call = worker._call, None  # type: ignore[assignment, method-assign]
+                executor = c.workers[0].executor
+                run, executor.call = executor.call, None  # type: ignore[assignment, method-assign]
                 with pytest.raises(gt.errors.GTError, match="test_early.py"):
                     y.sum().item()
-                worker._call = run  # type: ignore[method-assign]
+                executor.call = run  # type: ignore[method-assign]
             else:
                 assert y.sum().item() == pytest.approx(4.0)
         assert guesses.counts["sent"]

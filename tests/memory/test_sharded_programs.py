@@ -17,7 +17,7 @@ from gt.optim import Adam
 from gt.program.code import FREE
 from gt.testing import cluster
 from gt.transport.messages import Run
-from gt.worker.core import Parked
+from gt.worker.cancel import Parked
 from gt.worker.programs.sharded import ShardedTrace
 
 pytestmark = pytest.mark.default("GT_TRACE")  # it is about what they decide

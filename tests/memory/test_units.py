@@ -118,7 +118,7 @@ def test_in_a_unit_only_what_fails_is_broken() -> None:
         np.testing.assert_array_equal(good.numpy(), np.arange(4) + 1)
         with pytest.raises(RemoteError, match="cholesky"):
             worse.numpy()
-        assert units(c)["units"] == 1 and c.workers[0].failures == 2
+        assert units(c)["units"] == 1 and c.workers[0].executor.failures == 2
 
 
 def test_what_a_failed_unit_had_made_is_gone_before_its_instructions_run_one_by_one() -> None:

@@ -15,8 +15,9 @@ from gt.errors import ProtocolError
 from gt.ops import TABLE
 from gt.spec import float32
 from gt.transport.messages import Batch, Failed, KindDef, Mail, Message, TraceDef, Upload, Value, decode, encode
-from gt.worker.core import DISPATCHER, Worker
+from gt.worker.core import Worker
 from gt.worker.engine.choose import make
+from gt.worker.peer_names import DISPATCHER
 
 F = float32.code
 PAIR = (F, 2, 2)

@@ -11,8 +11,9 @@ from gt.ops import TABLE
 from gt.ops.work import guess
 from gt.spec import float32
 from gt.transport.messages import Drop, Failed, Fetch, KindDef, Mail, Run, TraceDef, Value, Welcome
-from gt.worker.core import DISPATCHER, Worker
+from gt.worker.core import Worker
 from gt.worker.engine.choose import make
+from gt.worker.peer_names import DISPATCHER
 from gt.worker.turns import Turn
 
 F = float32.code
@@ -44,29 +45,29 @@ def worker(request: Any) -> Worker:
 
 def begin(worker: Worker, times: int) -> list[Mail]:
     clock = iter(range(10**6))
-    worker.turn = Turn(lambda: next(clock) * 0.0011, Others(times))  # a turn lasts until the clock was looked at twice
-    worker.turn.begin()
+    worker.executor.turn = Turn(lambda: next(clock) * 0.0011, Others(times))  # a turn lasts until the clock was looked at twice
+    worker.executor.turn.begin()
     gets = (Fetch(7, 5, WIDE, (0, 0), (N, N)),)
     return worker.handle(Mail(DISPATCHER, Run("c", 1, (FULL, ADD), [(1, 1, 0.5), (9, 5, 1)], gets, traces=(TRACE,))))
 
 
 def go_on(worker: Worker) -> list[Mail]:
-    assert worker.turn is not None
-    worker.turn.begin()
+    assert worker.executor.turn is not None
+    worker.executor.turn.begin()
     return worker.go_on("c")
 
 
 def left_in_the_middle(worker: Worker) -> bool:
-    return "c" in worker.preempted and worker.preempted["c"][3][1] is not None
+    return "c" in worker.preempted and worker.preempted["c"].stopped.resume is not None
 
 
 def test_a_program_is_left_and_gone_on_with(worker: Worker) -> None:
     mails, turns = begin(worker, 5), 0
     while "c" in worker.preempted:
         turns += left_in_the_middle(worker)
-        turn, worker.turn = worker.turn, None
+        turn, worker.executor.turn = worker.executor.turn, None
         other = worker.handle(Mail(DISPATCHER, Run("d", 1, (FULL,), [(1, 5, 3.0)])))
-        worker.turn = turn
+        worker.executor.turn = turn
         assert not other and worker.spaces["d"].table[5][0][0] == 3.0, "another client's values are its own"
         assert 5 not in worker.spaces["c"].table
         mails += go_on(worker)
@@ -88,8 +89,7 @@ def test_a_failure_after_a_pause_is_told_of_its_tensor(worker: Worker) -> None:
     def fails() -> None:
         raise MemoryError("no room")
 
-    space, run, rest, (ins, _) = worker.preempted["c"]
-    worker.preempted["c"] = (space, run, rest, (ins, fails))
+    worker.preempted["c"].stopped.resume = fails
     [mail] = go_on(worker)
     assert isinstance(mail.message, Failed) and mail.message.error == "OutOfMemory"
 

@@ -39,8 +39,9 @@ from gt.transport.messages import (
     decode,
     encode,
 )  # fmt: skip
-from gt.worker.core import DISPATCHER, Worker
+from gt.worker.core import Worker
 from gt.worker.engine.choose import make
+from gt.worker.peer_names import DISPATCHER
 
 F = float32.code
 PAIR = (F, 2, 2)

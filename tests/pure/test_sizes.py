@@ -13,11 +13,9 @@ HOT = "the hot path: a call costs as much as what it would do"
 LONG_FILES = {
     "transport/messages.py": "every message there is, in one place",
     "worker/serve.py": "the second idea is still to be found",
-    "worker/core.py": "the queue, the loop over instructions and what becomes of failures share one state",
 }
 LONG_FUNCTIONS = {
     "client/apply.py reference": HOT,
-    "worker/core.py Worker._handle": "a case for each message",
     "dispatcher/rewrite.py Rewriter.rewrite": HOT,
     "persistent/gpu/phases.py phases": "the program of one decode step, phase after phase",
     "persistent/gpu/triton_kernels.py product_kernel": "a Triton kernel is one function",

@@ -33,8 +33,10 @@ from gt.transport.messages import (
     Welcome,
 )  # fmt: skip
 from gt.worker.client_values import Poisoned, failure
-from gt.worker.core import DISPATCHER, Memory, Worker
+from gt.worker.core import Worker
 from gt.worker.engine.choose import make
+from gt.worker.peer_names import DISPATCHER
+from gt.worker.segments import Memory
 from gt.worker.turns import Turn
 
 F = float32.code
@@ -62,7 +64,11 @@ class Shelf(Memory):
 
 @pytest.fixture
 def worker() -> Worker:
-    made = Worker(make("numpy"), Shelf(s9=np.arange(4, dtype="f4").tobytes()))
+    return sharing(Shelf(s9=np.arange(4, dtype="f4").tobytes()))
+
+
+def sharing(memory: Memory) -> Worker:
+    made = Worker(make("numpy"), memory)
     made.handle(Mail(DISPATCHER, Welcome("w0", 0)))
     return made
 
@@ -124,9 +130,10 @@ class ChannelListener(Shelf):
         return client in self.met
 
 
-def test_a_client_that_does_not_come_makes_only_its_own_work_wait(worker: Worker) -> None:
+def test_a_client_that_does_not_come_makes_only_its_own_work_wait() -> None:
     now = [0.0]
-    worker.memory, worker.clock = ChannelListener(), lambda: now[0]
+    worker = sharing(ChannelListener())
+    worker.clock = lambda: now[0]
     assert run(worker, [(5, 1, 8, 0, 0)], 1, client="slow") == [] and worker.parked is None
     [mail] = run(worker, [(1, 1, 3.0)], 1, client="plain", kinds=(FULL,))
     assert value(mail)[0, 0] == 3
@@ -141,8 +148,9 @@ def test_a_client_that_does_not_come_makes_only_its_own_work_wait(worker: Worker
     assert isinstance(broken.message, Failed)
 
 
-def test_work_that_waits_for_its_client_goes_on_when_that_comes(worker: Worker) -> None:
-    door = worker.memory = ChannelListener()
+def test_work_that_waits_for_its_client_goes_on_when_that_comes() -> None:
+    door = ChannelListener()
+    worker = sharing(door)
     assert run(worker, [(5, 1, 9, 0, 0)], 1, client="first") == [] == run(worker, [(5, 1, 9, 0, 0)], 1, client="second")
     door.met.add("second")
     [mail] = worker.resume()
@@ -152,10 +160,11 @@ def test_work_that_waits_for_its_client_goes_on_when_that_comes(worker: Worker) 
     assert mail.peer == "first" and value(mail).tolist() == [[0, 1], [2, 3]]
 
 
-def test_collectives_behind_those_of_a_client_that_has_not_come_keep_their_order(worker: Worker) -> None:
+def test_collectives_behind_those_of_a_client_that_has_not_come_keep_their_order() -> None:
     reduce = KindDef(7, "all_reduce", ((F, 2, 2), (-2,)), ((0,), "sum"))
     now = [0.0]
-    door = worker.memory = ChannelListener()
+    door = ChannelListener()
+    worker = sharing(door)
     door.met.add("other")
     worker.clock = lambda: now[0]
     worker.collectives.meet((Peer(0, "w", "ipc://w", "here"),), "")
@@ -170,9 +179,10 @@ def test_collectives_behind_those_of_a_client_that_has_not_come_keep_their_order
     assert [m.peer for m in worker.resume() if isinstance(m.message, (Value, Failed))] == ["slow", "other"]
 
 
-def test_a_client_that_goes_is_not_waited_for(worker: Worker) -> None:
+def test_a_client_that_goes_is_not_waited_for() -> None:
     left: list[str] = []
-    worker.memory, worker.left = ChannelListener(), left.append
+    worker = sharing(ChannelListener())
+    worker.left = left.append
     run(worker, [(5, 1, 9, 0, 0)], client="first")
     run(worker, [(5, 1, 9, 0, 0)], 1, client="second")
     assert worker.handle(Mail(DISPATCHER, Drop("second"))) == []
@@ -214,7 +224,9 @@ def test_two_clients_of_one_name_that_are_gone_are_told_apart(worker: Worker) ->
     worker.handle(Mail(DISPATCHER, Skip(2, (((0, 1), 3),))))
     assert worker.handle(piece("gone", 2)) == []  # the first of that name is not settled
     [mail] = worker.handle(Mail(DISPATCHER, Skip(1, (((0, 1), 1),))))
-    assert mail.message.tag == 4 and worker.begun[0, 1] == 3  # the second of that name: begun by another worker
+    assert (
+        mail.message.tag == 4 and worker.executor.collectives_begun[0, 1] == 3
+    )  # the second of that name: begun by another worker
 
 
 def test_a_worker_that_is_not_told_in_time_how_far_others_are_takes_part(worker: Worker) -> None:
@@ -223,7 +235,7 @@ def test_a_worker_that_is_not_told_in_time_how_far_others_are_takes_part(worker:
     worker.handle(Mail(DISPATCHER, Drop("gone", 1)))
     worker.handle(piece("gone", 2))
     assert worker.parked is not None
-    worker.parked[0].wait.give_up("too late")
+    worker.parked.stopped.wait.give_up("too late")
     [mail] = worker.resume()
     assert (mail.peer, mail.message.tag) == ("#1", 3)
 
@@ -343,8 +355,8 @@ def test_bfloat16_bytes_come_and_go_as_16_bits(worker: Worker) -> None:
 def test_a_run_is_left_when_its_turn_is_over_and_gone_on_with() -> None:
     worker, now, others = Worker(make("numpy")), [0.0], [True]
     worker.handle(Mail(DISPATCHER, Welcome("w0", 0)))
-    worker.turn = Turn(lambda: now[0], lambda: others[0])
-    worker.turn.begin()
+    worker.executor.turn = Turn(lambda: now[0], lambda: others[0])
+    worker.executor.turn.begin()
     big = (F, 256, 256)
     kinds = (FULL, EXP, KindDef(7, "full", ((-3,),), ((256, 256), F)), KindDef(8, "mul", (big, (-3,)), ()))
     code = [(7, 1, 1.0), *[(8, i + 1, i, 2.0) for i in range(1, 5)], (1, 9, 0.0), (3, 10, 9)]
@@ -360,15 +372,15 @@ def test_a_run_is_left_when_its_turn_is_over_and_gone_on_with() -> None:
 
     worker.engine.kernel = slow
     assert run(worker, code, 10, kinds=kinds) == [] and worker.unfinished("c")
-    worker.turn.begin()
+    worker.executor.turn.begin()
     assert run(worker, [(1, 1, 3.0)], 1, client="d", kinds=(FULL,))[0].message.ticket == 101, "another client is served"
     turns = 0
     while worker.unfinished("c"):
-        worker.turn.begin()
+        worker.executor.turn.begin()
         out = worker.go_on("c")
         turns += 1
     assert turns >= 3 and value(out[0]).tolist() == [[1.0, 1.0], [1.0, 1.0]]
     assert worker.spaces["c"].table[5][0, 0] == 16.0, "each instruction was executed once"
     others[0] = False
-    worker.turn.begin()
+    worker.executor.turn.begin()
     assert len(run(worker, [*code, *[(FREE, i) for i in (1, 2, 3, 4, 5, 9)]], 10, kinds=())) == 1, "alone, it goes to its end"

@@ -17,12 +17,13 @@ from gt.transport.process_memory import Inbox
 from gt.worker.client_values import Broken, failure, out_of_memory
 from gt.worker.collectives.aborts import Aborts, Key
 from gt.worker.collectives.mail import MailCollectives, PendingCollective, Undecided, failed_operand, is_worker_peer
-from gt.worker.collectives.mail_transport import OperandFailed, worker_peer
+from gt.worker.collectives.mail_transport import OperandFailed
 from gt.worker.collectives.ops import Part, Work, begin
 from gt.worker.collectives.process_group import Group, keep_store
 from gt.worker.collectives.torch_arrays import TorchArrays
 from gt.worker.engine import Engine
 from gt.worker.engine.torch.engine import TorchEngine
+from gt.worker.peer_names import worker_peer
 
 PATIENCE = 5.0  # seconds for the dispatcher to notice a worker that its peers have noticed
 

@@ -10,9 +10,10 @@ from gt.errors import ProtocolError, RemoteError, WorkerLost
 from gt.ops import Kind
 from gt.transport.messages import Aborted, InputFailed, Mail, Noted, Peer, Piece, Reached, StallQuery, Store, Ways
 from gt.worker.client_values import Broken
-from gt.worker.collectives.mail_transport import HostArrays, Mailbox, MailTransport, MailWork, OperandFailed, worker_peer
+from gt.worker.collectives.mail_transport import HostArrays, Mailbox, MailTransport, MailWork, OperandFailed
 from gt.worker.collectives.ops import Part, begin
 from gt.worker.engine import Engine
+from gt.worker.peer_names import worker_peer
 
 NO_TORCH = Reached(torch=False)
 Members = tuple[int, ...]

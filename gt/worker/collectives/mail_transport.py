@@ -14,6 +14,7 @@ from gt.spec import DType, Shape, Spec, bool_
 from gt.transport.messages import Mail, Peer, Piece
 from gt.worker.client_values import Broken
 from gt.worker.engine import Engine
+from gt.worker.peer_names import worker_peer
 
 REDUCE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
 Fill = Callable[[dict[int, Any]], None]  # gets each source's bytes
@@ -24,11 +25,6 @@ class OperandFailed(Exception):
 
     def __init__(self, cause: Broken) -> None:
         self.cause = cause
-
-
-def worker_peer(index: int) -> str:
-    """The name under which mail goes to a worker."""
-    return f"#{index}"
 
 
 def elements(data: Any, spec: Spec) -> np.ndarray:

@@ -1,0 +1,76 @@
+"""Answers to a client's run: the tensors that it reads, and word that it is done. On a device that several clients share, an
+answer is sent when the device has come to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from gt.errors import ProtocolError
+from gt.ops.table import spec_in
+from gt.spec import Spec
+from gt.transport.messages import Done, Failed, Fetch, Mail, Run
+from gt.worker import transfers
+from gt.worker.client_values import Broken, ClientValues
+from gt.worker.executor import Executor
+from gt.worker.peer_names import DISPATCHER
+from gt.worker.recorder import Recorder
+from gt.worker.segments import Memory
+
+
+class Answers:
+    def __init__(self, executor: Executor, memory: Memory) -> None:
+        self.executor, self.memory = executor, memory
+        self.refused = 0  # reads that do not fit their tensor
+        self.seconds: Callable[[str], float] = lambda client: 0.0  # device time that a client has had, which the shell knows
+
+    def of_run(self, values: ClientValues, run: Run, recorder: Recorder | None) -> list[Mail]:
+        """All answers to a run but those that wait for the device."""
+        out: list[Mail] = []
+        streams = self.executor.streams
+        behind = streams is not None and streams.shared  # nobody is to wait for this client's kernels
+        for get in run.gets:
+            if not behind or not self._read_later(values, get):
+                out.append(self._timed_read(values, get, recorder) if recorder is not None else self._read(values, get))
+        if run.ack:
+            broken = tuple(id for id in values.broken if type(id) is int)
+            done = partial(self._done, run.client, run.serial, broken)
+            if behind:
+                streams.later(run.client, done)
+            else:
+                self.executor.engine.sync()
+                out.append(done())
+        return out
+
+    def _done(self, client: str, serial: int, broken: tuple[int, ...]) -> Mail:
+        return Mail(DISPATCHER, Done(client, serial, broken, self.seconds(client)))
+
+    def _read_later(self, values: ClientValues, get: Fetch) -> bool:
+        """Answer a small read when the device has come to it. Whether it can be done so."""
+        array, spec = values.table.get(get.id), spec_in(get.spec)
+        if array is None or isinstance(array, Broken) or not isinstance(spec, Spec) or spec.nbytes > transfers.INLINE:
+            return False
+        streams = self.executor.streams
+        streams.later(values.client, partial(self._answer, values.client, streams.to_host(array), get))
+        return True
+
+    def _answer(self, client: str, array: Any, get: Fetch) -> Mail:
+        try:
+            return transfers.answer(self.executor.engine, self.memory, self.executor.name, client, array, get)
+        except ProtocolError as wrong:
+            self.refused += 1
+            return Mail(client, Failed(get.ticket, "ProtocolError", str(wrong), get.id))
+
+    def _read(self, values: ClientValues, get: Fetch) -> Mail:
+        try:
+            return self._answer(values.client, values.table.get(get.id), get)
+        except Exception as error:  # here a device tells of kernels that failed after they were started
+            cause = self.executor.failure("reading it", error, get.id)
+            return Mail(values.client, Failed(get.ticket, cause.error, cause.text, cause.tensor))
+
+    def _timed_read(self, values: ClientValues, get: Fetch, recorder: Recorder) -> Mail:
+        began = recorder.clock()
+        answer = self._read(values, get)
+        recorder.read(values.client, get.id, getattr(spec_in(get.spec), "nbytes", 0), began)
+        return answer

@@ -1,0 +1,199 @@
+"""Runs the instructions of clients on the engine, in their order. The results of a failed instruction carry its cause. A run
+stops with Parked where a collective waits for other workers, and with Preempted where its client's turn is over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import chain, islice
+from typing import Any, cast
+
+from gt.program.code import by_result
+from gt.worker.cancel import Cancellation, OrphanedCollective, Parked
+from gt.worker.client_values import Broken, ClientValues, Code, Poisoned, check_inputs, failure_on, run_general
+from gt.worker.collectives.mail import Members, PendingCollective
+from gt.worker.collectives.mail_transport import OperandFailed
+from gt.worker.engine import Engine
+from gt.worker.programs.compile import COLLECTIVE, FREED, TRACE
+from gt.worker.programs.sharded import ShardedTrace
+from gt.worker.programs.units import Unit
+from gt.worker.quotas import Quotas
+from gt.worker.refusals import mismatched_operand
+from gt.worker.turns import LIGHT, Preempted, Turn
+
+Instruction = tuple[Any, ...]
+
+
+class Executor:
+    def __init__(self, engine: Engine, quotas: Quotas, cancellation: Cancellation) -> None:
+        self.engine, self.quotas, self.cancellation = engine, quotas, cancellation
+        self.streams = engine.streams
+        self.name = ""  # of the worker, for the texts of failures
+        self.turn: Turn | None = None  # the shell's, by which clients take turns; without it, each run goes to its end
+        self.failures = 0
+        self.skipped = 0  # instructions of clients that were gone
+        self.collectives_begun: Counter[Members] = Counter()  # begun or skipped, by group: all members count alike
+
+    def turn_is_over(self) -> bool:
+        """Whether to leave a program for another client."""
+        return self.turn is not None and self.turn.over()
+
+    def run(self, values: ClientValues, rest: Code, stopped: Preempted | None = None) -> None:
+        """Execute the rest of a run, first the instruction that it was stopped at."""
+        if self.turn is None:
+            self.execute(values, rest)
+        else:
+            self._take_turn(values, rest, self.turn, stopped)
+
+    def _take_turn(self, values: ClientValues, rest: Code, turn: Turn, stopped: Preempted | None) -> None:
+        """Execute until the end, or until the turn is over. Large kernels and traces look at the clock themselves."""
+        if stopped is not None and stopped.resume is None:
+            self.execute(values, (stopped.instruction,))
+        elif stopped is not None:
+            self._resume(values, stopped.instruction, stopped.resume)
+        for ins in rest:
+            if turn.over():
+                raise Preempted(ins)
+            self.execute(values, chain((ins,), islice(rest, LIGHT - 1)))
+
+    def _resume(self, values: ClientValues, ins: Instruction, resume: Callable[[], None] | None) -> None:
+        """Go on with a program that was left between two of its instructions."""
+        assert resume is not None
+        try:
+            resume()
+            self._called(values, values.kinds[ins[0]][2], ins)
+        except Exception as error:  # a kernel may fail in any way; its tensor then carries the cause
+            self.fail(values, ins, error)
+
+    def execute(self, values: ClientValues, code: Iterable[Instruction]) -> None:
+        table, specs, kinds = values.table, values.specs, values.kinds
+        for ins in code:
+            try:
+                form, kernel, ready = kinds[ins[0]]
+                if form == 2:
+                    first, second, made = ready.short
+                    if specs[ins[2]] is not first or specs[ins[3]] is not second:
+                        raise mismatched_operand(ready, ins, specs)
+                    table[ins[1]] = kernel(table[ins[2]], table[ins[3]])
+                    specs[ins[1]] = made
+                elif form == 1:
+                    first, made = ready.short
+                    if specs[ins[2]] is not first:
+                        raise mismatched_operand(ready, ins, specs)
+                    table[ins[1]] = kernel(table[ins[2]])
+                    specs[ins[1]] = made
+                elif form == FREED:
+                    table.pop(ins[1], None)
+                    specs.pop(ins[1], None)
+                elif form == COLLECTIVE:
+                    self._collective(values, ready, ins)
+                else:
+                    for i, spec in zip(ready.tensors, ready.specs):
+                        if specs[ins[i]] is not spec and spec is not None:
+                            raise mismatched_operand(ready, ins, specs)
+                    if ready.large and self.turn is not None and self.turn.over():
+                        raise Preempted(ins)
+                    if form == TRACE:
+                        self.call(values, ready, ins)
+                    else:
+                        run_general(table, ready, ins)
+                        specs.update(by_result(ins, ready.results))
+            except Exception as error:  # a kernel may fail in any way; its tensor then carries the cause
+                self.fail(values, ins, error)
+
+    def call(self, values: ClientValues, ready: Any, ins: Instruction) -> None:
+        """A call of a trace."""
+        if self.failures:
+            check_inputs(values.table, ready, ins)
+        ready.run(values.table, ins)
+        if self.streams is not None:
+            self.streams.called(values.client)
+        self._called(values, ready, ins)
+
+    def _called(self, values: ClientValues, ready: Any, ins: Instruction) -> None:
+        """A call has ended: the specs of its results, and none of the inputs that it freed."""
+        for i in ready.dies:
+            values.specs.pop(ins[i], None)
+        values.specs.update(by_result(ins, ready.results))
+
+    def skip(self, values: ClientValues, code: Iterable[Instruction]) -> None:
+        """Of the work of a client that is gone, execute only the collectives that other workers may wait for."""
+        for ins in code:
+            form, _, ready = values.kinds.get(ins[0], (0, None, None))
+            self.skipped += form != FREED
+            if form != COLLECTIVE or ready is None:
+                continue
+            group = ready.kind.settings["group"]
+            self.collectives_begun[group] += 1
+            number, limit = self.collectives_begun[group], self.cancellation.limit(values.client, group)
+            if limit is not None and number > limit:
+                continue
+            begin = partial(self._begin, values, ready, ins)
+            wait = OrphanedCollective(self.cancellation, values.client, ready.kind, ins[-1], number, begin)
+            try:
+                self._wait(values, ins, wait)
+            except Exception as error:  # as in `execute`
+                self.fail(values, ins, error)
+
+    def _collective(self, values: ClientValues, ready: Any, ins: Instruction) -> None:
+        """A collective: begin it, and wait where it does not end at once."""
+        self.collectives_begun[ready.kind.settings["group"]] += 1
+        self._wait(values, ins, self._begin(values, ready, ins))
+
+    def _wait(self, values: ClientValues, ins: Instruction, wait: PendingCollective) -> None:
+        if not wait.ready():
+            raise Parked(ins, wait)
+        self.settle(values, ins, wait)
+
+    def _begin(self, values: ClientValues, ready: Any, ins: Instruction) -> PendingCollective:
+        """A broken operand still takes part, or the other members of the group would wait for it."""
+        ids = ins[ready.encoding.inputs]
+        operands = [values.table.get(i) for i in ids]
+        if any(values.specs.get(i) is not spec for i, spec in zip(ids, ready.specs)):
+            wrong = mismatched_operand(ready, ins, values.specs)
+            operands = [a if isinstance(a, Broken) else self.failure(str(ready.kind), wrong, ins[-1]) for a in operands]
+        return cast(PendingCollective, ready.run(operands, ins[-1]))
+
+    def settle(self, values: ClientValues, ins: Instruction, wait: PendingCollective) -> None:
+        """Put the results of a collective that has ended into the table."""
+        try:
+            made = wait.result()
+        except Exception as error:  # peers may be gone, or have sent pieces that do not fit
+            self.fail(values, ins, error)
+            return
+        results = values.kinds[ins[0]][2].results if ins else ()
+        for id, (spec, array) in by_result(ins, zip(results, made)):
+            values.table[id], values.specs[id] = array, spec
+
+    def fail(self, values: ClientValues, ins: Instruction, error: Exception) -> None:
+        """Mark the results of a failed instruction; a tensor made of a broken one keeps the first cause."""
+        if ins[0] in values.kinds and isinstance(ready := values.kinds[ins[0]][2], Unit):
+            error.__traceback__ = error.__context__ = None  # their frames hold all that the unit had made
+            chunk = self.quotas.watch(values, iter(ready.chunk), self.engine, self.fail)
+            self.execute(values, chunk)  # one by one, so that only the failing instructions are marked
+            return
+        self.failures += 1
+        if ins[0] not in values.kinds:
+            return
+        ready = values.kinds[ins[0]][2]
+        assert not isinstance(ready, ShardedTrace)  # `unfold` has put its segments and collectives in its place
+        causes = [values.table.get(ins[i]) for i in ready.tensors if i < len(ins)]
+        for i in ready.dies:
+            values.table.pop(ins[i], None)
+            values.specs.pop(ins[i], None)
+        cause = next((c for c in causes if isinstance(c, Broken)), None)
+        if cause is None and isinstance(error, OperandFailed):
+            cause = error.cause
+        elif cause is None:
+            cause = self.failure(str(ready.kind), error, ins[1] if ins[1] > 0 else values.within)
+        for id, spec in by_result(ins, ready.results):
+            values.table[id], values.specs[id] = cause, spec
+            values.broken.append(id)
+
+    def failure(self, what: str, error: Exception, id: Any) -> Broken:
+        """The cause that a tensor carries; raises Poisoned where the device is of no use any more."""
+        if self.engine.poisoned(error):
+            # no word of whose kernel it was: all who have values here are told this
+            raise Poisoned(f"a kernel failed and spoilt {self.engine.device}: {str(error).splitlines()[0][:200]}")
+        return failure_on(f"worker {self.name} ({self.engine.name} on {self.engine.device})", what, error, id)
