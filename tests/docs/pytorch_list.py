@@ -62,6 +62,7 @@ def grouped() -> dict[str, list[str]]:
 FORMS = {
     "plain": "Results and gradients",
     "in_place": "Forms in place",
+    "out": "`out=`",
     "refused": "Calls that PyTorch refuses",
     "dtypes": "Other dtypes",
 }

@@ -54,6 +54,22 @@ def test_several_results_go_into_several_tensors() -> None:
         assert values.tolist() == [4, 5, 6] and places.tolist() == [1, 1, 1]
 
 
+def test_functions_that_return_nothing_with_out_do_so() -> None:
+    for m in (gt, torch):
+        rows = [m.zeros(3), m.zeros(3)]
+        assert m.unbind_copy(m.tensor(A), out=rows) is None
+        assert rows[1].tolist() == [4, 5, 6]
+        columns = [m.zeros(2, 1), m.zeros(2, 2)]
+        assert m.split_with_sizes_copy(m.tensor(A), [1, 2], 1, out=columns) is None
+        assert columns[1].tolist() == [[2, 3], [5, 6]]
+
+
+def test_nonzero_writes_into_one_tensor_only() -> None:
+    for m in (gt, torch):
+        with pytest.raises(TypeError, match="argument 'out' must be Tensor, not tuple"):
+            m.nonzero(m.tensor(A), as_tuple=True, out=(m.zeros(0), m.zeros(0)))
+
+
 def test_a_tensor_of_another_shape_is_resized_with_a_warning() -> None:
     for m in (gt, torch):
         out = m.zeros(5)

@@ -25,6 +25,11 @@ IN_PLACE = {
     **dict.fromkeys(("as_strided", "as_strided.partial_views"), "as_strided_ is not there: strides are not a tensor's own"),
     "addbmm": "PyTorch's own in-place form gives the sample's broadcast shape",
 }
+UNWRITTEN = "PyTorch leaves out= as it was where the transform is over one axis; GT writes the result there"
+OUT = {
+    **dict.fromkeys(("fft.ihfft2", "fft.ihfftn"), UNWRITTEN),
+    "hash_tensor": INSIDE,
+}
 TIES = "which of equal elements comes first is nobody's promise unless stable=True is"
 FIXED_POINT = "PyTorch resizes uint8 images by fixed-point weights: one more or less than the rounded value here and there"
 NUMPY = "the NumPy engine refuses an integer that its dtype cannot hold, or a negative power of one, where PyTorch wraps"
@@ -66,6 +71,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "plain": PLAIN,
     "refused": REFUSED,
     "in_place": IN_PLACE,
+    "out": OUT,
     "dtypes": DTYPES,
     "writes": WRITES,
 }

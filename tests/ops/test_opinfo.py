@@ -109,6 +109,12 @@ def test_every_dtype_is_pytorchs(op, engine):
 
 
 @pytest.mark.slow
+@entries("out")
+def test_results_written_into_out_are_pytorchs(op):
+    check(op, "out", count=4)
+
+
+@pytest.mark.slow
 @entries("writes")
 def test_gradients_after_a_write_are_refused_where_pytorch_refuses_them(op):
     check(op, "writes", count=4)

@@ -17,6 +17,7 @@ from gt.client.grad_mode import no_grad
 from gt.client.scope import is_grad_enabled
 from gt.client.views import cut, is_view
 from gt.client.writes import assign
+from gt.errors import ArgumentTypeError
 
 NAMES = [
     "abs",
@@ -272,6 +273,10 @@ NAMES = [
 ]
 
 
+ONE = {"nonzero"}  # functions that may have several results, and write only a single one into out=
+SILENT = {"split_with_sizes_copy", "unbind_copy"}  # functions that return nothing with out=, in PyTorch as well
+
+
 def with_out(name: str, f: Callable) -> Callable:
     """A function that takes `out=`: a tensor, or as many as it has results."""
     typed = "dtype" in inspect.signature(f).parameters
@@ -280,6 +285,8 @@ def with_out(name: str, f: Callable) -> Callable:
     def call(*args: Any, out: Any = None, **settings: Any) -> Any:
         if out is None:
             return f(*args, **settings)
+        if name in ONE and not isinstance(out, Tensor):
+            raise ArgumentTypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
         outs = (out,) if isinstance(out, Tensor) else tuple(out)
         inputs = [t for a in (*args, *settings.values()) for t in (a if isinstance(a, (tuple, list)) else (a,))]
         inputs = [t for t in inputs if isinstance(t, Tensor)]
@@ -299,6 +306,8 @@ def with_out(name: str, f: Callable) -> Callable:
                 _fill(target, value)
         if isinstance(out, Tensor):
             return out
+        if name in SILENT:
+            return None
         return type(found)(*outs) if hasattr(found, "_fields") else outs
 
     call.takes_out = True  # type: ignore[attr-defined]

@@ -288,8 +288,12 @@ def addmm(mat: Tensor, mat1: Any, mat2: Tensor, *, beta: float = 1.0, alpha: flo
     return mat * beta + mm(mat1, mat2) * alpha
 
 
-def sampled_addmm(input: SparseTensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1.0, alpha: float = 1.0) -> SparseTensor:
+def sampled_addmm(
+    input: SparseTensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1.0, alpha: float = 1.0, out: Any = None
+) -> SparseTensor:
     """The product of two dense matrices, at the places of a sparse one, and its values added."""
+    if out is not None:
+        raise ArgumentError("sampled_addmm has no out=: a sparse matrix does not change in place; use what is returned")
     a = _matrix(input)
     if mat1.ndim != 2 or mat2.ndim != 2:
         raise NotImplementedError("sampled_addmm of batches of matrices")
