@@ -31,19 +31,7 @@ from gt.program.code import encoded, number_of
 from gt.program.foreach import spelled_out
 from gt.spec import Spec
 from gt.transport.events import Listen, Watched
-from gt.transport.messages import (
-    Ack,
-    Answer,
-    Ask,
-    Batch,
-    Configure,
-    Failed,
-    Mail,
-    Note,
-    Peers,
-    Upload,
-    Value,
-)  # fmt: skip
+from gt.transport.messages import Ack, Answer, Ask, Batch, Configure, Failed, Mail, Note, Peers, Upload, Value
 from gt.transport.receiving import Pause, Pauses
 
 BATCH = 256  # instructions that are sent without being asked for, the first of a burst
@@ -82,6 +70,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.user: dict[str, Any] | None = None  # the globals of the user's module that asked last, until the next batch
         self.overwritten = Overwritten()
         self.copies: Any = None  # HostCopies, once views are read one by one
+        self.checks: Any = None  # Checks, once a condition on values waits to be read
+        self.loaded: dict[int, np.ndarray] = {}  # the last small arrays that were loaded, by the id of the value
         self.uploads: dict[int, bytes] = {}
         self.lost: str = ""
         self.closed = False
@@ -238,13 +228,20 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         reply, reports = self.reply(), self.reports
         began = reports.clock() if reports is not None else 0.0
         reply.wanted = (id, spec_out(spec))
+        question = self.checks.ask() if self.checks is not None else None
         try:
             if not reply.done:
-                self.flush(gets=((reply.ticket, *reply.wanted),))
+                self.flush(gets=((reply.ticket, *reply.wanted), *(question.gets if question is not None else ())))
             await_answer(self, reply, "this read")
+            if question is not None:
+                await_answer(self, question.reply, "this read")
         finally:
             self.replies.pop(reply.ticket, None)
+            if question is not None:
+                question.close()
             self.tell()
+        if question is not None:
+            question.raise_failed()
         reply.check()
         if reports is not None:
             reports.waited(began, spec.nbytes)

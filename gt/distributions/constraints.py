@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.linalg import eigvalsh
+from gt.linalg import cholesky_ex
 
 
 class Constraint:
@@ -15,6 +15,7 @@ class Constraint:
 
     is_discrete = False
     event_dim = 0
+    of_arrays = False  # whether it checks NumPy's arrays, too
 
     def check(self, value: Any) -> Any:
         raise NotImplementedError
@@ -26,15 +27,21 @@ class Constraint:
 class _Where(Constraint):
     """A scalar constraint that is one comparison."""
 
-    def __init__(self, name: str, holds: Callable[[Any], Any], discrete: bool = False, **bounds: Any) -> None:
-        self.name, self.holds, self.is_discrete = name, holds, discrete
+    of_arrays = True
+
+    def __init__(
+        self, name: str, holds: Callable[[Any], Any], discrete: bool = False, shown: tuple = (), **bounds: Any
+    ) -> None:
+        self.name, self.holds, self.is_discrete, self.shown = name, holds, discrete, shown
         self.__dict__.update(bounds)
 
     def check(self, value: Any) -> Any:
         return self.holds(value)
 
     def __repr__(self) -> str:
-        return self.name
+        """The name and the bounds, of which those that are tensors are not read."""
+        bounds = [f"a tensor of shape {tuple(b.shape)}" if isinstance(b, Tensor) else str(b) for b in self.shown]
+        return f"{self.name}({', '.join(bounds)})" if bounds else self.name
 
 
 def _whole(value: Any) -> Any:
@@ -42,32 +49,34 @@ def _whole(value: Any) -> Any:
 
 
 def _both(a: Any, b: Any) -> Any:
-    return a & b if isinstance(a, Tensor) or isinstance(b, Tensor) else bool(a) and bool(b)
+    return bool(a) and bool(b) if isinstance(a, bool) and isinstance(b, bool) else a & b
 
 
 def integer_interval(lower: Any, upper: Any) -> Constraint:
-    return _Where(f"integer_interval({lower}, {upper})", lambda v: _both(_both(v >= lower, v <= upper), _whole(v)), True,
+    return _Where("integer_interval", lambda v: _both(_both(v >= lower, v <= upper), _whole(v)), True, (lower, upper),
                   lower_bound=lower, upper_bound=upper)  # fmt: skip
 
 
 def greater_than(lower: Any) -> Constraint:
-    return _Where(f"greater_than({lower})", lambda v: v > lower, lower_bound=lower)
+    return _Where("greater_than", lambda v: v > lower, shown=(lower,), lower_bound=lower)
 
 
 def greater_than_eq(lower: Any) -> Constraint:
-    return _Where(f"greater_than_eq({lower})", lambda v: v >= lower, lower_bound=lower)
+    return _Where("greater_than_eq", lambda v: v >= lower, shown=(lower,), lower_bound=lower)
 
 
 def less_than(upper: Any) -> Constraint:
-    return _Where(f"less_than({upper})", lambda v: v < upper, upper_bound=upper)
+    return _Where("less_than", lambda v: v < upper, shown=(upper,), upper_bound=upper)
 
 
 def interval(lower: Any, upper: Any) -> Constraint:
-    return _Where(f"interval({lower}, {upper})", lambda v: _both(v >= lower, v <= upper), lower_bound=lower, upper_bound=upper)
+    return _Where(
+        "interval", lambda v: _both(v >= lower, v <= upper), False, (lower, upper), lower_bound=lower, upper_bound=upper
+    )
 
 
 def half_open_interval(lower: Any, upper: Any) -> Constraint:
-    return _Where(f"half_open_interval({lower}, {upper})", lambda v: _both(v >= lower, v < upper), lower_bound=lower,
+    return _Where("half_open_interval", lambda v: _both(v >= lower, v < upper), False, (lower, upper), lower_bound=lower,
                   upper_bound=upper)  # fmt: skip
 
 
@@ -93,11 +102,11 @@ def _unit_rows(value: Tensor) -> Tensor:
 
 
 def _symmetric(value: Tensor) -> Tensor:
-    return ((value - value.mT).abs() <= 1e-6).all(-1).all(-1)
+    return value.isclose(value.mT, atol=1e-6).all(-1).all(-1)
 
 
 def _positive_definite(value: Tensor) -> Tensor:
-    return _symmetric(value) & (eigvalsh(value) > 0).all(-1)
+    return _symmetric(value) & (cholesky_ex(value).info == 0)
 
 
 def multinomial(total: int) -> Constraint:
@@ -135,7 +144,7 @@ class independent(Constraint):
 
     def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
         self.base_constraint, self.reinterpreted_batch_ndims = base_constraint, reinterpreted_batch_ndims
-        self.is_discrete = base_constraint.is_discrete
+        self.is_discrete, self.of_arrays = base_constraint.is_discrete, base_constraint.of_arrays
         self.event_dim = base_constraint.event_dim + reinterpreted_batch_ndims
 
     def check(self, value: Tensor) -> Tensor:

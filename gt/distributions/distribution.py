@@ -1,7 +1,8 @@
 """What distributions share: shapes of batches and events, checks of parameters and values, expansion.
 
-Parameters that are Python numbers are checked when a distribution is made. Tensors are checked only where `validate_args=True`
-asks for it, since that reads them and so waits for the workers (PyTorch checks them by default)."""
+Parameters that are Python numbers, or small tensors of numbers from this client, are checked when a distribution is made. Of
+other tensors the check is read along with the next value that the script reads, which raises. `validate_args=True` waits and
+raises on the line itself, `validate_args=False` checks nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.default_dtype import DEFAULT
+from gt.client.functions.checks import require, require_of
 from gt.client.functions.create import full, tensor
 from gt.client.functions.movement import broadcast_tensors
 from gt.client.grad_mode import no_grad
@@ -36,7 +38,8 @@ class Distribution:
 
     has_rsample = has_enumerate_support = False
     arg_constraints: dict[str, constraints.Constraint] = {}
-    _validate_args = False
+    _validate_args, _waits = True, False  # whether values are checked, and whether that waits for the workers
+    _numbers: frozenset[str] = frozenset()  # the parameters that were Python numbers, which are checked already
     _given: tuple[str, ...] | None = None  # the parameters it was made of, where that is a choice
 
     def __init_subclass__(cls, **settings: Any) -> None:
@@ -48,20 +51,32 @@ class Distribution:
     def set_default_validate_args(value: bool) -> None:
         if value not in (True, False):
             raise ValueError(f"validation is True or False, not {value!r}")
-        Distribution._validate_args = value
+        Distribution._validate_args = Distribution._waits = value
 
     def __init__(self, batch_shape: Shape = (), event_shape: Shape = (), validate_args: bool | None = None) -> None:
         self._batch_shape, self._event_shape = Size(batch_shape), Size(event_shape)
         if validate_args is not None:
-            self._validate_args = validate_args
-        if self._validate_args:
-            for name, constraint in self.arg_constraints.items():
-                value = self.__dict__.get(name)
-                if isinstance(value, Tensor) and type(constraint) is not constraints._Dependent:
-                    if not bool(constraint.check(value).all()):
-                        raise ValueError(
-                            f"{type(self).__name__}: {name} of shape {tuple(value.shape)} is outside of {constraint!r}"
-                        )
+            self._validate_args = self._waits = validate_args
+        for name, constraint in self.arg_constraints.items() if self._validate_args else ():
+            if self._given is not None and name not in self._given:
+                continue
+            value = self.__dict__.get(name, self.__dict__.get(f"_{name}"))
+            if isinstance(value, Tensor) and name not in self._numbers and type(constraint) is not constraints._Dependent:
+                self._require(constraint, value, f"{name} of shape {tuple(value.shape)} is outside of {constraint!r}")
+
+    def _require(self, constraint: constraints.Constraint, value: Tensor, text: str) -> None:
+        """Raise `text` where a value does not lie where it has to: here, or, where workers alone know it, at the next read."""
+        text = f"{type(self).__name__}: {text}"
+        if self._waits:
+            with no_grad():
+                if not bool(constraint.check(value).all()):
+                    raise ValueError(text)
+            return
+        if constraint.of_arrays:
+            require_of(value, constraint.check, text)
+            return
+        with no_grad():
+            require(constraint.check(value), text)
 
     @property
     def batch_shape(self) -> Size:
@@ -144,8 +159,9 @@ class Distribution:
         for have, want in zip(reversed(value.shape), reversed(self._extended_shape())):
             if have != 1 and want != 1 and have != want:
                 raise ValueError(f"a value of shape {tuple(value.shape)} does not broadcast with {self._extended_shape()}")
-        if self._validate_args and not bool(self.support.check(value).all()):
-            raise ValueError(f"a value of shape {tuple(value.shape)} is outside of {self.support!r}, the support of {self!r}")
+        if self._validate_args:
+            support = self.support
+            self._require(support, value, f"a value of shape {tuple(value.shape)} is outside of {support!r}, its support")
         return value
 
     def __repr__(self) -> str:
@@ -160,7 +176,9 @@ def _checking(init: Any) -> Any:
     names = list(inspect.signature(init).parameters)[1:]
 
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("validate_args") is not False:
+        if kwargs.get("validate_args") is not False and "_numbers" not in self.__dict__:
+            numbers = {name for name, value in (*zip(names, args), *kwargs.items()) if _number(value)}
+            self._numbers = frozenset(numbers)
             for name, value in (*zip(names, args), *kwargs.items()):
                 constraint = type(self).arg_constraints.get(name)
                 plain = (

@@ -187,8 +187,8 @@ class Uniform(Distribution):
             raise ValueError(f"Uniform: low is {low} and high {high}: expected low < high")
         self.low, self.high = broadcast_all(low, high)
         super().__init__(self.low.shape, validate_args=validate_args)
-        if self._validate_args and not bool((self.low < self.high).all()):
-            raise ValueError("Uniform: low is not below high everywhere")
+        if self._validate_args and not {"low", "high"} <= self._numbers:
+            self._require(constraints.less_than(self.high), self.low, "low is not below high everywhere")
 
     @constraints.dependent_property
     def support(self) -> Any:

@@ -83,6 +83,8 @@ def by_samples() -> list[str]:
         reasons: dict[str, list[str]] = {}
         for name, reason in EXCEPTIONS[form].items():
             reasons.setdefault(reason, []).append(name)
+        if not reasons:
+            continue
         lines += [f"**{title}:**", ""]
         lines += [f"- {', '.join(f'`{n}`' for n in group)}: {reason}" for reason, group in reasons.items()]
         lines += [""]
@@ -111,6 +113,11 @@ def text() -> str:
         "  `except RuntimeError` of a script for PyTorch catches them.",
         "- Devices decide nothing: `gt.device`, `.to(device)`, `.cuda()` are taken and ignored, `gt.cuda.is_available()` is",
         "  False, and the dispatcher chooses among the workers.",
+        "- Checks of values do not wait. PyTorch refuses a negative deviation, a value outside of a distribution's support, or",
+        "  weights of `multinomial` that are all 0, on the line itself. So does GT for Python numbers and for small tensors of",
+        "  Python data or arrays; of others, the check is read along with the next value that the script reads, and that read",
+        "  raises the same type of error and names the line of the check. `validate_args=True` of a distribution waits and",
+        "  raises on its line, `validate_args=False` checks nothing; functions under `gt.compile` check nothing.",
         "- There is no forward mode: `jacfwd` goes backwards, and `vmap` is a loop.",
         "- The same seed gives the same random numbers on every engine and any number of workers, not those of PyTorch.",
         "- `gt.save` and `gt.load` write safetensors, never pickle, by the library that defines the format: one reader and its",

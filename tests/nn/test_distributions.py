@@ -274,6 +274,55 @@ def test_wrong_parameters_and_values_are_refused() -> None:
         D.kl_divergence(D.Normal(0.0, 1.0), D.Categorical(gt.tensor([1.0])))
 
 
+def test_small_tensors_of_this_client_are_checked_at_once() -> None:
+    for lib, dist in ((gt, D), (torch, T)):
+        with pytest.raises(ValueError):
+            dist.Normal(lib.tensor(0.0), lib.tensor(-1.0))
+        with pytest.raises(ValueError):
+            dist.Normal(lib.tensor([0.0, 1.0]), lib.tensor([[1.0], [-1.0]]))
+        with pytest.raises(ValueError):
+            dist.Bernoulli(lib.tensor([0.5])).log_prob(lib.tensor([0.3]))
+        with pytest.raises(RuntimeError):
+            lib.multinomial(lib.tensor([0.0, 0.0]), 1)
+        dist.Normal(lib.tensor([0.0]), lib.tensor([-1.0]), validate_args=False)
+    assert gt.zeros(1).item() == 0.0  # and nothing is left to be raised
+
+
+WRONG: dict[str, Any] = {
+    "parameter": lambda lib, dist, x: dist.Normal(lib.zeros(4), -x),
+    "normalized": lambda lib, dist, x: dist.Categorical(probs=x * lib.tensor([1.0, -0.1, 1.0, 1.0])),
+    "value": lambda lib, dist, x: dist.Exponential(x).log_prob(-x),
+    "bounds": lambda lib, dist, x: dist.Uniform(x, x - 1),
+    "matrix": lambda lib, dist, x: dist.MultivariateNormal(x, -lib.eye(4)),
+    "multinomial": lambda lib, dist, x: lib.multinomial(-x, 2),
+    "bernoulli": lambda lib, dist, x: lib.bernoulli(x + 1),
+    "loss": lambda lib, dist, x: lib.nn.functional.binary_cross_entropy(x + 1, lib.ones(4)),
+    "normal": lambda lib, dist, x: lib.normal(lib.zeros(4), -x),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_values_on_the_workers_are_checked_without_waiting_and_refused_at_the_next_read(name: str) -> None:
+    with pytest.raises((ValueError, RuntimeError)) as theirs:
+        WRONG[name](torch, T, torch.rand(4) + 1)
+    made = WRONG[name](gt, D, gt.rand(4) + 1)
+    checks = gt.client.here.here().session.checks
+    assert checks.added > 0 and checks.answered == 0  # nothing was read
+    with pytest.raises(theirs.type, match="asked for at(.|\n)*test_distributions.py"):
+        gt.zeros(1).item()
+    assert checks.answered == checks.added
+    assert gt.zeros(1).item() == 0.0 and made is not None
+
+
+def test_a_loop_that_reads_nothing_keeps_one_condition_for_a_line_and_none_is_forgotten() -> None:
+    for i in range(5):
+        D.Normal(gt.zeros(4), (gt.rand(4) + 1) * (1 - i * (i == 2)))  # the third has negative deviations
+    checks = gt.client.here.here().session.checks
+    assert checks.added == 10 and len(checks.pending) == 2
+    with pytest.raises(ValueError, match="scale of shape"):
+        gt.zeros(1).item()
+
+
 def test_samples_are_the_same_on_every_engine_and_number_of_workers() -> None:
     found = []
     for engine, workers in (("numpy", 1), ("pytorch", 1), ("numpy", 3)):

@@ -9,7 +9,6 @@ NAMES = 591  # that it has for floats
 INSIDE = "internal to PyTorch: a hash of a tensor's bits, as uint64, which GT has not"
 STRIDED = "PyTorch's gradient of the tensor written into is not 0 where it was overwritten; GT's is"
 HALF = "GT has complex64 and complex128: no processor computes with 16-bit complex numbers"
-VALUES = "the values of the tensor would have to be read, and the script to wait for them"
 DERIVED = "PyTorch lacks a derivative that GT has"
 
 PLAIN = {
@@ -17,9 +16,7 @@ PLAIN = {
     "as_strided_scatter": STRIDED,
     "chalf": HALF,
 }
-REFUSED = {
-    "multinomial": VALUES,
-}
+REFUSED: dict[str, str] = {}
 IN_PLACE = {
     **dict.fromkeys(("acosh", "asinh", "atanh"), DERIVED),
     **dict.fromkeys(("as_strided", "as_strided.partial_views"), "as_strided_ is not there: strides are not a tensor's own"),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gt.client.apply import apply
-from gt.client.arrays import as_array, load
+from gt.client.arrays import as_array, load, remember
 from gt.client.autograd import Tensor
 from gt.client.default_dtype import DEFAULT
 from gt.client.functions.registry import FUNCTIONS, function, method
@@ -54,7 +54,9 @@ def tensor(
         copied = data.detach().clone()
         return made(copied if dtype is None else copied.to(dtype), requires_grad)
     if isinstance(data, (bool, int, float, complex)) and not isinstance(data, np.generic):
-        return full((), data, dtype=dtype or DEFAULT.of(data), requires_grad=requires_grad)
+        one = full((), data, dtype=dtype or DEFAULT.of(data), requires_grad=requires_grad)
+        remember(one, np.asarray(data))
+        return one
     array, found = as_array(data)
     return made(load(array, dtype_of(dtype) if dtype is not None else found), requires_grad)
 

@@ -10,6 +10,7 @@ from typing import Any
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.default_dtype import DEFAULT
+from gt.client.functions.checks import require_of
 from gt.client.functions.create import like_form, made, shape_of
 from gt.client.functions.registry import FUNCTIONS, function, method
 from gt.client.here import here
@@ -156,6 +157,8 @@ def normal(
     if size is None:
         size = broadcast(*[x.shape for x in (mean, std) if isinstance(x, Tensor)])
         dtype = dtype or next(x for x in (mean, std) if isinstance(x, Tensor)).dtype
+    if isinstance(std, Tensor):
+        require_of(std, lambda s: s >= 0, "normal: a deviation is 0 or more; found others")
     drawn = randn(size, dtype=dtype, generator=generator) * std + mean
     found = drawn.detach()
     return (found == found).pick(found, drawn) if drawn.requires_grad else found  # as PyTorch: a gradient of 0
@@ -164,6 +167,8 @@ def normal(
 @function
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
     """1 with the chance that stands there, else 0."""
+    if p is None:
+        require_of(input, lambda c: (c >= 0) & (c <= 1), "bernoulli: a chance lies between 0 and 1; found others")
     found = (rand(input.shape, dtype=input.dtype, generator=generator) < (input if p is None else p)).to(input.dtype)
     return (found == found).pick(found, input) if input.requires_grad else found  # on the tape, with a gradient of 0
 
@@ -175,6 +180,11 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
         raise ArgumentError(f"multinomial draws 1 or more of at most 2**24 places, not {num_samples} of {input.shape[-1]}")
     if input.ndim not in (1, 2):
         raise ArgumentError(f"multinomial wants one or two axes of weights, not {input.shape}")
+    require_of(
+        input,
+        lambda w: ((w >= 0) & (w < math.inf)).all() & (w.sum(-1) > 0),
+        "multinomial: the weights of a draw are finite, not negative and not all 0; found others",
+    )
     if replacement:
         edges = input.cumsum(axis=-1)
         draws = rand((*input.shape[:-1], num_samples), dtype=input.dtype, generator=generator)

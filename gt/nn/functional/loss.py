@@ -7,6 +7,7 @@ from typing import Any
 from gt.autograd.function import Function
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
+from gt.client.functions.checks import require_of
 from gt.client.functions.elementwise import where
 from gt.client.functions.products import linear
 from gt.client.saved import saves
@@ -192,6 +193,7 @@ def binary_cross_entropy(
     if target.handle.spec.shape != input.handle.spec.shape:
         raise ArgumentError(f"binary_cross_entropy of {input.shape} wants targets of that shape, not {target.shape}")
     input, target = _wide(input, target)
+    require_of(input, lambda p: (p >= 0) & (p <= 1), "binary_cross_entropy: a probability lies between 0 and 1; found others")
     loss = _BinaryCrossEntropy.apply(input, target)
     return reduced(loss if weight is None else loss * weight, _reduction(size_average, reduce, reduction))
 

@@ -1,0 +1,122 @@
+"""Conditions on values that only the workers know: a deviation is positive, weights are not negative. A check does not wait:
+its condition is computed on the workers and read along with the next value that the script reads; where it does not hold, that
+read raises, and names the line of the check. A tensor of few numbers that came from this client is checked at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gt.client.autograd import Tensor
+from gt.client.functions.registry import FUNCTIONS
+from gt.client.grad_mode import no_grad
+from gt.client.handle import Handle
+from gt.client.here import here
+from gt.client.host_copies import HOST
+from gt.client.kinds import Known, Restricted
+from gt.client.replies import Reply
+from gt.client.session import Session
+from gt.client.user_lines import line_of, origin
+from gt.client.views import SAME, raw_handle, stale
+from gt.errors import ArgumentError
+from gt.ops.table import spec_out
+
+Line = tuple[Any, int, str]  # a code object, an offset in it, and the complaint
+
+
+class Checks:
+    """The conditions of one session that were not read yet, by line: those of one line are joined, so that a loop that reads
+    nothing keeps one boolean. `added` and `answered` count."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.pending: dict[Line, Tensor] = {}
+        self.added = self.answered = 0
+
+    def add(self, line: Line, condition: Tensor) -> None:
+        before = self.pending.get(line)
+        self.pending[line] = condition if before is None else before & condition
+        self.added += 1
+
+    def ask(self) -> Question | None:
+        """Have all conditions read; None where there are none, or this thread writes to another session."""
+        if not self.pending or here().session is not self.session:
+            return None
+        asked, self.pending = self.pending, {}
+        conditions = list(asked.values())
+        with no_grad():
+            joined = conditions[0] if len(conditions) == 1 else FUNCTIONS["stack"](conditions)
+        return Question(self, asked, joined.handle)
+
+
+class Question:
+    """A read of conditions that is under way."""
+
+    def __init__(self, checks: Checks, asked: dict[Line, Tensor], value: Handle) -> None:
+        self.checks, self.asked, self.value = checks, asked, value
+        self.reply: Reply = checks.session.reply()
+        self.reply.wanted = (value.id, spec_out(value.spec))
+        self.gets = ((self.reply.ticket, *self.reply.wanted),)
+
+    def close(self) -> None:
+        """The reader is done, or was interrupted, which leaves the conditions for the next."""
+        self.checks.session.replies.pop(self.reply.ticket, None)
+        if not self.reply.done:
+            self.checks.pending = {**self.asked, **self.checks.pending}
+
+    def raise_failed(self) -> None:
+        """Raise the first complaint whose condition does not hold. A condition that could not be computed has no answer: the
+        tensor it is about has none either, and says why when it is read."""
+        self.checks.answered += len(self.asked)
+        if self.reply.error is not None:
+            return
+        for (code, at, text), holds in zip(self.asked, self.reply.value.view(np.bool_).reshape(-1)):
+            if not holds:
+                raise ArgumentError(f"{text}\n\nasked for at\n  {line_of((code, at))}")
+
+
+def require(condition: Any, text: str) -> None:
+    """Raise `text` where a condition does not hold: at once for what is known here, else at the next read. Functions that are
+    captured check nothing."""
+    if not isinstance(condition, Tensor):
+        if not np.all(condition):
+            raise ArgumentError(text)
+        return
+    session = here().session
+    if session.noted is None:
+        if session.checks is None:
+            session.checks = Checks(session)
+        with no_grad():
+            session.checks.add((*origin(1), text), condition.all())
+
+
+def require_of(t: Tensor, holds: Callable[[Any], Any], text: str) -> None:
+    """Raise `text` where a condition, written for tensors and arrays, does not hold of a tensor."""
+    known = known_value(t)
+    with no_grad(), np.errstate(all="ignore"):
+        require(holds(t if known is None else known), text)
+
+
+def known_value(t: Tensor) -> np.ndarray | None:
+    """The value of a small tensor that was loaded from this client, or of a view of one; None of any other."""
+    steps: list[Tensor] = []
+    base = t
+    own = raw_handle(t)
+    if t.base is not None and own.id == raw_handle(t.base).id and not stale(t):  # a view that has its base's value
+        return own.session.loaded.get(own.id)
+    while base.base is not None:
+        if base.how is not SAME:
+            if type(base.how) is not Known and type(base.how) is not Restricted:
+                return None
+            steps.append(base)
+        base = base.base
+    value = raw_handle(base)
+    array = value.session.loaded.get(value.id)
+    if array is None or stale(t):
+        return None
+    for view in reversed(steps):
+        known: Any = view.how.known if type(view.how) is Restricted else view.how
+        array = known.row.kernel(HOST, array, *view.made[3:], **known.kind.settings)
+    return array
