@@ -112,8 +112,8 @@ def get_worker_stats() -> dict[str, dict[str, Any]]:
 def clients() -> list[dict[str, Any]]:
     """A row for each client of this script's server that this script may know of, its own included: its `number`, `user` and
     `process`, `weight`, device `seconds`, the share of all seconds that it `wanted` while it had something to do and `got`, how
-    long work waited to begin (`wait_p50`, `wait_p99`, seconds), `bytes` of its tensors,
-    and instructions that wait at workers (`queue`) and at the dispatcher (`held`).
+    long work waited to begin (`wait_p50`, `wait_p99`, seconds), `bytes` of its tensors and how many of those
+    are `moved` to host memory, and instructions that wait at workers (`queue`) and at the dispatcher (`held`).
 
     >>> x = gt.ones(256) + 1
     >>> [row] = gt.debug.clients()

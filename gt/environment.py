@@ -180,6 +180,13 @@ PRIORITY = choice(
     "GT_PRIORITY", [CLIENT], "multiplies that weight by 1, 4 or 1/4", ("normal", "interactive", "batch")
 )  # fmt: skip
 MEMORY = size("GT_MEMORY", [CLIENT], "how much of each worker's memory this client may have, such as `20GB`; 0 for any")
+DEVICE_MEMORY = size(
+    "GT_DEVICE_MEMORY", [WORKER],
+    "how much of its device a worker's tensors may take; past it memory of idle clients moves to the host; all unless set",
+)  # fmt: skip
+HOST_MEMORY = size(
+    "GT_HOST_MEMORY", [WORKER], "how much host memory a worker takes for tensors of idle clients; half of it unless it is set"
+)  # fmt: skip
 WAIT = seconds("GT_WAIT", [CLIENT], "a read that waits longer for a first worker to join is an error", None)
 COLLECTIVE_TIMEOUT = seconds(
     "GT_COLLECTIVE_TIMEOUT",

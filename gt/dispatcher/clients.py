@@ -9,7 +9,7 @@ from typing import Any
 from gt.dispatcher.tables import Client, Tables
 from gt.transport.messages import Batch
 
-SUMMED = ("seconds", "entitled", "turns", "queue", "bytes")
+SUMMED = ("seconds", "entitled", "turns", "queue", "bytes", "moved")
 WORST = ("wait_p50", "wait_p99")
 
 

@@ -79,7 +79,7 @@ def replay_table(workers: dict[str, dict[str, Any]]) -> Table:
     return made
 
 
-CLIENTS = ("#", "user", "process", "weight", "seconds", "wanted", "got", "wait p50", "p99", "bytes", "in flight")
+CLIENTS = ("#", "user", "process", "weight", "seconds", "wanted", "got", "wait p50", "p99", "bytes", "on host", "in flight")
 
 
 def client_table(clients: list[dict[str, Any]]) -> Table:
@@ -92,7 +92,7 @@ def client_table(clients: list[dict[str, Any]]) -> Table:
         made.add_row(
             str(c["number"]), c["user"], c["process"], f"{c['weight']:g}", f"{c['seconds']:.2f}", f"{c['wanted']:.0%}",
             f"{c['got']:.0%}", f"{c['wait_p50'] * 1e3:.1f} ms", f"{c['wait_p99'] * 1e3:.1f} ms", amount(c["bytes"]) + most,
-            str(c["queue"] + c["held"]),
+            amount(c["moved"]), str(c["queue"] + c["held"]),
         )  # fmt: skip
     return made
 

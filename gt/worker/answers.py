@@ -14,6 +14,7 @@ from gt.transport.messages import Done, Failed, Fetch, Mail, Run
 from gt.worker import transfers
 from gt.worker.client_values import Broken, ClientValues
 from gt.worker.executor import Executor
+from gt.worker.host_memory import readable
 from gt.worker.peer_names import DISPATCHER
 from gt.worker.recorder import Recorder
 from gt.worker.segments import Memory
@@ -48,7 +49,7 @@ class Answers:
 
     def _read_later(self, values: ClientValues, get: Fetch) -> bool:
         """Answer a small read when the device has come to it. Whether it can be done so."""
-        array, spec = values.table.get(get.id), spec_in(get.spec)
+        array, spec = readable(values.table.get(get.id)), spec_in(get.spec)
         if array is None or isinstance(array, Broken) or not isinstance(spec, Spec) or spec.nbytes > transfers.INLINE:
             return False
         streams = self.executor.streams
@@ -64,7 +65,7 @@ class Answers:
 
     def _read(self, values: ClientValues, get: Fetch) -> Mail:
         try:
-            return self._answer(values.client, values.table.get(get.id), get)
+            return self._answer(values.client, readable(values.table.get(get.id)), get)
         except Exception as error:  # here a device tells of kernels that failed after they were started
             cause = self.executor.failure("reading it", error, get.id)
             return Mail(values.client, Failed(get.ticket, cause.error, cause.text, cause.tensor))

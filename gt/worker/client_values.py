@@ -16,6 +16,7 @@ from gt.program.code import FREES, by_result, kind_table
 from gt.program.wire import TraceDef
 from gt.spec import Spec
 from gt.worker.engine import Engine
+from gt.worker.engine.host_copy import HostCopy
 from gt.worker.programs.compile import COLLECTIVE, FREED, TRACE, Executable, Ready
 from gt.worker.programs.sharded import SEGMENTS, ShardedTrace
 from gt.worker.programs.units import Unit
@@ -32,6 +33,30 @@ class Broken:
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError("this tensor could not be made")
+
+
+class Moved:
+    """What stands in a tensor's place while the buffer that it lies in is in host memory. `ids` are the tensors of that buffer,
+    `place` is where among them this one stands."""
+
+    __slots__ = ("copy", "ids", "place")
+    __array_ufunc__ = None
+
+    def __init__(self, copy: HostCopy, ids: list[int], place: int) -> None:
+        self.copy, self.ids, self.place = copy, ids, place
+
+    @property
+    def array(self) -> Any:
+        """To be read where it lies; kernels take what is on the device."""
+        return self.copy.arrays[self.place]
+
+    @property
+    def buffer(self) -> tuple[int, int]:
+        """As an engine's `buffer`; its numbers are not below zero."""
+        return -id(self.copy), self.copy.nbytes
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError("this tensor lies in host memory")
 
 
 class Poisoned(BaseException):
@@ -117,6 +142,9 @@ class ClientValues:
         "broken",
         "executed",
         "reported",
+        "moved",
+        "used",
+        "guarded",
     )
 
     def __init__(self, client: str = "", over: Callable[[], bool] | None = None) -> None:
@@ -137,6 +165,9 @@ class ClientValues:
         self.warnings: list[str] = []  # for the client, when the stretch at hand is done
         self.warned: set[str] = set()
         self.executed = self.reported = 0  # how much was done; and what the dispatcher knows of
+        self.moved = 0  # tensors that lie in host memory, or more
+        self.used = 0  # the turn in which it was last served
+        self.guarded = False  # whether the run at hand looks where its operands lie
 
     def put(self, id: int, spec: Spec, array: Any) -> None:
         self.table[id], self.specs[id] = array, spec

@@ -6,7 +6,7 @@ from __future__ import annotations
 import traceback
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any, Generic, TypeVar
@@ -49,6 +49,7 @@ from gt.worker.counts import Counts
 from gt.worker.definitions import define
 from gt.worker.engine import Engine
 from gt.worker.executor import Executor
+from gt.worker.host_memory import moved_bytes
 from gt.worker.peer_names import DISPATCHER
 from gt.worker.programs.compile import COLLECTIVE, Ready
 from gt.worker.programs.listing import listed
@@ -96,6 +97,9 @@ class Worker:
         self.absent = Absent()
         self.backlog: deque[Run | Drop | Ask] = deque()  # messages that came while the queue was stopped
         self.recorder: Recorder | None = None  # while someone watches
+        self.turns = 0  # of clients, by which it is known who was served longest ago
+        self.host = self.executor.host
+        self.host.worker = self
         self.prompt = False  # whether what it recorded is reported behind each message; else the shell asks for it
 
     @property
@@ -140,10 +144,16 @@ class Worker:
             case Upload(client, id, spec) if mail.peer == client and mail.frames:
                 if self.streams is not None:
                     self.streams.use(client)
-                values, room = self._values(client), partial(self.quotas.uploaded, self._values(client), engine=self.engine)
+                values = self._values(client)
+                room = partial(self._room, values)
                 self.dropped += not transfers.keep_upload(self.engine, values, id, spec_in(spec), mail.frames[0], room)
                 return [Mail(DISPATCHER, Arrived(client, id))]
         raise ProtocolError(f"{type(mail.message).__name__} from {mail.peer!r} does not belong")
+
+    def _room(self, values: ClientValues, nbytes: int) -> None:
+        """Raise where there is no room for bytes that a client sends."""
+        self.quotas.uploaded(values, nbytes, self.engine)
+        self.host.uploaded(values, nbytes)
 
     def _from_dispatcher(self, message: Any) -> list[Mail]:
         match message:
@@ -245,6 +255,7 @@ class Worker:
             code = self.units.fold(values, code, self)
         if self.quotas.came:
             code = self.quotas.watch(values, code, self.engine, self.executor.fail)
+        code = self.host.watch(values, code)
         if values.times is not None:
             code = values.times.watch(values.kinds, code)
         if self.recorder is not None:
@@ -266,7 +277,8 @@ class Worker:
         stopped it is let go: its frames hold the operands, and in a circle itself."""
         if self.streams is not None:
             self.streams.use(run.client)
-        recorder = self.recorder
+        self.turns += 1
+        values.used, recorder = self.turns, self.recorder
         if recorder is not None:
             recorder.begin(run.client)
         try:
@@ -316,9 +328,20 @@ class Worker:
         paused = self.preempted.pop(client)
         return self._proceed(paused.values, paused.run, paused.rest, paused.stopped)
 
+    def paused(self, client: str) -> PausedRun[Parked] | PausedRun[Preempted] | None:
+        """The run of this client that was begun and has not ended."""
+        parked = self.parked if self.parked is not None and self.parked.run.client == client else None
+        return self.preempted.get(client, parked)
+
+    def replace_rest(self, client: str, rest: Code) -> None:
+        """Go on with these instructions where such a run was left."""
+        if client in self.preempted:
+            self.preempted[client] = replace(self.preempted[client], rest=rest)
+        elif self.parked is not None:
+            self.parked = replace(self.parked, rest=rest)
+
     def unfinished(self, client: str) -> bool:
-        """Whether a run of this client was begun and has not ended."""
-        return client in self.preempted or (self.parked is not None and self.parked.run.client == client)
+        return self.paused(client) is not None
 
     def resume(self) -> list[Mail]:
         """Go on where the queue stopped for other workers or for clients to come, as far as that can be."""
@@ -362,14 +385,15 @@ class Worker:
         more, seen = self.more(), self.spaces.keys() if whose is None else self.spaces.keys() & set(whose)
         shares = more.setdefault("shares", {})
         for client in seen:
-            shares.setdefault(client, {}).update(self.quotas.stats(self.spaces[client], self.engine))
+            own = self.quotas.stats(self.spaces[client], self.engine)
+            shares.setdefault(client, {}).update(own, moved=moved_bytes(self.spaces[client]))
         more["shares"] = {client: share for client, share in shares.items() if whose is None or client in seen}
         counts = self.counts if whose is None else Counts()
         return {
             "engine": self.engine.name, "device": self.engine.device, **counts.totals([self.spaces[c] for c in seen]),
             "bytes": used, "bytes_total": total, "failures": self.executor.failures,
             "dropped": self.dropped + self.answers.refused, "runs": self.runs,
-            "over_quota": self.quotas.exceeded, "skipped": self.executor.skipped,
+            "over_quota": self.quotas.exceeded, "skipped": self.executor.skipped, **self.host.stats(),
             "collectives": dict(self.collectives.ways), "base": self.engine.base, "fell_back": self.engine.fell_back,
             **more,
         }  # fmt: skip

@@ -15,6 +15,7 @@ from gt.worker.client_values import Broken, ClientValues, Code, Poisoned, check_
 from gt.worker.collectives.mail import Members, PendingCollective
 from gt.worker.collectives.mail_transport import OperandFailed
 from gt.worker.engine import Engine
+from gt.worker.host_memory import HostMemory
 from gt.worker.programs.compile import COLLECTIVE, FREED, TRACE
 from gt.worker.programs.sharded import ShardedTrace
 from gt.worker.programs.units import Unit
@@ -29,6 +30,7 @@ class Executor:
     def __init__(self, engine: Engine, quotas: Quotas, cancellation: Cancellation) -> None:
         self.engine, self.quotas, self.cancellation = engine, quotas, cancellation
         self.streams = engine.streams
+        self.host = HostMemory(engine, self.fail)
         self.name = ""  # of the worker, for the texts of failures
         self.turn: Turn | None = None  # the shell's, by which clients take turns; without it, each run goes to its end
         self.failures = 0
@@ -171,7 +173,10 @@ class Executor:
         if ins[0] in values.kinds and isinstance(ready := values.kinds[ins[0]][2], Unit):
             error.__traceback__ = error.__context__ = None  # their frames hold all that the unit had made
             chunk = self.quotas.watch(values, iter(ready.chunk), self.engine, self.fail)
-            self.execute(values, chunk)  # one by one, so that only the failing instructions are marked
+            self.execute(values, self.host.watch(values, chunk))  # one by one, so that only the failing are marked
+            return
+        if self.host.again(values, ins, error):
+            self.execute(values, (ins,))
             return
         self.failures += 1
         if ins[0] not in values.kinds:

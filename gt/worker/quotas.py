@@ -9,7 +9,7 @@ from typing import Any
 from gt.errors import OutOfMemory
 from gt.spec import Spec
 from gt.transport.messages import Came
-from gt.worker.client_values import Broken, ClientValues, Code
+from gt.worker.client_values import Broken, ClientValues, Code, Moved
 from gt.worker.engine import Engine
 from gt.worker.programs.compile import COLLECTIVE, FREED, Ready
 
@@ -17,9 +17,10 @@ Fail = Callable[[ClientValues, tuple[Any, ...], Exception], None]
 
 
 def held(values: Iterable[ClientValues], engine: Engine) -> int:
-    """Bytes of all buffers that these clients' tensors lie in."""
+    """Bytes of all buffers that these clients' tensors lie in, on the device or moved to host memory."""
     arrays = (a for v in values for a in (*v.table.values(), *(came for _, came in v.arrived.values() if came is not None)))
-    return sum(dict(engine.buffer(a) for a in arrays if not isinstance(a, Broken)).values())
+    found = (a.buffer if type(a) is Moved else engine.buffer(a) for a in arrays if not isinstance(a, Broken))
+    return sum(dict(found).values())
 
 
 def growth(ready: Any) -> int:

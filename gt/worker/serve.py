@@ -57,6 +57,7 @@ from gt.worker.client_values import Poisoned
 from gt.worker.collectives.choose import collectives_for, way_asked
 from gt.worker.core import Worker
 from gt.worker.engine import Engine
+from gt.worker.engine.host_copy import host_share
 from gt.worker.fair_queue import FairQueue
 from gt.worker.memory_release import give_back
 from gt.worker.peer_names import DISPATCHER, worker_peer
@@ -91,6 +92,7 @@ class Shell:
         self.waker, self.alone = Waker(), True
         self.inbox = Inbox() if way_asked() == "memory" and process_memory.supported() else None
         self.core = Worker(engine, self.memory)
+        self.core.host.limit(environment.DEVICE_MEMORY.value(), environment.HOST_MEMORY.value() or host_share(engine))
         limit = environment.COLLECTIVE_TIMEOUT.value() or float("inf")
         self.stalls = Stalls(self.core, environment.STALL_SECONDS.value(), limit)
         self.core.more, self.core.left, self.core.clock = self._times, self._left, time.time

@@ -36,6 +36,7 @@ from gt.worker.programs.passes.numpy_form import numpy_form
 from gt.worker.programs.passes.segments import Free, Segment, segment, segments
 from gt.worker.programs.passes.side_stream import off_critical_path
 from gt.worker.programs.passes.split_updates import split_updates
+from gt.worker.programs.peak import peak
 
 FRESH = {NUMBERS[id(k)] for k in (ADD, MUL, SCALE, NEG)}
 
@@ -50,6 +51,28 @@ def evaluate(ins: Instruction, known: dict[int, Any]) -> tuple:
     ]
     made = ENGINE.kernel(ins.kind)(*operands)
     return made if len(ins.results) > 1 else (made,)
+
+
+@given(programs())
+def test_the_peak_of_a_program_is_never_less_than_what_its_values_take(made: Program) -> None:
+    table: dict[int, Any] = dict(enumerate(arrays(made.inputs), 1))
+    start = sum(a.nbytes for a in table.values())
+    numbers = [0.5] * made.holes
+    most = 0
+    for ins in made.instructions:
+        operands = [numbers[o.index] if isinstance(o, Hole) else o for o in ins.operands]
+        operands = [table[o] if i in ins.kind.tensors else o for i, o in enumerate(operands)]
+        found = ENGINE.kernel(ins.kind)(*operands)
+        table.update(zip(ins.results, found if len(ins.results) > 1 else (found,)))
+        most = max(most, sum(dict(map(ENGINE.buffer, table.values())).values()) - start)
+        for value in ins.frees:
+            del table[value]
+    assert most <= peak(made)
+
+
+def test_the_peak_of_a_chain_is_two_of_its_values() -> None:
+    body = [op(NEG, n + 1, n) for n in range(1, 9)]
+    assert peak(program(1, body, (9,))) == 2 * 24 and peak(program(1, [*body, op(RESHAPE, 10, 9)], (10,))) == 2 * 24
 
 
 def same(found: Any, want: Any) -> None:

@@ -13,6 +13,7 @@ from gt.spec import float32
 from gt.transport.messages import Drop, Failed, Fetch, KindDef, Mail, Run, TraceDef, Value, Welcome
 from gt.worker.core import Worker
 from gt.worker.engine.choose import make
+from gt.worker.host_memory import readable
 from gt.worker.peer_names import DISPATCHER
 from gt.worker.turns import Turn
 
@@ -111,3 +112,26 @@ def test_products_are_guessed_to_take_longer_than_sums() -> None:
         > 10 * guess(TABLE["add"], (WIDE, WIDE))
         > 20 * guess(TABLE["add"], ((F, 3), (-2,)))
     )
+
+
+@pytest.mark.parametrize("times", range(1, 7))
+def test_memory_of_a_run_that_was_left_is_moved_and_found_again(worker: Worker, times: int) -> None:
+    worker.host.limit(16 << 20, 1 << 30)  # four such arrays
+    clock = iter(range(10**6))
+    worker.executor.turn = Turn(lambda: next(clock) * 0.0011, Others(times))
+    worker.executor.turn.begin()
+    made, worker.host.always = worker.host.always, False
+    code = [(1, n, float(n)) for n in (1, 2)] + [(2, 3, 1, 2), (9, 5, 3), (2, 6, 1, 5)]  # 6 is 1 + 4 (1 + 2)
+    gets = (Fetch(7, 6, WIDE, (0, 0), (N, N)),)
+    mails = worker.handle(Mail(DISPATCHER, Run("c", 1, (FULL, ADD), code, gets, traces=(TRACE,))))
+    worker.host.always = made
+    moved = 0
+    while "c" in worker.preempted:
+        turn, worker.executor.turn = worker.executor.turn, None
+        worker.handle(Mail(DISPATCHER, Run("d", 1, (FULL,), [(1, 5, 3.0), (1, 6, 4.0), (1, 7, 5.0)])))
+        worker.executor.turn, moved = turn, moved + worker.spaces["c"].moved
+        assert readable(worker.spaces["d"].table[6])[0][0] == 4.0
+        mails += go_on(worker)
+    [value] = [m for m in mails if isinstance(m.message, Value)]
+    assert np.frombuffer(value.frames[0], "f4").reshape(N, N)[3, 4] == 13.0
+    assert moved or times < 4, "the one who was left had to make room"

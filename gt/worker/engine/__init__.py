@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from gt.ops import Kind
 from gt.spec import Spec
+from gt.worker.engine.host_copy import HostCopy
 
 Array = Any
 
@@ -63,3 +64,16 @@ class Engine(Protocol):
 
     def buffer(self, array: Array) -> tuple[int, int]:
         """A number for the memory that an array lies in, the same for all arrays over it, and the bytes of that memory."""
+
+    def capacity(self) -> int:
+        """Bytes of a device that has memory of its own; 0 where tensors lie in the host's."""
+
+    def devices(self) -> int:
+        """How many such devices this host has."""
+
+    def allocated(self) -> int | None:
+        """Bytes of the device that tensors and kernels have; None where only the tensors' own can be counted."""
+
+    def to_host(self, arrays: list[Array]) -> HostCopy | None:
+        """A copy of the buffer that all these arrays lie in, outside of the device's memory; None where it cannot be moved.
+        Raises OSError, MemoryError or RuntimeError where there is no room for it."""

@@ -208,6 +208,18 @@ class CustomEngine:
     def buffer(self, array: Held) -> tuple[int, int]:
         return array.id, array.spec.nbytes
 
+    def capacity(self) -> int:
+        return 0
+
+    def devices(self) -> int:
+        return 1
+
+    def allocated(self) -> None:
+        return None
+
+    def to_host(self, arrays: list[Held]) -> None:
+        return None
+
 
 def asked_as(kind: Kind) -> str | None:
     """The op's name as a custom backend may know it, or None where no such backend has a word for the kind."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from gt.ops import Kind
@@ -18,6 +18,7 @@ from gt.worker.engine import Engine
 from gt.worker.programs.codegen import Kernels, Pauses, straight_line
 from gt.worker.programs.passes.fuse_updates import fuse_updates
 from gt.worker.programs.passes.in_place import write_in_place
+from gt.worker.programs.peak import peak
 from gt.worker.turns import LARGE, Preempted
 
 TRACE = 3  # the form of a call of a program
@@ -126,6 +127,11 @@ class Executable:
         if self.over is not None and engine.device == "cpu":  # elsewhere kernels are only launched here
             self.pauses = pauses(program)
         return straight_line(program, kernels, pauses=Pauses(self.over, self.pauses) if self.over and self.pauses else None)
+
+    @cached_property
+    def peak(self) -> int:
+        """Bytes that a call takes at most besides its inputs."""
+        return peak(self.program)
 
     def stage(self, name: str, program: Program) -> Program:
         """Note what a pass gave, if it did anything."""

@@ -14,6 +14,7 @@ from gt.ops import Kind, random
 from gt.ops.rules import promote
 from gt.spec import DTYPES, DType, Spec, bfloat16, bool_, float16, float32
 from gt.worker.engine import OWN, philox
+from gt.worker.engine.host_copy import NumPyCopy
 from gt.worker.engine.numpy import bessel, special
 
 
@@ -187,6 +188,18 @@ class NumPyEngine:
         while isinstance(base.base, np.ndarray):
             base = base.base
         return id(base), base.nbytes
+
+    def capacity(self) -> int:
+        return 0
+
+    def devices(self) -> int:
+        return 1
+
+    def allocated(self) -> None:
+        return None
+
+    def to_host(self, arrays: list[Any]) -> NumPyCopy | None:
+        return NumPyCopy.of(arrays)
 
     def poisoned(self, error: Exception) -> bool:
         return False

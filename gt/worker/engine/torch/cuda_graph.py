@@ -181,6 +181,18 @@ class Graph:
             self.fixed = [False] * len(self.fixed)
         self._capture(arrays, numbers)
 
+    def release(self) -> bool:
+        """Give up the recording and its buffers, so that what clients hold of them can be moved; the next call records anew.
+        Whether there was one."""
+        if self.graph is None:
+            return False
+        torch.cuda.synchronize(self.engine.at)  # it may be under way
+        for buffer in (*self.results, *self.statics):
+            buffer.lent = False  # type: ignore[attr-defined]
+        self.graph, self.statics, self.results, self.seen = None, [], [], []
+        self.lent = [None] * self.program.outs
+        return True
+
     def stats(self) -> dict[str, float]:
         return {"graph_captures": self.captures, "compiled_calls": self.runs, "compile_seconds": self.seconds}
 

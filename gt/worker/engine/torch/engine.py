@@ -20,6 +20,7 @@ from gt.worker.engine import OWN as OURS
 from gt.worker.engine.torch.client_streams import ClientStreams
 from gt.worker.engine.torch.cuda_graph import Graph
 from gt.worker.engine.torch.dtypes import TORCH
+from gt.worker.engine.torch.host_copy import TorchCopy
 from gt.worker.engine.torch.kernels import GATHERED, NUMBERS, OWN
 from gt.worker.engine.torch.namespace import Namespace
 from gt.worker.engine.torch.numpy_traces import numpy_trace
@@ -131,6 +132,20 @@ class TorchEngine:
     def buffer(self, array: torch.Tensor) -> tuple[int, int]:
         storage = array.untyped_storage()
         return storage.data_ptr(), storage.nbytes()
+
+    def capacity(self) -> int:
+        return int(torch.cuda.get_device_properties(self.at).total_memory) if self.at.type == "cuda" else 0
+
+    def devices(self) -> int:
+        return torch.cuda.device_count() if self.at.type == "cuda" else 1
+
+    def allocated(self) -> int | None:
+        return torch.cuda.memory_allocated(self.at) if self.at.type == "cuda" else None
+
+    def to_host(self, arrays: list[torch.Tensor]) -> TorchCopy | None:
+        if any(getattr(a, "lent", False) for a in arrays):
+            return None  # a graph's own, which keeps the memory
+        return TorchCopy(arrays)
 
     def poisoned(self, error: Exception) -> bool:
         if self.at.type != "cuda" or not isinstance(error, RuntimeError) or isinstance(error, torch.OutOfMemoryError):

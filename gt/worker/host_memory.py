@@ -1,0 +1,261 @@
+"""Memory of idle clients in host memory. On a full device buffers of the client served longest ago are moved there, and
+back when an instruction takes them; a read is answered from where they lie. `residency.py` decides and counts, engines copy."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Collection, Iterator
+from typing import Any, Protocol
+
+from gt.errors import OutOfMemory
+from gt.worker.cancel import Parked
+from gt.worker.client_values import Broken, ClientValues, Code, Moved, failure, out_of_memory
+from gt.worker.engine import Engine
+from gt.worker.programs.compile import COLLECTIVE, FREED, Executable
+from gt.worker.quotas import Fail, growth
+from gt.worker.residency import Buffer, Residency
+from gt.worker.turns import Preempted
+
+TRIES = 2  # moves for an instruction that the device itself had no room for: first what it needs, then all that can be moved
+ALL = 1 << 62
+
+
+class Paused(Protocol):
+    """A run that was begun and has not ended."""
+
+    @property
+    def values(self) -> ClientValues: ...
+    @property
+    def stopped(self) -> Parked | Preempted: ...
+    @property
+    def rest(self) -> Code: ...
+
+
+class Holder(Protocol):
+    """The worker whose clients' memory is moved: what lies there, and which runs were begun and have not ended."""
+
+    spaces: dict[str, ClientValues]
+
+    def paused(self, client: str) -> Paused | None: ...
+    def replace_rest(self, client: str, rest: Code) -> None: ...
+
+
+class HostMemory:
+    worker: Holder
+
+    def __init__(self, engine: Engine, fail: Fail) -> None:
+        self.engine, self.streams, self.fail = engine, engine.streams, fail
+        self.residency = Residency()
+        self.always = False  # whether the device's size was given, which then binds a client that is alone, too
+        self.full = ""  # why the host took nothing the last time
+        self.trying: tuple[tuple[Any, ...], int] = ((), 0)  # the instruction that the device had no room for, and how often
+
+    def limit(self, device: int, host: int) -> None:
+        """The most bytes for tensors on the device, 0 for what the device has, and for those of idle clients on the host."""
+        self.residency = Residency(device or self.engine.capacity(), host)
+        self.always = bool(device)
+
+    def watch(self, values: ClientValues, code: Code) -> Code:
+        """The same instructions, each when its operands lie on the device and there is room for its results. A client that is
+        alone pays nothing: there is nobody's memory to move."""
+        shared = self.residency.device and (self.always or len(self.worker.spaces) > 1)
+        values.guarded = bool(shared or values.moved)
+        if not values.guarded:
+            self.residency.stale = True
+            return code
+        return self._watched(values, code)
+
+    def _watched(self, values: ClientValues, code: Code) -> Code:
+        needs: dict[int, tuple[int, int]] = {}  # by kind: bytes that it takes while it runs, and that it leaves
+        for ins in code:
+            form, _, ready = values.kinds.get(ins[0], (FREED, None, None))
+            if form != FREED:
+                need = needs.get(ins[0]) or needs.setdefault(ins[0], _needs(ready))
+                try:
+                    self._prepare(values, ready, ins, need[0])
+                except OutOfMemory as full:
+                    if form != COLLECTIVE:
+                        self.residency.refused += 1
+                        self.fail(values, ins, full)
+                        continue
+                    self._break_moved(values, ins, ready, full)  # it takes part all the same, as others wait for it
+                self.residency.on_device += need[1]
+            yield ins
+
+    def _prepare(self, values: ClientValues, ready: Any, ins: tuple[Any, ...], need: int) -> None:
+        """Have the operands of an instruction on the device, and room for what it makes."""
+        copies = {}
+        if values.moved:
+            operands = (values.table.get(ins[i]) for i in ready.tensors)
+            copies = {id(a.copy): a for a in operands if type(a) is Moved}
+        need += sum(moved.copy.nbytes for moved in copies.values())
+        if need and not self.residency.fits(need):
+            self.make_room(values, need, [ins[i] for i in ready.tensors])
+        for moved in copies.values():
+            self._bring_back(values, moved)
+
+    def _bring_back(self, values: ClientValues, moved: Moved) -> None:
+        try:
+            arrays = moved.copy.back()
+        except Exception as error:  # an engine has its own way of saying that there is no room
+            if not out_of_memory(error):
+                raise
+            raise OutOfMemory(f"{moved.copy.nbytes:,} bytes could not be moved back to {self.engine.device}: {error}") from None
+        for id, array in zip(moved.ids, arrays):
+            if type(held := values.table.get(id)) is Moved and held.copy is moved.copy:
+                values.table[id] = array
+                values.moved -= 1
+        self.residency.moved_back(moved.copy.nbytes)
+
+    def _break_moved(self, values: ClientValues, ins: tuple[Any, ...], ready: Any, error: OutOfMemory) -> None:
+        for i in ready.tensors:
+            if type(values.table.get(ins[i])) is Moved:
+                values.table[ins[i]] = failure(str(ready.kind), error, ins[i])
+
+    def make_room(self, values: ClientValues, nbytes: int, taken: Collection[int] = ()) -> None:
+        """Move what is least recently used until so many bytes fit on the device; raises OutOfMemory where they cannot.
+        `taken` are tensors of this client that an instruction is about to use."""
+        r = self.residency
+        self._count()
+        while missing := r.missing(nbytes):
+            if not self._move_out(values, missing, taken):
+                left = f"{r.on_device:,} are taken there, {max(0, r.host - r.on_host):,} are left in host memory"
+                raise OutOfMemory(
+                    f"{nbytes:,} bytes more on {self.engine.device}, which has {r.device:,}: {left}"
+                    f"{self.full and f' ({self.full})'}. Free tensors, or give more (GT_DEVICE_MEMORY, GT_HOST_MEMORY)"
+                )
+            self._count()
+
+    def uploaded(self, values: ClientValues, nbytes: int) -> None:
+        """Room for bytes that a client sends."""
+        r = self.residency
+        if r.device and (self.always or len(self.worker.spaces) > 1):
+            if not r.fits(nbytes):
+                self.make_room(values, nbytes)
+            r.on_device += nbytes
+
+    def again(self, values: ClientValues, ins: tuple[Any, ...], error: Exception) -> bool:
+        """Whether an instruction that the device itself had no room for is worth another try, as others' memory was moved."""
+        if not out_of_memory(error) or isinstance(error, OutOfMemory) or ins[0] not in values.kinds:
+            return False
+        ready = values.kinds[ins[0]][2]
+        if any(ins[i] not in values.table for i in ready.tensors):  # it has ended inputs, and perhaps written over them
+            return False
+        before = self.trying[1] if self.trying[0] is ins else 0
+        self.trying = (ins, before + 1)
+        if before >= TRIES:
+            return False
+        traceback.clear_frames(error.__traceback__)  # they hold what was made before it failed
+        self._count()
+        return self._move_out(values, ALL if before else max(1, _needs(ready)[0]), [ins[i] for i in ready.tensors], some=True)
+
+    def _move_out(self, values: ClientValues, nbytes: int, taken: Collection[int], some: bool = False) -> bool:
+        """Free so many bytes of the device, or, with `some`, what can be freed of them. Whether anything was."""
+        order = sorted(self.worker.spaces.values(), key=lambda v: (v is values, v.used))
+        ids: dict[Buffer, list[int]] = {}
+        buffers = {
+            v.client: self._movable(v, taken if v is values else _held_ids(self.worker, v), ids)
+            for v in order
+            if v is not values or v.guarded
+        }
+        chosen = self.residency.choose(nbytes, [v.client for v in order], buffers)
+        if not chosen or (not some and sum(b.nbytes for b in chosen) < nbytes):
+            return any(_release(v) for v in order if v is not values)
+        moved = [self._move(self.worker.spaces[b.client], ids[b]) for b in chosen]
+        if self.streams is not None:
+            self.streams.use(values.client)
+        return any(moved)
+
+    def _movable(self, values: ClientValues, held: Collection[int], ids: dict[Buffer, list[int]]) -> list[Buffer]:
+        """A client's buffers but for those of `held`; `ids` is told which tensors lie in each."""
+        found: dict[int, list[int]] = {}
+        sizes: dict[int, int] = {}
+        for id, array in values.table.items():
+            if type(array) is not Moved and type(array) is not Broken:
+                number, nbytes = self.engine.buffer(array)
+                found.setdefault(number, []).append(id)
+                sizes[number] = nbytes
+        kept = {self.engine.buffer(a)[0] for id in held if type(a := values.table.get(id)) not in (Moved, Broken, type(None))}
+        made = {Buffer(values.client, number, sizes[number]): of for number, of in found.items() if number not in kept}
+        ids.update(made)
+        return list(made)
+
+    def _move(self, values: ClientValues, ids: list[int]) -> bool:
+        """Move a buffer, with all tensors that lie in it, to host memory. Whether that could be done."""
+        if self.streams is not None:
+            self.streams.use(values.client)
+        try:
+            copy = self.engine.to_host([values.table[id] for id in ids])
+        except (OSError, MemoryError, RuntimeError) as error:
+            self.full = f"{type(error).__name__}: {error}"
+            return False
+        if copy is None:
+            return False
+        self._guard(values)
+        for place, id in enumerate(ids):
+            values.table[id] = Moved(copy, ids, place)
+        values.moved += len(ids)
+        self.residency.moved_out(copy.nbytes)
+        return True
+
+    def _guard(self, values: ClientValues) -> None:
+        """Have what is left of a client's run look for its operands."""
+        if values.guarded:
+            return
+        values.guarded = True
+        paused = self.worker.paused(values.client)
+        if paused is not None:
+            self.worker.replace_rest(values.client, self._watched(values, paused.rest))
+
+    def _count(self) -> None:
+        """What lies on the device, and what in host memory."""
+        spaces = self.worker.spaces.values()
+        for values in spaces:
+            values.moved = sum(type(a) is Moved for a in values.table.values())
+        on_device = self.engine.allocated()
+        if on_device is None:
+            on_device = sum(nbytes for values in spaces for nbytes in dict(self._there(values)).values())
+        self.residency.counted(on_device, sum(moved_bytes(values) for values in spaces))
+
+    def _there(self, values: ClientValues) -> Iterator[tuple[int, int]]:
+        for array in (*values.table.values(), *(came for _, came in values.arrived.values() if came is not None)):
+            if type(array) is not Moved and type(array) is not Broken:
+                yield self.engine.buffer(array)
+
+    def stats(self) -> dict[str, int]:
+        self.residency.on_host = sum(moved_bytes(values) for values in self.worker.spaces.values())
+        return self.residency.stats()
+
+
+def _needs(ready: Any) -> tuple[int, int]:
+    """Bytes that an instruction takes while it runs, and that it leaves."""
+    leaves = growth(ready)
+    return (max(leaves, ready.peak) if isinstance(ready, Executable) else leaves), leaves
+
+
+def moved_bytes(values: ClientValues) -> int:
+    """Bytes of a client in host memory."""
+    if not values.moved:
+        return 0
+    return sum({id(a.copy): a.copy.nbytes for a in values.table.values() if type(a) is Moved}.values())
+
+
+def readable(value: Any) -> Any:
+    """A tensor's array, to be read where it lies."""
+    return value.array if type(value) is Moved else value
+
+
+def _held_ids(worker: Holder, values: ClientValues) -> list[int]:
+    """Tensors that an instruction under way holds: to move them would free nothing."""
+    paused = worker.paused(values.client)
+    ins = paused.stopped.instruction if paused is not None else ()
+    if not ins or ins[0] not in values.kinds:
+        return []
+    return [ins[i] for i in values.kinds[ins[0]][2].tensors if i < len(ins)]
+
+
+def _release(values: ClientValues) -> bool:
+    """Have the faster forms of a client's programs let go of memory that they keep for the next call. Whether any did."""
+    forms = [ready.faster for _, _, ready in values.kinds.values() if isinstance(ready, Executable)]
+    released = [f.release() for f in forms if hasattr(f, "release")]
+    return any(released)
