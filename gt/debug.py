@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from gt.client.native import NATIVE
 from gt.client.user_lines import line_of
 from gt.errors import GTError
 from gt.spec import Spec
-from gt.transport.events import Watched
+from gt.transport.events import EXACT, Watched
 from gt.watch import own, timeline
 from gt.watch.doctor import text as diagnosis_text
 from gt.watch.html import HtmlStats
@@ -161,15 +161,12 @@ def record(keep: int = 1 << 16) -> Iterator[timeline.Timeline]:
     >>> [span.name for span in timeline.spans]
     ['full', 'full', 'matmul']
     """
-    session, made = here().session, timeline.Timeline()
-    session.ask("record", keep)
-    try:
+    if keep < 1:
+        raise GTError(f"cannot keep {keep!r} times: want 1 or more")
+    made, kept = timeline.Timeline(), timeline.LastSpans(keep)
+    with own.watching(here().session, kept.observe, EXACT):
         yield made
-    except BaseException:
-        with suppress(GTError):
-            session.ask("times")
-        raise
-    made.spans = timeline.read(session.ask("times", timeout=600.0)["workers"])
+    made.spans = kept.spans()
 
 
 @contextmanager

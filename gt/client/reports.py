@@ -12,7 +12,7 @@ import numpy as np
 
 from gt.client.user_lines import RING, origin, short_line
 from gt.program.code import is_client_kind
-from gt.transport.events import EVERY, Lines, Loaded, Report, Subscribe, Traced, Waited, Watched
+from gt.transport.events import EVERY, OFF, Lines, Loaded, Report, Subscribe, Traced, Waited, Watched
 from gt.transport.messages import VERSION
 
 OFTEN = 0.2  # seconds between reports
@@ -90,18 +90,32 @@ class ClientReports:
         return line
 
 
-def subscribe(session: Any, level: int, observe: Callable[[Watched], None] | None) -> None:
-    """Have a client's own events given to `observe`, from whichever thread receives; OFF ends that."""
+Observe = Callable[[Watched], None]
+
+
+def subscribe(session: Any, level: int, observe: Observe) -> None:
+    """Have a client's own events given to `observe`, from whichever thread receives."""
     with session.lock:
-        session.observe = observe
-        session.link.tell(Subscribe(VERSION, level))
+        session.observers[observe] = level
+        _tell(session)
+
+
+def unsubscribe(session: Any, observe: Observe) -> None:
+    with session.lock:
+        session.observers.pop(observe, None)
+        _tell(session)
+
+
+def _tell(session: Any) -> None:
+    """Subscribe at the level of the observer that looks most closely."""
+    session.link.tell(Subscribe(VERSION, max(session.observers.values(), default=OFF)))
 
 
 def take(session: Any, watched: Watched) -> None:
     """Events of a client that watches itself have come."""
     session.link.seen(watched.number)
-    if session.observe is not None:
-        session.observe(watched)
+    for observe in tuple(session.observers):
+        observe(watched)
 
 
 def digest(data: np.ndarray) -> str:

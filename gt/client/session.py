@@ -44,7 +44,6 @@ AHEAD = 64  # instructions behind a read among which the first of a trace is loo
 class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[misc]
     next_id: Callable[[], int]  # a name for another result
     reports: ClientReports | None = None  # while someone watches this client
-    observe: Callable[[Watched], None] | None = None  # while this client watches itself
 
     def __init__(self, link: Link, name: str, tracing: bool = True) -> None:
         self.link, self.name = link, name
@@ -80,6 +79,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.config, self.auto_shard = Config(), False
         self.warned: set[str] = set()  # signals that the user was warned of
         self.notes: deque[str] = deque()  # what the user is to be warned of, from whichever thread waits next
+        self.observers: dict[Callable[[Watched], None], int] = {}  # by whom this client watches itself, and how closely
         self.noted: Notes | None = None  # what a function looks at, while it is captured
         self.seed, self.draws = secrets.randbits(62), count(1)
 

@@ -128,10 +128,10 @@ class Dispatcher:
                 return self._hello(peer, message, role)
             case Join() if not client and not worker:
                 return self._join(peer, message)
-            case Ask(_, "placement" | "record" | "times" | "programs") | Configure() if client and client.held:
+            case Ask(_, "placement" | "programs") | Configure() if client and client.held:
                 self.stream.hold(client, message)  # it is about what waits there
                 return []
-            case Ask(_, "stats" | "clients" | "record") if client and len(self.tables.workers) < self.tables.expected:
+            case Ask(_, "stats" | "clients") if client and len(self.tables.workers) < self.tables.expected:
                 self.stream.hold(client, message)  # it is about those, too, that are still starting
                 return []
             case Ask() | Configure() if client:
@@ -280,7 +280,7 @@ class Dispatcher:
         if self.tables.living() or self.tables.expected:
             return
         for client in self.tables.clients.values():
-            asked = [m for m in client.held if isinstance(m, Ask) and m.about in ("stats", "clients", "record")]
+            asked = [m for m in client.held if isinstance(m, Ask) and m.about in ("stats", "clients")]
             client.held = deque(m for m in client.held if m not in asked)
             for message in asked:
                 yield from self._told(client, message)

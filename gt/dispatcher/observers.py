@@ -110,6 +110,8 @@ class Observers:
         known = self.there[peer] = Observer(peer, asked.level, user, own)
         self.on = True
         self.placed.clear()
+        for worker in self.tables.living():
+            self.listening.pop(worker.peer, None)  # it is told again, and tells again what its numbers mean
         now = self.clock()
         for worker in self.tables.living():
             known.pending.append(Joined(worker.name, now, worker.index, f"{worker.backend} on {worker.device}, {worker.host}"))

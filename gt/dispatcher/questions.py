@@ -20,16 +20,14 @@ class Questions:
 
     def ask(self, client: Client, ask: Ask) -> Iterable[Mail]:
         match ask.about:
-            case "record" if type(ask.argument) is not int or ask.argument < 1:
-                yield Mail(client.name, Failed(ask.ticket, "GTError", f"cannot keep {ask.argument!r} times: want 1 or more"))
-            case "stats" | "clients" | "record" | "times" | "programs" if self._open(client) >= checks.QUESTIONS:
+            case "stats" | "clients" | "programs" if self._open(client) >= checks.QUESTIONS:
                 why = f"{checks.QUESTIONS} questions of this client wait for workers already"
                 yield Mail(client.name, Failed(ask.ticket, "GTError", why))
             case "stats" | "clients":
                 alone = client.user.name and not client.user.administrator
                 whose = [c.name for c in self.tables.seen_by(client)] if alone else None
                 yield from self._to_workers(client, ask, "stats", whose)
-            case "record" | "times" | "programs":
+            case "programs":
                 yield from self._to_workers(client, ask, ask.about, ask.argument)
             case "placement":
                 yield Mail(client.name, Answer(ask.ticket, sharding.placement(client, ask.argument)))

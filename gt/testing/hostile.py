@@ -267,7 +267,7 @@ class Hostile:
         plain = {"mesh": None, "axes": [r.choice((0, 1, -1, None))], "workers": r.choice((None, [0], [1, 7]))}
         peer = r.choice(("c0", "bad", "w0", ""))
         return r.choice((
-            m.Ask(self.whole(), r.choice((*TEXTS, "stats", "record", "times")), self.value()),
+            m.Ask(self.whole(), r.choice((*TEXTS, "stats", "programs")), self.value()),
             m.Ask(self.whole(), "placement", [self.value() for _ in range(r.randrange(4))]),
             m.Configure({r.choice(("rows", "", "s")): r.choice((signal, plain, plain))}),
             m.Hello(

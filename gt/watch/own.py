@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from gt.client.reports import subscribe
+from gt.client.reports import subscribe, unsubscribe
 from gt.errors import GTError
-from gt.transport.events import EVERY, OFF, Watched
+from gt.transport.events import EVERY, Watched
 from gt.watch.doctor import Finding, diagnose
 from gt.watch.events import Recording
 
@@ -23,10 +23,15 @@ def watching(session: Any, observe: Callable[[Watched], None], level: int = EVER
     session.ask("stats")  # behind it, all look as closely as they are to
     try:
         yield
-    finally:
+    except BaseException:
         with suppress(GTError):
             settle(session)
-            subscribe(session, OFF, None)
+        raise
+    else:
+        settle(session)
+    finally:
+        with suppress(GTError):  # of a session that has ended there is nothing more to hear
+            unsubscribe(session, observe)
 
 
 def settle(session: Any) -> None:

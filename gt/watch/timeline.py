@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any
+
+from gt.transport.events import Joined, Watched
+from gt.watch.events import Collective, Instruction, Move, ProgramCall, Reader, Work
 
 WIDE, LEFT, LANE, BAR = 880, 92, 44, 30  # of a picture, in pixels: all of it, its margin, a worker's lane, the bars in it
 WORK = ("#4269d0", "#3ca951", "#a463f2", "#6cc5b0", "#97bbf5", "#9c6b4e")  # a colour for each signal
@@ -59,14 +62,30 @@ class Timeline:
         Path(path).write_text(picture(self, title))
 
 
-def read(answers: dict[str, dict[str, Any]]) -> list[Span]:
-    """The spans of workers' answers. Hosts agree on the time as far as their clocks do."""
-    first = min((s[0] for a in answers.values() for s in a["spans"]), default=0.0)
-    spans = [
-        Span(a["index"], name, signal, start - first, stop - first, collective)
-        for a in answers.values() for start, stop, name, signal, collective in a["spans"]
-    ]  # fmt: skip
-    return sorted(spans, key=lambda s: (s.start, s.worker))
+class LastSpans:
+    """Of each worker the last `keep` units of work, from the event stream. Hosts agree on the time as far as their clocks
+    do."""
+
+    def __init__(self, keep: int) -> None:
+        self.keep, self.reader = keep, Reader()
+        self.kept: dict[str, deque[Work]] = {}
+        self.indices: dict[str, int] = {}
+
+    def observe(self, watched: Watched) -> None:
+        for item in self.reader.read(watched.events):
+            match item:
+                case Joined(name, _, index) if index >= 0:
+                    self.indices[name] = index
+                case Instruction() | ProgramCall() | Collective() | Move(name="load"):
+                    self.kept.setdefault(item.worker, deque(maxlen=self.keep)).append(item)
+
+    def spans(self) -> list[Span]:
+        first = min((work.start for kept in self.kept.values() for work in kept), default=0.0)
+        spans = [
+            Span(self.indices[worker], w.name, w.signal, w.start - first, w.stop - first, isinstance(w, Collective))
+            for worker, kept in self.kept.items() for w in kept
+        ]  # fmt: skip
+        return sorted(spans, key=lambda s: (s.start, s.worker))
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:

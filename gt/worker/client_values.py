@@ -20,7 +20,6 @@ from gt.worker.engine.host_copy import HostCopy
 from gt.worker.programs.compile import COLLECTIVE, FREED, TRACE, Executable, Ready
 from gt.worker.programs.sharded import SEGMENTS, ShardedTrace
 from gt.worker.programs.units import Unit
-from gt.worker.spans import MOST, SpanRecorder
 
 
 class Broken:
@@ -133,7 +132,6 @@ class ClientValues:
         "counts",
         "forget",
         "units",
-        "times",
         "joints",
         "within",
         "segment",
@@ -157,7 +155,6 @@ class ClientValues:
         self.counts: Counter[int] = Counter()  # how often each kind was used
         self.forget = 0
         self.units: OrderedDict[tuple, Unit] = OrderedDict()  # by topology, the last used at the end
-        self.times: SpanRecorder | None = None  # when it did what, where the client wants to know
         self.joints = False  # whether there are traces with collectives inside
         self.within = 0  # the first result of the call of such a one that is under way
         self.broken: list[int] = []  # results of the last Run that could not be made
@@ -210,9 +207,3 @@ class ClientValues:
         else:
             for ins in code:  # (Counter.update takes longer for the few instructions of a read)
                 counts[ins[0]] += 1
-
-    def record(self, keep: int, clock: Callable[[], float], sync: Callable[[], None]) -> list:
-        """Record times from here on, or, with nothing to keep, no longer; and those there are."""
-        spans = self.times.told() if self.times is not None else []
-        self.times = SpanRecorder(min(keep, MOST), clock, sync) if keep else None
-        return spans

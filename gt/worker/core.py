@@ -167,8 +167,8 @@ class Worker:
             case Ask() | Drop() if self.parked is not None:
                 self.backlog.append(message)
                 return self.leaving(message) if isinstance(message, Drop) else []
-            case Ask(ticket, about, (client, keep)):
-                return [Mail(DISPATCHER, Answer(ticket, self._ask(about, client, keep)))]
+            case Ask(ticket, "programs", (client, _)):
+                return [Mail(DISPATCHER, Answer(ticket, self._programs(client)))]
             case Drop() as drop:
                 return self.leaving(drop) + self._drop(drop.client, drop)
             case Skip(number, counts):
@@ -185,12 +185,10 @@ class Worker:
                 return []
         raise ProtocolError(f"{type(message).__name__} from the dispatcher does not belong")
 
-    def _ask(self, about: str, client: str, keep: Any) -> Any:
-        """What a client asks of its programs, or of when they ran."""
-        if about == "programs":
-            known = self.spaces[client].kinds.values() if client in self.spaces else ()
-            return listed(ready for _, _, ready in known)
-        return {"spans": self._values(client).record(keep if about == "record" else 0, self.clock, self.engine.sync)}
+    def _programs(self, client: str) -> Any:
+        """A client's programs, as it is told of them."""
+        known = self.spaces[client].kinds.values() if client in self.spaces else ()
+        return listed(ready for _, _, ready in known)
 
     def _listen(self, asked: Listen) -> list[Mail]:
         """Someone begins to watch, or nobody does any more."""
@@ -256,8 +254,6 @@ class Worker:
         if self.quotas.came:
             code = self.quotas.watch(values, code, self.engine, self.executor.fail)
         code = self.host.watch(values, code)
-        if values.times is not None:
-            code = values.times.watch(values.kinds, code)
         if self.recorder is not None:
             code = self.recorder.watch(run, values.kinds, code)
         return self._proceed(values, run, code)

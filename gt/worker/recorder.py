@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable, Iterator
+from operator import sub
 from typing import Any
 
 from gt.ops import Kind
@@ -16,7 +17,68 @@ MOST = 1 << 17  # instructions that wait to be reported; past it runs are timed 
 SHORT = 32  # instructions of a run that are always timed one by one
 SAMPLE = 16  # of longer runs, one in so many is
 
-Entry = tuple[str, int, int, float, float, Any]  # client, number, id, from, to, and what the number stands for
+
+class Columns:
+    """What was done for one client and is not yet reported: a column for each fact, since a tuple for each instruction takes
+    longer, and garbage collection visits it. The worker's thread adds to `ends` last, so a report takes as many as that has."""
+
+    __slots__ = ("numbers", "ids", "starts", "ends", "sizes", "broken", "new", "result_at", "dropped")
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.ids: list[int] = []
+        self.starts: list[float] = []
+        self.ends: list[float] = []
+        self.sizes: list[int] = []  # of READs
+        self.broken: list[int] = []
+        self.new: list[tuple[int, Any]] = []  # numbers that were met first since the last report, and all about each
+        self.result_at: dict[int, int] = {}  # by number that was met: where an instruction of it has the result it is for
+        self.dropped = 0
+
+    def add(self, number: int, id: int, start: float, end: float) -> None:
+        self.numbers.append(number)
+        self.ids.append(id)
+        self.starts.append(start)
+        self.ends.append(end)
+
+    def meet(self, ins: tuple, known: Any) -> int:
+        """An instruction of a number that is new here. The first operand after the number is its first result; of a
+        collective, the result of the client's that it is for is the last operand."""
+        number = ins[0]
+        ready = known[2] if known is not None else None
+        kind = getattr(ready, "kind", None)
+        at = -1 if isinstance(kind, Kind) and kind.row.collective else 1
+        if ready is not None:
+            self.new.append((number, ready))
+        self.result_at[number] = at
+        return at
+
+    def drop(self, n: int) -> None:
+        """Lose the oldest entries."""
+        self.take(n)
+        self.dropped += n
+
+    def take(self, n: int) -> tuple[list[int], list[int], list[float], list[float], list[int]]:
+        """The oldest entries, which then are no longer here."""
+        numbers, ids, starts, ends = self.numbers[:n], self.ids[:n], self.starts[:n], self.ends[:n]
+        reads = numbers.count(READ)
+        sizes = self.sizes[:reads]
+        del self.sizes[:reads], self.numbers[:n], self.ids[:n], self.starts[:n], self.ends[:n]
+        return numbers, ids, starts, ends, sizes
+
+    def spans(self, client: str) -> Spans | None:
+        """All that is here, as it is reported."""
+        n = len(self.ends)
+        if not n and not self.dropped:
+            return None
+        new, broken = self.new[:], self.broken[:]  # in place, as the worker's thread may be adding
+        del self.new[: len(new)], self.broken[: len(broken)]
+        dropped, self.dropped = self.dropped, 0
+        numbers, ids, starts, ends, sizes = self.take(n)
+        seconds = array("f", map(sub, ends, starts))
+        packed = (array("q", numbers).tobytes(), _whole(ids).tobytes(), array("d", starts).tobytes(), seconds.tobytes())
+        meanings = tuple(meaning(number, ready) for number, ready in new)
+        return Spans(client, *packed, tuple(sizes), tuple(id for id in broken if type(id) is int), meanings, dropped)
 
 
 class Recorder:
@@ -25,32 +87,42 @@ class Recorder:
     def __init__(self, clock: Callable[[], float], sync: Callable[[], None]) -> None:
         self.clock, self.sync = clock, sync
         self.level, self.levels = OFF, dict[str, int]()  # of all clients, and of those where it differs
-        self.entries: list[Entry] = []
+        self.columns: dict[str, Columns] = {}
         self.compiled: list[Compiled] = []
-        self.broken: list[tuple[str, tuple[int, ...]]] = []
         self.began = 0.0  # when the instruction at hand did
         self.waiting: dict[str, float] = {}  # when the collective did that a client's run waits for
         self.spent: dict[str, float] = {}  # seconds that a program had which was left in its middle
         self.whole: dict[str, int] = {}  # by client: how many instructions of the run at hand are timed as one
-        self.long = self.dropped = 0
-        self.told: set[tuple[str, int]] = set()  # numbers whose meaning was reported
+        self.long = 0
+        self.last: list[Spans] = []  # of clients that are gone
         self.lock = threading.Lock()
 
     def listen(self, asked: Listen) -> None:
         """Look more or less closely from here on. Meanings are told again, as someone may have come."""
         with self.lock:
             self.level, self.levels = asked.level, dict(asked.clients)
-            self.told.clear()
+            for columns in self.columns.values():
+                columns.result_at.clear()
 
     def forget(self, client: str) -> None:
         """A client is gone; what was done for it is still to be reported."""
         with self.lock:
-            self.told = {known for known in self.told if known[0] != client}
+            columns = self.columns.pop(client, None)
+            spans = columns.spans(client) if columns is not None else None
+            if spans is not None:
+                self.last.append(spans)
         for table in (self.waiting, self.spent, self.whole):
             table.pop(client, None)
 
     def of(self, client: str) -> int:
         return self.levels.get(client, self.level)
+
+    def _columns(self, client: str) -> Columns:
+        found = self.columns.get(client)
+        if found is None:
+            with self.lock:
+                found = self.columns[client] = Columns()
+        return found
 
     def watch(self, run: Run, kinds: dict[int, Any], code: Iterator[tuple]) -> Iterator[tuple]:
         """The same instructions, each timed between being handed out and the next being asked for; or, of a long run that is
@@ -63,22 +135,28 @@ class Recorder:
         if not sampled:
             sampled = self.long % SAMPLE == 0
             self.long += 1
-        if sampled and len(self.entries) < MOST:
-            return self._timed(run.client, kinds, code, self.sync if level == EXACT else None)
+        columns = self._columns(run.client)
+        if sampled and len(columns.ends) < MOST:
+            return self._timed(columns, kinds, code, self.sync if level == EXACT else None)
         self.whole[run.client] = len(run.code)
         return code
 
     def _timed(
-        self, client: str, kinds: dict[int, Any], code: Iterator[tuple], sync: Callable[[], None] | None
+        self, columns: Columns, kinds: dict[int, Any], code: Iterator[tuple], sync: Callable[[], None] | None
     ) -> Iterator[tuple]:  # fmt: skip
-        clock, add = self.clock, self.entries.append
+        clock, met, result_at = self.clock, columns.result_at.get, columns.meet
+        number, id = columns.numbers.append, columns.ids.append
+        start, end = columns.starts.append, columns.ends.append
         for ins in code:
-            known = kinds.get(ins[0])
+            at = met(ins[0]) or result_at(ins, kinds.get(ins[0]))
             yield ins
             if sync is not None:
                 sync()
             ended = clock()
-            add((client, ins[0], ins[1] if len(ins) > 1 else 0, self.began, ended, (known, ins)))
+            number(ins[0])
+            id(ins[at] if len(ins) > 1 else 0)
+            start(self.began)
+            end(ended)
             self.began = ended
 
     def begin(self, client: str) -> None:
@@ -101,23 +179,26 @@ class Recorder:
         if client in self.whole:
             self._stretch(client)
             del self.whole[client]
-        if broken:
-            self.broken.append((client, tuple(id for id in broken if type(id) is int)))
-        self.entries.append((client, END, run.serial, now, now, None))
-        if len(self.entries) > 2 * MOST:
-            self.dropped += MOST
-            del self.entries[:MOST]
+        columns = self._columns(client)
+        columns.broken.extend(broken)
+        columns.add(END, run.serial, now, now)
+        if len(columns.ends) > 2 * MOST:
+            with self.lock:
+                columns.drop(MOST)
 
     def _stretch(self, client: str) -> None:
         """What was executed since the run began or went on, as one; how many instructions it is of is said once."""
-        if len(self.entries) < 2 * MOST:
-            self.entries.append((client, STRETCH, self.whole[client], self.began, self.clock(), None))
+        columns = self._columns(client)
+        if len(columns.ends) < 2 * MOST:
+            columns.add(STRETCH, self.whole[client], self.began, self.clock())
         self.whole[client] = 0
 
     def read(self, client: str, id: int, nbytes: int, began: float) -> None:
         """A tensor was sent to its client."""
         if self.of(client) != OFF:
-            self.entries.append((client, READ, id, began, self.clock(), nbytes))
+            columns = self._columns(client)
+            columns.sizes.append(nbytes)
+            columns.add(READ, id, began, self.clock())
 
     def compile(self, client: str, seconds: float, text: str) -> None:
         """A program was compiled, or was not."""
@@ -127,47 +208,19 @@ class Recorder:
     def report(self) -> Report | None:
         """What happened since the last one."""
         with self.lock:
-            n = len(self.entries)
-            taken, compiled, broken = self.entries[:n], self.compiled[:], self.broken[:]
-            del self.entries[:n], self.compiled[: len(compiled)], self.broken[: len(broken)]
-            dropped, self.dropped = self.dropped, 0
-            if not taken and not compiled and not dropped:
-                return None
-            by_client: dict[str, list[Entry]] = {}
-            for entry in taken:
-                by_client.setdefault(entry[0], []).append(entry)
-            spans = [self._spans(client, entries, broken, dropped) for client, entries in by_client.items()]
-        return Report((*compiled, *spans))
-
-    def _spans(self, client: str, entries: list[Entry], broken: list[tuple[str, tuple[int, ...]]], dropped: int) -> Spans:
-        meanings = []
-        for _, number, _, _, _, about in entries:
-            if number > STRETCH and (client, number) not in self.told:
-                self.told.add((client, number))
-                if about[0] is not None:
-                    meanings.append(meaning(number, about[0][2]))
-        return Spans(
-            client,
-            array("q", [e[1] for e in entries]).tobytes(),
-            array("q", [_id(e) for e in entries]).tobytes(),
-            array("d", [e[3] for e in entries]).tobytes(),
-            array("f", [e[4] - e[3] for e in entries]).tobytes(),
-            tuple(e[5] for e in entries if e[1] == READ),
-            tuple(id for name, ids in broken if name == client for id in ids),
-            tuple(meanings),
-            dropped,
-        )
+            compiled = self.compiled[:]
+            del self.compiled[: len(compiled)]
+            last, self.last = self.last, []
+            spans = [found for client, columns in self.columns.items() if (found := columns.spans(client)) is not None]
+        return Report((*compiled, *last, *spans)) if compiled or last or spans else None
 
 
-def _id(entry: Entry) -> int:
-    """The first result; of a collective, the result of the client's that it is for, which is its last operand."""
-    _, number, id, _, _, about = entry
-    if number <= STRETCH or about[0] is None:
-        return id
-    (_, _, ready), ins = about
-    kind = ready.kind
-    id = ins[-1] if isinstance(kind, Kind) and kind.row.collective else id
-    return id if type(id) is int else 0
+def _whole(ids: list[int]) -> array[int]:
+    """Ids as they are sent; 0 for an operand that is no id."""
+    try:
+        return array("q", ids)
+    except TypeError:
+        return array("q", [id if type(id) is int else 0 for id in ids])
 
 
 def meaning(number: int, ready: Any) -> Meaning:

@@ -52,12 +52,23 @@ def test_nothing_is_recorded_unless_asked_and_not_for_others():
             HERE.scope = Scope(made.session())
             other = gt.ones(2) + 1
             other.numpy()
-            assert made.workers[0].spaces["c1"].times is None
             HERE.scope = mine
             (gt.ones(2) * 3).numpy()
         assert [s.name for s in timeline.spans] == ["full", "mul"]
         gt.ones(2).exp().numpy()
-        assert made.workers[0].spaces["c0"].times is None
+        assert made.workers[0].recorder is None
+
+
+def test_a_recording_within_another_leaves_both_whole():
+    with cluster(1):
+        x = gt.ones(2)
+        with gt.debug.record() as whole:
+            x.exp().numpy()
+            with gt.debug.record() as part:
+                x.log().numpy()
+            x.sin().numpy()
+        assert [s.name for s in part.spans] == ["log"]
+        assert [s.name for s in whole.spans] == ["exp", "log", "sin"]
 
 
 def test_only_the_last_are_kept():
@@ -75,7 +86,8 @@ def test_an_error_inside_ends_the_recording():
         with pytest.raises(ZeroDivisionError), gt.debug.record():
             gt.ones(2).numpy()
             raise ZeroDivisionError
-        assert made.workers[0].spaces["c0"].times is None
+        made.settle()
+        assert made.workers[0].recorder is None
 
 
 def test_intervals_are_merged_and_compared():

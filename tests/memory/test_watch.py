@@ -15,7 +15,7 @@ import pytest
 
 import gt
 from gt.client.here import here
-from gt.client.reports import subscribe
+from gt.client.reports import subscribe, unsubscribe
 from gt.client.scope import HERE, Scope
 from gt.dispatcher.core import Dispatcher
 from gt.testing import cluster
@@ -33,14 +33,18 @@ pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE")
 def recorded(made: Cluster, level: int = e.EVERY) -> Iterator[Recording]:
     """What this thread's session does, as it sees it itself."""
     session, recording = here().session, Recording()
-    subscribe(session, level, lambda watched: recording.add(watched.events, watched.dropped))
+
+    def observe(watched: e.Watched) -> None:
+        recording.add(watched.events, watched.dropped)
+
+    subscribe(session, level, observe)
     made.settle()
     yield recording
     made.settle()
     if session.reports is not None:
         session.reports.send(0.0, late=True)
     made.settle()
-    subscribe(session, e.OFF, None)
+    unsubscribe(session, observe)
     made.settle()
 
 
