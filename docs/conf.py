@@ -12,6 +12,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 os.environ.setdefault("GT_BACKEND", "numpy")
 
 import reference  # noqa: E402
+from reference.outside import moved  # noqa: E402
 
 import gt  # noqa: E402
 
@@ -31,5 +32,13 @@ html_show_sphinx = False
 suppress_warnings = ["misc.highlighting_failure"]  # outputs that are shown as they are printed
 
 
+def lead_to_copies(app: Any, page: str, source: list[str]) -> None:
+    """Links to pages outside of docs/ lead to their copies in the site."""
+    path = Path(app.srcdir) / f"{page}.md"
+    if path.parent.name != "reference":
+        source[0] = moved(source[0], path, path.parent)
+
+
 def setup(app: Any) -> None:
     app.connect("builder-inited", lambda app: reference.write(Path(app.srcdir) / "reference"))
+    app.connect("source-read", lead_to_copies)

@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 # Pages with a test of their own, which knows what their blocks need; for ON_PYTORCH (test_compilation.py) that of the Python.
 ELSEWHERE = {"docs/backends.md", "docs/pytorch.md", "docs/sharding.md", "docs/tensor_ops.md"}
 ON_PYTORCH = {"docs/compilation.md", "docs/BATCHING_AND_COMPILATION.md", "docs/design/replay.md"}
+# Pages whose blocks continue one another: they run as one program.
+WHOLE = ("docs/tutorial.md", "docs/autograd.md", "docs/tuning.md", "examples/README_SIGNALS.md")
 PAGES = [p for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")]
          if str(p.relative_to(ROOT)) not in ELSEWHERE]  # fmt: skip
 
@@ -31,7 +33,7 @@ def blocks(language: str) -> list:
         for match in re.finditer(rf"^```{language}\n(.*?)^```", text, re.S | re.M):
             line = text[: match.start()].count("\n") + 1
             name = str(page.relative_to(ROOT))
-            if language != "python" or name not in ON_PYTORCH:
+            if language != "python" or name not in ON_PYTORCH and name not in WHOLE:
                 found.append(pytest.param(match[1], id=f"{name}:{line}"))
     return found
 
@@ -67,11 +69,27 @@ def server() -> Iterator[str]:
     process.wait(10)
 
 
+def write_configurations(page: Path, folder: Path) -> None:
+    """The YAML of a page that begins with a file's name, such as `# config.yaml`, as that file."""
+    for name, text in re.findall(r"^```yaml\n(# (?:[\w.]+\.yaml)\n)(.*?)^```", page.read_text(), re.S | re.M):
+        (folder / name[2:].strip()).write_text(text)
+
+
 @pytest.mark.parametrize("code", blocks("python"))
 def test_every_python_block_runs(code: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if "12345" in code:
         code = code.replace("12345", request.getfixturevalue("server"))
+    if "config.yaml" in code:
+        write_configurations(ROOT / "README.md", tmp_path)
     run("-c", code, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_blocks_of_a_page_run_one_after_the_other(name: str, tmp_path: Path) -> None:
+    write_configurations(ROOT / name, tmp_path)
+    found = re.findall(r"^```python\n(.*?)^```", (ROOT / name).read_text(), re.S | re.M)
+    assert len(found) >= 2
+    run("-c", "\n".join(found), cwd=tmp_path, GT_COLLECTIVES="mail")
 
 
 def test_there_are_blocks_to_run() -> None:

@@ -1,12 +1,14 @@
 """The reference of the site, written from the code: every public name with its signature, its rules and an example that ran.
 
-`write(folder)` writes a page for each namespace, and the tables of options, variables and statistics."""
+`write(folder)` writes a page for each namespace, the tables of options, variables and statistics, and the site's pages that lie
+elsewhere in the repository."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from reference.api import NAMESPACES, api_page
+from reference.outside import PAGES, outside
 from reference.tables import TABLES
 
 INDEX = """# Reference
@@ -28,6 +30,7 @@ def write(folder: Path) -> None:
     pages = {name: page() for name, page in TABLES.items()}
     pages |= {namespace.page: api_page(namespace) for namespace in NAMESPACES}
     pages["index"] = INDEX.format(pages="\n".join(pages))
+    pages |= {name: outside(source) for source, name in PAGES.items()}
     for name, text in pages.items():
         path = folder / f"{name}.md"
         if not path.exists() or path.read_text() != text:
