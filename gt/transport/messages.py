@@ -1,5 +1,6 @@
-"""Every message there is, and how it is written: typed structs as msgpack arrays. Tensor bytes travel beside a message, in
-frames of their own. New fields go last, with a default."""
+"""Every message there is, and how it is written: typed structs as msgpack arrays. Those between workers stand in
+`peer_messages`, those of what is watched in `events`. Tensor bytes travel in frames of their own behind a message. New fields
+go last, with a default."""
 
 from __future__ import annotations
 
@@ -13,6 +14,14 @@ from gt.program.code import Encoded
 from gt.program.wire import TraceDef
 from gt.transport.events import Listen, Report, Seen, Subscribe, Watched
 from gt.transport.message import Message as Message
+from gt.transport.peer_messages import Aborted as Aborted
+from gt.transport.peer_messages import InputFailed as InputFailed
+from gt.transport.peer_messages import Noted as Noted
+from gt.transport.peer_messages import Peer as Peer
+from gt.transport.peer_messages import Piece as Piece
+from gt.transport.peer_messages import Reached as Reached
+from gt.transport.peer_messages import StallQuery as StallQuery
+from gt.transport.peer_messages import Ways as Ways
 
 VERSION = 4
 PRIORITIES = {"normal": 1.0, "interactive": 4.0, "batch": 0.25}  # by what a client's weight is multiplied
@@ -32,31 +41,6 @@ class KindDef(msgspec.Struct, frozen=True, array_like=True):
 
 def kind_out(number: int, kind: Kind) -> KindDef:
     return KindDef(number, kind.row.name, tuple(map(spec_out, kind.ins)), kind.statics, kind.signal)
-
-
-class Reached(msgspec.Struct, frozen=True, array_like=True):
-    """How the others reach a worker in groups: `host:port` of its store, the GPU it computes on, and how those that may read
-    its memory find it; "" for none. Without PyTorch it belongs to no group, and is reached by mail."""
-
-    store: str = ""
-    gpu: str = ""
-    memory: str = ""
-    torch: bool = True
-
-
-class Peer(msgspec.Struct, frozen=True, array_like=True):
-    """A worker, as others know it: `address` is where its tensors can be fetched, on one host, and `remote` from elsewhere.
-    Workers also know one another's `token`, by which they tell a worker from a client, and how one is reached in groups, once
-    it has said so."""
-
-    index: int
-    name: str
-    address: str
-    host: str
-    device: str = ""
-    token: str = ""
-    reached: Reached | None = None
-    remote: str = ""
 
 
 class Hello(Message, frozen=True, tag=1):
@@ -265,70 +249,10 @@ class Note(Message, frozen=True, tag=21):
     client: str = ""  # from a worker: whom it concerns
 
 
-class Piece(Message, frozen=True, tag=22):
-    """From worker to worker, in the frame behind: what a collective of a client's has for it. `tag` is the id of the result
-    it is for. Where there are no bytes, as they could not be made, the rest says why, as in Failed."""
-
-    sender: int
-    client: str
-    tag: int
-    why: str = ""
-    error: str = ""
-    tensor: int = 0
-
-
 class Store(Message, frozen=True, tag=23):
     """How a worker is reached in groups; all others are told."""
 
     reached: Reached
-
-
-class InputFailed(Message, frozen=True, tag=24):
-    """From worker to worker: the sender's part in the group's collective of this number could not be made; the rest says why,
-    as in Failed. It takes part once all whom it concerns have answered Noted."""
-
-    sender: int
-    group: tuple[int, ...]
-    number: int
-    error: str
-    text: str
-    tensor: int
-
-
-class StallQuery(Message, frozen=True, tag=25):
-    """From worker to worker: the sender has long waited in the group's collective of this number. Who is there, too?"""
-
-    sender: int
-    group: tuple[int, ...]
-    number: int
-
-
-class Noted(Message, frozen=True, tag=26):
-    """From worker to worker, to an InputFailed: it is known. To a StallQuery: the sender is there, too."""
-
-    sender: int
-    group: tuple[int, ...]
-    number: int
-
-
-class Ways(Message, frozen=True, tag=27):
-    """From worker to worker: by which ways the sender can move bytes with all of this group. They use the best that all can."""
-
-    sender: int
-    group: tuple[int, ...]
-    ways: tuple[str, ...]
-
-
-class Aborted(Message, frozen=True, tag=28):
-    """From worker to worker: the group's collectives up to the one of this number are given up, why, as in Failed. The receiver
-    says so with Noted, the number below zero."""
-
-    sender: int
-    group: tuple[int, ...]
-    number: int
-    error: str
-    text: str
-    tensor: int
 
 
 Counts = tuple[tuple[tuple[int, ...], int], ...]  # of each set of workers, how many of their collectives

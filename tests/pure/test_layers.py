@@ -54,6 +54,7 @@ THREADED = {
     "worker/serve.py": "kernels may ask for messages in a thread, and sockets are the first one's",
 }
 SHELLS = ("serve.py", "groups.py", "__main__.py")  # groups.py waits for other workers
+SHELLS += ("client_socket.py", "dispatcher_socket.py", "peer_sockets.py")  # the sockets that gt/worker/serve.py is made of
 
 
 def modules() -> list[Path]:

@@ -10,10 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2] / "gt"
 FILE, FUNCTION = 400, 40
 HOT = "the hot path: a call costs as much as what it would do"
-LONG_FILES = {
-    "transport/messages.py": "every message there is, in one place",
-    "worker/serve.py": "the second idea is still to be found",
-}
+LONG_FILES: dict[str, str] = {}
 LONG_FUNCTIONS = {
     "client/apply.py reference": HOT,
     "dispatcher/rewrite.py Rewriter.rewrite": HOT,
@@ -23,8 +20,6 @@ LONG_FUNCTIONS = {
     "persistent/gpu/triton_kernels.py attention_kernel": "a Triton kernel is one function",
     "persistent/kernel.py PersistentKernel.__init__": "the constructor that users call, with all its settings",
     "persistent/openmp/executor.py OpenMPExecutor.__init__": "hands each array to the library once",
-    "worker/__main__.py work": "a process from its first line to its last",
-    "worker/serve.py Shell.__init__": "opens every socket in the order in which they depend on one another",
 }
 
 

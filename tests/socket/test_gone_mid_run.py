@@ -88,7 +88,7 @@ def test_no_collective_is_begun_after_the_worker_has_told_how_many_it_has_begun(
 
         def exp(a: Any) -> Any:
             others.say(m.Drop("gone", 9))
-            assert shell.control.poll(60_000)
+            assert shell.dispatcher.socket.poll(60_000)
             time.sleep(2 * SLICE)  # its turn is over, so the worker looks for messages
             return run(a)
 

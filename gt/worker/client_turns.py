@@ -1,0 +1,108 @@
+"""Turns of clients on a worker: whose comes next by the fair queue, what it is charged, and whose kernels the device still has
+before it where several clients share it. It reads the clock that it is given and knows no sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gt.transport.messages import Mail
+from gt.worker.core import Worker
+from gt.worker.fair_queue import FairQueue
+from gt.worker.peer_names import DISPATCHER
+from gt.worker.turns import Turn
+
+SHARED = 1.0  # seconds for which a device counts as shared after several clients were busy on it
+
+
+class ClientTurns:
+    """`take_in` receives what the dispatcher has sent, where that can be done now; `interrupted` tells of mail on other
+    sockets, which ends a turn, too; `send` takes the mail that follows from a turn."""
+
+    def __init__(
+        self, core: Worker, clock: Callable[[], float], take_in: Callable[[], bool], interrupted: Callable[[], bool],
+        send: Callable[[list[Mail]], None],
+    ) -> None:  # fmt: skip
+        self.core, self.clock, self.take_in, self.interrupted, self.send = core, clock, take_in, interrupted, send
+        self.queue = FairQueue()
+        self.client, self.began = "", 0.0  # whose turn it is, and since when
+        self.shared_until = 0.0  # when the device counts as one client's again
+        self.turn = core.executor.turn = Turn(clock, self._others_wait, lambda: self._behind(self.client))
+        core.answers.seconds = self.seconds
+
+    def put(self, client: str, message: Any) -> None:
+        self.queue.put(client, message, self.clock())
+
+    def next(self) -> str | None:
+        """The client whose turn it is, if there is something to do."""
+        if self.queue.begun and not self.core.unfinished(self.queue.ordered[0]):
+            self.queue.ended()
+        parked, preempted = self._parked(), self.core.preempted
+        for client in self.core.cancellation.gone:  # the rest of their work is skipped, and their memory freed
+            if client != parked and self.queue.can_go_on(client, preempted):
+                return client
+        return self.queue.next(parked, preempted, self._behind)
+
+    def serve(self, client: str) -> None:
+        """One turn of a client: the rest of a run that was left for another client, or its next message."""
+        began = self.began = self.clock()
+        self.client, streams = client, self.core.streams
+        self.turn.begin()
+        timed = streams is not None and self._share_device(began)
+        if timed:
+            streams.begin(client)
+        if client in self.core.preempted:
+            self.send(self.core.go_on(client))
+        else:
+            self.send(self.core.handle(Mail(DISPATCHER, self.queue.take(client, began))))
+        self.queue.preemptions += client in self.core.preempted
+        if timed and client in self.queue.shares:
+            streams.end(client)  # charged when the device has come to it
+        else:
+            self.queue.charge(client, self.clock() - began)
+
+    def follow_device(self) -> None:
+        """Charge the turns that the device has ended, and send the answers that it has come to."""
+        streams = self.core.streams
+        if streams is None:
+            return
+        if streams.turns:
+            for client, seconds in streams.measured():
+                self.queue.charge(client, seconds)
+        if streams.answers:
+            self.send(streams.answered())
+
+    def device_pending(self) -> bool:
+        return self.core.streams is not None and self.core.streams.pending()
+
+    def seconds(self, client: str) -> float:
+        """Device time that a client has had, that of its turn under way included."""
+        share = self.queue.shares.get(client)
+        return (share.seconds if share else 0.0) + self.clock() - self.began
+
+    def stats(self) -> dict[str, Any]:
+        queue = self.queue
+        return {"queue": queue.instructions, "preemptions": queue.preemptions, "shares": queue.stats()}
+
+    def _parked(self) -> str | None:
+        return self.core.parked.run.client if self.core.parked is not None else None
+
+    def _others_wait(self) -> bool:
+        """Whether others than the client at hand wait for this worker, or mail came that may be for them."""
+        if not self.take_in():
+            return False
+        if self.client in self.core.cancellation.gone:
+            return True  # the rest is skipped: the dispatcher was told how many collectives had begun
+        return self.queue.others(self.client, self._parked(), self.core.preempted) or self.interrupted()
+
+    def _share_device(self, now: float) -> bool:
+        """Whether several clients are busy on a device that runs behind, or were a moment ago."""
+        streams = self.core.streams
+        if len(self.queue.active) > 1:
+            self.shared_until = now + SHARED
+        streams.shared = now < self.shared_until
+        return bool(streams.shared)
+
+    def _behind(self, client: str) -> bool:
+        streams = self.core.streams
+        return streams is not None and streams.shared and streams.behind(client)

@@ -1,0 +1,49 @@
+"""Sockets to other workers, by which mail for collectives goes to them, and mail of workers that are not known yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+
+from gt.transport.addresses import nearest
+from gt.transport.auth import Keys, reach
+from gt.transport.messages import Mail, Peer, encode
+from gt.transport.sockets import open_socket, parts
+
+EARLY = 1024  # messages of workers that are not known yet
+
+
+class PeerSockets:
+    def __init__(self, token: str, keys: Keys) -> None:
+        self.token, self.keys = token, keys
+        self.sockets: dict[int, zmq.Socket] = {}
+        self.early: list[tuple[str, Any, tuple]] = []  # token, message and frames
+
+    def send(self, index: int, peer: Peer, mail: Mail) -> None:
+        if index not in self.sockets:
+            socket = self.sockets[index] = open_socket(zmq.DEALER, self.token.encode())
+            reach(socket, nearest(peer.address, peer.remote), self.keys)
+        self.sockets[index].send_multipart([encode(mail.message), *parts(mail.frames)])
+
+    def keep_early(self, token: str, message: Any, frames: tuple) -> None:
+        """Another worker may know of this one before this one is told of it."""
+        if len(self.early) < EARLY:
+            self.early.append((token, message, frames))
+
+    def meet(self, peers: dict[int, Peer], receive: Callable[[str, Any, tuple], None]) -> None:
+        """Other workers came or went: close the sockets to those that went, and receive the mail of those that came."""
+        for index in self.sockets.keys() - peers.keys():
+            self.sockets.pop(index).close(0)
+        early, self.early = self.early, []
+        for token, message, frames in early:
+            receive(token, message, frames)
+
+    def linger(self, milliseconds: int) -> None:
+        for socket in self.sockets.values():
+            socket.setsockopt(zmq.LINGER, milliseconds)
+
+    def close(self) -> None:
+        for socket in self.sockets.values():
+            socket.close()
