@@ -104,16 +104,12 @@ def reference(row: Row, operands: tuple[Any, ...], statics: tuple[Any, ...] | No
         bit += bit
     key = (row, *specs) if statics is None else (row, *specs, statics)
     known = scope.kinds.get(key)
-    if known is None:
-        if scope.cast is not None and (changed := recast(scope.cast, row, operands)):
-            return apply(row, changed, statics) if statics is not None else (unary, binary)[len(changed) - 1](row, *changed)
-        if changed := in_default(row, operands, statics or ()):
-            return apply(row, changed, statics) if statics is not None else (unary, binary)[len(changed) - 1](row, *changed)
-        if mask and row.grad is None and row.lower is not None and scope.grad:
-            return row.lower(*operands, **dict(zip(row.statics, statics or ())))
-        known = scope.learn(key, row, tuple(specs), statics or ())
-    elif mask and scope.grad and not known.differentiable and row.lower is not None and row.grad is None:
+    if known is None and (changed := _in_other_dtypes(scope, row, operands, statics or ())):
+        return apply(row, changed, statics) if statics is not None else (unary, binary)[len(changed) - 1](row, *changed)
+    if mask and row.grad is None and row.lower is not None and scope.grad and (known is None or not known.differentiable):
         return row.lower(*operands, **dict(zip(row.statics, statics or ())))
+    if known is None:
+        known = scope.learn(key, row, tuple(specs), statics or ())
     if len(known.outs) > 1:
         return _several(known, operands, values, held, mask, scope)
     id = session.next_id()
@@ -139,6 +135,13 @@ def reference(row: Row, operands: tuple[Any, ...], statics: tuple[Any, ...] | No
         result.made = (known.number, id, *values)
         out.source = origin_id(operands[0].handle)
     return result
+
+
+def _in_other_dtypes(scope: Scope, row: Row, operands: tuple[Any, ...], statics: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The operands as autocast or the default dtype wants them; None where they already are so."""
+    if scope.cast is not None and (changed := recast(scope.cast, row, operands)):
+        return changed
+    return in_default(row, operands, statics)
 
 
 def recast(low: DType, row: Row, operands: tuple[Any, ...]) -> tuple[Any, ...] | None:

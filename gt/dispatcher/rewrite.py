@@ -41,14 +41,11 @@ class Rewriter:
                 if use is FREES:
                     entry = entries.pop(ins[1], None)
                     if type(entry) is Entry:
-                        if many:
-                            policy.uncount(self.tables, client, ins[1], entry)
                         queue = queues.get(entry.solo)  # type: ignore[arg-type]  # None: there is no such queue
-                        if queue is not None:
-                            queue.append(ins)
+                        if queue is None or many:
+                            self._free(client, ins, entry, flow)
                         else:
-                            for w in entry.workers:
-                                flow.queue(w).append(ins)
+                            queue.append(ins)
                     continue
                 if len(ins) != use.length:
                     raise IndexError
@@ -64,11 +61,8 @@ class Rewriter:
                 else:
                     key = (number, policy.place(self.tables, client) if many and not use.signal else here)
                 plan = plans.get(key)
-                if plan is None:
-                    plan = self._plan(client, use, key, flow)
-                    if plan is None:
-                        self._lost(client, use, ins, key, flow)
-                        continue
+                if plan is None and (plan := self._new_plan(client, use, ins, key, flow)) is None:
+                    continue
                 if plan.solo is None:
                     if self._spread(client, use, code, position, key, plan, flow):
                         return position + 1
@@ -88,15 +82,26 @@ class Rewriter:
             if many:
                 for id, out in by_result(ins, plan.outs):
                     policy.count(self.tables, client, id, out)
-            for i in use.dies:
-                gone = entries.pop(ins[i], None)
-                if many and type(gone) is Entry:
-                    policy.uncount(self.tables, client, ins[i], gone)
+            if use.dies:
+                self._forget_inputs(client, ins, use.dies)
             if use.loads and ins[-3] == -1:
-                queue.pop()
-                flow.mail.append(sharding.upload(client, ins[1], plan.out, {plan.solo: [taken(ins)]}))
+                flow.mail.append(sharding.upload(client, ins[1], plan.out, {plan.solo: [taken(queue.pop())]}))
                 return position + 1
         return None
+
+    def _free(self, client: Client, ins: tuple, entry: Entry, flow: Flow) -> None:
+        """Pass a free on to all workers that hold a piece of the tensor."""
+        if self.tables.many:
+            policy.uncount(self.tables, client, ins[1], entry)
+        for worker in entry.workers:
+            flow.queue(worker).append(ins)
+
+    def _forget_inputs(self, client: Client, ins: tuple, dies: tuple[int, ...]) -> None:
+        """The inputs that an instruction frees on its worker."""
+        for i in dies:
+            entry = client.entries.pop(ins[i], None)
+            if self.tables.many and type(entry) is Entry:
+                policy.uncount(self.tables, client, ins[i], entry)
 
     def _spread(self, client: Client, use: Any, code: list, position: int, key: tuple, plan: Any, flow: Flow) -> bool:
         """An instruction for several workers, or for none. Whether an upload must arrive before the next."""
@@ -152,6 +157,13 @@ class Rewriter:
         joint = learn(client, use, call, key[1:], apart.code, planned) if keep else None
         if joint is not None:
             client.plans[key] = joint
+
+    def _new_plan(self, client: Client, use: KindPlans | TracePlans, ins: tuple, key: tuple, flow: Flow) -> Any:
+        """A plan for an instruction; None where one of its operands is lost, as its results then are."""
+        plan = self._plan(client, use, key, flow)
+        if plan is None:
+            self._lost(client, use, ins, key, flow)
+        return plan
 
     def _plan(self, client: Client, use: KindPlans | TracePlans, key: tuple, flow: Flow, same: tuple = ()) -> Any:
         """A plan for such operands, and the workers told of its kinds; None where an operand is lost, a Lost where there can
