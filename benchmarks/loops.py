@@ -60,6 +60,27 @@ class Setting:
         return lambda i: made[i % BATCHES]
 
 
+def classify(at: Setting, model: Any, optimizer: Any, shape: tuple[int, ...], size: int) -> Steps:
+    """Batches of `size` inputs of this shape, cross-entropy over ten classes; the loss read every 5 steps."""
+    F = at.lib.nn.functional
+    data = at.batches(lambda rng: (rng.standard_normal((size, *shape), np.float32), rng.integers(0, 10, size)))
+    forward = at.compiled(lambda x, y: F.cross_entropy(model(x), y))
+
+    def steps(n: int) -> list[float]:
+        losses = []
+        for i in range(n):
+            x, y = (at.put(a) for a in data(i))
+            optimizer.zero_grad()
+            loss = forward(x, y)
+            loss.backward()
+            optimizer.step()
+            if i % 5 == 4:
+                losses.append(loss.item())
+        return losses
+
+    return steps
+
+
 @dataclass(frozen=True)
 class Loop:
     """`steps` a round; numbers read must agree to `tolerance` (relative, or absolute below 1), those of the first `compare`."""

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from loops import Loop, Setting, Steps
+from loops import Loop, Setting, Steps, classify
 
 
 def resnet18(lib: Any, width: int = 64, classes: int = 10) -> Any:
@@ -63,38 +63,17 @@ def vit(lib: Any, image: int, patch: int, width: int, layers: int, heads: int) -
     return ViT()
 
 
-def _classifier(at: Setting, model: Any, optimizer: Any, image: int, size: int) -> Steps:
-    """Cross-entropy over ten classes; the loss read every 5 steps."""
-    F = at.lib.nn.functional
-    data = at.batches(lambda rng: (rng.standard_normal((size, 3, image, image), np.float32), rng.integers(0, 10, size)))
-    forward = at.compiled(lambda x, y: F.cross_entropy(model(x), y))
-
-    def steps(n: int) -> list[float]:
-        losses = []
-        for i in range(n):
-            x, y = (at.put(a) for a in data(i))
-            optimizer.zero_grad()
-            loss = forward(x, y)
-            loss.backward()
-            optimizer.step()
-            if i % 5 == 4:
-                losses.append(loss.item())
-        return losses
-
-    return steps
-
-
 def resnet_loop(at: Setting) -> Steps:
     width, image, size = at.pick((64, 32, 128), (8, 16, 8))
     model = at.model(partial(resnet18, width=width))
     optimizer = at.lib.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
-    return _classifier(at, model, optimizer, image, size)
+    return classify(at, model, optimizer, (3, image, image), size)
 
 
 def vit_loop(at: Setting) -> Steps:
     image, patch, width, layers, heads, size = at.pick((64, 8, 256, 6, 4, 64), (16, 4, 32, 2, 2, 8))
     model = at.model(partial(vit, image=image, patch=patch, width=width, layers=layers, heads=heads))
-    return _classifier(at, model, at.lib.optim.AdamW(model.parameters(), lr=1e-3), image, size)
+    return classify(at, model, at.lib.optim.AdamW(model.parameters(), lr=1e-3), (3, image, image), size)
 
 
 def gan(at: Setting) -> Steps:

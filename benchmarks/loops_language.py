@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from loops import Loop, Setting, Steps
+from loops import Loop, Setting, Steps, classify
 from models import gpt
 
 VOCABULARY = 65
@@ -126,7 +126,6 @@ def bert(at: Setting) -> Steps:
 
 def lstm(at: Setting) -> Steps:
     """Two layers over a sequence, the class from the last state; Adam."""
-    lib, F = at.lib, at.lib.nn.functional
     wide, length, size = at.pick((256, 64, 32), (32, 16, 8))
 
     def make(lib: Any) -> Any:
@@ -144,23 +143,8 @@ def lstm(at: Setting) -> Steps:
         return Reader()
 
     model = at.model(make)
-    optimizer = lib.optim.Adam(model.parameters(), lr=1e-3)
-    data = at.batches(lambda rng: (rng.standard_normal((size, length, wide), np.float32), rng.integers(0, 10, size)))
-    forward = at.compiled(lambda x, y: F.cross_entropy(model(x), y))
-
-    def steps(n: int) -> list[float]:
-        losses = []
-        for i in range(n):
-            x, y = (at.put(a) for a in data(i))
-            optimizer.zero_grad()
-            loss = forward(x, y)
-            loss.backward()
-            optimizer.step()
-            if i % 5 == 4:
-                losses.append(loss.item())
-        return losses
-
-    return steps
+    optimizer = at.lib.optim.Adam(model.parameters(), lr=1e-3)
+    return classify(at, model, optimizer, (length, wide), size)
 
 
 LOOPS = {

@@ -4,14 +4,6 @@ Random numbers are the session's (`gt.manual_seed`) and the same on every engine
 
 from gt.distributions import constraints, kl, transforms
 from gt.distributions.classes import Categorical, Multinomial, OneHotCategorical, OneHotCategoricalStraightThrough
-from gt.distributions.composed_transforms import (
-    CatTransform,
-    ComposeTransform,
-    IndependentTransform,
-    ReshapeTransform,
-    StackTransform,
-    identity_transform,
-)
 from gt.distributions.composite import (
     HalfCauchy,
     HalfNormal,
@@ -32,17 +24,6 @@ from gt.distributions.discrete import (
     Poisson,
 )
 from gt.distributions.distribution import Distribution, ExponentialFamily
-from gt.distributions.elementwise_transforms import (
-    AbsTransform,
-    AffineTransform,
-    CumulativeDistributionTransform,
-    ExpTransform,
-    PowerTransform,
-    SigmoidTransform,
-    SoftplusTransform,
-    TanhTransform,
-    Transform,
-)
 from gt.distributions.kl import kl_divergence, register_kl
 from gt.distributions.multivariate import Dirichlet, LKJCholesky, LowRankMultivariateNormal, MultivariateNormal, Wishart
 from gt.distributions.positive import (
@@ -59,23 +40,16 @@ from gt.distributions.positive import (
 )
 from gt.distributions.real_line import Cauchy, Gumbel, Laplace, Normal, StudentT, Uniform, VonMises
 from gt.distributions.registry import biject_to, transform_to
-from gt.distributions.vector_transforms import (
-    CorrCholeskyTransform,
-    LowerCholeskyTransform,
-    PositiveDefiniteTransform,
-    SoftmaxTransform,
-    StickBreakingTransform,
-)
+from gt.distributions.transforms import *  # noqa: F403 (all that it names)
 
-__all__ = ["AbsTransform", "AffineTransform", "Bernoulli", "Beta", "Binomial", "CatTransform", "Categorical", "Cauchy",
-           "Chi2", "ComposeTransform", "ContinuousBernoulli", "CorrCholeskyTransform", "CumulativeDistributionTransform",
-           "Dirichlet", "Distribution", "ExpTransform", "Exponential", "ExponentialFamily", "FisherSnedecor", "Gamma",
-           "GeneralizedPareto", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent", "IndependentTransform",
-           "InverseGamma", "Kumaraswamy", "LKJCholesky", "Laplace", "LogNormal", "LogisticNormal",
-           "LowRankMultivariateNormal", "LowerCholeskyTransform", "MixtureSameFamily", "Multinomial",
-           "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough",
-           "Pareto", "Poisson", "PositiveDefiniteTransform", "PowerTransform", "RelaxedBernoulli",
-           "RelaxedOneHotCategorical", "ReshapeTransform", "SigmoidTransform", "SoftmaxTransform", "SoftplusTransform",
-           "StackTransform", "StickBreakingTransform", "StudentT", "TanhTransform", "Transform",
-           "TransformedDistribution", "Uniform", "VonMises", "Weibull", "Wishart", "biject_to", "constraints",
-           "identity_transform", "kl", "kl_divergence", "register_kl", "transform_to", "transforms"]  # fmt: skip
+__all__ = [
+    *transforms.__all__,
+    "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "ContinuousBernoulli", "Dirichlet",
+    "Distribution", "Exponential", "ExponentialFamily", "FisherSnedecor", "Gamma", "GeneralizedPareto", "Geometric",
+    "Gumbel", "HalfCauchy", "HalfNormal", "Independent", "InverseGamma", "Kumaraswamy", "LKJCholesky", "Laplace",
+    "LogNormal", "LogisticNormal", "LowRankMultivariateNormal", "MixtureSameFamily", "Multinomial",
+    "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough",
+    "Pareto", "Poisson", "RelaxedBernoulli", "RelaxedOneHotCategorical", "StudentT", "TransformedDistribution",
+    "Uniform", "VonMises", "Weibull", "Wishart", "biject_to", "constraints", "kl", "kl_divergence", "register_kl",
+    "transform_to", "transforms",
+]  # fmt: skip

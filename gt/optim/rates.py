@@ -27,8 +27,31 @@ def _scalar(p: Tensor, value: float) -> Tensor:
     return full((), value, dtype=p.dtype)
 
 
-class Adadelta(Optimizer):
+class _TwoMeans(Optimizer):
+    """Keeps two tensors of each parameter's shape (`means`), and updates all parameters by one instruction (`op`)."""
+
+    op: str
+    means: tuple[str, str]
+    settings: tuple[str, ...] = ("lr", "betas", "eps", "weight_decay")
+    counted = True  # whether the step's count is one of its numbers
+    flags: tuple[str, ...] = ("maximize",)
+
+    def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        return dict(step=0, **{name: full_like(p, 0.0) for name in self.means})
+
+    def update_many(self, params: list[Tensor], grads: list[Tensor], states: States, group: dict[str, Any]) -> None:
+        count_step(states)
+        numbers = self.numbers(params, states, group, *self.settings, count=self.counted)
+        first, second = (column(states, name) for name in self.means)
+        statics = tuple(group[flag] for flag in self.flags)
+        self.write(self.op, (params, grads, first, second, *numbers), [params, first, second], statics)
+
+
+class Adadelta(_TwoMeans):
     """Steps as large as the root mean square of earlier ones, relative to the gradient's."""
+
+    op, means = "adadelta", ("square_avg", "acc_delta")
+    settings, counted = ("lr", "rho", "eps", "weight_decay"), False
 
     def __init__(
         self, params: Iterable[Any], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0.0,
@@ -39,18 +62,11 @@ class Adadelta(Optimizer):
             raise ValueError(f"rho is {rho}: expected a value from 0 to 1")
         super().__init__(params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize))
 
-    def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        return dict(step=0, square_avg=full_like(p, 0.0), acc_delta=full_like(p, 0.0))
 
-    def update_many(self, params: list[Tensor], grads: list[Tensor], states: States, group: dict[str, Any]) -> None:
-        count_step(states)
-        numbers = self.numbers(params, states, group, "lr", "rho", "eps", "weight_decay")
-        squares, deltas = column(states, "square_avg"), column(states, "acc_delta")
-        self.write("adadelta", (params, grads, squares, deltas, *numbers), [params, squares, deltas], (group["maximize"],))
-
-
-class Adamax(Optimizer):
+class Adamax(_TwoMeans):
     """Adam with the largest of the decayed gradients in place of the mean of their squares."""
+
+    op, means = "adamax", ("exp_avg", "exp_inf")
 
     def __init__(
         self, params: Iterable[Any], lr: float = 2e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
@@ -59,15 +75,6 @@ class Adamax(Optimizer):
     ) -> None:  # fmt: skip
         _check(lr, betas, eps=eps, weight_decay=weight_decay)
         super().__init__(params, dict(lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, maximize=maximize))
-
-    def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        return dict(step=0, exp_avg=full_like(p, 0.0), exp_inf=full_like(p, 0.0))
-
-    def update_many(self, params: list[Tensor], grads: list[Tensor], states: States, group: dict[str, Any]) -> None:
-        count_step(states)
-        numbers = self.numbers(params, states, group, "lr", "betas", "eps", "weight_decay", count=True)
-        means, largest = column(states, "exp_avg"), column(states, "exp_inf")
-        self.write("adamax", (params, grads, means, largest, *numbers), [params, means, largest], (group["maximize"],))
 
 
 class NAdam(Optimizer):
@@ -98,8 +105,11 @@ class NAdam(Optimizer):
         self.write("nadam", operands, [params, means, squares], (group["decoupled_weight_decay"], group["maximize"]))
 
 
-class RAdam(Optimizer):
+class RAdam(_TwoMeans):
     """Adam without its second mean until that has seen enough gradients."""
+
+    op, means = "radam", ("exp_avg", "exp_avg_sq")
+    flags = ("decoupled_weight_decay", "maximize")
 
     def __init__(
         self, params: Iterable[Any], lr: float = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
@@ -110,16 +120,6 @@ class RAdam(Optimizer):
         _check(lr, betas, eps=eps, weight_decay=weight_decay)
         super().__init__(params, dict(lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, maximize=maximize,
                                       decoupled_weight_decay=decoupled_weight_decay))  # fmt: skip
-
-    def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        return dict(step=0, exp_avg=full_like(p, 0.0), exp_avg_sq=full_like(p, 0.0))
-
-    def update_many(self, params: list[Tensor], grads: list[Tensor], states: States, group: dict[str, Any]) -> None:
-        count_step(states)
-        numbers = self.numbers(params, states, group, "lr", "betas", "eps", "weight_decay", count=True)
-        means, squares = column(states, "exp_avg"), column(states, "exp_avg_sq")
-        statics = (group["decoupled_weight_decay"], group["maximize"])
-        self.write("radam", (params, grads, means, squares, *numbers), [params, means, squares], statics)
 
 
 class Rprop(Optimizer):
