@@ -31,8 +31,8 @@ STATIONS = (
     Station("dispatcher", "planned", "gt/dispatcher/plan.py", "choose"),
     Station("dispatcher", "rewritten for workers", "gt/dispatcher/rewrite.py", "rewrite"),
     Station("worker", "its client's turn", "gt/worker/fair_queue.py", "next"),
-    Station("worker", "executed", "gt/worker/core.py", "_execute"),
-    Station("worker", "collectives", "gt/worker/core.py", "_collective"),
+    Station("worker", "executed", "gt/worker/executor.py", "execute"),
+    Station("worker", "collectives", "gt/worker/executor.py", "_collective"),
     Station("worker", "the read is answered", "gt/worker/transfers.py", "answer"),
     Station("client", "the value arrives", "gt/client/session.py", "_value"),
 )

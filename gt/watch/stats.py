@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gt import environment
+from gt.watch.statistics import described
 
 
 def amount(n: float) -> str:
@@ -103,6 +104,7 @@ def add_parser(commands: Any) -> None:
     p.add_argument("server", nargs="?", default="localhost:9000", help="host:port (localhost:9000)")
     p.add_argument("--key", default=environment.KEY.value(), help="the server's key")
     p.add_argument("--json", action="store_true", help="as one JSON object")
+    p.add_argument("--describe", action="store_true", help="print what each statistic means, and ask no server")
     p.set_defaults(run=run)
 
 
@@ -117,7 +119,20 @@ def ask(args: argparse.Namespace, *questions: tuple[str, Any]) -> list[Any]:
         disconnect()
 
 
+def description() -> Table:
+    """A row for each statistic."""
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in ("in", "statistic", "is"):
+        made.add_column(name, overflow="fold")
+    for where, name, meaning in described():
+        made.add_row(Text(where), name, Text(meaning))
+    return made
+
+
 def run(args: argparse.Namespace) -> int:
+    if args.describe:
+        Console().print(description())
+        return 0
     stats, clients = ask(args, ("stats", None), ("clients", None))
     if args.json:
         print(json.dumps({**stats, "clients": clients}))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gt.environment import VARIABLES
+from gt.watch.statistics import described
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -30,10 +31,12 @@ def test_the_names_are_all_of_them() -> None:
     assert {"backward", "softmax", "item"} <= found["Tensor"] and {"Linear", "LSTM"} <= found["gt.nn"]
 
 
-def test_the_tables_have_every_variable_and_every_command() -> None:
+def test_the_tables_have_every_variable_every_statistic_and_every_command() -> None:
     from gt import cli
 
     assert all(f"`{name}`" in TABLES["variables"]() for name in VARIABLES)
+    assert all(f"| `{name}` | " in TABLES["statistics"]() for _, name, _ in described())
+    assert "| `gt_worker_busy_seconds_total` | counter | " in TABLES["statistics"]()
     options = TABLES["options"]()
     for name, parser in commands(cli.parser()):
         assert f"## {name}\n" in options

@@ -1,12 +1,16 @@
-"""Tables of everything that is set or shown by name: options of commands, environment variables."""
+"""Tables of everything that is set or shown by name: options of commands, environment variables, statistics."""
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Iterator
 
 from gt import cli
 from gt.environment import VARIABLES
+from gt.watch import metrics
+from gt.watch.model import Model
+from gt.watch.statistics import STATISTICS
 
 
 def cell(text: str) -> str:
@@ -46,4 +50,20 @@ def options() -> str:
     return "\n".join(lines)
 
 
-TABLES: dict[str, Callable[[], str]] = {"options": options, "variables": variables}
+def statistics() -> str:
+    """What functions and commands count, and the metrics of a dashboard's /metrics with the text that they give themselves."""
+    lines = ["# Statistics", "", "What is counted and where it stands; `gt stats --describe` prints the same.", ""]
+    for where, names in STATISTICS.items():
+        lines += [f"## {where}", "", "| Statistic | What it is |", "|---|---|"]
+        lines += [f"| `{name}` | {cell(meaning)} |" for name, meaning in names.items()]
+        lines += [""]
+    lines += ["## /metrics of the dashboard", "", "| Metric | Type | What it is |", "|---|---|---|"]
+    text = metrics.text(Model())
+    types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
+    lines += [
+        f"| `{name}` | {types[name]} | {cell(meaning)} |" for name, meaning in re.findall(r"^# HELP (\S+) (.*)$", text, re.M)
+    ]
+    return "\n".join([*lines, ""])
+
+
+TABLES: dict[str, Callable[[], str]] = {"options": options, "variables": variables, "statistics": statistics}

@@ -1,0 +1,79 @@
+"""Every statistic that a function gives is described (gt/watch/statistics.py), and nothing is described that none gives."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gt.dispatcher import clients
+from gt.watch.statistics import CLIENTS, DISPATCHER, HOST_COPIES, IN_FLIGHT, REPLAY, SHARES, STATISTICS, TRACES, WORKER
+
+ROOT = Path(__file__).parents[2] / "gt"
+DERIVED = {"early_calls_sent", "early_calls_right", "early_calls_wrong"}  # by a comprehension
+GIVEN_BY: list[tuple[dict[str, str], set[str], tuple[str, ...]]] = [  # with what no dict spells out, and by which functions
+    (WORKER, {"index"}, ("worker/*.py stats", "worker/counts.py totals")),
+    (TRACES, set(), ("worker/programs/*.py stats", "worker/engine/**/*.py stats")),
+    (SHARES, {"moved"}, ("worker/fair_queue.py _stats", "worker/quotas.py stats")),
+    (REPLAY, DERIVED, ("debug.py replay",)),
+    (DISPATCHER, set(), ("dispatcher/questions.py _settled",)),
+    (CLIENTS, {*clients.SUMMED, *clients.WORST} - {"entitled"}, ("dispatcher/clients.py listing",)),
+    (IN_FLIGHT, set(), ("debug.py in_flight",)),
+    (HOST_COPIES, {"tensors", "bytes", "served"}, ("debug.py host_copies",)),
+]
+NOT_OF_A_WORKER = "worker/quotas.py"  # its statistics are a client's
+PASSED_ON = {"client/tracer.py stats", "client/early.py stats"}  # by gt.debug.replay, under other names
+UNITS = {"units", "unit_calls", "traces", "calls"}  # which of them is decided before the dict
+ABOUT_OTHERS = {"workers", "dispatcher", "shares"}  # keys of an answer, not statistics
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef]:
+    return (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef))
+
+
+def keys(function: ast.FunctionDef) -> set[str]:
+    """The keys of all dicts that a function spells out, and of single entries that it sets."""
+    found = [k for node in ast.walk(function) if isinstance(node, ast.Dict) for k in node.keys]
+    found += [t.slice for node in ast.walk(function) if isinstance(node, ast.Assign) for t in node.targets
+              if isinstance(t, ast.Subscript)]  # fmt: skip
+    return {k.value for k in found if isinstance(k, ast.Constant) and isinstance(k.value, str)}
+
+
+def named(pattern: str) -> dict[str, ast.FunctionDef]:
+    """`worker/core.py stats` and so on: the functions that a pattern of files and a name find."""
+    files, name = pattern.split()
+    return {f"{path.relative_to(ROOT)} {name}": f for path in ROOT.glob(files) for f in functions(path) if f.name == name}
+
+
+def given(pattern: str) -> set[str]:
+    """The keys that such functions spell out."""
+    found = named(pattern)
+    assert found, f"no function is {pattern}"
+    if "*" in pattern:
+        found.pop(f"{NOT_OF_A_WORKER} stats", None)
+    return set().union(*map(keys, found.values()))
+
+
+@pytest.mark.parametrize("described, more, by", GIVEN_BY, ids=lambda x: " ".join(x) if isinstance(x, tuple) else "")
+def test_what_functions_give_is_what_is_described(described: dict[str, str], more: set[str], by: tuple[str, ...]) -> None:
+    found = set().union(*map(given, by)) | more
+    if described is TRACES:
+        found |= UNITS
+    if described is DISPATCHER:
+        found -= {"index", *ABOUT_OTHERS}
+    assert found == set(described), (
+        f"described and not given: {set(described) - found}, given and not: {found - set(described)}"
+    )
+
+
+def test_no_function_that_gives_statistics_is_left_out() -> None:
+    known = {name for _, _, by in GIVEN_BY for pattern in by for name in named(pattern)} | PASSED_ON
+    left = {name for name, function in named("**/*.py stats").items() if name not in known and keys(function)}
+    assert not left, f"describe the keys of {left} in gt/watch/statistics.py"
+
+
+def test_descriptions_are_phrases() -> None:
+    for names in STATISTICS.values():
+        assert all(doc and not doc.endswith(".") and "\n" not in doc for doc in names.values())
