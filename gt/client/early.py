@@ -15,7 +15,7 @@ from gt.ops.table import Kind
 from gt.program import Program
 from gt.program.code import Encoded, Form, arguments, free, is_free, ops
 from gt.program.split import Split, before_updates
-from gt.program.stretch import flat
+from gt.program.stretch import flat, pick
 
 CALLS = 6  # calls of a trace that must have come before it is looked at
 RIGHT = 3  # guesses in a row that would have been right before one is sent
@@ -34,7 +34,8 @@ class Guess:
     def __init__(self, trace: Trace, split: Split) -> None:
         self.trace, self.split = trace, split
         self.seen: tuple[list[int], int, int] | None = None  # ids of the values, first ids of that call and the one before
-        self.rules: list[tuple[int, int]] | None = None  # for each value: rule, and distance or id
+        self.rules: dict[int, tuple[int, int]] = {}  # for each value of the first part: rule, and distance or id
+        self.told = False  # whether there is a rule for all of them
         self.numbers: tuple[Any, ...] = ()  # of the last call's holes, and of the call before
         self.older: tuple[Any, ...] = ()
         self.right = 0  # guesses in a row that were, or would have been, right
@@ -49,21 +50,21 @@ class Guess:
         before, self.seen = self.seen, (ids, first, last)
         if before is None:
             return
-        inputs = len(ids) - len(self.trace.topology.stretch.result_at)
-        rules = [_rule(ids[i], before[0][i], (first, last), before[1:]) for i in range(inputs)]
-        known = [rule for rule in rules if rule is not None]
-        known += [(FROM_FIRST, id - first) for id in ids[inputs:]]
-        self.rules = known if len(known) == len(ids) else None
+        part, at, then = self.split.first, (first, last), before[1:]
+        rules = {v: _rule(ids[v], before[0][v], at, then) for v in part.given}
+        rules |= {v: (FROM_FIRST, ids[v] - first) for v in part.made}
+        self.rules = {v: rule for v, rule in rules.items() if rule is not None}
+        self.told = len(self.rules) == len(rules)
 
     def call(self, first: int, last: int) -> tuple[Encoded, list[int]] | None:
         """The call to send where the trace's first result is named `first`, and the ids it reads; None where that cannot be
         told."""
-        if self.rules is None or len(self.older) != len(self.numbers):
+        if not self.told or len(self.older) != len(self.numbers):
             return None
-        base = {SAME: 0, FROM_FIRST: first, FROM_LAST: last}
-        ids = [base[rule] + distance for rule, distance in self.rules]
+        base = (0, first, last)  # by rule
+        ids = {v: base[rule] + distance for v, (rule, distance) in self.rules.items()}
         part = self.split.first
-        return part.call(ids, list(map(_following, self.numbers, self.older))), [ids[v - 1] for v in part.given]
+        return part.call(ids, list(map(_following, self.numbers, self.older))), [ids[v] for v in part.given]
 
 
 def _following(now: Any, before: Any) -> Any:
@@ -99,7 +100,8 @@ class Early:
         self.next: dict[tuple[int, int], Trace] = {}  # by the trace before and the first token, the trace that came
         self.before = self.last = 0  # the trace called last, and its first result
         self.calls = 0  # of traces since the last read
-        self.alive: set[int] = set()  # ids of values that are there, as far as they are known
+        self.effects: dict[Any, tuple[slice, Callable[[Encoded], tuple[Any, ...]]]] = {}  # of instructions, by number
+        self.alive: set[Any] = set()  # ids of values that are there, as far as they are known
         self.newest = 0  # the largest id that was sent
         self.followed = 0  # instructions of the batch under way that `alive` accounts for
         self.sent: tuple[Guess, Encoded] | None = None  # a call that Python has not reached yet
@@ -164,12 +166,12 @@ class Early:
         """Compare what came with the guess, and learn from it; whether the call was sent before, so that the rest is now."""
         trace, known = guess.trace, flat(code)
         inputs = trace.topology.firsts(known)
-        ids = [*inputs, *trace.topology.outs(known)]
+        ids = [0, *inputs, *trace.topology.outs(known)]  # by value, which are counted from 1
         done = self._right(guess, guess.split.first.call(ids, numbers))
         if done:
             if guess.split.rest is not None:
                 out.append(guess.split.rest.call(ids, numbers))
-            out += map(free, (ids[v - 1] for v in guess.split.dying))
+            out += map(free, (ids[v] for v in guess.split.dying))
             out += map(free, freed)
         guess.learn(ids, first, self.last)
         self.alive.update(inputs)
@@ -205,27 +207,38 @@ class Early:
             alive.clear()
         for ins in out[self.followed :]:
             if is_free(ins):
-                alive.discard(int(arguments(ins)[0]))
+                alive.discard(arguments(ins)[0])
                 continue
-            kind = self.kinds.get(int(ins[0]))
-            program = self.programs.get(int(ins[0])) if kind is None else None
-            if program is not None:
-                form = Form.of_call(len(program.results), program.inputs, program.holes)
-                given = ins[form.inputs]
-                alive.difference_update([int(given[i]) for i in program.dying])
-            elif kind is not None:
-                form = Form.of(kind)
-            else:
+            effect = self.effects.get(ins[0]) or self._effect(ins[0])
+            if effect is None:
                 continue
-            made = [int(id) for id in ins[form.results]]
-            alive.update(made)
-            self.newest = max(self.newest, *made) if made else self.newest
+            results, dying = effect
+            alive.difference_update(dying(ins))
+            made = ins[results]
+            if made:
+                alive.update(made)
+                self.newest = max(self.newest, *map(int, made))
         self.followed = 0 if end else len(out)
+
+    def _effect(self, number: Any) -> tuple[slice, Callable[[Encoded], tuple[Any, ...]]] | None:
+        """Where the results of instructions of this kind or program stand, and what gives the ids that die with one."""
+        kind, program = self.kinds.get(number), self.programs.get(number)
+        if kind is not None:
+            self.effects[number] = (Form.of(kind).results, pick([]))
+        elif program is not None:
+            form = Form.of_call(len(program.results), program.inputs, program.holes)
+            self.effects[number] = (form.results, pick([form.at(i) for i in program.dying]))
+        if len(self.effects) > MOST:
+            self.effects.clear()
+            return self._effect(number)
+        return self.effects.get(number)
 
     def _guess(self, trace: Trace) -> Guess | None:
         """The guess for a trace, from some calls on."""
         if trace.number not in self.guesses and self.on and trace.calls >= CALLS and trace.size >= LEAST:
-            split = before_updates(self.programs[trace.number], self.number(), self.number())
+            split = None
+            if trace.live_results:  # else nobody waits for what it computes
+                split = before_updates(self.programs[trace.number], self.number(), self.number())
             if split is not None:
                 for part in (split.first, split.rest):
                     if part is not None:
@@ -234,13 +247,16 @@ class Early:
             self.guesses[trace.number] = Guess(trace, split) if split is not None else None
         return self.guesses.get(trace.number)
 
-    def drop(self, numbers: Iterable[int]) -> list[int]:
+    def drop(self, numbers: tuple[int, ...]) -> list[int]:
         """Traces that will not be called again: the programs made of them."""
         gone = [guess for n in numbers if (guess := self.guesses.pop(n, None)) is not None]
-        return [part.program.number for g in gone for part in (g.split.first, g.split.rest) if part is not None]
+        parts = [part.program.number for g in gone for part in (g.split.first, g.split.rest) if part is not None]
+        for n in (*numbers, *parts):
+            self.effects.pop(n, None)
+        return parts
 
     def reset(self) -> None:
-        for known in (self.begins, self.guesses, self.next, self.alive):
+        for known in (self.begins, self.guesses, self.next, self.alive, self.effects):
             known.clear()
         self.before = self.last = 0
         self.expected, self.began = None, False

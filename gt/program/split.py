@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +20,10 @@ class Part:
     made: tuple[int, ...]
     holes: tuple[int, ...]
 
-    def call(self, ids: Sequence[Any], numbers: Sequence[Any]) -> Encoded:
-        """A call of it, by the ids that the whole program's values have in this call, counted from 1, and the numbers of its
-        holes."""
-        given = (*(ids[v - 1] for v in self.given), *(numbers[h] for h in self.holes))
-        return encoded(self.program.number, (ids[v - 1] for v in self.made), given)
+    def call(self, ids: Sequence[Any] | Mapping[int, Any], numbers: Sequence[Any]) -> Encoded:
+        """A call of it, by the id that each value of the whole program has in this call, and the numbers of its holes."""
+        given = [*[ids[v] for v in self.given], *[numbers[h] for h in self.holes]]
+        return encoded(self.program.number, [ids[v] for v in self.made], given)
 
 
 @dataclass(frozen=True, slots=True)

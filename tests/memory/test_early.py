@@ -219,3 +219,22 @@ def test_nothing_is_guessed_where_many_calls_lie_between_two_reads() -> None:
             assert y.sum().item() == pytest.approx(4.0)
         assert c.sessions[0].tracer.hits > 256  # type: ignore[union-attr]
         assert not guesses.counts["sent"]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_trace_of_which_no_result_is_kept_is_not_called_early(kept: bool) -> None:
+    with cluster(1, "numpy") as c:
+        guesses, x = eager_to_guess(c), gt.ones(4)
+
+        def chain() -> gt.Tensor:
+            y = x
+            for _ in range(40):
+                y = y * 0.5
+            return y
+
+        for _ in range(20):
+            read = chain() if kept else (chain(), x)[1]
+            read.numpy()
+            del read
+        assert c.sessions[0].tracer.hits > 8  # type: ignore[union-attr]
+        assert (guesses.counts["sent"] > 0) == kept
