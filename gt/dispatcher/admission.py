@@ -13,6 +13,9 @@ from gt.dispatcher.users import User, Users
 from gt.errors import ProtocolError
 from gt.transport.messages import PRIORITIES, VERSION, Bye, Hello, Mail, Welcome
 
+RESERVED = 8  # places for administrators of a pool where all others are taken
+SCARCE = 0.75  # of all places: once they are taken, each user of a pool has no more than its even share
+
 
 def check_version(version: int, release: str = "") -> None:
     """Refuse who speaks another version of the protocol, or is of a release that may compute otherwise. Releases that differ in
@@ -36,18 +39,17 @@ class Admission:
         client = Client(peer, f"{hello.host}:{hello.pid}", hello.host)
         try:
             check_version(hello.version)
-            if len(self.tables.clients) >= self.tables.most_clients:
-                raise ProtocolError(
-                    f"this dispatcher is full: it serves {len(self.tables.clients)} clients, the most that it takes "
-                    "(GT_MAX_CLIENTS, where it was started); come again later, or use another pool"
-                )
-            self._limit(client, hello, self.users.of(role))
+            user = self.users.of(role)
+            self._room(user)
+            self._limit(client, hello, user)
         except ProtocolError as refused:
             self.tables.dropped += 1
             self.reports.tell(f"someone was refused: {refused}")
             yield Mail(peer, Bye(f"refused: {refused}"))
             return
         client.number = next(self.numbers)
+        if any(c.label == client.label for c in self.tables.clients.values()):
+            client.label += f"#{client.number}"  # a client says itself where it runs: it goes by no other's label
         self.tables.clients[peer] = client
         client.home = policy.home(self.tables, client)
         self.reports.tell(f"client {client.label} came" + (f", of {client.user.name}" if client.user.name else ""))
@@ -56,9 +58,29 @@ class Admission:
                 yield Mail(worker.peer, introduction)
         yield Mail(peer, Welcome(peer, client.number, self.tables.peers_of(client)))
 
+    def _room(self, user: User) -> None:
+        """Raise where there is no place for another client of this user. One user takes the places of no other, and an
+        administrator finds one when all are taken."""
+        there, most = len(self.tables.clients), self.tables.most_clients
+        if there >= most + (RESERVED if user.name and user.administrator else 0):
+            raise ProtocolError(
+                f"this dispatcher is full: it serves {there} clients, the most that it takes "
+                "(GT_MAX_CLIENTS, where it was started); come again later, or use another pool"
+            )
+        if user.name and not user.administrator and there >= most * SCARCE:
+            own, share = self._clients_of(user), max(1, most // len(self.users.named))
+            if own >= share:
+                raise ProtocolError(
+                    f"{user.name} has {own} clients: while {there} of this dispatcher's {most} places are taken "
+                    f"(GT_MAX_CLIENTS, where it was started), the others are for users with fewer than {share}"
+                )
+
+    def _clients_of(self, user: User) -> int:
+        return sum(c.user.name == user.name for c in self.tables.clients.values())
+
     def _limit(self, client: Client, hello: Hello, user: User) -> None:
         """A client gets what it asks for, as far as its user may have it."""
-        there = sum(c.user.name == user.name for c in self.tables.clients.values())
+        there = self._clients_of(user)
         if user.clients and there >= user.clients:
             raise ProtocolError(f"{user.name} has {there} clients, and may have no more")
         client.user, client.weight = user, hello.weight * PRIORITIES[hello.priority]

@@ -198,7 +198,8 @@ class Dispatcher:
     def _arrived(self, worker: WorkerState, name: str, id: int) -> Iterable[Mail]:
         """A worker has its piece of an upload: it is told what to do with it."""
         client = self.tables.clients.get(name)
-        if client is None:
+        if client is None or not client.user.may_use(worker.index, worker.name):
+            yield Mail(worker.peer, Drop(name))  # whoever can connect to a worker can send it bytes, under any name
             return
         uploading = client.uploading
         yield from self.stream.arrived(worker, client, id)

@@ -3,6 +3,7 @@ what it does not take in is dropped and counted."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,27 +38,56 @@ from gt.transport.events import (
     Traced,
     Waited,
     Watched,
+    nbytes,
 )  # fmt: skip
 from gt.transport.messages import VERSION, Batch, Mail, Note, Run
 
 PENDING = 1 << 12  # events that wait for an observer to take in others
+BYTES = 16 << 20  # of those, and as many again that are on their way to it; an administrator has four times as many
+ALL_BYTES = 256 << 20  # of the events of all observers that are no administrators
 OBSERVERS = 64
+RESERVED = 16  # of these for administrators
+EACH = 8  # observers of one user of a pool
+AWAY = 3600.0  # seconds by which the clock of a client may differ
 NOBODY = User()  # a client sees its own events, whoever's it is
 Watch = Callable[[str, str, Any], None]
 
 
 @dataclass(slots=True)
+class Flight:
+    """What a peer was sent and has not taken in. It outlives a subscription: who ends one and begins another has no more."""
+
+    sent: int = 0
+    seen: int = 0
+    sizes: deque[int] = field(default_factory=deque)  # of the messages behind `seen`, in bytes
+    bytes: int = 0
+
+    def send(self, size: int) -> None:
+        self.sent, self.bytes = self.sent + 1, self.bytes + size
+        self.sizes.append(size)
+
+    def take_in(self, number: int) -> None:
+        while self.seen < min(number, self.sent):
+            self.seen, self.bytes = self.seen + 1, self.bytes - self.sizes.popleft()
+
+
+@dataclass(slots=True)
 class Observer:
-    """Who watches, and how much of what it was sent it has taken in."""
+    """Who watches, and what waits for it."""
 
     peer: str
     level: int
-    user: User  # whose it is, by the key that it has shown
+    user: User  # what it may see, by the key that it has shown
+    owner: User  # whose it is: a client sees its own events alone, whoever's it is
+    flight: Flight
     client: str = ""  # the one that it is or names
-    sent: int = 0
-    seen: int = 0
     dropped: int = 0
     pending: list[AnyEvent] = field(default_factory=list)
+    bytes: int = 0  # of these
+
+    @property
+    def most(self) -> int:
+        return 4 * BYTES if self.owner.administrator else BYTES
 
 
 def visible(observer: Observer, client: Client | None) -> bool:
@@ -79,6 +109,7 @@ class Observers:
         self.clock: Callable[[], float] = float  # the shell gives a real one
         self.prompt = False  # whether observers are told behind each message; else the shell asks for it
         self.there: dict[str, Observer] = {}
+        self.flights: dict[str, Flight] = {}  # by peer, until its connection ends
         self.listening: dict[str, Listen] = {}  # what workers and clients were last told, by peer
         self.placed: set[tuple] = set()
         self.left: dict[str, Client] = {}  # by name, the last that went: workers tell what they did a moment later
@@ -94,20 +125,24 @@ class Observers:
                 self.report(peer, message)
                 return []
             case Subscribe() if not worker:
-                return self.subscribe(peer, message, NOBODY if client else OWNER if role == WORKER else self.users.of(role))
-            case Seen(number) if peer in self.there:
+                if client:
+                    return self.subscribe(peer, message, NOBODY, self.tables.clients[peer].user)
+                user = OWNER if role == WORKER else self.users.of(role)
+                return self.subscribe(peer, message, user, user)
+            case Seen(number) if peer in self.flights:
                 return self.seen(peer, number)
         raise ProtocolError(f"{type(message).__name__} from {peer} does not belong")
 
-    def subscribe(self, peer: str, asked: Subscribe, user: User) -> list[Mail]:
+    def subscribe(self, peer: str, asked: Subscribe, user: User, owner: User) -> list[Mail]:
         if asked.version != VERSION:
             raise ProtocolError(f"version {asked.version}, this is {VERSION}")
         if asked.level == OFF:
             return self._forget(peer)
-        if len(self.there) >= OBSERVERS and peer not in self.there:
-            raise ProtocolError(f"{OBSERVERS} observers watch already")
+        if peer not in self.there:
+            self._check_room(owner)
         own = peer if peer in self.tables.clients else asked.client
-        known = self.there[peer] = Observer(peer, asked.level, user, own)
+        flight = self.flights.setdefault(peer, Flight())
+        known = self.there[peer] = Observer(peer, asked.level, user, owner, flight, own)
         self.on = True
         self.placed.clear()
         for worker in self.tables.living():
@@ -120,14 +155,23 @@ class Observers:
                 known.pending.append(Joined(client.label, now))
         return [*self.look(), *self._flush(known, first=True)]
 
+    def _check_room(self, owner: User) -> None:
+        """Raise where another observer of this user is one too many. Users leave room for administrators and for each other."""
+        most = OBSERVERS if owner.administrator else OBSERVERS - RESERVED
+        if len(self.there) >= most:
+            raise ProtocolError(f"{len(self.there)} observers watch already, the most are {most}")
+        own = sum(o.owner.name == owner.name for o in self.there.values())
+        if owner.name and not owner.administrator and own >= EACH:
+            raise ProtocolError(f"{own} observers of {owner.name} watch already, the most are {EACH}")
+
     def seen(self, peer: str, number: int) -> list[Mail]:
-        observer = self.there[peer]
-        observer.seen = max(observer.seen, min(number, observer.sent))
-        return self._flush(observer)
+        self.flights[peer].take_in(number)
+        return self._flush(self.there[peer]) if peer in self.there else []
 
     def lose(self, peer: str) -> list[Mail]:
         """An observer is gone, or a client or worker that was listened to."""
         self.listening.pop(peer, None)
+        self.flights.pop(peer, None)
         return self._forget(peer)
 
     def _forget(self, peer: str) -> list[Mail]:
@@ -160,12 +204,34 @@ class Observers:
 
     def tell(self, client: Client | None, event: AnyEvent) -> None:
         """Note an event for all who may see it."""
+        size = nbytes(event)
         for observer in self.there.values():
             if visible(observer, client):
-                if len(observer.pending) < PENDING:
-                    observer.pending.append(event)
-                else:
-                    observer.dropped += 1
+                self._add(observer, event, size)
+
+    def _add(self, observer: Observer, event: AnyEvent, size: int) -> None:
+        if len(observer.pending) >= PENDING or observer.bytes + size > observer.most or not self._has_room(observer, size):
+            observer.dropped += 1
+            return
+        observer.pending.append(event)
+        observer.bytes += size
+
+    def _has_room(self, observer: Observer, size: int) -> bool:
+        """Whether the observers that are no administrators have room for an event together. Small events fill nothing."""
+        if observer.owner.administrator or size < BYTES >> 10:
+            return True
+        waiting = sum(o.bytes for o in self.there.values() if not o.owner.administrator)
+        return waiting + sum(f.bytes for f in self.flights.values()) + size <= ALL_BYTES
+
+    def _state(self, worker: WorkerState, state: State) -> None:
+        """A worker's load is for all to see; what it executes, for those who may see whose that is."""
+        clients = self.tables.clients
+        whose = clients.get(state.client) or self.left.get(state.client)
+        told = replace(state, worker=worker.name, client=whose.label if whose is not None else "")
+        load = replace(told, current="", since=0.0, stack="", client="")
+        for observer in self.there.values():
+            sees = observer.user.administrator or (whose is not None and visible(observer, whose))
+            self._add(observer, told if sees else load, nbytes(told))
 
     def batch(self, client: Client, batch: Batch) -> None:
         if self.local is not None:
@@ -215,13 +281,15 @@ class Observers:
                             self.local("spans", worker.name, (client, told))
                         self.tell(client, told)
                 case Compiled() if worker:
-                    client = clients.get(event.client)
-                    label = client.label if client else ""
-                    self.tell(client, replace(event, client=label, worker=worker.name))
+                    client = clients.get(event.client) or self.left.get(event.client)
+                    if client is not None:  # else nobody knows who may see it
+                        self.tell(client, replace(event, client=client.label, worker=worker.name))
                 case State() if worker:
-                    self.tell(None, replace(event, worker=worker.name))
+                    self._state(worker, event)
                 case Waited() | Loaded() | Traced() | Lines() if peer in clients:
-                    self.tell(clients[peer], replace(event, client=clients[peer].label))
+                    now = self.clock()
+                    at = event.at if abs(event.at - now) < AWAY else now  # of a clock that is of no use to those who watch
+                    self.tell(clients[peer], replace(event, client=clients[peer].label, at=at))
                 case _:
                     raise ProtocolError(f"{type(event).__name__} is not for {peer} to tell")
 
@@ -238,6 +306,7 @@ class Observers:
         return self.lose(peer)
 
     def client_gone(self, client: Client, why: str) -> list[Mail]:
+        self.flights.pop(client.name, None)
         if not self.on:
             return []
         if self.local is not None:
@@ -259,8 +328,9 @@ class Observers:
         return [mail for observer in self.there.values() for mail in self._flush(observer)] if self.there else []
 
     def _flush(self, observer: Observer, first: bool = False) -> list[Mail]:
-        if not (observer.pending or first) or observer.sent - observer.seen >= WINDOW:
+        flight = observer.flight
+        if not (observer.pending or first) or flight.sent - flight.seen >= WINDOW or flight.bytes >= observer.most:
             return []
-        observer.sent += 1
-        events, observer.pending = tuple(observer.pending), []
-        return [Mail(observer.peer, Watched(observer.sent, events, observer.dropped))]
+        flight.send(observer.bytes)
+        events, observer.pending, observer.bytes = tuple(observer.pending), [], 0
+        return [Mail(observer.peer, Watched(flight.sent, events, observer.dropped))]

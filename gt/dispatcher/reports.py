@@ -8,6 +8,11 @@ from collections.abc import Callable
 from gt.dispatcher.tables import Tables
 
 
+def shown(text: str) -> str:
+    """A text of a peer's choice as part of a line: what would begin another line or move a terminal's cursor is escaped."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 class Reports:
     """`tell(line)` is called with each line; dropped messages are counted, too."""
 
@@ -18,6 +23,7 @@ class Reports:
         """Messages, or instructions of one, that were not carried out; `cause` is a fault of ours, shown with its traceback."""
         self.tables.dropped += count
         more = f" (and {count - 1} more)" if count > 1 else ""
-        self.tell(f"dropped a message of {peer}: {why}{more}")
+        self.tell(f"dropped a message of {shown(peer)}: {shown(why)}{more}")
         if cause is not None:
-            self.tell("".join(traceback.format_exception(cause)).rstrip())
+            lines = "".join(traceback.format_exception(cause)).rstrip().split("\n")
+            self.tell("\n".join(map(shown, lines)))

@@ -3,7 +3,9 @@ that no client of ours reaches, the sender is told and let go; any other fault c
 
 from __future__ import annotations
 
+import math
 import re
+from array import array
 from typing import Any
 
 from gt.errors import ProtocolError
@@ -117,6 +119,8 @@ def reported(event: Event) -> None:
             _bounded(len(starts), COLUMN, "bytes of a column")
             if (len(numbers), len(ids), len(starts), len(seconds)) != (8 * rows, 8 * rows, 8 * rows, 4 * rows):
                 raise ProtocolError("columns of different lengths")
+            if not math.isfinite(sum(array("d", starts)) + sum(array("f", seconds))):
+                raise ProtocolError("a column of times holds what is no time")
             _bounded(len(event.meanings), DEFINITIONS, "meanings of a report")
             for meaning in event.meanings:
                 _bounded(len(meaning.ops), REPORTED, "ops of a program")
@@ -129,9 +133,16 @@ def reported(event: Event) -> None:
             _bounded(len(table), 1 << 16, "lines of a report")
             for line in table:
                 _name(line, "a line")
-        case Waited(line=line) | Loaded(line=line):
+            _times(event.at)
+        case Waited(_, at, seconds, line, nbytes) | Loaded(_, at, seconds, line, nbytes):
             _name(line, "a line")
-        case Traced(misses=misses):
+            _times(at, seconds)
+            _counts(nbytes)
+            if isinstance(event, Loaded):
+                _name(event.digest, "a digest")
+        case Traced(_, at, found, hits, saved, misses):
+            _times(at)
+            _counts(found, hits, saved, *(n for _, n, _ in misses))
             _bounded(len(misses), REPORTED, "reasons")
             for why, _, line in misses:
                 _name(why, "a reason")
@@ -140,6 +151,19 @@ def reported(event: Event) -> None:
             _bounded(len(text), TEXT, "characters of an event")
         case State(current=current, stack=stack):
             _bounded(len(current) + len(stack), 4 * TEXT, "characters of an event")
+
+
+def _times(*seconds: float) -> None:
+    """Seconds that can be drawn and added up."""
+    for each in seconds:
+        if not -1e12 < each < 1e12:
+            raise ProtocolError(f"{each} seconds are no time")
+
+
+def _counts(*found: int) -> None:
+    for each in found:
+        if not 0 <= each < 1 << 62:
+            raise ProtocolError(f"nothing is counted as {each}")
 
 
 OFFER = re.compile(r"(\d{1,10} \d{1,10} \d{1,20} [0-9a-f]{32})?")  # a process, a pipe, and a secret with its place there

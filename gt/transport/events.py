@@ -170,6 +170,7 @@ class State(Event, frozen=True, tag=12):
     since: float = 0.0  # seconds that it has been at that
     stack: str = ""  # of its first thread, where that takes long
     worker: str = ""
+    client: str = ""  # for whom it executes that
 
 
 class Placed(Event, frozen=True, tag=13):
@@ -180,6 +181,26 @@ class Placed(Event, frozen=True, tag=13):
     name: str
     spec: str
     placement: str
+
+
+SMALL = 256  # bytes that an event, a meaning or a line takes up beside its columns
+
+
+def nbytes(event: Event) -> int:
+    """About how many bytes an event takes up while it waits for an observer."""
+    match event:
+        case Spans(_, numbers, ids, starts, seconds, sizes, broken, meanings):
+            columns = len(numbers) + len(ids) + len(starts) + len(seconds) + 8 * (len(sizes) + len(broken))
+            return SMALL * (1 + sum(1 + len(m.ops) for m in meanings)) + columns
+        case Lines(_, ids, lines, table):
+            return SMALL * (1 + len(table)) + len(ids) + len(lines)
+        case Traced(misses=misses):
+            return SMALL * (1 + len(misses))
+        case Compiled(text=text) | Stalled(text=text):
+            return SMALL + len(text)
+        case State(current=current, stack=stack):
+            return SMALL + len(current) + len(stack)
+    return SMALL
 
 
 AnyEvent = Spans | Received | Sent | Waited | Loaded | Traced | Lines | Joined | Lost | Stalled | Compiled | State | Placed

@@ -45,7 +45,7 @@ class StateReader:
     def __call__(self) -> State:
         now = self.clock()
         frame = sys._current_frames().get(self.thread or 0)
-        instruction, text = self._current(frame)
+        instruction, text, client = self._current(frame)
         if instruction is None or instruction is not self.at:
             self.at, self.since = instruction, now
         lasted = now - self.since if instruction is not None else 0.0
@@ -53,18 +53,19 @@ class StateReader:
         busy, idle, queue = self.times()
         used, total = self.core.engine.memory()
         tensors = sum(len(space.table) for space in list(self.core.spaces.values()))
-        return State(now, busy, idle, queue, used, total, tensors, self.gpu(), text, lasted, stack)
+        return State(now, busy, idle, queue, used, total, tensors, self.gpu(), text, lasted, stack, "", client)
 
-    def _current(self, frame: FrameType | None) -> tuple[Any, str]:
-        """The instruction that is executed, and its name."""
+    def _current(self, frame: FrameType | None) -> tuple[Any, str, str]:
+        """The instruction that is executed, its name, and the client that it is for."""
         parked = self.core.parked
         if parked is not None:
-            return parked, f"{parked.stopped.wait.kind.row.name} (waits for others)"
+            return parked, f"{parked.stopped.wait.kind.row.name} (waits for others)", parked.run.client
         while frame is not None and frame.f_code is not EXECUTE:
             frame = frame.f_back
         if frame is None or "ins" not in frame.f_locals:
-            return None, ""
+            return None, "", ""
         instruction, kinds = frame.f_locals["ins"], frame.f_locals["kinds"]
         known = kinds.get(instruction[0])
         kind = known[2].kind if known is not None else ""
-        return instruction, kind.row.name if isinstance(kind, Kind) else str(kind)
+        client = frame.f_locals["values"].client
+        return instruction, kind.row.name if isinstance(kind, Kind) else str(kind), client

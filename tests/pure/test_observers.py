@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from conversation import Conversation
 
+from gt.dispatcher.core import Dispatcher
+from gt.dispatcher.observers import ALL_BYTES, BYTES, EACH
+from gt.dispatcher.users import User, Users
 from gt.transport import events as e
-from gt.transport.messages import VERSION, Batch, Hello, KindDef, Mail
+from gt.transport.messages import VERSION, Batch, Bye, Hello, KindDef, Mail
 
 FULL = KindDef(1, "full", ((-3,),), ((2, 2), 8))
 
@@ -94,7 +97,7 @@ def test_an_observer_that_does_not_take_in_what_it_is_sent_loses_events_which_ar
     observer = watched.dispatcher.observers.there["top"]
     observer.pending *= 100
     watched("w0", spans("c"))
-    assert observer.dropped == 1 and watched.dispatcher.observers.there["top"].sent == e.WINDOW
+    assert observer.dropped == 1 and watched.dispatcher.observers.there["top"].flight.sent == e.WINDOW
     [mail] = watched("top", e.Seen(e.WINDOW))
     assert isinstance(mail.message, e.Watched) and mail.message.dropped == 1 and len(mail.message.events) > 5000
 
@@ -116,6 +119,12 @@ BAD: list[tuple[str, Any]] = [
     ("c", e.Report((e.Waited("c", 0.0, 0.0, "\x1b[2J", 1),))),
     ("c", e.Report((e.Lines("c", bytes(8), bytes(4), ()),))),
     ("c", e.Report((e.Waited("c", 0.0, 0.0, "x", 1),) * (e.REPORTED + 1))),
+    ("c", e.Report((e.Waited("c", 0.0, float("nan"), "x", 1),))),
+    ("c", e.Report((e.Loaded("c", float("inf"), 0.0, "x", 1, ""),))),
+    ("c", e.Report((e.Loaded("c", 0.0, 0.0, "x", 1, "\x1b[2J"),))),
+    ("c", e.Report((e.Loaded("c", 0.0, 0.0, "x", -1, ""),))),
+    ("c", e.Report((e.Traced("c", 0.0, 0, 1, 2, (("why", -1, "x"),)),))),
+    ("w0", spans("c", float("nan"))),
     ("c", e.Subscribe(VERSION, 9)),
     ("w0", e.Subscribe(VERSION, 1)),
     ("c", e.Seen(4)),
@@ -135,3 +144,104 @@ def test_what_no_peer_of_ours_reports_is_dropped_and_counted(watched: Conversati
 def test_another_version_is_told_so(watched: Conversation) -> None:
     [mail] = watched("old", e.Subscribe(VERSION + 1, e.EVERY))
     assert "version" in mail.message.why
+
+
+def subscribed(talk: Conversation, peer: str, role: str, level: int = e.EVERY) -> list[Mail]:
+    return talk.told(talk.dispatcher.handle(Mail(peer, e.Subscribe(VERSION, level), (), role)))
+
+
+@pytest.fixture
+def pool() -> Conversation:
+    """A worker, a client of each of two users, and observers of both and of an administrator."""
+    talk = Conversation()
+    named = {name: User(name, administrator=name == "root") for name in ("alice", "bob", "root")}
+    talk.dispatcher = Dispatcher(users=Users(named))
+    talk.tables, talk.dispatcher.observers.prompt = talk.dispatcher.tables, True
+    talk.worker("w0")
+    for name in ("alice", "bob"):
+        talk.told(talk.dispatcher.handle(Mail(f"{name}-1", Hello(VERSION, "", name, 1), (), f"user {name}")))
+    for name in named:
+        subscribed(talk, f"{name}-top", f"user {name}")
+    return talk
+
+
+def test_a_worker_s_load_is_for_all_and_what_it_executes_for_those_who_may_see_whose_it_is(pool: Conversation) -> None:
+    state = e.State(1.0, 2.0, 3.0, 4, 5, 6, 7, current="matmul", since=2.0, stack="in her file", client="alice-1")
+    mails = pool("w0", e.Report((state,)))
+    for observer, current, stack, client in (
+        ("alice-top", "matmul", "in her file", "alice:1"), ("root-top", "matmul", "in her file", "alice:1"),
+        ("bob-top", "", "", ""),
+    ):  # fmt: skip
+        [seen] = events(mails, observer)
+        assert isinstance(seen, e.State) and (seen.queue, seen.nbytes, seen.worker) == (4, 5, "w0")
+        assert (seen.current, seen.stack, seen.client) == (current, stack, client), observer
+
+
+def test_what_was_compiled_for_a_client_that_left_is_seen_by_its_user_alone(pool: Conversation) -> None:
+    pool.gone("alice-1")
+    mails = pool("w0", e.Report((e.Compiled("alice-1", 1.0, 2.0, "her program"),)))
+    assert [x.client for x in events(mails, "alice-top") if isinstance(x, e.Compiled)] == ["alice:1"]
+    assert not [x for x in events(mails, "bob-top") if isinstance(x, e.Compiled)]
+    assert not events(pool("w0", e.Report((e.Compiled("never heard of", 1.0, 2.0, "x"),))), "bob-top")
+
+
+def large(rows: int = 1 << 17) -> e.Report:
+    """A megabyte and more of lines."""
+    return e.Report((e.Lines("", bytes(8 * rows), bytes(2 * rows), ("x",)),))
+
+
+def waits(talk: Conversation) -> int:
+    """Bytes of events that are kept for observers, or were sent and not taken in."""
+    observers = talk.dispatcher.observers
+    return sum(o.bytes for o in observers.there.values()) + sum(f.bytes for f in observers.flights.values())
+
+
+def test_events_that_wait_for_an_observer_are_bounded_in_bytes(pool: Conversation) -> None:
+    for _ in range(100):
+        pool("bob-1", large())
+    there = pool.dispatcher.observers.there
+    assert there["bob-top"].dropped > 60 and there["alice-top"].dropped == 0
+    assert there["bob-top"].bytes + there["bob-top"].flight.bytes < 3 * BYTES
+    assert there["root-top"].dropped == 0, "an administrator has room for more"
+    again = pool("bob-top", e.Seen(there["bob-top"].flight.sent))
+    assert len(events(again, "bob-top")) > 5 and there["bob-top"].bytes == 0
+
+
+def test_who_ends_a_subscription_and_begins_another_has_no_more_room(pool: Conversation) -> None:
+    for _ in range(60):
+        pool("bob-1", large())
+        subscribed(pool, "bob-1", "", e.OFF)
+        subscribed(pool, "bob-1", "")
+    flight = pool.dispatcher.observers.flights["bob-1"]
+    assert flight.bytes < 2 * BYTES
+    pool.gone("bob-1")
+    assert "bob-1" not in pool.dispatcher.observers.flights
+
+
+def test_observers_of_users_have_a_bound_together(pool: Conversation) -> None:
+    shared = Conversation()
+    shared.dispatcher.observers.prompt = True
+    shared.worker("w0")
+    for i in range(30):
+        shared.told(shared.dispatcher.handle(Mail(f"c{i}", Hello(VERSION, "", "here", i), (), "user")))
+        subscribed(shared, f"c{i}", "user")
+        for _ in range(20):
+            shared(f"c{i}", large())
+    assert waits(shared) < ALL_BYTES + (8 << 20)
+
+
+def test_observers_of_one_user_shut_out_nobody(pool: Conversation) -> None:
+    refused = [subscribed(pool, f"bob-{i}", "user bob")[-1].message for i in range(2, 80)]
+    assert sum(isinstance(m, Bye) for m in refused) == 78 - (EACH - 1)
+    assert isinstance(subscribed(pool, "alice-2", "user alice")[-1].message, e.Watched)
+    shared = Conversation()
+    for i in range(80):
+        subscribed(shared, f"o{i}", "user")
+    assert len(shared.dispatcher.observers.there) < 64
+    assert isinstance(subscribed(shared, "root", "worker")[-1].message, e.Watched), "whoever has the workers' key"
+
+
+def test_a_client_s_clock_moves_no_picture(pool: Conversation) -> None:
+    pool.dispatcher.observers.clock = lambda: 5000.0
+    reports = [e.Waited("", at, 0.5, "x.py:3", 1) for at in (4990.0, 1e11, -1e11)]
+    assert [x.at for x in events(pool("bob-1", e.Report(tuple(reports))), "bob-top")] == [4990.0, 5000.0, 5000.0]  # type: ignore[attr-defined]

@@ -13,7 +13,23 @@ from gt.environment import bytes_in
 from gt.errors import ConfigError
 from gt.server import users as users_file
 from gt.transport.auth import Keys, public_key, user_key
-from gt.transport.messages import VERSION, Answer, Ask, Batch, Bye, Came, Failed, Hello, KindDef, Mail, Message, Welcome
+from gt.transport.events import Seen
+from gt.transport.messages import (
+    VERSION,
+    Answer,
+    Arrived,
+    Ask,
+    Batch,
+    Bye,
+    Came,
+    Drop,
+    Failed,
+    Hello,
+    KindDef,
+    Mail,
+    Message,
+    Welcome,
+)  # fmt: skip
 
 FULL = KindDef(1, "full", ((-2,),), ((2,), 2))
 ALICE, BOB, ROOT = "user alice", "user bob", "user root"
@@ -82,6 +98,41 @@ def test_a_user_has_no_more_clients_than_it_may(talk: Pool) -> None:
     assert isinstance(refused, Bye) and "2 clients" in refused.why
     talk.gone("a0")
     assert isinstance(talk.came("a3", ALICE)[-1].message, Welcome)
+
+
+def test_one_user_takes_the_places_of_no_other_and_an_administrator_finds_one(talk: Pool) -> None:
+    talk.tables.most_clients = 12
+    came = [only(talk.came(f"b{i}", BOB), f"b{i}") for i in range(20)]
+    assert sum(isinstance(m, Welcome) for m in came) == 9, "three quarters of the places"
+    assert isinstance(came[-1], Bye) and "fewer than 4" in came[-1].why
+    assert isinstance(only([m for m in talk.came("a", ALICE) if m.peer == "a"], "a"), Welcome)
+    for i in range(2):
+        talk.came(f"r{i}", ROOT)
+    assert len(talk.tables.clients) == 12 and "full" in only(talk.came("a2", ALICE), "a2").why  # type: ignore[attr-defined]
+    assert isinstance(talk.came("r9", ROOT)[-1].message, Welcome), "whoever is to end some of them"
+
+
+def test_no_client_goes_by_another_s_label(talk: Pool) -> None:
+    for name, role in (("a", ALICE), ("b", BOB), ("b2", BOB)):
+        talk.came(name, role)
+    assert [c.label for c in talk.tables.clients.values()] == ["here:7", "here:7#2", "here:7#3"]
+
+
+def test_bytes_that_a_worker_got_from_nobody_it_may_serve_are_dropped_there(talk: Pool) -> None:
+    talk.came("a", ALICE)  # may use w0 alone
+    assert talk("w0", Arrived("a", 1)) == []
+    assert talk("w1", Arrived("a", 1)) == [Mail("w1", Drop("a"))]
+    assert talk("w1", Arrived("nobody", 1)) == [Mail("w1", Drop("nobody"))]
+
+
+def test_a_peer_s_name_writes_no_lines_of_its_own(talk: Pool) -> None:
+    told: list[str] = []
+    talk.dispatcher.reports.tell = told.append
+    talk("evil\ngt-server: client root came\x1b[31m", Seen(4))
+    assert told == [
+        "dropped a message of evil\\ngt-server: client root came\\x1b[31m: "
+        "Seen from evil\\ngt-server: client root came\\x1b[31m does not belong"
+    ]
 
 
 def shares(talk: Pool, client: str, about: str) -> object:

@@ -263,6 +263,16 @@ def test_an_upload_of_the_wrong_size_is_counted_and_an_error_of_its_tensor(worke
     assert isinstance(mail.message, Failed) and f"an upload of {size} bytes" in mail.message.text
 
 
+def test_uploads_under_a_name_that_is_no_client_s_go_when_the_dispatcher_says_so(worker: Worker) -> None:
+    for id in (1, 2):
+        assert worker.handle(Mail("nobody", Upload("nobody", id, PAIR), (bytes(16),))) == [Mail(DISPATCHER, Arrived("nobody", id))]
+    for _ in range(2):  # one for each that arrived: both may wait here before the first is carried out
+        worker.leaving(Drop("nobody"))
+    for _ in range(2):
+        assert worker.handle(Mail(DISPATCHER, Drop("nobody"))) == []
+    assert "nobody" not in worker.spaces and not worker.cancellation.gone and worker.dropped == 0
+
+
 def test_an_upload_in_another_client_s_name_is_dropped(worker: Worker) -> None:
     assert worker.handle(Mail("thief", Upload("c", 1, PAIR), (bytes(16),))) == []
     assert worker.dropped == 1
