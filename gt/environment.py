@@ -143,6 +143,7 @@ FALLBACK_BACKENDS = string("GT_FALLBACK_BACKENDS", [WORKER], "engines to use, in
 CONFIG = string("GT_CONFIG", [CLIENT, WORKER], "path of a YAML configuration: signals, backends")
 KEY = string("GT_KEY", ALL, "the users' key of a server that other hosts or users can reach")
 WORKER_KEY = string("GT_WORKER_KEY", [SERVER, WORKER], "the key that a worker needs besides; a server makes one up without it")
+DASHBOARD_KEY = string("GT_DASHBOARD_KEY", [SERVER], "the key of the dashboard's pages; a server makes one up without it")
 SALT = string("GT_SALT", ALL, "a salt of the server's own for its keys, no secret; the same wherever they are used")
 POOL = string("GT_POOL", [CLIENT], "the pool that `gt.connect()` and `gt status` use where none is named")
 POOLS = string("GT_POOLS", ALL, "the folder of the files of this user's pools; by default `~/.local/state/gt/pools`")

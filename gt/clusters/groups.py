@@ -121,7 +121,8 @@ class Torchrun(Launched):
     summary = "ranks of torchrun on this host"
 
     def launcher(self, count: int) -> list[str]:
-        return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count), "--no-python"]
+        run = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone"]
+        return [*run, "--nproc-per-node", str(count), "--no-python"]
 
     def launch(self, pool: Pool, group: str, count: int) -> dict[str, Any]:
         more = shlex.split(str(pool.options.get("launcher_options", "")))

@@ -154,7 +154,7 @@ def _budget(pool: Pool, role: str, **limit: int) -> dict[str, Any]:
 
 
 def _probe(*args: str, every: int, failures: int, **more: int) -> dict[str, Any]:
-    command = ["python", "-m", "gt", "probe", *args]
+    command = ["python", "-P", "-m", "gt", "probe", *args]
     return {"exec": {"command": command}, "periodSeconds": every, "timeoutSeconds": 10, "failureThreshold": failures, **more}
 
 
@@ -192,7 +192,7 @@ def _dispatcher(pool: Pool) -> dict[str, Any]:
     """One pod, and never two: a second would be another pool. Its probes are answered by its own loop."""
     asked = ["dispatcher", "--port", str(PORT)]
     container = {
-        "command": ["python", "-m", "gt.server", "--host", "0.0.0.0", "-p", str(PORT)],
+        "command": ["python", "-P", "-m", "gt.server", "--host", "0.0.0.0", "-p", str(PORT)],
         "ports": [{"name": "gt", "containerPort": PORT}],
         "variables": {"GT_VERBOSE": "1", "HOME": "/tmp"},
         "startupProbe": _probe(*asked, every=2, failures=30),
@@ -218,7 +218,7 @@ def _workers(pool: Pool) -> dict[str, Any]:
     asked = ["worker", "--host", pool.name, "--port", str(PORT)]
     container = {
         "command": [
-            "python", "-m", "gt.worker", "--host", pool.name, "-p", str(PORT), "--id", "$(POD_NAME)", "--timeout", "60",
+            "python", "-P", "-m", "gt.worker", "--host", pool.name, "-p", str(PORT), "--id", "$(POD_NAME)", "--timeout", "60",
             *(["--backend", pool.backend] if pool.backend else []),
         ],
         "variables": {"GT_VERBOSE": "1", "HOME": "/tmp", "GT_DRAIN": str(GRACE - 15)},

@@ -18,6 +18,7 @@ import msgspec
 
 from gt import environment
 from gt.errors import ConfigError, ConnectionFailed
+from gt.ownership import why_not_own
 from gt.transport.auth import Keys
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?")
@@ -69,6 +70,8 @@ def folder() -> Path:
     state = os.environ.get("XDG_STATE_HOME", "")
     found = Path(given) if given else Path(state or Path.home() / ".local" / "state") / "gt" / "pools"
     found.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if wrong := why_not_own(found):
+        raise ConfigError(f"{wrong}, so others decide where this user's clients connect: make it yours alone, or set GT_POOLS")
     return found
 
 
@@ -116,9 +119,12 @@ def parse(data: bytes | str, where: str) -> Pool:
 def read(path: Path) -> Pool:
     try:
         with open(path, "rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            found = os.fstat(file.fileno())
+            mode = stat.S_IMODE(found.st_mode)
             if mode & 0o077:
                 raise ConfigError(f"{path} holds the keys of a pool and has mode {mode:o}: make it yours alone by `chmod 600`")
+            if found.st_uid not in (os.geteuid(), 0):
+                raise ConfigError(f"{path} belongs to user {found.st_uid}, and decides where clients connect: it must be yours")
             return parse(file.read(), str(path))
     except FileNotFoundError:
         raise ConnectionFailed(f"there is no pool {path.stem!r} ({path} is not there): {known()}") from None
@@ -148,7 +154,7 @@ def find(name: str = "") -> Pool:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    with open(os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)) as lock:
+    with open(os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -194,6 +194,13 @@ def _back(g: Spec, *, size, kernel, **_: object) -> Spec:
     return Spec((*g.shape[: -len(kernel)], *size), g.dtype)
 
 
+def _adaptive_back(g: Spec, *, size, kernel) -> Spec:
+    """The kernel goes over `kernel` windows, so it must be what the gradient has."""
+    if len(size) != len(kernel) or g.shape[g.ndim - len(kernel) :] != kernel:
+        raise ValueError(f"the gradient of adaptive pooling of {size} to {kernel} ends with {kernel}, not {g.shape}")
+    return _back(g, size=size, kernel=kernel)
+
+
 X1, X2, X3 = Spec((2, 3, 7), float32), Spec((2, 3, 5, 6), float32), Spec((2, 3, 3, 4, 3), float32)
 MAX1 = {"kernel": (3,), "stride": (2,), "padding": (1,), "dilation": (1,), "ceil": True}
 MAX2 = {"kernel": (2, 2), "stride": (2, 1), "padding": (1, 0), "dilation": (1, 2), "ceil": False}
@@ -222,7 +229,7 @@ op("adaptive_avg_pool", shape=_adaptive, shard=_outer_linear,
    tries=(((X1,), {"kernel": (3,)}), ((X2,), {"kernel": (2, 4)}), ((X3,), {"kernel": (2, 2, 3)})),
    kernel=_adaptive_avg_pool,
    grad=(lambda g, sa, kernel: g.op("adaptive_avg_pool_grad", size=sa.shape[-len(kernel):], kernel=kernel),))  # fmt: skip
-op("adaptive_avg_pool_grad", shape=_back, shard=_outer_linear,
+op("adaptive_avg_pool_grad", shape=_adaptive_back, shard=_outer_linear,
    tries=(((Spec((2, 3, 3), float32),), {"size": (7,), "kernel": (3,)}),
           ((Spec((2, 3, 2, 2, 3), float32),), {"size": (3, 4, 3), "kernel": (2, 2, 3)})),
    kernel=_adaptive_grad,

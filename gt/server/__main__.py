@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import secrets
 import sys
+import urllib.parse
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,7 +22,7 @@ from gt.errors import ConfigError, ConnectionFailed, GTError
 from gt.launch import Children, end_when_told, ending, follow_parent
 from gt.server.users import UsersFile, read
 from gt.transport.addresses import LOOPBACK, free_port, ipc_address, outward_address, own_folder
-from gt.transport.auth import Keys, admit_users, make_worker_key
+from gt.transport.auth import SHORTEST, Keys, admit_users, make_worker_key
 from gt.transport.debug_output import show
 from gt.watch.log_file import LogThread, open_log
 
@@ -42,7 +44,7 @@ def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     p.add_argument(
         "--dashboard", type=int, nargs="?", const=8265, default=0, metavar="PORT", help="also serve a web page (at port 8265)"
     )
-    p.add_argument("--dashboard-host", default="127.0.0.1", help="where; beyond this host it wants the key (127.0.0.1)")
+    p.add_argument("--dashboard-host", default="127.0.0.1", help="where to serve it (127.0.0.1)")
     p.add_argument("--log-file", default="", metavar="PATH", help="write an instruction log there (GT_INSTRUCTION_LOG)")
     p.add_argument("--insecure", action="store_true", help="listen beyond this host without a key")
     p.add_argument(
@@ -172,10 +174,18 @@ def start_dashboard(args: argparse.Namespace, children: Children, known: Keys) -
     """The web page, in a process of its own."""
     if importlib.util.find_spec("starlette") is None or importlib.util.find_spec("uvicorn") is None:
         raise SystemExit("gt-server: the dashboard needs Starlette and uvicorn: pip install 'gt[dashboard]'")
-    if args.dashboard_host not in LOOPBACK and not known.user:
-        raise SystemExit(f"gt-server: other hosts reach a dashboard at {args.dashboard_host}: give --key (or GT_KEY)")
+    if args.dashboard_host not in LOOPBACK and not known.guarded:
+        raise SystemExit(
+            f"gt-server: other hosts reach a dashboard at {args.dashboard_host}: give --key (or GT_KEY), or --config"
+        )
+    key = environment.DASHBOARD_KEY.value() or secrets.token_urlsafe(16)
+    if len(key) < SHORTEST:
+        raise SystemExit(f"gt-server: the key GT_DASHBOARD_KEY has {len(key)} characters: want {SHORTEST} or more")
     options = ("--host", args.dashboard_host, "-p", str(args.dashboard))
-    children.start("gt.watch.dashboard", ipc_address(args.auto or str(args.port)), *options, keys=known)
+    children.start("gt.watch.dashboard", ipc_address(args.auto or str(args.port)), *options, keys=known, GT_DASHBOARD_KEY=key)
+    host = f"[{args.dashboard_host}]" if ":" in args.dashboard_host else args.dashboard_host
+    shown = "" if environment.DASHBOARD_KEY.value() else f"?{urllib.parse.urlencode({'key': key})}"
+    say(f"the dashboard is at http://{host}:{args.dashboard}/{shown}")
 
 
 def serve(args: argparse.Namespace) -> int:

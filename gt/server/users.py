@@ -12,6 +12,7 @@ from gt import environment
 from gt.config import pairs, place_of, plain_value, text_of, top
 from gt.dispatcher.users import User, Users
 from gt.errors import ConfigError, ConnectionFailed
+from gt.ownership import why_not_own
 from gt.transport.auth import HOW, Keys, public_key, user_key
 from gt.transport.messages import WEIGHTS
 
@@ -36,6 +37,12 @@ class UsersFile:
 
 def read(path: str) -> UsersFile:
     """The users that a YAML file describes: `worker_key:` (or GT_WORKER_KEY) and `users:`, settings by name."""
+    try:
+        wrong = why_not_own(path, secret=True)
+    except OSError as missing:
+        raise ConfigError(f"cannot read the configuration {path}: {missing.strerror}") from None
+    if wrong:
+        raise ConfigError(f"{wrong} and holds the keys of a pool: make it yours alone by `chmod 600`")
     given = {key.value: node for key, node in top(text_of(path), path, "a pool", ("worker_key", "users"))}
     worker_key = plain_value(given["worker_key"]) if "worker_key" in given else environment.WORKER_KEY.value()
     if not isinstance(worker_key, str) or not worker_key:

@@ -24,11 +24,13 @@ from starlette.routing import Route
 from gt import environment
 from gt.errors import GTError
 from gt.launch import follow_parent
-from gt.transport.addresses import LOOPBACK
+from gt.transport.auth import NO_KEYS, Keys
+from gt.transport.connection_limits import raise_descriptor_limit
 from gt.transport.events import EVERY
 from gt.watch import metrics
 from gt.watch.chart import chart
 from gt.watch.events import Work
+from gt.watch.http_connections import HttpConnection
 from gt.watch.listen import Listener
 from gt.watch.model import Model
 from gt.watch.visualize import data
@@ -37,13 +39,24 @@ SHOWN = 5.0  # seconds of the live timeline
 BARS = 3000  # bars of it at most
 FOUND = 200  # lines that a search gives
 OFTEN = 0.5  # seconds between updates
+STREAMS = 32  # pages that are kept up to date at a time
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",  # the address of the page has the key
+    "X-Content-Type-Options": "nosniff",
+}
 
 
 class Board:
     """What is known of the cluster, shared by the thread that listens and the requests."""
 
-    def __init__(self, address: str, key: str = "") -> None:
-        self.address, self.key = address, key
+    def __init__(self, address: str, keys: Keys = NO_KEYS) -> None:
+        self.address, self.keys = address, keys
+        self.streams = 0
+        self.text, self.made, self.making = "", 0.0, threading.Lock()  # the last update as text, and when it was made
         self.model, self.lock = Model(), threading.Lock()
         self.failure = ""
         self.closed = threading.Event()
@@ -51,7 +64,7 @@ class Board:
     def listen(self) -> None:
         while not self.closed.is_set():
             try:
-                with Listener(self.address, EVERY, self.key) as listener:
+                with Listener(self.address, EVERY, keys=self.keys) as listener:
                     self.failure = ""
                     while not self.closed.is_set():
                         for watched in listener.take(0.2):
@@ -60,6 +73,13 @@ class Board:
             except GTError as failed:
                 self.failure = str(failed)
                 self.closed.wait(1.0)
+
+    def update_text(self) -> str:
+        """An update in JSON, which all pages share: how many there are costs next to nothing."""
+        with self.making:
+            if not self.made or time.monotonic() - self.made > OFTEN / 2:
+                self.text, self.made = json.dumps(self.update(), separators=(",", ":")), time.monotonic()
+            return self.text
 
     def update(self) -> dict[str, Any]:
         """All that the page shows, as it is now."""
@@ -116,42 +136,49 @@ class Board:
             return metrics.text(self.model)
 
 
-def page(first: dict[str, Any]) -> str:
-    """The page: one file, with its code and what it shows at first in it."""
+def page(first: str) -> str:
+    """The page: one file, with its code and what it shows at first, in JSON, in it."""
     static = resources.files("gt.watch") / "static"
     text = (static / "dashboard.html").read_text().replace("%SCRIPT%", (static / "timeline.js").read_text())
-    return text.replace("%DATA%", json.dumps(first, separators=(",", ":")).replace("<", "\\u003c"))
+    return text.replace("%DATA%", first.replace("<", "\\u003c"))
 
 
-def application(board: Board, key: str = "") -> Starlette:
-    """The web application; with a key, each request has to show it: `?key=...`, or as a bearer's token."""
+async def updates(board: Board, request: Request) -> AsyncIterator[str]:
+    """What a page is sent, as long as it is there. Whoever reads slowly is sent the less."""
+    board.streams += 1
+    try:
+        while not board.closed.is_set() and not await request.is_disconnected():
+            yield f"data: {await asyncio.to_thread(board.update_text)}\n\n"
+            await asyncio.sleep(OFTEN)
+    finally:
+        board.streams -= 1
+
+
+def application(board: Board, key: str) -> Starlette:
+    """The web application. Each request has to show the key, `?key=...` or as a bearer's token: on this host, too, TCP does not
+    say whose process it is that connects, and a browser may ask for whoever wrote another page."""
 
     def allowed(request: Request) -> bool:
         shown = request.query_params.get("key", "") or request.headers.get("authorization", "").removeprefix("Bearer ")
-        return not key or hmac.compare_digest(shown.encode(), key.encode())
+        return bool(key) and hmac.compare_digest(shown.encode(), key.encode())
 
     def guarded(answer: Any) -> Any:
         async def endpoint(request: Request) -> Response:
             if not allowed(request):
-                return PlainTextResponse("this dashboard has a key: add ?key=KEY to its address\n", 401)
-            return await answer(request)
+                return PlainTextResponse("this dashboard has a key: its server told the address with ?key=KEY in it\n", 401)
+            made: Response = await answer(request)
+            made.headers.update(HEADERS)
+            return made
 
         return endpoint
 
     async def index(request: Request) -> Response:
-        policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
-        return HTMLResponse(
-            page(await asyncio.to_thread(board.update)),
-            headers={"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"},
-        )
+        return HTMLResponse(page(await asyncio.to_thread(board.update_text)))
 
     async def events(request: Request) -> Response:
-        async def updates() -> AsyncIterator[str]:
-            while not board.closed.is_set() and not await request.is_disconnected():
-                yield f"data: {json.dumps(await asyncio.to_thread(board.update), separators=(',', ':'))}\n\n"
-                await asyncio.sleep(OFTEN)
-
-        return StreamingResponse(updates(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        if board.streams >= STREAMS:
+            return PlainTextResponse(f"{STREAMS} pages are kept up to date already\n", 503)
+        return StreamingResponse(updates(board, request), media_type="text/event-stream")
 
     async def numbers(request: Request) -> Response:
         return PlainTextResponse(board.metrics(), media_type="text/plain; version=0.0.4")
@@ -167,8 +194,10 @@ def application(board: Board, key: str = "") -> Starlette:
 def serve(board: Board, host: str, port: int, key: str) -> None:
     thread = threading.Thread(target=board.listen, name="gt-dashboard", daemon=True)
     thread.start()
+    raise_descriptor_limit()
+    options: dict[str, Any] = {"log_level": "error", "timeout_graceful_shutdown": 1, "http": HttpConnection, "ws": "none"}
     try:
-        uvicorn.run(application(board, key), host=host, port=port, log_level="error", timeout_graceful_shutdown=1)
+        uvicorn.run(application(board, key), host=host, port=port, **options)
     finally:
         board.closed.set()
 
@@ -181,12 +210,12 @@ def main(argv: list[str] | None = None) -> int:
     p.add_argument("-p", "--port", type=int, default=8265)
     args = p.parse_args(argv)
     follow_parent()
-    key = environment.KEY.value()
-    if args.host not in LOOPBACK and not key:
-        print("gt dashboard: beyond this host it needs a key (GT_KEY)", file=sys.stderr)
+    key, keys = environment.DASHBOARD_KEY.value(), Keys(environment.KEY.value(), environment.WORKER_KEY.value())
+    if not key:
+        print("gt dashboard: it needs a key, which its pages are asked with (GT_DASHBOARD_KEY)", file=sys.stderr)
         return 1
     with contextlib.suppress(KeyboardInterrupt):
-        serve(Board(args.address, key), args.host, args.port, key if args.host not in LOOPBACK else "")
+        serve(Board(args.address, keys), args.host, args.port, key)
     return 0
 
 

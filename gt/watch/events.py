@@ -11,6 +11,7 @@ from gt.transport import events as wire
 from gt.transport.events import END, READ, STRETCH, Event, Lines, Meaning, Spans
 
 LINES = 1 << 18  # results whose lines are remembered
+MEANINGS = 1 << 17  # numbers that are known; past it the oldest are forgotten, and shown as unknown
 GONE = 64  # clients that are gone whose numbers are still known
 UNKNOWN = Meaning(0, "unknown", "unknown")
 
@@ -130,6 +131,8 @@ class Reader:
         who = spans.worker, spans.client
         for meaning in spans.meanings:
             self.meanings[(*who, meaning.number)] = meaning
+        while len(self.meanings) > MEANINGS:
+            del self.meanings[next(iter(self.meanings))]
         self.dropped += spans.dropped
         sizes = iter(spans.sizes)
         columns = (array("q", spans.numbers), array("q", spans.ids), array("d", spans.starts), array("f", spans.seconds))

@@ -13,7 +13,7 @@ import zmq
 from gt import environment
 from gt.errors import ConnectionFailed, ProtocolError
 from gt.transport.addresses import address_of, listens, own_folder
-from gt.transport.auth import Keys, kept_worker_key, reach
+from gt.transport.auth import NO_KEYS, Keys, kept_worker_key, reach
 from gt.transport.events import OFF, Seen, Subscribe, Watched
 from gt.transport.messages import VERSION, Bye, decode, encode
 from gt.transport.sockets import Ends, first_word, how_it_ended, open_socket
@@ -23,21 +23,22 @@ FIRST = 5.0  # seconds for the dispatcher to answer
 
 class Listener:
     """`with Listener("localhost:9000", EVERY) as listener: for watched in listener.take(0.1)`. Where a server has keys, only
-    its administrator may see all clients: whoever has its workers' key."""
+    its administrator may see all clients: whoever has its workers' key. `keys` are those of a process that knows which."""
 
-    def __init__(self, server: str, level: int, key: str = "", client: str = "", timeout: float = FIRST) -> None:
+    def __init__(
+        self, server: str, level: int, key: str = "", client: str = "", timeout: float = FIRST, keys: Keys | None = None
+    ) -> None:
         self.server = server
         if server.startswith("ipc://"):
             self.address = server
         else:
             self.address = address_of(server, timeout)
-        port = server.rpartition(":")[2]
-        worker_key = environment.WORKER_KEY.value() or (kept_worker_key(int(port)) if key and port.isdecimal() else "")
+        known = keys if keys is not None else _keys(server, key)
         self.socket = open_socket(zmq.DEALER, secrets.token_hex(12).encode())
         self.ends = Ends(self.socket)
         self.closed = False
         try:
-            reach(self.socket, self.address, Keys(key, worker_key if key else "").check())
+            reach(self.socket, self.address, known.check())
             self.socket.send(encode(Subscribe(VERSION, level, client)))
             self.waiting = [self._message(first_word(self.socket, self.ends, self.address, timeout))]
         except BaseException:
@@ -89,6 +90,14 @@ class Listener:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _keys(server: str, key: str) -> Keys:
+    """The users' key, and the workers' where this user has it."""
+    port = server.rpartition(":")[2]
+    if not key:
+        return NO_KEYS
+    return Keys(key, environment.WORKER_KEY.value() or (kept_worker_key(int(port)) if port.isdecimal() else ""))
 
 
 SERVER = re.compile(r"\d{1,5}|[0-9a-f]{16}")  # the name of a dispatcher's socket: its port, or what a script made up

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import Any, TextIO
 
 from gt.transport.debug_output import STANDARD_ERROR, StandardError
 from gt.watch.log import InstructionLog, Line, of_client, text
@@ -22,12 +22,17 @@ KEPT = 4  # older files
 LONG = 2.0  # seconds for the last lines to be written, at the end
 
 
+def _opened(path: str) -> TextIO:
+    """It tells what all users of a server do, so a new one is for none but the server's user to read."""
+    return open(path, "a", buffering=1 << 16, opener=lambda path, flags: os.open(path, flags, 0o600))
+
+
 class RotatedFile:
     """Appends to a file; past its size that becomes `PATH.1`, the one before `PATH.2`, and so on."""
 
     def __init__(self, path: str, size: int) -> None:
         self.path, self.size = path, size
-        self.file = open(path, "a", buffering=1 << 16)  # noqa: SIM115
+        self.file = _opened(path)
 
     def write(self, lines: str) -> None:
         if self.file.tell() + len(lines) > self.size and self.file.tell():
@@ -36,7 +41,7 @@ class RotatedFile:
                 with contextlib.suppress(FileNotFoundError):
                     os.replace(f"{self.path}.{n}", f"{self.path}.{n + 1}")
             os.replace(self.path, f"{self.path}.1")
-            self.file = open(self.path, "a", buffering=1 << 16)  # noqa: SIM115
+            self.file = _opened(self.path)
         self.file.write(lines)
         self.file.flush()
 

@@ -13,6 +13,8 @@ from gt.watch.shares import by_client, seconds_by_group, shares
 WINDOW = 3.0  # seconds that shares are of
 LATE = 0.15  # seconds after which a worker has told what it did
 KEPT = 20_000  # pieces of work that are remembered
+PLACED = 1 << 12  # names whose placement is remembered
+GONE = 64  # workers, and clients, that are remembered when they are gone
 NEWEST = 0.4  # weight of the newest shares; the rest is what was shown before
 
 
@@ -118,6 +120,7 @@ class Model:
                 self.client(name).gone = ""
             case e.Lost(name, _, why, index):
                 (self.worker(name) if index >= 0 else self.client(name)).gone = why or "left"
+                self._forget(name)
             case e.State(worker=name):
                 self.worker(name).state = item
             case e.Received(client, _, _, instructions):
@@ -134,6 +137,8 @@ class Model:
                 traced.found, traced.hits, traced.saved, traced.misses = found, hits, saved, misses
             case e.Placed(client, _, name):
                 self.placed[client, name] = item
+                if len(self.placed) > PLACED:
+                    del self.placed[next(iter(self.placed))]
             case e.Compiled(seconds=seconds):
                 self.compiled.append(item)
                 self.compilations, self.compile_seconds = self.compilations + 1, self.compile_seconds + seconds
@@ -141,6 +146,14 @@ class Model:
                 self.stalls.append(item)
             case RunEnd():
                 pass
+
+    def _forget(self, name: str) -> None:
+        """Keep the last that went: something may yet be told of them."""
+        self.placed = {key: placed for key, placed in self.placed.items() if key[0] != name}
+        views: tuple[dict[str, WorkerView] | dict[str, ClientView], ...] = (self.workers, self.clients)
+        for known in views:
+            for old in [label for label, view in known.items() if view.gone][:-GONE]:
+                del known[old]
 
     def refresh(self, now: float, client: str = "") -> None:
         """Bring shares up to the time `now`; of one client's work alone, where it is named."""

@@ -50,10 +50,11 @@ def report(workers: dict[str, dict[str, Any]]) -> Group:
     for name in ("ops", "tensors", "bytes", "queue", "idle"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, s in workers.items():
-        table.add_row(
+        row = (
             str(s["index"]), name, engine_text(s), s["device"], str(s["instructions"]), str(s["tensors"]), amount(s["bytes"]),
             str(s.get("queue", 0)), f"{s.get('idle', 1.0):.0%}",
         )  # fmt: skip
+        table.add_row(*map(Text, row))  # no markup: names are their owners' choice
     did = [Text(f"{name}: {ops_text(s['ops']) or 'no ops yet'}{failed_text(s['failures'])}") for name, s in workers.items()]
     return Group(table, *did)
 
@@ -90,11 +91,12 @@ def client_table(clients: list[dict[str, Any]]) -> Table:
         made.add_column(name, justify="left" if name in ("user", "process") else "right", no_wrap=True)
     for c in clients:
         most = f" of {amount(c['memory'])}" if c["memory"] else ""
-        made.add_row(
+        row = (
             str(c["number"]), c["user"], c["process"], f"{c['weight']:g}", f"{c['seconds']:.2f}", f"{c['wanted']:.0%}",
             f"{c['got']:.0%}", f"{c['wait_p50'] * 1e3:.1f} ms", f"{c['wait_p99'] * 1e3:.1f} ms", amount(c["bytes"]) + most,
             amount(c["moved"]), str(c["queue"] + c["held"]),
         )  # fmt: skip
+        made.add_row(*map(Text, row))
     return made
 
 

@@ -10,10 +10,14 @@ import pytest
 import gt
 from gt.dispatcher.stream import Stream
 from gt.dispatcher.tables import Entry
+from gt.errors import ProtocolError
+from gt.spec import float32
 from gt.testing import fuzz
 from gt.testing.fuzz import Fuzz, noise
 from gt.testing.hostile import record
 from gt.transport import messages as m
+from gt.transport.checks import kind_in
+from gt.transport.messages import KindDef
 
 SESSIONS: list[list[m.Message]] = []
 
@@ -71,6 +75,13 @@ def test_a_number_that_says_how_often_a_kernel_goes_round_is_bounded() -> None:
         degree = gt.special.legendre_polynomial_p(gt.ones(3), 2.0**60)
         with pytest.raises(gt.errors.RemoteError, match="the highest is 65536"):
             degree.tolist()
+
+
+def test_windows_that_a_gradient_does_not_have_are_not_gone_over() -> None:
+    wire = (float32.code, 2, 3)
+    with pytest.raises(ProtocolError, match="ends with"):
+        kind_in(KindDef(1, "adaptive_avg_pool_grad", (wire,), ((7,), (1 << 40,))))
+    assert kind_in(KindDef(1, "adaptive_avg_pool_grad", (wire,), ((7,), (3,)))).outs[0].shape == (2, 7)
 
 
 def test_fuzzing_processes_have_seeds_of_their_own_and_one_that_fails_ends_the_run(

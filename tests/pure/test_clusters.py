@@ -16,10 +16,11 @@ import yaml
 from gt import clusters
 from gt.cli import parser
 from gt.clusters import pool_file, ranks
-from gt.clusters.groups import Grouped
+from gt.clusters.groups import Grouped, Torchrun
 from gt.clusters.ssh import Host, read_hosts, record_for
 from gt.errors import ConfigError, ConnectionFailed
 from gt.server import __main__ as server_main
+from gt.tensor_ops.cpp.build import BuildError, checked_library
 from gt.worker import __main__ as worker_main
 
 KEYS = {"key": "k" * 32, "worker_key": "w" * 32}
@@ -45,6 +46,51 @@ def test_a_pool_s_file_is_its_owner_s_alone(pools: Path) -> None:
     path.chmod(0o640)
     with pytest.raises(ConfigError, match="has mode 640: make it yours alone by `chmod 600`"):
         pool_file.find("mine")
+
+
+def test_what_others_could_have_written_is_no_pool_of_this_user(pools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = pool_file.create(made())
+    pools.chmod(0o777)
+    with pytest.raises(ConfigError, match="has mode 777, so others decide"):
+        pool_file.find("mine")
+    pools.chmod(0o700)
+    given_away(path, monkeypatch)
+    with pytest.raises(ConfigError, match="belongs to user"):
+        pool_file.read(path)
+
+
+def given_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user's file: given to it by root, or seen from its side."""
+    if os.geteuid() == 0:
+        os.chown(path, 12345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+
+
+def test_a_lock_is_no_way_to_another_file(pools: Path, tmp_path: Path) -> None:
+    path = pool_file.create(made())
+    path.with_suffix(".lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"), pool_file.changing("mine"):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_library_that_others_could_have_written_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "decode.so"
+    path.touch(0o644)
+    assert checked_library(path) == path
+    for folder, mode, was in ((path, 0o646, 0o644), (tmp_path, 0o777, 0o700)):
+        folder.chmod(mode)
+        with pytest.raises(BuildError, match=f"has mode {mode:o}"):
+            checked_library(path)
+        folder.chmod(was)
+    given_away(path, monkeypatch)
+    with pytest.raises(BuildError, match="belongs to user"):
+        checked_library(path)
+
+
+def test_torchrun_imports_nothing_from_the_working_directory() -> None:
+    assert Torchrun().launcher(2)[1:4] == ["-P", "-m", "torch.distributed.run"]
 
 
 def test_keys_are_in_no_text_of_a_pool() -> None:
@@ -279,12 +325,13 @@ def test_the_commands_of_the_pods_are_commands_of_gt(monkeypatch: pytest.MonkeyP
         if "template" not in manifest["spec"] if "spec" in manifest else True:
             continue
         container = manifest["spec"]["template"]["spec"]["containers"][0]
-        module, *args = container["command"][2:]
+        assert container["command"][:3] == ["python", "-P", "-m"], "the working directory is imported by none"
+        module, *args = container["command"][3:]
         parse = {"gt.server": server_main.arguments, "gt.worker": worker_main.arguments}[module]
         parse(argparse.ArgumentParser()).parse_args(args)
         for probe in ("readinessProbe", "livenessProbe"):
             args = container[probe]["exec"]["command"]
-            assert args[:3] == ["python", "-m", "gt"] and parser().parse_args(args[3:]).run is not None
+            assert args[:4] == ["python", "-P", "-m", "gt"] and parser().parse_args(args[4:]).run is not None
 
 
 def test_the_image_copies_what_is_there_and_what_the_package_is_made_of() -> None:

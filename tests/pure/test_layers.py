@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2] / "gt"
 # A part imports only parts that stand above it. Those on one line never import one another.
 ORDER = [
     ["safe_path", "version", "accelerator", "onnx"],
-    ["device", "errors", "spec"],
+    ["device", "errors", "ownership", "spec"],
     ["environment"],
     ["ops"],
     ["program"],

@@ -191,6 +191,7 @@ def test_the_log_asks_for_no_acknowledgement(written: Written) -> None:
 def test_a_file_past_its_size_is_followed_by_another_and_four_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "log"
     file = RotatedFile(str(path), 100)
+    assert path.stat().st_mode & 0o777 == 0o600, "it tells what all users of a server do"
     for i in range(20):
         file.write(f"{i:02}" + "." * 47 + "\n")
     file.close()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 from conversation import Conversation
+from rich.console import Console
 
 from gt.dispatcher.core import Dispatcher
 from gt.dispatcher.users import User, Users
@@ -30,6 +32,7 @@ from gt.transport.messages import (
     Message,
     Welcome,
 )  # fmt: skip
+from gt.watch.stats import client_table
 
 FULL = KindDef(1, "full", ((-2,),), ((2,), 2))
 ALICE, BOB, ROOT = "user alice", "user bob", "user root"
@@ -135,6 +138,13 @@ def test_a_peer_s_name_writes_no_lines_of_its_own(talk: Pool) -> None:
     ]
 
 
+def test_what_a_client_says_of_itself_is_no_markup_of_a_table(talk: Pool) -> None:
+    zeros = dict.fromkeys(("seconds", "wanted", "got", "wait_p50", "wait_p99", "bytes", "memory", "queue", "held"), 0)
+    shown = Console(file=io.StringIO(), width=200)
+    shown.print(client_table([{"number": 1, "user": "bob", "process": "[/nope][bold]x:smile:1", "weight": 1.0, **zeros}]))
+    assert "[/nope][bold]x:smile:1" in shown.file.getvalue()  # type: ignore[attr-defined]
+
+
 def shares(talk: Pool, client: str, about: str) -> object:
     asked = talk(client, Ask(5, about))
     for mail in asked:
@@ -192,7 +202,17 @@ WORKER_KEY, SECRET = "the key of this pool's workers", "the secret of one of its
 def write(folder: Path, text: str) -> str:
     path = folder / "pool.yaml"
     path.write_text(text)
+    path.chmod(0o600)
     return str(path)
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o602, 0o666])
+def test_a_pool_whose_keys_others_can_read_or_change_is_refused(tmp_path: Path, mode: int) -> None:
+    path = write(tmp_path, f"worker_key: {WORKER_KEY}\nusers: {{alice: {{key: {SECRET}}}}}")
+    assert "alice" in users_file.read(path).users
+    Path(path).chmod(mode)
+    with pytest.raises(ConfigError, match=f"has mode {mode:o} and holds the keys of a pool"):
+        users_file.read(path)
 
 
 def test_a_pool_is_read_from_yaml(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
@@ -14,7 +15,14 @@ import pytest
 from processes import Processes, free_port, until
 
 pytest.importorskip("starlette")
+uvicorn = pytest.importorskip("uvicorn")
+from uvicorn.server import ServerState  # noqa: E402
+
+from gt.watch import http_connections  # noqa: E402
+from gt.watch.dashboard import Board, application  # noqa: E402
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+KEY = "a-long-enough-key-of-a-page"
 LOAD = """
 import sys, gt
 gt.connect(sys.argv[1], timeout=60)
@@ -37,7 +45,7 @@ def fetch(url: str) -> str:
 
 def update(port: int) -> dict:
     """The first server-sent event."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/events", timeout=30) as stream:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/events?key={KEY}", timeout=30) as stream:
         return json.loads(stream.readline().decode().removeprefix("data: "))
 
 
@@ -52,9 +60,10 @@ def answers(url: str) -> bool:
 @pytest.mark.slow
 def test_the_page_shows_what_runs_and_metrics_say_the_same(processes: Processes, tmp_path: Path) -> None:
     port, page = free_port(), free_port()
-    processes.start("-m", "gt.server", "-p", str(port), "--workers", "2", "--backend", "numpy", "--dashboard", str(page))
+    options = ("--workers", "2", "--backend", "numpy", "--dashboard", str(page))
+    processes.start("-m", "gt.server", "-p", str(port), *options, GT_DASHBOARD_KEY=KEY)
     at = f"http://127.0.0.1:{page}"
-    until(lambda: answers(f"{at}/metrics"), 60, "the dashboard")
+    until(lambda: answers(f"{at}/metrics?key={KEY}"), 60, "the dashboard")
     script = processes.script(LOAD, f"localhost:{port}")
     script.says("up")
     until(lambda: any(w["shares"].get("matmul", 0) > 0.3 for w in update(page)["workers"]), 60, "a share of products")
@@ -66,11 +75,11 @@ def test_the_page_shows_what_runs_and_metrics_say_the_same(processes: Processes,
     lanes = shown["timeline"]["lanes"]
     assert sum(lane.startswith("worker ") for lane in lanes) == 2 and "dispatcher" in lanes
     assert any(bar[3] == "matmul" or "trace" in bar[3] for bar in shown["timeline"]["bars"])
-    numbers = fetch(f"{at}/metrics")
+    numbers = fetch(f"{at}/metrics?key={KEY}")
     assert "gt_workers 2" in numbers and re.search(
         r'gt_worker_group_seconds_total\{worker="[^"]+",group="matmul"\} \d', numbers
     )
-    assert "read" in fetch(f"{at}/search?text=read")
+    assert "read" in fetch(f"{at}/search?text=read&key={KEY}")
     if CHROMIUM is None:
         pytest.skip("the page itself was not looked at: there is no Chromium here")
     command = [
@@ -81,19 +90,67 @@ def test_the_page_shows_what_runs_and_metrics_say_the_same(processes: Processes,
         "--disable-dev-shm-usage",
         f"--user-data-dir={tmp_path}",
     ]
-    command += ["--dump-dom", at]
+    command += ["--dump-dom", f"{at}/?key={KEY}"]
     found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False).stdout
     assert 'data-group="matmul"' in found and "2 workers, 1 clients" in found and "Shard(0) on [0, 1]" in found, found[-2000:]
 
 
-@pytest.mark.slow
-def test_beyond_this_host_the_page_wants_the_key(processes: Processes) -> None:
-    port, page = free_port(), free_port()
-    key = "a long enough key for a test"
-    options = ("--dashboard", str(page), "--dashboard-host", "0.0.0.0")
-    processes.start("-m", "gt.server", "-p", str(port), *options, GT_KEY=key)
-    at = f"http://127.0.0.1:{page}"
-    until(lambda: answers(f"{at}/metrics?key={key.replace(' ', '%20')}"), 60, "the dashboard")
-    for wrong in ("", "?key=another"):
+POOL = """
+worker_key: the key of this pool's workers
+users:
+  alice: {key: the secret of alice}
+"""
+
+
+def test_the_page_of_a_pool_wants_the_key_that_its_server_told(processes: Processes, tmp_path: Path) -> None:
+    path, page = tmp_path / "pool.yaml", free_port()
+    path.write_text(POOL)
+    path.chmod(0o600)
+    server, _ = processes.server("--config", str(path), "--dashboard", str(page))
+    until(lambda: "/?key=" in server.err, what="the address of the dashboard")
+    told = re.search(rf"http://127.0.0.1:{page}/\?key=(\S+)", server.err)
+    assert told is not None
+    at, shown = f"http://127.0.0.1:{page}", f"?key={told[1]}"
+    until(lambda: answers(f"{at}/metrics{shown}"), what="the dashboard")
+    for wrong in ("", "?key=another", "?key=the%20secret%20of%20alice", "?key=the%20key%20of%20this%20pool%27s%20workers"):
         with pytest.raises(urllib.error.HTTPError, match="401"):
             fetch(f"{at}/metrics{wrong}")
+
+    def failure() -> str:
+        with urllib.request.urlopen(f"{at}/events{shown}", timeout=30) as stream:
+            return json.loads(stream.readline().decode().removeprefix("data: "))["failure"]
+
+    until(lambda: not failure(), what="a dashboard that the dispatcher has let in")
+
+
+def test_a_connection_that_sends_no_request_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connections, "PATIENCE", 0.2)
+    monkeypatch.setattr(http_connections, "MOST", 4)
+    asyncio.run(asyncio.wait_for(silent_connections(), 60))
+
+
+async def silent_connections() -> None:
+    """Ones that say nothing, half a request, or half a second one; and more of them than there may be."""
+    config = uvicorn.Config(application(Board("ipc://nowhere"), KEY), lifespan="off")
+    config.load()
+    state = ServerState()
+    made = await asyncio.get_running_loop().create_server(
+        lambda: http_connections.HttpConnection(config, state, {}), "127.0.0.1", 0
+    )
+    port = made.sockets[0].getsockname()[1]
+    whole = f"GET /metrics?key={KEY} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    for said in (b"", whole[:20], whole + b"G"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(said)
+        answer = await reader.read()  # to its end
+        assert answer.startswith(b"HTTP/1.1 200") == (len(said) > len(whole))
+        writer.close()
+    monkeypatched, http_connections.PATIENCE = http_connections.PATIENCE, 60.0
+    several = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
+    assert [await several[i][0].read() for i in range(2)] == [b"", b""], "the first are cut off for the last"
+    several[5][1].write(whole)
+    assert (await several[5][0].readline()).startswith(b"HTTP/1.1 200")
+    http_connections.PATIENCE = monkeypatched
+    for _, writer in several:
+        writer.close()
+    made.close()

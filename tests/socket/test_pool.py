@@ -59,6 +59,7 @@ def test_users_with_keys_of_their_own_share_a_pool(
 ) -> None:
     path = tmp_path / "pool.yaml"
     path.write_text(POOL)
+    path.chmod(0o600)
     keys = dict(line.split(" GT_KEY=") for line in ask(processes, "keys", str(path)).splitlines())
     assert set(keys) == {"alice", "bob", "carol", "root"}
     server, port = processes.server("--config", str(path))

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from gt.backends.machine import cache_folder, cpu_identity
-from gt.tensor_ops.cpp.build import SECONDS, BuildError, compiler
+from gt.tensor_ops.cpp.build import SECONDS, BuildError, checked_library, compiler
 
 SOURCES = Path(__file__).parent
 FLAGS = ["-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared", "-fopenmp", "-Wno-psabi"]
@@ -30,7 +30,7 @@ def build(sources: Path = SOURCES) -> Path:
     path = cache_folder() / f"decode-{digest.hexdigest()[:20]}.so"
     if not path.exists():
         _compile(cxx, sources / "decode.cpp", path)
-    return path
+    return checked_library(path)
 
 
 def _compile(cxx: str, source: Path, path: Path) -> None:

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from gt.backends.machine import cache_folder, cpu_identity
+from gt.ownership import why_not_own
 
 FOLDER = Path(__file__).parent
 INTERFACE, KERNELS = FOLDER / "kernels.cpp", FOLDER / "instruction_set.cpp"
@@ -60,7 +61,7 @@ def build(force: bool = False) -> Path:
         raise BuildError("no C++ compiler found: install g++ or clang++, or set CXX")
     path = library_path(cxx)
     if path.exists() and not force:
-        return path
+        return checked_library(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, made = tempfile.mkstemp(suffix=".so", dir=path.parent)
@@ -73,6 +74,13 @@ def build(force: bool = False) -> Path:
         os.replace(made, path)
     finally:
         Path(made).unlink(missing_ok=True)
+    return checked_library(path)
+
+
+def checked_library(path: Path) -> Path:
+    """A library that is to be loaded, which runs what it holds: nobody else may have put it there."""
+    if wrong := why_not_own(path.parent) or why_not_own(path):
+        raise BuildError(f"{wrong}, so others could have written {path.name}: make it yours alone, or set XDG_CACHE_HOME")
     return path
 
 
