@@ -61,9 +61,7 @@ class Cancellation:
 
     def over(self, client: str) -> None:
         """All that a client asked for before it went is done or skipped."""
-        numbers = self.gone.get(client)
-        if numbers is None:  # it was told of twice, and is forgotten already
-            return
+        numbers = self.gone[client]
         self.limits.pop(numbers.popleft(), None)
         if not numbers:
             del self.gone[client]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -139,9 +140,9 @@ def test_a_peer_s_name_writes_no_lines_of_its_own(talk: Pool) -> None:
 
 
 def test_what_a_client_says_of_itself_is_no_markup_of_a_table(talk: Pool) -> None:
-    zeros = dict.fromkeys(("seconds", "wanted", "got", "wait_p50", "wait_p99", "bytes", "memory", "queue", "held"), 0)
+    row = defaultdict(int, user="bob", process="[/nope][bold]x:smile:1")
     shown = Console(file=io.StringIO(), width=200)
-    shown.print(client_table([{"number": 1, "user": "bob", "process": "[/nope][bold]x:smile:1", "weight": 1.0, **zeros}]))
+    shown.print(client_table([row]))
     assert "[/nope][bold]x:smile:1" in shown.file.getvalue()  # type: ignore[attr-defined]
 
 

@@ -37,6 +37,7 @@ from gt.worker.core import Worker
 from gt.worker.engine.choose import make
 from gt.worker.peer_names import DISPATCHER
 from gt.worker.segments import Memory
+from gt.worker.state import StateReader
 from gt.worker.turns import Turn
 
 F = float32.code
@@ -238,6 +239,16 @@ def test_a_worker_that_is_not_told_in_time_how_far_others_are_takes_part(worker:
     worker.parked.stopped.wait.give_up("too late")
     [mail] = worker.resume()
     assert (mail.peer, mail.message.tag) == ("#1", 3)
+
+
+def test_what_a_worker_executes_is_told_with_whose_it_is(worker: Worker) -> None:
+    run(worker, [(1, 1, 3.0)], client="hers")
+    reader, seen, values = StateReader(worker, float, lambda: (0.0, 0.0, 0)), [], worker.spaces["hers"]
+    form, kernel, ready = values.kinds[3]
+    values.kinds[3] = (form, lambda a: (seen.append(reader()), kernel(a))[1], ready)
+    run(worker, [(3, 2, 1)], client="hers", kinds=())
+    assert [(state.current, state.client) for state in seen] == [(ready.kind.row.name, "hers")]
+    assert (reader().current, reader().client) == ("", "")
 
 
 def test_an_upload_is_kept_and_said_to_have_arrived(worker: Worker) -> None:
