@@ -12,6 +12,7 @@ import msgspec
 
 from gt.client.handle import Handle
 from gt.client.kinds import Known
+from gt.client.native import NATIVE
 from gt.client.scope import Scope
 from gt.ops.table import Row
 from gt.spec import Spec
@@ -20,7 +21,28 @@ LETTERS = "abcdefgh"
 AFTER = -1  # the place of a leaf's hooks that are called once `.grad` is there
 
 
-class Tensor(msgspec.Struct, eq=False, weakref=True):
+CONSTRUCT: list[Callable[..., Tensor]] = []  # what makes a tensor of data or sizes, where that is not done in C
+
+
+class _Constructor(type(msgspec.Struct)):  # type: ignore[misc]
+    """Lets `Tensor(2, 3)` and `Tensor([1.0])` of users be tensors of sizes and data; GT itself makes them of a handle. In C
+    this is done by native.c."""
+
+    def __call__(cls, *args: Any, **settings: Any) -> Any:
+        if cls is Tensor and CONSTRUCT and not (args and (args[0] is None or type(args[0]) is Handle)):
+            return CONSTRUCT[0](*args, **settings)
+        return super().__call__(*args, **settings)
+
+
+if TYPE_CHECKING or NATIVE is not None:
+    _Struct = msgspec.Struct
+else:
+
+    class _Struct(msgspec.Struct, metaclass=_Constructor):
+        pass
+
+
+class Tensor(_Struct, eq=False, weakref=True):
     """A variable: its value (`handle`), whether gradients are wanted, and the tape behind it. Methods are in `functions`.
 
     A view knows its `base`, `how` it was made (a Known, or what `views.py` has beside those) and as what instruction (`made`:

@@ -1027,7 +1027,32 @@ static PyObject *setup(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* `Tensor(2, 3)` and `Tensor([1.0])` of users: a call whose first argument is no handle goes to a function in Python, any other
+   to the constructor that the class had. */
+static vectorcallfunc tensor_construct;
+static PyObject *tensor_of_data;
+
+static PyObject *tensor_call(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *names) {
+    int own = PyVectorcall_NARGS(nargsf) > 0 && (Py_TYPE(args[0]) == HandleType || args[0] == Py_None);
+    return own ? tensor_construct(type, args, nargsf, names) : PyObject_Vectorcall(tensor_of_data, args, nargsf, names);
+}
+
+static PyObject *construct(PyObject *module, PyObject *function) {
+    if (TensorType == NULL || TensorType->tp_vectorcall == NULL) {
+        PyErr_SetString(PyExc_TypeError, "Tensor has no constructor to replace: GT_NATIVE=0 does without the part in C");
+        return NULL;
+    }
+    if (TensorType->tp_vectorcall != tensor_call) {
+        tensor_construct = TensorType->tp_vectorcall;
+        TensorType->tp_vectorcall = tensor_call;
+        PyType_Modified(TensorType);
+    }
+    Py_XSETREF(tensor_of_data, Py_NewRef(function));
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"construct", construct, METH_O, "Say what makes a tensor of data or sizes."},
     {"foreach", (PyCFunction)(void (*)(void))foreach, METH_FASTCALL, "An op on lists, or NotImplemented where it is Python's."},
     {"parameters", (PyCFunction)(void (*)(void))parameters, METH_FASTCALL, "The parameters in a tree of modules, each once."},
     {"overwrite", (PyCFunction)(void (*)(void))overwrite, METH_FASTCALL, "Give variables other values; which are Python's."},

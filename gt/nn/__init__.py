@@ -1,6 +1,6 @@
 """Modules, functions, losses and optimizers, with PyTorch's names."""
 
-from gt.nn import functional, init, parallel, utils
+from gt.nn import functional, init, modules, parallel, parameter, utils
 from gt.nn.activations import (
     CELU,
     ELU,
@@ -80,7 +80,7 @@ from gt.nn.margins import (
     TripletMarginLoss,
     TripletMarginWithDistanceLoss,
 )  # fmt: skip
-from gt.nn.module import Module, Parameter
+from gt.nn.module import Module
 from gt.nn.norm import (
     AlphaDropout,
     BatchNorm1d,
@@ -101,6 +101,7 @@ from gt.nn.norm import (
     SyncBatchNorm,
 )  # fmt: skip
 from gt.nn.parallel import DataParallel
+from gt.nn.parameter import Buffer, Parameter
 from gt.nn.pool import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -163,7 +164,7 @@ __all__ += ["LPPool1d", "LPPool2d", "LSTM", "LSTMCell", "LayerNorm", "LeakyReLU"
 __all__ += ["LogSigmoid", "LogSoftmax", "MSELoss", "MarginRankingLoss", "MaxPool1d", "MaxPool2d", "MaxPool3d"]
 __all__ += ["MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d", "Mish", "Module", "ModuleDict", "ModuleList"]
 __all__ += ["MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss", "MultiheadAttention", "NLLLoss"]
-__all__ += ["Optimizer", "PReLU", "PairwiseDistance", "Parameter", "ParameterDict", "ParameterList", "PixelShuffle"]
+__all__ += ["Optimizer", "PReLU", "PairwiseDistance", "Parameter", "Buffer", "ParameterDict", "ParameterList", "PixelShuffle"]
 __all__ += ["PixelUnshuffle", "PoissonNLLLoss", "RMSNorm", "RMSprop", "RNN", "RNNBase", "RNNCell", "RReLU"]
 __all__ += ["ReLU", "ReLU6", "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d"]
 __all__ += ["ReplicationPad2d", "ReplicationPad3d", "SELU", "SGD", "Sequential", "SiLU", "Sigmoid", "SmoothL1Loss"]
@@ -176,4 +177,4 @@ __all__ += ["LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyConv1d
 __all__ += ["LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d", "LazyInstanceNorm1d"]
 __all__ += ["LazyInstanceNorm2d", "LazyInstanceNorm3d", "LazyLinear", "AdaptiveLogSoftmaxWithLoss"]
 __all__ += ["DataParallel", "FeatureAlphaDropout", "FractionalMaxPool2d", "FractionalMaxPool3d", "LPPool3d"]
-__all__ += ["parallel"]
+__all__ += ["modules", "parallel", "parameter"]

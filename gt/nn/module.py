@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gt.client.autograd import Tensor
 from gt.client.functions.create import tensor
 from gt.client.functions.hooks import Hook
 from gt.client.native import NATIVE
 from gt.client.scope import HERE
-from gt.client.views import share
 from gt.client.writes import clear_grad, overwrite
+from gt.errors import ArgumentError
+from gt.nn.parameter import Buffer, Parameter
 from gt.spec import DType, dtype_of
-
-
-class _FromData(type(Tensor)):  # type: ignore[misc]
-    """Makes a parameter of data or another tensor, where a tensor is made of a handle."""
-
-    def __call__(cls, data: Any, requires_grad: bool = True) -> Any:
-        if not isinstance(data, Tensor):
-            return super().__call__(tensor(data).handle, requires_grad)
-        made = super().__call__(data.handle, requires_grad)
-        share(made, data)
-        return made
-
-
-class Parameter(Tensor, metaclass=_FromData):
-    """A tensor that a module learns."""
-
-    if TYPE_CHECKING:
-
-        def __init__(self, data: Any, requires_grad: bool = True) -> None: ...
 
 
 class Keys(NamedTuple):
@@ -138,13 +120,16 @@ class Module:
 
     def _own_parameters(self) -> Iterator[tuple[str, Tensor]]:
         buffers = self.__dict__.get("_buffers", {})
-        return ((n, t) for n, t in self._members() if _is_parameter(t) and n not in buffers)
+        return ((n, t) for n, t in self._members() if _is_parameter(t) and n not in buffers and not isinstance(t, Buffer))
 
     def _own_buffers(self) -> Iterator[tuple[str, Tensor, bool]]:
         for name, lasting in self.__dict__.get("_buffers", {}).items():
             value = getattr(self, name)
             if value is not None:
                 yield name, value, lasting
+        for name, value in self._members():
+            if isinstance(value, Buffer) and name not in self.__dict__.get("_buffers", {}):
+                yield name, value, value.persistent
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
@@ -267,12 +252,14 @@ class Module:
         keys = Keys([n for n in own if n not in state], [n for n in state if n not in own])
         if strict and (keys.missing_keys or keys.unexpected_keys):
             name = type(self).__name__
-            raise ValueError(f"this state does not fit {name}: missing {keys.missing_keys}, unexpected {keys.unexpected_keys}")
+            raise ArgumentError(
+                f"this state does not fit {name}: missing {keys.missing_keys}, unexpected {keys.unexpected_keys}"
+            )
         for name, variable in own.items():
             if name in state:
                 value = state[name] if isinstance(state[name], Tensor) else tensor(state[name])
                 if value.handle.spec.shape != variable.handle.spec.shape:
-                    raise ValueError(
+                    raise ArgumentError(
                         f"{name} has shape {variable.handle.spec.shape}, the state brings {value.handle.spec.shape}"
                     )
                 copied = value if assign else value.detach().to(variable.handle.spec.dtype).clone()

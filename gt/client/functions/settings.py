@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 import numpy as np
 
-from gt.client.autograd import Tensor
+from gt.client.autograd import CONSTRUCT, Tensor
+from gt.client.default_dtype import DEFAULT
 from gt.client.functions.create import tensor, zeros
 from gt.client.functions.registry import FUNCTIONS, function
 from gt.client.here import here
-from gt.errors import ArgumentError
-from gt.spec import DType, bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8
+from gt.client.native import NATIVE
+from gt.errors import ArgumentError, ArgumentTypeError
+from gt.spec import DType, Size, bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8
 
 PRECISIONS = ("highest", "high", "medium")
 
@@ -69,18 +70,45 @@ def set_rng_state(new_state: Tensor) -> None:
     session.draws = count(at)
 
 
-def _tensor_type(name: str, dtype: DType) -> Callable[..., Tensor]:
-    def make(*data: Any) -> Tensor:
-        if all(isinstance(d, int) for d in data):  # sizes, as in PyTorch; the values of such a tensor are anybody's guess
-            return zeros(*data, dtype=dtype) if data else zeros(0, dtype=dtype)
-        return tensor(data[0], dtype=dtype)
+def of_data(data: tuple, dtype: DType, device: Any = None) -> Tensor:
+    """A tensor of data, or, given sizes, of that shape; the values of such a tensor are anybody's guess in PyTorch."""
+    if len(data) == 1 and isinstance(data[0], Size):
+        data = tuple(data[0])
+    elif len(data) == 1 and isinstance(data[0], Tensor):
+        return data[0].detach()
+    if all(isinstance(d, int) for d in data):
+        return zeros(*data, dtype=dtype) if data else zeros(0, dtype=dtype)
+    if len(data) > 1 or not hasattr(data[0], "__len__"):
+        found = ", ".join(type(d).__name__ for d in data)
+        raise ArgumentTypeError(f"expected sizes or one sequence of data, got {found}: for a number write gt.tensor")
+    return tensor(list(data[0]) if isinstance(data[0], range) else data[0], dtype=dtype)
 
-    make.__name__ = make.__qualname__ = name
-    make.__doc__ = f"A {dtype.name} tensor of data, or, given sizes, of that shape."
-    return make
+
+def _constructed(*data: Any, device: Any = None) -> Tensor:
+    """`Tensor([1.0, 2.0])` and `Tensor(2, 3)`, of the default dtype."""
+    return of_data(data, DEFAULT.dtype)
+
+
+if NATIVE is not None:
+    NATIVE.construct(_constructed)
+else:
+    CONSTRUCT.append(_constructed)
+
+
+class _OfDtype(type):
+    """A tensor type by its dtype: called, it makes tensors; asked, it knows those of its dtype."""
+
+    dtype: DType
+
+    def __call__(cls, *data: Any, device: Any = None) -> Tensor:
+        return of_data(data, cls.dtype)
+
+    def __instancecheck__(cls, thing: Any) -> bool:
+        return isinstance(thing, Tensor) and thing.dtype is cls.dtype
 
 
 for _name, _dtype in (("FloatTensor", float32), ("DoubleTensor", float64), ("HalfTensor", float16),
-                      ("BFloat16Tensor", bfloat16), ("LongTensor", int64), ("IntTensor", int32), ("ShortTensor", int16), 
+                      ("BFloat16Tensor", bfloat16), ("LongTensor", int64), ("IntTensor", int32), ("ShortTensor", int16),
                       ("CharTensor", int8), ("ByteTensor", uint8), ("BoolTensor", bool_)):  # fmt: skip
-    FUNCTIONS[_name] = _tensor_type(_name, _dtype)
+    _about = f"A {_dtype.name} tensor of data, or, given sizes, of that shape."
+    FUNCTIONS[_name] = _OfDtype(_name, (), {"dtype": _dtype, "__doc__": _about, "__module__": __name__})

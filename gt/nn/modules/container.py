@@ -1,0 +1,5 @@
+"""`torch.nn.modules.container`."""
+
+from gt.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
+
+__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
