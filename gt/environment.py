@@ -167,6 +167,7 @@ COLLECTIVES = choice(
     "GT_COLLECTIVES", [WORKER], "how bytes go between workers of one host: out of each other's memory, by Gloo, or by mail",
     ("memory", "gloo", "mail"),
 )  # fmt: skip
+HOST = string("GT_HOST", [WORKER], "what this host is called; workers with different names count as on different hosts")
 PLAIN_COLLECTIVES = flag("GT_PLAIN_COLLECTIVES", [WORKER], "`1` allows NCCL and Gloo between hosts, which do not encrypt")
 TIMEOUT = seconds(
     "GT_TIMEOUT",

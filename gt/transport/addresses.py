@@ -24,6 +24,11 @@ def host_name() -> str:
     return socket.gethostname()
 
 
+def host_key(host: str, remote: str) -> str:
+    """What tells a worker's host from others: its name and, as containers may share one, the address it is reached at."""
+    return host if not remote or on_this_host(remote) else f"{host} {remote.removeprefix('tcp://').rpartition(':')[0]}"
+
+
 def on_this_host(address: str) -> bool:
     """Whether an address is local for sure. (One of this host's own that others could use, too, does not count.)"""
     host = address.removeprefix("tcp://").rpartition(":")[0]

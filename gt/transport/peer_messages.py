@@ -9,12 +9,14 @@ from gt.transport.message import Message
 
 class Reached(msgspec.Struct, frozen=True, array_like=True):
     """How the others reach a worker in groups: `host:port` of its store, the GPU it computes on, and how those that may read
-    its memory find it; "" for none. Without PyTorch it belongs to no group, and is reached by mail."""
+    its memory find it; "" for none. Without PyTorch it belongs to no group, and is reached by mail. `host` is GT_HOST, where
+    somebody said which workers count as one host's."""
 
     store: str = ""
     gpu: str = ""
     memory: str = ""
     torch: bool = True
+    host: str = ""
 
 
 class Peer(msgspec.Struct, frozen=True, array_like=True):
@@ -34,7 +36,8 @@ class Peer(msgspec.Struct, frozen=True, array_like=True):
 
 class Piece(Message, frozen=True, tag=22):
     """From worker to worker, in the frame behind: what a collective of a client's has for it. `tag` is the id of the result
-    it is for. Where there are no bytes, as they could not be made, the rest says why, as in Failed."""
+    it is for. Where there are no bytes, as they could not be made, the rest says why, as in Failed. `within` names the group
+    whose hosts' first members talk to each other by it; 0 for mail of everybody's."""
 
     sender: int
     client: str
@@ -42,6 +45,7 @@ class Piece(Message, frozen=True, tag=22):
     why: str = ""
     error: str = ""
     tensor: int = 0
+    within: int = 0
 
 
 class InputFailed(Message, frozen=True, tag=24):
@@ -73,11 +77,13 @@ class Noted(Message, frozen=True, tag=26):
 
 
 class Ways(Message, frozen=True, tag=27):
-    """From worker to worker: by which ways the sender can move bytes with all of this group. They use the best that all can."""
+    """From worker to worker: by which ways the sender can move bytes with all of this group. They use the best that all can.
+    `near` are those members whose memory it reads, itself among them."""
 
     sender: int
     group: tuple[int, ...]
     ways: tuple[str, ...]
+    near: tuple[int, ...] = ()
 
 
 class Aborted(Message, frozen=True, tag=28):

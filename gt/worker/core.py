@@ -91,6 +91,7 @@ class Worker:
         self.say: Callable[[str], None] = lambda said: None  # told what is compiled
         self.show: Callable[[str, Program], None] = lambda stage, program: None  # told each program that a pass gives
         self.tell: Callable[[str], None] = lambda said: None  # told which messages are dropped
+        self.flush: Callable[[list[Mail]], list[Mail] | None] = list  # the shell sends mail by it at once; else, what is left
         self.clock: Callable[[], float] = float  # the shell gives a real one
         self.parked: PausedRun[Parked] | None = None  # the run that waits for other workers
         self.preempted: dict[str, PausedRun[Preempted]] = {}  # runs that were left for another client
@@ -351,6 +352,7 @@ class Worker:
                 return out + self.collectives.outgoing()
             self.parked = None
             self.executor.settle(parked.values, parked.stopped.instruction, wait)
+            out = self.flush(out + self.collectives.outgoing()) or []  # others may wait for it
             out += self._proceed(parked.values, parked.run, parked.rest)
             out += self._catch_up()
         return out
@@ -359,9 +361,10 @@ class Worker:
         """Handle the messages that came while the queue was stopped."""
         out: list[Mail] = []
         turn, self.executor.turn = self.executor.turn, None  # work that waited for its client is done at once, in its order
+        flush, self.flush = self.flush, list  # what the caller has to send goes first
         while self.backlog and self.parked is None:
             out += self._from_dispatcher(self.backlog.popleft())
-        self.executor.turn = turn
+        self.executor.turn, self.flush = turn, flush
         return out
 
     def _ready(self, client: str, definition: KindDef) -> Ready:

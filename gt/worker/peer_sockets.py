@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -19,12 +20,14 @@ class PeerSockets:
     def __init__(self, token: str, keys: Keys) -> None:
         self.token, self.keys = token, keys
         self.sockets: dict[int, zmq.Socket] = {}
+        self.mailed: Counter[str] = Counter()  # bytes of tensors that went to workers of this host, and of others
         self.early: list[tuple[str, Any, tuple]] = []  # token, message and frames
 
-    def send(self, index: int, peer: Peer, mail: Mail) -> None:
+    def send(self, index: int, peer: Peer, mail: Mail, same_host: bool) -> None:
         if index not in self.sockets:
             socket = self.sockets[index] = open_socket(zmq.DEALER, self.token.encode())
             reach(socket, nearest(peer.address, peer.remote), self.keys)
+        self.mailed["own host" if same_host else "other hosts"] += sum(map(len, mail.frames))
         self.sockets[index].send_multipart([encode(mail.message), *parts(mail.frames)])
 
     def keep_early(self, token: str, message: Any, frames: tuple) -> None:

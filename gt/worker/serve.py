@@ -106,6 +106,7 @@ class Shell:
     def _make_core(self, engine: Engine, batch: int, say: Callable[[str], None] | None) -> None:
         self.core = Worker(engine, self.clients.memory)
         self.core.host.limit(environment.DEVICE_MEMORY.value(), environment.HOST_MEMORY.value() or host_share(engine))
+        self.core.flush = self._send
         self.core.more, self.core.left, self.core.clock = self._stats, self._left, time.time
         if batch > 1:
             self.core.units = Units(batch)
@@ -124,7 +125,8 @@ class Shell:
     def _join(self, name: str, timeout: float) -> None:
         local, remote = self.clients.listen(self.address)
         engine = self.core.engine
-        join = Join(VERSION, "", name, engine.name, engine.device, host_name(), os.getpid(), local, remote, __version__)
+        host = environment.HOST.value() or host_name()
+        join = Join(VERSION, "", name, engine.name, engine.device, host, os.getpid(), local, remote, __version__)
         self._take(self._read(self.dispatcher.join(join, timeout)))
         if self.core.index < 0:
             raise ConnectionFailed(f"the dispatcher at {self.address} refused this worker")
@@ -344,7 +346,7 @@ class Shell:
             self.core.dropped += 1
 
     def _stats(self) -> dict[str, Any]:
-        return {**self.busy.stats(), **self.turns.stats()}
+        return {**self.busy.stats(), **self.turns.stats(), "mailed": dict(self.peers.mailed)}
 
     def _load(self) -> tuple[float, float, int]:
         """Seconds busy and idle, and instructions in the queue; for any thread."""
@@ -384,9 +386,9 @@ class Shell:
                 self.clients.send(mail, self.core.spaces)
 
     def _to_peer(self, index: int, mail: Mail) -> None:
-        peer = self.core.collectives.peers.get(index)
+        peer, hosts = self.core.collectives.peers.get(index), self.core.collectives.hosts
         if peer is not None:  # else it is gone, and nobody waits for the mail
-            self.peers.send(index, peer, mail)
+            self.peers.send(index, peer, mail, hosts.get(index) == hosts.get(self.core.index))
 
     def close(self) -> None:
         self.reporter.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gt.transport.messages import Mail, Note
-from gt.worker.collectives.mail import PendingCollective
+from gt.worker.collectives.mail import PendingCollective, listed
 from gt.worker.core import Worker
 from gt.worker.peer_names import DISPATCHER
 
@@ -45,10 +45,11 @@ class Stalls:
         return []
 
     def _report(self, wait: PendingCollective, what: str, why: str) -> str:
-        group, worker = list(wait.kind.settings["group"]), self.worker
+        group, worker = listed(wait.kind.settings["group"]), self.worker
         return f"{wait.kind.row.name} of workers {group} {what} on worker {worker.name} (index {worker.index}) {why}"
 
     def _missing(self, wait: PendingCollective) -> str:
         peers = self.worker.collectives.peers
         late = [f"{peers[m].name} (index {m})" for m in wait.missing() if m in peers]
-        return f"worker{'s' * (len(late) > 1)} {', '.join(late)} did not come" if late else "all of them came"
+        named = listed(late)[1:-1]  # a note that is too long would reach nobody
+        return f"worker{'s' * (len(late) > 1)} {named} did not come" if late else "all of them came"

@@ -77,10 +77,11 @@ def decided(own: tuple[str, ...], *others: tuple[str, ...]) -> str:
     group = Group.__new__(Group)
     group.members, group.own, group.way = tuple(range(len(others) + 1)), own, ""
     group.said, group._start = {}, lambda what: None  # type: ignore[method-assign]
+    group.near, group.hosts = {0: (0,)}, None
     for member, ways in enumerate(others, 1):
         group.decide()
         assert group.way == ""
-        group.hear(member, ways)
+        group.hear(member, ways, (member,))
     group.decide()
     return group.way
 

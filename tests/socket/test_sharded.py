@@ -101,6 +101,44 @@ def test_a_way_that_is_not_known_is_refused(processes: Processes) -> None:
     assert worker.ended() == 1 and worker.err == "gt-worker: GT_COLLECTIVES='glo': expected one of memory, gloo, mail\n"
 
 
+HOSTS = """
+import sys, numpy as np, gt
+gt.connect(sys.argv[1])
+gt.register_config("batch", gt.SignalConfig(gt.ShardConfig(axis=0)))
+a = np.random.default_rng(0).normal(size=(8, 30000)).astype("f4")
+with gt.signal("batch"):
+    x = gt.from_numpy(a)
+np.testing.assert_allclose(x.sum(axis=0).numpy(), a.sum(0), rtol=1e-5, atol=1e-5)
+stats = gt.debug.get_worker_stats().values()
+crossed = sum(s["mailed"].get("other hosts", 0) for s in stats)
+print(sorted({way for s in stats for way in s["collectives"]}), crossed)
+"""
+
+
+FLAT = """
+import sys
+from gt.worker.collectives import mail
+mail.sets_by_mail = lambda members, host: None
+from gt.worker.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+OF_MAIL = [pytest.param("mail", way, times, marks=pytest.mark.slow) for way, times in (("mail in two levels", 2), ("mail", 4))]
+
+
+@pytest.mark.parametrize("asked, way, times", [("memory", "hosts", 2), *OF_MAIL])
+def test_a_sum_over_hosts_crosses_once_for_each_host(processes: Processes, asked: str, way: str, times: int) -> None:
+    """Three workers, two of one host; by one level of mail the tensor of 120,000 bytes crosses between each pair of them."""
+    _, port = processes.server("--expect", "3")
+    for host in ("one", "other", "one"):
+        code = ["-c", FLAT] if way == "mail" else ["-m", "gt.worker"]
+        processes.start(*code, "-p", str(port), "--backend", "numpy", GT_COLLECTIVES=asked, GT_HOST=host)
+    script = processes.script(HOSTS, f"localhost:{port}")
+    assert script.ended(100) == 0, script.err[-3000:]
+    assert script.out == f"{[way]} {times * 120000}\n", script.err
+
+
 REFUSED = """
 import sys
 from gt.transport import process_memory

@@ -24,4 +24,4 @@ def collectives_for(
         return MailCollectives(engine, announces=True)
     from gt.worker.collectives.groups import GroupCollectives
 
-    return GroupCollectives(engine, host, waker, clock, inbox, plain)
+    return GroupCollectives(engine, host, waker, clock, inbox, plain, environment.HOST.value())

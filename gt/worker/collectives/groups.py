@@ -16,7 +16,7 @@ from gt.transport.messages import Aborted, InputFailed, Mail, Noted, Peer, Piece
 from gt.transport.process_memory import Inbox
 from gt.worker.client_values import Broken, failure, out_of_memory
 from gt.worker.collectives.aborts import Aborts, Key
-from gt.worker.collectives.mail import MailCollectives, PendingCollective, Undecided, failed_operand, is_worker_peer
+from gt.worker.collectives.mail import MailCollectives, PendingCollective, Undecided, failed_operand, is_worker_peer, listed
 from gt.worker.collectives.mail_transport import OperandFailed
 from gt.worker.collectives.ops import Part, Work, begin
 from gt.worker.collectives.process_group import Group, keep_store
@@ -44,16 +44,17 @@ class GroupCollectives:
 
     def __init__(
         self, engine: Engine, host: str, waker: Callable[[], None], clock: Callable[[], float], inbox: Inbox | None = None,
-        plain: bool = False,
+        plain: bool = False, label: str = "",
     ) -> None:  # fmt: skip
         self.engine, self.host, self.waker, self.clock, self.inbox, self.plain = engine, host, waker, clock, inbox, plain
+        self.label = label  # of its host, where it was given one
         self.mail = MailCollectives(engine)
-        self.ways = self.mail.ways
+        self.ways, self.hosts = self.mail.ways, self.mail.hosts
         self.groups: dict[tuple[int, ...], Group] = {}
         self.posts: list[Mail] = []
         self.announced = False  # whether the others were told how this worker is reached
         self.store: Any = None
-        self.said: dict[tuple[int, ...], dict[int, tuple[str, ...]]] = {}  # what others can do, of groups not begun here
+        self.said: dict[tuple[int, ...], dict[int, Ways]] = {}  # what others can do, of groups not begun here
         self.aborts = Aborts()
         self.counts: Counter[tuple[int, ...]] = Counter()  # collectives begun, by members: all of them count alike
         self.at: Key = ((), 0)  # the last one begun
@@ -80,7 +81,7 @@ class GroupCollectives:
             if self.plain and not self.host.startswith("127."):
                 self.store, at = keep_store(self.host)
             offer = self.inbox.offer() if self.inbox is not None else ""
-            self.posts.append(Mail("", Store(Reached(at, gpu_of(self.engine), offer))))
+            self.posts.append(Mail("", Store(Reached(at, gpu_of(self.engine), offer, host=self.label))))
         if self.inbox is not None:
             self.inbox.keep({w.reached.memory for w in workers if w.reached is not None and w.reached.torch})
         for members in [m for m in self.said if not set(m) <= self.peers.keys()]:
@@ -112,14 +113,17 @@ class GroupCollectives:
         return is_worker_peer(peer, sender)
 
     def receive(self, piece: Piece, frame: Any) -> None:
-        self.mail.receive(piece, frame)
+        boxes = (self.mail,) if not piece.within else (group.mailbox for group in self.groups.values())
+        for box in boxes:
+            if box.group == piece.within:  # what is of a group that was given up goes nowhere
+                box.receive(piece, frame)
 
     def hear(self, word: InputFailed | StallQuery | Noted | Ways | Aborted) -> None:
         if isinstance(word, Ways):
             if word.group in self.groups:
-                self.groups[word.group].hear(word.sender, word.ways)
+                self.groups[word.group].hear(word.sender, word.ways, word.near)
             elif set(word.group) <= self.peers.keys():
-                self.said.setdefault(word.group, {})[word.sender] = word.ways
+                self.said.setdefault(word.group, {})[word.sender] = word
             return
         key = (word.group, word.number)
         if isinstance(word, Aborted):
@@ -153,6 +157,9 @@ class GroupCollectives:
         if self.overdue:
             self._tell_overdue()
         posts, self.posts = self.posts, []
+        for group in self.groups.values():
+            posts += group.mailbox.posts
+            group.mailbox.posts.clear()
         return posts + self.mail.outgoing()
 
     def begin(self, client: str, kind: Kind, operands: list[Any], tag: int) -> PendingCollective:
@@ -181,14 +188,15 @@ class GroupCollectives:
         made = self.groups[members] = Group(
             members, self.index, self.peers, self.host, self.waker, self.inbox, self.plain, self.aborts.generation(members)
         )
-        made.said.update(self.said.pop(members, {}))
+        for word in self.said.pop(members, {}).values():
+            made.hear(word.sender, word.ways, word.near)
         return made
 
     def _agree(self, group: Group) -> bool:
         """Tell the others what this worker can do, once that is known. Whether all have told."""
         if group.own is not None and not group.told:
             group.told = True
-            word = Ways(self.index, group.members, group.own)
+            word = Ways(self.index, group.members, group.own, group.near[self.index])
             self.posts += [Mail(worker_peer(m), word) for m in group.members if m != self.index]
         group.decide()
         return bool(group.way)
@@ -196,14 +204,16 @@ class GroupCollectives:
     def choose(self, client: str, kind: Kind, operands: list[Any], tag: int) -> PendingCollective:
         if self.overdue:
             self._tell_overdue()
-        if self._by_mail(kind.settings["group"]):
+        if self._by_mail(kind):
             return self.mail.begin(client, kind, operands, tag)
-        return _Collective(self, kind, operands, tag)
+        return _Collective(self, client, kind, operands, tag)
 
-    def _by_mail(self, members: tuple[int, ...]) -> bool:
+    def _by_mail(self, kind: Kind) -> bool:
+        members = kind.settings["group"]
         if any(not has_torch(self.peers[m]) for m in members if m in self.peers):
             return True
-        return members in self.groups and self.groups[members].way == "mail"
+        way = self.groups[members].way if members in self.groups else ""
+        return way == "mail" or way == "hosts" and "sends" in kind.settings  # an exchange has no levels
 
     def _tell_overdue(self) -> None:
         """Tell the members of collectives that were given up before their way was known, where it is known now."""
@@ -215,7 +225,7 @@ class GroupCollectives:
                 continue  # all know that it cannot end
             if self.unknown(given_up.kind):
                 self.overdue.append(given_up)
-            elif self._by_mail(members):
+            elif self._by_mail(given_up.kind):
                 self.mail.begin_failed(given_up.client, given_up.kind, cause, given_up.tag)
             else:
                 self.abort(self.number(members), cause)
@@ -226,8 +236,8 @@ class _Collective:
     """One collective of one worker: waits for its group, then for its work. One whose part could not be made must take part
     all the same, since the others count on it; it does so when they know not to use what comes of it."""
 
-    def __init__(self, collectives: GroupCollectives, kind: Kind, operands: list[Any], tag: int) -> None:
-        self.collectives, self.kind, self.tag = collectives, kind, tag
+    def __init__(self, collectives: GroupCollectives, client: str, kind: Kind, operands: list[Any], tag: int) -> None:
+        self.collectives, self.client, self.kind, self.tag = collectives, client, kind, tag
         self.members: tuple[int, ...] = kind.settings["group"]
         self.key = collectives.number(self.members)
         self.operands = operands
@@ -275,7 +285,7 @@ class _Collective:
         """It cannot go on. What failed here the others must be told; what the network did the dispatcher may know better."""
         if local:
             self.collectives.abort(
-                self.key, failure(f"{self.kind.row.name} with workers {list(self.members)}", failed, self.tag)
+                self.key, failure(f"{self.kind.row.name} with workers {listed(self.members)}", failed, self.tag)
             )
         else:
             self.failed = failed
@@ -297,7 +307,7 @@ class _Collective:
             self._issue(group)
         except Exception as failed:  # whatever a kernel, the allocator or the network did
             if self.cause is None:
-                self._input_failed(failure(f"{self.kind.row.name} with workers {list(self.members)}", failed, self.tag))
+                self._input_failed(failure(f"{self.kind.row.name} with workers {listed(self.members)}", failed, self.tag))
             else:
                 self._fail(failed, True)  # it cannot even take part with nothing to give
 
@@ -306,7 +316,7 @@ class _Collective:
         whoever is told goes on at once with those that it says are there."""
         self.since = self.since or self.collectives.clock()
         if self._alive() and self.collectives.clock() - self.since > PATIENCE:
-            text = f"{self.kind.row.name} with workers {list(self.members)} failed: {self.failed}"
+            text = f"{self.kind.row.name} with workers {listed(self.members)} failed: {self.failed}"
             self.collectives.abort(self.key, Broken("WorkerLost", text, self.tag))
             return True
         return not self._alive()
@@ -321,15 +331,16 @@ class _Collective:
     def _issue(self, group: Group) -> None:
         # Held by the worker's table, by `operands` and by the call that counts: nobody else computes with it.
         alone = self.cause is not None or len(self.operands) == 1 and sys.getrefcount(self.operands[0]) <= 3
-        assert group.made is not None
-        part = Part(self.kind, self.collectives.index, TorchArrays(self.collectives.engine, group.nccl, alone), group.made)
+        engine = self.collectives.engine
+        moves = group.moves(engine, self.client, self.kind, self.tag)
+        part = Part(self.kind, self.collectives.index, TorchArrays(engine, group.nccl, alone), moves)
         self.work, self.finish = begin(part, self.operands, self.cause is not None)
-        self.collectives.ways[group.made.way] += 1
+        self.collectives.ways[moves.way] += 1
 
     def result(self) -> list[Any]:
         if not self._alive():
             lost = self.collectives.mail.lost or "one of them went away"
-            raise WorkerLost(f"{self.kind.row.name} with workers {list(self.members)} cannot end: {lost}")
+            raise WorkerLost(f"{self.kind.row.name} with workers {listed(self.members)} cannot end: {lost}")
         cause = self.collectives.aborts.cause(self.key) or self.cause or self.collectives.failed_inputs.get(self.key)
         if cause is not None:
             raise OperandFailed(cause)

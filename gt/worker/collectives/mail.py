@@ -4,19 +4,25 @@ without PyTorch. It never blocks: a collective is begun, and ends when all its m
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Protocol
+
+import numpy as np
 
 from gt.errors import ProtocolError, RemoteError, WorkerLost
 from gt.ops import Kind
+from gt.transport.addresses import host_key
 from gt.transport.messages import Aborted, InputFailed, Mail, Noted, Peer, Piece, Reached, StallQuery, Store, Ways
 from gt.worker.client_values import Broken
 from gt.worker.collectives.mail_transport import HostArrays, Mailbox, MailTransport, MailWork, OperandFailed
-from gt.worker.collectives.ops import Part, begin
+from gt.worker.collectives.ops import Moves, Part, begin
+from gt.worker.collectives.two_level import Stages, TwoLevel, sets_by_mail
 from gt.worker.engine import Engine
 from gt.worker.peer_names import worker_peer
 
 NO_TORCH = Reached(torch=False)
 Members = tuple[int, ...]
+LISTED = 16  # workers that a message names
 
 
 def failed_operand(operands: list[Any], tag: int) -> Broken | None:
@@ -24,6 +30,12 @@ def failed_operand(operands: list[Any], tag: int) -> Broken | None:
     if any(a is None for a in operands):
         return Broken("RemoteError", "a tensor is missing", tag)
     return next((a for a in operands if isinstance(a, Broken)), None)
+
+
+def listed(workers: Sequence[Any]) -> str:
+    """Workers in a message, which has no room for hundreds."""
+    shown = ", ".join(map(str, workers[:LISTED]))
+    return f"[{shown}]" if len(workers) <= LISTED else f"[{shown}, and {len(workers) - LISTED} more]"
 
 
 class PendingCollective(Protocol):
@@ -53,6 +65,7 @@ class Collectives(Protocol):
 
     index: int
     ways: Counter[str]
+    hosts: dict[int, str]  # what tells the hosts of workers apart
 
     @property
     def peers(self) -> dict[int, Peer]:
@@ -82,6 +95,7 @@ class MailCollectives(Mailbox):
         super().__init__()
         self.engine, self.announces = engine, announces
         self.lost = ""
+        self.hosts: dict[int, str] = {}  # of all workers there ever were, so that all members see the same sets
         self.ways: Counter[str] = Counter()
 
     @property
@@ -90,6 +104,7 @@ class MailCollectives(Mailbox):
 
     def meet(self, workers: tuple[Peer, ...], lost: str) -> None:
         self.known, self.lost = {w.index: w for w in workers}, lost or self.lost
+        self.hosts.update({w.index: host_key(w.host, w.remote) for w in workers})
         if self.announces and len(workers) > 1:
             self.announces = False
             self.posts.append(Mail("", Store(NO_TORCH)))
@@ -105,12 +120,37 @@ class MailCollectives(Mailbox):
         return posts
 
     def begin(self, client: str, kind: Kind, operands: list[Any], tag: int) -> PendingCollective:
-        self.ways["mail"] += 1
-        return _MailCollective(self, client, kind, operands, tag)
+        made = _MailCollective(self, client, kind, operands, tag)
+        self.ways[made.way] += 1
+        return made
 
     def begin_failed(self, client: str, kind: Kind, cause: Broken, tag: int) -> None:
         """Take part in a collective that was given up here already: with nothing to give, and waiting for nobody."""
-        self.give_up(_MailCollective(self, client, kind, [cause] * len(kind.tensors), tag).sources)
+        _MailCollective(self, client, kind, [cause] * len(kind.tensors), tag).work.abandon(cause)
+
+    def moves(self, client: str, kind: Kind, tag: int, cause: Broken | None) -> Moves:
+        """The transport of one collective: in two levels where its members are on several hosts, or many."""
+        members: Members = kind.settings["group"]
+        sets = sets_by_mail(members, lambda m: self.hosts.get(m, "")) if "sends" not in kind.settings else None
+        if sets is None:
+            return MailTransport(self, self.engine, client, kind, tag, cause)
+        own = next(there for there in sets if self.index in there)
+        firsts = tuple(there[0] for there in sets)
+
+        def level(those: Members) -> MailTransport | None:
+            takes_part = self.index in those and len(those) > 1
+            return MailTransport(self, self.engine, client, kind, tag, cause, those) if takes_part else None
+
+        inside, between = level(own), level(firsts)
+
+        def spoil(cause: Broken) -> None:
+            for moves in (inside, between):
+                if moves is not None:
+                    moves.cause = moves.cause or cause
+
+        ranks = tuple(tuple(map(members.index, there)) for there in sets)
+        blank = lambda like, n: np.empty(n, like.dtype)  # noqa: E731
+        return TwoLevel("mail in two levels", ranks, members.index(self.index), inside, between, blank, spoil)
 
 
 class _MailCollective:
@@ -121,36 +161,39 @@ class _MailCollective:
     def __init__(self, collectives: MailCollectives, client: str, kind: Kind, operands: list[Any], tag: int) -> None:
         self.collectives, self.kind, self.tag = collectives, kind, tag
         cause = failed_operand(operands, tag)
-        moves = MailTransport(collectives, collectives.engine, client, kind, tag, cause)
+        moves = collectives.moves(client, kind, tag, cause)
+        self.way = moves.way
         part = Part(kind, collectives.index, HostArrays(collectives.engine), moves)
         work, self.finish = begin(part, list(operands), cause is not None)
-        assert isinstance(work, MailWork)
-        self.work, self.sources = work, work.sources
+        assert isinstance(work, (MailWork, Stages))
+        self.work = work
 
     def ready(self) -> bool:
         return self.work.done() or self._gone() is not None or bool(self.late)
 
     def give_up(self, why: str) -> None:
-        """The others have what they need of this worker, so they are not told."""
+        """The others have what they need of this worker, or get the reason in place of what is still to be made."""
         self.late = why
 
     def ask(self) -> None:
         """Whose mail has not come is known."""
 
     def missing(self) -> list[int]:
-        return [w for w in self.sources if not self.collectives.came.get(w)]
+        return [w for w in self.work.sources if not self.collectives.came.get(w)]
 
     def _gone(self) -> int | None:
-        return next((w for w in self.sources if w not in self.collectives.peers and not self.collectives.came.get(w)), None)
+        came, peers = self.collectives.came, self.collectives.peers
+        return next((w for w in self.work.sources if w not in peers and not came.get(w)), None)
 
     def result(self) -> list[Any]:
         gone = self._gone()
         if gone is not None:
-            self.collectives.give_up(self.sources)
-            group = list(self.kind.settings["group"])
-            raise WorkerLost(f"{self.kind.row.name} with workers {group} cannot end: {self.collectives.lost or gone}")
+            group = listed(self.kind.settings["group"])
+            lost = f"{self.kind.row.name} with workers {group} cannot end: {self.collectives.lost or gone}"
+            self.work.abandon(Broken("WorkerLost", lost, self.tag))
+            raise WorkerLost(lost)
         if self.late:
-            self.collectives.give_up(self.sources)
+            self.work.abandon(Broken("RemoteError", self.late, self.tag))
             raise RemoteError(self.late)
         self.work.wait()
         return self.finish()

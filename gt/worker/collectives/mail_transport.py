@@ -68,10 +68,10 @@ class HostArrays:
 
 class Mailbox:
     """The mail of one worker's collectives, sent and received. Everyone begins them in the dispatcher's order, so pieces from a
-    worker come in order, too."""
+    worker come in order, too. `group` names the group whose mail it is; 0 where it is that of all who have no other."""
 
-    def __init__(self) -> None:
-        self.index = -1
+    def __init__(self, index: int = -1, group: int = 0) -> None:
+        self.index, self.group = index, group
         self.posts: list[Mail] = []
         self.came: dict[int, deque[tuple[Piece, Any]]] = {}
         self.late: Counter[int] = Counter()  # pieces still to come from each, of collectives that were given up
@@ -98,10 +98,13 @@ class MailTransport:
 
     way = "mail"
 
-    def __init__(self, mailbox: Mailbox, engine: Engine, client: str, kind: Kind, tag: int, cause: Broken | None) -> None:
+    def __init__(
+        self, mailbox: Mailbox, engine: Engine, client: str, kind: Kind, tag: int, cause: Broken | None,
+        group: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
         self.mailbox, self.engine, self.client, self.tag, self.cause = mailbox, engine, client, tag, cause
         self.dtype = kind.outs[0].dtype if kind.outs else None  # that of what is reduced
-        self.group: tuple[int, ...] = kind.settings["group"]
+        self.group: tuple[int, ...] = group or kind.settings["group"]
         self.rank = self.group.index(mailbox.index)
         self.others = [w for w in self.group if w != mailbox.index]
 
@@ -112,6 +115,16 @@ class MailTransport:
             flat[...] = self._combined(self._terms(flat, frames), how)
 
         return self._begin(dict.fromkeys(self.others, flat), self.others, fill)
+
+    def reduce_first(self, whole: np.ndarray, how: str) -> MailWork:
+        flat = whole.reshape(-1)
+
+        def fill(frames: dict[int, Any]) -> None:
+            flat[...] = self._combined(self._terms(flat, frames), how)
+
+        if self.rank:
+            return self._begin({self.group[0]: flat}, [], lambda frames: None)
+        return self._begin({}, self.others, fill)
 
     def gather(self, out: np.ndarray, part: np.ndarray) -> MailWork:
         rows = out.reshape(len(self.group), -1)
@@ -177,7 +190,8 @@ class MailTransport:
         why = self.cause
         for to, part in sends.items():
             frame = b"" if why else np.ascontiguousarray(part).tobytes()
-            piece = Piece(self.mailbox.index, self.client, self.tag, *((why.text, why.error, why.tensor) if why else ()))
+            reason = (why.text, why.error, why.tensor) if why else ("", "", 0)
+            piece = Piece(self.mailbox.index, self.client, self.tag, *reason, self.mailbox.group)
             self.mailbox.posts.append(Mail(worker_peer(to), piece, (frame,)))
         return MailWork(self, sources, fill)
 
@@ -196,6 +210,10 @@ class MailWork:
     def done(self) -> bool:
         came = self.moves.mailbox.came
         return all(came.get(w) for w in self.sources)
+
+    def abandon(self, cause: Broken) -> None:
+        """What has come for it, or will, is for nothing else. This worker's pieces are out already."""
+        self.moves.mailbox.give_up(self.sources)
 
     def wait(self) -> None:
         """Take the pieces in; where one could not be made, raise why."""

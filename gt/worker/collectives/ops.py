@@ -1,6 +1,6 @@
 """The collectives, each written once: how a worker's tensors are laid out for a transport, and how its results are made of
-what came. The transports are `PeerMemoryGroup`, `Distributed` and `MailTransport`; the arrays that they move
-are PyTorch's or, by mail, NumPy's."""
+what came. The transports are `PeerMemoryGroup`, `Distributed`, `MailTransport` and, over two of them, `TwoLevel`; the arrays
+that they move are PyTorch's or, by mail, NumPy's."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ class Moves(Protocol):
 
     def reduce(self, whole: Any, how: str) -> Work:
         """All members' arrays combined, in place."""
+
+    def reduce_first(self, whole: Any, how: str) -> Work:
+        """The same for the first member alone; what is left in the others' arrays is of no use."""
 
     def gather(self, out: Any, part: Any) -> Work:
         """All members' parts, one after the other."""

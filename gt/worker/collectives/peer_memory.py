@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Generator, Iterator
 from hashlib import blake2b
+from typing import Any
 
 import torch
 
@@ -21,15 +22,20 @@ Say = tuple[dict[int, int], Collection[int]]  # an address to each of these memb
 Steps = Generator[Say, dict[int, int], None]  # gets what those have said
 
 
-def reached(rank: int, offers: list[str], inbox: Inbox | None, processes: dict[int, int]) -> dict[int, PeerProcess] | None:
-    """The other members, if this one can read the memory of all of them; that is tried. `processes` are those that listen where
-    the members say that they do: a worker offers its own memory, and no other process's."""
-    if inbox is None or not all(offers) or any(offers[r].split()[0] != str(pid) for r, pid in processes.items()):
-        return None
-    try:
-        return {r: inbox.reach(offer) for r, offer in enumerate(offers) if r != rank}
-    except OSError:  # one is on another host, or it is not allowed here
-        return None
+def reached(rank: int, offers: list[str], inbox: Inbox | None, processes: dict[int, int]) -> dict[int, PeerProcess]:
+    """The other members whose memory this one can read; that is tried. `processes` are those that listen where the members say
+    that they do: a worker offers its own memory, and no other process's."""
+    found: dict[int, PeerProcess] = {}
+    for r, pid in processes.items() if inbox is not None else ():
+        if offers[r] and offers[r].split()[0] == str(pid):
+            with contextlib.suppress(OSError):  # it is on another host, or it is not allowed here
+                found[r] = inbox.reach(offers[r])  # type: ignore[union-attr]
+    return found
+
+
+def name_of(*group: Any) -> int:
+    """A number by which the members of a group name it, and nobody another one."""
+    return int.from_bytes(blake2b(repr(group).encode(), digest_size=8).digest(), "little")
 
 
 class PeerMemoryGroup:
@@ -38,15 +44,19 @@ class PeerMemoryGroup:
     way = "memory"
 
     def __init__(
-        self, members: tuple[int, ...], rank: int, peers: dict[int, PeerProcess], inbox: Inbox, generation: int = 0
-    ) -> None:
+        self, members: tuple[int, ...], rank: int, peers: dict[int, PeerProcess], inbox: Inbox, generation: int = 0,
+        of: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
         self.rank, self.size, self.peers, self.inbox = rank, len(members), peers, inbox
-        self.name = int.from_bytes(blake2b(repr((members, generation)).encode(), digest_size=8).digest(), "little")
+        self.name = name_of(members, generation, of)  # a host's part of a group counts by itself
         self.round = 0
         self.last: Round | None = None  # kept: where it never ended, somebody may still read what it holds
 
     def reduce(self, whole: torch.Tensor, how: str) -> Round:
         return self._begin(self._reduce(whole.view(-1), COMBINE[how]))
+
+    def reduce_first(self, whole: torch.Tensor, how: str) -> Round:
+        return self._begin(self._reduce(whole.view(-1), COMBINE[how], (0,)))
 
     def gather(self, out: torch.Tensor, part: torch.Tensor) -> Round:
         return self._begin(self._gather(out.view(self.size, -1), part))
@@ -82,22 +92,25 @@ class PeerMemoryGroup:
     def _to_all(self, what: int = 0) -> Say:
         return dict.fromkeys(self.peers, what), self.peers
 
-    def _reduce(self, whole: torch.Tensor, combine: Callable) -> Steps:
-        """In place: each member makes a slice of the result, then reads the other slices. Of what is small each makes all,
-        which takes a round less."""
+    def _reduce(self, whole: torch.Tensor, combine: Callable, takers: Collection[int] | None = None) -> Steps:
+        """In place: each member makes a slice of the result, then the takers (all of them) read the other slices. Of what is
+        small each makes all, which takes a round less."""
+        takes = takers is None or self.rank in takers
         item, n, base = whole.element_size(), self.size, whole.data_ptr()
         places = yield self._to_all(base)
         if whole.nbytes <= SMALL:
             total = torch.empty_like(whole)
-            self._add_up(total, whole, places, combine)
+            if takes:
+                self._add_up(total, whole, places, combine)
             yield self._to_all()
-            whole.copy_(total)
+            if takes:
+                whole.copy_(total)
             return
         start, size = split(len(whole), n, self.rank)
         mine = whole[start : start + size]
         self._add_up(mine, mine, {r: place + start * item for r, place in places.items()}, combine)
         yield self._to_all()
-        for r in self._others():
+        for r in self._others() if takes else ():
             start, size = split(len(whole), n, r)
             self._take(whole[start : start + size], r, {r: places[r] + start * item})
         yield self._to_all()

@@ -1,5 +1,6 @@
 """How a set of workers moves bytes: by NCCL where each has a GPU of its own, out of each other's memory where all are on one
-host, by mail elsewhere, or by Gloo where that was asked for. A group is built when first needed."""
+host, in two levels where hosts have several of them, by mail elsewhere, or by Gloo where that was asked for. A group is built
+when first needed."""
 
 from __future__ import annotations
 
@@ -15,12 +16,16 @@ import torch
 import torch.distributed as dist
 
 from gt import environment
+from gt.ops import Kind
 from gt.transport.addresses import listener, open_port
 from gt.transport.messages import Peer, Reached
 from gt.transport.process_memory import Inbox, PeerProcess
+from gt.worker.collectives.mail_transport import Mailbox, MailTransport
 from gt.worker.collectives.ops import Moves, Work
-from gt.worker.collectives.peer_memory import COMBINE, PeerMemoryGroup, reached
-from gt.worker.collectives.torch_arrays import as_bytes
+from gt.worker.collectives.peer_memory import COMBINE, PeerMemoryGroup, name_of, reached
+from gt.worker.collectives.torch_arrays import TorchMail, as_bytes
+from gt.worker.collectives.two_level import Sets, TwoLevel, hosts_agreed
+from gt.worker.engine import Engine
 
 ORDER = ("nccl here", "nccl", "memory", "gloo here", "gloo")  # ways, the best first; "here": on one host
 OPS: dict[str, Any] = {
@@ -43,6 +48,9 @@ class Distributed:
         options = dist.AllreduceOptions()
         options.reduceOp = OPS[how]
         return self._watch(self.made.allreduce([whole], options))
+
+    def reduce_first(self, whole: torch.Tensor, how: str) -> Work:
+        return self.reduce(whole, how)
 
     def gather(self, out: torch.Tensor, part: torch.Tensor) -> Work:
         return self._watch(self.made._allgather_base(out, part))
@@ -85,14 +93,18 @@ class Group:
     ) -> None:  # fmt: skip
         self.members, self.rank, self.host, self.waker, self.inbox = members, members.index(me), host, waker, inbox
         self.plain, self.generation, self.ended = plain, generation, False
+        self.mailbox = Mailbox(me, name_of(members, generation))  # between hosts
+        self.hosts: Sets | None = None  # the members by host, where they go in two levels
         said = [peers[m].reached or Reached() for m in members]
         self.locals = [peers[m].address for m in members]
         self.store, gpus, self.offers = said[0].store, {r.gpu for r in said}, [r.memory for r in said]
         self.gpus = "" not in gpus and len(gpus) == len(members)  # NCCL refuses two members on one GPU
         self.stores = all(r.store for r in said)
-        self.neighbours: dict[int, PeerProcess] | None = None
+        self.labels = [r.host for r in said]
+        self.neighbours: dict[int, PeerProcess] = {}  # by rank
         self.own: tuple[str, ...] | None = None  # the ways that this member can go
         self.said: dict[int, tuple[str, ...]] = {}  # and the others
+        self.near: dict[int, tuple[int, ...]] = {}  # whose memory each member reads, its own among them
         self.told = False  # whether they were told
         self.way = ""  # "" until all have said
         self.made: Moves | None = None
@@ -108,36 +120,44 @@ class Group:
 
     def _find(self) -> None:
         """Try what this member can do with all others."""
-        processes = {r: listener(local) for r, local in enumerate(self.locals) if r != self.rank}
+        same = [label == self.labels[self.rank] for label in self.labels]
+        processes = {r: listener(at) if same[r] else 0 for r, at in enumerate(self.locals) if r != self.rank}
         near = all(processes.values())
         self.neighbours = reached(self.rank, self.offers, self.inbox, processes)
         can = {
             "nccl here": self.gpus and near,
             "nccl": self.gpus and self.plain and self.stores,
-            "memory": self.neighbours is not None,
+            "memory": self.inbox is not None and len(self.neighbours) == len(self.members) - 1,
             "gloo here": near and self.inbox is None,
             "gloo": self.plain and self.stores,
         }
+        read = {self.rank, *self.neighbours} if self.inbox is not None else set()
+        self.near[self.members[self.rank]] = tuple(m for r, m in enumerate(self.members) if r in read)
         self.own = tuple(way for way in ORDER if can[way])
         self.waker()
 
-    def hear(self, member: int, ways: tuple[str, ...]) -> None:
+    def hear(self, member: int, ways: tuple[str, ...], near: tuple[int, ...] = ()) -> None:
         """What another member can do."""
-        self.said[member] = ways
+        self.said[member], self.near[member] = ways, near
 
     def decide(self) -> None:
         """Choose the way, once all have said what they can, and go it."""
         if not self.way and self.own is not None and len(self.said) == len(self.members) - 1:
             common = set(self.own).intersection(*self.said.values())
-            self.way = next((way for way in ORDER if way in common), "mail")
+            self.way = next((way for way in ORDER if way in common), "")
+            if not self.way:
+                self.hosts = hosts_agreed(self.members, self.near)
+                self.way = "hosts" if self.hosts is not None else "mail"
             if self.way != "mail":
                 self._start(self._build)
 
     def _build(self) -> None:
         try:
             if self.way == "memory":
-                assert self.neighbours is not None and self.inbox is not None
+                assert self.inbox is not None
                 self.made = PeerMemoryGroup(self.members, self.rank, self.neighbours, self.inbox, self.generation)
+            elif self.hosts is not None:
+                self.made = self._two_level(self.hosts)
             else:
                 make = self._nccl if self.nccl else self._gloo
                 self.made = Distributed(make(self._named()), self.way.split()[0], self.waker)
@@ -147,12 +167,36 @@ class Group:
             self.made.end()
         self.waker()
 
+    def _two_level(self, hosts: Sets) -> TwoLevel:
+        """Out of each other's memory inside a host. Between hosts each collective has a transport of its own: see `moves`."""
+        ranks = tuple(tuple(map(self.members.index, there)) for there in hosts)
+        here, inside = next(i for i, there in enumerate(ranks) if self.rank in there), None
+        if len(ranks[here]) > 1:
+            assert self.inbox is not None
+            peers = {i: self.neighbours[r] for i, r in enumerate(ranks[here]) if r != self.rank}
+            mine = ranks[here].index(self.rank)
+            inside = PeerMemoryGroup(hosts[here], mine, peers, self.inbox, self.generation, self.members)
+        return TwoLevel("hosts", ranks, self.rank, inside, None, lambda like, n: like.new_empty(n))
+
+    def moves(self, engine: Engine, client: str, kind: Kind, tag: int) -> Moves:
+        """What one collective goes by."""
+        assert self.made is not None
+        firsts = tuple(there[0] for there in self.hosts or ())
+        if self.members[self.rank] not in firsts:
+            return self.made
+        assert isinstance(self.made, TwoLevel)
+        made = copy.copy(self.made)
+        made.between = TorchMail(MailTransport(self.mailbox, engine, client, kind, tag, None, firsts))
+        return made
+
     def renewed(self, generation: int) -> Group:
         """The next group of these members, which go the same way: what is begun in it is none of this one's."""
+        mailbox = Mailbox(self.mailbox.index, name_of(self.members, generation))
         if not self.way:  # its members are still to say what they can do
-            self.generation = generation
+            self.generation, self.mailbox = generation, mailbox
             return self
         other = copy.copy(self)
+        other.mailbox = mailbox
         other.generation, other.made, other.failed, other.ended = generation, None, None, False
         if other.way != "mail":
             other._start(other._build)

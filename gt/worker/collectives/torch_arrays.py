@@ -1,13 +1,17 @@
-"""The tensors that peers read from memory or torch.distributed moves, and how they come from and go to an engine."""
+"""The tensors that peers read from memory, torch.distributed or mail moves, and how they come from and go to an engine."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from gt.spec import DType, Shape, Spec, bool_, int16
+from gt.worker.collectives.mail_transport import MailTransport
+from gt.worker.collectives.ops import Work
+from gt.worker.collectives.peer_memory import COMBINE
 from gt.worker.engine import Engine
 from gt.worker.engine.torch.dtypes import TORCH
 from gt.worker.engine.torch.engine import TorchEngine
@@ -67,3 +71,50 @@ class TorchArrays:
 
     def as_elements(self, data: torch.Tensor, shape: Shape, dtype: DType) -> torch.Tensor:
         return data.view(TORCH[dtype]).reshape(shape)
+
+
+class TorchMail:
+    """Mail of PyTorch's tensors, for the first members of hosts: see `Moves`."""
+
+    way = "mail"
+
+    def __init__(self, mail: MailTransport) -> None:
+        self.mail = mail
+
+    def reduce(self, whole: torch.Tensor, how: str) -> Work:
+        terms = whole.new_empty(len(self.mail.group), whole.numel())
+        work = self.gather(as_bytes(terms), as_bytes(whole))
+        return _Then(work, lambda: whole.copy_(functools.reduce(COMBINE[how], terms.unbind())))
+
+    def gather(self, out: torch.Tensor, part: torch.Tensor) -> Work:
+        return self.mail.gather(out.numpy(), part.numpy())
+
+    def spread(self, tensor: torch.Tensor) -> Work:
+        return self.mail.spread(tensor.numpy())
+
+    def reduce_first(self, whole: torch.Tensor, how: str) -> Work:
+        return self.reduce(whole, how)
+
+    def swap(self, out: torch.Tensor, data: torch.Tensor, takes: list[int], sends: list[int]) -> Work:
+        return self.mail.swap(out.numpy(), data.numpy(), takes, sends)
+
+    def scatter(self, data: torch.Tensor, sizes: list[int], how: str) -> tuple[Work, Callable[[], Any]]:
+        whole, start = data.clone(), sum(sizes[: self.mail.rank])
+        return self.reduce(whole, how), lambda: whole[start : start + sizes[self.mail.rank]]
+
+    def end(self) -> None:
+        """There is nothing to end."""
+
+
+class _Then:
+    """Work with something to do when it is done."""
+
+    def __init__(self, work: Work, then: Callable[[], Any]) -> None:
+        self.work, self.then = work, then
+
+    def done(self) -> bool:
+        return self.work.done()
+
+    def wait(self) -> None:
+        self.work.wait()
+        self.then()
