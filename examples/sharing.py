@@ -31,7 +31,7 @@ def train(server: str) -> None:
     print("training", flush=True)
     told, steps = threading.Thread(target=sys.stdin.read, daemon=True), 0
     told.start()
-    while told.is_alive():  # until its input ends: Ctrl-D, or the other script's end
+    while told.is_alive() or not steps:  # until its input ends: Ctrl-D, or the other script's end
         loss = ((model(x) - y) ** 2).mean()  # ()
         optimizer.zero_grad()
         loss.backward()

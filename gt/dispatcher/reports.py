@@ -23,7 +23,14 @@ class Reports:
         """Messages, or instructions of one, that were not carried out; `cause` is a fault of ours, shown with its traceback."""
         self.tables.dropped += count
         more = f" (and {count - 1} more)" if count > 1 else ""
-        self.tell(f"dropped a message of {shown(peer)}: {shown(why)}{more}")
+        self.tell(f"dropped a message of {shown(self._sender(peer))}: {shown(why)}{more}")
         if cause is not None:
             lines = "".join(traceback.format_exception(cause)).rstrip().split("\n")
             self.tell("\n".join(map(shown, lines)))
+
+    def _sender(self, peer: str) -> str:
+        """Who sent it, without the name by which processes know a client: that is its secret."""
+        if peer in self.tables.clients:
+            client = self.tables.clients[peer]
+            return f"client {client.number} ({client.label})"
+        return f"worker {self.tables.by_peer[peer].name}" if peer in self.tables.by_peer else "someone who was not let in"

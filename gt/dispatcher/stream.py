@@ -128,6 +128,9 @@ class Stream:
     def _define(self, client: Client, batch: Batch, flow: Flow) -> None:
         """Kinds and traces; of one that cannot be, the number stands for the reason."""
         definitions: list[KindDef | TraceDef] = [*batch.kinds, *batch.traces]
+        client.traced += sum(len(trace.body) for trace in batch.traces)
+        if client.traced > checks.TRACED:
+            raise TooMuch(f"{client.traced} instructions in the traces of a client: the most are {checks.TRACED}")
         for definition in definitions:
             number = definition.number
             if (
@@ -153,7 +156,8 @@ class Stream:
         """Forget traces, and what they were planned as: the numbers of all these. A kind stays, as traces are made of it."""
         gone = {n for n in numbers if is_client_kind(n) and isinstance(client.uses.get(n), (TracePlans, Refused))}
         for number in gone:
-            client.uses.pop(number, None)
+            dropped = client.uses.pop(number)
+            client.traced -= len(dropped.definition.body) if isinstance(dropped, TracePlans) else 0
         joints = {p.number for k, p in client.plans.items() if k[0] in gone and isinstance(p, ShardedProgram)}
         client.locals = {k: n for k, n in client.locals.items() if n not in joints}
         for told in client.told.values():
@@ -177,6 +181,7 @@ class Stream:
         """Kinds below the last bound go; those up to this one may still be named by a thread that was about to."""
         last, client.forget = client.forget, below
         client.uses = {n: u for n, u in client.uses.items() if n >= last or u is FREES}
+        client.traced = sum(len(u.definition.body) for u in client.uses.values() if isinstance(u, TracePlans))
         client.plans = {k: p for k, p in client.plans.items() if k[0] >= last}
         client.plans = {k: p for k, p in client.plans.items() if p.solo is not None}
         client.locals.clear()  # a worker that forgets drops all kinds below zero

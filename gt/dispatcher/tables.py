@@ -147,6 +147,7 @@ class Client:
     sent: dict[int, int] = field(default_factory=dict)  # how much work each worker was sent
     executed: dict[int, int] = field(default_factory=dict)  # and has said that it has done
     ahead: bool = False  # a worker has more of it to do than it may have
+    traced: int = 0  # instructions in its traces
     forget: int = 0
     since: float | None = None  # when it was first seen to wait for a worker to come
     signals: dict[str, Any] = field(default_factory=dict)

@@ -34,6 +34,7 @@ READS = 1 << 12  # reads of a batch
 DEFINITIONS = 1 << 15  # kinds of a batch
 TRACES = 1 << 10  # traces of a batch
 BODY = 1 << 17  # instructions in the traces of a batch
+TRACED = 1 << 21  # instructions in all traces of a client, as many as a client of ours may keep at a time
 AHEAD = 1 << 16  # instructions and reads of a client that a worker has still to carry out, before others of it are held back
 QUESTIONS = 1 << 8  # of a client that workers have yet to answer
 HELD = 1 << 20  # instructions of a client that wait for a worker or for bytes

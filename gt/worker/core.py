@@ -125,7 +125,8 @@ class Worker:
 
     def _refused(self, peer: str, message: Any, wrong: Exception) -> list[Mail]:
         self.dropped += 1
-        self.tell(f"dropped {type(message).__name__} of {peer or 'the dispatcher'}: {type(wrong).__name__}: {wrong}")
+        sender = peer if peer.startswith("#") else "a client" if peer else "the dispatcher"  # clients' names are their secrets
+        self.tell(f"dropped {type(message).__name__} of {sender}: {type(wrong).__name__}: {wrong}")
         if not isinstance(wrong, ProtocolError):
             self.tell("".join(traceback.format_exception(wrong)).rstrip())
         return list(refusal(message, wrong, DISPATCHER)) if peer == DISPATCHER else []
@@ -149,7 +150,7 @@ class Worker:
                 room = partial(self._room, values)
                 self.dropped += not transfers.keep_upload(self.engine, values, id, spec_in(spec), mail.frames[0], room)
                 return [Mail(DISPATCHER, Arrived(client, id))]
-        raise ProtocolError(f"{type(mail.message).__name__} from {mail.peer!r} does not belong")
+        raise ProtocolError(f"{type(mail.message).__name__} does not belong here")
 
     def _room(self, values: ClientValues, nbytes: int) -> None:
         """Raise where there is no room for bytes that a client sends."""

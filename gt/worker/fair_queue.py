@@ -46,6 +46,7 @@ class FairQueue:
         self.shares: dict[str, Share] = {}
         self.active: dict[str, Share] = {}  # of those, who has messages or a run that was begun
         self.virtual = 0.0  # the virtual time at which the last turn began: who comes back from a pause starts there
+        self.users: dict[str, float] = {}  # virtual time of users: what all their clients had, those that went included
         self.ordered: deque[str] = deque()  # whose runs with collectives came, in that order, until each has ended
         self.begun = False  # whether the first of those has begun
         self.instructions = 0  # in all queues
@@ -64,6 +65,9 @@ class FairQueue:
         if client not in self.active:
             self.active[client] = share
             share.virtual = max(share.virtual, self.virtual)
+            if share.user:  # what one client of a user had, another of the same does not have again
+                share.virtual = max(share.virtual, self.users.get(share.user, 0.0))
+                self.users[share.user] = max(self.virtual, self.users.get(share.user, 0.0))
         ordered = False
         if type(message) is Run:
             self.instructions += len(message.code)
@@ -142,6 +146,8 @@ class FairQueue:
             share.seconds += seconds
             share.turns += 1
             self.total += seconds
+            if share.user:
+                self.users[share.user] = self.users.get(share.user, self.virtual) + seconds / share.limit
             share.virtual += seconds / self._entitle(client, share, seconds)
 
     def _entitle(self, client: str, share: Share, seconds: float) -> float:

@@ -62,6 +62,44 @@ def test_a_user_with_many_clients_has_no_more_than_its_share() -> None:
     assert turns["b"] == 300 and {turns[c] for c in ("a0", "a1", "a2")} == {100}
 
 
+def test_a_user_gets_no_more_by_coming_back_as_another_client() -> None:
+    queue = FairQueue()
+    queue.introduce(Came("b", 1.0, 0, "b", 1.0))
+    for _ in range(200):
+        queue.put("b", run("b"), 0.0)
+    seconds: Counter[str] = Counter()
+    for n in range(200):  # a client of Alice comes with one long kernel, and goes or idles when that has run
+        client = f"a{n}"
+        queue.introduce(Came(client, 1.0, 0, "alice", 1.0))
+        queue.put(client, run(client), 0.0)
+        while client in queue.active and sum(seconds.values()) < 150:
+            served = queue.next(None, ())
+            if served is None:
+                break
+            queue.take(served, 0.0)
+            took = 5.0 if served == client else 1.0
+            queue.charge(served, took)
+            seconds[served[0]] += took
+        if n % 2:
+            queue.forget(client)
+    assert abs(seconds["a"] - seconds["b"]) <= 5.0, seconds
+
+
+def test_a_user_that_was_idle_has_saved_nothing_up_and_owes_nothing() -> None:
+    queue = FairQueue()
+    for client in ("a", "b"):
+        queue.introduce(Came(client, 1.0, 0, client, 1.0))
+    for _ in range(50):
+        queue.put("b", run("b"), 0.0)
+        serve(queue)
+    queue.introduce(Came("a2", 1.0, 0, "a", 1.0))
+    for _ in range(20):
+        for client in ("a2", "b"):
+            queue.put(client, run(client), 0.0)
+    turns = [serve(queue) for _ in range(10)]
+    assert turns[0] == "a2" and Counter(turns) == {"a2": 5, "b": 5}
+
+
 def test_a_user_divides_its_share_by_priority_and_may_ask_for_less() -> None:
     queue = FairQueue()
     for client, weight in (("a0", 4.0), ("a1", 1.0), ("b", 0.25)):

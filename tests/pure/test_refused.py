@@ -356,3 +356,21 @@ def test_a_message_that_would_fill_the_dispatcher_is_not_even_read() -> None:
     assert len(data) > checks.MESSAGE
     with pytest.raises(ProtocolError, match="over the limit"):
         decode(data, checks.MESSAGE)
+
+
+def test_the_traces_of_a_client_are_bounded_together_and_dropped_ones_do_not_count(
+    talk: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "TRACED", 40)
+
+    def trace(number: int) -> TraceDef:
+        return TraceDef(number, 1, [(2, n + 2, n + 1, n + 1) for n in range(15)], (16,))
+
+    talk("c", Batch(2, (), [], traces=(trace(100), trace(101))))
+    assert talk.tables.clients["c"].traced == 30
+    for n in range(102, 120):
+        talk("c", Batch(n, (), [], traces=(trace(n),), drops=(n - 2,)) if n % 2 else Batch(n, (), [], drops=(n - 2, n - 1)))
+    assert "c" in talk.tables.clients and talk.tables.clients["c"].traced <= 40
+    mails = talk("c", Batch(200, (), [], traces=(trace(200), trace(201), trace(202))))
+    assert any(isinstance(m.message, Bye) and "the most are 40" in m.message.why for m in mails)
+    assert "c" not in talk.tables.clients

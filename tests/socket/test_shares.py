@@ -69,3 +69,26 @@ print("right", flush=True)
     clients = [processes.script(script, f"localhost:{port}", str(1000 * i)) for i in range(4)]
     for client in clients:
         client.says("right")
+
+
+@pytest.mark.usefixtures("disconnected")
+def test_memory_of_an_idle_client_is_moved_to_the_host_and_back(processes: Processes) -> None:
+    _, port = processes.server()
+    processes.worker(port, "--id", "w", GT_DEVICE_MEMORY="8MB", GT_HOST_MEMORY="64MB")
+    script = """
+import sys, gt
+gt.connect(sys.argv[1])
+held = [gt.ones(512, 1024) * n for n in range(3)]
+print("made", held[2][0, 0].item(), flush=True)
+sys.stdin.readline()
+print("sums", [x.mean().item() for x in held], flush=True)
+"""
+    idle = processes.script(script, f"localhost:{port}").says("made 2.0")
+    gt.connect(f"localhost:{port}")
+    mine = [gt.ones(512, 1024) * n for n in range(3)]
+    assert [x.mean().item() for x in mine] == [0.0, 1.0, 2.0]
+    stats, rows = gt.debug.get_worker_stats()["w"], gt.debug.clients()
+    assert stats["moved_to_host"] > 0 and stats["host_bytes"] > 0 and {row["moved"] > 0 for row in rows} == {True, False}
+    idle.go()
+    idle.says("sums [0.0, 1.0, 2.0]")
+    assert gt.debug.get_worker_stats()["w"]["moved_back"] > 0
