@@ -44,6 +44,7 @@ def ask(server: str) -> None:
     """Someone at a prompt: small products, each read at once."""
     gt.connect(server, priority="interactive", memory="64MB")
     a, waits = gt.ones(64, 64), []
+    assert (a @ a)[0, 0].item() == 64.0  # the worker knows this client
     end = time.perf_counter() + SECONDS
     while time.perf_counter() < end:
         start = time.perf_counter()

@@ -59,6 +59,7 @@ from gt.worker.departure import Departure
 from gt.worker.dispatcher_socket import DispatcherSocket
 from gt.worker.engine import Engine
 from gt.worker.engine.host_copy import host_share
+from gt.worker.fair_queue import SLICE
 from gt.worker.memory_release import give_back
 from gt.worker.peer_names import DISPATCHER, worker_peer
 from gt.worker.peer_sockets import PeerSockets
@@ -66,7 +67,7 @@ from gt.worker.programs.units import Units
 from gt.worker.stalls import Stalls
 from gt.worker.state import StateReader
 
-TURNS = 32  # of clients, before it looks at its other sockets
+TURNS = 32  # of clients, at most, before it looks at its other sockets
 LINGER = 5000  # milliseconds in which clients can take the last answers of a worker that leaves
 WAKE = 1000  # milliseconds after which it looks up: a signal that comes to another thread, such as Gloo's, wakes no poll
 
@@ -220,7 +221,9 @@ class Shell:
         return bool(waiting) or self.turns.queue.waiting()
 
     def _control(self) -> None:
-        """Some turns of clients, in the order that is fair. Messages that are no client's come first."""
+        """Some turns of clients, in the order that is fair. Messages that are no client's come first. After a slice of time it
+        looks at its other sockets: a client that connects, or a piece of a collective, waits for one turn and not for many."""
+        end = self.turns.clock() + SLICE
         for _ in range(TURNS):
             self._take_in()
             self.turns.follow_device()
@@ -230,7 +233,7 @@ class Shell:
             if client is None:
                 return
             self.turns.serve(client)
-            if client in self.core.preempted:
+            if client in self.core.preempted or self.turns.clock() > end:
                 return  # for another client, or for mail on another socket
 
     def _interrupted(self) -> bool:

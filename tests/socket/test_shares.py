@@ -54,21 +54,57 @@ def test_single_worker_clients_overtake_and_collectives_stay_in_order(processes:
         client.says("sum 1.0")
 
 
+MANY = """
+import sys, threading, gt
+from gt.client.default import _over
+from gt.client.scope import HERE, Scope
+from gt.transport.addresses import address_of
+from gt.transport.zmq import ZmqLink
+
+server, first, clients, reads = sys.argv[1], *map(int, sys.argv[2:])
+done = [0] * clients
+when_the_first_ended, failed = [], []
+
+def client(place):  # a session of its own
+    session = _over(ZmqLink(address_of(server, 60.0), "", 60.0))
+    HERE.scope = Scope(session)
+    try:
+        me = 1000.0 * (first + place)
+        for n in range(reads):
+            found = (gt.full((3,), me) + n).tolist()
+            if found != [me + n] * 3:
+                failed.append((me, n, found))
+            done[place] += 1
+        when_the_first_ended.append(min(done))
+    finally:
+        session.close()
+
+threads = [threading.Thread(target=client, args=(place,)) for place in range(clients)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print("right" if not failed and done == [reads] * clients else failed[:3], "least", when_the_first_ended[0], flush=True)
+"""
+
+
+def many_clients(processes: Processes, scripts: int, clients: int, reads: int) -> list[int]:
+    """Clients of one worker, some in each script; the reads that the slowest had made when a script's first had ended."""
+    _, port = processes.server()
+    processes.worker(port)
+    counts = (str(clients), str(reads))
+    made = [processes.script(MANY, f"localhost:{port}", str(clients * n), *counts) for n in range(scripts)]
+    return [int(script.says("right least ", 600).out.split()[-1]) for script in made]
+
+
 @pytest.mark.usefixtures("disconnected")
 def test_each_of_many_clients_reads_its_own_values(processes: Processes) -> None:
-    _, port = processes.server()
-    processes.worker(port, "--backend", "numpy")
-    script = """
-import sys, gt
-gt.connect(sys.argv[1])
-me = int(sys.argv[2])
-for n in range(100):
-    assert (gt.full((3,), float(me)) + n).tolist() == [float(me + n)] * 3
-print("right", flush=True)
-"""
-    clients = [processes.script(script, f"localhost:{port}", str(1000 * i)) for i in range(4)]
-    for client in clients:
-        client.says("right")
+    many_clients(processes, 2, 8, 25)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("disconnected")
+def test_64_clients_read_a_thousand_times_and_none_starves(processes: Processes) -> None:
+    least = many_clients(processes, 4, 16, 1000)
+    assert min(least) > 100, least
 
 
 @pytest.mark.usefixtures("disconnected")

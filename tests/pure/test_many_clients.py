@@ -1,0 +1,97 @@
+"""A dispatcher with a thousand clients, most of them idle: what one client asks takes the same calls as if it were alone, and
+each of the others costs some kilobytes that do not grow."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import tracemalloc
+from typing import Any
+
+from gt.dispatcher.core import Dispatcher
+from gt.spec import float32
+from gt.transport.messages import VERSION, Ack, Batch, Done, Fetch, Hello, Join, KindDef, Mail, Message, Run
+
+F = float32.code
+PAIR = (F, 2, 2)
+FULL, ADD = KindDef(1, "full", ((-3,),), ((2, 2), F)), KindDef(2, "add", (PAIR, PAIR), ())
+CLIENTS = 1000
+
+
+def question(serial: int) -> Batch:
+    """An op, its read and the free of what was there before."""
+    return Batch(serial, (), [(2, serial + 100, 1, 1), (0, serial + 99)], ((serial, serial + 100, PAIR),), True)
+
+
+class Talk:
+    """A dispatcher with a worker; its invariants are checked once, at the end, as they are those of all clients."""
+
+    def __init__(self) -> None:
+        self.dispatcher = Dispatcher()
+        self("w0", Join(VERSION, "", "w0", "numpy", "cpu", "here", 8, "ipc://w0"))
+        self.come("c")
+
+    def __call__(self, peer: str, message: Message) -> list[Mail]:
+        return self.dispatcher.handle(Mail(peer, message))
+
+    def come(self, name: str) -> None:
+        self(name, Hello(VERSION, "", "here", 1))
+        self(name, Batch(1, (FULL, ADD), [(1, 1, 3.0)]))
+
+
+def calls(talk: Talk, mail: Mail) -> int:
+    """Functions that were called, Python's own and others, to handle a message."""
+    count = 0
+
+    def note(frame: Any, event: str, what: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        talk.dispatcher.handle(mail)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_a_question_takes_the_same_calls_beside_a_thousand_clients() -> None:
+    talk = Talk()
+
+    def measured(serial: int) -> tuple[int, int]:
+        asked = calls(talk, Mail("c", question(serial)))
+        return asked, calls(talk, Mail("w0", Done("c", serial, (), 0.5)))
+
+    alone = [measured(serial) for serial in range(2, 8)]
+    for n in range(CLIENTS - 1):
+        talk.come(f"idle{n}")
+    crowded = [measured(serial) for serial in range(8, 14)]
+    talk.dispatcher.tables.check()
+    assert len(talk.dispatcher.tables.clients) == CLIENTS and min(crowded) == min(alone) and max(crowded) <= max(alone)
+
+
+def test_memory_of_a_thousand_clients_is_bounded_and_does_not_grow() -> None:
+    talk = Talk()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for n in range(CLIENTS - 1):
+            talk.come(f"idle{n}")
+        came = tracemalloc.get_traced_memory()[0]
+
+        def asked_by_all(serial: int) -> int:
+            for name in list(talk.dispatcher.tables.clients):
+                mails = talk(name, question(serial))
+                [run] = [m.message for m in mails if isinstance(m.message, Run)]
+                assert [get.id for get in run.gets if isinstance(get, Fetch)] == [serial + 100]
+                [ack] = talk("w0", Done(name, serial, (), 0.5))
+                assert ack.peer == name and isinstance(ack.message, Ack)
+            gc.collect()
+            return tracemalloc.get_traced_memory()[0]
+
+        first, last = asked_by_all(2), asked_by_all(3)
+    finally:
+        tracemalloc.stop()
+    assert (came - before) / CLIENTS < 16_000, "bytes for each idle client"
+    assert (last - first) / CLIENTS < 64, "bytes that a client leaves behind with each question"
