@@ -131,7 +131,7 @@ class Observers:
                 return self.subscribe(peer, message, user, user)
             case Seen(number) if peer in self.flights:
                 return self.seen(peer, number)
-        raise ProtocolError(f"{type(message).__name__} does not belong here")
+        raise ProtocolError(f"{type(message).__name__}{'' if client or worker else f' from {peer}'} does not belong")
 
     def subscribe(self, peer: str, asked: Subscribe, user: User, owner: User) -> list[Mail]:
         if asked.version != VERSION:

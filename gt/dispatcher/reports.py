@@ -33,4 +33,4 @@ class Reports:
         if peer in self.tables.clients:
             client = self.tables.clients[peer]
             return f"client {client.number} ({client.label})"
-        return f"worker {self.tables.by_peer[peer].name}" if peer in self.tables.by_peer else "someone who was not let in"
+        return f"worker {self.tables.by_peer[peer].name}" if peer in self.tables.by_peer else peer

@@ -221,16 +221,14 @@ class Shell:
         return bool(waiting) or self.turns.queue.waiting()
 
     def _control(self) -> None:
-        """Some turns of clients, in the order that is fair. Messages that are no client's come first. After a slice of time it
-        looks at its other sockets: a client that connects, or a piece of a collective, waits for one turn and not for many."""
+        """Some turns of clients, in the order that is fair, for a slice of time. Messages that are no client's come first."""
         end = self.turns.clock() + SLICE
         for _ in range(TURNS):
             self._take_in()
             self.turns.follow_device()
             while self.inbound:
                 self._take(self.inbound.popleft())
-            client = self.turns.next()
-            if client is None:
+            if (client := self.turns.next()) is None:
                 return
             self.turns.serve(client)
             if client in self.core.preempted or self.turns.clock() > end:

@@ -82,16 +82,6 @@ def test_someone_without_rights_sees_only_the_client_whose_secret_name_it_has(wa
     assert all(x.client == "here:1" for x in events(mails, "friend")), "names are secrets, labels are not"
 
 
-def test_what_a_worker_is_at_is_told_to_administrators_alone(watched: Conversation) -> None:
-    admin(watched)
-    watched.told(watched.dispatcher.handle(Mail("stranger", e.Subscribe(VERSION, e.EVERY), (), "user")))
-    state = e.State(1.0, 2.0, 3.0, 4, 5, 6, 7, -1.0, "matmul", 2.5, "File secret.py", "")
-    mails = watched("w0", e.Report((state,)))
-    [full], [busy] = events(mails, "top"), events(mails, "stranger")
-    assert (full.current, full.stack, full.since, full.worker) == ("matmul", "File secret.py", 2.5, "w0")
-    assert (busy.current, busy.stack, busy.since, busy.queue) == ("", "", 0.0, 4)
-
-
 def test_what_was_compiled_for_a_client_is_told_to_nobody_else_when_it_is_gone(watched: Conversation) -> None:
     admin(watched)
     watched.told(watched.dispatcher.handle(Mail("stranger", e.Subscribe(VERSION, e.EVERY), (), "user")))
