@@ -90,23 +90,30 @@ def log_path(pool: Pool, member: str) -> Path:
 def create(pool: Pool) -> Path:
     """Write the file of a new pool. Two pools cannot have one name."""
     path = path_of(pool.name)
+    part = _written(pool, path)
     try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        os.link(part, path)  # whoever waits for the file never sees it empty
     except FileExistsError:
         raise ConfigError(
             f"there is a pool {pool.name!r} already ({path}): choose another --name, or end it by `gt down {pool.name}`"
         ) from None
-    write(pool, path)
+    finally:
+        part.unlink()
     return path
 
 
 def write(pool: Pool, path: Path) -> None:
+    os.replace(_written(pool, path), path)  # a reader sees the whole file or the last one
+
+
+def _written(pool: Pool, path: Path) -> Path:
+    """A pool's record in a file beside its own."""
     part = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(pool)))
         file.flush()
         os.fsync(file.fileno())  # other hosts read it
-    os.replace(part, path)  # a reader sees the whole file or the last one
+    return part
 
 
 def parse(data: bytes | str, where: str) -> Pool:

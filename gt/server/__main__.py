@@ -21,10 +21,12 @@ from gt.dispatcher.users import Users
 from gt.errors import ConfigError, ConnectionFailed, GTError
 from gt.launch import Children, end_when_told, ending, follow_parent
 from gt.server.users import UsersFile, read
-from gt.transport.addresses import LOOPBACK, free_port, ipc_address, outward_address, own_folder
+from gt.transport.addresses import LOOPBACK, free_port, ipc_address, outward_address, own_folder, with_port
 from gt.transport.auth import SHORTEST, Keys, admit_users, make_worker_key
 from gt.transport.debug_output import show
 from gt.watch.log_file import LogThread, open_log
+
+EVERYWHERE = ("0.0.0.0", "::")  # all addresses of a host
 
 
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -71,7 +73,7 @@ def addresses(args: argparse.Namespace) -> list[str]:
         raise SystemExit(
             f"gt-server: {args.host} is reachable from other hosts: give --key (GT_KEY), --config, or --insecure to go without"
         )
-    local, remote = ipc_address(str(args.port)), f"tcp://{'*' if args.host == '0.0.0.0' else args.host}:{args.port}"
+    local, remote = ipc_address(str(args.port)), f"tcp://{with_port('*' if args.host == '0.0.0.0' else args.host, args.port)}"
     return [remote, local] if guarded or args.insecure else [local]  # TCP does not say whose process it is that connects
 
 
@@ -104,8 +106,9 @@ def host_for_workers(args: argparse.Namespace) -> str:
     """Where workers that are started here join. Where other users may be served, workers are to be reached by TCP, too."""
     if not (args.key or args.config or args.insecure):
         return "127.0.0.1"
-    host = outward_address() if args.host == "0.0.0.0" else args.host
-    return "tcp://127.0.0.1" if host in LOOPBACK else f"tcp://{host}"
+    host = outward_address() if args.host in EVERYWHERE else args.host
+    host = "127.0.0.1" if host in LOOPBACK and host != "::1" else host
+    return f"tcp://[{host}]" if ":" in host else f"tcp://{host}"
 
 
 def join_pool(args: argparse.Namespace) -> None:
@@ -117,8 +120,8 @@ def join_pool(args: argparse.Namespace) -> None:
 
 def announce(args: argparse.Namespace) -> None:
     """Tell a pool's file where this dispatcher is found."""
-    host = args.advertise or (outward_address() if args.host in ("0.0.0.0", "::") else args.host)
-    pool_file.announce(Path(args.pool), f"{f'[{host}]' if ':' in host else host}:{args.port}")
+    host = args.advertise or (outward_address() if args.host in EVERYWHERE else args.host)
+    pool_file.announce(Path(args.pool), with_port(host, args.port))
 
 
 def logs(args: argparse.Namespace) -> list[LogThread]:

@@ -18,6 +18,7 @@ from gt.transport.channels import process_of
 LONGEST = 72  # bytes of a folder's name, so that a socket's name in it fits what the kernel takes
 STALE = 60.0  # seconds after which a socket that nobody listens at is taken for left behind by a process that was killed
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
+LOCAL = ("127.", "::1", "::ffff:127.")  # how addresses of connections within a host begin
 
 
 def host_name() -> str:
@@ -29,16 +30,37 @@ def host_key(host: str, remote: str) -> str:
     return host if not remote or on_this_host(remote) else f"{host} {remote.removeprefix('tcp://').rpartition(':')[0]}"
 
 
+def host_and_port(address: str) -> tuple[str, str]:
+    """The parts of `host:port` or `tcp://host:port`. An IPv6 address stands in brackets there, and without them here."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), port
+
+
+def with_port(host: str, port: int | str) -> str:
+    """`host:port`, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
+def family(host: str) -> socket.AddressFamily:
+    """Of an address, or of what a name stands for: IPv4 where it has such an address."""
+    if ":" in host:
+        return socket.AF_INET6
+    with contextlib.suppress(OSError, UnicodeError):
+        found = {each[0] for each in socket.getaddrinfo(host, None)}
+        return socket.AF_INET6 if found == {socket.AF_INET6} else socket.AF_INET
+    return socket.AF_INET
+
+
 def on_this_host(address: str) -> bool:
     """Whether an address is local for sure. (One of this host's own that others could use, too, does not count.)"""
-    host = address.removeprefix("tcp://").rpartition(":")[0]
+    host = host_and_port(address)[0]
     return not address.startswith("tcp://") or host in LOOPBACK or host.startswith("127.")
 
 
 def from_another_host(fd: int) -> bool:
     """Whether a connection comes from elsewhere."""
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as copy:  # it may have ended meanwhile
-        return copy.family in (socket.AF_INET, socket.AF_INET6) and not copy.getpeername()[0].startswith(("127.", "::1"))
+        return copy.family in (socket.AF_INET, socket.AF_INET6) and not copy.getpeername()[0].startswith(LOCAL)
     return False
 
 
@@ -118,7 +140,7 @@ def _leads_to(fd: int, names: set[str], ports: set[int]) -> bool:
         peer = copy.getpeername()
         if copy.family == socket.AF_UNIX:
             return peer in names
-        return copy.family == socket.AF_INET and peer[0].startswith("127.") and peer[1] in ports
+        return copy.family in (socket.AF_INET, socket.AF_INET6) and peer[0].startswith(LOCAL) and peer[1] in ports
 
 
 def sweep() -> None:
@@ -212,25 +234,23 @@ def address_of(server: str, timeout: float = 0.0) -> str:
     by TCP. A full address stays as it is."""
     if "://" in server:
         return server
-    host, _, port = server.rpartition(":")
+    host, port = host_and_port(server)
     if not port.isdigit():
-        raise ValueError(f"cannot connect to {server!r}: want host:port")
+        raise ValueError(f"cannot connect to {server!r}: want host:port, or [address]:port for IPv6")
     until = time.monotonic() + timeout
     while host in LOOPBACK:
         if (local := local_address(port)) is not None:
             return local
-        if _listens_by_tcp(int(port)):
+        if _listens_by_tcp(host, int(port)):
             break
         if time.monotonic() >= until:
             raise ConnectionFailed(nobody(server, timeout))
         time.sleep(0.02)
-    return f"tcp://{host or 'localhost'}:{port}"
+    return f"tcp://{with_port(host or 'localhost', port)}"
 
 
-def _listens_by_tcp(port: int) -> bool:
-    with socket.socket() as s, contextlib.suppress(OSError):
-        s.settimeout(1.0)
-        s.connect(("127.0.0.1", port))
+def _listens_by_tcp(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("::1" if host == "::1" else "127.0.0.1", port), 1.0):
         return True
     return False
 
@@ -248,17 +268,16 @@ OPEN = " A server listens on its own host alone unless it is started with `--hos
 
 def _is_here(server: str) -> bool:
     """Whether an address is one that a server of this host always has."""
-    host = server.removeprefix("tcp://").rpartition(":")[0]
-    return server.startswith("ipc://") or host in LOOPBACK
+    return server.startswith("ipc://") or host_and_port(server)[0] in LOOPBACK
 
 
 def check_host(address: str) -> None:
     """Raise a ConnectionFailed where the name of a TCP address's host means nothing: a wrong name is not a server that is
     down."""
     if address.startswith("tcp://"):
-        host = address.removeprefix("tcp://").rpartition(":")[0]
+        host = host_and_port(address)[0]
         try:
-            socket.getaddrinfo(host, None, socket.AF_INET)
+            socket.getaddrinfo(host, None)
         except (socket.gaierror, UnicodeError) as unknown:
             why = unknown.strerror if isinstance(unknown, socket.gaierror) else "no such name can be"
             raise ConnectionFailed(f"unknown host {host!r} (of {address}): {why}. Is its name spelled right?") from None
@@ -266,25 +285,36 @@ def check_host(address: str) -> None:
 
 def own_address(towards: str) -> str:
     """This host's IP address as seen from another one."""
-    host = towards.removeprefix("tcp://").rpartition(":")[0]
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    host = host_and_port(towards)[0]
+    with socket.socket(family(host), socket.SOCK_DGRAM) as s:
         s.connect((host, 9))
         return str(s.getsockname()[0])
 
 
 def outward_address() -> str:
     """This host's IP address as other hosts see it, or that of its loopback device where it has no other."""
-    try:
-        return own_address("tcp://192.0.2.1:9")  # an address of nobody's, to which nothing is sent
-    except OSError:
-        return "127.0.0.1"
+    for nobody in ("192.0.2.1", "2001:db8::1"):  # to which nothing is sent
+        with contextlib.suppress(OSError):
+            return own_address(f"tcp://{with_port(nobody, 9)}")
+    return "127.0.0.1"
 
 
 def open_port(host: str) -> tuple[int, int]:
     """A descriptor that listens at a free port of this address of this host, for whoever closes it; and the port."""
-    listener = socket.create_server((host, 0))
+    listener = socket.create_server((host, 0), family=family(host))
     port = listener.getsockname()[1]
     return listener.detach(), port
+
+
+def advertised(text: str) -> tuple[str, str]:
+    """The host and the port, or "", that others are to be told: `host`, `host:port`, an IPv6 address or `[address]:port`."""
+    if text.startswith("[") or text.count(":") == 1:
+        host, port = host_and_port(text if not text.endswith("]") else f"{text}:")
+    else:
+        host, port = text, ""
+    if not host or port and not (port.isdigit() and 0 < int(port) < 1 << 16):
+        raise ValueError(f"cannot advertise {text!r}: want an address, or address:port ([address]:port for IPv6)")
+    return host, port
 
 
 def free_port() -> int:

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Mapping
 from functools import cache
 from itertools import count
+from socket import AF_INET6
 from typing import Any, NamedTuple
 
 import zmq
@@ -25,7 +26,7 @@ from zmq.utils import z85
 
 from gt import environment
 from gt.errors import ConnectionFailed
-from gt.transport.addresses import NAMES, in_folders, listens, own_folder, sweep
+from gt.transport.addresses import NAMES, family, host_and_port, in_folders, listens, own_folder, sweep
 from gt.transport.sockets import notice_silence
 
 SHORTEST = 16  # characters of a key
@@ -209,6 +210,7 @@ def listen(socket: zmq.Socket[Any], address: str, keys: Keys = NO_KEYS) -> str:
         _porter.leave_open(socket)
     socket.setsockopt(zmq.CURVE_SERVER, int(keys.guarded))
     notice_silence(socket, address)
+    _choose_family(socket, address)
     try:
         if address.startswith("ipc://"):
             _only_this_user(socket, address)
@@ -220,6 +222,12 @@ def listen(socket: zmq.Socket[Any], address: str, keys: Keys = NO_KEYS) -> str:
     bound = socket.getsockopt(zmq.LAST_ENDPOINT)
     assert isinstance(bound, bytes)
     return bound.rstrip(b"\0").decode()
+
+
+def _choose_family(socket: zmq.Socket[Any], address: str) -> None:
+    """Left to itself libzmq knows IPv4 alone; with IPv6 it would reach no name's IPv4 address where it has both."""
+    if address.startswith("tcp://"):
+        socket.setsockopt(zmq.IPV6, int(family(host_and_port(address)[0]) == AF_INET6))
 
 
 def _only_this_user(socket: zmq.Socket[Any], address: str) -> None:
@@ -237,4 +245,5 @@ def reach(socket: zmq.Socket[Any], address: str, keys: Keys = NO_KEYS) -> None:
         own = (keys.worker, WORKER) if keys.worker else (keys.secret, USER)
         socket.curve_publickey, socket.curve_secretkey = pair(*own)
     notice_silence(socket, address)
+    _choose_family(socket, address)
     socket.connect(address)

@@ -13,7 +13,7 @@ import zmq
 
 from gt import environment
 from gt.errors import ConnectionFailed
-from gt.transport.addresses import nobody, on_this_host
+from gt.transport.addresses import host_and_port, nobody, on_this_host
 
 PART = 32 << 20  # bytes of a frame, at most: a listener may have to keep one before it knows who sends it
 # Flags of a part that others follow, and of the last. (An enum's `|` costs as much as a send.)
@@ -55,7 +55,7 @@ def how_it_ended(address: str) -> str:
     """What can be said of a process at an address to which the connection has ended."""
     if on_this_host(address):
         return "went away"
-    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    host, port = host_and_port(address)
     silent = f"gave no sign of life for {environment.TIMEOUT.value():g} s (GT_TIMEOUT)"
     try:
         with plain.create_connection((host, int(port)), 1.0):

@@ -41,7 +41,10 @@ def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
             f"--{launcher}", dest="launcher", action="store_const", const=launcher,
             help=f"started by {launcher}: the first rank hosts the dispatcher, unless --pool or --host says where it is",
         )  # fmt: skip
-    p.add_argument("--advertise", metavar="HOST", default="", help="the address that others reach this host at")
+    p.add_argument(
+        "--advertise", metavar="HOST[:PORT]", default="",
+        help="the address that others reach this worker at, a router's or another network card's; with a port it listens there",
+    )  # fmt: skip
     p.add_argument("--auto", metavar="NAME", help=argparse.SUPPRESS)
     p.add_argument("--follow", action="store_true", help=argparse.SUPPRESS)
     p.set_defaults(run=work)

@@ -4,13 +4,14 @@ those that have not."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from socket import AF_INET6
 from typing import Any
 
 import zmq
 
 from gt.errors import ProtocolError
 from gt.transport import shm
-from gt.transport.addresses import NAMES, own_address, worker_socket
+from gt.transport.addresses import NAMES, advertised, family, host_and_port, own_address, with_port, worker_socket
 from gt.transport.auth import Keys, listen, role, user_name
 from gt.transport.channels import ChannelListener
 from gt.transport.connection_limits import WatchedSocket, raise_descriptor_limit
@@ -43,8 +44,9 @@ class ClientSocket:
         self.refused: set[str] = set()  # clients that do not take their answers, which the dispatcher is to let go
         self.listener: ChannelListener | None = None
 
-    def listen(self, address: str) -> tuple[str, str]:
-        """Listen for clients of this host, and, where the dispatcher is on a network, of others; the two addresses."""
+    def listen(self, address: str, advertise: str = "") -> tuple[str, str]:
+        """Listen for clients of this host, and, where the dispatcher is on a network, of others; the two addresses. Where the
+        address for others is given, it may be a router's or another card's, so this host listens at all that it has."""
         local = worker_socket()
         listen(self.socket, local, self.keys)
         self.listener = ChannelListener(local) if shm.supported() else None
@@ -52,7 +54,12 @@ class ClientSocket:
             NAMES.hold(self.listener.path)
         if not address.startswith("tcp://"):
             return local, ""
-        return local, listen(self.socket, f"tcp://{own_address(address)}:*", self.keys)
+        if not advertise:
+            return local, listen(self.socket, f"tcp://{with_port(own_address(address), '*')}", self.keys)
+        host, port = advertised(advertise)
+        everywhere = "[::]" if family(host) == AF_INET6 else "*"
+        bound = listen(self.socket, f"tcp://{everywhere}:{port or '*'}", self.keys)
+        return local, f"tcp://{with_port(host, port or host_and_port(bound)[1])}"
 
     def receive(self) -> tuple[str, Any, list[Any]] | None:
         """The next message: the name of its sender, the frame that carries it, and all its frames."""

@@ -14,7 +14,7 @@ from gt import backends, environment
 from gt.clusters import pool_file, ranks
 from gt.errors import GTError
 from gt.launch import drain_when_told, ending
-from gt.transport.addresses import NAMES, address_of, ipc_address
+from gt.transport.addresses import NAMES, address_of, advertised, ipc_address, with_port
 from gt.transport.auth import Keys, kept_worker_key
 from gt.transport.debug_output import said, show, trace
 from gt.worker.engine import Engine
@@ -66,13 +66,13 @@ def connect(args: argparse.Namespace, engine: Engine) -> Shell:
     if args.pool:
         find_pool(args)
     Keys(args.key, args.worker_key).check()
-    where = f"{args.host or 'localhost'}:{args.port}"
+    where = f"{args.host}:{args.port}" if "://" in args.host else with_port(args.host or "localhost", args.port)
     address = ipc_address(args.auto) if args.auto else address_of(where, args.timeout)
     known = keys(args)  # after a server that is still starting has listened: it writes its workers' key before
     batch = environment.WORKER_BATCH_SIZE.value()
     see = trace("gt-worker", environment.DEBUG_WORKER.value())
     say = said("gt-worker", environment.DEBUG_COMPILE.value())
-    shell = Shell(address, engine, known, args.id, args.timeout, see, batch, say, args.plain_collectives)
+    shell = Shell(address, engine, known, args.id, args.timeout, see, batch, say, args.plain_collectives, args.advertise)
     if environment.DEBUG_PROGRAMS.value():
         shell.core.show = lambda stage, program: show(f"gt-worker: {stage}\n{program}")
     if environment.VERBOSE.value():
@@ -139,7 +139,7 @@ def take_rank(args: argparse.Namespace) -> ranks.Meeting | None:
     if args.host:  # one that somebody else has started, with the keys of the environment
         os.environ["LOCAL_RANK"] = str(rank.local)
         return None
-    meeting = ranks.meet(rank, args.pool or "", args.backend or "", args.advertise)
+    meeting = ranks.meet(rank, args.pool or "", args.backend or "", advertised(args.advertise)[0] if args.advertise else "")
     args.pool = str(meeting.path)
     return meeting
 

@@ -77,7 +77,7 @@ class Shell:
 
     def __init__(
         self, address: str, engine: Engine, keys: Keys = NO_KEYS, name: str = "", timeout: float = 10.0, see: See | None = None,
-        batch: int = 1, say: Callable[[str], None] | None = None, plain: bool = False,
+        batch: int = 1, say: Callable[[str], None] | None = None, plain: bool = False, advertise: str = "",
     ) -> None:  # fmt: skip
         check_host(address)
         self.see, self.address, self.keys = see, address, keys
@@ -93,7 +93,7 @@ class Shell:
         self.turns = ClientTurns(self.core, time.perf_counter, self._take_in, self._interrupted, self._send)
         self.state = StateReader(self.core, time.time, self._load)
         self.state_at = 0.0  # when to report it next
-        self._join(name or f"{host_name()}-{os.getpid()}", timeout)
+        self._join(name or f"{host_name()}-{os.getpid()}", timeout, advertise)
 
     def _open_sockets(self) -> None:
         self.token = secrets.token_hex(12)
@@ -123,8 +123,8 @@ class Shell:
         self.plain = plain or (on_network and not self.keys.guarded)  # without a key nothing is encrypted anyway
         self.inbox = Inbox() if way_asked() == "memory" and process_memory.supported() else None
 
-    def _join(self, name: str, timeout: float) -> None:
-        local, remote = self.clients.listen(self.address)
+    def _join(self, name: str, timeout: float, advertise: str) -> None:
+        local, remote = self.clients.listen(self.address, advertise)
         engine = self.core.engine
         host = environment.HOST.value() or host_name()
         join = Join(VERSION, "", name, engine.name, engine.device, host, os.getpid(), local, remote, __version__)

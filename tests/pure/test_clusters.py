@@ -39,6 +39,16 @@ def made(name: str = "mine", cluster: str = "local", workers: int = 2, **options
 # The file of a pool
 
 
+def test_a_new_pools_file_is_whole_from_its_first_moment(pools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks of a launcher wait for it: one that read an empty file ended."""
+    seen: list[bool] = []
+    monkeypatch.setattr(pool_file.os, "fsync", lambda fd: seen.append((pools / "new.json").exists()))
+    path = pool_file.create(made("new"))
+    assert (
+        seen == [False] and pool_file.read(path).name == "new" and sorted(p.name for p in path.parent.iterdir()) == ["new.json"]
+    )
+
+
 def test_a_pool_s_file_is_its_owner_s_alone(pools: Path) -> None:
     path = pool_file.create(made())
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(pools.stat().st_mode) == 0o700

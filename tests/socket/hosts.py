@@ -21,6 +21,7 @@ class Hosts:
         self.names = [f"{mark}-{i}" for i in range(n)]
         self.switch = f"{mark}-switch"
         self.addresses = [f"10.77.0.{i + 1}" for i in range(n)]
+        self.ipv6 = [f"fd77::{i + 1}" for i in range(n)]
         self.folder = tempfile.mkdtemp(prefix=mark, dir="/tmp")  # looks empty to each of them
         own = ("sh", "-c", 'mount -t tmpfs -o mode=700 none "$0" && XDG_RUNTIME_DIR="$0" exec "$@"', self.folder)
         self.within = [("ip", "netns", "exec", name, *ISOLATE, *own) for name in self.names]
@@ -36,6 +37,7 @@ class Hosts:
                 _ip("-n", self.switch, "link", "add", f"port{i}", "type", "veth", "peer", "name", "card", "netns", name)
                 _ip("-n", self.switch, "link", "set", f"port{i}", "master", "bridge", "up")
                 _ip("-n", name, "addr", "add", f"{self.addresses[i]}/24", "dev", "card")
+                _ip("-n", name, "addr", "add", f"{self.ipv6[i]}/64", "dev", "card", "nodad")
                 _ip("-n", name, "link", "set", "card", "up")
         except subprocess.CalledProcessError:
             self.__exit__(None, None, None)
@@ -47,9 +49,62 @@ class Hosts:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
         os.rmdir(self.folder)
 
-    def traffic(self, host: int) -> int:
+    def slow(self, delay: str, loss: str) -> str:
+        """Have every packet between hosts wait, and some be lost. Why the kernel does not, or ""."""
+        for i in range(len(self.names)):
+            command = [
+                "tc",
+                "-n",
+                self.switch,
+                "qdisc",
+                "add",
+                "dev",
+                f"port{i}",
+                "root",
+                "netem",
+                "delay",
+                delay,
+                "loss",
+                loss,
+            ]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                return done.stderr.strip()
+        return ""
+
+    def second_card(self, one: int, other: int) -> tuple[str, str]:
+        """A cable between two hosts beside the switch, and its ends' addresses."""
+        near, far = self.names[one], self.names[other]
+        _ip("-n", near, "link", "add", "second", "type", "veth", "peer", "name", "second", "netns", far)
+        for name, address in ((near, "10.78.0.1"), (far, "10.78.0.2")):
+            _ip("-n", name, "addr", "add", f"{address}/24", "dev", "second")
+            _ip("-n", name, "link", "set", "second", "up")
+        return "10.78.0.1", "10.78.0.2"
+
+    def behind(self, router: int, hidden: int, port: int) -> str:
+        """Put a host behind another, which translates addresses and passes one port on. Why the kernel does not, or ""."""
+        inner, outer = self.names[hidden], self.names[router]
+        _ip("-n", inner, "link", "del", "card")
+        self.second_card(router, hidden)
+        _ip("-n", inner, "route", "add", "default", "via", "10.78.0.1")
+        rules = (
+            "add table ip nat",
+            "add chain ip nat out { type nat hook postrouting priority 100 ; }",
+            "add rule ip nat out oifname card masquerade",
+            "add chain ip nat in { type nat hook prerouting priority -100 ; }",
+            f"add rule ip nat in iifname card tcp dport {port} dnat to 10.78.0.2:{port}",
+        )
+        run = ("ip", "netns", "exec", outer)
+        subprocess.run([*run, "sysctl", "-qw", "net.ipv4.ip_forward=1"], check=True, capture_output=True)
+        for rule in rules:
+            done = subprocess.run([*run, "nft", rule], capture_output=True, text=True, check=False)
+            if done.returncode:
+                return done.stderr.strip()
+        return ""
+
+    def traffic(self, host: int, card: str = "card") -> int:
         """Bytes that passed this host's card."""
-        where = "/sys/class/net/card/statistics/"
+        where = f"/sys/class/net/{card}/statistics/"
         command = ["ip", "netns", "exec", self.names[host], "cat", where + "rx_bytes", where + "tx_bytes"]
         return sum(map(int, subprocess.run(command, capture_output=True, check=True, text=True).stdout.split()))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hosts import Hosts, possible
+from hosts import Hosts, _ip, possible
 from processes import Processes
 from test_sharded import PROGRAM
 
@@ -23,6 +23,88 @@ assert (turned.numpy() == a).all()
 names = [s["engine"] for s in gt.debug.get_worker_stats().values()]
 print(len(names), "workers,", a.nbytes, "bytes")
 """
+
+
+NEEDS = pytest.mark.skipif(not possible(), reason="takes network namespaces, which this user may not make")
+KEYS = {"GT_KEY": KEY, "GT_WORKER_KEY": WORKERS}
+SUM = """
+import sys, numpy as np, gt
+gt.connect(sys.argv[1])
+gt.register_config("batch", gt.SignalConfig(gt.ShardConfig(axis=0)))
+a = np.arange(8 * 30000, dtype="f4").reshape(8, 30000)
+with gt.signal("batch"):
+    x = gt.from_numpy(a)
+np.testing.assert_allclose(x.sum(axis=0).numpy(), a.sum(0))
+print(sorted(s["mailed"].get("other hosts", 0) > 0 for s in gt.debug.get_worker_stats().values()), "fine")
+"""
+
+
+def start(processes: Processes, hosts: Hosts, server: str, listen: str, workers: dict[int, list[str]]) -> None:
+    """A dispatcher on the first host and workers on others, with these arguments; none shares anything with another."""
+    port = "9000"
+    processes.start(
+        "-m", "gt.server", "-p", port, "--host", listen, "--expect", str(len(workers)), within=hosts.within[0], **KEYS
+    )  # fmt: skip
+    for host, args in workers.items():
+        command = ["-m", "gt.worker", "--host", server, "-p", port, "--backend", "numpy", *args]
+        processes.start(*command, within=hosts.within[host], GT_COLLECTIVES="mail", **KEYS)
+
+
+def sums(processes: Processes, hosts: Hosts, host: int, server: str) -> None:
+    script = processes.start("-c", SUM, f"tcp://{server}:9000", within=hosts.within[host], GT_KEY=KEY)
+    assert script.ended(120) == 0 and script.out == "[True, True] fine\n", script.err[-2000:] + "".join(
+        p.err[-1000:] for p in processes.all
+    )
+    for process in reversed(processes.all):
+        process.close()
+
+
+@NEEDS
+@pytest.mark.slow
+def test_hosts_with_ipv6_alone(processes: Processes) -> None:
+    with Hosts(3) as hosts:
+        for name, address in zip(hosts.names, hosts.addresses):
+            _ip("-n", name, "addr", "del", f"{address}/24", "dev", "card")
+        start(processes, hosts, hosts.ipv6[0], "::", {1: [], 2: []})
+        sums(processes, hosts, 2, f"[{hosts.ipv6[0]}]")
+
+
+@NEEDS
+@pytest.mark.slow
+def test_a_worker_behind_a_router_that_translates_addresses(processes: Processes) -> None:
+    """Host 2 is reached through host 1 alone, at the router's address."""
+    with Hosts(4) as hosts:
+        refused = hosts.behind(1, 2, 7000)
+        if refused:
+            pytest.skip(f"this kernel does not translate addresses: {refused}")
+        server = hosts.addresses[0]
+        start(processes, hosts, server, "0.0.0.0", {2: ["--advertise", f"{hosts.addresses[1]}:7000"], 3: []})
+        sums(processes, hosts, 3, server)
+
+
+@NEEDS
+@pytest.mark.slow
+def test_workers_that_reach_each_other_by_a_second_card(processes: Processes) -> None:
+    """Their first cards lead to the dispatcher and the client; their bytes take the cable between them."""
+    with Hosts(3) as hosts:
+        ends = hosts.second_card(1, 2)
+        server = hosts.addresses[0]
+        start(processes, hosts, server, "0.0.0.0", {1: ["--advertise", ends[0]], 2: ["--advertise", ends[1]]})
+        sums(processes, hosts, 2, server)
+        assert hosts.traffic(1) < 600_000 < hosts.traffic(1, "second"), (
+            "the piece of the client's, and 240,000 bytes between them"
+        )
+
+
+@NEEDS
+@pytest.mark.slow
+def test_hosts_with_delay_and_loss(processes: Processes) -> None:
+    with Hosts(3) as hosts:
+        refused = hosts.slow("5ms", "1%")
+        if refused:
+            pytest.skip(f"this kernel delays and loses no packets: {refused}")
+        start(processes, hosts, hosts.addresses[0], "0.0.0.0", {1: [], 2: []})
+        sums(processes, hosts, 2, hosts.addresses[0])
 
 
 @pytest.mark.skipif(not possible(), reason="takes network namespaces, which this user may not make")
