@@ -157,8 +157,7 @@ class Node(msgspec.Struct, eq=False, weakref=True):
         if self.plan.conjugate:
             ys = [y.conj() if isinstance(y, Tensor) else y for y in ys]
             ins = [x.conj() if isinstance(x, Tensor) else x for x in ins]
-        whole: Any = self.known.row.grad
-        found = list(whole(gs, ys, ins, **self.known.kind.settings))
+        found = list(self.plan.function(gs, ys, ins, **self.plan.settings))
         return found + [None] * (len(self.edges) - len(found))
 
     def _value(self, i: int, graph: bool) -> Any:
@@ -176,15 +175,18 @@ class Node(msgspec.Struct, eq=False, weakref=True):
 class GradientPlan:
     """How the gradients of one kind are found, for one choice of inputs that want them (bit i of `mask`: input i). `fast`
     gives [(input, gradient), ...] where the gradients themselves want none. `conjugate`: the gradient of an analytic function
-    is the incoming one times the conjugate of the derivative, which is the derivative at the conjugates."""
+    is the incoming one times the conjugate of the derivative, which is the derivative at the conjugates. Of a `whole` gradient,
+    one `function` with `settings` gives all; `main` results are not there for the gradient alone."""
 
-    __slots__ = ("pulls", "keep", "keeps_output", "whole", "fast", "conjugate")
+    __slots__ = ("pulls", "keep", "keeps_output", "whole", "fast", "conjugate", "ins", "main", "function", "settings")
 
     def __init__(self, known: Known, mask: int) -> None:
         row, ins = known.row, known.kind.ins
         grad: Any = row.grad
         tensor = [type(s) is Spec for s in ins]
         self.whole = not isinstance(grad, tuple)
+        self.function, self.settings, self.ins = grad, known.kind.settings, tuple(ins)
+        self.main = len(known.outs) - row.saved
         self.pulls: list[tuple[int, Any, list]] = []
         self.keeps_output: Any  # whether the output is kept, or a function that says what of it
         self.fast: Callable[..., list] | None = None

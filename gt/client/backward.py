@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
@@ -11,6 +12,7 @@ from gt.client.apply import apply
 from gt.client.autograd import AFTER, Node, Port, Tensor
 from gt.client.handle import Handle, origin_id
 from gt.client.here import here
+from gt.client.native import NATIVE
 from gt.client.overwritten import Overwritten
 from gt.client.scope import HERE, Scope
 from gt.client.user_lines import origin
@@ -39,7 +41,7 @@ def backward(
         for root, seed in zip(roots, seeds):
             if root.requires_grad:
                 walk.deliver(root.node or root, seed)
-        walk.run(outer)
+        walk.run()
         walk.settle()
     finally:
         HERE.scope = outer
@@ -87,44 +89,68 @@ class Walk:
             slot = self.arrived[node]
             slot[index] = g if slot[index] is None else slot[index] + g
 
-    def run(self, outer: Scope) -> None:
-        heap, arrived, deliver = self.heap, self.arrived, self.deliver
+    def run(self) -> None:
+        """Take the gradients along the tape; native.c does the same, for speed, where no graph of them is wanted and all leaves
+        are."""
+        heap, arrived = self.heap, self.arrived
         plain = not self.graph and self.wanted is None and self.check is None
-        inside: Any = HERE.scope
+        overwritten = here().session.overwritten
+        if plain and NATIVE is not None:
+            check, nodes = partial(check_saved, overwritten=overwritten), [node for _, node in heap]
+            heap.clear()
+            NATIVE.walk(
+                nodes, arrived, self.retain, overwritten.last, check, _enter, self._gradients, _shaped, self.deliver
+            )  # fmt: skip
+            return
         last = None
-        overwritten = inside.session.overwritten
-        written = overwritten.last
         while heap:
             node = heappop(heap)[1]
-            g = arrived.pop(node)
-            if node.order <= written and type(node.inputs) is list:
+            if node.order <= overwritten.last and type(node.inputs) is list:
                 check_saved(node, overwritten)
             if node.scope is not last:
                 last = node.scope
-                under = last.backward or last.signal
-                if inside.signal != under:
-                    inside = HERE.scope = inside.but(signal=under, backward="")
+                _enter(last)
             if plain and type(node) is Node and node.plan.fast and type(node.inputs) is list and node.hooks is None:
-                ins, edges = node.known.kind.ins, node.edges
-                for i, grad in node.plan.fast(g, node.inputs, node.output):
-                    deliver(edges[i], grad if grad.handle.spec is ins[i] else _shaped(grad, ins[i]))
-                if not self.retain:
-                    node.inputs = node.output = None
-                continue
-            if node.hooks is not None:
-                g = _hooked(node.hooks, g)
-            if self.wanted is not None:
-                self._catch(node, g)
-                if node not in self.pulled:
-                    continue
-            found = node.pull(_fill(node, g), self.graph)
-            if self.check is not None:
-                self.check(node, found)
-            for edge, held, grad in zip(node.edges, node.known.kind.ins, found):
-                if edge is not None and grad is not None:
-                    deliver(edge, _shaped(grad, held))
-            if not self.retain:
-                node.inputs = node.output = None
+                self._pull_each(node, arrived.pop(node))
+            else:
+                self._pull(node, arrived.pop(node))
+
+    def _pull_each(self, node: Node, g: Tensor) -> None:
+        """Send on the gradients of an op's inputs, each of which has a function of its own. Values are let go in one order:
+        gradients, what the tape held of this op, the gradient that came."""
+        ins, edges, grad = node.plan.ins, node.edges, None
+        found = node.plan.fast(g, node.inputs, node.output)
+        for i, grad in found:
+            self.deliver(edges[i], grad if grad.handle.spec is ins[i] else _shaped(grad, ins[i]))
+        grad = None
+        del found
+        if not self.retain:
+            node.inputs = node.output = None
+
+    def _pull(self, node: Node, g: Any) -> None:
+        """Send on the gradients of any op's inputs."""
+        grad = None
+        found = self._gradients(node, g)
+        for edge, held, grad in zip(node.edges, node.known.kind.ins, found):
+            if edge is not None and grad is not None:
+                self.deliver(edge, _shaped(grad, held))
+        grad = None
+        del found
+        if not self.retain and (self.wanted is None or node in self.pulled):
+            node.inputs = node.output = None
+
+    def _gradients(self, node: Node, g: Any) -> Sequence[Tensor | None]:
+        """The gradient of each input of an op; none where they lead to nothing that is wanted."""
+        if node.hooks is not None:
+            g = _hooked(node.hooks, g)
+        if self.wanted is not None:
+            self._catch(node, g)
+            if node not in self.pulled:
+                return ()
+        found = node.pull(_fill(node, g), self.graph)
+        if self.check is not None:
+            self.check(node, found)
+        return found
 
     def _catch(self, node: Node, g: Any) -> None:
         for at, part in enumerate(g) if isinstance(g, list) else ((None, g),):
@@ -154,6 +180,14 @@ def beside(t: Tensor) -> Iterator[None]:
         yield
     finally:
         HERE.scope = before
+
+
+def _enter(scope: Scope) -> None:
+    """Let gradients be computed under the signal of the ops that were written in this scope."""
+    inside: Any = HERE.scope
+    under = scope.backward or scope.signal
+    if inside.signal != under:
+        HERE.scope = inside.but(signal=under, backward="")
 
 
 def _hooked(hooks: Any, g: Any) -> Any:

@@ -16,7 +16,8 @@ static Py_ssize_t tensor_handle, tensor_requires_grad, tensor_node, tensor_grad,
 static const Py_ssize_t *tensor_empty[] = {&tensor_grad, &tensor_hooks, &tensor_base, &tensor_how, &tensor_made};
 static Py_ssize_t known_number, known_out, known_outs, known_differentiable, known_pulls, known_view, known_unseen, known_floats;
 static Py_ssize_t scope_session, scope_kinds, scope_origin, scope_grad;
-static Py_ssize_t plan_keep, plan_keeps_output;
+static Py_ssize_t plan_keep, plan_keeps_output, plan_pulls, plan_whole, plan_conjugate, plan_ins, plan_main, plan_function, plan_settings;
+static Py_ssize_t node_known, node_plan, node_inputs, node_edges, node_output, node_scope, node_order, node_hooks, port_node, port_index;
 
 #define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
 
@@ -832,6 +833,310 @@ static PyObject *parameters(PyObject *unused, PyObject *const *args, Py_ssize_t 
     return result;
 }
 
+/* The walk over the tape (backward.py) */
+
+typedef struct {
+    long long order;
+    PyObject *node;
+} Due;
+
+typedef struct {
+    PyObject *arrived;                                 /* gradients on their way, by node */
+    PyObject *check, *enter, *found, *shaped, *deliver; /* Python's: see `walk` */
+    Due *due;                                          /* a heap of nodes, the latest op first */
+    Py_ssize_t count, room;
+    int retain;
+} Walk;
+
+static int due_push(Walk *walk, PyObject *node) {
+    long long order = PyLong_AsLongLong(SLOT(node, node_order));
+    if (order == -1 && PyErr_Occurred()) return -1;
+    if (walk->count == walk->room) {
+        Py_ssize_t room = walk->room ? 2 * walk->room : 64;
+        Due *due = PyMem_Realloc(walk->due, room * sizeof(Due));
+        if (due == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        walk->due = due;
+        walk->room = room;
+    }
+    Py_ssize_t at = walk->count++;
+    while (at && walk->due[(at - 1) / 2].order < order) {
+        walk->due[at] = walk->due[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    walk->due[at] = (Due){order, Py_NewRef(node)};
+    return 0;
+}
+
+static PyObject *due_pop(Walk *walk) {
+    PyObject *node = walk->due[0].node;
+    Due last = walk->due[--walk->count];
+    Py_ssize_t at = 0, next;
+    while ((next = 2 * at + 1) < walk->count) {
+        if (next + 1 < walk->count && walk->due[next + 1].order > walk->due[next].order) next++;
+        if (walk->due[next].order <= last.order) break;
+        walk->due[at] = walk->due[next];
+        at = next;
+    }
+    if (walk->count) walk->due[at] = last;
+    return node;
+}
+
+static int done(PyObject *result) {
+    Py_XDECREF(result);
+    return result != NULL ? 0 : -1;
+}
+
+/* How many results the op of a node has; -1 on an error. */
+static Py_ssize_t outs_of(PyObject *node) {
+    PyObject *known = SLOT(node, node_known);
+    if (Py_TYPE(known) == KnownType) return PyTuple_GET_SIZE(SLOT(known, known_outs));
+    PyObject *outs = PyObject_GetAttrString(known, "outs");
+    Py_ssize_t count = outs != NULL ? PyObject_Length(outs) : -1;
+    Py_XDECREF(outs);
+    return count;
+}
+
+static int give_port(Walk *walk, PyObject *port, PyObject *g) {
+    PyObject *node = SLOT(port, port_node), *parts = PyDict_GetItemWithError(walk->arrived, node);
+    Py_ssize_t at = PyLong_AsSsize_t(SLOT(port, port_index));
+    if (PyErr_Occurred()) return -1;
+    if (parts == NULL) {
+        Py_ssize_t outs = outs_of(node);
+        if (outs < 0 || (parts = PyList_New(outs)) == NULL) return -1;
+        for (Py_ssize_t i = 0; i < outs; i++) PyList_SET_ITEM(parts, i, Py_NewRef(Py_None));
+        int failed = PyDict_SetItem(walk->arrived, node, parts) < 0 || due_push(walk, node) < 0;
+        Py_DECREF(parts); /* `arrived` holds it */
+        if (failed) return -1;
+    }
+    if (!PyList_Check(parts) || at < 0 || at >= PyList_GET_SIZE(parts)) {
+        PyErr_SetString(PyExc_RuntimeError, "a port of the tape is outside of its op's results");
+        return -1;
+    }
+    PyObject *before = PyList_GET_ITEM(parts, at), *sum = before == Py_None ? Py_NewRef(g) : PyNumber_Add(before, g);
+    return sum != NULL ? PyList_SetItem(parts, at, sum) : -1;
+}
+
+/* The gradient of a leaf without hooks: a variable of its own, as the same gradient may go to several leaves. */
+static int give_leaf(Walk *walk, PyObject *leaf, PyObject *g) {
+    PyObject *before = SLOT(leaf, tensor_grad), *hooks = SLOT(leaf, tensor_hooks), *grad;
+    int hooked = hooks == Py_None ? 0 : PyObject_IsTrue(hooks);
+    if (hooked < 0) return -1;
+    if (hooked || (SLOT(g, tensor_base) != Py_None && stale(g)))
+        return done(PyObject_CallFunctionObjArgs(walk->deliver, leaf, g, NULL));
+    grad = before == Py_None ? tensor_new(SLOT(g, tensor_handle), SLOT(g, tensor_requires_grad), SLOT(g, tensor_node))
+                             : PyNumber_Add(before, g);
+    if (grad == NULL) return -1;
+    Py_XSETREF(SLOT(leaf, tensor_grad), grad);
+    if (!PyObject_GC_IsTracked(leaf)) PyObject_GC_Track(leaf); /* as setting the field in Python does */
+    return 0;
+}
+
+/* Send a gradient on along an edge: `deliver` of backward.py. */
+static int give(Walk *walk, PyObject *edge, PyObject *g) {
+    if (Py_TYPE(edge) == PortType) return give_port(walk, edge, g);
+    if (PyObject_TypeCheck(edge, TensorType)) return give_leaf(walk, edge, g);
+    if (!PyObject_TypeCheck(edge, NodeType)) return done(PyObject_CallFunctionObjArgs(walk->deliver, edge, g, NULL));
+    PyObject *before = PyDict_GetItemWithError(walk->arrived, edge);
+    if (before == NULL)
+        return PyErr_Occurred() || PyDict_SetItem(walk->arrived, edge, g) < 0 ? -1 : due_push(walk, edge);
+    PyObject *sum = PyNumber_Add(before, g);
+    int failed = sum == NULL || PyDict_SetItem(walk->arrived, edge, sum) < 0;
+    Py_XDECREF(sum);
+    return failed ? -1 : 0;
+}
+
+/* The same, of a gradient that first is given the shape and dtype of its input. */
+static int give_shaped(Walk *walk, PyObject *edge, PyObject *g, PyObject *spec) {
+    if (!PyObject_TypeCheck(g, TensorType)) {
+        PyErr_Format(PyExc_TypeError, "a gradient is a tensor, not %s", Py_TYPE(g)->tp_name);
+        return -1;
+    }
+    Handle *handle = (Handle *)SLOT(g, tensor_handle);
+    if (handle != NULL && Py_TYPE(handle) == HandleType && handle->spec == spec) return give(walk, edge, g);
+    PyObject *other = PyObject_CallFunctionObjArgs(walk->shaped, g, spec, NULL);
+    int failed = other == NULL || give(walk, edge, other) < 0;
+    Py_XDECREF(other);
+    return failed ? -1 : 0;
+}
+
+/* What a gradient's function reads: the value of a handle as a tensor off the tape, others as they are. */
+static PyObject *value_held(PyObject *held) {
+    return held != NULL && Py_TYPE(held) == HandleType ? tensor_new(held, Py_False, Py_None) : Py_NewRef(held);
+}
+
+#define READERS 16 /* arguments of a gradient's function, and such functions of an op */
+
+/* One function of a gradient plan, called with what its readers name. */
+static PyObject *pull_one(PyObject *function, PyObject *readers, PyObject *g, PyObject *inputs, PyObject *output) {
+    PyObject *args[READERS], *result = NULL;
+    Py_ssize_t n = 0;
+    for (; n < PyList_GET_SIZE(readers); n++) {
+        PyObject *reader = PyList_GET_ITEM(readers, n);
+        if (PyTuple_CheckExact(reader))
+            args[n] = Py_NewRef(PyTuple_GET_ITEM(reader, 0));
+        else if (PyLong_CheckExact(reader))
+            args[n] = value_held(PyList_GET_ITEM(inputs, PyLong_AsSsize_t(reader)));
+        else
+            args[n] = PyUnicode_READ_CHAR(reader, 0) == 'g' ? Py_NewRef(g) : value_held(output);
+        if (args[n] == NULL) goto end;
+    }
+    result = PyObject_Vectorcall(function, args, n, NULL);
+end:
+    while (n--) Py_XDECREF(args[n]);
+    return result;
+}
+
+/* Each input's gradient by a function of its own; 1 where that is not for here, and nothing has been done. */
+static int pull_each(Walk *walk, PyObject *plan, PyObject *g, PyObject *inputs, PyObject *output, PyObject *edges) {
+    PyObject *pulls = SLOT(plan, plan_pulls), *ins = SLOT(plan, plan_ins), *found[READERS];
+    Py_ssize_t count = PyList_GET_SIZE(pulls), n = 0;
+    if (count > READERS) return 1;
+    for (Py_ssize_t k = 0; k < count; k++)
+        if (PyList_GET_SIZE(PyTuple_GET_ITEM(PyList_GET_ITEM(pulls, k), 2)) > READERS) return 1;
+    int failed = 0;
+    for (; n < count && !failed; n++) {
+        PyObject *pull = PyList_GET_ITEM(pulls, n);
+        found[n] = pull_one(PyTuple_GET_ITEM(pull, 1), PyTuple_GET_ITEM(pull, 2), g, inputs, output);
+        failed = found[n] == NULL ? -1 : 0;
+    }
+    for (Py_ssize_t k = 0; k < n && !failed; k++) {
+        Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GET_ITEM(PyList_GET_ITEM(pulls, k), 0));
+        failed = give_shaped(walk, PySequence_Fast_GET_ITEM(edges, at), found[k], PyTuple_GET_ITEM(ins, at));
+    }
+    while (n--) Py_XDECREF(found[n]);
+    return failed;
+}
+
+/* The gradients of all inputs, in `found`, to where they go. */
+static int give_all(Walk *walk, PyObject *edges, PyObject *ins, PyObject *found) {
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(edges);
+    if (PySequence_Fast_GET_SIZE(ins) < n) n = PySequence_Fast_GET_SIZE(ins);
+    if (PyList_GET_SIZE(found) < n) n = PyList_GET_SIZE(found);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *edge = PySequence_Fast_GET_ITEM(edges, i), *grad = PyList_GET_ITEM(found, i);
+        if (edge != Py_None && grad != Py_None && give_shaped(walk, edge, grad, PySequence_Fast_GET_ITEM(ins, i)) < 0) return -1;
+    }
+    return 0;
+}
+
+static PyObject *values_held(PyObject *held) {
+    PyObject *values = PyList_New(PyList_GET_SIZE(held));
+    for (Py_ssize_t i = 0; values != NULL && i < PyList_GET_SIZE(held); i++) {
+        PyObject *value = value_held(PyList_GET_ITEM(held, i));
+        if (value == NULL) Py_CLEAR(values);
+        else PyList_SET_ITEM(values, i, value);
+    }
+    return values;
+}
+
+static PyObject *listed(PyObject *thing) {
+    if (PyList_CheckExact(thing)) return Py_NewRef(thing);
+    PyObject *list = PyList_New(1);
+    if (list != NULL) PyList_SET_ITEM(list, 0, Py_NewRef(thing));
+    return list;
+}
+
+/* The gradients of all inputs by one function of gradients, results and inputs; 1 where that is not for here. */
+static int pull_whole(Walk *walk, PyObject *plan, PyObject *g, PyObject *inputs, PyObject *output, PyObject *edges) {
+    if (PyList_CheckExact(g)) /* results that nobody used want zeros, which Python fills in */
+        for (Py_ssize_t i = 0, main = PyLong_AsSsize_t(SLOT(plan, plan_main)); i < main && i < PyList_GET_SIZE(g); i++)
+            if (PyList_GET_ITEM(g, i) == Py_None) return 1;
+    PyObject *gs = listed(g), *held = listed(output), *args = NULL, *result = NULL, *found = NULL;
+    PyObject *ys = held ? values_held(held) : NULL, *xs = values_held(inputs);
+    if (gs != NULL && ys != NULL && xs != NULL) args = PyTuple_Pack(3, gs, ys, xs);
+    if (args != NULL) result = PyObject_Call(SLOT(plan, plan_function), args, SLOT(plan, plan_settings));
+    Py_XDECREF(args);
+    Py_XDECREF(held);
+    Py_XDECREF(ys);
+    Py_XDECREF(gs);
+    Py_XDECREF(xs);
+    if (result != NULL) found = PySequence_List(result);
+    Py_XDECREF(result);
+    int failed = found == NULL ? -1 : give_all(walk, edges, SLOT(plan, plan_ins), found);
+    Py_XDECREF(found);
+    return failed;
+}
+
+/* Any other op: its gradients are found in Python. */
+static int pull_other(Walk *walk, PyObject *node, PyObject *g) {
+    PyObject *result = PyObject_CallFunctionObjArgs(walk->found, node, g, NULL);
+    PyObject *kind = result ? PyObject_GetAttrString(SLOT(node, node_known), "kind") : NULL;
+    PyObject *ins = kind ? PyObject_GetAttrString(kind, "ins") : NULL, *specs = ins ? PySequence_List(ins) : NULL;
+    PyObject *found = specs ? PySequence_List(result) : NULL, *edges = found ? PySequence_List(SLOT(node, node_edges)) : NULL;
+    int failed = edges == NULL ? -1 : give_all(walk, edges, specs, found);
+    Py_XDECREF(edges);
+    Py_XDECREF(found);
+    Py_XDECREF(specs);
+    Py_XDECREF(ins);
+    Py_XDECREF(kind);
+    Py_XDECREF(result);
+    return failed;
+}
+
+static int pull(Walk *walk, PyObject *node, PyObject *g) {
+    PyObject *plan = Py_NewRef(SLOT(node, node_plan)), *inputs = Py_NewRef(SLOT(node, node_inputs));
+    PyObject *output = Py_NewRef(SLOT(node, node_output)), *edges = Py_NewRef(SLOT(node, node_edges));
+    int failed = 1;
+    if (Py_TYPE(node) == NodeType && Py_TYPE(plan) == PlanType && PyList_CheckExact(inputs) && SLOT(node, node_hooks) == Py_None &&
+        SLOT(plan, plan_conjugate) == Py_False && (PyList_CheckExact(edges) || PyTuple_CheckExact(edges)))
+        failed = SLOT(plan, plan_whole) == Py_True ? pull_whole(walk, plan, g, inputs, output, edges)
+                                                   : pull_each(walk, plan, g, inputs, output, edges);
+    Py_DECREF(plan);
+    Py_DECREF(inputs);
+    Py_DECREF(output);
+    Py_DECREF(edges);
+    if (failed > 0) failed = pull_other(walk, node, g);
+    if (!failed && !walk->retain) {
+        Py_XSETREF(SLOT(node, node_inputs), Py_NewRef(Py_None));
+        Py_XSETREF(SLOT(node, node_output), Py_NewRef(Py_None));
+    }
+    return failed;
+}
+
+/* walk(nodes, arrived, retain, written, check, enter, found, shaped, deliver): gradients from these nodes to the leaves, latest
+   op first. `check(node)` is called of nodes up to `written`, `enter(scope)` where the next op was written in another scope,
+   `found(node, g)` gives the gradients of an op that is not for here, `shaped(g, spec)` and `deliver(edge, g)` are Python's. */
+static PyObject *walk(PyObject *module, PyObject *const *args, Py_ssize_t n) {
+    if (n != 9 || !PyList_CheckExact(args[0]) || !PyDict_CheckExact(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "walk expects a list of nodes, a dict of gradients, and seven more arguments");
+        return NULL;
+    }
+    Walk walk = {.arrived = args[1], .check = args[4], .enter = args[5], .found = args[6], .shaped = args[7], .deliver = args[8],
+                 .retain = args[2] == Py_True};
+    PyObject *scope = NULL;
+    long long written = PyLong_AsLongLong(args[3]);
+    int failed = written == -1 && PyErr_Occurred() ? -1 : 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(args[0]) && !failed; i++) failed = due_push(&walk, PyList_GET_ITEM(args[0], i));
+    while (walk.count && !failed) {
+        long long order = walk.due[0].order;
+        PyObject *node = due_pop(&walk), *g = PyDict_GetItemWithError(walk.arrived, node);
+        if (g == NULL) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "a node of the tape has no gradient");
+            failed = -1;
+        } else {
+            Py_INCREF(g);
+            failed = PyDict_DelItem(walk.arrived, node);
+        }
+        if (!failed && order <= written && PyList_CheckExact(SLOT(node, node_inputs)))
+            failed = done(PyObject_CallOneArg(walk.check, node));
+        if (!failed && SLOT(node, node_scope) != scope) {
+            Py_XSETREF(scope, Py_NewRef(SLOT(node, node_scope)));
+            failed = done(PyObject_CallOneArg(walk.enter, scope));
+        }
+        if (!failed) failed = pull(&walk, node, g);
+        Py_XDECREF(g);
+        Py_DECREF(node);
+    }
+    while (walk.count) Py_DECREF(walk.due[--walk.count].node);
+    PyMem_Free(walk.due);
+    Py_XDECREF(scope);
+    if (failed) return NULL;
+    Py_RETURN_NONE;
+}
+
 /* A trace as it comes in practice (Raw in traces.py): what each number of its instructions is to be, laid end to end. */
 enum { TOKEN, MADE, GIVEN, SAME, FIXED, HOLE, REST };
 
@@ -1018,7 +1323,12 @@ static PyObject *setup(PyObject *module, PyObject *args) {
         {KnownType, "outs", &known_outs}, {KnownType, "differentiable", &known_differentiable},
         {KnownType, "pulls", &known_pulls}, {ScopeType, "session", &scope_session}, {ScopeType, "kinds", &scope_kinds},
         {ScopeType, "origin", &scope_origin}, {ScopeType, "grad", &scope_grad}, {PlanType, "keep", &plan_keep},
-        {PlanType, "keeps_output", &plan_keeps_output}};
+        {PlanType, "keeps_output", &plan_keeps_output}, {PlanType, "pulls", &plan_pulls}, {PlanType, "whole", &plan_whole},
+        {PlanType, "conjugate", &plan_conjugate}, {PlanType, "ins", &plan_ins}, {PlanType, "main", &plan_main},
+        {PlanType, "function", &plan_function}, {PlanType, "settings", &plan_settings}, {NodeType, "known", &node_known},
+        {NodeType, "plan", &node_plan}, {NodeType, "inputs", &node_inputs}, {NodeType, "edges", &node_edges},
+        {NodeType, "output", &node_output}, {NodeType, "scope", &node_scope}, {NodeType, "order", &node_order},
+        {NodeType, "hooks", &node_hooks}, {PortType, "node", &port_node}, {PortType, "index", &port_index}};
     for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++)
         if (slot_of(slots[i].type, slots[i].name, slots[i].offset) < 0) return NULL;
     PyTypeObject *types[] = {TensorType, NodeType, KnownType, ScopeType, PlanType, PortType};
@@ -1057,6 +1367,7 @@ static PyMethodDef methods[] = {
     {"parameters", (PyCFunction)(void (*)(void))parameters, METH_FASTCALL, "The parameters in a tree of modules, each once."},
     {"overwrite", (PyCFunction)(void (*)(void))overwrite, METH_FASTCALL, "Give variables other values; which are Python's."},
     {"apply", (PyCFunction)(void (*)(void))apply, METH_FASTCALL, "An op, or NotImplemented where it is Python's to do."},
+    {"walk", (PyCFunction)(void (*)(void))walk, METH_FASTCALL, "Take gradients along the tape, latest op first."},
     {"setup", setup, METH_VARARGS, "Tell of the types and the place of this thread's scope."},
     {NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "gt.client._native", NULL, -1, methods};

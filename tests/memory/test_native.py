@@ -145,3 +145,47 @@ def test_ids_are_given_once() -> None:
         for thread in threads:
             thread.join()
         assert len(ids) == len(set(ids)) == 2401
+
+
+@native
+@pytest.mark.parametrize("retain", [False, True])
+def test_the_walk_holds_nothing_once_it_is_done_or_has_failed(retain: bool) -> None:
+    class Odd(gt.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            if mode["fails"]:
+                raise ValueError("a gradient that fails")
+            return g
+
+    mode = {"fails": False}
+    with cluster(1, "numpy"):
+        w, b = gt.ones(3, 3, requires_grad=True), gt.ones(3, requires_grad=True)
+        hooked = gt.ones(3, requires_grad=True)
+        hooked.register_hook(lambda g: g * 2)
+        seen = [w, b, hooked, w.handle.spec, b.handle.spec]
+
+        def step() -> None:
+            values, places = (w @ w * b + hooked).sort()
+            loss = (Odd.apply(values) + gt.nn.functional.layer_norm(values, (3,)) + b.sum()).tanh().sum()
+            try:
+                loss.backward(retain_graph=retain)
+                assert not mode["fails"]
+            except ValueError:
+                assert mode["fails"]
+            w.grad = b.grad = hooked.grad = None
+
+        counts = []
+        for mode["fails"] in (False, True):
+            for _ in range(12):
+                step()
+            gc.collect()
+            counts.append([sys.getrefcount(t) for t in seen])
+        first = counts[0]
+        for _ in range(30):
+            step()
+        gc.collect()
+        assert [sys.getrefcount(t) for t in seen] == counts[1] == first
