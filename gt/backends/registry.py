@@ -97,7 +97,7 @@ class Registry:
             if name not in self._outcomes:
                 try:
                     self._outcomes[name] = self.rows[name].probe()
-                except Exception as error:  # a library may fail in any way; the registry then says so and goes on
+                except Exception as error:  # a library may fail in any way where it is probed; the listing gives the reason
                     self._outcomes[name] = Missing(f"its probe raised {type(error).__name__}: {error}")
             return self._outcomes[name]
 

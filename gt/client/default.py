@@ -177,7 +177,7 @@ def _begin() -> Session:
         made.notice = STARTING
         backends.session_began()
         children.when_workers_end(link.give_up)
-    except BaseException:
+    except BaseException:  # whatever ended it, Ctrl-C too, the processes started for this session end
         children.close()
         raise
     _default.children = children

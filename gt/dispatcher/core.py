@@ -83,7 +83,7 @@ class Dispatcher:
             else:
                 out = list(self._handle(mail.peer, mail.message, mail.role))
             return out + self.observers.flush() if self.observers.prompt else out
-        except Exception as wrong:  # a message may do what nobody thought of
+        except Exception as wrong:  # no message may end the dispatcher, which all clients share; its sender is answered
             return self._refusal(mail.peer, mail.message, wrong)
 
     def unreadable(self, peer: str, wrong: ProtocolError) -> list[Mail]:
@@ -192,7 +192,7 @@ class Dispatcher:
             message = client.held.popleft()
             try:
                 yield from self.stream.run(client, message) if isinstance(message, Batch) else self._told(client, message)
-            except Exception as wrong:  # this client's alone: whoever came may be waited for by others
+            except Exception as wrong:  # a client's held message costs that client alone, not the one whose arrival released it
                 yield from self._refusal(client.name, message, wrong)
 
     def _arrived(self, worker: WorkerState, name: str, id: int) -> Iterable[Mail]:

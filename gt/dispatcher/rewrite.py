@@ -67,7 +67,7 @@ class Rewriter:
                     if self._spread(client, use, code, position, key, plan, flow):
                         return position + 1
                     continue
-            except Exception as wrong:  # whatever a client wrote, it costs this instruction alone
+            except Exception as wrong:  # whatever a client wrote costs this instruction alone: its results carry the reason
                 self._refused(client, ins, wrong, flow)
                 continue
             queue = queues.get(plan.solo)
@@ -177,7 +177,7 @@ class Rewriter:
                 if spec is not None and entry.spec is not spec:
                     raise ProtocolError(f"it takes {spec}, not {entry.spec}")
             plan = self._chosen(client, use, tuple(x.layout if type(x) is Entry else x for x in known), flow, same)
-        except Exception as wrong:  # rules were written for what users write: here they may meet anything
+        except Exception as wrong:  # a sharding rule may meet operands that no user could write; the results carry the reason
             what = f"trace {use.definition.number}" if isinstance(use, TracePlans) else str(use.kind)
             plan = Lost(_reason(what, wrong), "ProtocolError")
         client.plans[(*key, same) if same else key] = plan

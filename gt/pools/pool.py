@@ -54,7 +54,7 @@ class RunningPool:
         pool_file.create(self.record)
         try:
             self.cluster.start(self.record, follow and self.cluster.follows)
-        except BaseException:
+        except BaseException:  # whatever ended it, Ctrl-C too, no job of the pool is left behind
             with contextlib.suppress(OSError):
                 self.cluster.stop(self.record)
             pool_file.remove(self.record)
@@ -107,7 +107,7 @@ class RunningPool:
         self.up(follow=True)
         try:
             self.connect()
-        except BaseException:
+        except BaseException:  # whatever ended it, Ctrl-C too, the pool that was started for this block ends
             self.down()
             raise
         return self

@@ -250,7 +250,7 @@ def stretch(seed: int, workers: int, engine: str, most: int, seconds: float) -> 
             more = min(STRETCH, most - done)
             noise(seed, more, sessions)
             done += more
-    except BaseException as failure:
+    except BaseException as failure:  # whatever ended it, the seed that does it again is said
         failure.add_note(f"seed {seed}: `python -m gt.testing.fuzz --seed {seed} --count {most}` does this again")
         raise
     return done

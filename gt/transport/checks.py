@@ -230,7 +230,7 @@ def kind_in(definition: KindDef) -> Kind:
         kind = infer(r, tuple(map(spec, definition.ins)), statics, definition.signal)
     except ProtocolError:
         raise
-    except Exception as wrong:  # a shape rule was written for what users write: here it may meet anything
+    except Exception as wrong:  # a shape rule may meet operands that no user could write
         raise ProtocolError(f"{r} cannot be used so: {type(wrong).__name__}: {wrong}") from wrong
     _bounded(len(kind.outs), OPERANDS, f"results of {r}")
     for out in kind.outs:

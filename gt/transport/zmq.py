@@ -87,7 +87,7 @@ class ZmqLink:
             if self.inbox.poll(int(timeout * 1000), zmq.POLLOUT):  # a server that refuses the key may have hung up already
                 self.inbox.send(encode(hello))
             self.welcome = self._welcomed(timeout)
-        except BaseException:
+        except BaseException:  # whatever ended it, Ctrl-C too, the sockets are closed
             self._close_sockets()
             raise
 

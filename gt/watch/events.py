@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from gt.ops import TABLE
 from gt.transport import events as wire
 from gt.transport.events import END, READ, STRETCH, Event, Lines, Meaning, Spans
 
@@ -14,6 +15,7 @@ LINES = 1 << 18  # results whose lines are remembered
 MEANINGS = 1 << 17  # numbers that are known; past it the oldest are forgotten, and shown as unknown
 GONE = 64  # clients that are gone whose numbers are still known
 UNKNOWN = Meaning(0, "unknown", "unknown")
+TO_CLIENT = Meaning(READ, "read", "transfer")  # a tensor sent to its client, which is no op
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +145,17 @@ class Reader:
             elif number == STRETCH:
                 yield Stretch(*who, "instructions", "stretch", start, seconds, count=id)
             elif number == READ:
-                yield Move(*who, "read", "transfer", start, seconds, id, nbytes=next(sizes, 0))
+                yield Move(*who, TO_CLIENT.name, TO_CLIENT.group, start, seconds, id, nbytes=next(sizes, 0))
             else:
                 yield typed(self.meanings.get((*who, number), UNKNOWN), Work(*who, "", "", start, seconds, id))
+
+
+def meaning_of(name: str) -> Meaning:
+    """The meaning of work of which only the name is known, as in a log."""
+    if name == TO_CLIENT.name:
+        return TO_CLIENT
+    row = TABLE.get(name)
+    return Meaning(0, name, row.group if row is not None else UNKNOWN.group)
 
 
 def typed(meaning: Meaning, work: Work) -> Work:

@@ -41,7 +41,7 @@ class Listener:
             reach(self.socket, self.address, known.check())
             self.socket.send(encode(Subscribe(VERSION, level, client)))
             self.waiting = [self._message(first_word(self.socket, self.ends, self.address, timeout))]
-        except BaseException:
+        except BaseException:  # whatever ended it, Ctrl-C too, the socket is closed
             self.close()
             raise
 

@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gt.errors import GTError
-from gt.ops import TABLE
 from gt.transport.events import Received, Sent, Waited
 from gt.watch import capture
-from gt.watch.events import Collective, Instruction, Move, Recording, Work
+from gt.watch.events import Recording, Work, meaning_of, typed
 
 LINE = re.compile(r"\[TAPE (\d+\.\d{3})s\] (\w+) +\| (.*?) +\| (\w+) +\| (.*)")
 
@@ -69,12 +68,9 @@ class _Log:
         start = max(began, self.ended.get(worker, 0.0))
         self.ended[worker] = at
         client, _, id = result.partition(",")[0].rpartition("_")
-        row = TABLE.get(op)
-        group = "transfer" if op == "read" else row.group if row is not None else "unknown"
-        sort = {"transfer": Move, "collective": Collective}.get(group, Instruction)
         number = int(id) if id.lstrip("-").isdecimal() else 0
-        work: Work = sort(worker, client, op, group, start, max(0.0, at - start), number)
-        self.recording.items.append(work)
+        work = Work(worker, client, "", "", start, max(0.0, at - start), number)
+        self.recording.items.append(typed(meaning_of(op), work))
 
     def _answered(self, at: float, client: str, sort: str) -> None:
         asked = self.asked.get(client, deque())

@@ -119,7 +119,7 @@ class Worker:
         """All that follows from one message. Whatever goes wrong with it costs its sender alone."""
         try:
             out = self._handle(mail)
-        except Exception as wrong:  # a message may do what nobody thought of; the worker is there for others, too
+        except Exception as wrong:  # no message may end a worker that other clients use; its sender is answered
             return self._refused(mail.peer, mail.message, wrong)
         return out + self.reports() if self.prompt and self.recorder is not None else out
 

@@ -22,7 +22,7 @@ def define(
         try:
             ready: Any = prepare(run.client, definition)
             kernel = ready.watched
-        except Exception as wrong:  # an engine may fail at anything when it prepares a kernel
+        except Exception as wrong:  # an engine may fail in any way where it prepares a kernel; uses of the kind raise it
             refused(run.client, definition, wrong)
             ready = RefusedKind(definition.op, wrong, 1)
             kernel = ready.run
@@ -30,7 +30,7 @@ def define(
     for trace in run.traces:
         try:
             space.define(trace, engine, units, say, show)
-        except Exception as wrong:  # so may it when it writes a program
+        except Exception as wrong:  # or where it compiles a program; calls of the trace raise it
             refused(run.client, trace, wrong)
             unfit = RefusedKind.trace(trace, wrong)
             space.kinds[trace.number] = (unfit.form, unfit.run, unfit)

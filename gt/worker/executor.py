@@ -135,7 +135,7 @@ class Executor:
             wait = OrphanedCollective(self.cancellation, values.client, ready.kind, ins[-1], number, begin)
             try:
                 self._wait(values, ins, wait)
-            except Exception as error:  # as in `execute`
+            except Exception as error:  # a collective may fail in any way; its tensor then carries the cause
                 self.fail(values, ins, error)
 
     def _collective(self, values: ClientValues, ready: Any, ins: Instruction) -> None:
@@ -161,7 +161,7 @@ class Executor:
         """Put the results of a collective that has ended into the table."""
         try:
             made = wait.result()
-        except Exception as error:  # peers may be gone, or have sent pieces that do not fit
+        except Exception as error:  # peers may be gone or have sent pieces that do not fit; the tensor carries the cause
             self.fail(values, ins, error)
             return
         results = values.kinds[ins[0]][2].results if ins else ()

@@ -24,10 +24,12 @@ def gpu_meter(device: str) -> Callable[[], float]:
         return lambda: -1.0
     try:
         import pynvml
-
+    except ImportError:
+        return lambda: -1.0
+    try:
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByIndex(int(device.partition(":")[2] or 0))
-    except Exception:  # no library, no driver, or a GPU that is not counted as CUDA counts: then it is not shown
+    except (pynvml.NVMLError, ValueError):  # no driver, or a GPU that is not counted as CUDA counts
         return lambda: -1.0
     return lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
 

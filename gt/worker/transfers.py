@@ -52,7 +52,7 @@ def keep_upload(
         values.arrived[id] = (spec, engine.load(data, spec, True))
     except OutOfMemory as exceeded:
         values.arrived[id] = (exceeded, None)
-    except Exception as wrong:  # an engine may have no room for it, too, and its client waits for a word of it
+    except Exception as wrong:  # an engine may fail in any way where it copies bytes; the tensor carries the cause
         values.arrived[id] = (str(wrong), None)
         return False
     return True

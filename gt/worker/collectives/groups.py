@@ -277,7 +277,7 @@ class _Collective:
                 if self.work.done():
                     self.work.wait()  # this only raises what went wrong
                     return True
-            except Exception as failed:  # what a kernel may do, or the network
+            except Exception as failed:  # a kernel or the network may fail in any way; the tensor carries the cause
                 self._fail(failed, out_of_memory(failed) or not isinstance(failed, (RuntimeError, OSError)))
         return bool(self.collectives.aborts.cause(self.key)) or self.failed is not None and self._confirmed()
 
@@ -305,7 +305,7 @@ class _Collective:
             return
         try:
             self._issue(group)
-        except Exception as failed:  # whatever a kernel, the allocator or the network did
+        except Exception as failed:  # a kernel, the allocator or the network may fail in any way; peers are told
             if self.cause is None:
                 self._input_failed(failure(f"{self.kind.row.name} with workers {listed(self.members)}", failed, self.tag))
             else:

@@ -204,7 +204,7 @@ class Round:
             self._say(*self.steps.send(said))
         except StopIteration:
             self.over = True
-        except Exception:
+        except Exception:  # whatever failed here, peers that wait for this worker learn that it does not come
             for peer in self.group.peers.values():
                 with contextlib.suppress(OSError):  # the one for whose sake it breaks off
                     peer.tell(self.group.name, self.number + 1, self.group.rank, BROKEN_OFF)

@@ -161,7 +161,7 @@ class Group:
             else:
                 make = self._nccl if self.nccl else self._gloo
                 self.made = Distributed(make(self._named()), self.way.split()[0], self.waker)
-        except Exception as failed:  # whatever the network did, the collective that waits for it tells of it
+        except Exception as failed:  # torch.distributed may fail in any way; the collective that waits for the group raises it
             self.failed = failed
         if self.ended and self.made is not None:
             self.made.end()

@@ -30,7 +30,7 @@ class Unit(Executable):
         held = {id: table[id] for id in ins[self.encoding.inputs]}
         try:
             super().run(table, ins)
-        except Exception:
+        except Exception:  # a kernel may fail in any way: its instructions run again one by one, on the same inputs
             table.update(held)
             raise
 

@@ -126,7 +126,7 @@ class Inductor:
             return False
         try:
             made = self.compiled.begin(arrays, numbers)
-        except Exception as refused:  # what runs is not our code; the inputs are as they were
+        except Exception as refused:  # compiled code may fail in any way; the program then runs as written
             program.give_up(_reason("its call failed", refused))
             return False
         for i in program.dies:
