@@ -13,8 +13,6 @@ from typing import Any, Generic, TypeVar
 
 from gt.errors import ProtocolError
 from gt.ops.table import spec_in
-from gt.program import Program
-from gt.transport.checks import kind_in
 from gt.transport.events import OFF, Listen
 from gt.transport.messages import (
     Aborted,
@@ -25,7 +23,6 @@ from gt.transport.messages import (
     Came,
     Drop,
     InputFailed,
-    KindDef,
     Mail,
     Note,
     Noted,
@@ -46,12 +43,11 @@ from gt.worker.cancel import Cancellation, Cancelled, Parked
 from gt.worker.client_values import ClientValues, Code
 from gt.worker.collectives.mail import Collectives, MailCollectives
 from gt.worker.counts import Counts
-from gt.worker.definitions import define
+from gt.worker.definitions import Definitions
 from gt.worker.engine import Engine
 from gt.worker.executor import Executor
 from gt.worker.host_memory import moved_bytes
 from gt.worker.peer_names import DISPATCHER
-from gt.worker.programs.compile import COLLECTIVE, Ready
 from gt.worker.programs.listing import listed
 from gt.worker.programs.sharded import unfold
 from gt.worker.programs.units import Units
@@ -80,16 +76,16 @@ class Worker:
         self.quotas, self.cancellation = Quotas(), Cancellation()
         self.executor = Executor(engine, self.quotas, self.cancellation)
         self.memory = memory or Memory()
-        self.answers = Answers(self.executor, self.memory)
-        self.collectives = collectives or MailCollectives(engine)
         self.spaces: dict[str, ClientValues] = {}
+        self.answers = Answers(self.executor, self.memory)
+        self.definitions = Definitions(self.executor, self.memory, self.spaces, self._refused)
+        self.collectives = collectives or MailCollectives(engine)
         self.index, self.dropped, self.runs = -1, 0, 0
         self.counts = Counts()
         self.more: Callable[[], dict[str, Any]] = dict  # statistics that only the shell has
         self.left: Callable[[str], None] = lambda client: None  # called when all work of a client that is gone is done
         self.units: Units | None = None  # with GT_WORKER_BATCH_SIZE, the stretches that run as one
         self.say: Callable[[str], None] = lambda said: None  # told what is compiled
-        self.show: Callable[[str, Program], None] = lambda stage, program: None  # told each program that a pass gives
         self.tell: Callable[[str], None] = lambda said: None  # told which messages are dropped
         self.flush: Callable[[list[Mail]], list[Mail] | None] = list  # the shell sends mail by it at once; else, what is left
         self.clock: Callable[[], float] = float  # the shell gives a real one
@@ -247,7 +243,8 @@ class Worker:
             return []
         values = self._values(run.client)
         if run.kinds or run.traces:
-            self._define(values, run)
+            compile, say = self.units is not None, partial(self.said, run.client)
+            self.definitions.define(values, run, self.collectives, compile, say)
         values.broken.clear()
         values.add_counts(run.code)
         code = iter(run.code) if not values.joints else unfold(values, run.code)
@@ -259,10 +256,6 @@ class Worker:
         if self.recorder is not None:
             code = self.recorder.watch(run, values.kinds, code)
         return self._proceed(values, run, code)
-
-    def _define(self, values: ClientValues, run: Run) -> None:
-        say = partial(self.said, run.client)
-        define(values, run, self._ready, self._refused, self.engine, self.units is not None, say, self.show)
 
     def said(self, client: str, text: str, seconds: float | None = None) -> None:
         """What became of a program; with seconds, that it was compiled, or was not."""
@@ -367,17 +360,6 @@ class Worker:
             out += self._from_dispatcher(self.backlog.popleft())
         self.executor.turn, self.flush = turn, flush
         return out
-
-    def _ready(self, client: str, definition: KindDef) -> Ready:
-        kind = kind_in(definition)
-        if kind.row.collective:
-            return Ready(kind, partial(self.collectives.begin, client, kind), form=COLLECTIVE)
-        if kind.row.loads:
-            spaces = self.spaces
-            return Ready(kind, lambda *at: transfers.load(self.engine, self.memory, client, spaces[client], kind, at))
-        ready = Ready(kind, self.engine.kernel(kind), self.engine.way(kind))
-        ready.watched = self.cancellation.watched(client, kind, ready.run)
-        return ready
 
     def stats(self, whose: Collection[str] | None = None) -> dict[str, Any]:
         """What this worker is and did; with `whose`, of its work only what was these clients'."""

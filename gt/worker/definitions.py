@@ -3,34 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from gt.program import Program
+from gt.transport.checks import kind_in
 from gt.transport.messages import KindDef, Run
+from gt.worker import transfers
 from gt.worker.client_values import ClientValues
-from gt.worker.engine import Engine
-from gt.worker.programs.compile import Ready
+from gt.worker.collectives.mail import Collectives
+from gt.worker.executor import Executor
+from gt.worker.programs.compile import COLLECTIVE, Ready
 from gt.worker.refusals import RefusedKind
+from gt.worker.segments import Memory
 
 
-def define(
-    space: ClientValues, run: Run, prepare: Callable[[str, KindDef], Ready], refused: Callable[[str, Any, Exception], Any],
-    engine: Engine, units: bool, say: Callable[..., None], show: Callable[[str, Program], None],
-) -> None:  # fmt: skip
-    """Kinds and traces of a run; one that nothing can be made of stands for the reason."""
-    for definition in run.kinds:
-        try:
-            ready: Any = prepare(run.client, definition)
-            kernel = ready.watched
-        except Exception as wrong:  # an engine may fail in any way where it prepares a kernel; uses of the kind raise it
-            refused(run.client, definition, wrong)
-            ready = RefusedKind(definition.op, wrong, 1)
-            kernel = ready.run
-        space.kinds[definition.number] = (ready.form, kernel, ready)
-    for trace in run.traces:
-        try:
-            space.define(trace, engine, units, say, show)
-        except Exception as wrong:  # or where it compiles a program; calls of the trace raise it
-            refused(run.client, trace, wrong)
-            unfit = RefusedKind.trace(trace, wrong)
-            space.kinds[trace.number] = (unfit.form, unfit.run, unfit)
+class Definitions:
+    """Defines the kinds and traces of clients, whose values stand in `spaces`. `refused` is told of one that nothing can be
+    made of."""
+
+    def __init__(
+        self, executor: Executor, memory: Memory, spaces: dict[str, ClientValues], refused: Callable[[str, Any, Exception], Any]
+    ) -> None:
+        self.executor, self.memory, self.spaces, self.refused = executor, memory, spaces, refused
+        self.show: Callable[[str, Program], None] = lambda stage, program: None  # told each program that a pass gives
+
+    def define(self, values: ClientValues, run: Run, collectives: Collectives, compile: bool, say: Callable[..., None]) -> None:
+        """The kinds and traces of a run. One that nothing can be made of stands for the reason."""
+        for definition in run.kinds:
+            try:
+                ready: Any = self._ready(values, definition, collectives)
+                kernel = ready.watched
+            except Exception as wrong:  # an engine may fail in any way where it prepares a kernel; uses of the kind raise it
+                self.refused(run.client, definition, wrong)
+                ready = RefusedKind(definition.op, wrong, 1)
+                kernel = ready.run
+            values.kinds[definition.number] = (ready.form, kernel, ready)
+        for trace in run.traces:
+            try:
+                values.define(trace, self.executor.engine, compile, say, self.show)
+            except Exception as wrong:  # or where it compiles a program; calls of the trace raise it
+                self.refused(run.client, trace, wrong)
+                unfit = RefusedKind.trace(trace, wrong)
+                values.kinds[trace.number] = (unfit.form, unfit.run, unfit)
+
+    def _ready(self, values: ClientValues, definition: KindDef, collectives: Collectives) -> Ready:
+        kind, engine, client = kind_in(definition), self.executor.engine, values.client
+        if kind.row.collective:
+            return Ready(kind, partial(collectives.begin, client, kind), form=COLLECTIVE)
+        if kind.row.loads:
+            spaces = self.spaces  # not the values themselves: they would hold themselves in a circle
+            return Ready(kind, lambda *at: transfers.load(engine, self.memory, client, spaces[client], kind, at))
+        ready = Ready(kind, engine.kernel(kind), engine.way(kind))
+        ready.watched = self.executor.cancellation.watched(client, kind, ready.run)
+        return ready

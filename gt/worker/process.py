@@ -74,7 +74,7 @@ def connect(args: argparse.Namespace, engine: Engine) -> Shell:
     say = said("gt-worker", environment.DEBUG_COMPILE.value())
     shell = Shell(address, engine, known, args.id, args.timeout, see, batch, say, args.plain_collectives, args.advertise)
     if environment.DEBUG_PROGRAMS.value():
-        shell.core.show = lambda stage, program: show(f"gt-worker: {stage}\n{program}")
+        shell.core.definitions.show = lambda stage, program: show(f"gt-worker: {stage}\n{program}")
     if environment.VERBOSE.value():
         shell.core.tell = lambda line: show(f"gt-worker: {line}")
         show(f"gt-worker: {shell.core.name} is worker {shell.core.index}: {engine.name} on {engine.device}")

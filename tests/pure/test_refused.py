@@ -301,7 +301,7 @@ def test_a_run_that_a_worker_cannot_handle_at_all_answers_its_reads(monkeypatch:
     def fails(*_: Any) -> None:
         raise ZeroDivisionError("a mistake of ours")
 
-    monkeypatch.setattr(worker, "_define", fails)
+    monkeypatch.setattr(worker.definitions, "define", fails)
     mails = worker.handle(Mail(DISPATCHER, Run("c", 1, (FULL,), [], (Fetch(7, 1, PAIR, (0, 0), (2, 2)),), True)))
     assert [type(m.message).__name__ for m in mails] == ["Failed", "Done"]
     assert any("a mistake of ours" in line for line in said) and any("Traceback" in line for line in said)

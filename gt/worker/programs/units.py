@@ -89,7 +89,8 @@ class Units:
         places = {stretch.number_at[i]: hole for hole, i in enumerate(sorted(holes))}
         program = stretch.program(next(self.numbers), list(stretch.left.values()), stretch.ended, places)
         kinds = {n: space.kinds[n][2] for n in program.kinds}
-        unit = Unit(program, kinds, worker.engine, True, partial(worker.said, space.client), show=worker.show)
+        show = worker.definitions.show
+        unit = Unit(program, kinds, worker.engine, True, partial(worker.said, space.client), show=show)
         unit.values, unit.holes = numbers, holes
         space.kinds[unit.number] = (TRACE, unit.run, unit)
         space.units[key] = unit
