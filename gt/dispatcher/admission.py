@@ -21,7 +21,7 @@ def check_version(version: int, release: str = "") -> None:
     """Refuse who speaks another version of the protocol, or is of a release that may compute otherwise. Releases that differ in
     their last number fit, so that a pool can be renewed worker by worker."""
     if version != VERSION:
-        raise ProtocolError(f"version {version}, this is {VERSION}")
+        raise ProtocolError(f"protocol version {version} is not the dispatcher's, {VERSION}: install the same version of GT")
     if release and release.split(".")[:2] != __version__.split(".")[:2]:
         raise ProtocolError(f"GT {release} does not fit GT {__version__} of this dispatcher: want {_family()}.x")
 
@@ -82,6 +82,6 @@ class Admission:
         """A client gets what it asks for, as far as its user may have it."""
         there = self._clients_of(user)
         if user.clients and there >= user.clients:
-            raise ProtocolError(f"{user.name} has {there} clients, and may have no more")
+            raise ProtocolError(f"user {user.name} has {there} clients already, the most that are allowed")
         client.user, client.weight = user, hello.weight * PRIORITIES[hello.priority]
         client.memory = min([bytes for bytes in (hello.memory, user.memory) if bytes], default=0)

@@ -155,7 +155,8 @@ class Dispatcher:
                 return self._drain(worker)
             case Bye(why) if client or worker:
                 return self.lose(peer, why if worker and why else LEFT)
-        raise ProtocolError(f"{type(message).__name__}{'' if client or worker else f' from {peer}'} does not belong")
+        whose = "" if client or worker else f" from {peer}"
+        raise ProtocolError(f"unexpected {type(message).__name__}{whose}")
 
     def _kill(self, client: Client, ticket: int, number: Any) -> Iterable[Mail]:
         """An administrator ends a client by its number; anyone ends those of its own user that has a key of its own."""
@@ -231,7 +232,7 @@ class Dispatcher:
         try:
             check_version(join.version, join.release)
             if not join.address.startswith(("ipc://", "tcp://")) or join.remote and not join.remote.startswith("tcp://"):
-                raise ProtocolError(f"no worker can be reached at {join.address!r} and {join.remote!r}")
+                raise ProtocolError(f"invalid addresses of a worker: {join.address!r} and {join.remote!r}")
             self.tables.check_address(join.address)
         except ProtocolError as refused:
             self.tables.dropped += 1

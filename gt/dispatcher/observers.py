@@ -131,11 +131,14 @@ class Observers:
                 return self.subscribe(peer, message, user, user)
             case Seen(number) if peer in self.flights:
                 return self.seen(peer, number)
-        raise ProtocolError(f"{type(message).__name__}{'' if client or worker else f' from {peer}'} does not belong")
+        whose = "" if client or worker else f" from {peer}"
+        raise ProtocolError(f"unexpected {type(message).__name__}{whose}")
 
     def subscribe(self, peer: str, asked: Subscribe, user: User, owner: User) -> list[Mail]:
         if asked.version != VERSION:
-            raise ProtocolError(f"version {asked.version}, this is {VERSION}")
+            raise ProtocolError(
+                f"protocol version {asked.version} is not the dispatcher's, {VERSION}: install the same version of GT"
+            )
         if asked.level == OFF:
             return self._forget(peer)
         if peer not in self.there:
@@ -291,7 +294,7 @@ class Observers:
                     at = event.at if abs(event.at - now) < AWAY else now  # of a clock that is of no use to those who watch
                     self.tell(clients[peer], replace(event, client=clients[peer].label, at=at))
                 case _:
-                    raise ProtocolError(f"{type(event).__name__} is not for {peer} to tell")
+                    raise ProtocolError(f"{peer} may not report {type(event).__name__}")
 
     def came(self, name: str, peer: str, index: int = -1, about: str = "") -> list[Mail]:
         if not self.on:

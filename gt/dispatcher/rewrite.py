@@ -18,8 +18,8 @@ from gt.spec import Layout
 
 EXPANDED = 1 << 20  # instructions that the calls of one batch may stand for where they are planned one by one
 REASON = 500  # characters of a reason that a tensor carries
-NOT_THERE = Lost("an instruction named a kind or a tensor that is not there", "ProtocolError")
-NO_SUCH_LENGTH = Lost("an instruction has another length than its kind says", "ProtocolError")
+NOT_THERE = Lost("an instruction named an unknown kind or tensor", "ProtocolError")
+NO_SUCH_LENGTH = Lost("an instruction has another length than its kind expects", "ProtocolError")
 
 
 class Rewriter:
@@ -110,7 +110,7 @@ class Rewriter:
             self._refuse(client, ins, plan, flow)
             return False
         if any(type(id) is not int for id in ins[use.form.results]):  # workers tell one another for which it is
-            raise ProtocolError(f"{ins[use.form.results]} are no names of tensors")
+            raise ProtocolError(f"invalid tensor ids {ins[use.form.results]}: expected integers")
         if isinstance(use, TracePlans):
             self._call(client, use, ins, key, plan, flow)
             return False
@@ -146,7 +146,7 @@ class Rewriter:
             return
         flow.expanded += len(use.definition.body)
         if flow.expanded > EXPANDED:
-            raise ProtocolError(f"the calls of a batch stand for more than {EXPANDED} instructions")
+            raise ProtocolError(f"the calls of a batch expand to more than {EXPANDED} instructions")
         ids = [call[i] for i in use.at]
         keep = len(set(ids)) == len(ids)
         planned = expand(client, use, marked(use, call))
@@ -175,7 +175,7 @@ class Rewriter:
         try:
             for entry, spec in zip(known, use.specs):
                 if spec is not None and entry.spec is not spec:
-                    raise ProtocolError(f"it takes {spec}, not {entry.spec}")
+                    raise ProtocolError(f"expected an operand of {spec}, got {entry.spec}")
             plan = self._chosen(client, use, tuple(x.layout if type(x) is Entry else x for x in known), flow, same)
         except Exception as wrong:  # a sharding rule may meet operands that no user could write; the results carry the reason
             what = f"trace {use.definition.number}" if isinstance(use, TracePlans) else str(use.kind)
@@ -249,7 +249,7 @@ class Rewriter:
 def taken(ins: tuple) -> tuple:
     """A load of bytes that the client sends to the workers: they find them under the tensor's id."""
     if type(ins[1]) is not int:
-        raise ProtocolError(f"{ins[1]!r} is no name of a tensor")
+        raise ProtocolError(f"invalid tensor id {ins[1]!r}: expected an integer")
     return (*ins[:-3], -1, ins[1], 0)
 
 

@@ -20,7 +20,7 @@ def check(signals: Any) -> dict[str, Any]:
         fits = fits and all(a is None or (type(a) is int and -RANK <= a < RANK) for a in axes)
         fits = fits and (mesh is None or (isinstance(mesh, list) and len(mesh) == len(axes) and _sizes(mesh, 1)))
         if not fits or not (workers is None or (isinstance(workers, list) and workers and _sizes(workers, 0))):
-            raise ProtocolError(f"signal {name[:100]!r} cannot be read: {repr(s)[:200]}")
+            raise ProtocolError(f"invalid configuration of signal {name[:100]!r}: {repr(s)[:200]}")
     return signals
 
 

@@ -149,7 +149,7 @@ class Stream:
             return TracePlans(definition, client.uses)
         kind = checks.kind_in(definition)
         if kind.row.collective:
-            raise ProtocolError(f"{kind.row} is not a client's to define")
+            raise ProtocolError(f"{kind.row} cannot be defined by a client: only the dispatcher writes it")
         return KindPlans(definition, kind)
 
     def _drop(self, client: Client, numbers: tuple[int, ...]) -> tuple[int, ...]:

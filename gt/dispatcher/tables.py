@@ -263,7 +263,7 @@ class Tables:
     def check_address(self, address: str) -> None:
         """Raise where another worker is reached at this address."""
         if other := next((w.name for w in self.living() if w.address == address), ""):
-            raise ProtocolError(f"worker {other} is reached at {address}, and no other can be")
+            raise ProtocolError(f"address {address} belongs to worker {other} already")
 
     def note_reached(self, worker: WorkerState, reached: Reached) -> None:
         """How a worker is reached in groups: by no other's memory."""

@@ -48,5 +48,5 @@ class Users:
             return MEMBER if role else OWNER
         name = user_name(role)
         if name not in self.named:
-            raise ProtocolError("this is no user's key")
+            raise ProtocolError("unknown user key: expected one that the users' file names")
         return self.named[name]

@@ -175,7 +175,7 @@ def _along_back(
     """The gradient of `_along`: of its input, of the states it began with, and of the weights."""
     offsets = _offsets(sizes)
     gs = [g[: sizes[taken.order[-1]]] for g in g_last]
-    begun: list[list[Any]] = []
+    g_initial: list[list[Any]] = []
     entered: list[Any] = [None] * len(sizes)
     hidden, outs = [], []
     for at in range(len(taken.order) - 1, -1, -1):
@@ -184,7 +184,7 @@ def _along_back(
         if n > have:  # forwards, these sequences ended here
             gs = [ns.concat([g, last[have:n]]) for g, last in zip(gs, g_last)]
         elif n < have:
-            begun.append([g[n:] for g in gs])
+            g_initial.append([g[n:] for g in gs])
             gs = [g[:n] for g in gs]
         gs[0] = gs[0] + gy[offsets[t] : offsets[t] + n]
         outs.append(gs[0])
@@ -192,7 +192,7 @@ def _along_back(
         hidden.append(g_hidden)
         through = g_hidden @ layer.w_hh
         gs[0] = through if gs[0] is None else gs[0] + through
-    g_begin = [ns.concat([g, *(part[i] for part in reversed(begun))]) for i, g in enumerate(gs)]
+    g_begin = [ns.concat([g, *(part[i] for part in reversed(g_initial))]) for i, g in enumerate(gs)]
     g_in, g_hid = ns.concat(entered), ns.concat(hidden)
     weights = [g_in.T @ flat, g_hid.T @ ns.concat(taken.before[::-1])]
     if layer.b_ih is not None:
@@ -237,7 +237,7 @@ def unrolled_back(ns: Any, gy: Any, g_last: Sequence[Any], x: Any, notes: list, 
     """The gradients of the input, of the states to begin with, and of the weights."""
     counts, parts = notes
     g = ns.reshape(gy, (-1, gy.shape[-1])) if gy.ndim == 3 else gy
-    begun: list[Any] = [None] * len(parts)
+    g_initial: list[Any] = [None] * len(parts)
     weights: list[list[Any]] = [[]] * len(parts)
     for first in range(len(parts) - ways, -1, -ways):
         below = None
@@ -246,11 +246,11 @@ def unrolled_back(ns: Any, gy: Any, g_last: Sequence[Any], x: Any, notes: list, 
             i = first + way
             entered, layer, taken = parts[i]
             part = g[:, way * width : (way + 1) * width] if ways > 1 else g
-            gx, begun[i], weights[i] = _along_back(ns, mode, part, [s[i] for s in g_last], entered, layer, counts, taken)
+            gx, g_initial[i], weights[i] = _along_back(ns, mode, part, [s[i] for s in g_last], entered, layer, counts, taken)
             below = gx if below is None else below + gx
         g = below
     gx = ns.reshape(g, tuple(x.shape))
-    return gx, [ns.stack(part) for part in zip(*begun)], [w for group in weights for w in group]
+    return gx, [ns.stack(part) for part in zip(*g_initial)], [w for group in weights for w in group]
 
 
 def states(mode: str) -> int:
@@ -321,8 +321,8 @@ def _back(ns: Any, operands: Sequence[Any], mode: str, layers: int, ways: int, b
     gy, g_last, _, ins = split_grad(mode, operands)
     x, begin, weights = split(mode, ins)
     notes = unrolled(ns, x, begin, weights, mode, layers, ways, bias, sizes)[2]
-    gx, begun, found = unrolled_back(ns, gy, g_last, x, notes, mode, ways)
-    return (gx, *begun, *found)
+    gx, g_initial, found = unrolled_back(ns, gy, g_last, x, notes, mode, ways)
+    return (gx, *g_initial, *found)
 
 
 def _grad_kernel(xp, *operands, mode, layers, ways, bias, sizes, saves):

@@ -78,7 +78,7 @@ class _Reader:
         self.early: list[int] = []  # values that are freed before anything is computed
 
     def wrong(self, what: str) -> ProtocolError:
-        return ProtocolError(f"trace {self.definition.number} cannot be: {what}")
+        return ProtocolError(f"invalid trace {self.definition.number}: {what}")
 
     def program(self) -> Program:
         found = self.definition

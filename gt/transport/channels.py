@@ -103,7 +103,7 @@ class Channel:
             self.take_in()
         mapped = self.maps.get(serial)
         if mapped is None or not 0 <= offset <= len(mapped) - nbytes or nbytes > size:
-            raise ProtocolError(f"no {nbytes} bytes at {place}: a segment of that number and size was not passed")
+            raise ProtocolError(f"no {nbytes} bytes at {place} (segment, offset, length): no such segment was passed")
         if release is None:
             return np.frombuffer(mapped, np.uint8, nbytes, offset)
         # What is watched must not be an array: NumPy lets a view of a view refer to the first owner, past those between.

@@ -67,7 +67,7 @@ def message(found: Any) -> None:
             _name(host, "a host")
             _share(weight, priority)
             if not 0 <= memory < 1 << 63:
-                raise ProtocolError(f"a memory of {memory} bytes: it can be from 0 up")
+                raise ProtocolError(f"invalid memory quota of {memory} bytes: expected 0 or more")
         case Join():
             for text in (found.name, found.backend, found.device, found.host, found.address, found.remote):
                 _name(text, "what a worker says of itself")
@@ -82,7 +82,7 @@ def message(found: Any) -> None:
         case Subscribe(_, level, client):
             _name(client, "a client")
             if not 0 <= level <= EXACT:
-                raise ProtocolError(f"nobody watches at level {level}: levels are 0 to {EXACT}")
+                raise ProtocolError(f"invalid level {level}: expected 0 to {EXACT}")
 
 
 def _batch(batch: Batch) -> None:
@@ -102,14 +102,14 @@ def _bounded(found: int, most: int, what: str, kind: type[ProtocolError] = Proto
 
 def _share(weight: float, priority: str) -> None:
     if not WEIGHTS[0] <= weight <= WEIGHTS[1]:
-        raise ProtocolError(f"a weight of {weight}: it can be from {WEIGHTS[0]:g} to {WEIGHTS[1]:g}")
+        raise ProtocolError(f"invalid weight {weight}: expected {WEIGHTS[0]:g} to {WEIGHTS[1]:g}")
     if priority not in PRIORITIES:
-        raise ProtocolError(f"no priority {priority[:NAME]!r}: known are {', '.join(PRIORITIES)}")
+        raise ProtocolError(f"unknown priority {priority[:NAME]!r}: expected one of {', '.join(PRIORITIES)}")
 
 
 def _name(text: str, what: str) -> None:
     if len(text) > NAME or not text.isprintable():
-        raise ProtocolError(f"{what} has at most {NAME} printable characters, not {text[:NAME]!r}")
+        raise ProtocolError(f"{what}: expected at most {NAME} printable characters, got {text[:NAME]!r}")
 
 
 def reported(event: Event) -> None:
@@ -176,7 +176,7 @@ def reached(at: Reached) -> None:
     host, _, port = at.store.rpartition(":")
     keeps = host and port.isdecimal() and int(port) < 1 << 16 and len(at.store) <= NAME and at.store.isprintable()
     if at.store and not keeps or not OFFER.fullmatch(at.memory):
-        raise ProtocolError(f"no worker is reached at store {at.store[:NAME]!r} and memory {at.memory[:NAME]!r}")
+        raise ProtocolError(f"invalid addresses of a worker: store {at.store[:NAME]!r}, memory {at.memory[:NAME]!r}")
 
 
 def plain(value: Any, what: str, depth: int = DEPTH, tables: bool = False) -> int:
@@ -193,9 +193,9 @@ def plain(value: Any, what: str, depth: int = DEPTH, tables: bool = False) -> in
     if isinstance(value, dict) and tables:
         return plain([x for pair in value.items() for x in pair], what, depth, tables)
     if not isinstance(value, (list, tuple)):
-        raise ProtocolError(f"{what}: {type(value).__name__} is nothing that is sent so")
+        raise ProtocolError(f"{what}: unexpected {type(value).__name__}")
     if depth == 0:
-        raise ProtocolError(f"{what}: values lie more than {DEPTH} deep within one another")
+        raise ProtocolError(f"{what}: values are nested more than {DEPTH} deep")
     _bounded(len(value), ITEMS, f"values in {what}")
     count = 1
     for each in value:
@@ -207,7 +207,7 @@ def plain(value: Any, what: str, depth: int = DEPTH, tables: bool = False) -> in
 def spec(wire: Any) -> Any:
     """A spec, or the type of a number, as it was written."""
     if len(wire) > 1 + RANK:
-        raise ProtocolError(f"a tensor has at most {RANK} axes, not {len(wire) - 1}")
+        raise ProtocolError(f"expected a tensor of at most {RANK} axes, got {len(wire) - 1}")
     try:
         return spec_in(tuple(wire))
     except (ValueError, TypeError) as wrong:
@@ -220,10 +220,10 @@ def kind_in(definition: KindDef) -> Kind:
     plain(definition.statics, f"the statics of {r}")
     statics = freeze(definition.statics)
     if not isinstance(statics, tuple) or len(statics) != len(r.statics):
-        raise ProtocolError(f"{r} has statics {r.statics}, not {statics}")
+        raise ProtocolError(f"{r} expected statics {r.statics}, got {statics}")
     least, most = arity(r)
     if len(definition.ins) < least or (most is not None and len(definition.ins) > most):
-        raise ProtocolError(f"{r} has {least} operands, not {len(definition.ins)}")
+        raise ProtocolError(f"{r} expected {least} operands, got {len(definition.ins)}")
     _bounded(len(definition.ins), OPERANDS, f"operands of {r}")
     _name(definition.signal, "a signal")
     try:
@@ -231,9 +231,9 @@ def kind_in(definition: KindDef) -> Kind:
     except ProtocolError:
         raise
     except Exception as wrong:  # a shape rule may meet operands that no user could write
-        raise ProtocolError(f"{r} cannot be used so: {type(wrong).__name__}: {wrong}") from wrong
+        raise ProtocolError(f"invalid use of {r}: {type(wrong).__name__}: {wrong}") from wrong
     _bounded(len(kind.outs), OPERANDS, f"results of {r}")
     for out in kind.outs:
         if not isinstance(out, Spec):
-            raise ProtocolError(f"{r} cannot make {out}")
+            raise ProtocolError(f"{r} cannot give a result of {out}")
     return kind

@@ -69,7 +69,7 @@ class MemoryLink:
     def wait(self, reply: Any, timeout: float | None) -> None:
         self.hub.deliver()
         if not reply.done:
-            raise RuntimeError("nothing more will come, and this read has no answer")
+            raise RuntimeError("a read has no answer, and no message is left to deliver")
 
     def place(self, data: np.ndarray) -> tuple[int, int, int]:
         self.placed.append(next(self.names))
@@ -77,7 +77,7 @@ class MemoryLink:
         return (self.placed[-1], 0, data.nbytes)
 
     def view(self, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
-        raise RuntimeError("no worker lends memory here")
+        raise RuntimeError("workers of the in-process transport lend no memory")
 
     def outstanding(self) -> int:
         return 0

@@ -98,7 +98,7 @@ class ZmqLink:
                 return welcome
             case Bye(why):
                 raise ConnectionFailed(f"the dispatcher at {self.address} {why}")
-        raise ConnectionFailed(f"what answered at {self.address} is not a dispatcher of this version")
+        raise ConnectionFailed(f"the process at {self.address} is no GT dispatcher, or one of another version")
 
     def start(self, session: Any) -> None:
         self.session = session
@@ -198,7 +198,7 @@ class ZmqLink:
 
         channel = self.channels.get(worker)
         if channel is None:
-            raise ProtocolError(f"worker {worker} lends memory, and shares none")
+            raise ProtocolError(f"worker {worker} lends memory that it does not share with this client")
         if nbytes >= shm.LEND:
             return channel.view(place, nbytes, release)
         copy = channel.view(place, nbytes).copy()

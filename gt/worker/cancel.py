@@ -92,31 +92,31 @@ class OrphanedCollective:
         self, of: Cancellation, client: str, kind: Kind, tag: int, number: int, begin: Callable[[], PendingCollective]
     ) -> None:
         self.of, self.client, self.kind, self.tag, self.number, self.begin = of, client, kind, tag, number, begin
-        self.begun: PendingCollective | None = None
+        self.pending: PendingCollective | None = None
         self.late = False
 
     def ready(self) -> bool:
-        if self.begun is None:
+        if self.pending is None:
             limit = self.of.limit(self.client, self.kind.settings["group"])
             if limit is not None and self.number > limit:
                 return True
             if limit is None and not self.late:
                 return False
-            self.begun = self.begin()
-        return self.begun.ready()
+            self.pending = self.begin()
+        return self.pending.ready()
 
     def result(self) -> list[Any]:
-        return self.begun.result() if self.begun is not None else []
+        return self.pending.result() if self.pending is not None else []
 
     def ask(self) -> None:
-        if self.begun is not None:
-            self.begun.ask()
+        if self.pending is not None:
+            self.pending.ask()
 
     def missing(self) -> list[int]:
-        return self.begun.missing() if self.begun is not None else []
+        return self.pending.missing() if self.pending is not None else []
 
     def give_up(self, why: str) -> None:
         """Where a worker does not say how far it has come, it may have begun this one."""
-        if self.begun is not None:
-            self.begun.give_up(why)
+        if self.pending is not None:
+            self.pending.give_up(why)
         self.late = True

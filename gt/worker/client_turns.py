@@ -35,7 +35,7 @@ class ClientTurns:
 
     def next(self) -> str | None:
         """The client whose turn it is, if there is something to do."""
-        if self.queue.begun and not self.core.unfinished(self.queue.ordered[0]):
+        if self.queue.collective_run_begun and not self.core.unfinished(self.queue.collective_runs[0]):
             self.queue.ended()
         parked, preempted = self._parked(), self.core.preempted
         for client in self.core.cancellation.gone:  # the rest of their work is skipped, and their memory freed

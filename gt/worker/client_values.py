@@ -31,7 +31,7 @@ class Broken:
         self.error, self.text, self.tensor = error, text, tensor
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError("this tensor could not be made")
+        raise TypeError("this tensor was not computed: an instruction before failed")
 
 
 class Moved:
@@ -81,7 +81,7 @@ def failure_on(where: str, what: str, error: Exception, id: Any) -> Broken:
 def check_inputs(table: dict[int, Any], ready: Any, ins: tuple) -> None:
     """A program with a broken input is not begun: it would free inputs before it fails, and the cause with them."""
     if any(isinstance(table.get(ins[i]), Broken) for i in ready.tensors):
-        raise TypeError(f"{ready.kind} was to be made of what could not be made")
+        raise TypeError(f"{ready.kind} has an input that was not computed")
 
 
 def run_general(table: dict[int, Any], ready: Any, ins: tuple) -> None:

@@ -146,7 +146,7 @@ class Worker:
                 room = partial(self._room, values)
                 self.dropped += not transfers.keep_upload(self.engine, values, id, spec_in(spec), mail.frames[0], room)
                 return [Mail(DISPATCHER, Arrived(client, id))]
-        raise ProtocolError(f"{type(mail.message).__name__} does not belong here")
+        raise ProtocolError(f"unexpected {type(mail.message).__name__}")
 
     def _room(self, values: ClientValues, nbytes: int) -> None:
         """Raise where there is no room for bytes that a client sends."""
@@ -181,7 +181,7 @@ class Worker:
                 self.executor.name, self.index = name, index
                 self.collectives.index = index
                 return []
-        raise ProtocolError(f"{type(message).__name__} from the dispatcher does not belong")
+        raise ProtocolError(f"unexpected {type(message).__name__} from the dispatcher")
 
     def _programs(self, client: str) -> Any:
         """A client's programs, as it is told of them."""

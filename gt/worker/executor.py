@@ -200,5 +200,5 @@ class Executor:
         """The cause that a tensor carries; raises Poisoned where the device is of no use any more."""
         if self.engine.poisoned(error):
             # no word of whose kernel it was: all who have values here are told this
-            raise Poisoned(f"a kernel failed and spoilt {self.engine.device}: {str(error).splitlines()[0][:200]}")
+            raise Poisoned(f"a kernel failed and left {self.engine.device} unusable: {str(error).splitlines()[0][:200]}")
         return failure_on(f"worker {self.name} ({self.engine.name} on {self.engine.device})", what, error, id)

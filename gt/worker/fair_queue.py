@@ -47,8 +47,8 @@ class FairQueue:
         self.active: dict[str, Share] = {}  # of those, who has messages or a run that was begun
         self.virtual = 0.0  # the virtual time at which the last turn began: who comes back from a pause starts there
         self.users: dict[str, float] = {}  # virtual time of users: what all their clients had, those that went included
-        self.ordered: deque[str] = deque()  # whose runs with collectives came, in that order, until each has ended
-        self.begun = False  # whether the first of those has begun
+        self.collective_runs: deque[str] = deque()  # whose runs with collectives came, in that order, until each has ended
+        self.collective_run_begun = False  # whether the first of those has begun
         self.instructions = 0  # in all queues
         self.preemptions = 0  # turns that ended before their run did
         self.total = 0.0  # device seconds of all clients there ever were
@@ -73,7 +73,7 @@ class FairQueue:
             self.instructions += len(message.code)
             ordered = self._holds_collectives(share, message)
             if ordered:
-                self.ordered.append(client)
+                self.collective_runs.append(client)
         share.messages.append((message, ordered, now))
 
     def _holds_collectives(self, share: Share, run: Run) -> bool:
@@ -114,7 +114,7 @@ class FairQueue:
         if not share.messages:
             return False
         ordered = share.messages[0][1]
-        return not ordered or (not self.begun and self.shares[self.ordered[0]] is share)
+        return not ordered or (not self.collective_run_begun and self.shares[self.collective_runs[0]] is share)
 
     def others(self, client: str, parked: str | None, preempted: Collection[str]) -> bool:
         """Whether another client than this one could go on."""
@@ -130,13 +130,13 @@ class FairQueue:
         if type(message) is Run:
             self.instructions -= len(message.code)
             share.waits.append(now - came)
-            self.begun = self.begun or ordered
+            self.collective_run_begun = self.collective_run_begun or ordered
         return message
 
     def ended(self) -> None:
         """The run with collectives that had begun is done."""
-        self.ordered.popleft()
-        self.begun = False
+        self.collective_runs.popleft()
+        self.collective_run_begun = False
 
     def charge(self, client: str, seconds: float) -> None:
         """So much device time went into this client's turn."""

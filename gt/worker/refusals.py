@@ -36,7 +36,8 @@ class RefusedKind:
         return cls(f"trace {trace.number}", wrong, outs, tuple(map(Form(outs, 0, ()).at, trace.dies)))
 
     def run(self, *operands: Any) -> Any:
-        raise ProtocolError(f"{self.kind} cannot be made here: {type(self.wrong).__name__}: {self.wrong}"[:REASON])
+        why = f"{type(self.wrong).__name__}: {self.wrong}"
+        raise ProtocolError(f"{self.kind} cannot be prepared on this worker: {why}"[:REASON])
 
     def stats(self) -> dict[str, float]:
         return {}
@@ -45,7 +46,7 @@ class RefusedKind:
 def mismatched_operand(ready: Any, ins: tuple, specs: dict[int, Any]) -> ProtocolError:
     """Why an instruction's operands are not those that its kind takes."""
     found = [specs.get(ins[i]) for i in ready.tensors if i < len(ins)]
-    return ProtocolError(f"{ready.kind} takes {list(ready.specs)}, not {found}")
+    return ProtocolError(f"{ready.kind} expected operands {list(ready.specs)}, got {found}")
 
 
 def refusal(run: Any, wrong: Exception, dispatcher: str) -> Iterable[Mail]:

@@ -47,7 +47,7 @@ class SharedMemory(Memory):
     def release(self, client: str, segment: int) -> None:
         """A client is done with a segment that it was lent."""
         if client not in self.pools or segment not in self.pools[client].lent:
-            raise ProtocolError("a segment that was not lent to this client")
+            raise ProtocolError("cannot release a segment that was not lent to this client")
         self.pools[client].give(segment)
 
     def drop(self, client: str) -> None:

@@ -44,10 +44,10 @@ def keep_upload(
     whoever reads it is told. `room` raises where there is none for so many bytes."""
     data = memoryview(frame)
     if len(values.arrived) >= UPLOADS:
-        raise ProtocolError(f"{len(values.arrived)} uploads that no instruction has taken")
+        raise ProtocolError(f"{len(values.arrived)} uploads wait for an instruction: expected at most {UPLOADS}")
     try:
         if not isinstance(spec, Spec) or data.nbytes != spec.nbytes:
-            raise ProtocolError(f"{data.nbytes} bytes for {spec}")
+            raise ProtocolError(f"an upload of {data.nbytes} bytes does not fit {spec}")
         room(data.nbytes)
         values.arrived[id] = (spec, engine.load(data, spec, True))
     except OutOfMemory as exceeded:
@@ -64,7 +64,7 @@ def _take_upload(values: ClientValues, id: int, spec: Spec) -> Any:
     if isinstance(came, OutOfMemory):
         raise came
     if came is not spec:
-        raise ProtocolError(f"an upload of {came} where {spec} was to come")
+        raise ProtocolError(f"expected an upload of {spec}, got {came}")
     return array
 
 
@@ -84,8 +84,8 @@ def answer(engine: Engine, memory: Memory, worker: str, client: str, array: Any,
 
 def _bytes(engine: Engine, array: Any, spec: Any) -> memoryview:
     if not isinstance(spec, Spec) or tuple(array.shape) != spec.shape:
-        raise ProtocolError(f"a read of {spec} where {tuple(array.shape)} lies")
+        raise ProtocolError(f"cannot read {spec}: the tensor has shape {tuple(array.shape)}")
     data = engine.store(array, spec)
     if data.nbytes != spec.nbytes:
-        raise ProtocolError(f"a read of {spec} where {data.nbytes} bytes lie")
+        raise ProtocolError(f"cannot read {spec}: the tensor has {data.nbytes} bytes")
     return data

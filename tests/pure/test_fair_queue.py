@@ -26,7 +26,7 @@ def serve(queue: FairQueue, seconds: float = 1.0, parked: str | None = None, pre
     if client is not None:
         if client not in preempted:
             queue.take(client, 0.0)
-            if queue.begun:
+            if queue.collective_run_begun:
                 queue.ended()
         queue.charge(client, seconds)
     return client
@@ -169,7 +169,7 @@ def test_a_trace_that_holds_a_collective_is_one() -> None:
     queue.put("a", run("a", kinds=(ALL_REDUCE,), traces=(trace,)), 0.0)
     queue.put("a", run("a", (9, 5, 4)), 0.0)
     queue.put("b", run("b", (1, 1, 0), kinds=(EXP,)), 0.0)
-    assert list(queue.ordered) == ["a"]
+    assert list(queue.collective_runs) == ["a"]
 
 
 def test_what_was_left_for_another_client_goes_on_by_the_same_rule() -> None:
@@ -215,6 +215,6 @@ def test_all_workers_begin_collectives_in_one_order_and_nobody_starves(sent: lis
                 queue.ended()
             queue.charge(client, chance.random())
             left -= 1
-        assert left == 0 and not queue.ordered
+        assert left == 0 and not queue.collective_runs
         orders.append(begun)
     assert orders[0] == orders[1] == [c for c, collective in sent if collective]

@@ -145,7 +145,7 @@ def test_one_that_cannot_read_breaks_off_for_all(groups, monkeypatch: pytest.Mon
     monkeypatch.setattr(first.peers[1], "read", refuse)
     with pytest.raises(OSError, match="not allowed"):
         works[0].done()
-    with pytest.raises(OSError, match="another worker could not go on"):
+    with pytest.raises(OSError, match="another worker of the group broke off the collective"):
         works[1].done()
     monkeypatch.undo()
     x, y = torch.ones(4), torch.ones(4)
@@ -172,7 +172,7 @@ def test_words_are_written_into_a_pipe_only(tmp_path: Path) -> None:
     """An offer may name any descriptor of a process, and bytes that lie anywhere in it."""
     inbox = Inbox()
     pid, _, place, secret = inbox.offer().split()
-    with open(tmp_path / "kept", "w+") as file, pytest.raises(OSError, match="is no pipe"):
+    with open(tmp_path / "kept", "w+") as file, pytest.raises(OSError, match="is not a pipe"):
         PeerProcess(f"{pid} {file.fileno()} {place} {secret}")
     inbox.close()
 

@@ -189,7 +189,7 @@ def test_a_worker_that_gives_itself_out_for_another_is_refused(talk: Conversatio
     talk("w0", Store(Reached(memory=OFFER)))
     assert talk("w1", Store(Reached(memory=OFFER))) == [] and talk.tables.workers[1].reached is None
     [mail] = talk("odd", Join(VERSION, "", "odd", "numpy", "cpu", "here", 8, "ipc://w0"))
-    assert mail.peer == "odd" and "worker w0 is reached at ipc://w0" in mail.message.why
+    assert mail.peer == "odd" and "address ipc://w0 belongs to worker w0 already" in mail.message.why
     talk.gone("w0")
     assert isinstance(talk("odd", Join(VERSION, "", "odd", "numpy", "cpu", "here", 8, "ipc://w0"))[0].message, Welcome)
     talk("w1", Store(Reached(memory=OFFER)))

@@ -263,7 +263,7 @@ def test_an_upload_of_another_spec_than_was_asked_for_is_no_tensor(worker: Worke
     worker.handle(Mail("c", Upload("c", 1, (F, 1)), (bytes(4),)))
     assert value(run(worker, [], 1)[0]).tolist() == [[3, 3], [3, 3]]  # it writes over nothing
     [mail] = run(worker, [(5, 2, -1, 1, 0)], 2)
-    assert isinstance(mail.message, Failed) and "where Spec((2, 2), gt.float32) was to come" in mail.message.text
+    assert isinstance(mail.message, Failed) and "expected an upload of Spec((2, 2), gt.float32), got " in mail.message.text
 
 
 @pytest.mark.parametrize("size", [0, 15, 17])
@@ -361,7 +361,8 @@ def test_a_kernel_that_spoils_the_device_ends_the_worker(worker: Worker, monkeyp
 
     monkeypatch.setattr(worker.engine, "kernel", lambda kind: fails)
     monkeypatch.setattr(worker.engine, "poisoned", lambda error: "CUDA error" in str(error))
-    with pytest.raises(Poisoned, match="a kernel failed and spoilt cpu: CUDA error: an illegal memory access was encountered$"):
+    told = "a kernel failed and left cpu unusable: CUDA error: an illegal memory access was encountered$"
+    with pytest.raises(Poisoned, match=told):
         run(worker, [(1, 1, 1.0)])
 
 

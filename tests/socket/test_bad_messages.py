@@ -185,7 +185,7 @@ def test_a_worker_that_offers_nonsense_to_groups_ends_no_other(pool: tuple[int, 
         bad.send(m.Join(m.VERSION, "", "odd", "numpy", "cpu", "here", 1, "ipc://nowhere"))
         bad.send(m.Store(m.Reached("x")))
         if isinstance(bad.hears(), m.Welcome):
-            until(lambda: "no worker is reached at store" in running[0].err, what="a refusal")
+            until(lambda: "invalid addresses of a worker: store" in running[0].err, what="a refusal")
     until(lambda: "odd" not in gt.debug.get_worker_stats(), what="the end of that worker")
     unharmed(running)
 

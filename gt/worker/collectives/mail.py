@@ -113,7 +113,7 @@ class MailCollectives(Mailbox):
         return is_worker_peer(peer, sender)
 
     def hear(self, word: InputFailed | StallQuery | Noted | Ways | Aborted) -> None:
-        raise ProtocolError(f"{type(word).__name__} where all is said by mail")
+        raise ProtocolError(f"unexpected {type(word).__name__}: collectives by mail expect Piece only")
 
     def outgoing(self) -> list[Mail]:
         posts, self.posts = self.posts, []

@@ -223,7 +223,7 @@ class MailWork:
             piece, frames[worker] = moves.mailbox.came[worker].popleft()
             if (piece.client, piece.tag) != (moves.client, moves.tag):
                 at = f"tensor {piece.tag} of {piece.client}, this one at {moves.tag} of {moves.client}"
-                raise ProtocolError(f"worker {worker} is at {at}")
+                raise ProtocolError(f"expected worker {worker} at the same collective, found it at {at}")
             if piece.why:
                 cause = cause or Broken(piece.error, piece.why, piece.tensor)
         if cause:

@@ -192,7 +192,7 @@ class Round:
         while not self.over:
             said = inbox.words.get((name, self.number), {})
             if BROKEN_OFF in said.values():
-                raise OSError("another worker could not go on")
+                raise OSError("another worker of the group broke off the collective")
             if any(r not in said for r in self.waits):
                 return False
             inbox.words.pop((name, self.number), None)

@@ -58,7 +58,7 @@ class CustomEngine:
             try:
                 self._try(kind, self._call(op, kind))
             except Wrong as wrong:
-                raise ValueError(f"backend {name!r} is not to be trusted: {wrong}") from None
+                raise ValueError(f"backend {name!r} computes wrong results: {wrong}") from None
 
     def begin(self) -> None:
         pass
@@ -172,7 +172,7 @@ class CustomEngine:
             rtol = CLOSE.get(small.outs[0].dtype, 0.0)
             right = np.isclose(got, want, rtol=rtol, atol=rtol, equal_nan=True)
             if not right.all():
-                raise Wrong(f"its {small} gives {got[~right].flat[0]} where {want[~right].flat[0]} is right")
+                raise Wrong(f"its {small} gives {got[~right].flat[0]}: expected {want[~right].flat[0]}")
         return True
 
     # Arrays
@@ -187,7 +187,7 @@ class CustomEngine:
         want = numpy_dtype(held.spec.dtype)
         if found.shape != held.spec.shape or found.dtype != want:
             asked = f"{want.name} {held.spec.shape}"
-            raise TypeError(f"get_data of backend {self.name!r} gave {found.dtype.name} {found.shape} where {asked} lies")
+            raise TypeError(f"get_data of backend {self.name!r} gave {found.dtype.name} {found.shape}: expected {asked}")
         return found
 
     def load(self, buffer: memoryview, spec: Spec, copy: bool) -> Held:

@@ -185,7 +185,7 @@ def _sparse_matmul(rows: Array, columns: Array, values: Array, dense: Array, *, 
     for places, size in ((rows, n), (columns, m)):
         low, high = torch.aminmax(places)
         if low < 0 or high >= size:
-            raise IndexError(f"a place of a sparse matrix of {(n, m)} lies outside: {int(low)} to {int(high)}")
+            raise IndexError(f"indices {int(low)} to {int(high)} are out of range for a sparse matrix of shape {(n, m)}")
     matrix = torch.sparse_coo_tensor(torch.stack((rows, columns)), values, (n, m), check_invariants=False)
     return torch.sparse.mm(matrix, dense)
 

@@ -75,8 +75,8 @@ def recurrent_grad(*operands: Array, mode: str, layers: int, ways: int, bias: bo
     if _by_steps(x) or not weights[0].numel():
         ns = OnArrays(_Torch())
         notes = unrolled(ns, x, begin, weights, mode, layers, ways, bias, sizes)[2]
-        gx, begun, found = unrolled_back(ns, gy, g_last, x, notes, mode, ways)
-        return tuple(t.to(dtype) for t in (gx, *begun, *found))
+        gx, g_initial, found = unrolled_back(ns, gy, g_last, x, notes, mode, ways)
+        return tuple(t.to(dtype) for t in (gx, *g_initial, *found))
     kept = saved.__dict__.pop("recurrent", None)
     if x.device.type == "cuda":
         kept = kept or _cudnn(x, begin, weights, mode, layers, ways, bias, sizes, True)[1]
@@ -180,5 +180,5 @@ def _cudnn_back(
         reserve,
         [True, True, bool(c), True],
     )
-    begun = (ghx, gcx) if c else (ghx,)
-    return (gx, *begun, *found)
+    g_initial = (ghx, gcx) if c else (ghx,)
+    return (gx, *g_initial, *found)
