@@ -19,9 +19,9 @@ def __getattr__(name: str) -> Any:
     return SimpleNamespace(**WINDOWS)
 
 
-class _Callable(ModuleType):
+class _SignalModule(ModuleType):
     def __call__(self, name: str, backward: str | None = None) -> context:
         return context(name, backward)
 
 
-sys.modules[__name__].__class__ = _Callable
+sys.modules[__name__].__class__ = _SignalModule

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class Place:
+class CapturedSetting:
     """A setting of an optimizer's group or, for a `parameter`, the count of its steps, which each step adds one to. Where a
     step is two instructions, only the first of them `counts`."""
 
@@ -37,5 +37,5 @@ class Notes:
     """What is noted while a function is captured: for each update where its numbers lie, and the modules that were called."""
 
     def __init__(self) -> None:
-        self.updates: list[list[Place]] = []
+        self.updates: list[list[CapturedSetting]] = []
         self.modules: dict[int, Any] = {}

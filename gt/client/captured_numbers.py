@@ -8,7 +8,7 @@ import inspect
 from functools import cache
 from typing import Any
 
-from gt.client.capture_notes import Place
+from gt.client.capture_notes import CapturedSetting
 from gt.client.session import Session
 from gt.client.traces import Window
 from gt.program.code import walk
@@ -18,7 +18,9 @@ from gt.program.stretch import flat
 class Numbers:
     """The numbers of a captured function that are given with each call, found in two calls of it."""
 
-    def __init__(self, session: Session, noted: list[list[Place]], before: Window, now: Window, given: set[tuple]) -> None:
+    def __init__(
+        self, session: Session, noted: list[list[CapturedSetting]], before: Window, now: Window, given: set[tuple]
+    ) -> None:
         self.session, self.seed = session, session.seed
         self.places = _places(session, noted, now)
         self.drawn = _drawn(session, before, now)
@@ -35,7 +37,7 @@ class Numbers:
         if self.drawn is None or not all(p in self.places or p in self.drawn for positions in holes for p in positions):
             return False
         self.draws = max(self.drawn.values(), default=-1) + 1
-        self.sources: list[int | list[Place]] = [
+        self.sources: list[int | list[CapturedSetting]] = [
             self.drawn[at[0]] if at[0] in self.drawn else list({self.places[p].key: self.places[p] for p in at}.values())
             for at in holes
         ]
@@ -67,9 +69,9 @@ class Numbers:
         return [drawn[source] if isinstance(source, int) else source[0].value() for source in self.sources]
 
 
-def _places(session: Session, noted: list[list[Place]], window: Window) -> dict[int, Place]:
+def _places(session: Session, noted: list[list[CapturedSetting]], window: Window) -> dict[int, CapturedSetting]:
     """Where the numbers at these positions of the window lie, as far as that is known and they are still there."""
-    found: dict[int, Place] = {}
+    found: dict[int, CapturedSetting] = {}
     updates = iter(noted)
     for at, ins, kind, form in walk(window.ops, session.kinds.meaning.get):
         if kind.row.updates:

@@ -14,7 +14,7 @@ from typing import Any
 from weakref import ref
 
 from gt.client.autograd import Tensor
-from gt.client.capture_notes import Notes, Place
+from gt.client.capture_notes import CapturedSetting, Notes
 from gt.client.captured_numbers import Numbers
 from gt.client.handle import Handle
 from gt.client.here import here
@@ -126,7 +126,7 @@ class _Call:
     """The last captured run: its window, where updates take their numbers from, which tensors held what when it ended, and what
     it returned. Of the run before, only the window is kept: what holds its tensors would keep this run from ending them."""
 
-    def __init__(self, window: Window, noted: list[list[Place]], result: Any, leaves: list[Tensor]) -> None:
+    def __init__(self, window: Window, noted: list[list[CapturedSetting]], result: Any, leaves: list[Tensor]) -> None:
         self.window, self.noted, self.result = window, noted, result
         self.arguments = {id(t): i for i, t in enumerate(leaves)}
         self.holders: dict[int, list[Tensor]] = {}
@@ -191,7 +191,7 @@ class _Capture:
         return "it writes into an argument that shares memory with another" if written and _aliased(leaves) else ""
 
     def _look(
-        self, window: Window, noted: list[list[Place]], result: Any, leaves: list[Tensor], ids: list[int]
+        self, window: Window, noted: list[list[CapturedSetting]], result: Any, leaves: list[Tensor], ids: list[int]
     ) -> None:  # fmt: skip
         if self.refused:
             return

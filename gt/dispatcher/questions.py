@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from gt.dispatcher import clients, sharding
-from gt.dispatcher.tables import Client, Question, Tables, WorkerState
+from gt.dispatcher.tables import Client, PendingQuestion, Tables, WorkerState
 from gt.transport import checks
 from gt.transport.messages import Answer, Ask, Failed, Mail
 
@@ -36,7 +36,7 @@ class Questions:
 
     def _to_workers(self, client: Client, ask: Ask, about: str, argument: Any) -> Iterable[Mail]:
         ticket, workers = next(self.tickets), self.tables.usable(client)
-        question = Question(client.name, ask.ticket, {w.index for w in workers}, ask.about)
+        question = PendingQuestion(client.name, ask.ticket, {w.index for w in workers}, ask.about)
         self.tables.questions[ticket] = question
         for worker in workers:
             yield Mail(worker.peer, Ask(ticket, about, (client.name, argument)))
@@ -53,7 +53,7 @@ class Questions:
         question.answers[worker.index] = value
         yield from self._settled(ticket, question)
 
-    def _settled(self, ticket: int, question: Question) -> Iterable[Mail]:
+    def _settled(self, ticket: int, question: PendingQuestion) -> Iterable[Mail]:
         if question.waiting:
             return
         self.tables.questions.pop(ticket, None)

@@ -200,7 +200,7 @@ class WorkerState:
 
 
 @dataclass(slots=True)
-class Question:
+class PendingQuestion:
     """An Ask that several workers answer."""
 
     client: str
@@ -223,7 +223,7 @@ class Tables:
     clients: dict[str, Client] = field(default_factory=dict)
     workers: list[WorkerState] = field(default_factory=list)  # by index, the lost ones too
     by_peer: dict[str, WorkerState] = field(default_factory=dict)
-    questions: dict[int, Question] = field(default_factory=dict)
+    questions: dict[int, PendingQuestion] = field(default_factory=dict)
     leaving: dict[int, Leaving] = field(default_factory=dict)  # by the number of its Drop
     expected: int = 0  # workers that were started with this dispatcher: nothing is placed before they are there
     most_clients: int = 1000

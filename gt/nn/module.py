@@ -16,7 +16,7 @@ from gt.nn.parameter import Buffer, Parameter
 from gt.spec import DType, dtype_of
 
 
-class Keys(NamedTuple):
+class IncompatibleKeys(NamedTuple):
     """What `load_state_dict` could not match."""
 
     missing_keys: list[str]
@@ -246,10 +246,10 @@ class Module:
             found.update({f"{where}.{name}" if where else name: t for name, t in own})
         return found
 
-    def load_state_dict(self, state: dict[str, Any], strict: bool = True, assign: bool = False) -> Keys:
+    def load_state_dict(self, state: dict[str, Any], strict: bool = True, assign: bool = False) -> IncompatibleKeys:
         """Take values by name: tensors of GT, PyTorch or NumPy."""
         own = self._state()
-        keys = Keys([n for n in own if n not in state], [n for n in state if n not in own])
+        keys = IncompatibleKeys([n for n in own if n not in state], [n for n in state if n not in own])
         if strict and (keys.missing_keys or keys.unexpected_keys):
             name = type(self).__name__
             raise ArgumentError(

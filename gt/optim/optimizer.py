@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.capture_notes import Place
+from gt.client.capture_notes import CapturedSetting
 from gt.client.foreach import foreach, overwrite_all
 from gt.client.functions.create import tensor
 from gt.client.grad_mode import enable_grad
@@ -95,14 +95,14 @@ class Optimizer:
 
     def _places(
         self, params: list[Tensor], states: States, group: dict[str, Any], names: tuple[str, ...], again: bool
-    ) -> list[Place]:
+    ) -> list[CapturedSetting]:
         """Where those numbers lie, and last of all each parameter's count, even where it is none of them."""
         found = []
         for name in names:
             parts = range(len(group[name])) if type(group[name]) is tuple else (None,)
-            found += [Place(self, group, name, part) for part in parts]
+            found += [CapturedSetting(self, group, name, part) for part in parts]
         counts = [(p, state) for p, state in zip(params, states) if "step" in state]
-        return found + [Place(self, state, "step", parameter=p, counts=not again) for p, state in counts]
+        return found + [CapturedSetting(self, state, "step", parameter=p, counts=not again) for p, state in counts]
 
     def _batches(self, group: dict[str, Any]) -> Iterator[tuple[list[Tensor], States]]:
         """The parameters of a group that have gradients, as they are updated together, with their states."""

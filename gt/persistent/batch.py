@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Span(NamedTuple):
+class TokenSpan(NamedTuple):
     """Consecutive tokens of one request in a batch: rows from `first` on, at positions from `position` on."""
 
     slot: int
@@ -22,9 +22,9 @@ class Span(NamedTuple):
         return self.position + self.rows
 
 
-class Batch(NamedTuple):
+class DecodeBatch(NamedTuple):
     tokens: np.ndarray  # (rows,) int64
-    spans: list[Span]
+    spans: list[TokenSpan]
     wanted: np.ndarray  # rows whose logits are asked for
 
     def positions(self) -> np.ndarray:

@@ -8,9 +8,9 @@ from gt.persistent.program import (
     Activation,
     AllReduce,
     Attention,
+    DecodeProgram,
     Embed,
     Linear,
-    Program,
     RMSNorm,
     SiluMul,
     TokenInput,
@@ -28,7 +28,7 @@ class Builder:
     """Adds layers to `self.program`. `world_size` decides whether allreduce_layer has anything to do."""
 
     def __init__(self, world_size: int = 1, mpi_rank: int = 0) -> None:
-        self.program = Program()
+        self.program = DecodeProgram()
         self.world_size, self.mpi_rank = world_size, mpi_rank
 
     def attach_input(self, tensor: Any = None, *, name: str) -> Weight | TokenInput:

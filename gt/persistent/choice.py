@@ -10,7 +10,7 @@ from gt.backends.rows import named
 from gt.persistent.executor import Executor
 
 
-class Choice(NamedTuple):
+class ExecutorChoice(NamedTuple):
     backend: str
     executor: type[Executor]
     fallback_reason: str | None
@@ -26,7 +26,7 @@ def reason_unavailable(name: str) -> str | None:
     return backends.registry().decode_reason(name)
 
 
-def choose(backend: str | None, fallbacks: Any) -> Choice:
+def choose(backend: str | None, fallbacks: Any) -> ExecutorChoice:
     """Raises ValueError if no candidate can be used; warns if it is not the first."""
     if isinstance(fallbacks, str):
         raise TypeError(f"fallback_backends is a list of names, not the string {fallbacks!r}")
@@ -37,4 +37,4 @@ def choose(backend: str | None, fallbacks: Any) -> Choice:
         raise ValueError(f"no backend for PersistentKernel: {why}")
     if refused:
         warnings.warn(f"PersistentKernel runs on {found!r}, since {why}", RuntimeWarning, stacklevel=4)
-    return Choice(found, load(found), why or None)
+    return ExecutorChoice(found, load(found), why or None)

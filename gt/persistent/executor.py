@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from gt.persistent.batch import Batch
-from gt.persistent.program import Activation, AllReduce, Attention, Embed, Linear, Program, RMSNorm, SiluMul
+from gt.persistent.batch import DecodeBatch
+from gt.persistent.program import Activation, AllReduce, Attention, DecodeProgram, Embed, Linear, RMSNorm, SiluMul
 from gt.persistent.requests import Scheduler
 from gt.persistent.sampling import choose, uniform
 from gt.persistent.weights import as_float32
 
 
 @dataclass(frozen=True)
-class Settings:
+class ExecutorSettings:
     """What an executor needs to know beside the program."""
 
     pages: int
@@ -54,7 +54,7 @@ class Executor:
                 able = ", ".join(cls.options) or "none of these options"
                 raise ValueError(f"backend {backend!r} cannot honour {name}={value!r}: it takes {able}")
 
-    def __init__(self, program: Program, settings: Settings) -> None:
+    def __init__(self, program: DecodeProgram, settings: ExecutorSettings) -> None:
         self.program, self.settings = program, settings
         if not self.keeps_tensors:
             program.weights = [as_float32(weight) for weight in program.weights]
@@ -63,7 +63,7 @@ class Executor:
         # (layers, keys and values, pages, page_size, kv heads, head_dim)
         self.cache_shape = (len(attentions), 2, settings.pages, settings.page_size, *shape)
 
-    def forward(self, batch: Batch) -> np.ndarray:
+    def forward(self, batch: DecodeBatch) -> np.ndarray:
         """Logits of the wanted rows, (wanted, vocabulary) float32. The cache then holds all tokens of the batch."""
         values: dict[int, Any] = {}
         logits = self.program.logits
@@ -91,7 +91,7 @@ class Executor:
                 made.setdefault(request.id, []).append(token)
         return 1
 
-    def run(self, layer: Any, values: dict[int, Any], batch: Batch) -> Any:
+    def run(self, layer: Any, values: dict[int, Any], batch: DecodeBatch) -> Any:
         def value(tensor: Activation) -> Any:
             return values[tensor.number]
 
@@ -120,7 +120,7 @@ class Executor:
     def linear(self, layer: Linear, x: Any) -> Any:
         raise NotImplementedError
 
-    def attention(self, layer: Attention, qkv: Any, batch: Batch) -> Any:
+    def attention(self, layer: Attention, qkv: Any, batch: DecodeBatch) -> Any:
         raise NotImplementedError
 
     def silu_mul(self, x: Any) -> Any:
@@ -142,4 +142,4 @@ class Executor:
 
     def close(self) -> None:
         """Free weights and cache."""
-        self.program = Program()
+        self.program = DecodeProgram()

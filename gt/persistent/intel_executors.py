@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gt.persistent.executor import Settings
-from gt.persistent.program import Linear, Program
+from gt.persistent.executor import ExecutorSettings
+from gt.persistent.program import DecodeProgram, Linear
 from gt.persistent.torch_executor import TorchExecutor
 
 
@@ -35,7 +35,7 @@ class MKLExecutor(CpuOnly):
 class OneDNNExecutor(CpuOnly):
     """Weights lie in oneDNN's own layout, and its linear op has no other implementation."""
 
-    def __init__(self, program: Program, settings: Settings) -> None:
+    def __init__(self, program: DecodeProgram, settings: ExecutorSettings) -> None:
         super().__init__(program, settings)
         numbers = {layer.weight.number for layer in program.layers if isinstance(layer, Linear)}
         self.packed = {number: self.weights[number].to_mkldnn() for number in numbers}

@@ -9,7 +9,7 @@ import numpy as np
 
 from gt.persistent import choice, sampling
 from gt.persistent.builder import Builder
-from gt.persistent.executor import Executor, Settings
+from gt.persistent.executor import Executor, ExecutorSettings
 from gt.persistent.models import ModelLayers, StateDict, read_config, token_set
 from gt.persistent.pages import PagePool, pages_for
 from gt.persistent.requests import Request, Scheduler
@@ -113,7 +113,7 @@ class PersistentKernel(Builder):
         size, slots = self._counts["page_size"], self._counts["max_num_batched_requests"]
         usable = slots * pages_for(length, size)  # more pages could never be held at one time
         pages = min(self.max_num_pages or usable, usable)
-        settings = Settings(
+        settings = ExecutorSettings(
             pages, size, slots, self._counts["max_num_batched_tokens"], length, self.num_workers, self.dtype, self.device,
             self.use_cutlass_kernel, self.world_size, self.mpi_rank,
         )  # fmt: skip

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from gt.persistent import attention
-from gt.persistent.batch import Batch, Span
-from gt.persistent.executor import Executor, Settings
-from gt.persistent.program import Attention, Embed, Linear, Program, RMSNorm, Weight
+from gt.persistent.batch import DecodeBatch, TokenSpan
+from gt.persistent.executor import Executor, ExecutorSettings
+from gt.persistent.program import Attention, DecodeProgram, Embed, Linear, RMSNorm, Weight
 
 
 def normed(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
@@ -29,7 +29,7 @@ class NumpyExecutor(Executor):
 
     options: tuple[str, ...] = ("num_workers",)
 
-    def __init__(self, program: Program, settings: Settings) -> None:
+    def __init__(self, program: DecodeProgram, settings: ExecutorSettings) -> None:
         super().__init__(program, settings)
         self.cache: np.ndarray = np.zeros(self.cache_shape, np.float32)
         workers = settings.num_workers or 1
@@ -59,7 +59,7 @@ class NumpyExecutor(Executor):
         with np.errstate(over="ignore"):
             return gate / (1 + np.exp(-gate)) * up
 
-    def attention(self, layer: Attention, qkv: np.ndarray, batch: Batch) -> np.ndarray:
+    def attention(self, layer: Attention, qkv: np.ndarray, batch: DecodeBatch) -> np.ndarray:
         h, g, d = layer.heads, layer.kv_heads, layer.head_dim
         q, k, v = np.split(qkv.reshape(len(qkv), h + 2 * g, d), [h, h + g], axis=1)
         q = q if layer.q_norm is None else normed(q, self.weight(layer.q_norm), layer.eps)
@@ -75,7 +75,7 @@ class NumpyExecutor(Executor):
             output[rows_of] = self.attend(layer, q[rows_of], keys, values, span)
         return output
 
-    def append(self, layer: int, k: np.ndarray, v: np.ndarray, span: Span) -> list[np.ndarray]:
+    def append(self, layer: int, k: np.ndarray, v: np.ndarray, span: TokenSpan) -> list[np.ndarray]:
         """Write new keys and values to their pages; returns those of the whole request, (length, kv heads, head_dim)."""
         size = self.settings.page_size
         positions = np.arange(span.position, span.length)
@@ -87,7 +87,7 @@ class NumpyExecutor(Executor):
             found.append(np.concatenate([cache[page, :count] for page, count in zip(span.pages, held)]))
         return found
 
-    def attend(self, layer: Attention, q: np.ndarray, keys: np.ndarray, values: np.ndarray, span: Span) -> np.ndarray:
+    def attend(self, layer: Attention, q: np.ndarray, keys: np.ndarray, values: np.ndarray, span: TokenSpan) -> np.ndarray:
         groups = attention.head_groups(layer.heads, layer.kv_heads)
         keys, values = keys[:, groups].transpose(1, 2, 0), values[:, groups].transpose(1, 0, 2)
         scores = q.transpose(1, 0, 2) @ keys * np.float32(attention.softmax_scale(layer.head_dim))  # (heads, rows, length)

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from gt.persistent.executor import Settings
+from gt.persistent.executor import ExecutorSettings
 from gt.persistent.numpy_executor import NumpyExecutor
-from gt.persistent.program import Linear, Program
+from gt.persistent.program import DecodeProgram, Linear
 from gt.tensor_ops.opencl.backend import device
 
 SOURCE = """
@@ -27,7 +27,7 @@ __kernel void product(__global const float* x, __global const float* w, __global
 class OpenCLExecutor(NumpyExecutor):
     options: tuple[str, ...] = ()
 
-    def __init__(self, program: Program, settings: Settings) -> None:
+    def __init__(self, program: DecodeProgram, settings: ExecutorSettings) -> None:
         super().__init__(program, settings)
         self.opened = device()
         cl, context = self.opened.cl, self.opened.context

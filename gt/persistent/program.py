@@ -83,7 +83,7 @@ Layer = Embed | RMSNorm | Linear | Attention | SiluMul | AllReduce
 
 
 @dataclass
-class Program:
+class DecodeProgram:
     """Layers in the order they run. `logits` is the activation that tokens are chosen from."""
 
     layers: list[Layer] = field(default_factory=list)

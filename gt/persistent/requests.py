@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gt.persistent.batch import Batch, Span
+from gt.persistent.batch import DecodeBatch, TokenSpan
 from gt.persistent.pages import OutOfPages, PagePool, pages_for
 from gt.persistent.sampling import Sampling
 
@@ -83,13 +83,13 @@ class Scheduler:
             self.pool.grow(request.pages, len(request.tokens))
             request.slot, self.slots[slot] = slot, request
 
-    def batches(self, every_row: bool = False) -> Iterator[tuple[Batch, list[Request]]]:
+    def batches(self, every_row: bool = False) -> Iterator[tuple[DecodeBatch, list[Request]]]:
         """All tokens that are not cached yet, at most max_tokens at a time, with the request of every wanted row.
 
         The last token of a request is wanted, or all of them.
         """
         tokens: list[int] = []
-        spans: list[Span] = []
+        spans: list[TokenSpan] = []
         wanted: list[int] = []
         owners: list[Request] = []
         for request in self.active():
@@ -98,7 +98,7 @@ class Scheduler:
                 count = min(end - start, self.max_tokens - len(tokens))
                 first = len(tokens)
                 assert request.slot is not None
-                spans.append(Span(request.slot, first, count, start, request.pages))
+                spans.append(TokenSpan(request.slot, first, count, start, request.pages))
                 tokens += request.tokens[start : start + count]
                 start += count
                 if every_row or start == end:
@@ -106,10 +106,10 @@ class Scheduler:
                     wanted += rows
                     owners += [request] * len(rows)
                 if len(tokens) == self.max_tokens:
-                    yield Batch(np.array(tokens), spans, np.array(wanted, np.int64)), owners
+                    yield DecodeBatch(np.array(tokens), spans, np.array(wanted, np.int64)), owners
                     tokens, spans, wanted, owners = [], [], [], []
         if tokens:
-            yield Batch(np.array(tokens), spans, np.array(wanted, np.int64)), owners
+            yield DecodeBatch(np.array(tokens), spans, np.array(wanted, np.int64)), owners
 
     def append(self, request: Request, token: int) -> None:
         request.tokens.append(token)

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gt.persistent import attention
-from gt.persistent.batch import Batch, Span
-from gt.persistent.executor import Executor, Settings
-from gt.persistent.program import Attention, Embed, Linear, Program, RMSNorm, Weight
+from gt.persistent.batch import DecodeBatch, TokenSpan
+from gt.persistent.executor import Executor, ExecutorSettings
+from gt.persistent.program import Attention, DecodeProgram, Embed, Linear, RMSNorm, Weight
 
 
 def rotated(x: Any, cos: Any, sin: Any) -> Any:
@@ -22,7 +22,7 @@ def rotated(x: Any, cos: Any, sin: Any) -> Any:
     return torch.cat([left * c - right * s, right * c + left * s], dim=-1)
 
 
-def join_group(settings: Settings) -> None:
+def join_group(settings: ExecutorSettings) -> None:
     """Check torch.distributed's default group; where there is none, make it from MASTER_ADDR and MASTER_PORT."""
     if settings.world_size == 1:
         return
@@ -38,7 +38,7 @@ def join_group(settings: Settings) -> None:
         )
 
 
-class Place(NamedTuple):
+class CachePlace(NamedTuple):
     """Where a span's tokens lie in the cache, and what its rows must not see."""
 
     page: Any  # (rows,)
@@ -67,7 +67,7 @@ class TorchExecutor(Executor):
 
         return device or ("cuda" if torch.cuda.is_available() else "cpu")
 
-    def __init__(self, program: Program, settings: Settings) -> None:
+    def __init__(self, program: DecodeProgram, settings: ExecutorSettings) -> None:
         import torch
 
         super().__init__(program, settings)
@@ -96,7 +96,7 @@ class TorchExecutor(Executor):
         finally:
             torch.set_num_threads(before)
 
-    def forward(self, batch: Batch) -> np.ndarray:
+    def forward(self, batch: DecodeBatch) -> np.ndarray:
         import torch
 
         with torch.inference_mode(), self.threads():
@@ -105,7 +105,7 @@ class TorchExecutor(Executor):
             self.places = [self.place(span) for span in batch.spans]
             return super().forward(batch)
 
-    def place(self, span: Span) -> Place:
+    def place(self, span: TokenSpan) -> CachePlace:
         """Where the tokens of a span lie; the same in every layer."""
         import torch
 
@@ -114,7 +114,7 @@ class TorchExecutor(Executor):
         positions = torch.arange(span.position, span.length, device=self.device)
         seen = torch.tensor([attention.visible(p) for p in range(span.position, span.length)], device=self.device)
         hidden = torch.arange(sum(held), device=self.device) >= seen[:, None]
-        return Place(pages[positions // size], positions % size, pages[: len(held)], hidden)
+        return CachePlace(pages[positions // size], positions % size, pages[: len(held)], hidden)
 
     def weight(self, weight: Weight) -> Any:
         return self.weights[weight.number]
@@ -146,7 +146,7 @@ class TorchExecutor(Executor):
         gate, up = x.chunk(2, dim=1)
         return torch.nn.functional.silu(gate) * up
 
-    def attention(self, layer: Attention, qkv: Any, batch: Batch) -> Any:
+    def attention(self, layer: Attention, qkv: Any, batch: DecodeBatch) -> Any:
         import torch
 
         h, g, d = layer.heads, layer.kv_heads, layer.head_dim
@@ -162,7 +162,7 @@ class TorchExecutor(Executor):
             outputs.append(self.attend(layer, q[rows_of], keys, values, place.hidden))
         return torch.cat(outputs)
 
-    def append(self, layer: int, k: Any, v: Any, place: Place) -> list[Any]:
+    def append(self, layer: int, k: Any, v: Any, place: CachePlace) -> list[Any]:
         """Write new keys and values to their pages; returns those of the whole request, (length, kv heads, head_dim)."""
         found = []
         for cache, new in zip(self.cache[layer], (k, v)):

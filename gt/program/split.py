@@ -11,7 +11,7 @@ from gt.program.code import Encoded, encoded
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProgramPart:
     """Some instructions of a program as one of their own. `given`, `made` and `holes` are the whole program's values and holes
     that its inputs, results and holes are."""
 
@@ -31,8 +31,8 @@ class Split:
     """`first` ends none of its inputs, so that it can be called on a guess. `rest` begins with the first update; None where
     there is none. `dying` are inputs of the whole program that end with it and are not the rest's to end."""
 
-    first: Part
-    rest: Part | None
+    first: ProgramPart
+    rest: ProgramPart | None
     dying: tuple[int, ...]
 
 
@@ -57,7 +57,7 @@ def before_updates(program: Program, first: int, rest: int) -> Split | None:
 
 def _part(
     number: int, body: Sequence[Instruction], program: Program, results: list[int], ends: Iterable[int]
-) -> Part:  # fmt: skip
+) -> ProgramPart:  # fmt: skip
     made = {r for ins in body for r in ins.results}
     given = tuple(dict.fromkeys(v for ins in body for v in ins.values if v not in made))
     holes = tuple(dict.fromkeys(h for ins in body for h in ins.holes))
@@ -70,4 +70,4 @@ def _part(
     part = Program(
         number, len(given), with_frees(own, alive), tuple(value[r] for r in results), len(holes), dying, program.compile
     )  # fmt: skip
-    return Part(part, given, tuple(results), holes)
+    return ProgramPart(part, given, tuple(results), holes)

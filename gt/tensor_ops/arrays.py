@@ -15,7 +15,7 @@ RAW = {"float32": np.float32, "float64": np.float64, "float16": np.float16, "bfl
 FLOATS = "float16, bfloat16, float32 or float64"
 
 
-class Plain(NamedTuple):
+class RawArray(NamedTuple):
     """An array's memory, the name of its dtype, and how to make an array of the caller's kind from such memory."""
 
     raw: np.ndarray
@@ -27,10 +27,10 @@ def itself(raw: np.ndarray) -> np.ndarray:
     return raw
 
 
-def plain(x: Any, what: str) -> Plain:
+def plain(x: Any, what: str) -> RawArray:
     """`what` names the argument in errors: "silu's x"."""
     if type(x) is np.ndarray and (name := NAMES.get(x.dtype)) is not None:
-        return Plain(x, name, itself)
+        return RawArray(x, name, itself)
     if isinstance(x, np.ndarray):
         return _from_numpy(x, what)
     torch = sys.modules.get("torch")
@@ -44,19 +44,19 @@ def plain(x: Any, what: str) -> Plain:
     raise TypeError(f"{what} must be a NumPy, torch or DLPack array, not {type(x).__name__}")
 
 
-def _from_numpy(x: np.ndarray, what: str) -> Plain:
+def _from_numpy(x: np.ndarray, what: str) -> RawArray:
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError(f"{what} is a masked array, whose mask would be lost: pass .filled(value)")
     dtype = x.dtype
     x = np.asarray(x)
     if name := NAMES.get(dtype):
-        return Plain(x, name, itself)
+        return RawArray(x, name, itself)
     if dtype.name == "bfloat16" and dtype.itemsize == 2:  # the dtype that ml_dtypes registers
-        return Plain(x.view(np.uint16), "bfloat16", lambda raw: raw.view(dtype))
+        return RawArray(x.view(np.uint16), "bfloat16", lambda raw: raw.view(dtype))
     raise TypeError(f"{what} must be {FLOATS}, not {dtype}")
 
 
-def _from_torch(torch: Any, x: Any, what: str) -> Plain:
+def _from_torch(torch: Any, x: Any, what: str) -> RawArray:
     if x.requires_grad and torch.is_grad_enabled():
         raise TypeError(f"{what} requires grad, which would be lost: pass .detach(), or use the ops of gt")
     if x.device.type != "cpu":
@@ -66,11 +66,11 @@ def _from_torch(torch: Any, x: Any, what: str) -> Plain:
     x = x.detach()
     if x.dtype == torch.bfloat16:
         raw = x.view(torch.int16).numpy().view(np.uint16)
-        return Plain(raw, "bfloat16", lambda raw: torch.from_numpy(raw.view(np.int16)).view(torch.bfloat16))
+        return RawArray(raw, "bfloat16", lambda raw: torch.from_numpy(raw.view(np.int16)).view(torch.bfloat16))
     if x.dtype not in (torch.float16, torch.float32, torch.float64):
         raise TypeError(f"{what} must be {FLOATS}, not {str(x.dtype).removeprefix('torch.')}")
     raw = x.numpy()
-    return Plain(raw, NAMES[raw.dtype], torch.from_numpy)
+    return RawArray(raw, NAMES[raw.dtype], torch.from_numpy)
 
 
 def widen(raw: np.ndarray, dtype: str) -> np.ndarray:

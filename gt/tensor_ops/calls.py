@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gt.tensor_ops.arrays import Plain, contiguous, plain, widen
+from gt.tensor_ops.arrays import RawArray, contiguous, plain, widen
 
 Backend = Any
 
@@ -92,7 +92,7 @@ def _supported(backend: Backend, op: str, dtype: str) -> None:
         raise TypeError(f"{op} on the {backend.name} backend takes {', '.join(backend.dtypes)}, not {dtype}")
 
 
-def _weight(weight: Any, source: Plain) -> np.ndarray:
+def _weight(weight: Any, source: RawArray) -> np.ndarray:
     """The weight in the type kernels compute in, checked against x."""
     shape = source.raw.shape
     if not shape:
@@ -114,7 +114,7 @@ def _eps(eps: Any) -> float:
     return float(eps)
 
 
-def _target(op: str, out: Any, source: Plain) -> Plain:
+def _target(op: str, out: Any, source: RawArray) -> RawArray:
     target = plain(out, f"{op}'s out")
     if target.dtype != source.dtype or target.raw.shape != source.raw.shape:
         want, found = f"{source.dtype} {source.raw.shape}", f"{target.dtype} {target.raw.shape}"

@@ -23,7 +23,7 @@ def used_by(taken: speeds.Speeds) -> set[str]:
     return {speeds.fastest(taken)} | ({small[0]} if small else set())
 
 
-class Choice:
+class KernelChoice:
     """The backend in use. Environment and backend.json are read on first use; `set` overrules both."""
 
     def __init__(self, registry: Callable[[], backends.Registry] = backends.registry) -> None:
@@ -128,4 +128,4 @@ def details(name: str) -> dict[str, Any]:
     return getattr(backend, asked)() if asked else {"numpy": np.__version__}
 
 
-process = Choice()
+process = KernelChoice()

@@ -125,7 +125,7 @@ def configure(args: argparse.Namespace) -> int:
         if args.show or not changes:
             print(f"# {config.find()}")
             print(config.find().read_text(), end="")
-            print(f"# in use: {choice.Choice().active().name}")
+            print(f"# in use: {choice.KernelChoice().active().name}")
     except (OSError, ValueError, RuntimeError) as error:
         print(f"gt backends configure: {error}", file=sys.stderr)
         return 1

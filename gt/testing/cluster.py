@@ -24,7 +24,7 @@ from gt.worker.programs.units import Units
 from gt.worker.segments import Memory
 
 
-class _Shared(Memory):
+class _SharedMemory(Memory):
     """What the sessions of a cluster placed."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -51,7 +51,7 @@ class Cluster:
         self.hub.deliver()
 
     def _add(self, name: str, engine: str) -> None:
-        worker = Worker(make(engine), _Shared(self))
+        worker = Worker(make(engine), _SharedMemory(self))
         if (batch := environment.WORKER_BATCH_SIZE.value()) > 1:
             worker.units = Units(batch)
         worker.clock, worker.prompt = time.time, True

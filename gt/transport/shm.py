@@ -45,7 +45,7 @@ class Segment:
         return np.frombuffer(self.map, np.uint8, nbytes, offset)
 
 
-class Pool:
+class SegmentPool:
     """Segments this process lends out: large ones one a tensor, small tensors packed into arenas. `dropped` is told the number
     of a segment that will not be used again."""
 

@@ -66,7 +66,7 @@ class ZmqLink:
         self.passing = threading.Lock()  # segments are passed by one thread at a time
         self.attached = threading.Condition()
         self.posts: deque[tuple[str, Any, tuple[Any, ...]]] = deque()  # for workers, sent by the receiving thread
-        self.pool = shm.Pool(self._dropped)
+        self.pool = shm.SegmentPool(self._dropped)
         self.placed: list[int] = []  # segments named by the batch that is being filled, and by those under way
         self.lent: deque[tuple[int, list[int]]] = deque()
         self.moved = False  # workers came or went

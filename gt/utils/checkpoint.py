@@ -42,7 +42,7 @@ class Draws:
         self.session.seed, self.session.draws = self.seed, count(self.at)
 
 
-class Segment:
+class CheckpointSegment:
     """Stands in `inputs` of the nodes of a part that was let go; `restore` runs the part again and fills all of them."""
 
     def __init__(self, function: Callable, args: tuple, kwargs: dict, draws: Draws | None) -> None:
@@ -90,7 +90,7 @@ def checkpoint(
     scope = here()
     if not scope.grad:
         return function(*args, **kwargs)
-    segment = Segment(function, args, kwargs, Draws(scope.session) if preserve_rng_state else None)
+    segment = CheckpointSegment(function, args, kwargs, Draws(scope.session) if preserve_rng_state else None)
     result, nodes = segment.run(args, kwargs)
     segment.release(nodes)
     return result
@@ -116,11 +116,11 @@ def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentra
     return part((segments - 1) * size, len(chain))(input)
 
 
-class _Callable(ModuleType):
+class _CheckpointModule(ModuleType):
     """`gt.utils.checkpoint` is PyTorch's module and the function in one."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return checkpoint(*args, **kwargs)
 
 
-sys.modules[__name__].__class__ = _Callable
+sys.modules[__name__].__class__ = _CheckpointModule

@@ -23,7 +23,7 @@ def watching(session: Any, observe: Callable[[Watched], None], level: int = EVER
     session.ask("stats")  # behind it, all look as closely as they are to
     try:
         yield
-    except BaseException:
+    except BaseException:  # whatever ended the block, what it sent is done before nobody listens
         with suppress(GTError):
             settle(session)
         raise

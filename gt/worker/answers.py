@@ -13,7 +13,7 @@ from gt.spec import Spec
 from gt.transport.messages import Done, Failed, Fetch, Mail, Run
 from gt.worker import transfers
 from gt.worker.client_values import Broken, ClientValues
-from gt.worker.executor import Executor
+from gt.worker.executor import InstructionExecutor
 from gt.worker.host_memory import readable
 from gt.worker.peer_names import DISPATCHER
 from gt.worker.recorder import Recorder
@@ -21,7 +21,7 @@ from gt.worker.segments import Memory
 
 
 class Answers:
-    def __init__(self, executor: Executor, memory: Memory) -> None:
+    def __init__(self, executor: InstructionExecutor, memory: Memory) -> None:
         self.executor, self.memory = executor, memory
         self.refused = 0  # reads that do not fit their tensor
         self.seconds: Callable[[str], float] = lambda client: 0.0  # device time that a client has had, which the shell knows

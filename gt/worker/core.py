@@ -45,7 +45,7 @@ from gt.worker.collectives.mail import Collectives, MailCollectives
 from gt.worker.counts import Counts
 from gt.worker.definitions import Definitions
 from gt.worker.engine import Engine
-from gt.worker.executor import Executor
+from gt.worker.executor import InstructionExecutor
 from gt.worker.host_memory import moved_bytes
 from gt.worker.peer_names import DISPATCHER
 from gt.worker.programs.listing import listed
@@ -74,7 +74,7 @@ class PausedRun(Generic[Stop]):
 class Worker:
     def __init__(self, engine: Engine, memory: Memory | None = None, collectives: Collectives | None = None) -> None:
         self.quotas, self.cancellation = Quotas(), Cancellation()
-        self.executor = Executor(engine, self.quotas, self.cancellation)
+        self.executor = InstructionExecutor(engine, self.quotas, self.cancellation)
         self.memory = memory or Memory()
         self.spaces: dict[str, ClientValues] = {}
         self.answers = Answers(self.executor, self.memory)

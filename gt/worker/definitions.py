@@ -12,7 +12,7 @@ from gt.transport.messages import KindDef, Run
 from gt.worker import transfers
 from gt.worker.client_values import ClientValues
 from gt.worker.collectives.mail import Collectives
-from gt.worker.executor import Executor
+from gt.worker.executor import InstructionExecutor
 from gt.worker.programs.compile import COLLECTIVE, Ready
 from gt.worker.refusals import RefusedKind
 from gt.worker.segments import Memory
@@ -23,7 +23,11 @@ class Definitions:
     made of."""
 
     def __init__(
-        self, executor: Executor, memory: Memory, spaces: dict[str, ClientValues], refused: Callable[[str, Any, Exception], Any]
+        self,
+        executor: InstructionExecutor,
+        memory: Memory,
+        spaces: dict[str, ClientValues],
+        refused: Callable[[str, Any, Exception], Any],
     ) -> None:
         self.executor, self.memory, self.spaces, self.refused = executor, memory, spaces, refused
         self.show: Callable[[str, Program], None] = lambda stage, program: None  # told each program that a pass gives

@@ -26,7 +26,7 @@ from gt.worker.turns import LIGHT, Preempted, Turn
 Instruction = tuple[Any, ...]
 
 
-class Executor:
+class InstructionExecutor:
     def __init__(self, engine: Engine, quotas: Quotas, cancellation: Cancellation) -> None:
         self.engine, self.quotas, self.cancellation = engine, quotas, cancellation
         self.streams = engine.streams

@@ -18,13 +18,13 @@ class SharedMemory(Memory):
 
     def __init__(self) -> None:
         self.channels: dict[str, Channel] = {}  # of clients that share
-        self.pools: dict[str, shm.Pool] = {}  # segments for each of them
+        self.pools: dict[str, shm.SegmentPool] = {}  # segments for each of them
         self.met: set[str] = set()
 
     def share(self, client: str, channel: Channel) -> None:
         self.drop(client)
         self.channels[client] = channel
-        self.pools[client] = shm.Pool(channel.drop)
+        self.pools[client] = shm.SegmentPool(channel.drop)
 
     def load(self, client: str, place: tuple[int, int, int], nbytes: int) -> tuple[Any, bool]:
         if client not in self.channels:

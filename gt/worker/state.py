@@ -12,10 +12,10 @@ from typing import Any
 from gt.ops import Kind
 from gt.transport.events import State
 from gt.worker.core import Worker
-from gt.worker.executor import Executor
+from gt.worker.executor import InstructionExecutor
 
 LONG = 1.0  # seconds at one instruction after which the stack is told, too
-EXECUTE = Executor.execute.__code__
+EXECUTE = InstructionExecutor.execute.__code__
 
 
 def gpu_meter(device: str) -> Callable[[], float]:

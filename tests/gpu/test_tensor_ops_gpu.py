@@ -89,7 +89,7 @@ def test_rms_norm_of_squares_out_of_range_is_right_on_the_gpu(cuda, python):
 
 def test_the_automatic_choice_keeps_arrays_of_the_host_there_and_tensors_of_the_gpu(cuda, monkeypatch):
     monkeypatch.delenv("GT_TENSOR_OPS_BACKEND", raising=False)
-    chosen = choice.Choice()
+    chosen = choice.KernelChoice()
     assert chosen.active().name != "cuda"  # an array of the host would cross the bus twice
     assert chosen.pick(np.zeros(10, np.float32)).name in ("cpp", "python")
     assert chosen.pick(torch.zeros(10, device="cuda")).name == "cuda"

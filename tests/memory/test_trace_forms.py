@@ -20,7 +20,7 @@ from gt.testing import cluster
 from gt.worker.engine.torch import inductor
 from gt.worker.engine.torch.cuda_graph import capturable, where_it_lies
 from gt.worker.engine.torch.side_stream import constant
-from gt.worker.programs.codegen import Kernels, straight_line
+from gt.worker.programs.codegen import KernelTable, straight_line
 from gt.worker.programs.compile import Executable
 from gt.worker.programs.passes.constants import fold_constants
 from gt.worker.programs.passes.fuse_updates import fuse_updates
@@ -126,7 +126,7 @@ def beside(program: Executable, engine: Any, inputs: list, numbers: tuple) -> tu
     kernels = {n: Careful(k, program.kinds[n].kind, watched) for n, k in plain.items()}
     shown = fuse_updates(program.program, lambda kind: where_it_lies(kind) is not None)
     shown = off_critical_path(fold_constants(shown, lambda ins, known: constant(plain, engine.at, ins, known)))
-    table = Kernels(kernels, fused=lambda kind: Careful(where_it_lies(kind), kind, watched))
+    table = KernelTable(kernels, fused=lambda kind: Careful(where_it_lies(kind), kind, watched))
     made = straight_line(shown, table, flat=True, side=watched)(*inputs, *numbers)
     assert not watched.pending
     return made, watched.runs

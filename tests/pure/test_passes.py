@@ -28,12 +28,12 @@ from programs import (
 
 from gt.ops import Kind
 from gt.program import Hole, Instruction, Program, run
-from gt.worker.programs.codegen import Kernels, straight_line
+from gt.worker.programs.codegen import KernelTable, straight_line
 from gt.worker.programs.passes.constants import fold_constants
 from gt.worker.programs.passes.fuse_updates import fuse_updates
 from gt.worker.programs.passes.in_place import write_in_place
 from gt.worker.programs.passes.numpy_form import numpy_form
-from gt.worker.programs.passes.segments import Free, Segment, segment, segments
+from gt.worker.programs.passes.segments import FreedValues, ProgramSegment, segment, segments
 from gt.worker.programs.passes.side_stream import off_critical_path
 from gt.worker.programs.passes.split_updates import split_updates
 from gt.worker.programs.peak import peak
@@ -90,7 +90,7 @@ def checked(p: Program, after: Program) -> None:
     assert not inputs, "the list is emptied, so that arrays end with their last use"
 
 
-def overwriting() -> Kernels:
+def overwriting() -> KernelTable:
     """NumPy's kernels: those for in-place instructions write over their first operand, those for fused updates over all their
     tensors but the gradients."""
 
@@ -119,7 +119,7 @@ def overwriting() -> Kernels:
 
     copying = {n: lambda *operands, kind=kind: _copied(ENGINE.kernel(kind)(*operands)) for n, kind in KINDS.items()}
     copying[NUMBERS[id(RESHAPE)]] = ENGINE.kernel(RESHAPE)  # a view, as on every engine
-    return Kernels(copying, {n: over(kind) for n, kind in KINDS.items()}, fused)
+    return KernelTable(copying, {n: over(kind) for n, kind in KINDS.items()}, fused)
 
 
 def _copied(made: Any) -> Any:
@@ -262,9 +262,16 @@ def test_a_program_is_cut_at_its_collectives() -> None:
     body = [op(NEG, 3, 1), op(MUL, 4, 3, 2), op(NEG, 5, 4), talk, op(NEG, 7, 6)]
     p = Program(40, 2, with_frees(body, {2, 7}), (7,), 1, (0,))
     first, collective, ended, last, gone = segments(p)
-    assert isinstance(first, Segment) and first.inputs == (1, 2) and first.results == (5,) and first.program.dying == (0,)
-    assert isinstance(collective, Instruction) and collective.kind is reduce and not collective.frees and ended == Free((5,))
-    assert isinstance(last, Instruction) and last.results == (7,) and gone == Free((6,))  # too short for a program
+    assert (
+        isinstance(first, ProgramSegment) and first.inputs == (1, 2) and first.results == (5,) and first.program.dying == (0,)
+    )
+    assert (
+        isinstance(collective, Instruction)
+        and collective.kind is reduce
+        and not collective.frees
+        and ended == FreedValues((5,))
+    )
+    assert isinstance(last, Instruction) and last.results == (7,) and gone == FreedValues((6,))  # too short for a program
 
 
 def test_passes_follow_one_another() -> None:

@@ -14,7 +14,7 @@ import pytest
 from gt.errors import ProtocolError
 from gt.transport import shm
 from gt.transport.channels import WORD, Channel
-from gt.transport.shm import ARENA, LEND, SMALL, Pool, Segment
+from gt.transport.shm import ARENA, LEND, SMALL, Segment, SegmentPool
 
 pytestmark = pytest.mark.skipif(not shm.supported(), reason="no memory files here")
 
@@ -32,27 +32,27 @@ def data(n: int, value: int = 7) -> np.ndarray:
     return np.full(n, value, np.uint8)
 
 
-def placed(pool: Pool, channel: Channel, array: np.ndarray) -> tuple[int, int, int]:
+def placed(pool: SegmentPool, channel: Channel, array: np.ndarray) -> tuple[int, int, int]:
     segment, at, _ = pool.pack(array)
     assert channel.give(segment)
     return (segment.serial, at, array.nbytes)
 
 
 def test_what_is_packed_and_passed_is_seen_at_its_place(ends: tuple[Channel, Channel]) -> None:
-    pool, (mine, its) = Pool(), ends
+    pool, (mine, its) = SegmentPool(), ends
     for n in (1, 100, SMALL, SMALL + 1, LEND + 5):
         np.testing.assert_array_equal(its.view(placed(pool, mine, data(n)), n), data(n))
     assert len(its.maps) == len(mine.passed) == 3  # an arena, and two of their own
 
 
 def test_small_arrays_share_a_segment_and_large_ones_have_their_own() -> None:
-    pool = Pool()
+    pool = SegmentPool()
     (a, at_a, _), (b, at_b, _), (c, _, sealed) = pool.pack(data(10)), pool.pack(data(10)), pool.pack(data(SMALL + 1))
     assert a is b and at_a != at_b and c is not a and sealed == [c.serial]
 
 
 def test_a_full_arena_is_sealed_and_another_begun() -> None:
-    pool = Pool()
+    pool = SegmentPool()
     sealed = []
     for _ in range(2 * ARENA // SMALL + 1):
         sealed += pool.pack(data(SMALL))[2]
@@ -60,7 +60,7 @@ def test_a_full_arena_is_sealed_and_another_begun() -> None:
 
 
 def test_a_segment_given_back_is_used_again() -> None:
-    pool = Pool()
+    pool = SegmentPool()
     first = pool.take(1 << 20)
     pool.give(first.serial)
     assert pool.take(1 << 20) is first
@@ -72,7 +72,7 @@ def test_idle_segments_are_bounded_and_the_peer_lets_go_of_those_dropped(
 ) -> None:
     monkeypatch.setattr(shm, "KEEP", 4 << 20)
     mine, its = ends
-    pool = Pool(mine.drop)
+    pool = SegmentPool(mine.drop)
     segments = [pool.take(1 << 20) for _ in range(20)]
     for segment in segments:
         assert mine.give(segment)
@@ -84,13 +84,13 @@ def test_idle_segments_are_bounded_and_the_peer_lets_go_of_those_dropped(
 
 
 def test_giving_back_what_is_not_lent_is_harmless() -> None:
-    Pool().give(12345)
+    SegmentPool().give(12345)
 
 
 def test_a_loan_ends_when_the_last_view_of_it_is_gone(ends: tuple[Channel, Channel]) -> None:
     """Views of views count, also where NumPy lets them refer past those between."""
     (mine, its), ended = ends, list[int]()
-    array = its.view(placed(Pool(), mine, data(LEND)), LEND, lambda: ended.append(1))
+    array = its.view(placed(SegmentPool(), mine, data(LEND)), LEND, lambda: ended.append(1))
     views = [array.view(np.float32), array.view(np.ndarray).view(np.int16).reshape(2, -1)[1], array[5:].reshape(-1)[3:]]
     del array
     while views:
@@ -142,7 +142,7 @@ def test_one_peer_s_segment_cannot_take_the_place_of_another(ends: tuple[Channel
     """Two clients may use the same numbers, and one may use a number twice."""
     mine, its = ends
     other_mine, other_its = (Channel(s) for s in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-    pool = Pool()
+    pool = SegmentPool()
     place = placed(pool, mine, data(100, 1))
     false = Segment(ARENA)
     false.serial = place[0]

@@ -23,7 +23,7 @@ def pretended(outcomes):
     """A choice over a registry whose probes found these, by the names of gt.tensor_ops."""
     rows = [Row(ARRAYS[name].row, name, lambda found=found: found, arrays=name) for name, found in outcomes.items()]
     registry = Registry(tuple(rows))
-    return choice.Choice(lambda: registry)
+    return choice.KernelChoice(lambda: registry)
 
 
 @pytest.fixture(autouse=True)

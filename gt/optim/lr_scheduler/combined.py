@@ -11,7 +11,7 @@ from gt.optim.lr_scheduler.schedule import LRScheduler, each_group
 from gt.optim.optimizer import Optimizer
 
 
-class _Several(LRScheduler):
+class _Schedulers(LRScheduler):
     """Schedules whose states are saved together."""
 
     _schedulers: Sequence[LRScheduler]
@@ -26,7 +26,7 @@ class _Several(LRScheduler):
             scheduler.load_state_dict(state)
 
 
-class SequentialLR(_Several):
+class SequentialLR(_Schedulers):
     """One schedule after another: each begins at its milestone."""
 
     def __init__(
@@ -51,7 +51,7 @@ class SequentialLR(_Several):
         self._last_lr = scheduler.get_last_lr()
 
 
-class ChainedScheduler(_Several):
+class ChainedScheduler(_Schedulers):
     """All of these at each step, one after the other."""
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:

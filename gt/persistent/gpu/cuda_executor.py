@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gt.persistent.executor import Settings
+from gt.persistent.executor import ExecutorSettings
 from gt.persistent.gpu import structures
 from gt.persistent.gpu.executor import GraphExecutor, Rows
-from gt.persistent.gpu.module import Module, compile_cuda
+from gt.persistent.gpu.module import GpuModule, compile_cuda
 from gt.persistent.gpu.persistent import StepKernel
 from gt.persistent.gpu.phases import Product
-from gt.persistent.gpu.state import State, choose_on_device
-from gt.persistent.program import Attention, Program
+from gt.persistent.gpu.state import DecodeState, choose_on_device
+from gt.persistent.program import Attention, DecodeProgram
 
 SOURCES = [Path(__file__).parent / name for name in ("decode.cu", "persistent.cu")]
 MOST_WIDTH = 256  # of a head
@@ -27,7 +27,7 @@ class CudaExecutor(GraphExecutor):
 
     options = ("device", "use_cutlass_kernel")
 
-    def __init__(self, program: Program, settings: Settings) -> None:
+    def __init__(self, program: DecodeProgram, settings: ExecutorSettings) -> None:
         import torch
 
         super().__init__(program, settings)
@@ -37,7 +37,7 @@ class CudaExecutor(GraphExecutor):
         if any(layer.head_dim > MOST_WIDTH for layer in program.attentions()):
             raise ValueError(f"backend 'cuda' runs heads of at most {MOST_WIDTH} numbers: use backend='pytorch'")
         architecture = f"sm_{properties.major}{properties.minor}"
-        self.module = Module(compile_cuda(source(), architecture, [f"GT_BFLOAT16={int(settings.dtype == 'bfloat16')}"]))
+        self.module = GpuModule(compile_cuda(source(), architecture, [f"GT_BFLOAT16={int(settings.dtype == 'bfloat16')}"]))
         self.scratch: dict[tuple[Any, ...], Any] = {}
         whole_step = properties.major >= 9 and not settings.use_cutlass_kernel
         self.step_kernel = StepKernel.fitting(self) if whole_step else None
@@ -124,7 +124,7 @@ class CudaExecutor(GraphExecutor):
     def argmax(self, logits: Any, chosen: Any) -> None:
         self.module.launch("argmax_kernel", [len(logits)], 1024, logits, chosen, logits.shape[1])
 
-    def advance(self, state: State, rows: int) -> None:
+    def advance(self, state: DecodeState, rows: int) -> None:
         self.module.launch("advance_kernel", [1], -(-rows // 32) * 32, structures.run_row(state), rows)
 
     def close(self) -> None:

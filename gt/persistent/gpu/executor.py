@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gt.persistent.batch import Batch
-from gt.persistent.executor import Executor, Settings
+from gt.persistent.batch import DecodeBatch
+from gt.persistent.executor import Executor, ExecutorSettings
 from gt.persistent.gpu.phases import Product, phases
-from gt.persistent.gpu.state import MOST_STEPS, State, choose_on_device
-from gt.persistent.program import Activation, AllReduce, Attention, Embed, Linear, Program, RMSNorm, SiluMul, Weight
+from gt.persistent.gpu.state import MOST_STEPS, DecodeState, choose_on_device
+from gt.persistent.program import Activation, AllReduce, Attention, DecodeProgram, Embed, Linear, RMSNorm, SiluMul, Weight
 from gt.persistent.requests import Scheduler
 
 PADDING = 64  # rows of matrices begin at multiples of so many numbers
@@ -67,7 +67,7 @@ class GraphExecutor(Executor):
         asked = torch.device(device or "cuda")
         return str(asked) if asked.index is not None else f"{asked.type}:{torch.cuda.current_device()}"
 
-    def __init__(self, program: Program, settings: Settings) -> None:
+    def __init__(self, program: DecodeProgram, settings: ExecutorSettings) -> None:
         import torch
 
         super().__init__(program, settings)
@@ -86,7 +86,7 @@ class GraphExecutor(Executor):
         assert program.logits is not None
         self.logits = torch.zeros((settings.slots, program.logits.width), dtype=torch.float32, device=self.device)
         self.cache: Any = torch.zeros(self.cache_shape, dtype=self.dtype, device=self.device)
-        self.state: State | None = None
+        self.state: DecodeState | None = None
         self.graphs: dict[tuple[int, bool], Callable[[], None]] = {}
 
     def _stored(self, tensor: Any, matrix: bool) -> Any:
@@ -114,13 +114,13 @@ class GraphExecutor(Executor):
             self.buffers[activation.number] = torch.zeros(shape, dtype=self.dtype, device=self.device)
         return self.buffers[activation.number][:rows]
 
-    def run_state(self) -> State:
+    def run_state(self) -> DecodeState:
         if self.state is None:
             width = -(-self.settings.max_length // self.settings.page_size)
-            self.state = State(self.settings.slots, width, self.device)
+            self.state = DecodeState(self.settings.slots, width, self.device)
         return self.state
 
-    def forward(self, batch: Batch) -> np.ndarray:
+    def forward(self, batch: DecodeBatch) -> np.ndarray:
         import torch
 
         def ints(values: Any) -> Any:
@@ -261,5 +261,5 @@ class GraphExecutor(Executor):
     def argmax(self, logits: Any, chosen: Any) -> None:
         raise NotImplementedError
 
-    def advance(self, state: State, rows: int) -> None:
+    def advance(self, state: DecodeState, rows: int) -> None:
         raise NotImplementedError

@@ -81,7 +81,7 @@ def _checked(code: int, call: str) -> None:
         raise RuntimeError(f"{call} failed with error {code}")
 
 
-class Module:
+class GpuModule:
     """A compiled source on the current device. Arguments of kernels are ctypes values, structures and torch tensors."""
 
     def __init__(self, cubin: bytes) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from gt.persistent.gpu import structures
 from gt.persistent.gpu.phases import Product
-from gt.persistent.gpu.state import State
+from gt.persistent.gpu.state import DecodeState
 from gt.persistent.program import Activation, Attention, Embed
 
 # As in persistent.cu.
@@ -85,7 +85,7 @@ class StepKernel:
             **common,
         )
 
-    def launch(self, state: State, rows: int, greedy: bool) -> None:
+    def launch(self, state: DecodeState, rows: int, greedy: bool) -> None:
         import torch
 
         executor, ints = self.executor, torch.int32

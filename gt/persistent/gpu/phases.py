@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gt.persistent.program import Activation, AllReduce, Attention, Embed, Layer, Linear, Program, RMSNorm, SiluMul, Weight
+from gt.persistent.program import (
+    Activation,
+    AllReduce,
+    Attention,
+    DecodeProgram,
+    Embed,
+    Layer,
+    Linear,
+    RMSNorm,
+    SiluMul,
+    Weight,
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +39,7 @@ def reads(layer: Layer, tensor: Activation) -> bool:
     return not isinstance(layer, Embed) and tensor in (layer.input, getattr(layer, "residual", None))
 
 
-def dies(program: Program, tensor: Activation, after: int) -> bool:
+def dies(program: DecodeProgram, tensor: Activation, after: int) -> bool:
     """Whether nothing reads the tensor after layer number `after` before another layer writes it."""
     for layer in program.layers[after + 1 :]:
         if reads(layer, tensor):
@@ -38,7 +49,7 @@ def dies(program: Program, tensor: Activation, after: int) -> bool:
     return tensor != program.logits
 
 
-def phases(program: Program) -> list[Phase]:
+def phases(program: DecodeProgram) -> list[Phase]:
     found: list[Phase] = []
     number, layers = 0, program.layers
     while number < len(layers):

@@ -15,7 +15,7 @@ MOST_STEPS = 4096  # of one run without a look from the host
 MOST_STOPS = 64  # stop tokens
 
 
-class State:
+class DecodeState:
     """One row for every request of the batch. A row at position -1 is at its end, or empty."""
 
     def __init__(self, slots: int, table_width: int, device: Any) -> None:
@@ -74,7 +74,7 @@ class State:
         self.tables.copy_(torch.from_numpy(tables))
 
 
-def choose_on_device(logits: Any, state: State, rows: int) -> None:
+def choose_on_device(logits: Any, state: DecodeState, rows: int) -> None:
     """`state.chosen` from logits (rows, vocabulary) as gt/persistent/sampling.py chooses, without a look from the host."""
     import torch
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gt.persistent import attention
 from gt.persistent.gpu.module import address
-from gt.persistent.gpu.state import State
+from gt.persistent.gpu.state import DecodeState
 from gt.persistent.program import Attention
 
 GROUP = 4  # as in decode.cu
@@ -80,11 +80,11 @@ def attention_row(layer: Attention, weight: Any, cache: Any) -> AttentionRow:
     )
 
 
-def pages_row(positions: Any, slots: Any, state: State, page_size: int) -> PagesRow:
+def pages_row(positions: Any, slots: Any, state: DecodeState, page_size: int) -> PagesRow:
     return PagesRow(address(positions), address(slots), address(state.tables), state.tables.shape[1], page_size)
 
 
-def run_row(state: State) -> RunRow:
+def run_row(state: DecodeState) -> RunRow:
     names = ("chosen", "tokens", "positions", "counts", "made", "limits", "eos", "stop_at_first_end")
     return RunRow(*(address(getattr(state, name)) for name in names), state.made.shape[1], len(state.eos))
 

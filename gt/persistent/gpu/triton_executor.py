@@ -6,11 +6,11 @@ import os
 from typing import Any
 
 from gt.persistent import attention
-from gt.persistent.executor import Settings
+from gt.persistent.executor import ExecutorSettings
 from gt.persistent.gpu.executor import GraphExecutor, Rows
 from gt.persistent.gpu.phases import Product
-from gt.persistent.gpu.state import State
-from gt.persistent.program import Attention, Program
+from gt.persistent.gpu.state import DecodeState
+from gt.persistent.program import Attention, DecodeProgram
 
 
 def interpreted() -> bool:
@@ -35,7 +35,7 @@ class TritonExecutor(GraphExecutor):
     def chosen_device(cls, device: str | None) -> str:
         return "cpu" if interpreted() else super().chosen_device(device)
 
-    def __init__(self, program: Program, settings: Settings) -> None:
+    def __init__(self, program: DecodeProgram, settings: ExecutorSettings) -> None:
         import torch
 
         from gt.persistent.gpu import triton_kernels
@@ -133,7 +133,7 @@ class TritonExecutor(GraphExecutor):
         self.kernels.argmax_kernel[rows, parts](logits, best, index, count, PARTS=parts, BLOCK=block)
         self.kernels.last_argmax_kernel[rows,](best, index, chosen, PARTS=parts, BLOCK=power_of_two(parts))
 
-    def advance(self, state: State, rows: int) -> None:
+    def advance(self, state: DecodeState, rows: int) -> None:
         self.kernels.advance_kernel[1,](
             state.chosen, state.tokens, state.positions, state.counts, state.limits, state.made, state.eos,
             state.stop_at_first_end, rows, state.made.shape[1], BLOCK=power_of_two(rows), STOPS=len(state.eos),

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from gt.persistent.batch import Batch
-from gt.persistent.executor import Executor, Settings
+from gt.persistent.batch import DecodeBatch
+from gt.persistent.executor import Executor, ExecutorSettings
 from gt.persistent.openmp.build import BuildError, build
-from gt.persistent.program import Activation, AllReduce, Attention, Embed, Linear, Program, RMSNorm, SiluMul, Weight
+from gt.persistent.program import Activation, AllReduce, Attention, DecodeProgram, Embed, Linear, RMSNorm, SiluMul, Weight
 from gt.persistent.program import Layer as ProgramLayer
 from gt.persistent.requests import Request, Scheduler
 
@@ -92,7 +92,7 @@ class OpenMPExecutor(Executor):
             return str(error)
         return None
 
-    def __init__(self, program: Program, settings: Settings) -> None:
+    def __init__(self, program: DecodeProgram, settings: ExecutorSettings) -> None:
         super().__init__(program, settings)
         self.library = ctypes.CDLL(str(build()))
         self.library.gt_decode_steps.restype = c_int64
@@ -135,7 +135,7 @@ class OpenMPExecutor(Executor):
             tops_width=rows,
         )
 
-    def forward(self, batch: Batch) -> np.ndarray:
+    def forward(self, batch: DecodeBatch) -> np.ndarray:
         assert self.program.logits is not None
         slots = np.repeat([span.slot for span in batch.spans], [span.rows for span in batch.spans])
         for span in batch.spans:

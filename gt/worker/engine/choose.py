@@ -12,7 +12,7 @@ from gt.worker.engine.custom import CustomEngine
 from gt.worker.engine.numpy import NumPyEngine
 
 
-class Plain(NumPyEngine):
+class RenamedNumPyEngine(NumPyEngine):
     """NumPy under another name: the CPU where there is no PyTorch."""
 
     def __init__(self, name: str) -> None:
@@ -24,7 +24,7 @@ def cpu(name: str) -> Engine:
     """The engine of the backend `cpu`: PyTorch's, or NumPy's where it is not installed."""
     registry = backends.registry()
     if registry.plain_default() == "numpy":
-        return Plain(name)
+        return RenamedNumPyEngine(name)
     found: Engine = named(registry.rows["openmp"].engine)(name)
     return found
 

@@ -17,7 +17,7 @@ from gt.worker.engine.mixed import Kernel, resolve
 from gt.worker.engine.numpy import NumPyEngine, numpy_dtype, round_bfloat16
 
 
-class Kernels:
+class BackendKernels:
     """The kernels of a backend of `gt.tensor_ops`, by kind."""
 
     def __init__(self, backend: ModuleType) -> None:
@@ -95,7 +95,7 @@ class Kernels:
 class HostEngine(NumPyEngine):
     base = "numpy"
 
-    def __init__(self, name: str, device: str, own: Kernels) -> None:
+    def __init__(self, name: str, device: str, own: BackendKernels) -> None:
         super().__init__()
         self.name, self.device, self.own = name, device, own
 
@@ -108,5 +108,5 @@ class HostEngine(NumPyEngine):
 
 def make(name: str) -> HostEngine:
     if name == "cpp":
-        return HostEngine(name, "cpu", Kernels(cpp))
-    return HostEngine(name, opencl.get_opencl_info()["device"], Kernels(opencl))
+        return HostEngine(name, "cpu", BackendKernels(cpp))
+    return HostEngine(name, opencl.get_opencl_info()["device"], BackendKernels(opencl))

@@ -21,7 +21,7 @@ class Side(Protocol):
     def join(self) -> None: ...
 
 
-class Kernels:
+class KernelTable:
     """Kernels by number of the kind, and those for instructions that passes changed: `over` has one for each kind that writes
     over its first operand, `fused(kind)` one that takes the operands of many instructions at once and gives a list of their
     results."""
@@ -60,7 +60,7 @@ class Kernels:
 
 
 def straight_line(
-    program: Program, table: Kernels, flat: bool = False, side: Side | None = None, pauses: Pauses | None = None
+    program: Program, table: KernelTable, flat: bool = False, side: Side | None = None, pauses: PausePoints | None = None
 ) -> Callable[..., Any]:
     """`f(inputs, *numbers) -> results`, or with `flat` `f(*inputs, *numbers)`; kernels, constants and numbers are bound as
     globals. The list of inputs is emptied, so that each array ends with its last use. With `pauses` it is a generator that
@@ -70,7 +70,7 @@ def straight_line(
     return writer.names["program"]
 
 
-class Pauses(NamedTuple):
+class PausePoints(NamedTuple):
     """Where a program can be left: before these of its instructions, if `over()` says that others wait."""
 
     over: Callable[[], bool]
@@ -78,7 +78,9 @@ class Pauses(NamedTuple):
 
 
 class _Writer:
-    def __init__(self, program: Program, table: Kernels, flat: bool, side: Side | None, pauses: Pauses | None = None) -> None:
+    def __init__(
+        self, program: Program, table: KernelTable, flat: bool, side: Side | None, pauses: PausePoints | None = None
+    ) -> None:
         self.table, self.side = table, side
         self.names: dict[str, Any] = {f"r{v}": value for v, value in program.constants.items()} | table.globals()
         if side is not None:

@@ -15,7 +15,7 @@ from gt.program import Program
 from gt.program.code import Form, by_result
 from gt.spec import Spec
 from gt.worker.engine import Engine
-from gt.worker.programs.codegen import Kernels, Pauses, straight_line
+from gt.worker.programs.codegen import KernelTable, PausePoints, straight_line
 from gt.worker.programs.passes.fuse_updates import fuse_updates
 from gt.worker.programs.passes.in_place import write_in_place
 from gt.worker.programs.peak import peak
@@ -123,10 +123,12 @@ class Executable:
         program = self.stage("as received", self.program)
         program = self.stage("updates fused", fuse_updates(program, lambda kind: engine.update(kind) is not None))
         program = self.stage("written in place", write_in_place(program, over))
-        kernels = Kernels({n: r.watched for n, r in kinds.items()}, over, engine.update)
+        kernels = KernelTable({n: r.watched for n, r in kinds.items()}, over, engine.update)
         if self.over is not None and engine.device == "cpu":  # elsewhere kernels are only launched here
             self.pauses = pauses(program)
-        return straight_line(program, kernels, pauses=Pauses(self.over, self.pauses) if self.over and self.pauses else None)
+        return straight_line(
+            program, kernels, pauses=PausePoints(self.over, self.pauses) if self.over and self.pauses else None
+        )
 
     @cached_property
     def peak(self) -> int:

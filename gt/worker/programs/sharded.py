@@ -13,7 +13,7 @@ from gt.program.stretch import pick
 from gt.spec import Spec
 from gt.worker.engine import Engine
 from gt.worker.programs.compile import COLLECTIVE, TRACE, Executable
-from gt.worker.programs.passes.segments import SHORT, Free, Segment, segments
+from gt.worker.programs.passes.segments import SHORT, FreedValues, ProgramSegment, segments
 
 PRIVATE = -(1 << 50)  # ids of what lives only inside a call, downwards; calls come one after another, so all use the same
 SEGMENTS = -(1 << 61)  # numbers of programs between collectives, downwards
@@ -49,12 +49,12 @@ class ShardedTrace:
         self.uncompiled = 0  # stretches too short for a program, where the user wants the trace compiled
         alone = False
         for step in segments(program):
-            if not isinstance(step, Free):
+            if not isinstance(step, FreedValues):
                 before, alone = alone, isinstance(step, Instruction) and not step.op.collective
                 self.uncompiled += alone and not before and program.compile
-            if isinstance(step, Segment):
+            if isinstance(step, ProgramSegment):
                 self._segment(step)
-            elif isinstance(step, Free):
+            elif isinstance(step, FreedValues):
                 for value in step.values:
                     number, slot = free(self._value(value))
                     self._step((self._slot(number), slot))
@@ -73,7 +73,7 @@ class ShardedTrace:
         short = {"fallbacks": self.uncompiled, f"fallback: {FEW}": self.uncompiled} if self.uncompiled else {}
         return own | short
 
-    def _segment(self, part: Segment) -> None:
+    def _segment(self, part: ProgramSegment) -> None:
         """A program between two collectives."""
         number = self.space.segment()
         program = part.program.with_instructions(part.program.instructions, number=number)

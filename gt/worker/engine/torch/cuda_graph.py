@@ -17,7 +17,7 @@ from gt.worker.engine.torch import checking
 from gt.worker.engine.torch.dtypes import TORCH
 from gt.worker.engine.torch.kernels import GATHERED
 from gt.worker.engine.torch.side_stream import SideStream, constant
-from gt.worker.programs.codegen import Kernels, straight_line
+from gt.worker.programs.codegen import KernelTable, straight_line
 from gt.worker.programs.passes.constants import fold_constants
 from gt.worker.programs.passes.fuse_updates import fuse_updates
 from gt.worker.programs.passes.side_stream import off_critical_path
@@ -205,14 +205,14 @@ def capturable(
     parameters run as one call and are written where those lie; without, all is in terms a compiler can fuse."""
     kernels = tensor_kernels(program, kinds, engine, in_place)
     if not in_place:
-        return straight_line(program, Kernels(kernels), flat=True)
+        return straight_line(program, KernelTable(kernels), flat=True)
     program = stage("updates fused", fuse_updates(program, lambda kind: where_it_lies(kind) is not None))
     program = stage("constants folded", fold_constants(program, partial(constant, kernels, engine.at)))
     side = None
     if engine.at.type == "cuda":
         program = stage("on two streams", off_critical_path(program))
         side = SideStream(side_stream_for())
-    return straight_line(program, Kernels(kernels, fused=where_it_lies), flat=True, side=side)
+    return straight_line(program, KernelTable(kernels, fused=where_it_lies), flat=True, side=side)
 
 
 def tensor_kernels(program: Program, kinds: dict[int, Any], engine: Any, in_place: bool) -> dict[int, Callable[..., Any]]:

@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from gt.program.code import by_result
 from gt.worker.engine.torch.checking import alike, wanted
 from gt.worker.engine.torch.cuda_graph import Graph, capturable, where_it_lies
-from gt.worker.programs.codegen import Kernels, straight_line
+from gt.worker.programs.codegen import KernelTable, straight_line
 from gt.worker.programs.passes.fuse_updates import fuse_updates
 from gt.worker.programs.passes.split_updates import split_updates
 
@@ -71,7 +71,7 @@ class CompiledCode:
         if self.halves is not None:
             kernels = {n: r.run for n, r in program.kinds.items()}
             program.stage("updates", self.halves.updates)
-            self.updates = straight_line(self.halves.updates, Kernels(kernels, fused=update))
+            self.updates = straight_line(self.halves.updates, KernelTable(kernels, fused=update))
 
     def __call__(self, *operands: Any) -> tuple:
         arrays, numbers = list(operands[: self.inputs]), operands[self.inputs :]

@@ -12,7 +12,7 @@ import torch
 from gt.program import Instruction, Program
 from gt.program.code import by_result
 from gt.spec import DType
-from gt.worker.programs.codegen import Kernels, straight_line
+from gt.worker.programs.codegen import KernelTable, straight_line
 from gt.worker.programs.passes.numpy_form import numpy_form
 
 FUNCTIONS: dict[str, Any] = {
@@ -49,7 +49,7 @@ def numpy_trace(program: Any) -> NumpyTrace | None:
     return NumpyTrace(program, *found) if found is not None else None
 
 
-class Functions(Kernels):
+class Functions(KernelTable):
     """NumPy's functions, which take where to write as a last operand. Numbers are arrays without axes, so that they are of the
     dtype computed in."""
 

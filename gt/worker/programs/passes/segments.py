@@ -12,7 +12,7 @@ SHORT = 3  # ops from which a program is worth its call; updates are in any case
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class ProgramSegment:
     """A part of a program as a program: which of the whole's values are its inputs and results, and which of the whole's holes
     its holes are."""
 
@@ -23,41 +23,41 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Free:
+class FreedValues:
     """Values that end between two steps."""
 
     values: tuple[int, ...]
 
 
-Step = Segment | Instruction | Free
+Step = ProgramSegment | Instruction | FreedValues
 
 
 def segments(program: Program) -> list[Step]:
     """What a call of the program does, step by step. An instruction that stands for itself frees nothing: that is a step."""
     freed = program.freed
-    steps: list[Step] = [Free(tuple(i + 1 for i in program.dying if i + 1 not in freed))]
+    steps: list[Step] = [FreedValues(tuple(i + 1 for i in program.dying if i + 1 not in freed))]
     chunk: list[Instruction] = []
     for index, ins in enumerate(program.instructions):
         if ins.op.collective:
             steps += _closed(program, chunk, program.instructions[index:])
-            steps += [replace(ins, frees=()), Free(ins.frees)]
+            steps += [replace(ins, frees=()), FreedValues(ins.frees)]
             chunk = []
         else:
             chunk.append(ins)
     steps += _closed(program, chunk, ())
-    return [step for step in steps if not isinstance(step, Free) or step.values]
+    return [step for step in steps if not isinstance(step, FreedValues) or step.values]
 
 
 def _closed(program: Program, chunk: list[Instruction], behind: Iterable[Instruction]) -> list[Step]:
     if len(chunk) < SHORT and not any(ins.op.updates for ins in chunk):
-        return [step for ins in chunk for step in (replace(ins, frees=()), Free(ins.frees))]
+        return [step for ins in chunk for step in (replace(ins, frees=()), FreedValues(ins.frees))]
     wanted = {*program.results, *(v for ins in behind for v in (*ins.values, *ins.frees))}
     part = segment(program, chunk, wanted)
     named = {*part.inputs, *(r for ins in chunk for r in ins.results)}
-    return [part, Free(tuple(v for ins in chunk for v in ins.frees if v not in named))]
+    return [part, FreedValues(tuple(v for ins in chunk for v in ins.frees if v not in named))]
 
 
-def segment(program: Program, chunk: list[Instruction], wanted: set[int]) -> Segment:
+def segment(program: Program, chunk: list[Instruction], wanted: set[int]) -> ProgramSegment:
     """Some instructions of a program as a program, which gives what is wanted of them."""
     made = [r for ins in chunk for r in ins.results]
     inside = set(made)
@@ -70,4 +70,4 @@ def segment(program: Program, chunk: list[Instruction], wanted: set[int]) -> Seg
         program.number, len(inputs), tuple(ins.mapped(value, {h: i for i, h in enumerate(holes)}) for ins in chunk),
         tuple(value[r] for r in results), len(holes), tuple(i for i, v in enumerate(inputs) if v in freed), program.compile,
     )  # fmt: skip
-    return Segment(part, tuple(inputs), results, tuple(holes))
+    return ProgramSegment(part, tuple(inputs), results, tuple(holes))
