@@ -135,7 +135,7 @@ def test_a_peer_s_name_writes_no_lines_of_its_own(talk: Pool) -> None:
     talk("evil\ngt-server: client root came\x1b[31m", Seen(4))
     assert told == [
         "dropped a message of evil\\ngt-server: client root came\\x1b[31m: "
-        "Seen from evil\\ngt-server: client root came\\x1b[31m does not belong"
+        "unexpected Seen from evil\\ngt-server: client root came\\x1b[31m"
     ]
 
 
