@@ -155,8 +155,7 @@ class Dispatcher:
                 return self._drain(worker)
             case Bye(why) if client or worker:
                 return self.lose(peer, why if worker and why else LEFT)
-        whose = "" if client or worker else f" from {peer}"
-        raise ProtocolError(f"unexpected {type(message).__name__}{whose}")
+        raise ProtocolError(f"unexpected {type(message).__name__}{'' if client or worker else f' from {peer}'}")
 
     def _kill(self, client: Client, ticket: int, number: Any) -> Iterable[Mail]:
         """An administrator ends a client by its number; anyone ends those of its own user that has a key of its own."""

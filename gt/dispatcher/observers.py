@@ -131,8 +131,7 @@ class Observers:
                 return self.subscribe(peer, message, user, user)
             case Seen(number) if peer in self.flights:
                 return self.seen(peer, number)
-        whose = "" if client or worker else f" from {peer}"
-        raise ProtocolError(f"unexpected {type(message).__name__}{whose}")
+        raise ProtocolError(f"unexpected {type(message).__name__}{'' if client or worker else f' from {peer}'}")
 
     def subscribe(self, peer: str, asked: Subscribe, user: User, owner: User) -> list[Mail]:
         if asked.version != VERSION:

@@ -101,10 +101,9 @@ class PeerProcess:
         found = ctypes.create_string_buffer(len(secret) // 2)
         read(self.pid, ctypes.addressof(found), int(place), len(found))
         if found.raw.hex() != secret:
-            raise OSError(f"process {pid} is not the worker that was named: its start time differs")
-        if not stat.S_ISFIFO(
-            os.stat(f"/proc/{pid}/fd/{door}").st_mode
-        ):  # a file or a device, which words would be written into
+            raise OSError(f"process {pid} is not the worker that was offered: its memory does not hold the secret")
+        mode = os.stat(f"/proc/{pid}/fd/{door}").st_mode
+        if not stat.S_ISFIFO(mode):  # words would be written into a file or a device
             raise OSError(f"descriptor {door} of process {pid} is not a pipe")
         self.fd = os.open(f"/proc/{pid}/fd/{door}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 

@@ -579,7 +579,8 @@ def test_comings_and_goings_are_told_in_words() -> None:
     assert lines == [
         "worker w0 came, with index 0: numpy on cpu, there",
         "client here:7 came",
-        f"someone was refused: version {VERSION + 1}, this is {VERSION}",
+        f"someone was refused: protocol version {VERSION + 1} is not the dispatcher's, {VERSION}: "
+        "install the same version of GT",
         "worker w0 (index 0) was lost: its connection ended",
         "client here:7 left",
     ]

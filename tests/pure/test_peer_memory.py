@@ -158,7 +158,7 @@ def test_a_process_that_is_not_the_one_meant_is_no_neighbour() -> None:
     pid, door, place, secret = inbox.offer().split()
     found = inbox.reach(inbox.offer())
     assert found.pid == int(pid) and inbox.reach(inbox.offer()) is found
-    with pytest.raises(OSError, match="not the one that was meant"):
+    with pytest.raises(OSError, match="is not the worker that was offered"):
         PeerProcess(f"{pid} {door} {place} {'0' * len(secret)}")
     with pytest.raises(OSError, match="cannot read"):
         PeerProcess(f"{pid} {door} 8 {secret}")

@@ -123,7 +123,7 @@ def test_operands_that_are_not_what_the_kind_says_never_reach_a_worker(talk: Con
     adam = KindDef(5, "exp", (wide,), ())
     mails = talk("c", Batch(2, (adam,), [(5, 2, 1)], ((7, 2, wide),)))
     assert not [m for m in mails if isinstance(m.message, Run) and m.message.code]
-    assert "takes Spec((2000, 2000), gt.float32), not Spec((2, 2), gt.float32)" in answers(mails)[7].text
+    assert "expected an operand of Spec((2000, 2000), gt.float32), got Spec((2, 2), gt.float32)" in answers(mails)[7].text
 
 
 def test_a_trace_whose_registers_do_not_agree_is_refused_and_its_inputs_end(talk: Conversation) -> None:
@@ -139,7 +139,7 @@ def test_an_input_of_another_spec_than_the_trace_takes_is_refused(talk: Conversa
     trace = TraceDef(9, 1, [(2, 2, 1, 1)], (2,), (), ())
     mails = talk("c", Batch(2, (row,), [(5, 2, 1.0), (9, 8, 2), (9, 10, 1)], ((7, 8, PAIR), (8, 10, PAIR)), traces=(trace,)))
     told = answers(mails)
-    assert told[8] is True and "takes Spec((2, 2)" in told[7].text
+    assert told[8] is True and "expected an operand of Spec((2, 2)" in told[7].text
 
 
 def test_a_read_under_another_spec_than_the_tensor_s_is_answered_with_an_error(talk: Conversation) -> None:
@@ -272,7 +272,7 @@ def test_a_worker_compares_operands_with_their_kinds(engine: str) -> None:
     gets = tuple(Fetch(i, i, PAIR, (0, 0), (2, 2)) for i in range(2, 7))
     mails = worker.handle(Mail(DISPATCHER, Run("c", 1, kinds, code, gets, traces=(trace,))))
     for mail in mails[:4]:
-        assert isinstance(mail.message, Failed) and "not [Spec((2, 2), gt.float32)" in mail.message.text
+        assert isinstance(mail.message, Failed) and "got [Spec((2, 2), gt.float32)" in mail.message.text
     assert isinstance(mails[4].message, Value)
 
 
