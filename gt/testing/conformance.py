@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from gt.backends.custom import checked
 from gt.ops import TABLE, infer
 from gt.spec import DTYPES, Spec
 from gt.testing import samples
 from gt.testing.samples import ROWS, Sample
 from gt.worker.engine import Engine
 from gt.worker.engine.choose import make
+from gt.worker.engine.custom import CustomEngine
 from gt.worker.engine.numpy import NumPyEngine
 
 SHOWN = 10  # failures that a message lists
@@ -68,9 +70,6 @@ def _engine(backend: Any) -> Engine:
     if isinstance(backend, str):
         return make(backend)
     if inspect.isclass(backend):
-        from gt.backends.custom import checked
-        from gt.worker.engine.custom import CustomEngine
-
         return CustomEngine(backend.__name__, checked(backend))
     return backend
 

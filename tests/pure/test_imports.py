@@ -18,7 +18,6 @@ LATE: dict[str, tuple[int, str]] = {
     "debug.py": (2, START),
     "persistent/gpu/triton_executor.py": (1, PROBE),
     "tensor_ops/cuda/backend.py": (1, PROBE),
-    "testing/conformance.py": (2, PROBE),
     "watch/stats.py": (2, START),
     "worker/__main__.py": (1, START),
     "worker/collectives/choose.py": (1, PROBE),
