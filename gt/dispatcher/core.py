@@ -245,10 +245,8 @@ class Dispatcher:
         worker = WorkerState(
             peer, len(self.tables.workers), name, join.backend, join.device, join.host, join.pid, join.address, join.remote
         )
-        self.tables.workers.append(worker)
-        self.tables.by_peer[peer] = worker
+        self.tables.add(worker)
         self.reports.tell(f"worker {name} came, with index {worker.index}: {join.backend} on {join.device}, {join.host}")
-        self.tables.there = None
         self.untold.append(worker)
         yield Mail(peer, Welcome(name, worker.index, users=dict(self.users.public)))
         yield from self.observers.came(name, peer, worker.index, f"{join.backend} on {join.device}, {join.host}")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from gt.dispatcher import policy, sharding
 from gt.dispatcher.flow import Flow
+from gt.dispatcher.hosts import ONE, Hosts
 from gt.dispatcher.redistribute import Bringing
 from gt.dispatcher.reports import Reports
 from gt.dispatcher.steps import Draft, Plan
@@ -59,8 +60,9 @@ class Drains:
         for id in held:
             entry = client.entries[id]
             assert isinstance(entry, Entry)
-            to = elsewhere(entry.layout, gone, staying)
-            bound = sharding.bind(client, sharding.as_read(entry.spec), moving(entry.spec, entry.layout, to), flow)
+            to = elsewhere(entry.layout, gone, staying, self.tables.hosts)
+            plan = moving(entry.spec, entry.layout, to, self.tables.hosts)
+            bound = sharding.bind(client, sharding.as_read(entry.spec), plan, flow)
             bound.write((0, id), flow.code)
             policy.uncount(self.tables, client, id, entry)
             client.entries[id] = bound.outs[0]
@@ -70,31 +72,31 @@ class Drains:
             yield Mail(self.tables.workers[worker].peer, Run(client.name, 0, kinds, code))
 
 
-def elsewhere(layout: Layout, gone: int, staying: list[WorkerState]) -> Layout:
+def elsewhere(layout: Layout, gone: int, staying: list[WorkerState], hosts: Hosts = ONE) -> Layout:
     """How a tensor lies without a worker: a worker of no part in it takes over, else the others share it among them."""
     spare = [w for w in staying if w.index not in layout.workers]
     rest = tuple(w.index for w in staying if w.index in layout.workers)
     whole = all(p == REPLICATE for p in layout.placements)
     placements = tuple(REPLICATE if isinstance(p, Partial) else p for p in layout.placements)
     if spare and not (whole and rest):
-        taker = min(spare, key=lambda w: w.bytes).index
+        taker = min(spare, key=lambda w: (hosts.spanned((w.index, gone)), w.bytes)).index
         workers = tuple(taker if w == gone else w for w in layout.workers)
         if len(workers) == 1:
             return Layout.on(taker)
         staying_all = {w.index for w in staying}
         if all(w in staying_all for w in workers):
             return Layout(Mesh(layout.mesh.shape, workers), placements)
-    workers = rest or (min(staying, key=lambda w: w.bytes).index,)
+    workers = rest or (min(staying, key=lambda w: (hosts.spanned((w.index, gone)), w.bytes)).index,)
     if len(workers) == 1:
         return Layout.on(workers[0])
     cut: Placement = next((p for p in placements if isinstance(p, Shard)), REPLICATE)
     return Layout(Mesh((len(workers),), workers), (cut,))
 
 
-def moving(spec: Spec, layout: Layout, to: Layout) -> Plan:
+def moving(spec: Spec, layout: Layout, to: Layout, hosts: Hosts = ONE) -> Plan:
     """The plan that brings a tensor elsewhere, under its own name. The tensor is slot 1 of the instruction (kind, tensor)."""
     draft = Draft(2)
-    for worker, slot in Bringing(draft, spec, layout, 1, 1, True).to(to).items():
+    for worker, slot in Bringing(draft, spec, layout, 1, 1, True, hosts).to(to).items():
         if slot != 1:
             draft.rename(worker, slot, 1)
     number, _ = free(1)

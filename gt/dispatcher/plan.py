@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 
+from gt.dispatcher.hosts import ONE, Hosts
 from gt.dispatcher.redistribute import Bringing, cost
 from gt.dispatcher.steps import Draft, Plan, Slot
 from gt.ops import Kind
@@ -35,7 +36,9 @@ class Target:
         return Layout(self.mesh, tuple(found))
 
 
-def choose(kind: Kind, layouts: tuple[Layout, ...], target: Target | None = None, alias: tuple[int, ...] = ()) -> Plan:
+def choose(
+    kind: Kind, layouts: tuple[Layout, ...], target: Target | None = None, alias: tuple[int, ...] = (), hosts: Hosts = ONE
+) -> Plan:
     """The plan for a kind whose tensor operands are laid out so; one that has none is made where its layout says. Signals
     come as a target. `alias` says of each operand which is the first that is the same tensor."""
     first = layouts[0]
@@ -49,7 +52,7 @@ def choose(kind: Kind, layouts: tuple[Layout, ...], target: Target | None = None
         if goal.solo is not None:
             return Plan(goal.solo, (goal,) * len(kind.outs))
         layouts = ()
-    return _Choice(kind, layouts, goal, alias or tuple(range(len(layouts)))).plan()
+    return _Choice(kind, layouts, goal, alias or tuple(range(len(layouts))), hosts).plan()
 
 
 def whole(spec: Spec, layout: Layout) -> Plan:
@@ -71,8 +74,10 @@ Rules = tuple[Rule, ...]  # one for each dimension of a mesh
 class _Choice:
     """Looking for the cheapest legal rules, and writing the program for them."""
 
-    def __init__(self, kind: Kind, layouts: tuple[Layout, ...], goal: Layout | None, alias: tuple[int, ...]) -> None:
-        self.kind, self.layouts, self.goal, self.alias = kind, layouts, goal, alias
+    def __init__(
+        self, kind: Kind, layouts: tuple[Layout, ...], goal: Layout | None, alias: tuple[int, ...], hosts: Hosts
+    ) -> None:
+        self.kind, self.layouts, self.goal, self.alias, self.hosts = kind, layouts, goal, alias, hosts
         self.specs: list[Spec] = [kind.ins[i] for i in kind.tensors]
         whole = ((REPLICATE,) * len(kind.ins), (REPLICATE,) * len(kind.outs))
         self.rules: list[Rule] = [whole, *rules_of(kind)]
@@ -120,9 +125,10 @@ class _Choice:
         off = out.partial if self.goal is None else out is not self.goal
         lean = 0
         if self.goal is not None and (self.firm or not out.partial):
-            lean = cost(self.kind.outs[0], out, self.goal) // (1 if self.firm else 2)  # a leaning moves nothing by itself
+            lean = cost(self.kind.outs[0], out, self.goal, self.hosts)
+            lean //= 1 if self.firm else 2  # a leaning moves nothing by itself
         elif out.partial and total:  # terms that come free are taken; others also cost what it takes to add them up
-            lean = cost(self.kind.outs[0], out, Layout(mesh, (REPLICATE,) * len(mesh.shape)))
+            lean = cost(self.kind.outs[0], out, Layout(mesh, (REPLICATE,) * len(mesh.shape)), self.hosts)
         changed = sum(a is not b for a, b in zip(wanted, self.layouts))
         return (total + lean, off, changed, out.partial)
 
@@ -141,7 +147,7 @@ class _Choice:
     def _cost(self, i: int, want: Layout) -> int:
         key = (self.alias[i], want)
         if key not in self.costs:
-            self.costs[key] = cost(self.specs[i], self.layouts[i], want)
+            self.costs[key] = cost(self.specs[i], self.layouts[i], want, self.hosts)
         return self.costs[key]
 
     def _write(self, mesh: Mesh, rules: Rules, pieces: list[Kind]) -> Plan:
@@ -154,7 +160,8 @@ class _Choice:
             if key not in brought:
                 slot = form.tensors[self.alias[i]]
                 layout = draft.relaid.get(slot, self.layouts[i])
-                brought[key] = Bringing(draft, self.specs[i], layout, slot, 1, kind.row.obeys_signal).to(want)
+                kept = kind.row.obeys_signal
+                brought[key] = Bringing(draft, self.specs[i], layout, slot, 1, kept, self.hosts).to(want)
             operands[kind.tensors[i]] = brought[key]
         outs = tuple(_out(mesh, rules, i) for i in range(len(kind.outs)))
         moving = self.firm and outs[0] is not self.goal
@@ -169,7 +176,7 @@ class _Choice:
         assert self.goal is not None
         goals = tuple(Target(self.goal.mesh, self.goal.placements).layout(s.shape) for s in self.kind.outs)
         for i, (spec, layout, slot, goal) in enumerate(zip(self.kind.outs, outs, results, goals)):
-            for worker, last in Bringing(draft, spec, layout, slot, 1, True).to(goal).items():
+            for worker, last in Bringing(draft, spec, layout, slot, 1, True, self.hosts).to(goal).items():
                 draft.rename(worker, last, result_at(i))
         return goals
 

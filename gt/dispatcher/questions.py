@@ -29,6 +29,15 @@ class Questions:
                 yield from self._to_workers(client, ask, "stats", whose)
             case "programs":
                 yield from self._to_workers(client, ask, ask.about, ask.argument)
+            case "network" if ask.argument is None:
+                hosts = self.tables.hosts
+                of = {w.name: hosts.of[w.index] for w in self.tables.usable(client)}
+                yield Mail(client.name, Answer(ask.ticket, {"hosts": of, "links": hosts.links, "crossing": hosts.crossing}))
+            case "network":
+                owner = not client.user.name or client.user.administrator
+                why = self.tables.hosts.keep(ask.argument) if owner else "only an administrator may say how fast the network is"
+                kept = Answer(ask.ticket, self.tables.hosts.crossing)
+                yield Mail(client.name, Failed(ask.ticket, "GTError", why) if why else kept)
             case "placement":
                 yield Mail(client.name, Answer(ask.ticket, sharding.placement(client, ask.argument)))
             case _:

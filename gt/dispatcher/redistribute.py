@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gt.dispatcher.hosts import ONE, Hosts
 from gt.dispatcher.steps import Draft, Slot
 from gt.ops import TABLE, infer
 from gt.spec import REPLICATE, Box, Layout, Partial, Replicate, Shape, Shard, Spec, split
@@ -56,35 +57,57 @@ def _without_terms(current: Layout, target: Layout) -> Layout:
     return Layout(target.mesh, placements)
 
 
-def cost(spec: Spec, source: Layout, target: Layout) -> int:
-    """Bytes received by all workers together. Pieces of a sum cost what copies do: someone will want them together."""
+def cost(spec: Spec, source: Layout, target: Layout, hosts: Hosts = ONE) -> int:
+    """Bytes received by all workers together, those that cross between hosts counted as often as they are dearer. Pieces of a
+    sum cost what copies do: someone will want them together."""
     if source is target:
         return 0
     current, todo = settle(source, target)
     total = 0
     for dim, _ in todo:
-        held = sum(_numel(size) for _, size in source.boxes(spec.shape)) * spec.dtype.size
-        n = source.mesh.shape[dim]
-        total += 2 * (n - 1) * held // n
+        total += _reduced(spec, source, dim, hosts)
     goal = _without_terms(current, target)
     if goal is not current:
-        total += _moved(spec.shape, current, goal) * spec.dtype.size
+        total += _moved(spec.shape, current, goal, hosts) * spec.dtype.size
     return total
 
 
-def _moved(shape: Shape, source: Layout, target: Layout) -> int:
+def _reduced(spec: Spec, source: Layout, dim: int, hosts: Hosts) -> int:
+    """A sum along one dimension of the mesh: inside each host, and between one worker of each."""
+    held = sum(_numel(size) for _, size in source.boxes(spec.shape)) * spec.dtype.size
+    n = source.mesh.shape[dim]
+    if not hosts.several:
+        return 2 * (n - 1) * held // n
+    lines = source.mesh.lines(dim)
+    spanned = max(hosts.spanned(source.workers[at] for at in line) for line in lines)
+    return int(2 * held * (n - spanned + (spanned - 1) * hosts.crossing) / n)
+
+
+def _moved(shape: Shape, source: Layout, target: Layout, hosts: Hosts) -> int:
     has = dict(zip(source.workers, source.boxes(shape)))
     total = 0
     for worker, want in zip(target.workers, target.boxes(shape)):
         both = _common(want, has[worker]) if worker in has else None
-        total += _numel(want[1]) - (_numel(both[1]) if both else 0)
+        lacks = _numel(want[1]) - (_numel(both[1]) if both else 0)
+        total += lacks if not lacks or not hosts.several else _weighed(worker, want, lacks, has, hosts)
     return total
+
+
+def _weighed(worker: int, want: Box, lacks: int, has: dict[int, Box], hosts: Hosts) -> int:
+    """Elements that a worker lacks, those that no other one of its host has counted as often as they are dearer."""
+    near = {box for w, box in has.items() if hosts.spanned((w, worker)) == 1}  # equal, or apart
+    there = sum(_numel(both[1]) for box in near if (both := _common(want, box)))
+    crosses = max(0, _numel(want[1]) - there)
+    return int(lacks - crosses + crosses * hosts.crossing)
 
 
 class Bringing:
     """One operand's way to where it is wanted. `slots` says under which slot each worker holds its piece."""
 
-    def __init__(self, draft: Draft, spec: Spec, layout: Layout, slot: Slot, tag: Slot, kept: bool = False) -> None:
+    def __init__(
+        self, draft: Draft, spec: Spec, layout: Layout, slot: Slot, tag: Slot, kept: bool = False, hosts: Hosts = ONE
+    ) -> None:
+        self.hosts = hosts
         self.kept = kept  # the pieces outlive the op: a part of a tensor must not keep the rest of it alive
         self.draft, self.spec, self.layout, self.slot, self.tag = draft, spec, layout, slot, tag
         self.slots = dict.fromkeys(layout.workers, slot)
@@ -188,7 +211,7 @@ class Bringing:
         self.slots = {w: self.slot if w == root else out for w in goal.workers}
 
     def _swap(self, goal: Layout, has: dict[int, Box], want: dict[int, Box]) -> None:
-        parts = _parts(self.layout, goal, has, want)
+        parts = _parts(self.layout, goal, has, want, self.hosts)
         group = tuple(sorted({w for source, to, _ in parts if source != to for w in (source, to)}))
         out = self.draft.temporary()
         slots: dict[int, Slot] = {}
@@ -248,8 +271,9 @@ def _relative(box: Box, within: Box) -> Shape:
     return tuple(s - t for s, t in zip(box[0], within[0]))
 
 
-def _parts(source: Layout, goal: Layout, has: dict[int, Box], want: dict[int, Box]) -> list[tuple[int, int, Box]]:
-    """(from, to, which part): each worker's piece, put together from those that hold its parts, itself first."""
+def _parts(source: Layout, goal: Layout, has: dict[int, Box], want: dict[int, Box], hosts: Hosts) -> list[tuple[int, int, Box]]:
+    """(from, to, which part): each worker's piece, put together from those that hold its parts: itself first, then those of its
+    host."""
     apart = [d for d, p in enumerate(source.placements) if isinstance(p, Partial)]  # terms are not one another's copies
     place = {w: source.mesh.coordinates(at) for at, w in enumerate(source.workers)} if apart else {}
     holders: dict[tuple, list[int]] = {}
@@ -262,5 +286,5 @@ def _parts(source: Layout, goal: Layout, has: dict[int, Box], want: dict[int, Bo
                 continue
             both = _common(piece, box)
             if both:
-                parts.append((worker if worker in held else held[turn % len(held)], worker, both))
+                parts.append((hosts.nearest(worker, held, turn), worker, both))
     return parts

@@ -194,7 +194,7 @@ class Rewriter:
             where = sharding.target(client, use.kind.signal, living, flow)
         elif not use.kind.tensors and (self.auto_shard or "" in client.signals) and len(living) > 1:
             where = policy.auto(use.kind.outs[0], living)
-        plan = choose(use.kind, layouts, where, same)
+        plan = choose(use.kind, layouts, where, same, self.tables.hosts)
         if plan.solo is None:
             return sharding.bind(client, use, plan, flow)
         return Handed(plan.solo, tuple(map(Entry, plan.outs, use.results)))

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, ClassVar
 
+from gt.dispatcher.hosts import Hosts
 from gt.dispatcher.steps import RESERVED
 from gt.dispatcher.users import OWNER, User
 from gt.errors import ProtocolError
@@ -17,6 +18,7 @@ from gt.program import wire
 from gt.program.code import FREES, Form, arguments, kind_table
 from gt.program.wire import TraceDef
 from gt.spec import Interned, Layout, Shard, Spec, interned
+from gt.transport.addresses import host_key
 from gt.transport.messages import Came, KindDef, Peer, Reached
 
 
@@ -225,6 +227,7 @@ class Tables:
     by_peer: dict[str, WorkerState] = field(default_factory=dict)
     questions: dict[int, PendingQuestion] = field(default_factory=dict)
     leaving: dict[int, Leaving] = field(default_factory=dict)  # by the number of its Drop
+    hosts: Hosts = field(default_factory=Hosts)  # of the workers, the lost ones too
     expected: int = 0  # workers that were started with this dispatcher: nothing is placed before they are there
     most_clients: int = 1000
     there: tuple[Peer, ...] | None = None  # the living workers, as clients know them who may use all
@@ -236,6 +239,12 @@ class Tables:
     def many(self) -> bool:
         """Whether it is worth counting what lies where."""
         return len(self.by_peer) > 1
+
+    def add(self, worker: WorkerState) -> None:
+        self.workers.append(worker)
+        self.by_peer[worker.peer] = worker
+        self.hosts.add(worker.index, host_key(worker.host, worker.remote))
+        self.there = None
 
     def living(self) -> list[WorkerState]:
         return [w for w in self.workers if w.alive]

@@ -14,6 +14,7 @@ from gt.transport import events as e
 from gt.watch.events import Collective, Recording
 from gt.watch.host import report as host_report
 from gt.watch.log_reader import read
+from gt.watch.network import report as network_report
 from gt.watch.shares import shares
 from gt.watch.stats import amount
 from gt.watch.timeline import merged
@@ -161,6 +162,10 @@ def text(recording: Recording) -> str:
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     p.add_argument("log", nargs="?", help="an instruction log, or a capture of `gt trace`")
     p.add_argument("--host", action="store_true", help="say what this machine has, and what is missing for what")
+    p.add_argument(
+        "--network", nargs="?", const="", metavar="POOL",
+        help="measure how fast bytes go between the workers of a pool (name or host:port); its dispatcher keeps that",
+    )  # fmt: skip
     p.set_defaults(run=run)
     return p
 
@@ -172,8 +177,10 @@ def add_parser(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.host:
         print(host_report())
+    if args.network is not None:
+        print(network_report(args.network))
     if args.log:
         print(text(read(args.log)))
-    if not args.host and not args.log:
-        raise GTError("gt doctor wants a log or a capture to look at, or --host")
+    if not args.host and not args.log and args.network is None:
+        raise GTError("gt doctor wants a log or a capture to look at, --host or --network")
     return 0

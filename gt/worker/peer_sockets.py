@@ -43,6 +43,9 @@ class PeerSockets:
         for token, message, frames in early:
             receive(token, message, frames)
 
+    def stats(self) -> dict[str, Any]:
+        return {"mailed": dict(self.mailed)}
+
     def linger(self, milliseconds: int) -> None:
         for socket in self.sockets.values():
             socket.setsockopt(zmq.LINGER, milliseconds)

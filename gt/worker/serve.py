@@ -347,7 +347,7 @@ class Shell:
             self.core.dropped += 1
 
     def _stats(self) -> dict[str, Any]:
-        return {**self.busy.stats(), **self.turns.stats(), "mailed": dict(self.peers.mailed)}
+        return {**self.busy.stats(), **self.turns.stats(), **self.peers.stats()}
 
     def _load(self) -> tuple[float, float, int]:
         """Seconds busy and idle, and instructions in the queue; for any thread."""
