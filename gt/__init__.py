@@ -7,6 +7,7 @@ from gt import safe_path as _safe_path  # noqa: F401 (before all else that is im
 # isort: split
 import importlib
 import math
+import re
 from typing import Any
 
 from gt import environment  # noqa: F401 (here, since parts that load it later would ask __getattr__ first)
@@ -32,6 +33,7 @@ from gt.spec import bool_ as bool  # noqa: A001
 __version__ = "0.1.0"
 inf, nan, pi, e, newaxis = math.inf, math.nan, math.pi, math.e, None
 strided, contiguous_format, preserve_format, channels_last = "strided", "contiguous", "preserve", "channels_last"
+channels_last_3d = "channels_last_3d"
 sparse_coo, sparse_csr = "sparse_coo", "sparse_csr"
 double, half, long, short, float = float64, float16, int64, int16, float32  # noqa: A001
 int = int32  # noqa: A001
@@ -45,7 +47,9 @@ _FROM = {
     "gt.config": ["ShardConfig", "SignalConfig"],
     "gt.client.grad_mode": ["no_grad", "enable_grad", "inference_mode", "set_grad_enabled"],
     "gt.client.scope": ["is_grad_enabled"],
-    "gt.amp": ["autocast"],
+    "gt.amp": ["GradScaler", "autocast", "get_autocast_dtype", "is_autocast_enabled"],
+    "gt.errors": ["OutOfMemoryError"],
+    "gt.func": ["vmap"],
     "gt.files": ["load", "save"],
     "gt.backends": [
         "get_available_backends",
@@ -121,12 +125,15 @@ _PARTS = [
     "errors",
     "fft",
     "func",
+    "jit",
     "linalg",
     "masked",
+    "multiprocessing",
     "nn",
     "onnx",
     "optim",
     "persistent",
+    "random",
     "signal",
     "sparse",
     "special",
@@ -138,6 +145,21 @@ _PARTS = [
     "utils",
     "version",
 ]
+_SAME = {"mps": "gt.cuda", "mtia": "gt.cuda", "xpu": "gt.cuda"}  # what scripts ask of other devices
+# Why there is no such name, by what it looks like
+_LACKING = {
+    r"complex32|chalf": "no processor computes with 16-bit complex numbers: use gt.complex64",
+    r"hash_tensor": "its result is of uint64, which GT has not: hash x.numpy().tobytes()",
+    r"uint(16|32|64)|u?int[1-7]|bits|float[48]_": "tensors are of " + ", ".join(
+        ("bool", "uint8", "int8 to int64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128")),
+    r"quant|q(u)?int|per_(tensor|channel)_|qscheme|^ao$": "there are no quantized tensors",
+    r"sparse_(bsr|bsc|csc|compressed)": "sparse matrices are gt.sparse_coo_tensor and gt.sparse_csr_tensor",
+    r"Storage$|^storage$": "a tensor has no storage: its values lie on the workers",
+    r"^(Event|Stream)$": "a script chooses no device: the dispatcher places ops, and reading a value waits for it",
+    r"^profiler$": "`gt trace`, `gt doctor` and gt.debug show where time goes",
+    r"^hub$": "gt.hub would run code from elsewhere: load weights with gt.load into a module of your own",
+    r"^(fx|export|package|library|overrides|nested|compiler|futures)$": "it works on PyTorch's own graphs and tensors",
+}  # fmt: skip
 _PLACES = {name: module for module, names in _FROM.items() for name in names}
 
 __all__ = [
@@ -162,8 +184,8 @@ __all__ += ["inf", "nan", "pi", "e", "newaxis", "strided", "contiguous_format", 
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PARTS:
-        value = importlib.import_module(f"gt.{name}")
+    if name in _PARTS or name in _SAME:
+        value = importlib.import_module(_SAME.get(name) or f"gt.{name}")
     elif name in _PLACES:
         importlib.import_module("gt.client.functions")
         value = getattr(importlib.import_module(_PLACES[name]), name)
@@ -172,7 +194,8 @@ def __getattr__(name: str) -> Any:
     else:
         functions = importlib.import_module("gt.client.functions").FUNCTIONS
         if name not in functions:
-            raise AttributeError(f"module 'gt' has no attribute {name!r}")
+            why = next((f": {reason}" for pattern, reason in _LACKING.items() if re.search(pattern, name)), "")
+            raise AttributeError(f"module 'gt' has no attribute {name!r}{why}")
         value = functions[name]
     globals()[name] = value
     return value

@@ -28,6 +28,9 @@ class OutOfMemory(RemoteError):
     """A worker's device had no room for a tensor."""
 
 
+OutOfMemoryError = OutOfMemory  # PyTorch's name for it
+
+
 class NotForComplex(TypeError, NotImplementedError):
     """An op that complex numbers do not have, such as one that orders them."""
 

@@ -5,8 +5,19 @@ from gt.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from gt.autograd.check import GradcheckError, gradcheck, gradgradcheck
 from gt.autograd.function import Function
 from gt.autograd.functional import hessian, jacobian
+from gt.autograd.variable import Variable
 from gt.autograd.walk import backward, grad
 from gt.client.grad_mode import enable_grad, no_grad, set_grad_enabled
 
-__all__ = ["Function", "GradcheckError", "backward", "detect_anomaly", "enable_grad", "functional", "grad", "gradcheck"]
+__all__ = [
+    "Function",
+    "GradcheckError",
+    "Variable",
+    "backward",
+    "detect_anomaly",
+    "enable_grad",
+    "functional",
+    "grad",
+    "gradcheck",
+]
 __all__ += ["gradgradcheck", "hessian", "jacobian", "no_grad", "set_detect_anomaly", "set_grad_enabled"]

@@ -11,7 +11,8 @@ from gt.client.autograd import Port, Tensor
 from gt.client.functions.join import cat
 from gt.spec import bool_, complex64, float32, int64
 
-EDGE, THRESHOLD, PRECISION, WIDTH = 3, 1000, 4, 80
+EDGE, THRESHOLD, PRECISION, WIDTH = 3, 1000.0, 4, 80
+EXPONENT: bool | None = None  # whether floats are written with an exponent; None: where they need one
 
 
 def show(t: Tensor) -> str:
@@ -86,6 +87,9 @@ def _float_form(sizes: np.ndarray) -> str:
     if not len(sizes):
         return "whole"
     high, low = float(sizes.max()), float(sizes.min())
+    if EXPONENT is not None:
+        whole = not EXPONENT and bool(np.all(sizes == np.ceil(sizes)))
+        return "whole" if whole else f".{PRECISION}{'e' if EXPONENT else 'f'}"
     if bool(np.all(sizes == np.ceil(sizes))):
         return f".{PRECISION}e" if high / low > 1000.0 or high > 1.0e8 else "whole"
     if high / low > 1000.0 or high > 1.0e8 or low < 1.0e-4:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
-from gt.client.functions import random
+from gt.client.functions import FUNCTIONS, random
 from gt.cuda import amp
+from gt.errors import OutOfMemoryError
 
 __all__ = ["amp", "current_device", "device", "device_count", "empty_cache", "get_rng_state_all", "is_available"]
+__all__ += ["OutOfMemoryError", "get_device_capability", "get_device_name", "get_device_properties", "ipc_collect"]
+__all__ += ["max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved", "reset_peak_memory_stats"]
 __all__ += ["is_bf16_supported", "is_initialized", "manual_seed", "manual_seed_all", "set_device", "synchronize"]
 
 
@@ -62,3 +65,29 @@ def empty_cache() -> None:
 
 def is_bf16_supported() -> bool:
     return True
+
+
+def memory_allocated(device: Any = None) -> int:
+    """0: memory is the workers', and `gt top` shows it."""
+    return 0
+
+
+max_memory_allocated = memory_reserved = max_memory_reserved = memory_allocated
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Nothing to do: memory is the workers'."""
+
+
+ipc_collect = empty_cache
+
+
+def get_device_name(device: Any = None) -> NoReturn:
+    raise RuntimeError("a GT script has no CUDA device to ask about: `gt status` and `gt top` show the workers'")
+
+
+get_device_capability = get_device_properties = get_device_name
+
+for _name in ("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "LongTensor", "IntTensor", "ShortTensor",
+              "CharTensor", "ByteTensor", "BoolTensor"):  # fmt: skip
+    globals()[_name] = FUNCTIONS[_name]  # where tensors lie is no part of their type

@@ -3,6 +3,7 @@
 Random numbers are the session's (`gt.manual_seed`) and the same on every engine; they are not PyTorch's."""
 
 from gt.distributions import constraints, kl, transforms
+from gt.distributions.by_file import add_files
 from gt.distributions.classes import Categorical, Multinomial, OneHotCategorical, OneHotCategoricalStraightThrough
 from gt.distributions.composite import (
     HalfCauchy,
@@ -53,3 +54,6 @@ __all__ = [
     "Uniform", "VonMises", "Weibull", "Wishart", "biject_to", "constraints", "kl", "kl_divergence", "register_kl",
     "transform_to", "transforms",
 ]  # fmt: skip
+
+add_files(globals())
+del add_files

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 
 from gt.client.autograd import Tensor
@@ -136,3 +138,20 @@ def generate_square_subsequent_mask(size: int, dtype: Any = None) -> Tensor:
     """The mask to add that hides what comes after each place."""
     hidden = ones(size, size, dtype=dtype).triu(1)
     return where(hidden > 0, full((), float("-inf"), dtype=hidden.dtype), full((), 0.0, dtype=hidden.dtype))
+
+
+class SDPBackend(Enum):
+    """PyTorch's ways to compute attention; here a worker chooses its own."""
+
+    ERROR = -1
+    MATH = 0
+    FLASH_ATTENTION = 1
+    EFFICIENT_ATTENTION = 2
+    CUDNN_ATTENTION = 3
+    OVERRIDEABLE = 4
+
+
+@contextmanager
+def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
+    """Without effect: a worker chooses how it computes attention."""
+    yield

@@ -142,3 +142,23 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
         q, r = tall.qr()
         q = q * r.diagonal().sign()  # so that every such matrix is as likely
         return _filled(tensor, (q.mT if rows < columns else q).reshape(tensor.shape) * gain)
+
+
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
+    """Normal numbers, of which that share of each column is 0."""
+    if tensor.ndim != 2:
+        raise ValueError(f"sparse_ is for 2 dimensions, not {tensor.shape}")
+    with no_grad():
+        zero = math.ceil(sparsity * tensor.shape[0])
+        order = rand(*tensor.shape).argsort(0).argsort(0)  # of each column, a random order of its rows
+        return _filled(tensor, randn(*tensor.shape) * std * (order >= zero).to(tensor.dtype))
+
+
+# PyTorch's names before 0.4, which change their tensor as well
+constant, dirac, normal, orthogonal, sparse, uniform = constant_, dirac_, normal_, orthogonal_, sparse_, uniform_
+kaiming_normal, kaiming_uniform, xavier_normal, xavier_uniform = (
+    kaiming_normal_,
+    kaiming_uniform_,
+    xavier_normal_,
+    xavier_uniform_,
+)

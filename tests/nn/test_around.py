@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 
 import numpy as np
@@ -9,6 +10,12 @@ import pytest
 import torch
 
 import gt
+
+
+@pytest.fixture
+def alone():
+    with gt.testing.cluster():
+        yield
 
 
 def test_modules_that_scripts_import_are_there() -> None:
@@ -153,3 +160,73 @@ def test_datasets_side_by_side_and_streams_in_a_row() -> None:
         assert gt.data.default_convert({"a": np.ones(2)})["a"].tolist() == [1.0, 1.0] and gt.data.get_worker_info() is None
         with pytest.raises(ValueError, match="one length"):
             gt.data.StackDataset([1], [1, 2])
+
+
+@pytest.mark.usefixtures("alone")
+def test_printing_follows_the_options() -> None:
+    values = [1.23456, 1e-6]
+    for options in (
+        {"precision": 2, "sci_mode": False},
+        {"sci_mode": True},
+        {"edgeitems": 1, "threshold": 1},
+        {"profile": "short"},
+    ):
+        found = []
+        for m in (gt, torch):
+            m.set_printoptions(**options)
+            try:
+                found.append(repr(m.tensor(values)) + repr(m.arange(8)) + repr(m.tensor([1.0, 2.0])))
+            finally:
+                m.set_printoptions(profile="default")
+        assert found[0] == found[1], options
+    assert repr(gt.tensor(values)) == repr(torch.tensor(values))
+    with pytest.raises(ValueError, match="no profile 'tall'"):
+        gt.set_printoptions(profile="tall")
+
+
+@pytest.mark.usefixtures("alone")
+def test_names_that_scripts_use_around_their_tensors_are_there() -> None:
+    for file, kind in (("normal", "Normal"), ("categorical", "Categorical")):
+        assert getattr(importlib.import_module(f"gt.distributions.{file}"), kind) is getattr(gt.distributions, kind)
+    from gt.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel([SDPBackend.MATH]):
+        assert not gt.xpu.is_available() and not gt.mps.is_available()
+    leaf = gt.autograd.Variable(gt.ones(2), requires_grad=True)
+    (leaf * 2).sum().backward()
+    assert leaf.grad.tolist() == [2.0, 2.0] and isinstance(gt.ones(1), gt.autograd.Variable)
+    assert gt.jit.script(leaf) is leaf and not gt.jit.is_scripting()
+    assert isinstance(gt.cuda.FloatTensor([1.0]), gt.FloatTensor) and gt.cuda.max_memory_allocated() == 0
+    assert [gt.is_nonzero(gt.tensor([2])), gt.is_same_size(gt.ones(2), gt.ones(3))] == [True, False]
+    assert [m.typename(m.ones(1).long()).split(".")[1] for m in (gt, torch)] == ["LongTensor"] * 2
+    for m in (gt, torch):
+        kept = m.nn.init.sparse_(m.empty(4, 3), 0.5) != 0
+        assert kept.sum(0).tolist() == [2, 2, 2]
+        packed = m.nn.utils.rnn.pack_sequence([m.ones(3), m.ones(2)])
+        assert [len(x) for x in m.nn.utils.rnn.unpack_sequence(packed)] == [3, 2]
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_fork_of_the_random_numbers_draws_none_of_those_behind_it() -> None:
+    for m in (gt, torch):
+        m.manual_seed(3)
+        want = m.rand(2).tolist()
+        m.manual_seed(3)
+        with m.random.fork_rng(devices=[]):
+            m.rand(5)
+        assert m.rand(2).tolist() == want
+
+
+@pytest.mark.parametrize("name, why", [("complex32", "complex64"), ("hash_tensor", "uint64"), ("uint16", "tensors are of bool"),
+                                       ("qint8", "no quantized"), ("profiler", "gt trace"), ("nothing_known", "")])  # fmt: skip
+def test_a_name_that_is_lacking_says_why(name: str, why: str) -> None:
+    with pytest.raises(AttributeError, match=f"no attribute {name!r}.*{why}"):
+        getattr(gt, name)
+
+
+def test_one_process_is_spawned_here_and_more_are_refused() -> None:
+    ranks: list[int] = []
+    gt.multiprocessing.spawn(ranks.append, nprocs=1)
+    assert ranks == [0]
+    with pytest.raises(NotImplementedError, match="one GT script drives all workers"):
+        gt.multiprocessing.spawn(ranks.append, nprocs=2)

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2] / "gt"
 # A part imports only parts that stand above it. Those on one line never import one another.
 ORDER = [
-    ["safe_path", "version", "accelerator", "onnx"],
+    ["safe_path", "version", "accelerator", "jit", "multiprocessing", "onnx"],
     ["device", "errors", "ownership", "spec"],
     ["environment"],
     ["ops"],
@@ -23,7 +23,7 @@ ORDER = [
     ["launch"],
     ["clusters"],
     ["dispatcher", "worker", "client"],
-    ["amp", "autograd", "data", "distributed", "fft", "files", "linalg", "masked", "optim", "sparse", "special"],
+    ["amp", "autograd", "data", "distributed", "fft", "files", "linalg", "masked", "optim", "random", "sparse", "special"],
     ["cuda", "func", "utils"],
     ["nn"],
     ["distributions"],

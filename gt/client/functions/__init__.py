@@ -30,6 +30,7 @@ from gt.client.functions import (
     movement,
     norm,
     operators,
+    process,
     products,
     quantiles,
     random,
@@ -61,6 +62,19 @@ from gt.client.functions.registry import FUNCTIONS
 
 __all__ = ["FUNCTIONS", "activation", "attributes", "calculus", "complex_numbers", "create", "diagonals", "dtype_info"]
 __all__ += ["elementwise", "factor", "fourier", "grids", "histograms", "hooks", "index", "index_arrays", "join", "leastsquares"]
-__all__ += ["linalg", "math", "movement", "norm", "operators", "products", "quantiles", "random", "read", "reduce", "reshape"]
+__all__ += [
+    "linalg",
+    "math",
+    "movement",
+    "norm",
+    "operators",
+    "process",
+    "products",
+    "quantiles",
+    "random",
+    "read",
+    "reduce",
+    "reshape",
+]
 __all__ += ["scan", "scatter", "settings", "sort", "sparse", "special", "split", "torch_exchange", "vector_norms"]
 __all__ += ["view_copies", "windows"]

@@ -8,6 +8,7 @@ from gt.client.functions.products import linear
 from gt.client.functions.vector_norms import pdist
 from gt.nn.functional.activations import (
     celu,
+    celu_,
     cosine_similarity,
     elu,
     elu_,
@@ -17,6 +18,7 @@ from gt.nn.functional.activations import (
     hardsigmoid,
     hardswish,
     hardtanh,
+    hardtanh_,
     leaky_relu,
     leaky_relu_,
     log_softmax,
@@ -28,6 +30,7 @@ from gt.nn.functional.activations import (
     relu_,
     rrelu,
     selu,
+    selu_,
     sigmoid,
     silu,
     softmax,
@@ -38,6 +41,7 @@ from gt.nn.functional.activations import (
     tanh,
     tanhshrink,
     threshold,
+    threshold_,
 )  # fmt: skip
 from gt.nn.functional.attention import multi_head_attention_forward, scaled_dot_product_attention
 from gt.nn.functional.basic import (
@@ -141,6 +145,7 @@ __all__ += ["tanhshrink", "threshold", "triplet_margin_loss", "triplet_margin_wi
 __all__ += ["affine_grid", "feature_alpha_dropout", "fractional_max_pool2d", "fractional_max_pool3d", "grid_sample"]
 __all__ += ["linear_cross_entropy", "multi_head_attention_forward", "pdist", "upsample_bilinear", "upsample_nearest"]
 __all__ += ["grid_sampler", "grid_sampler_2d", "grid_sampler_3d"]
+__all__ += ["celu_", "hardtanh_", "selu_", "threshold_"]
 __all__ += ["native_batch_norm", "native_group_norm", "native_layer_norm"]
 
 # Those that take `out=` in PyTorch.

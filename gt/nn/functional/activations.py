@@ -155,6 +155,25 @@ def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
     return elu(input, alpha, True)
 
 
+def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    return hardtanh(input, min_val, max_val, True)
+
+
+def selu_(input: Tensor) -> Tensor:
+    return selu(input, True)
+
+
+def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    return celu(input, alpha, True)
+
+
+_thresholded = threshold  # whose name is that of a parameter, too
+
+
+def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
+    return _thresholded(input, threshold, value, True)
+
+
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half along an axis, times the sigmoid of the second."""
     axis = axis_of(dim, input.ndim)

@@ -84,3 +84,9 @@ def pad_packed_sequence(
     sizes = np.empty(batch, np.int64)
     sizes[order] = [(counts > i).sum() for i in range(batch)]
     return found.transpose(0, 1) if batch_first else found, from_numpy(sizes)
+
+
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
+    """The sequences that `pack_sequence` was given."""
+    padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
+    return unpad_sequence(padded, lengths, batch_first=True)

@@ -1,0 +1,27 @@
+"""PyTorch's files of distributions, by which scripts import them: `from gt.distributions.normal import Normal`."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+FILES = {
+    "bernoulli": "Bernoulli", "beta": "Beta", "binomial": "Binomial", "categorical": "Categorical", "cauchy": "Cauchy",
+    "chi2": "Chi2", "dirichlet": "Dirichlet", "exponential": "Exponential", "gamma": "Gamma", "geometric": "Geometric",
+    "gumbel": "Gumbel", "half_cauchy": "HalfCauchy", "half_normal": "HalfNormal", "independent": "Independent",
+    "laplace": "Laplace", "log_normal": "LogNormal", "mixture_same_family": "MixtureSameFamily", "multinomial": "Multinomial",
+    "multivariate_normal": "MultivariateNormal", "normal": "Normal", "one_hot_categorical": "OneHotCategorical",
+    "pareto": "Pareto", "poisson": "Poisson", "relaxed_bernoulli": "RelaxedBernoulli",
+    "relaxed_categorical": "RelaxedOneHotCategorical", "studentT": "StudentT",
+    "transformed_distribution": "TransformedDistribution", "uniform": "Uniform", "von_mises": "VonMises", "weibull": "Weibull",
+}  # fmt: skip
+
+
+def add_files(package: dict[str, Any]) -> None:
+    """Make a module of each file, with the class that it has."""
+    for name, kind in FILES.items():
+        full = f"{package['__name__']}.{name}"
+        module = types.ModuleType(full, f"`{kind}`, by the file that PyTorch has it in.")
+        setattr(module, kind, package[kind])
+        sys.modules[full] = package[name] = module
