@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from sys import _getframe
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -70,10 +70,6 @@ def binary(row: Row, a: Tensor, b: Any) -> Tensor:
 
 def apply(row: Row, operands: tuple[Any, ...], statics: tuple[Any, ...] = ()) -> Any:
     """Any op: tensors and numbers in, a tensor out, or a tuple where the op has several results."""
-    if NATIVE is not None:
-        result = NATIVE.apply(row, operands, statics)
-        if result is not NotImplemented:
-            return result
     return reference(row, operands, statics)
 
 
@@ -241,3 +237,8 @@ def complex_number(value: complex, beside: DType) -> Tensor:
     kind = beside if beside.rank >= 2 else DEFAULT.dtype
     made: Tensor = apply(TABLE["full_complex"], (value.real, value.imag), ((), kind.to_complex().code))
     return made
+
+
+if NATIVE is not None and not TYPE_CHECKING:
+    NATIVE.otherwise(reference)
+    apply = NATIVE.apply

@@ -206,24 +206,23 @@ class Early:
         if len(out) - self.followed > MOST or len(alive) > 16 * MOST:
             alive.clear()
         for ins in out[self.followed :]:
-            if is_free(ins):
-                alive.discard(arguments(ins)[0])
-                continue
             effect = self.effects.get(ins[0]) or self._effect(ins[0])
             if effect is None:
                 continue
             results, dying = effect
             alive.difference_update(dying(ins))
-            made = ins[results]
+            made: tuple[Any, ...] = ins[results]
             if made:
                 alive.update(made)
-                self.newest = max(self.newest, *map(int, made))
+                self.newest = max(self.newest, max(made))
         self.followed = 0 if end else len(out)
 
     def _effect(self, number: Any) -> tuple[slice, Callable[[Encoded], tuple[Any, ...]]] | None:
         """Where the results of instructions of this kind or program stand, and what gives the ids that die with one."""
         kind, program = self.kinds.get(number), self.programs.get(number)
-        if kind is not None:
+        if is_free((number,)):
+            self.effects[number] = (slice(0), arguments)
+        elif kind is not None:
             self.effects[number] = (Form.of(kind).results, pick([]))
         elif program is not None:
             form = Form.of_call(len(program.results), program.inputs, program.holes)

@@ -28,14 +28,18 @@ class grad_mode:
     def __call__(self, function: Callable) -> Callable:
         @wraps(function)
         def inside(*args: Any, **kwargs: Any) -> Any:
-            with type(self)(wanted=self.wanted):
+            before = here()
+            HERE.scope = before.graded(self.wanted)
+            try:
                 return function(*args, **kwargs)
+            finally:
+                HERE.scope = before
 
         return inside
 
     def __enter__(self) -> None:
         self.before = here()
-        HERE.scope = self.before.but(grad=self.wanted)
+        HERE.scope = self.before.graded(self.wanted)
 
     def __exit__(self, *exc: object) -> None:
         HERE.scope = self.before

@@ -9,7 +9,7 @@
 
 static PyTypeObject *StreamType, *HandleType;
 static PyTypeObject *TensorType, *NodeType, *KnownType, *ScopeType, *PlanType, *PortType; /* Python's, given by `setup` */
-static PyObject *here, *zero, *name_scope, *name_due, *name_module, *name_foreach, *nothing;
+static PyObject *here, *zero, *name_scope, *name_due, *name_module, *name_foreach, *nothing, *empty;
 
 /* Where the slots of those lie in their objects. */
 static Py_ssize_t tensor_handle, tensor_requires_grad, tensor_node, tensor_grad, tensor_hooks, tensor_base, tensor_how, tensor_made;
@@ -544,10 +544,26 @@ static PyType_Spec op_spec = {
     "gt.client._native.Op", sizeof(Op), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR, op_slots};
 
-/* apply(row, operands, statics): the result, or NotImplemented where it is Python's to do. */
+static PyObject *reference; /* of apply.py, which does what is not for here */
+
+static PyObject *otherwise(PyObject *module, PyObject *function) {
+    Py_XSETREF(reference, Py_NewRef(function));
+    Py_RETURN_NONE;
+}
+
+/* apply(row, operands, statics=()): the results of an op. */
 static PyObject *apply(PyObject *module, PyObject *const *args, Py_ssize_t n) {
-    if (n != 3 || !PyTuple_CheckExact(args[1])) return Py_NewRef(nothing);
-    return issue(args[0], ((PyTupleObject *)args[1])->ob_item, PyTuple_GET_SIZE(args[1]), args[2]);
+    if (n < 2 || n > 3) {
+        PyErr_Format(PyExc_TypeError, "apply expects a row, its operands and its statics, got %zd arguments", n);
+        return NULL;
+    }
+    PyObject *all[] = {args[0], args[1], n == 3 ? args[2] : empty};
+    if (PyTuple_CheckExact(all[1])) {
+        PyObject *result = issue(all[0], ((PyTupleObject *)all[1])->ob_item, PyTuple_GET_SIZE(all[1]), all[2]);
+        if (result != nothing) return result;
+        Py_DECREF(result);
+    }
+    return PyObject_Vectorcall(reference, all, 3, NULL);
 }
 
 /* Ops on lists (foreach.py) */
@@ -1366,7 +1382,8 @@ static PyMethodDef methods[] = {
     {"foreach", (PyCFunction)(void (*)(void))foreach, METH_FASTCALL, "An op on lists, or NotImplemented where it is Python's."},
     {"parameters", (PyCFunction)(void (*)(void))parameters, METH_FASTCALL, "The parameters in a tree of modules, each once."},
     {"overwrite", (PyCFunction)(void (*)(void))overwrite, METH_FASTCALL, "Give variables other values; which are Python's."},
-    {"apply", (PyCFunction)(void (*)(void))apply, METH_FASTCALL, "An op, or NotImplemented where it is Python's to do."},
+    {"apply", (PyCFunction)(void (*)(void))apply, METH_FASTCALL, "The results of an op."},
+    {"otherwise", otherwise, METH_O, "Tell of the function that does what is not for here."},
     {"walk", (PyCFunction)(void (*)(void))walk, METH_FASTCALL, "Take gradients along the tape, latest op first."},
     {"setup", setup, METH_VARARGS, "Tell of the types and the place of this thread's scope."},
     {NULL}};
@@ -1377,6 +1394,7 @@ PyMODINIT_FUNC PyInit__native(void) {
     if (module == NULL) return NULL;
     zero = PyLong_FromLong(0);
     nothing = Py_NewRef(Py_NotImplemented);
+    empty = PyTuple_New(0);
     name_scope = PyUnicode_InternFromString("scope");
     name_due = PyUnicode_InternFromString("due");
     name_module = PyUnicode_InternFromString("__name__");
@@ -1389,7 +1407,7 @@ PyMODINIT_FUNC PyInit__native(void) {
     op = PyType_FromSpec(&op_spec);
     form = PyType_FromSpec(&form_spec);
     field = PyType_FromSpec(&field_spec);
-    if (zero == NULL || name_scope == NULL || name_due == NULL || name_module == NULL || name_foreach == NULL || StreamType == NULL ||
+    if (zero == NULL || empty == NULL || name_scope == NULL || name_due == NULL || name_module == NULL || name_foreach == NULL || StreamType == NULL ||
         HandleType == NULL || op == NULL || form == NULL || field == NULL || PyModule_AddObjectRef(module, "Form", form) < 0 ||
         PyModule_AddObjectRef(module, "Field", field) < 0 ||
         PyModule_AddObjectRef(module, "Stream", (PyObject *)StreamType) < 0 ||

@@ -46,9 +46,15 @@ class Scope:
 
     def quiet(self, origin: Any) -> Scope:
         """The same without a tape, for ops that all stand for one line: a pass over the tape, a step of an optimizer."""
+        other = self.graded(False)
+        other.origin = origin
+        return other
+
+    def graded(self, grad: bool) -> Scope:
+        """The same with a tape or without: `but(grad=grad)`, in less time."""
         other = Scope.__new__(Scope)
-        other.session, other.signal, other.backward, other.grad = self.session, self.signal, self.backward, False
-        other.origin, other.cast, other.kinds = origin, self.cast, self.kinds
+        other.session, other.signal, other.backward, other.grad = self.session, self.signal, self.backward, grad
+        other.origin, other.cast, other.kinds, other.thread = self.origin, self.cast, self.kinds, self.thread
         return other
 
 

@@ -33,7 +33,7 @@ def _alike(tensors: list[Tensor], key: Callable[[Tensor], Any]) -> list[list[Ten
 def get_total_norm(tensors: Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
     """The norm of all elements of these tensors together: a few instructions for all of them."""
     parts: list[Tensor] = []
-    for same in _alike(list(tensors), lambda t: t.ndim):
+    for same in _alike(list(tensors), lambda t: len(t.handle.spec.shape)):
         (norms,) = _foreach(TABLE["norm"], (same,), (float(norm_type), tuple(range(same[0].ndim)), False))
         parts += map(Tensor, norms)
     if not parts:
@@ -49,7 +49,7 @@ def get_total_norm(tensors: Iterable[Tensor], norm_type: float = 2.0, error_if_n
 
 def _change(parameters: Any, change: Callable[[list[Tensor]], list[Handle]]) -> None:
     """Give the gradients other values, those of one dtype by one instruction."""
-    for params in _alike(_gradients(parameters), lambda p: p.grad.dtype if p.grad is not None else None):
+    for params in _alike(_gradients(parameters), lambda p: p.grad.handle.spec.dtype if p.grad is not None else None):
         grads: list[Any] = [p.grad for p in params]
         values = change(grads)
         if plain(grads):
