@@ -161,6 +161,12 @@ CUDA_GRAPHS = flag("GT_CUDA_GRAPHS", [WORKER], "`0` runs steps that repeat witho
 CHECK_COMPILED = flag("GT_CHECK_COMPILED", [WORKER], "`1` compares a compiled step's results with the plain ones")
 TRACE = flag("GT_TRACE", [CLIENT], "`0` sends every op by itself, also in loops that repeat", default=True)
 EARLY = flag("GT_EARLY", [CLIENT], "`0` sends calls of what repeats only when a step is written to its end", default=True)
+LANES = flag(
+    "GT_LANES",
+    [CLIENT, WORKER],
+    "`0` sends all messages by ZMQ, also where both processes are of one host and user",
+    default=True,
+)
 NATIVE = flag("GT_NATIVE", [CLIENT], "`0` does without the part in C", default=True)
 WORKER_BATCH_SIZE = whole("GT_WORKER_BATCH_SIZE", [WORKER], "instructions that a worker runs as one function", 1, least=1)
 COLLECTIVES = choice(

@@ -81,6 +81,7 @@ class Questions:
             "dropped": self.tables.dropped,
             "drained": self.tables.drained,
             "moved": self.tables.moved,
+            "lane_messages": self.tables.lane_messages,
         }
         yield Mail(client.name, Answer(question.ticket, {"workers": shown, "dispatcher": own}))
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import zmq
+from msgspec.structs import replace
 
 from gt import environment
 from gt.dispatcher.core import Dispatcher
@@ -18,12 +19,16 @@ from gt.transport.addresses import from_another_host, remove_worker_socket
 from gt.transport.auth import NO_KEYS, WORKER, Keys, listen, role, user_name
 from gt.transport.connection_limits import ConnectionLimits, raise_descriptor_limit
 from gt.transport.events import Subscribe
-from gt.transport.messages import LIMIT, Bye, Hello, Join, Mail, Peers, decode, encode
+from gt.transport.lane_tables import DispatcherLanes
+from gt.transport.lanes import Lane
+from gt.transport.messages import LIMIT, Bye, Hello, Join, Mail, Peers, Welcome, decode, encode
+from gt.transport.polling import Sources
 from gt.transport.sockets import FIRST, LAST, open_socket
 
 QUEUE = 1 << 16  # messages that wait for one peer to take them
 TELL = 0.5  # seconds between lists of who is there, while others have more to say
 UNREAD = 32  # messages of one peer that wait to be read
+UNHEARD = 1 << 12  # messages that are read of a client that is gone, at most
 LEFT = 60.0  # seconds in which a worker that is gone ceases to listen; sockets of one that does not are left alone
 
 
@@ -45,6 +50,8 @@ class Server:
         self.more.register(self.router, zmq.POLLIN)
         self.ends = ConnectionLimits(self.router, raise_descriptor_limit())
         self.cut_off = 0  # connections that were one too many, as last told
+        self.sources = Sources()
+        self.lanes = DispatcherLanes(addresses, self.sources)
         for address in addresses:
             listen(self.router, address, keys)
         self.fds: dict[str, int] = {}  # each peer's connection, by its first message
@@ -57,17 +64,18 @@ class Server:
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
-        poller = zmq.Poller()
-        poller.register(self.router, zmq.POLLIN)
-        poller.register(self.ends.socket, zmq.POLLIN)
+        self.sources.add(self.router)
+        self.sources.add(self.ends.socket)
         while not until():
             if time.monotonic() > self.until:
                 self.until = float("inf")
                 self._send(self.core.expect(0))
-            for socket, _ in poller.poll(10 if self.waiting else 1000):
-                if socket is self.router:
+            for source in self.sources.wait(10 if self.waiting else 1000):
+                if source in self.lanes.senders:
+                    self._from_lane(*self.lanes.senders[source])
+                elif source is self.router:
                     self._drain()
-                else:
+                elif source is self.ends.socket:
                     self._ended()
             if self.waiting:
                 self._send([])
@@ -118,19 +126,59 @@ class Server:
         if new and not data:  # the connection that a client will send from, which need not be soon
             self._let_in(peer)
             return
+        self._read(name, data, lambda: role(sender))
+        if new:
+            self._let_in(peer)
+
+    def _from_lane(self, name: str, lane: Lane, said: str) -> bool:
+        """Handle the next message of a client's lane. Whether another may be there."""
+        try:
+            data = lane.receive(checks.MESSAGE)
+        except ProtocolError as wrong:
+            self.lanes.end(name)
+            self._send(self.core.unreadable(name, wrong))
+            return False
+        if data is not None and not data:
+            self.lanes.end(name)
+        if not data:
+            return False
+        self.core.tables.lane_messages += 1
+        self._read(name, data, lambda: said)
+        return True
+
+    def _read(self, name: str, data: Any, says: Callable[[], str]) -> None:
+        """Handle a message of a peer; `says` gives what its key says of it."""
         try:
             message = decode(data, LIMIT if name in self.core.tables.by_peer else checks.MESSAGE)
         except ProtocolError as wrong:
             self._send(self.core.unreadable(name, wrong))
             return
-        said = role(sender) if self.keys.guarded and type(message) in (Hello, Join, Subscribe) else ""
+        if type(message) not in (Hello, Join, Subscribe):
+            self._send(self.core.handle(Mail(name, message)))
+            return
+        said = says() if self.keys.guarded else ""
         if type(message) is Join and self.keys.guarded and said != WORKER:
             self.core.tables.dropped += 1
             self._send([Mail(name, Bye("refused: this is a user's key, and a worker needs the workers' (GT_WORKER_KEY)"))])
             return
-        self._send(self.core.handle(Mail(name, message, (), said)))
-        if new:
-            self._let_in(peer)
+        mails = self.core.handle(Mail(name, message, (), said))
+        if type(message) is not Subscribe and message.lane:
+            mails = self._open_lane(name, message, said, mails)
+        self._send(mails)
+
+    def _open_lane(self, name: str, first: Hello | Join, said: str, mails: list[Mail]) -> list[Mail]:
+        """If a peer was let in, and its lane is there, tell it so; gives the mail that is still to be sent."""
+        welcomes = [at for at, mail in enumerate(mails) if mail.peer == name and type(mail.message) is Welcome]
+        lane = self.lanes.claim(first.lane) if welcomes else None
+        if lane is None:
+            return mails
+        at = welcomes[0]
+        self._send([*mails[:at], Mail(name, replace(mails[at].message, lane=True))])
+        if type(first) is Hello:
+            self.lanes.receive_from(name, lane, said)
+        else:
+            self.lanes.to[name] = lane
+        return mails[at + 1 :]
 
     def _is_of_its_user(self, sender: Any, name: str) -> bool:
         """Whether a new connection that goes by a client's name has the key of that client's user."""
@@ -149,10 +197,11 @@ class Server:
             try:
                 while waiting and self._post(peer, waiting[0]):
                     waiting.popleft()
-            except zmq.ZMQError:  # its end is seen elsewhere
+            except (zmq.ZMQError, OSError):  # its end is seen elsewhere
                 waiting.clear()
-            if not waiting:
+            if not waiting and self.lanes.pushed(peer):
                 del self.waiting[peer]
+                self.lanes.watch_room(peer, False)
         for mail in mails:
             if type(mail.message) is Peers and not mail.message.lost:  # many come and go at once: the last word counts
                 self.peers[mail.peer] = mail.message
@@ -179,11 +228,18 @@ class Server:
                 self.waiting[mail.peer].append(data)
             elif not self._post(mail.peer, data):
                 if mail.peer in self.core.tables.by_peer:  # it is long at something, and will go on
-                    self.waiting[mail.peer] = deque([data])
+                    self._wait_for(mail.peer, data)
                 else:
                     gone.append((mail.peer, f"it does not take its answers: {QUEUE} wait for it"))
-        except zmq.ZMQError:
+            elif not self.lanes.pushed(mail.peer):
+                self._wait_for(mail.peer)
+        except (zmq.ZMQError, OSError):
             gone.append((mail.peer, "it cannot be reached"))
+
+    def _wait_for(self, worker: str, *messages: bytes) -> None:
+        """Keep messages until a worker has room for them, or for the rest of the last one."""
+        self.waiting[worker] = deque(messages)
+        self.lanes.watch_room(worker, True)
 
     def _encode(self, message: Any) -> bytes:
         """What goes to all is encoded once."""
@@ -211,6 +267,10 @@ class Server:
 
     def _post(self, peer: str, data: bytes) -> bool:
         """Whether there was room for a message to this peer."""
+        taken = self.lanes.post(peer, data)
+        if taken is not None:
+            return taken
+        self.sources.used(self.router)
         try:
             self.router.send(peer.encode("latin1"), FIRST)
             self.router.send(data, LAST)
@@ -233,9 +293,22 @@ class Server:
                 f", or it gave no sign of life for {environment.TIMEOUT.value():g} s (GT_TIMEOUT)" if peer in self.far else ""
             )
             self.far.discard(peer)
+            self._hear_out(peer.removesuffix(">"))
             self._lose(peer.removesuffix(">"), f"its connection ended{silent}")
+
+    def _hear_out(self, name: str) -> None:
+        """A connection of this peer's has ended: read what it had sent before that, and end its lane."""
+        for sender in self.lanes.of(name):
+            for _ in range(UNHEARD):
+                if not self._from_lane(*sender):
+                    break
+        if name in self.lanes.to and name in self.waiting:
+            self.lanes.watch_room(name, False)
+            del self.waiting[name]
+        self.lanes.end(name)
 
     def close(self) -> None:
         self._tidy()
+        self.lanes.close()
         self.ends.close()
         self.router.close()

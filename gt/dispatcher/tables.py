@@ -234,6 +234,7 @@ class Tables:
     drained: int = 0  # workers that asked to leave
     moved: int = 0  # tensors that were moved off those
     dropped: int = 0  # messages that could not be read or did not belong
+    lane_messages: int = 0  # messages of clients that came over lanes
 
     @property
     def many(self) -> bool:

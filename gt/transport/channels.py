@@ -158,10 +158,13 @@ def connect(local: str, token: bytes) -> Channel | None:
 
 
 class ChannelListener:
-    """Where a worker takes such connections. Each begins with a token; the client that attaches with it has that channel."""
+    """Where a worker takes such connections, and lanes (`lanes.py`), which a dispatcher takes, too. Each begins with a token;
+    whoever says that token over an authenticated connection has it."""
 
     def __init__(self, local: str) -> None:
         self.path = path_of(local)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)  # of a process that was killed: who listens at `local` has this name, too
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.listener.setblocking(False)
         self.listener.bind(self.path)
@@ -171,9 +174,13 @@ class ChannelListener:
 
     def claim(self, token: bytes) -> Channel | None:
         """The channel of whoever has said this token."""
-        self._accept()
-        taken = self.found.pop(token, None) if len(token) == TOKEN else None
+        taken = self.take(token)
         return Channel(taken) if taken is not None else None
+
+    def take(self, token: bytes) -> socket.socket | None:
+        """The connection that this token was said on."""
+        self._accept()
+        return self.found.pop(token, None) if len(token) == TOKEN else None
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):

@@ -46,7 +46,8 @@ def kind_out(number: int, kind: Kind) -> KindDef:
 class Hello(Message, frozen=True, tag=1):
     """A client's first word. Here and in Join, `key` is empty: the connection has proved the key, and it is never sent.
     `weight` and `priority` say which share of the workers' time it asks for, `memory` how many bytes it may have on each worker
-    at most, 0 for as many as there are."""
+    at most, 0 for as many as there are. Here and in Join, `lane` is the token that was said on a lane
+    to the dispatcher, if there is one."""
 
     version: int
     key: str
@@ -55,16 +56,19 @@ class Hello(Message, frozen=True, tag=1):
     weight: float = 1.0
     priority: str = "normal"
     memory: int = 0
+    lane: bytes = b""
 
 
 class Welcome(Message, frozen=True, tag=2):
     """The dispatcher's answer to a client or a worker: the name or index it goes by, and who else is there. To a worker of a
-    pool, the users that may connect to it, too: names by their public keys."""
+    pool, the users that may connect to it, too: names by their public keys. With `lane` all further messages of a client
+    come over its lane, and all further messages to a worker go over its own."""
 
     name: str
     index: int
     workers: tuple[Peer, ...] = ()
     users: dict[str, str] = {}
+    lane: bool = False
 
 
 class Batch(Message, frozen=True, tag=3):
@@ -142,6 +146,7 @@ class Join(Message, frozen=True, tag=11):
     address: str
     remote: str = ""
     release: str = ""
+    lane: bytes = b""
 
 
 class Fetch(msgspec.Struct, frozen=True, array_like=True):
@@ -193,10 +198,11 @@ class Drop(Message, frozen=True, tag=14):
 
 class Attach(Message, frozen=True, tag=15):
     """A client's first word to a worker. It has said `token` on a connection that passes segments, if it has one: then they
-    share memory."""
+    share memory. `lane` is the token that was said on a lane over which small answers are to come."""
 
     client: str
     token: bytes = b""
+    lane: bytes = b""
 
 
 class Attached(Message, frozen=True, tag=16):

@@ -15,19 +15,21 @@ import numpy as np
 import zmq
 
 from gt.errors import ConnectionFailed, ProtocolError
-from gt.transport import shm
+from gt.transport import lanes
 from gt.transport.addresses import check_host, close_connections, host_name, nearest
 from gt.transport.auth import Keys, reach
-from gt.transport.channels import TOKEN, Channel, connect
+from gt.transport.client_memory import ClientMemory
 from gt.transport.debug_output import See
 from gt.transport.events import Seen
+from gt.transport.lane_tables import ClientLanes
+from gt.transport.lanes import Lane
 from gt.transport.messages import VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, Value, Welcome, decode, encode
+from gt.transport.polling import Sources
 from gt.transport.receiving import Background, Receiving
 from gt.transport.sockets import Ends, first_word, how_it_ended, open_socket, parts
 from gt.transport.wake import ImmediateTimer, NoWaker, Waker, WakeTimer
 
 ANSWER = 1.0  # seconds for workers to say whether they share memory
-PASSED = 30.0  # seconds for a worker to take in segments that were passed before, when it has not for long
 WATCH = 2  # milliseconds between looks at the buffer while readers receive; without a reader in between, the link's thread does
 
 
@@ -62,23 +64,18 @@ class ZmqLink:
         self.indices: dict[int, str] = {}
         self.slow: set[str] = set()  # workers that have not said yet whether they share, though they were waited for
         self.sharing: dict[str, bool] = {}
-        self.channels: dict[str, Channel] = {}  # to workers of this host and user
-        self.passing = threading.Lock()  # segments are passed by one thread at a time
+        self.memory = ClientMemory()
+        self.lane: Lane | None = None  # to the dispatcher, where it is of this host and user: sent over in place of the outbox
         self.attached = threading.Condition()
         self.posts: deque[tuple[str, Any, tuple[Any, ...]]] = deque()  # for workers, sent by the receiving thread
-        self.pool = shm.SegmentPool(self._dropped)
-        self.placed: list[int] = []  # segments named by the batch that is being filled, and by those under way
-        self.lent: deque[tuple[int, list[int]]] = deque()
         self.moved = False  # workers came or went
         self.ends = Ends(self.inbox)
-        self._poll_sources()
-        self._greet(timeout, Hello(VERSION, "", host_name(), os.getpid(), weight, priority, memory))
-
-    def _poll_sources(self) -> None:
-        self.sockets, self.all = zmq.Poller(), zmq.Poller()  # what comes in; and the timer
-        self.all.register(self.wake_timer.fd, zmq.POLLIN)
+        self.sources = Sources(self.wake_timer.fd)
+        self.lanes = ClientLanes(self.sources)
         for source in (self.inbox, self.ends.socket, self.waker.fd):
-            self._poll(source)
+            self.sources.add(source)
+        self.lane, token = lanes.connect(address)
+        self._greet(timeout, Hello(VERSION, "", host_name(), os.getpid(), weight, priority, memory, token))
 
     def _greet(self, timeout: float, hello: Hello) -> None:
         reach(self.inbox, self.address, self.keys)
@@ -95,6 +92,9 @@ class ZmqLink:
         match decode(first_word(self.inbox, self.ends, self.address, timeout)):
             case Welcome() as welcome:
                 self.outbox.send(b"")  # so that it is known whose connection that is
+                if self.lane is not None and not welcome.lane:
+                    self.lane.close()
+                    self.lane = None
                 return welcome
             case Bye(why):
                 raise ConnectionFailed(f"the dispatcher at {self.address} {why}")
@@ -117,15 +117,20 @@ class ZmqLink:
                 self.wake_timer.off()
             if self.see is not None:
                 self.see("->", message)
-            self.outbox.send(encode(message))
+            self.tell(message)
 
     def tell(self, message: Any) -> None:
         """Send what is no batch: what is buffered still waits. The session's lock makes senders take turns."""
-        if not self.receiving.closed:
+        if self.receiving.closed:
+            return
+        if self.lane is not None:
+            self.lane.send_waiting(encode(message), lambda: self.receiving.closed)
+        else:
             self.outbox.send(encode(message))
 
     def seen(self, number: int) -> None:
         self.inbox.send(encode(Seen(number)))
+        self.sources.used(self.inbox)
 
     def send_to(self, worker: int, message: Any, frames: tuple[Any, ...] = ()) -> None:
         self.posts.append((self.indices.get(worker, ""), message, frames))
@@ -140,7 +145,7 @@ class ZmqLink:
         if not reply.done and self.receiving.reader_comes():
             try:
                 while not (reply.done or self.receiving.closed or end and time.monotonic() > end):
-                    self._take_in(self.sockets, 1000 if timeout is None else int(timeout * 1000) + 1)
+                    self._take_in(1000 if timeout is None else int(timeout * 1000) + 1)
                     self.session.tell()  # what keeps it waiting is said while it waits
             finally:
                 if self.receiving.reader_leaves(len(self.session.replies) > 1):
@@ -164,46 +169,23 @@ class ZmqLink:
         return bool(self.data) and len(self.sharing) == len(self.data)
 
     def place(self, data: np.ndarray) -> tuple[int, int, int]:
-        segment, at, sealed = self.pool.pack(data)
-        self.placed += sealed
-        with self.passing:
-            for channel in self.channels.values():
-                channel.give(segment, PASSED)
-        return (segment.serial, at, data.nbytes)
-
-    def _dropped(self, segment: int) -> None:
-        with self.passing:
-            for channel in self.channels.values():
-                channel.drop(segment)
+        return self.memory.place(data)
 
     def outstanding(self) -> int:
-        return self.pool.outstanding()
+        return self.memory.pool.outstanding()
 
     def sealed(self, serial: int) -> bool:
-        if not self.placed:
-            return False
-        self.lent.append((serial, self.placed))
-        self.placed = []
-        return True
+        return self.memory.sealed(serial)
 
     def executed(self, serial: int) -> None:
-        while self.lent and self.lent[0][0] <= serial:
-            for segment in self.lent.popleft()[1]:
-                self.pool.give(segment)
+        self.memory.executed(serial)
 
     def view(self, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
         def release() -> None:
             self.posts.append((worker, Release(place[0]), ()))
             self.waker.wake()
 
-        channel = self.channels.get(worker)
-        if channel is None:
-            raise ProtocolError(f"worker {worker} lends memory that it does not share with this client")
-        if nbytes >= shm.LEND:
-            return channel.view(place, nbytes, release)
-        copy = channel.view(place, nbytes).copy()
-        release()
-        return copy
+        return self.memory.view(place, nbytes, worker, release)
 
     def give_up(self, why: str) -> None:
         """Nothing more will come: everyone who waits is told."""
@@ -224,7 +206,7 @@ class ZmqLink:
             before = state
             match state:
                 case Background.RECEIVING:
-                    self._take_in(self.all, None)
+                    self._take_in(None, timed=True)
                     state = self.receiving.advance()
                 case Background.WATCHING:
                     called = bool(hand.poll(WATCH))
@@ -249,12 +231,14 @@ class ZmqLink:
             else:
                 self.hand.clear()
 
-    def _take_in(self, poller: zmq.Poller, timeout: int | None) -> None:
-        """Wait for something and handle it. Only for whoever has the turn."""
+    def _take_in(self, timeout: int | None, timed: bool = False) -> None:
+        """Wait for something and handle it, with `timed` also the alarm. Only for whoever has the turn."""
         if self.moved:
             self._follow()
-        for source, _ in poller.poll(timeout):
-            if source in self.polled:
+        for source in self.sources.wait(timeout, timed):
+            if source in self.lanes.workers:
+                self._drain_lane(source)
+            elif source in self.polled:
                 self._drain(source, self.polled[source])
             elif source is self.inbox:
                 self._drain(source, "")
@@ -262,10 +246,9 @@ class ZmqLink:
                 self.waker.clear()
             elif source == self.wake_timer.fd:
                 self._pause()
-            elif self.ends.drain():
+            elif source is self.ends.socket and self.ends.drain():
                 self.give_up(f"the dispatcher at {self.address} {how_it_ended(self.address)}")
-                for each in (self.sockets, self.all):
-                    each.unregister(self.ends.socket)
+                self.sources.remove(self.ends.socket)
         if self.posts:
             self._post()
 
@@ -273,20 +256,15 @@ class ZmqLink:
         self.wake_timer.clear()
         self.session.paused()
 
-    def _poll(self, source: Any) -> None:
-        for poller in (self.sockets, self.all):
-            poller.register(source, zmq.POLLIN)
-
     def _follow(self) -> None:
         """Receive from the workers there are."""
         self.moved = False
         now = {socket: name for name, socket in self.data.items()}
         for socket in self.polled.keys() - now.keys():
-            for poller in (self.sockets, self.all):
-                poller.unregister(socket)
+            self.sources.remove(socket)
             socket.close(0)
         for socket in now.keys() - self.polled.keys():
-            self._poll(socket)
+            self.sources.add(socket)
         self.polled = now
 
     def _drain(self, socket: zmq.Socket[Any], name: str) -> None:
@@ -297,6 +275,16 @@ class ZmqLink:
                 self._handle(name, decode(head.buffer), frames)
             if not zmq.zmq_poll([(socket, zmq.POLLIN)], 0):
                 return
+
+    def _drain_lane(self, fd: int) -> bool:
+        """Handle the next message of a worker's lane. Whether another may be there."""
+        name, _ = self.lanes.workers[fd]
+        data = self.lanes.receive(fd)
+        if data is None:
+            return False
+        with contextlib.suppress(ProtocolError):
+            self._handle(name, decode(data), ())
+        return True
 
     def _handle(self, name: str, message: Any, frames: tuple[Any, ...]) -> None:
         if self.see is not None:
@@ -337,38 +325,32 @@ class ZmqLink:
             except zmq.ZMQError:  # no address of this host's kind; what lies there cannot be read from here
                 socket.close(0)
                 continue
-            socket.send(encode(Attach(self.name, self._share(worker.name, address))))
+            lane = self.lanes.connect(worker.name, address)
+            socket.send(encode(Attach(self.name, self.memory.share(worker.name, address), lane)))
             self.data[worker.name] = socket
 
-    def _share(self, worker: str, address: str) -> bytes:
-        """Begin to share memory with a worker, if it is of this host and user. Gives the token of their channel."""
-        token = secrets.token_bytes(TOKEN)
-        channel = connect(address, token) if address.startswith("ipc://") and shm.supported() else None
-        if channel is None:
-            return b""
-        with self.passing:
-            self.channels[worker] = channel
-        for segment in self.pool.all_lent():  # instructions that name them may go to this worker
-            with self.passing:
-                channel.give(segment, PASSED)
-        return token
-
     def _part(self, worker: str) -> None:
-        with self.passing:
-            channel = self.channels.pop(worker, None)
-        if channel is not None:
-            channel.close()
+        """A worker is gone: its last answers are taken in."""
+        self.memory.part(worker)
+        for fd in self.lanes.of(worker):
+            while fd in self.lanes.workers and self._drain_lane(fd):
+                pass
+            self.lanes.end(fd)
 
     def _post(self) -> None:
         while self.posts:
             name, message, frames = self.posts.popleft()
             if name in self.data:
                 self.data[name].send_multipart([encode(message), *parts(frames)])
+                self.sources.used(self.data[name])
 
     def close(self) -> None:
         if not self.receiving.closed:
-            with contextlib.suppress(zmq.ZMQError):
-                self.outbox.send(encode(Bye()), zmq.NOBLOCK)
+            with contextlib.suppress(zmq.ZMQError, OSError):
+                if self.lane is not None:
+                    self.lane.send(encode(Bye()))
+                else:
+                    self.outbox.send(encode(Bye()), zmq.NOBLOCK)
             self.receiving.close()
             self.waker.wake()
             self.hand.wake()
@@ -384,10 +366,13 @@ class ZmqLink:
         self.receiving.close()
         self.posts.clear()
         close_connections([self.address, *(at for w in self.workers for at in (w.address, w.remote) if at)])
-        self.pool.lock, self.passing = threading.Lock(), threading.Lock()
-        for worker in list(self.channels):
-            self._part(worker)
-        self.pool.close()
+        self._close_lanes()
+        self.memory.abandon()
+
+    def _close_lanes(self) -> None:
+        self.lanes.close()
+        if self.lane is not None:
+            self.lane.close()
 
     def _close_sockets(self) -> None:
         self.ends.close()
@@ -395,6 +380,5 @@ class ZmqLink:
             socket.close(100)  # long enough for a last word on one host
         for waker in (self.waker, self.hand, self.wake_timer):
             waker.close()
-        for worker in list(self.channels):
-            self._part(worker)
-        self.pool.close()
+        self._close_lanes()
+        self.memory.close()

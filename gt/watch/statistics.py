@@ -38,6 +38,8 @@ WORKER: Described = {
     "busy_seconds": "seconds in which it had",
     "queue": "instructions that waited when this was asked",
     "preemptions": "programs left in their middle because another client waited",
+    "lane_runs": "messages of the dispatcher that came over its lane, past ZMQ",
+    "lane_answers": "answers to clients that went over lanes",
     "shares": "for each client, what it had of this worker: the table below",
 }
 TRACES: Described = {
@@ -101,6 +103,7 @@ DISPATCHER: Described = {
     "dropped": "messages, or instructions of one, that could not be carried out",
     "drained": "workers that left after passing on their tensors",
     "moved": "tensors that were passed on so",
+    "lane_messages": "messages of clients that came over lanes, past ZMQ",
 }
 CLIENTS: Described = {
     "number": "the client's number, for `gt kill`",

@@ -15,7 +15,9 @@ from gt.transport.addresses import NAMES, advertised, family, host_and_port, own
 from gt.transport.auth import Keys, listen, role, user_name
 from gt.transport.channels import ChannelListener
 from gt.transport.connection_limits import WatchedSocket, raise_descriptor_limit
-from gt.transport.messages import Attached, Mail, encode
+from gt.transport.lane_tables import AnswerLanes
+from gt.transport.messages import Attach, Attached, Mail, encode
+from gt.transport.polling import Sources
 from gt.transport.sockets import FIRST, LAST, PART, open_socket
 from gt.worker.shared_memory import SharedMemory
 
@@ -27,10 +29,11 @@ FIRST_WORD = 64 << 10  # bytes of the message with which a peer comes, at most
 
 
 class ClientSocket:
-    """`refuse` has the dispatcher let a client go, `forget` is told of one whose name is given up."""
+    """`refuse` has the dispatcher let a client go, `forget` is told of one whose name is given up. `sources` is what the worker
+    waits for: it is told whenever the socket was used."""
 
-    def __init__(self, keys: Keys, refuse: Callable[[str, str], None], forget: Callable[[str], None]) -> None:
-        self.keys, self.tell_refused, self.tell_forgotten = keys, refuse, forget
+    def __init__(self, keys: Keys, refuse: Callable[[str, str], None], forget: Callable[[str], None], sources: Sources) -> None:
+        self.keys, self.tell_refused, self.tell_forgotten, self.sources = keys, refuse, forget, sources
         self.memory = SharedMemory()
         self.socket = open_socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.MAXMSGSIZE, 2 * PART)
@@ -43,6 +46,7 @@ class ClientSocket:
         self.waiting: dict[str, list[Mail]] = {}  # answers to clients that have not attached yet; none for one that was refused
         self.refused: set[str] = set()  # clients that do not take their answers, which the dispatcher is to let go
         self.listener: ChannelListener | None = None
+        self.lanes = AnswerLanes()
 
     def listen(self, address: str, advertise: str = "") -> tuple[str, str]:
         """Listen for clients of this host, and, where the dispatcher is on a network, of others; the two addresses. Where the
@@ -52,6 +56,7 @@ class ClientSocket:
         self.listener = ChannelListener(local) if shm.supported() else None
         if self.listener is not None:
             NAMES.hold(self.listener.path)
+            self.lanes.listener = self.listener
         if not address.startswith("tcp://"):
             return local, ""
         if not advertise:
@@ -88,15 +93,16 @@ class ClientSocket:
         self.users[client] = user
         return self.attached.get(client, user) == user
 
-    def attach(self, client: str, peer: Any, token: bytes, index: int, known: Collection[str]) -> bool:
-        """A client has connected; it is sent the answers that waited for it. Whether it has the key of its user. `known` are
-        clients that the dispatcher has spoken of."""
+    def attach(self, client: str, peer: Any, word: Attach, index: int, known: Collection[str]) -> bool:
+        """A client has connected with this word; it is sent the answers that waited for it. Whether it has the key of its user.
+        `known` are clients that the dispatcher has spoken of."""
         user = user_name(role(peer)) if self.keys.pool else ""
         if self.users.get(client, user) != user:
             return False
-        channel = self.listener.claim(token) if self.listener is not None else None
+        channel = self.listener.claim(word.token) if self.listener is not None else None
         if channel is not None:
             self.memory.share(client, channel)
+        self.lanes.claim(client, word.lane)
         self.attached[client] = user
         self.memory.met.add(client)
         if len(self.attached) > CLIENTS:
@@ -136,9 +142,13 @@ class ClientSocket:
         self.tell_refused(client, why)
 
     def _post(self, mail: Mail) -> None:
+        message = encode(mail.message)
+        if not mail.frames and self.lanes.post(mail.peer, message):
+            return
+        self.sources.used(self.socket)
         try:
             self.socket.send(mail.peer.encode("latin1"), FIRST)
-            self.socket.send(encode(mail.message), FIRST if mail.frames else LAST)
+            self.socket.send(message, FIRST if mail.frames else LAST)
             for i, frame in enumerate(mail.frames, 1):
                 self.socket.send(frame, FIRST if i < len(mail.frames) else LAST, copy=len(frame) < shm.SMALL)
         except zmq.Again:
@@ -153,10 +163,15 @@ class ClientSocket:
         self.let_in.discard(client)
         self.waiting.pop(client, None)
         self.refused.discard(client)
+        self.lanes.end(client)
         self.memory.drop(client)
+
+    def stats(self) -> dict[str, Any]:
+        return {"lane_answers": self.lanes.sent}
 
     def close(self) -> None:
         self.crowd.close()
+        self.lanes.close()
         self.socket.close()
         if self.listener is not None:
             self.listener.close()

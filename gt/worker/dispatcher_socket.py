@@ -1,20 +1,30 @@
-"""A worker's socket to its dispatcher, and when that has ended."""
+"""A worker's socket to its dispatcher, the lane over which most of its messages come, and when the connection has ended."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import zmq
+from msgspec.structs import replace
 
+from gt.errors import ProtocolError
+from gt.transport import lanes
 from gt.transport.addresses import on_this_host
 from gt.transport.auth import Keys, reach
-from gt.transport.messages import Join, encode
+from gt.transport.lanes import Lane
+from gt.transport.messages import LIMIT, Join, Welcome, decode, encode
+from gt.transport.polling import Sources
 from gt.transport.sockets import Ends, first_word, how_it_ended, open_socket
 
 
 class DispatcherSocket:
-    def __init__(self, address: str, keys: Keys, token: str) -> None:
-        self.address, self.keys = address, keys
+    """`sources` is what the worker waits for: it is told whenever the socket was used."""
+
+    def __init__(self, address: str, keys: Keys, token: str, sources: Sources) -> None:
+        self.address, self.keys, self.sources = address, keys, sources
+        self.lane: Lane | None = None  # over which all messages behind the first one come, where there is one
+        self.lane_runs = 0  # messages that did
         self.socket = open_socket(zmq.DEALER, token.encode())
         self.ends = Ends(self.socket)
         self.poller = zmq.Poller()
@@ -23,20 +33,55 @@ class DispatcherSocket:
     def join(self, join: Join, timeout: float) -> Any:
         """Connect and join: the frame of the dispatcher's first word."""
         reach(self.socket, self.address, self.keys)
-        self.send(join)
-        return first_word(self.socket, self.ends, self.address, timeout)
+        until = time.monotonic() + timeout
+        lane, token = lanes.connect(self.address, timeout)  # the dispatcher may be starting, too
+        self.send(replace(join, lane=token))
+        try:
+            first = first_word(self.socket, self.ends, self.address, max(1.0, until - time.monotonic()))
+            if lane is not None and _welcomes(first):
+                self.lane, lane = lane, None
+            return first
+        finally:
+            if lane is not None:
+                lane.close()
+
+    def poll_with(self, sources: Sources) -> None:
+        """Have the worker wait for what comes from the dispatcher."""
+        sources.add(self.socket)
+        if self.lane is not None:
+            sources.add(self.lane.fd)
 
     def send(self, message: Any) -> None:
         self.socket.send(encode(message))
+        self.sources.used(self.socket)
 
     def receive(self) -> Any:
-        """The next message's frame, or None where none has come."""
-        return self.socket.recv() if self.poller.poll(0) else None
+        """The next message's frame, or None where none has come. What a lane gives is valid until the next call."""
+        if self.lane is None:
+            self.sources.used(self.socket)
+            return self.socket.recv() if self.poller.poll(0) else None
+        frame = self.lane.receive(LIMIT) or None  # its end is seen at the socket
+        self.lane_runs += frame is not None
+        return frame
 
     def how_it_ended(self) -> str:
         """Why the connection ended; nothing where both ends were on this host."""
         return "" if on_this_host(self.address) else f"the dispatcher at {self.address} {how_it_ended(self.address)}"
 
+    def stats(self) -> dict[str, Any]:
+        return {"lane_runs": self.lane_runs}
+
     def close(self) -> None:
+        if self.lane is not None:
+            self.lane.close()
         self.ends.close()
         self.socket.close()
+
+
+def _welcomes(frame: Any) -> bool:
+    """Whether the dispatcher lets this worker in, and uses its lane."""
+    try:
+        message = decode(frame)
+    except ProtocolError:
+        return False
+    return isinstance(message, Welcome) and message.lane

@@ -45,6 +45,7 @@ from gt.transport.messages import (
     Welcome,
     decode,
 )  # fmt: skip
+from gt.transport.polling import Sources
 from gt.transport.process_memory import Inbox
 from gt.transport.reporting import Reporter
 from gt.transport.sockets import whole
@@ -96,13 +97,13 @@ class Shell:
         self._join(name or f"{host_name()}-{os.getpid()}", timeout, advertise)
 
     def _open_sockets(self) -> None:
-        self.token = secrets.token_hex(12)
-        self.dispatcher = DispatcherSocket(self.address, self.keys, self.token)
+        self.token, self.waker = secrets.token_hex(12), Waker()
+        self.sources = Sources()  # all that mail comes from
+        self.dispatcher = DispatcherSocket(self.address, self.keys, self.token, self.sources)
         self.reporter = Reporter(self.address, self.keys, self.token.encode() + b">", self._reports)
-        self.sources = zmq.Poller()  # all but the dispatcher's
-        self.clients = ClientSocket(self.keys, self._refuse, self._left)
+        self.others = zmq.Poller()  # all but the dispatcher's
+        self.clients = ClientSocket(self.keys, self._refuse, self._left, self.sources)
         self.peers = PeerSockets(self.token, self.keys)
-        self.waker = Waker()
 
     def _make_core(self, engine: Engine, batch: int, say: Callable[[str], None] | None) -> None:
         self.core = Worker(engine, self.clients.memory)
@@ -147,11 +148,11 @@ class Shell:
         self.core.cancellation.now, self.core.cancellation.take_in = time.perf_counter, self._take_in
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
-        poller, clock = self._poller(), time.perf_counter
+        self._poll_sources()
         while not until():
-            before = clock()
+            before = time.perf_counter()
             soon = self.turns.next() is not None or self.inbound or self.turns.device_pending()
-            ready = dict(poller.poll(0 if soon else WAKE))
+            ready = self.sources.wait(0 if soon else WAKE)
             after = self.busy.waited(before)
             if self.departure.deadline is not None and self._departs(after):
                 return
@@ -166,7 +167,7 @@ class Shell:
                 return  # the dispatcher is gone, and with it everyone this worker worked for
             self.busy.worked()
 
-    def _resume_waiting(self, ready: dict[Any, int], now: float) -> None:
+    def _resume_waiting(self, ready: list[Any], now: float) -> None:
         """Go on with work that waited for other workers or for its client, where it may have come."""
         if self.waker.fd in ready:
             self.waker.clear()
@@ -182,15 +183,12 @@ class Shell:
             if not ready:
                 self._send(self.core.resume())
 
-    def _poller(self) -> zmq.Poller:
-        """All that can have something to read."""
-        poller = zmq.Poller()
+    def _poll_sources(self) -> None:
         others = [self.clients.socket, self.dispatcher.ends.socket, self.waker.fd]
         for source in others if self.inbox is None else [*others, self.inbox.fd]:
-            poller.register(source, zmq.POLLIN)
-            self.sources.register(source, zmq.POLLIN)
-        poller.register(self.dispatcher.socket, zmq.POLLIN)
-        return poller
+            self.sources.add(source)
+            self.others.register(source, zmq.POLLIN)
+        self.dispatcher.poll_with(self.sources)
 
     def drain(self) -> None:
         """Leave, but not before the queue is empty and the tensors are on other workers, or the time for that is over. Called
@@ -236,7 +234,8 @@ class Shell:
 
     def _interrupted(self) -> bool:
         """Whether mail came on another socket than the dispatcher's."""
-        return bool(self.sources.poll(0))
+        self.sources.used(self.clients.socket, self.dispatcher.ends.socket)
+        return bool(self.others.poll(0))
 
     def _take_in(self) -> bool:
         """Receive what the dispatcher has sent, and note which clients are gone by it: their work is not done any more. Kernels
@@ -298,9 +297,9 @@ class Shell:
             match self._read(frames[0].buffer) if frames else None:
                 case None:
                     pass
-                case Attach(name, token) if name == client and name not in self.clients.refused:
+                case Attach(name) as word if name == client and name not in self.clients.refused:
                     self.clients.admit(client, peer)
-                    self._attach(client, peer, token)
+                    self._attach(client, peer, word)
                 case Release(segment):
                     self.core.dropped += not self.clients.release(client, segment)
                 case (Piece() | InputFailed() | StallQuery() | Noted() | Ways() | Aborted()) as word if (
@@ -340,14 +339,15 @@ class Shell:
         if self.core.streams is not None and came.weight >= PRIORITIES["interactive"]:
             self.core.streams.prefer(came.client)
 
-    def _attach(self, client: str, peer: Any, token: bytes) -> None:
-        if self.clients.attach(client, peer, token, self.core.index, self.core.spaces):
+    def _attach(self, client: str, peer: Any, word: Attach) -> None:
+        if self.clients.attach(client, peer, word, self.core.index, self.core.spaces):
             self._send(self.core.resume())
         else:
             self.core.dropped += 1
 
     def _stats(self) -> dict[str, Any]:
-        return {**self.busy.stats(), **self.turns.stats(), **self.peers.stats()}
+        parts = (self.busy, self.turns, self.peers, self.dispatcher, self.clients)
+        return {key: value for part in parts for key, value in part.stats().items()}
 
     def _load(self) -> tuple[float, float, int]:
         """Seconds busy and idle, and instructions in the queue; for any thread."""

@@ -1,0 +1,95 @@
+"""Memory that a client shares with the workers of its host and user: what it lends them, and what they lend it."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from gt.errors import ProtocolError
+from gt.transport import shm
+from gt.transport.channels import TOKEN, Channel, connect
+
+PASSED = 30.0  # seconds for a worker to take in segments that were passed before, when it has not for long
+
+
+class ClientMemory:
+    """A client's segments, and its channels to workers. Any thread places bytes; the session's lock orders batches."""
+
+    def __init__(self) -> None:
+        self.channels: dict[str, Channel] = {}  # to workers of this host and user
+        self.passing = threading.Lock()  # segments are passed by one thread at a time
+        self.pool = shm.SegmentPool(self._dropped)
+        self.placed: list[int] = []  # segments named by the batch that is being filled, and by those under way
+        self.lent: deque[tuple[int, list[int]]] = deque()
+
+    def share(self, worker: str, address: str) -> bytes:
+        """Begin to share memory with a worker, if it is of this host and user. Gives the token of their channel."""
+        token = secrets.token_bytes(TOKEN)
+        channel = connect(address, token) if address.startswith("ipc://") and shm.supported() else None
+        if channel is None:
+            return b""
+        with self.passing:
+            self.channels[worker] = channel
+        for segment in self.pool.all_lent():  # instructions that name them may go to this worker
+            with self.passing:
+                channel.give(segment, PASSED)
+        return token
+
+    def part(self, worker: str) -> None:
+        with self.passing:
+            channel = self.channels.pop(worker, None)
+        if channel is not None:
+            channel.close()
+
+    def place(self, data: np.ndarray) -> tuple[int, int, int]:
+        """Copy the bytes to where every worker can see them."""
+        segment, at, sealed = self.pool.pack(data)
+        self.placed += sealed
+        with self.passing:
+            for channel in self.channels.values():
+                channel.give(segment, PASSED)
+        return (segment.serial, at, data.nbytes)
+
+    def _dropped(self, segment: int) -> None:
+        with self.passing:
+            for channel in self.channels.values():
+                channel.drop(segment)
+
+    def sealed(self, serial: int) -> bool:
+        """A batch goes out: what was placed since the last is read by it. Whether its end is to be told."""
+        if not self.placed:
+            return False
+        self.lent.append((serial, self.placed))
+        self.placed = []
+        return True
+
+    def executed(self, serial: int) -> None:
+        """All batches up to this one are done."""
+        while self.lent and self.lent[0][0] <= serial:
+            for segment in self.lent.popleft()[1]:
+                self.pool.give(segment)
+
+    def view(self, place: tuple[int, int, int], nbytes: int, worker: str, release: Callable[[], None]) -> np.ndarray:
+        """Bytes that a worker lends; `release` is called when they are not looked at any more."""
+        channel = self.channels.get(worker)
+        if channel is None:
+            raise ProtocolError(f"worker {worker} lends memory that it does not share with this client")
+        if nbytes >= shm.LEND:
+            return channel.view(place, nbytes, release)
+        copy = channel.view(place, nbytes).copy()
+        release()
+        return copy
+
+    def abandon(self) -> None:
+        """In a forked child: let go of what is the parent's, whoever of its threads held a lock."""
+        self.pool.lock, self.passing = threading.Lock(), threading.Lock()
+        self.close()
+
+    def close(self) -> None:
+        for worker in list(self.channels):
+            self.part(worker)
+        self.pool.close()

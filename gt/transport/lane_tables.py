@@ -1,0 +1,157 @@
+"""Which lanes a dispatcher, a worker and a client have, by the names of their peers, and what went over them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import Any
+
+from gt.errors import ProtocolError
+from gt.transport import shm
+from gt.transport.addresses import NAMES, listens
+from gt.transport.channels import ChannelListener
+from gt.transport.lanes import PACKET, Lane, connect
+from gt.transport.messages import LIMIT
+from gt.transport.polling import Sources
+
+
+class DispatcherLanes:
+    """A dispatcher's lanes: it receives over those of clients, and sends over those of workers. It takes them before it listens
+    itself, as whoever finds it listening connects to both."""
+
+    def __init__(self, addresses: Iterable[str], sources: Sources) -> None:
+        local = [at for at in addresses if at.startswith("ipc://") and not listens(at)] if shm.supported() else []
+        self.listeners = [ChannelListener(address) for address in local]
+        for listener in self.listeners:
+            NAMES.hold(listener.path)
+        self.sources = sources
+        self.senders: dict[int, tuple[str, Lane, str]] = {}  # clients, by descriptor, with what their keys say of them
+        self.to: dict[str, Lane] = {}  # workers
+
+    def claim(self, token: bytes) -> Lane | None:
+        """The lane on which this token was said."""
+        for listener in self.listeners:
+            if (taken := listener.take(token)) is not None:
+                return Lane(taken)
+        return None
+
+    def receive_from(self, name: str, lane: Lane, role: str) -> None:
+        self.senders[lane.fd] = (name, lane, role)
+        self.sources.add(lane.fd)
+
+    def post(self, name: str, message: bytes) -> bool | None:
+        """Whether a worker's lane took a message; None for a peer that has none. An OSError where the worker is gone."""
+        lane = self.to.get(name)
+        if lane is None:
+            return None
+        return lane.send(message)
+
+    def pushed(self, name: str) -> bool:
+        """Whether nothing is left of the last long message to a worker."""
+        lane = self.to.get(name)
+        try:
+            return lane is None or not lane.rest or lane.push()
+        except OSError:
+            return True  # its end is seen elsewhere
+
+    def watch_room(self, name: str, wanted: bool) -> None:
+        """Wait, or no longer, for room on a worker's lane."""
+        if name in self.to:
+            self.sources.watch_room(self.to[name].fd, wanted)
+
+    def of(self, name: str) -> list[tuple[str, Lane, str]]:
+        """The lanes that a peer sends over: one, or none."""
+        return [sender for sender in self.senders.values() if sender[0] == name]
+
+    def end(self, name: str) -> None:
+        for _, lane, _ in self.of(name):
+            del self.senders[lane.fd]
+            self.sources.remove(lane.fd)
+            lane.close()
+        if name in self.to:
+            self.to.pop(name).close()
+
+    def close(self) -> None:
+        for lane in (*(lane for _, lane, _ in self.senders.values()), *self.to.values()):
+            lane.close()
+        for listener in self.listeners:
+            listener.close()
+
+
+class AnswerLanes:
+    """A worker's lanes to clients of its host and user. They carry answers that have no frames."""
+
+    def __init__(self) -> None:
+        self.listener: ChannelListener | None = None
+        self.to: dict[str, Lane] = {}
+        self.sent = 0
+
+    def claim(self, client: str, token: bytes) -> None:
+        """A client has attached, and said this token on its lane, if it has one."""
+        taken = self.listener.take(token) if self.listener is not None else None
+        if taken is not None:
+            self.end(client)
+            self.to[client] = Lane(taken)
+
+    def post(self, client: str, message: bytes) -> bool:
+        """Whether an answer went out. It does not where the client has no lane, or much to take in: then it goes by ZMQ."""
+        lane = self.to.get(client)
+        if lane is None or len(message) > PACKET:
+            return False
+        try:
+            taken = lane.send(message)
+        except OSError:  # the client is gone, as the dispatcher will say
+            self.end(client)
+            return False
+        self.sent += taken
+        return taken
+
+    def end(self, client: str) -> None:
+        if (lane := self.to.pop(client, None)) is not None:
+            lane.close()
+
+    def close(self) -> None:
+        for client in list(self.to):
+            self.end(client)
+
+
+class ClientLanes:
+    """A client's lanes from workers of its host and user, over which most answers come."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+        self.workers: dict[int, tuple[str, Lane]] = {}  # by descriptor
+        self.received = 0  # messages
+
+    def connect(self, worker: str, address: str) -> bytes:
+        """The token of a lane from the worker at this address; empty where there can be none."""
+        lane, token = connect(address)
+        if lane is not None:
+            self.workers[lane.fd] = (worker, lane)
+            self.sources.add(lane.fd)
+        return token
+
+    def receive(self, fd: int) -> Any:
+        """The next message of a lane, None if there is none; one that has ended is closed."""
+        _, lane = self.workers[fd]
+        data: Any = b""
+        with contextlib.suppress(ProtocolError):
+            data = lane.receive(LIMIT)
+        if data:
+            self.received += 1
+        elif data is not None:
+            self.end(fd)
+            return None
+        return data
+
+    def of(self, worker: str) -> list[int]:
+        return [fd for fd, (name, _) in self.workers.items() if name == worker]
+
+    def end(self, fd: int) -> None:
+        if fd in self.workers:
+            self.sources.remove(fd)
+            self.workers.pop(fd)[1].close()
+
+    def close(self) -> None:
+        for _, lane in self.workers.values():
+            lane.close()

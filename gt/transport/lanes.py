@@ -1,0 +1,141 @@
+"""Messages between two processes of one host and one user over a Unix connection that the threads themselves write and read.
+A ZMQ socket hands each message to a thread of its own and has another read it: on one host the four changes of thread and
+some forty system calls of each hop cost more than most kernels. Nothing but whole messages passes here, without frames beside
+them; who is at the other end was said over an authenticated ZMQ connection (docs/security.md)."""
+
+from __future__ import annotations
+
+import secrets
+import select
+import socket
+from collections.abc import Callable
+
+from gt import environment
+from gt.errors import ProtocolError
+from gt.transport import shm
+from gt.transport.addresses import await_listener
+from gt.transport.channels import TOKEN, path_of, same_user
+
+PACKET = 32 << 10  # bytes of a message in one packet; a longer message takes several
+BEGINS, ENDS = 1, 2  # the first byte of a packet, where the message begins or ends with it
+WHOLE = bytes([BEGINS | ENDS])
+LOOK = 100  # milliseconds after which a sender that waits for room looks whether its connection was closed here
+
+
+def supported() -> bool:
+    """Whether this host has such connections, and they are wanted (GT_LANES)."""
+    return shm.supported() and environment.LANES.value()
+
+
+class Lane:
+    """One end of such a connection. A packet is sent whole or not at all, so a sender that is interrupted leaves at most the
+    beginning of a message behind, which the receiver drops where the next message begins."""
+
+    __slots__ = ("connection", "fd", "rest", "_packet", "_view", "_parts", "_size")
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.connection, self.fd = connection, connection.fileno()
+        self.rest: list[bytes] = []  # packets of a message that there was no room for yet
+        self._packet = bytearray(PACKET + 2)
+        self._view = memoryview(self._packet)
+        self._parts: list[bytes] = []  # of a message whose end has not come
+        self._size = 0
+
+    def send(self, message: bytes) -> bool:
+        """Whether the message was taken; it is not where the peer has as much to read as the kernel keeps. Of a long message
+        packets may be left over: `push` sends them. An OSError where the peer is gone."""
+        if self.rest and not self.push():
+            return False
+        first, *rest = _packets(message)
+        if not self._send(first):
+            return False
+        self.rest = rest
+        self.push()
+        return True
+
+    def push(self) -> bool:
+        """Send what is left of a long message. Whether nothing is left."""
+        while self.rest and self._send(self.rest[0]):
+            del self.rest[0]
+        return not self.rest
+
+    def _send(self, packet: bytes) -> bool:
+        try:
+            self.connection.send(packet)
+        except BlockingIOError:
+            return False
+        return True
+
+    def send_waiting(self, message: bytes, closed: Callable[[], bool]) -> None:
+        """Send, and wait for room if need be, until it was `closed` here. A peer that is gone takes nothing. Where the wait is
+        interrupted, the message goes out before the next one."""
+        try:
+            if self.rest or len(message) > PACKET or not self._send(WHOLE + message):
+                self.rest += _packets(message)
+            while not self.push() and not closed():
+                room = select.poll()
+                room.register(self.fd, select.POLLOUT)
+                room.poll(LOOK)
+        except OSError:
+            self.rest.clear()
+
+    def receive(self, limit: int) -> memoryview | bytes | None:
+        """The next message, None if none is complete; empty bytes once the connection has ended. A ProtocolError for a packet
+        or a message that is too long. What is given is valid until the next call."""
+        while True:
+            try:
+                n = self.connection.recv_into(self._packet)
+            except BlockingIOError:
+                return None
+            except OSError:
+                return b""
+            if n == 0:
+                return b""
+            if n > PACKET + 1:
+                raise ProtocolError(f"a packet of more than {PACKET} bytes")
+            flags = self._packet[0]
+            if flags == BEGINS | ENDS:
+                self._parts.clear()
+                return self._view[1:n]
+            if flags & BEGINS:
+                self._parts, self._size = [], 0
+            elif not self._parts:
+                continue  # the rest of a message whose beginning was dropped
+            self._parts.append(self._view[1:n].tobytes())
+            self._size += n - 1
+            if self._size > limit:
+                raise ProtocolError(f"a message of {self._size} bytes and more is over the limit of {limit}")
+            if flags & ENDS:
+                whole, self._parts = b"".join(self._parts), []
+                return whole
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def _packets(message: bytes) -> list[bytes]:
+    if len(message) <= PACKET:
+        return [WHOLE + message]
+    cut = [message[at : at + PACKET] for at in range(0, len(message), PACKET)]
+    return [bytes([BEGINS]) + cut[0], *(b"\0" + packet for packet in cut[1:-1]), bytes([ENDS]) + cut[-1]]
+
+
+def connect(local: str, timeout: float = 0.0) -> tuple[Lane | None, bytes]:
+    """A lane to the process that listens at this local address, or will within `timeout` seconds, and the token to claim it by;
+    None and an empty token where it is not this user's or takes none now."""
+    if not local.startswith("ipc://") or not supported():
+        return None, b""
+    if timeout:
+        await_listener(local, lambda: True, timeout)
+    made, token = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET), secrets.token_bytes(TOKEN)
+    try:
+        made.setblocking(False)
+        made.connect(path_of(local))
+        if same_user(made):
+            made.send(token)
+            return Lane(made), token
+    except OSError:
+        pass
+    made.close()
+    return None, b""

@@ -1,0 +1,186 @@
+"""Lanes: whole messages in order, over a connection of one host and user, and nothing that a peer sends costs anyone else."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+import zmq
+from processes import Processes
+from test_bad_messages import Member
+
+import gt
+from gt.errors import ProtocolError
+from gt.spec import float32
+from gt.transport import lanes, shm
+from gt.transport import messages as m
+from gt.transport.addresses import ipc_address
+from gt.transport.lanes import BEGINS, ENDS, PACKET, WHOLE, Lane
+from gt.transport.polling import Sources
+
+pytestmark = pytest.mark.skipif(not shm.supported(), reason="no lanes here")
+LIMIT = 1 << 20
+
+SCRIPT = """
+    import json, sys, gt
+    from gt.client.default import session
+    if len(sys.argv) > 1: gt.connect(sys.argv[1])
+    x = gt.tensor([1.0, 2.0])
+    found = [(x + i).tolist() for i in range(5)]
+    stats = session().ask("stats")
+    worker = next(iter(stats["workers"].values()))
+    print(json.dumps([found, stats["dispatcher"]["lane_messages"], worker["lane_runs"], worker["lane_answers"]]))
+"""
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Lane, Lane]]:
+    made = [Lane(s) for s in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)]
+    yield made[0], made[1]
+    for lane in made:
+        lane.close()
+
+
+def all_of(lane: Lane) -> list[bytes]:
+    found = []
+    while data := lane.receive(LIMIT):
+        found.append(bytes(data))
+    return found
+
+
+def test_messages_of_any_length_come_whole_and_in_order(ends: tuple[Lane, Lane]) -> None:
+    one, other = ends
+    sent = [b"x", os.urandom(PACKET), os.urandom(PACKET + 1), b"y" * 3, os.urandom(3 * PACKET)]
+    found = []
+    for message in sent:
+        assert one.send(message) and not one.rest
+        found += all_of(other)
+    assert found == sent
+
+
+def test_a_message_that_finds_no_room_is_not_taken_and_the_rest_of_a_long_one_follows(ends: tuple[Lane, Lane]) -> None:
+    one, other = ends
+    long, small = os.urandom(24 * PACKET), os.urandom(1000)
+    assert one.send(long) and one.rest and not one.send(small)
+    found = []
+    while not one.push():
+        found += all_of(other)
+    while not one.send(small):
+        found += all_of(other)
+    assert found + all_of(other) == [long, small]
+
+
+def test_the_beginning_of_a_message_that_was_never_ended_is_dropped(ends: tuple[Lane, Lane]) -> None:
+    one, other = ends
+    for packet in (
+        bytes([BEGINS]) + b"lost",
+        WHOLE + b"kept",
+        bytes([ENDS]) + b"nothing",
+        bytes([BEGINS]) + b"a",
+        bytes([ENDS]) + b"b",
+    ):
+        one.connection.send(packet)
+    assert all_of(other) == [b"kept", b"ab"]
+
+
+def test_a_message_or_a_packet_that_is_too_long_is_an_error(ends: tuple[Lane, Lane]) -> None:
+    one, other = ends
+    one.send(b"x" * (2 * PACKET))
+    with pytest.raises(ProtocolError, match="over the limit"):
+        other.receive(PACKET)
+    one.connection.send(WHOLE + b"x" * (PACKET + 1))
+    with pytest.raises(ProtocolError, match="a packet of more"):
+        all_of(other)
+
+
+def test_a_lane_whose_peer_is_gone_gives_its_last_messages_and_then_its_end(ends: tuple[Lane, Lane]) -> None:
+    one, other = ends
+    one.send(b"last")
+    one.close()
+    assert other.receive(LIMIT) == b"last" and other.receive(LIMIT) == b""
+    with pytest.raises(OSError):
+        other.send(b"x")
+    other.send_waiting(b"x", lambda: False)  # to nobody, and without end
+
+
+def test_a_socket_that_was_used_is_asked_before_the_next_sleep() -> None:
+    """Its descriptor is silent by then, though a message waits."""
+    context = zmq.Context.instance()
+    with context.socket(zmq.PAIR) as one, context.socket(zmq.PAIR) as other:
+        one.bind("inproc://test-sources")
+        other.connect("inproc://test-sources")
+        sources = Sources()
+        sources.add(other)
+        assert sources.wait(0) == []
+        for word in (b"1", b"2"):
+            one.send(word)
+        assert other.poll(10_000)  # which takes in what the descriptor had to say
+        assert sources.wait(0) == []
+        sources.used(other)
+        assert sources.wait(10_000) == [other]
+        assert other.recv() == b"1" and sources.wait(10_000) == [other]  # the second is still there
+        assert other.recv() == b"2" and sources.wait(0) == []
+        sources.remove(other)
+
+
+@pytest.mark.parametrize("wanted", ["1", "0"])
+def test_the_messages_of_one_host_go_over_lanes_unless_they_are_switched_off(processes: Processes, wanted: str) -> None:
+    script = processes.script(SCRIPT, GT_LANES=wanted)
+    assert script.ended() == 0, script.err
+    values, messages, runs, answers = json.loads(script.out)
+    assert values == [[1.0 + i, 2.0 + i] for i in range(5)]
+    assert (messages >= 5 and runs >= 5 and answers >= 5) if wanted == "1" else (messages, runs, answers) == (0, 0, 0)
+
+
+def test_a_server_in_the_place_of_one_that_was_killed_takes_lanes(processes: Processes) -> None:
+    first, port = processes.server()
+    first.kill()
+    first.ended()
+    _, port = processes.server(port=port)
+    processes.worker(port)
+    script = processes.script(SCRIPT, f"localhost:{port}")
+    assert script.ended() == 0, script.err
+    assert json.loads(script.out)[1] >= 5
+
+
+def test_nobody_has_a_lane_who_was_not_let_in_and_a_member_pays_for_what_it_sends(
+    processes: Processes, disconnected: None
+) -> None:
+    _, port = processes.server()
+    processes.worker(port)
+    address = ipc_address(str(port))
+    stranger, _ = lanes.connect(address)
+    member = Member(address)
+    lane, token = lanes.connect(address)
+    assert stranger is not None and lane is not None
+    member.send(m.Hello(m.VERSION, "", "here", 7, lane=token))
+    assert member.until(m.Welcome).lane
+    stranger.send(m.encode(m.Batch(1, (), [])))  # nobody reads it
+    lane.send(m.encode(m.Batch(1, (m.KindDef(1, "full", ((-3,),), ((2,), float32.code)),), [(1, 5, 3.0)], (), True)))
+    assert member.until(m.Ack).serial == 1
+    lane.send(b"\xc1" * 10)
+    assert "cannot be read" in member.until(m.Bye).why
+    gt.connect(f"localhost:{port}")
+    assert (gt.ones(2) + 1).tolist() == [2.0, 2.0]
+    stranger.close()
+    lane.close()
+    member.socket.close()
+
+
+def test_a_message_beyond_the_limit_on_a_lane_ends_its_sender_alone(processes: Processes, disconnected: None) -> None:
+    _, port = processes.server()
+    processes.worker(port)
+    member = Member(ipc_address(str(port)))
+    lane, token = lanes.connect(ipc_address(str(port)))
+    assert lane is not None
+    member.send(m.Hello(m.VERSION, "", "here", 7, lane=token))
+    assert member.until(m.Welcome).lane
+    lane.send_waiting(b"x" * (9 << 20), lambda: False)
+    assert "over the limit" in member.until(m.Bye).why
+    gt.connect(f"localhost:{port}")
+    assert (gt.ones(2) + 1).tolist() == [2.0, 2.0]
+    lane.close()
+    member.socket.close()
