@@ -49,13 +49,14 @@ class Rewriter:
                     continue
                 if len(ins) != use.length:
                     raise IndexError
-                at = use.at
-                if len(at) == 2:
-                    key: tuple = (number, entries[ins[at[0]]], entries[ins[at[1]]])
-                elif len(at) == 1:
-                    key = (number, entries[ins[at[0]]])
-                elif at:
-                    key = (number, *[entries[ins[i]] for i in at])
+                tensors = use.tensors
+                if tensors == 2:
+                    first, second = use.at
+                    key: tuple = (number, entries[ins[first]], entries[ins[second]])
+                elif tensors == 1:
+                    key = (number, entries[ins[use.at[0]]])
+                elif tensors:
+                    key = (number, *[entries[ins[i]] for i in use.at])
                 elif here is None:
                     return position
                 else:

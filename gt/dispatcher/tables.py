@@ -81,8 +81,8 @@ class TracePlans:
     """A client's trace: where in a call its inputs stand, what they are, and which of them end with it."""
 
     __slots__ = (
-        "definition", "program", "form", "outs", "at", "length", "loads", "dies", "kinds", "specs", "results", "signal",
-        "makes",
+        "definition", "program", "form", "outs", "at", "length", "tensors", "loads", "dies", "kinds", "specs", "results",
+        "signal", "makes",
     )  # fmt: skip
 
     def __init__(self, definition: TraceDef, known: dict[int, Any]) -> None:
@@ -92,7 +92,7 @@ class TracePlans:
         self.definition, self.outs, self.loads, self.signal = definition, form.outs, False, ""
         self.specs = tuple(specs.get(i) for i in range(1, 1 + program.inputs))  # None: it may be anything
         self.results = tuple(specs[r] for r in program.results)
-        self.at, self.length = form.tensors, form.length
+        self.at, self.length, self.tensors = form.tensors, form.length, len(form.tensors)
         self.dies = tuple(form.at(i) for i in program.dying)
         self.kinds = sorted(program.kinds)
         inner = [known[n] for n in self.kinds]
@@ -108,12 +108,14 @@ def _computed(known: dict[int, Any], number: int) -> Kind | None:
 class KindPlans:
     """A client's kind: its number, its meaning, and where in an instruction the tensors stand."""
 
-    __slots__ = ("definition", "kind", "form", "outs", "at", "length", "loads", "dies", "specs", "results", "signal")
+    __slots__ = (
+        "definition", "kind", "form", "outs", "at", "length", "tensors", "loads", "dies", "specs", "results", "signal",
+    )  # fmt: skip
 
     def __init__(self, definition: KindDef, kind: Kind) -> None:
         self.definition, self.kind, self.signal = definition, kind, kind.signal
         form = self.form = Form.of(kind)
-        self.outs, self.at, self.length = form.outs, form.tensors, form.length
+        self.outs, self.at, self.length, self.tensors = form.outs, form.tensors, form.length, len(form.tensors)
         self.dies: tuple[int, ...] = ()
         self.loads = kind.row.loads
         self.specs: tuple[Spec, ...] = tuple(kind.ins[i] for i in kind.tensors)

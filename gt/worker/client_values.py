@@ -149,7 +149,7 @@ class ClientValues:
         self.client = client
         self.over = over  # whether the client's turn is over and others wait
         self.table: dict[int, Any] = {}
-        self.specs: dict[int, Spec | None] = {}  # of what is in the table
+        self.specs: dict[int, Spec | None] = {}  # of what is in the table, and of some that was there
         self.arrived: dict[int, tuple[Any, Any]] = {}  # uploads that no instruction has taken yet
         self.kinds: dict[int, tuple[int, Any, Any]] = kind_table((FREED, None, FREES))  # form, kernel, and all about it
         self.counts: Counter[int] = Counter()  # how often each kind was used
@@ -168,6 +168,13 @@ class ClientValues:
 
     def put(self, id: int, spec: Spec, array: Any) -> None:
         self.table[id], self.specs[id] = array, spec
+
+    def forget_specs(self) -> None:
+        """Keep the specs of what is in the table alone. To forget each when it is freed would cost more."""
+        specs = self.specs
+        kept = {id: specs[id] for id in self.table if id in specs}
+        specs.clear()
+        specs.update(kept)
 
     def warn(self, text: str) -> None:
         """Tell the client, once."""

@@ -24,6 +24,7 @@ from gt.worker.refusals import mismatched_operand
 from gt.worker.turns import LIGHT, Preempted, Turn
 
 Instruction = tuple[Any, ...]
+SPARE = 1 << 10  # specs of freed tensors that may be kept, beside as many as there are tensors
 
 
 class InstructionExecutor:
@@ -86,8 +87,7 @@ class InstructionExecutor:
                     table[ins[1]] = kernel(table[ins[2]])
                     specs[ins[1]] = made
                 elif form == FREED:
-                    table.pop(ins[1], None)
-                    specs.pop(ins[1], None)
+                    table.pop(ins[1], None)  # its spec goes with many others
                 elif form == COLLECTIVE:
                     self._collective(values, ready, ins)
                 else:
@@ -103,6 +103,8 @@ class InstructionExecutor:
                         specs.update(by_result(ins, ready.results))
             except Exception as error:  # a kernel may fail in any way; its tensor then carries the cause
                 self.fail(values, ins, error)
+        if len(specs) > 2 * len(table) + SPARE:
+            values.forget_specs()
 
     def call(self, values: ClientValues, ready: Any, ins: Instruction) -> None:
         """A call of a trace."""
@@ -152,8 +154,8 @@ class InstructionExecutor:
         """A broken operand still takes part, or the other members of the group would wait for it."""
         ids = ins[ready.encoding.inputs]
         operands = [values.table.get(i) for i in ids]
-        if any(values.specs.get(i) is not spec for i, spec in zip(ids, ready.specs)):
-            wrong = mismatched_operand(ready, ins, values.specs)
+        if any(a is None or values.specs.get(i) is not spec for a, i, spec in zip(operands, ids, ready.specs)):
+            wrong = mismatched_operand(ready, ins, {i: values.specs.get(i) for i in ids if i in values.table})
             operands = [a if isinstance(a, Broken) else self.failure(str(ready.kind), wrong, ins[-1]) for a in operands]
         return cast(PendingCollective, ready.run(operands, ins[-1]))
 

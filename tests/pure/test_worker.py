@@ -241,6 +241,21 @@ def test_a_worker_that_is_not_told_in_time_how_far_others_are_takes_part(worker:
     assert (mail.peer, mail.message.tag) == ("#1", 3)
 
 
+def test_a_tensor_that_was_freed_is_no_operand_though_its_spec_is_kept_for_a_while(worker: Worker) -> None:
+    worker.handle(Mail(DISPATCHER, Peers(BOTH)))
+    code = [(1, 1, 3.0), (FREE, 1), (3, 2, 1), (7, 3, 1, 3)]
+    [post, failed] = run(worker, code, 2, kinds=(*KINDS, REDUCE)) + worker.handle(piece("c", 3, "nothing here either"))
+    assert post.peer == "#1" and "[None]" in post.message.why, "it takes part, with nothing to give"
+    assert isinstance(failed.message, Failed)
+
+
+def test_specs_of_tensors_that_were_freed_are_forgotten_in_time(worker: Worker) -> None:
+    run(worker, [(1, 1, 3.0), *[ins for id in range(2, 6000) for ins in ((1, id, 1.0), (FREE, id))]])
+    values = worker.spaces["c"]
+    assert set(values.table) == {1} and len(values.specs) < 1100 and values.specs[1] is not None
+    assert value(run(worker, [(3, 2, 1)], 2)[0]).shape == (2, 2)
+
+
 def test_what_a_worker_executes_is_told_with_whose_it_is(worker: Worker) -> None:
     run(worker, [(1, 1, 3.0)], client="hers")
     reader, seen, values = StateReader(worker, float, lambda: (0.0, 0.0, 0)), [], worker.spaces["hers"]
