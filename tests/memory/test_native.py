@@ -178,14 +178,14 @@ def test_the_walk_holds_nothing_once_it_is_done_or_has_failed(retain: bool) -> N
                 assert mode["fails"]
             w.grad = b.grad = hooked.grad = None
 
-        counts = []
         for mode["fails"] in (False, True):
             for _ in range(12):
                 step()
             gc.collect()
-            counts.append([sys.getrefcount(t) for t in seen])
-        first = counts[0]
-        for _ in range(30):
-            step()
-        gc.collect()
-        assert [sys.getrefcount(t) for t in seen] == counts[1] == first
+            before = [sys.getrefcount(t) for t in seen]
+            for _ in range(30):
+                step()
+            gc.collect()
+            after = [sys.getrefcount(t) for t in seen]
+            # A reference lost in a step is 30 here. Specs are shared with whatever else this process has kept, which may go.
+            assert all(now < then + 15 for now, then in zip(after, before)), (before, after)
