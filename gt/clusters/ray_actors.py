@@ -78,7 +78,7 @@ class Keeper:
                 if server := ray.get(found.address.remote(), timeout=10):
                     return str(server)
             time.sleep(0.2)
-        raise TimeoutError("no dispatcher was found")
+        raise TimeoutError(f"no dispatcher of pool {self.pool.name} was found in Ray's namespace {SPACE!r} within {STARTS:g} s")
 
     def address(self) -> str:
         return self.server

@@ -38,7 +38,9 @@ def default_collate(samples: list) -> Any:
         return type(first)(*map(default_collate, map(list, zip(*samples))))
     if isinstance(first, (tuple, list)):
         if any(len(s) != len(first) for s in samples):
-            raise ValueError("samples of one batch have as many parts: give a collate_fn for others")
+            raise ValueError(
+                f"cannot collate samples of {len(first)} and of other numbers of parts: give DataLoader a collate_fn"
+            )
         return [default_collate(list(part)) for part in zip(*samples)]
     return samples
 
@@ -85,14 +87,19 @@ class DataLoader:
         if num_workers < 0 or prefetch_factor < 1:
             raise ValueError(f"num_workers is 0 or more and prefetch_factor 1 or more, not {num_workers} and {prefetch_factor}")
         if isinstance(dataset, IterableDataset) and (shuffle or sampler is not None or batch_sampler is not None):
-            raise ValueError("a stream has its own order: no shuffle and no sampler")
+            raise ValueError(
+                f"{type(dataset).__name__} is an IterableDataset, which decides the order of its samples: "
+                "leave out shuffle, sampler and batch_sampler"
+            )
         if batch_sampler is not None:
             if batch_size != 1 or shuffle or sampler is not None or drop_last:
-                raise ValueError("a batch_sampler says all: no batch_size, shuffle, sampler or drop_last beside it")
+                raise ValueError(
+                    "batch_sampler decides size and order of batches: leave out batch_size, shuffle, sampler and drop_last"
+                )
             self.batch_sampler, self.sampler = batch_sampler, None
             return
         if sampler is not None and shuffle:
-            raise ValueError("a sampler has its own order: no shuffle beside it")
+            raise ValueError("sampler decides the order of samples: leave out shuffle")
         self.batch_sampler = self.sampler = None
         if not isinstance(dataset, IterableDataset):
             self.sampler = sampler or (RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset))
@@ -101,7 +108,7 @@ class DataLoader:
 
     def __len__(self) -> int:
         if isinstance(self.dataset, IterableDataset):
-            raise TypeError("nobody knows the length of a stream")
+            raise TypeError(f"{type(self.dataset).__name__} is an IterableDataset: its DataLoader has no len()")
         return len(self.batch_sampler if self.batch_sampler is not None else self.sampler)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Any]:

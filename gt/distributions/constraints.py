@@ -120,7 +120,7 @@ class _Dependent(Constraint):
         self.is_discrete, self.event_dim = is_discrete, event_dim
 
     def check(self, value: Any) -> Any:
-        raise ValueError("this constraint depends on the parameters: ask an instance of the distribution")
+        raise ValueError(f"{type(self).__name__}: it depends on parameters: ask an instance of the distribution, not its class")
 
 
 class dependent_property(property):

@@ -135,7 +135,7 @@ class Machine:
                 if step is None:
                     raise UnsafeCheckpoint(f"this checkpoint uses the pickle opcode {name}, which no state dict needs")
                 step(value)
-        raise ValueError("the pickle in this checkpoint has no end")
+        raise ValueError("the pickle in this checkpoint (data.pkl) has no STOP opcode: the file is cut off or damaged")
 
     def _global(self, value: str) -> None:
         self.stack.append(_named(value))

@@ -54,7 +54,7 @@ def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: 
             out = func(*full, **kwargs)
             y, aux = out if has_aux else (out, None)
             if not isinstance(y, Tensor) or y.handle.spec.numel != 1 or y.handle.spec.shape:
-                raise RuntimeError("grad is of a function that gives a single number (0-d)")
+                raise RuntimeError(f"gt.func.grad needs a function that returns a 0-d tensor, not {y!r:.80}")
             graph = _others([y], own)
             found = iter(walk(y, own, create_graph=graph, materialize_grads=True) if y.requires_grad else [t * 0 for t in own])
             given = [_mapped(full[i], lambda t: next(found)) for i in numbers]

@@ -102,7 +102,7 @@ class _Transpose(_Conv):
         dtype: Any = None,
     ) -> None:  # fmt: skip
         if padding_mode != "zeros":
-            raise ValueError("a transposed convolution pads with zeros only")
+            raise ValueError(f"padding_mode={padding_mode!r}: a transposed convolution pads with 'zeros' only")
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, dtype, output_padding
         )

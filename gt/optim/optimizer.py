@@ -25,10 +25,10 @@ class Optimizer:
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
-            raise TypeError("an optimizer wants a list of parameters, not a tensor: write [p]")
+            raise TypeError(f"{type(self).__name__} takes a list of parameters, not a tensor: write [p]")
         given = list(params)
         if not given:
-            raise ValueError("an optimizer wants at least one parameter")
+            raise ValueError(f"{type(self).__name__} was given no parameters: give at least one parameter")
         if isinstance(given[0], tuple):  # named_parameters()
             given = [p for _, p in given]
         groups = given if isinstance(given[0], dict) else [{"params": given}]
@@ -44,11 +44,13 @@ class Optimizer:
         known = {id(p) for group in self.param_groups for p in group["params"]}
         for p in params:
             if not isinstance(p, Tensor):
-                raise TypeError(f"an optimizer wants tensors, not {type(p).__name__}")
+                raise TypeError(f"{type(self).__name__} takes tensors, not {type(p).__name__}")
             if p.node is not None:
-                raise ValueError("an optimizer changes leaves: this tensor was computed from others")
+                raise ValueError(
+                    f"{type(self).__name__} takes leaves: a tensor of shape {p.shape} was computed: detach() it first"
+                )
             if id(p) in known:
-                raise ValueError("a parameter stands in more than one group")
+                raise ValueError(f"a parameter of shape {p.shape} is in more than one group of {type(self).__name__}")
         self.param_groups.append({**self.defaults, **param_group, "params": params})
 
     def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:

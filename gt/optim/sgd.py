@@ -22,7 +22,9 @@ class SGD(Optimizer):
         rate("momentum", momentum)
         rate("weight_decay", weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
-            raise ValueError("Nesterov's form wants a momentum and no dampening")
+            raise ValueError(
+                f"nesterov=True needs a momentum above 0 and dampening=0, not momentum={momentum} and dampening={dampening}"
+            )
         super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
                                       nesterov=nesterov, maximize=maximize))  # fmt: skip
 

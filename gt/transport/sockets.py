@@ -114,7 +114,7 @@ def first_word(socket: zmq.Socket[Any], ends: Ends, address: str, timeout: float
         return socket.recv()
     if ends.socket in ready and ends.refused():
         raise ConnectionFailed(
-            f"what listens at {address} broke off: is it a gt-server, is the key (GT_KEY) its own, and its salt (GT_SALT), "
-            "or is it crowded?"
+            f"the process that listens at {address} broke off: is it a gt-server, is the key (GT_KEY) its own, "
+            "and its salt (GT_SALT), or is it crowded?"
         )
     raise ConnectionFailed(nobody(address, timeout))

@@ -49,7 +49,9 @@ class Listener:
         try:
             message = decode(data, 1 << 30)
         except ProtocolError as wrong:
-            raise ConnectionFailed(f"what answered at {self.address} is not a dispatcher of this version") from wrong
+            raise ConnectionFailed(
+                f"the process that answered at {self.address} is not a dispatcher of this version"
+            ) from wrong
         if isinstance(message, Bye):
             raise ConnectionFailed(f"the dispatcher at {self.address} {message.why}")
         if not isinstance(message, Watched):

@@ -91,7 +91,7 @@ def _to_half(x: Tensor, s: Any, dim: Any, norm: str | None, forward: bool) -> Te
         raise ArgumentError(f"this transform wants real numbers, not {x.dtype.name}: use fft or ifft")
     axes, sizes = _axes(x, s, dim)
     if not axes:
-        raise ArgumentError("this transform wants at least one axis")
+        raise ArgumentError(f"dim={dim!r}: a transform needs at least one axis")
     x = _floats(x)
     for axis, n in zip(axes, sizes):
         x = _resized(x, axis, n)
@@ -109,7 +109,7 @@ def _to_real(x: Tensor, s: Any, dim: Any, norm: str | None, forward: bool) -> Te
     """Real numbers of half of their transform; forward (`hfft`), of its conjugate."""
     axes, sizes = _axes(x, s, dim)
     if not axes:
-        raise ArgumentError("this transform wants at least one axis")
+        raise ArgumentError(f"dim={dim!r}: a transform needs at least one axis")
     x = _complex(x)
     last = axes[-1]
     n = sizes[-1] if sizes[-1] is not None else 2 * (x.shape[last] - 1)

@@ -80,7 +80,9 @@ def _kept(t: Tensor) -> bool:
 def retain_grad(self: Tensor) -> None:
     """Have `.grad` filled although this tensor is no leaf."""
     if not self.requires_grad:
-        raise RuntimeError("cannot retain the gradient of a tensor that no gradient comes to")
+        raise RuntimeError(
+            "retain_grad() of a tensor that no gradient comes to: set requires_grad=True on what it is computed from"
+        )
     if self.node is not None and not _kept(self):
         self.register_hook(_Keep(self))
 

@@ -115,7 +115,7 @@ def _axes(p: Any) -> int:
 def _spelled_out(parts: list, missing: int) -> list:
     """The index with `...`, or its absence at the end, written as whole slices."""
     if sum(p is Ellipsis for p in parts) > 1:
-        raise ArgumentIndexError("an index has at most one ...")
+        raise ArgumentIndexError("an index has at most one ... (Ellipsis), and several were given")
     out: list = []
     for p in parts if any(p is Ellipsis for p in parts) else (*parts, Ellipsis):
         out.extend([slice(None)] * missing if p is Ellipsis else [p])

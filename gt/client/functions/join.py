@@ -20,7 +20,7 @@ def cat(tensors: Any, axis: Any = None, *, dim: Any = None) -> Tensor:
     """Tensors one behind another along an axis (0)."""
     parts = tuple(as_tensor(x) for x in tensors)
     if not parts:
-        raise ArgumentError("cat wants at least one tensor")
+        raise ArgumentError("cat was given no tensors: expected a list of at least one")
     axis = axis_spelling(axis, dim)
     return apply(TABLE["cat"], parts, (axis_of(0 if axis is None else axis, parts[0].handle.spec.ndim),))
 
@@ -62,7 +62,7 @@ for _n in (1, 2, 3):
 def hstack(tensors: Any) -> Tensor:
     parts = [_at_least(t, 1) for t in tensors]
     if not parts:
-        raise ArgumentError("hstack wants at least one tensor")
+        raise ArgumentError("hstack was given no tensors: expected a list of at least one")
     return cat(parts, 0 if parts[0].ndim == 1 else 1)
 
 

@@ -146,7 +146,7 @@ def _variance(
     x: Tensor, dim: Any, unbiased: bool | None, correction: float | None, keepdim: bool, dtype: Any, mask: Tensor | None
 ) -> Tensor:
     if unbiased is not None and correction is not None:
-        raise ArgumentError("unbiased and correction say the same: give one")
+        raise ArgumentError(f"unbiased={unbiased} and correction={correction} set the same: give one of them")
     less = float(correction) if correction is not None else 0.0 if unbiased is False else 1.0
     mask = mask if mask is None or mask.shape == x.shape else mask.clone()  # PyTorch's gradient reads a copy
     want = dtype_of(dtype) if dtype is not None else x.dtype if x.dtype.rank >= 2 else DEFAULT.dtype

@@ -53,7 +53,9 @@ def placement(self: Tensor) -> Placed:
     handle = self.handle
     found = handle.session.ask("placement", [handle.id, *spec_out(handle.spec)], timeout=60)
     if found is None:
-        raise GTError("this tensor lies nowhere: a worker that had it was lost, or it could not be made")
+        raise GTError(
+            f"a tensor of shape {self.shape} has no placement: a worker that held it was lost, or the op that makes it failed"
+        )
     return Placed(found["layout"], tuple((w, tuple(start), tuple(shape)) for w, start, shape in found["pieces"]))
 
 

@@ -38,7 +38,7 @@ def alias(name: str, f: Callable) -> Callable:
 def axis_spelling(axis: Any, dim: Any) -> Any:
     """NumPy says axis, PyTorch says dim."""
     if dim is not None and axis is not None:
-        raise ArgumentTypeError("axis and dim are two words for one thing: give one")
+        raise ArgumentTypeError(f"axis={axis!r} and dim={dim!r} mean the same argument: give one of them")
     return axis if dim is None else dim
 
 

@@ -95,10 +95,10 @@ def bartlett(M: int, sym: bool, dtype: DType) -> Tensor:
 def general_cosine(M: int, sym: bool, dtype: DType, a: Any) -> Tensor:
     """A sum of cosines, of signs that alternate."""
     if not hasattr(a, "__iter__"):
-        raise TypeError("the coefficients are a list or a tuple")
+        raise TypeError(f"a, the coefficients of general_cosine, must be a list or a tuple, not {type(a).__name__}")
     weights = [(-1) ** i * w for i, w in enumerate(a)]
     if not weights:
-        raise ValueError("a window wants at least one coefficient")
+        raise ValueError("a, the coefficients of general_cosine, is empty: give at least one")
     if M == 1:
         return full((1,), 1.0, dtype=dtype)
     at = linspace(0.0, (M - 1) * (2 * math.pi / (M if not sym else M - 1)), M, dtype=dtype)

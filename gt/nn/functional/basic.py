@@ -94,11 +94,11 @@ def embedding_bag(
     flat, padding = input.reshape(-1), _row(padding_idx, weight.shape[0])
     if input.ndim == 2:
         if offsets is not None:
-            raise ArgumentError("a 2-d input has a bag a row: no offsets")
+            raise ArgumentError(f"embedding_bag of a 2-d input {input.shape} has one bag in each row: leave out offsets")
         bags, bag = input.shape[0], arange(input.numel()) // max(input.shape[1], 1)
     else:
         if offsets is None:
-            raise ArgumentError("a 1-d input wants the offsets at which its bags begin")
+            raise ArgumentError(f"embedding_bag of an input of shape {input.shape} needs offsets, where each bag begins")
         offsets = offsets[:-1] if include_last_offset else offsets
         bags = offsets.shape[0]
         bag = FUNCTIONS["searchsorted"](offsets, arange(input.numel()), right=True) - 1

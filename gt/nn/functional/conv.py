@@ -49,7 +49,7 @@ def _over(row: str, x: Tensor, weight: Tensor, bias: Tensor | None, single: bool
 def _same(x: Tensor, size: Any, stride: Any, dilation: Any) -> tuple[Tensor, tuple[int, ...]]:
     """The input and the padding that give an output of the input's size."""
     if any(s != 1 for s in stride):
-        raise ArgumentError("padding='same' goes with a stride of 1")
+        raise ArgumentError(f"padding='same' needs a stride of 1, not {tuple(stride)}")
     totals = [d * (k - 1) for d, k in zip(dilation, size)]
     uneven = [t % 2 for t in totals]
     if any(uneven):  # the odd element goes behind, as PyTorch has it

@@ -127,7 +127,7 @@ def linear_cross_entropy(
         input, linear_weight, target = input.clone(), linear_weight.clone(), target.clone()
     shape = (*lead, classes, *inner)
     if ignore_index is not None and target.shape == shape:
-        raise ArgumentError("ignore_index goes with class numbers, not with probabilities")
+        raise ArgumentError(f"ignore_index={ignore_index} needs a target of class numbers, not of probabilities")
     bias = None if linear_bias is None else linear_bias.reshape(-1)
     scores = linear(input, linear_weight.reshape(-1, features), bias).reshape(shape)
     return cross_entropy(

@@ -68,7 +68,7 @@ def batch_norm(
     parts = _parts(weight, bias, input.shape[1:2], input)
     if not training:
         if running_mean is None or running_var is None:
-            raise ArgumentError("batch_norm wants a running mean and variance when it is not training")
+            raise ArgumentError("batch_norm with training=False needs running_mean and running_var")
         return apply(TABLE["batch_norm"], (input, running_mean, running_var, float(eps), *parts))
     y, mean, _, var = apply(TABLE["batch_norm_train"], (input, float(eps), *parts))
     with no_grad():

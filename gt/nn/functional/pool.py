@@ -42,7 +42,7 @@ def _max_pool(n: int) -> Callable:
 def _averaged(n: int, input: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool, padded: bool, divisor: Any) -> Tensor:
     ranked(input, n, f"avg_pool{n}d")
     if divisor == 0:
-        raise ArgumentError("divisor_override is not 0")
+        raise ArgumentError(f"avg_pool{n}d: divisor_override must not be 0")
     size = spread(kernel, n, "kernel_size")
     statics = (size, _steps(size, stride), spread(padding, n, "padding"), bool(ceil), bool(padded), divisor or 0)
     return note_saved(apply(TABLE["avg_pool"], (input,), statics), input)
