@@ -15,6 +15,7 @@ from gt.watch.statistics import described
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
+import browser_check  # noqa: E402
 from reference.api import NAMESPACES, Namespace, entries  # noqa: E402
 from reference.tables import TABLES, commands  # noqa: E402
 
@@ -44,14 +45,31 @@ def test_the_tables_have_every_variable_every_statistic_and_every_command() -> N
         assert all(f"`{flag}`" in options for action in shown for flag in action.option_strings)
 
 
-@pytest.mark.slow
-def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", str(tmp_path)]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built once for all tests of it."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", str(folder)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning_and_reads_offline(site: Path) -> None:
     outside = {
         link
-        for page in tmp_path.glob("*.html")
+        for page in site.glob("*.html")
         for link in re.findall(r'(?:src|<link[^>]*href)="(https?:[^"]+)"', page.read_text())
     }
     assert not outside, f"pages load {outside}: they would not read offline"
+
+
+@pytest.mark.slow
+def test_no_page_is_wider_than_its_window(site: Path) -> None:
+    """In a browser, at 400 and 1400 pixels, light and dark."""
+    if browser_check.chromium() is None:
+        pytest.skip(f"no browser is installed: looked for {', '.join(browser_check.NAMES)}")
+    found = browser_check.measure(site)
+    assert len(found) > 200 and {f["dark"] for f in found} == {"light", "dark"}
+    assert not [f for f in found if f["over"] > browser_check.MARGIN]
