@@ -91,7 +91,7 @@ class SignalConfig:
                 raise ConfigError("placement goes with a mesh: want mesh: {name: size, ...} beside it", "placement")
             return
         if self.shard is not None:
-            raise ConfigError("shard and mesh both give a placement: keep one of them", "mesh")
+            raise ConfigError("shard and mesh both say where tensors lie: give one of them", "mesh")
         if not isinstance(self.mesh, Mapping) or not self.mesh or not all(_whole(n, 1) for n in self.mesh.values()):
             raise ConfigError(
                 f"mesh gives each dimension a size from 1 up, as in {{data: 2, model: 2}}, not {self.mesh!r}", "mesh"

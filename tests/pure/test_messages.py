@@ -32,7 +32,7 @@ PLAIN = {  # whose subject is a plain noun, of which there is one; this list onl
     "only a whole-number tensor of one element can be an index",
     "probs and logits of Categorical have at least one axis, that of the classes",
     "sampler decides the order of samples: leave out shuffle",
-    "shard and mesh both give a placement: keep one of them",
+    "shard and mesh both say where tensors lie: give one of them",
     "sliding-window attention is not supported: every layer attends to the whole context",
     "the median of whole numbers wants at least one that the mask lets through in each row",
     "this checkpoint was written on a big-endian machine, which is not supported",
