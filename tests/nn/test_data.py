@@ -59,7 +59,7 @@ def test_samples_of_dicts_are_collated_by_part_as_pytorch_does() -> None:
     assert isinstance(found, Point) and found.a.tolist() == [1, 3] and found.b.dtype == np.float64
     assert gt.data.default_collate([gt.ones(2), gt.zeros(2)]).tolist() == [[1.0, 1.0], [0.0, 0.0]]
     assert gt.data.default_collate([torch.ones(2)] * 2).shape == (2, 2)
-    with pytest.raises(ValueError, match="as many parts"):
+    with pytest.raises(ValueError, match="numbers of parts"):
         gt.data.default_collate([(1, 2), (1,)])
 
 
@@ -118,9 +118,9 @@ def test_a_stream_is_batched() -> None:
     for workers in (0, 2):
         assert [b.tolist() for b in DataLoader(Stream(), 3, num_workers=workers)] == [[0, 1, 2], [3, 4, 5], [6]]
         assert [b.tolist() for b in DataLoader(Stream(), 3, drop_last=True, num_workers=workers)] == [[0, 1, 2], [3, 4, 5]]
-    with pytest.raises(ValueError, match="stream"):
+    with pytest.raises(ValueError, match="IterableDataset"):
         DataLoader(Stream(), shuffle=True)
-    with pytest.raises(TypeError, match="length"):
+    with pytest.raises(TypeError, match="no len"):
         len(DataLoader(Stream()))
 
 
