@@ -4,6 +4,7 @@ stopped process is waited for; between hosts a peer that gives no sign of life f
 
 from __future__ import annotations
 
+import contextlib
 import socket as plain
 import struct
 from collections.abc import Sequence
@@ -104,8 +105,12 @@ class Ends:
         self.socket.close(0)
 
 
-def first_word(socket: zmq.Socket[Any], ends: Ends, address: str, timeout: float) -> bytes:
-    """What the dispatcher answers to a greeting, or a ConnectionFailed that says what may be wrong."""
+def greet(socket: zmq.Socket[Any], ends: Ends, address: str, greeting: bytes, timeout: float) -> bytes:
+    """Send the first message to a dispatcher, and return its answer; or raise a ConnectionFailed that says what may be wrong.
+    A server that refuses the key may have hung up before the greeting is sent: a send that waits would wait for ever."""
+    if socket.poll(int(timeout * 1000), zmq.POLLOUT):
+        with contextlib.suppress(zmq.Again):
+            socket.send(greeting, zmq.NOBLOCK)
     poller = zmq.Poller()
     poller.register(socket, zmq.POLLIN)
     poller.register(ends.socket, zmq.POLLIN)

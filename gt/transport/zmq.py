@@ -26,7 +26,7 @@ from gt.transport.lanes import Lane
 from gt.transport.messages import VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, Value, Welcome, decode, encode
 from gt.transport.polling import Sources
 from gt.transport.receiving import Background, Receiving
-from gt.transport.sockets import Ends, first_word, how_it_ended, open_socket, parts
+from gt.transport.sockets import Ends, greet, how_it_ended, open_socket, parts
 from gt.transport.wake import ImmediateTimer, NoWaker, Waker, WakeTimer
 
 ANSWER = 1.0  # seconds for workers to say whether they share memory
@@ -81,15 +81,13 @@ class ZmqLink:
         reach(self.inbox, self.address, self.keys)
         reach(self.outbox, self.address, self.keys)
         try:
-            if self.inbox.poll(int(timeout * 1000), zmq.POLLOUT):  # a server that refuses the key may have hung up already
-                self.inbox.send(encode(hello))
-            self.welcome = self._welcomed(timeout)
+            self.welcome = self._welcomed(greet(self.inbox, self.ends, self.address, encode(hello), timeout))
         except BaseException:  # whatever ended it, Ctrl-C too, the sockets are closed
             self._close_sockets()
             raise
 
-    def _welcomed(self, timeout: float) -> Welcome:
-        match decode(first_word(self.inbox, self.ends, self.address, timeout)):
+    def _welcomed(self, answer: bytes) -> Welcome:
+        match decode(answer):
             case Welcome() as welcome:
                 self.outbox.send(b"")  # so that it is known whose connection that is
                 if self.lane is not None and not welcome.lane:

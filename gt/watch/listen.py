@@ -16,7 +16,7 @@ from gt.transport.addresses import address_of, listens, own_folder
 from gt.transport.auth import NO_KEYS, Keys, kept_worker_key, reach
 from gt.transport.events import OFF, Seen, Subscribe, Watched
 from gt.transport.messages import VERSION, Bye, decode, encode
-from gt.transport.sockets import Ends, first_word, how_it_ended, open_socket
+from gt.transport.sockets import Ends, greet, how_it_ended, open_socket
 
 FIRST = 5.0  # seconds for the dispatcher to answer
 
@@ -39,8 +39,8 @@ class Listener:
         self.closed = False
         try:
             reach(self.socket, self.address, known.check())
-            self.socket.send(encode(Subscribe(VERSION, level, client)))
-            self.waiting = [self._message(first_word(self.socket, self.ends, self.address, timeout))]
+            greeting = encode(Subscribe(VERSION, level, client))
+            self.waiting = [self._message(greet(self.socket, self.ends, self.address, greeting, timeout))]
         except BaseException:  # whatever ended it, Ctrl-C too, the socket is closed
             self.close()
             raise

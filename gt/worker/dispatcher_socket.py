@@ -15,7 +15,7 @@ from gt.transport.auth import Keys, reach
 from gt.transport.lanes import Lane
 from gt.transport.messages import LIMIT, Join, Welcome, decode, encode
 from gt.transport.polling import Sources
-from gt.transport.sockets import Ends, first_word, how_it_ended, open_socket
+from gt.transport.sockets import Ends, greet, how_it_ended, open_socket
 
 
 class DispatcherSocket:
@@ -35,9 +35,10 @@ class DispatcherSocket:
         reach(self.socket, self.address, self.keys)
         until = time.monotonic() + timeout
         lane, token = lanes.connect(self.address, timeout)  # the dispatcher may be starting, too
-        self.send(replace(join, lane=token))
+        greeting = encode(replace(join, lane=token))
         try:
-            first = first_word(self.socket, self.ends, self.address, max(1.0, until - time.monotonic()))
+            first = greet(self.socket, self.ends, self.address, greeting, max(1.0, until - time.monotonic()))
+            self.sources.used(self.socket)
             if lane is not None and _welcomes(first):
                 self.lane, lane = lane, None
             return first

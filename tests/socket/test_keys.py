@@ -18,6 +18,7 @@ from gt import errors
 from gt.transport.addresses import ipc_address, own_folder
 from gt.transport.auth import USER, WORKER, Keys, listen, pair, reach, role
 from gt.transport.messages import encode
+from gt.transport.sockets import Ends, greet
 
 KEY, WRONG, WORKERS = "a key of this file's tests", "another key altogether", "the key of these workers"
 
@@ -354,3 +355,24 @@ def test_a_peer_of_a_version_without_keys_is_not_heard(keys: Keys) -> None:
             reach(s, at, keys)
             s.send(b"a word")
             assert router.poll(5000)
+
+
+def test_a_server_that_hangs_up_before_the_greeting_is_an_error_and_no_wait() -> None:
+    class Gone(zmq.Socket):  # type: ignore[type-arg]
+        """A socket whose connection ends right after it was seen to be writable."""
+
+        def poll(self, timeout: object = None, flags: int = zmq.POLLIN) -> int:
+            return flags
+
+        def send(self, data: object, flags: int = 0, **rest: object) -> None:
+            assert flags & zmq.NOBLOCK, "it would wait for ever"
+            super().send(data, flags)
+
+    made = Gone(zmq.Context.instance(), zmq.DEALER)
+    ends = Ends(made)
+    try:
+        with pytest.raises(errors.ConnectionFailed):
+            greet(made, ends, "tcp://127.0.0.1:1", b"", 0.1)
+    finally:
+        ends.close()
+        made.close(0)
