@@ -7,7 +7,8 @@ import torch
 
 from gt.ops import TABLE, infer
 from gt.spec import Spec, float32
-from gt.transport.messages import Peer, Piece, Reached
+from gt.transport.messages import Aborted, Peer, Piece, Reached
+from gt.worker.client_values import Broken
 from gt.worker.collectives import groups
 from gt.worker.collectives.groups import GroupCollectives
 from gt.worker.collectives.mail import NO_TORCH
@@ -56,6 +57,18 @@ def test_a_collective_given_up_before_its_way_was_known_leaves_the_others_in_ste
     talk.receive(Piece(1, "c", 7), torch.full((2,), 9.0).numpy().tobytes())
     talk.receive(Piece(1, "c", 8), torch.full((2,), 4.0).numpy().tobytes())
     assert second.ready() and second.result()[0].tolist() == [5.0, 5.0] and not talk.overdue
+
+
+def test_word_of_a_collective_that_is_known_to_be_given_up_ends_no_later_one() -> None:
+    """A member learns that from the broken connection, too, and begins others before the word comes."""
+    talk, members = grouped(Reached("127.0.0.1:1")), (0, 1)
+    second = [talk.number(members) for _ in range(2)][-1]
+    talk.abort(second, Broken("OutOfMemory", "no room", 1))
+    later = [talk.number(members) for _ in range(2)]
+    talk.hear(Aborted(1, *second, "OutOfMemory", "no room", 1))
+    assert [talk.aborts.cause(key) for key in later] == [None, None]
+    talk.hear(Aborted(1, *later[0], "OutOfMemory", "no room", 1))  # this one is news, and the last that was begun goes with it
+    assert all(talk.aborts.cause(key) is not None for key in later)
 
 
 def test_a_mate_that_is_gone_is_not_waited_for() -> None:

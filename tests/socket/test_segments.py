@@ -123,7 +123,7 @@ def test_only_sealed_memory_files_are_taken(ends: tuple[Channel, Channel], tmp_p
     finally:
         os.close(unsealed)
         os.close(file)
-    with pytest.raises(ProtocolError, match="was not passed"):
+    with pytest.raises(ProtocolError, match="no such segment was passed"):
         its.view((1, 0, 16), 16)
 
 

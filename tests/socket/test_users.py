@@ -24,6 +24,7 @@ NOBODY = 65534
 BECOME = f"""
 import os, socket, sys
 sys.path.insert(0, {str(ROOT)!r})
+import encodings.idna  # and this
 from gt.transport.addresses import address_of  # before it may not read Python's own files any more
 os.setgroups([])
 os.setgid({NOBODY})

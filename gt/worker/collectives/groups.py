@@ -128,7 +128,8 @@ class GroupCollectives:
         key = (word.group, word.number)
         if isinstance(word, Aborted):
             self.posts.append(Mail(worker_peer(word.sender), Noted(self.index, word.group, -word.number)))
-            if set(word.group) <= self.peers.keys():  # with a lost member, all know
+            known = word.number <= self.aborts.generation(word.group)  # it may come late: what was begun since goes on
+            if not known and set(word.group) <= self.peers.keys():  # with a lost member, all know
                 cause = Broken(word.error, word.text, word.tensor)
                 self.abort((word.group, max(word.number, self.counts[word.group])), cause)
             return
