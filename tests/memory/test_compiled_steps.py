@@ -74,7 +74,10 @@ def compare(name: str, between: Callable[[Any, int], None]) -> Any:
     return run
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+FIRST = ("adamw", "sgd")  # the others by `make test-all`
+
+
+@pytest.mark.parametrize("name", [*FIRST, *(pytest.param(n, marks=pytest.mark.slow) for n in OPTIMIZERS if n not in FIRST)])
 def test_every_optimizer_is_replayed(name: str) -> None:
     run = compare(name, lambda optimizer, i: None)
     assert run.replays == STEPS - 3 and run.captures == 1 and not run.again

@@ -112,8 +112,11 @@ def failing(processes: Processes, index: int, port: int, op: str, often: float, 
     return made
 
 
-@pytest.mark.parametrize("backend", ["numpy", "pytorch"])
-@pytest.mark.parametrize("way", WAYS)
+PAIRS = [(way, backend) for way in WAYS for backend in ("numpy", "pytorch")]
+FIRST = [("memory", "numpy"), ("gloo", "pytorch"), ("mail", "pytorch")]  # the others by `make test-all`
+
+
+@pytest.mark.parametrize("way, backend", [*FIRST, *(pytest.param(*p, marks=pytest.mark.slow) for p in PAIRS if p not in FIRST)])
 def test_what_depends_on_a_failure_of_one_worker_is_an_error_everywhere(processes: Processes, backend: str, way: str) -> None:
     _, port = processes.server("--expect", "2")
     (processes.folder / "script.py").write_text(SCRIPT)
