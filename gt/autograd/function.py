@@ -75,12 +75,12 @@ class FunctionNode(Node):
     ctx: Any = None
 
     @classmethod
-    def of(cls, function: type[Function], ctx: Context, args: tuple, outs: list[Tensor]) -> FunctionNode:
+    def of(cls, function: type[Function], ctx: Context, args: tuple, results: list[Tensor]) -> FunctionNode:
         scope = here()
         session = scope.session
         ins = [a.handle.spec if isinstance(a, Tensor) else None for a in args]
-        saved = 0 if ctx.materialize_grads else len(outs)
-        known: Any = _Shape(function.__name__, ins, [t.handle.spec for t in outs], saved)
+        saved = 0 if ctx.materialize_grads else len(results)
+        known: Any = _Shape(function.__name__, ins, [t.handle.spec for t in results], saved)
         edges = [(a.node or a) if isinstance(a, Tensor) and a.requires_grad else None for a in args]
         order = session.next_id()
         session.asked_code[order % RING], session.asked_at[order % RING] = origin(3)
@@ -137,14 +137,14 @@ class Function:
             result = cls.forward(*args) if setup else cls.forward(ctx, *args)
             if setup:
                 setup(ctx, args, result)
-        outs = [t for t in (result if isinstance(result, tuple) else (result,)) if isinstance(t, Tensor)]
+        results = [t for t in (result if isinstance(result, tuple) else (result,)) if isinstance(t, Tensor)]
         assert HERE.scope is not None
-        if not (HERE.scope.grad and any(ctx.needs_input_grad)) or not outs:
+        if not (HERE.scope.grad and any(ctx.needs_input_grad)) or not results:
             return result
-        node = FunctionNode.of(cls, ctx, args, outs)
+        node = FunctionNode.of(cls, ctx, args, results)
         made, kept = {}, {}
-        for i, t in enumerate(outs):
-            wants, index = t.handle.spec.dtype.rank == 2 and id(t) not in ctx.marked, None if len(outs) == 1 else i
+        for i, t in enumerate(results):
+            wants, index = t.handle.spec.dtype.rank == 2 and id(t) not in ctx.marked, None if len(results) == 1 else i
             at: Node | Port | None = (node if index is None else Port(node, i)) if wants else None
             made[id(t)], kept[id(t)] = Tensor(t.handle, wants, at), _Result(t, index, wants)
         given = {id(a) for a in args}

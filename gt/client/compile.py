@@ -231,14 +231,14 @@ class _Capture:
     def _bind(self, trace: Trace, before: Window, last: _Call, ids: list[int]) -> None:
         """Where inputs come from and results go to: arguments, what the call returns, and tensors that live on."""
         outs_before, _ = trace.topology.bind(flat(before.ops)) or ((), ())
-        outs, inputs = trace.topology.bind(flat(last.window.ops)) or ((), ())
+        results, inputs = trace.topology.bind(flat(last.window.ops)) or ((), ())
         made_before = {made: j for j, made in enumerate(outs_before)}
         self.trace = trace
         self.specs = [s for ins in last.window.ops for s in self.session.kinds.meaning[int(ins[0])].outs]
         returned = {id(t) for t in _tensors(last.result)}
         self.sources: list[Any] = []
         for at in inputs:
-            holder = outs[made_before[at]] if at in made_before else at
+            holder = results[made_before[at]] if at in made_before else at
             found = [t for t in last.holders.get(holder, ()) if id(t) not in returned]
             if at in ids:
                 self.sources.append(ids.index(at))
@@ -248,10 +248,10 @@ class _Capture:
                 self.refused = "something it reads does not outlive the call"
                 return
         self.sinks: list[list[Any]] = [
-            [last.arguments.get(id(t), ref(t)) for t in last.holders.get(outs[j], ()) if id(t) not in returned]
+            [last.arguments.get(id(t), ref(t)) for t in last.holders.get(results[j], ()) if id(t) not in returned]
             for j in trace.live_results
         ]
-        self.template = _templated(last.result, {outs[j]: k for k, j in enumerate(trace.live_results)})
+        self.template = _templated(last.result, {results[j]: k for k, j in enumerate(trace.live_results)})
         self.live_specs = [self.specs[j] for j in trace.live_results]
         self.ready = True
 

@@ -166,7 +166,7 @@ class Early:
         """Compare what came with the guess, and learn from it; whether the call was sent before, so that the rest is now."""
         trace, known = guess.trace, flat(code)
         inputs = trace.topology.firsts(known)
-        ids = [0, *inputs, *trace.topology.outs(known)]  # by value, which are counted from 1
+        ids = [0, *inputs, *trace.topology.results(known)]  # by value, which are counted from 1
         done = self._right(guess, guess.split.first.call(ids, numbers))
         if done:
             if guess.split.rest is not None:

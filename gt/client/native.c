@@ -335,10 +335,10 @@ static PyObject *taped(PyObject *known, PyObject *plan, PyObject *const *operand
 static PyObject *several(PyObject *known, PyObject *plan, PyObject *const *operands, Py_ssize_t n, long long mask,
                          PyObject *instruction, PyObject *scope, PyObject *session) {
     PyObject *specs = SLOT(known, known_outs), *floats = SLOT(known, known_floats), *node = NULL, *kept = NULL, *results = NULL;
-    Py_ssize_t outs = PyTuple_GET_SIZE(specs);
-    PyObject *handles = PyList_New(outs);
+    Py_ssize_t n_results = PyTuple_GET_SIZE(specs);
+    PyObject *handles = PyList_New(n_results);
     if (handles == NULL) return NULL;
-    for (Py_ssize_t i = 0; i < outs; i++) {
+    for (Py_ssize_t i = 0; i < n_results; i++) {
         PyObject *made = handle_make(PyTuple_GET_ITEM(instruction, 1 + i), PyTuple_GET_ITEM(specs, i), session);
         if (made == NULL) goto done;
         PyList_SET_ITEM(handles, i, made);
@@ -350,8 +350,8 @@ static PyObject *several(PyObject *known, PyObject *plan, PyObject *const *opera
         node = node_new(known, plan, operands, n, mask, kept, scope, PyTuple_GET_ITEM(instruction, 1));
         if (node == NULL) goto done;
     }
-    results = PyTuple_New(outs);
-    for (Py_ssize_t i = 0; i < outs && results != NULL; i++) {
+    results = PyTuple_New(n_results);
+    for (Py_ssize_t i = 0; i < n_results && results != NULL; i++) {
         PyObject *port = NULL, *result, *handle = PyList_GET_ITEM(handles, i);
         if (node != NULL && PyTuple_GET_ITEM(floats, i) == Py_True) {
             PyObject *index = PyLong_FromSsize_t(i), *parts[] = {node, index};
@@ -408,16 +408,16 @@ static PyObject *issue(PyObject *row, PyObject *const *operands, Py_ssize_t n, P
     PyObject *known = PyDict_GetItemWithError(SLOT(scope, scope_kinds), key), *plan = NULL;
     if (known == NULL && PyErr_Occurred()) goto done;
     if (known == NULL) goto unusual;
-    Py_ssize_t outs = PyTuple_GET_SIZE(SLOT(known, known_outs));
-    if (outs < 1) goto unusual;
+    Py_ssize_t n_results = PyTuple_GET_SIZE(SLOT(known, known_outs));
+    if (n_results < 1) goto unusual;
     if (mask && SLOT(scope, scope_grad) == Py_True) {
         if (SLOT(known, known_differentiable) == Py_True) {
             PyObject *bits = PyLong_FromLongLong(mask);
             plan = bits ? PyDict_GetItemWithError(SLOT(known, known_pulls), bits) : NULL;
             Py_XDECREF(bits);
             if (plan == NULL && PyErr_Occurred()) goto done;
-            if (plan == NULL || (outs == 1 && !PyBool_Check(SLOT(plan, plan_keeps_output)))) goto unusual;
-        } else if (statics != NULL || outs > 1) {
+            if (plan == NULL || (n_results == 1 && !PyBool_Check(SLOT(plan, plan_keeps_output)))) goto unusual;
+        } else if (statics != NULL || n_results > 1) {
             goto unusual; /* perhaps it is to be taken apart into ops that are differentiable */
         }
     }
@@ -425,12 +425,12 @@ static PyObject *issue(PyObject *row, PyObject *const *operands, Py_ssize_t n, P
     Py_XINCREF(plan);
     Stream *stream = (Stream *)session;
     Py_ssize_t ring = PyList_GET_SIZE(stream->asked_code) - 1;
-    instruction = PyTuple_New(1 + outs + n);
+    instruction = PyTuple_New(1 + n_results + n);
     if (instruction == NULL) goto issued;
     PyTuple_SET_ITEM(instruction, 0, Py_NewRef(SLOT(known, known_number)));
     long long first = stream->last + 1;
-    stream->last += outs;
-    for (Py_ssize_t i = 0; i < outs; i++) {
+    stream->last += n_results;
+    for (Py_ssize_t i = 0; i < n_results; i++) {
         PyObject *each = PyLong_FromLongLong(first + i);
         if (each == NULL) goto issued;
         PyTuple_SET_ITEM(instruction, 1 + i, each);
@@ -438,17 +438,17 @@ static PyObject *issue(PyObject *row, PyObject *const *operands, Py_ssize_t n, P
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *operand = operands[i];
         int tensor = PyObject_TypeCheck(operand, TensorType);
-        PyTuple_SET_ITEM(instruction, 1 + outs + i, Py_NewRef(tensor ? ((Handle *)SLOT(operand, tensor_handle))->id : operand));
+        PyTuple_SET_ITEM(instruction, 1 + n_results + i, Py_NewRef(tensor ? ((Handle *)SLOT(operand, tensor_handle))->id : operand));
     }
     if (PyList_Append(stream->code, instruction) < 0) goto issued;
-    for (Py_ssize_t i = 0; i < outs; i++)
+    for (Py_ssize_t i = 0; i < n_results; i++)
         if (note(stream, SLOT(scope, scope_origin), (first + i) & ring) < 0) goto issued;
     if (PyList_GET_SIZE(stream->code) >= stream->limit) {
         PyObject *sent = PyObject_CallMethodNoArgs(session, name_due);
         if (sent == NULL) goto issued;
         Py_DECREF(sent);
     }
-    if (outs > 1) {
+    if (n_results > 1) {
         result = several(known, plan, operands, n, mask, instruction, scope, session);
         goto issued;
     }
@@ -586,7 +586,7 @@ static PyObject *value_of(PyObject *operand) {
 
 /* The handles of new values of these specs, those of each item together, as a list for each result of an item. */
 static PyObject *columns_of(PyObject *instruction, PyObject *specs, PyObject *session, Py_ssize_t items) {
-    Py_ssize_t outs = PyTuple_GET_SIZE(specs), each = items ? outs / items : 0;
+    Py_ssize_t n_results = PyTuple_GET_SIZE(specs), each = items ? n_results / items : 0;
     PyObject *columns = PyList_New(each);
     if (columns == NULL) return NULL;
     for (Py_ssize_t j = 0; j < each; j++) {
@@ -650,19 +650,19 @@ static PyObject *foreach(PyObject *module, PyObject *const *args, Py_ssize_t n) 
     }
     Stream *stream = (Stream *)session;
     PyObject *specs = SLOT(known, known_outs);
-    Py_ssize_t outs = PyTuple_GET_SIZE(specs), ring = PyList_GET_SIZE(stream->asked_code) - 1;
-    instruction = PyTuple_New(1 + outs + flat);
+    Py_ssize_t n_results = PyTuple_GET_SIZE(specs), ring = PyList_GET_SIZE(stream->asked_code) - 1;
+    instruction = PyTuple_New(1 + n_results + flat);
     if (instruction == NULL) goto done;
     PyTuple_SET_ITEM(instruction, 0, Py_NewRef(SLOT(known, known_number)));
     Py_INCREF(known);
-    for (Py_ssize_t i = 0; i < outs; i++) {
+    for (Py_ssize_t i = 0; i < n_results; i++) {
         long long number = ++stream->last;
         PyObject *id = PyLong_FromLongLong(number);
         if (id == NULL) goto issued;
         PyTuple_SET_ITEM(instruction, 1 + i, id);
         if (note(stream, SLOT(scope, scope_origin), number & ring) < 0) goto issued;
     }
-    at = 1 + outs;
+    at = 1 + n_results;
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *operand = PyTuple_GET_ITEM(operands, i);
         if (PyList_CheckExact(operand))
@@ -906,7 +906,7 @@ static int done(PyObject *result) {
 }
 
 /* How many results the op of a node has; -1 on an error. */
-static Py_ssize_t outs_of(PyObject *node) {
+static Py_ssize_t result_count_of(PyObject *node) {
     PyObject *known = SLOT(node, node_known);
     if (Py_TYPE(known) == KnownType) return PyTuple_GET_SIZE(SLOT(known, known_outs));
     PyObject *outs = PyObject_GetAttrString(known, "outs");
@@ -920,9 +920,9 @@ static int give_port(Walk *walk, PyObject *port, PyObject *g) {
     Py_ssize_t at = PyLong_AsSsize_t(SLOT(port, port_index));
     if (PyErr_Occurred()) return -1;
     if (parts == NULL) {
-        Py_ssize_t outs = outs_of(node);
-        if (outs < 0 || (parts = PyList_New(outs)) == NULL) return -1;
-        for (Py_ssize_t i = 0; i < outs; i++) PyList_SET_ITEM(parts, i, Py_NewRef(Py_None));
+        Py_ssize_t n_results = result_count_of(node);
+        if (n_results < 0 || (parts = PyList_New(n_results)) == NULL) return -1;
+        for (Py_ssize_t i = 0; i < n_results; i++) PyList_SET_ITEM(parts, i, Py_NewRef(Py_None));
         int failed = PyDict_SetItem(walk->arrived, node, parts) < 0 || due_push(walk, node) < 0;
         Py_DECREF(parts); /* `arrived` holds it */
         if (failed) return -1;

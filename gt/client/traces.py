@@ -37,17 +37,17 @@ class Topology:
 
     def __init__(self, stretch: Stretch) -> None:
         self.stretch = stretch
-        self.outs, self.refs, self.firsts = pick(stretch.result_at), pick(stretch.ref_at), pick(stretch.first_at)
+        self.results, self.refs, self.firsts = pick(stretch.result_at), pick(stretch.ref_at), pick(stretch.first_at)
         self.ref_of, self.again, self.again_of = pick(stretch.ref_of), pick(stretch.again_at), pick(stretch.again_of)
 
     def bind(self, known: list) -> tuple[tuple, tuple] | None:
         """Results and inputs of another stretch of the same kinds, if its topology is this one."""
-        outs, inputs = self.outs(known), self.firsts(known)
-        if self.refs(known) != self.ref_of(outs) or self.again(known) != self.again_of(inputs):
+        results, inputs = self.results(known), self.firsts(known)
+        if self.refs(known) != self.ref_of(results) or self.again(known) != self.again_of(inputs):
             return None
-        if len(set(inputs)) != len(inputs) or not set(outs).isdisjoint(inputs):
+        if len(set(inputs)) != len(inputs) or not set(results).isdisjoint(inputs):
             return None
-        return outs, inputs
+        return results, inputs
 
 
 class Trace:
@@ -89,22 +89,22 @@ class Trace:
         numbers = self.holes(known)
         if self.fixed(known) != self.values or self.same(known) != self.same_of(numbers):
             return None, set(), "a number changed"
-        outs, inputs = bound
-        dead, dies = self.dead(outs), self.dies(inputs)
+        results, inputs = bound
+        dead, dies = self.dead(results), self.dies(inputs)
         if not window.freed.issuperset(dead):
             return None, set(), "a result was kept alive"
         if not window.freed.issuperset(dies):
             return None, set(), "an input was kept alive"
         rest = window.freed.difference(dead, dies)
-        return (self.number, *self.live(outs), *inputs, *numbers), rest, ""
+        return (self.number, *self.live(results), *inputs, *numbers), rest, ""
 
 
 def blame(trace: Trace, window: Window, why: str) -> int:
     """The result that stands for what differed in a stretch of a trace's kinds; 0 where that is no single one."""
     known = flat(window.ops)
-    outs, inputs = trace.topology.outs(known), trace.topology.firsts(known)
+    results, inputs = trace.topology.results(known), trace.topology.firsts(known)
     if why == "a result was kept alive":
-        return next(id for id in trace.dead(outs) if id not in window.freed)
+        return next(id for id in trace.dead(results) if id not in window.freed)
     if why == "an input was kept alive":
         return next(id for id in trace.dies(inputs) if id not in window.freed)
     if why != "a number changed":
@@ -164,7 +164,7 @@ class Raw:
         stretch = Stretch(pieces, kinds.get)
         topology = self.topology = Topology(stretch)
         known = flat(pieces)
-        outs, inputs = topology.outs(known), topology.firsts(known)
+        results, inputs = topology.results(known), topology.firsts(known)
         position = dict(zip(trace.topology.stretch.number_at, stretch.number_at))
         self.holes = pick([position[places[0]] for places in trace.hole_positions])
         self.same = pick([position[p] for places in trace.hole_positions for p in places[1:]])
@@ -173,8 +173,8 @@ class Raw:
         self.fixed = pick([position[p] for p in trace.topology.stretch.number_at if p not in open_])
         self.values = trace.values
         self.live, self.count = trace.live, len(inputs)
-        ends = {*trace.dead(outs), *trace.dies(inputs)}
-        register = {id: i for i, id in enumerate((*outs, *inputs))}
+        ends = {*trace.dead(results), *trace.dies(inputs)}
+        register = {id: i for i, id in enumerate((*results, *inputs))}
         self.ended = pick([p for p, id, _ in stretch.frees if id in ends])
         self.ended_of = pick([register[id] for _, id, _ in stretch.frees if id in ends])
         self.rest = pick([p for p, id, _ in stretch.frees if id not in ends])
@@ -183,35 +183,37 @@ class Raw:
 
     def _native(self, trace: Trace, pieces: list, ends: set, register: dict, position: dict) -> Any:
         """The same check in C: what each number of the pieces is to be."""
-        outs, refs, ref_of, first, again, again_of, numbers = self.topology.stretch.signature
-        places: dict[int, tuple[int, int]] = {p: (MADE, i) for i, p in enumerate(outs)}
-        places |= {p: (GIVEN, len(outs) + i) for i, p in enumerate(first)}
+        results, refs, ref_of, first, again, again_of, numbers = self.topology.stretch.signature
+        places: dict[int, tuple[int, int]] = {p: (MADE, i) for i, p in enumerate(results)}
+        places |= {p: (GIVEN, len(results) + i) for i, p in enumerate(first)}
         places |= {p: (SAME, i) for p, i in zip(refs, ref_of)}
-        places |= {p: (SAME, len(outs) + i) for p, i in zip(again, again_of)}
+        places |= {p: (SAME, len(results) + i) for p, i in zip(again, again_of)}
         places |= {p: (SAME, register[id]) if id in ends else (REST, 0) for p, id, _ in self.topology.stretch.frees}
         places |= {position[p]: (HOLE, i) for i, group in enumerate(trace.hole_positions) for p in group}
         places |= {p: (FIXED, i) for i, p in enumerate(p for p in numbers if p not in places)}
         flat = [places.get(p, (TOKEN, 0)) for p in range(sum(map(len, pieces)))]
         alive = tuple(trace.live_results)
-        return NATIVE.Form(self.number, self.length, flat, self.values, alive, len(outs), len(first), len(trace.hole_positions))
+        return NATIVE.Form(
+            self.number, self.length, flat, self.values, alive, len(results), len(first), len(trace.hole_positions)
+        )
 
     def call(self, pieces: list[tuple]) -> tuple[Encoded, tuple] | None:
         """The call that stands for these pieces, and what is still to be freed; None where they are not of this form."""
         known = flat(pieces)
         topology = self.topology
-        outs, inputs = topology.outs(known), topology.firsts(known)
+        results, inputs = topology.results(known), topology.firsts(known)
         numbers = self.holes(known)
         if (
-            topology.refs(known) != topology.ref_of(outs)
+            topology.refs(known) != topology.ref_of(results)
             or topology.again(known) != topology.again_of(inputs)
             or self.fixed(known) != self.values
             or self.same(known) != self.same_of(numbers)
-            or self.ended(known) != self.ended_of(outs + inputs)
+            or self.ended(known) != self.ended_of(results + inputs)
             or len(set(inputs)) != self.count
-            or (inputs and outs and max(inputs) >= min(outs))  # ids grow: an input was there before any result
+            or (inputs and results and max(inputs) >= min(results))  # ids grow: an input was there before any result
         ):
             return None
-        return (self.number, *self.live(outs), *inputs, *numbers), self.rest(known)
+        return (self.number, *self.live(results), *inputs, *numbers), self.rest(known)
 
 
 def equal(a: Trace, b: Trace) -> bool:

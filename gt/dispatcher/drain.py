@@ -65,8 +65,8 @@ class Drains:
             bound = sharding.bind(client, sharding.as_read(entry.spec), plan, flow)
             bound.write((0, id), flow.code)
             policy.uncount(self.tables, client, id, entry)
-            client.entries[id] = bound.outs[0]
-            policy.count(self.tables, client, id, bound.outs[0])
+            client.entries[id] = bound.entries[0]
+            policy.count(self.tables, client, id, bound.entries[0])
         for worker, code in sorted(flow.code.items()):
             kinds = tuple(flow.kinds.get(worker, ()))
             yield Mail(self.tables.workers[worker].peer, Run(client.name, 0, kinds, code))

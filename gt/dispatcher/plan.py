@@ -47,7 +47,7 @@ def choose(
     goal = target.layout(kind.outs[0].shape) if target else None
     if kind.row.updates and first.solo is None:
         goal = first
-    if not kind.tensors:
+    if not kind.tensor_operands:
         goal = goal or first
         if goal.solo is not None:
             return Plan(goal.solo, (goal,) * len(kind.outs))
@@ -78,12 +78,12 @@ class _Choice:
         self, kind: Kind, layouts: tuple[Layout, ...], goal: Layout | None, alias: tuple[int, ...], hosts: Hosts
     ) -> None:
         self.kind, self.layouts, self.goal, self.alias, self.hosts = kind, layouts, goal, alias, hosts
-        self.specs: list[Spec] = [kind.ins[i] for i in kind.tensors]
+        self.specs: list[Spec] = [kind.ins[i] for i in kind.tensor_operands]
         whole = ((REPLICATE,) * len(kind.ins), (REPLICATE,) * len(kind.outs))
         self.rules: list[Rule] = [whole, *rules_of(kind)]
         self.costs: dict[tuple, int] = {}
         self.firm = goal is not None and (
-            kind.row.obeys_signal or not kind.tensors
+            kind.row.obeys_signal or not kind.tensor_operands
         )  # the goal is where it must lie, not where it should
 
     def plan(self) -> Plan:
@@ -134,7 +134,7 @@ class _Choice:
 
     def _wanted(self, mesh: Mesh, rules: Rules) -> list[Layout] | None:
         """Where these rules want each operand, or None where that cannot be."""
-        wanted = [Layout(mesh, tuple(rule[0][i] for rule in rules)) for i in self.kind.tensors]
+        wanted = [Layout(mesh, tuple(rule[0][i] for rule in rules)) for i in self.kind.tensor_operands]
         for i, (want, has) in enumerate(zip(wanted, self.layouts)):
             if has.partial and want is not wanted[self.alias[i]]:
                 return None  # the same terms cannot be both kept and reduced
@@ -158,24 +158,24 @@ class _Choice:
         for i, want in enumerate(self._wanted(mesh, rules) or ()):
             key = (self.alias[i], want)
             if key not in brought:
-                slot = form.tensors[self.alias[i]]
+                slot = form.tensor_positions[self.alias[i]]
                 layout = draft.relaid.get(slot, self.layouts[i])
                 kept = kind.row.obeys_signal
                 brought[key] = Bringing(draft, self.specs[i], layout, slot, 1, kept, self.hosts).to(want)
-            operands[kind.tensors[i]] = brought[key]
-        outs = tuple(_out(mesh, rules, i) for i in range(len(kind.outs)))
-        moving = self.firm and outs[0] is not self.goal
-        results = tuple(draft.temporary() if moving else result_at(i) for i in range(len(outs)))
+            operands[kind.tensor_operands[i]] = brought[key]
+        layouts = tuple(_out(mesh, rules, i) for i in range(len(kind.outs)))
+        moving = self.firm and layouts[0] is not self.goal
+        results = tuple(draft.temporary() if moving else result_at(i) for i in range(len(layouts)))
         for worker, piece in zip(mesh.workers, pieces):
             slots = tuple(o[worker] if isinstance(o, dict) else o for o in operands)
             draft.step(worker, piece, results, slots)
-        return draft.plan(self._deliver(draft, outs, results) if moving else outs)
+        return draft.plan(self._deliver(draft, layouts, results) if moving else layouts)
 
-    def _deliver(self, draft: Draft, outs: tuple[Layout, ...], results: tuple[Slot, ...]) -> tuple[Layout, ...]:
+    def _deliver(self, draft: Draft, layouts: tuple[Layout, ...], results: tuple[Slot, ...]) -> tuple[Layout, ...]:
         """Bring results to where they must lie."""
         assert self.goal is not None
         goals = tuple(Target(self.goal.mesh, self.goal.placements).layout(s.shape) for s in self.kind.outs)
-        for i, (spec, layout, slot, goal) in enumerate(zip(self.kind.outs, outs, results, goals)):
+        for i, (spec, layout, slot, goal) in enumerate(zip(self.kind.outs, layouts, results, goals)):
             for worker, last in Bringing(draft, spec, layout, slot, 1, True, self.hosts).to(goal).items():
                 draft.rename(worker, last, result_at(i))
         return goals

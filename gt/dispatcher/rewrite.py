@@ -49,14 +49,14 @@ class Rewriter:
                     continue
                 if len(ins) != use.length:
                     raise IndexError
-                tensors = use.tensors
-                if tensors == 2:
-                    first, second = use.at
+                tensor_count = use.tensor_count
+                if tensor_count == 2:
+                    first, second = use.tensor_positions
                     key: tuple = (number, entries[ins[first]], entries[ins[second]])
-                elif tensors == 1:
-                    key = (number, entries[ins[use.at[0]]])
-                elif tensors:
-                    key = (number, *[entries[ins[i]] for i in use.at])
+                elif tensor_count == 1:
+                    key = (number, entries[ins[use.tensor_positions[0]]])
+                elif tensor_count:
+                    key = (number, *[entries[ins[i]] for i in use.tensor_positions])
                 elif here is None:
                     return position
                 else:
@@ -75,18 +75,18 @@ class Rewriter:
             if queue is None:
                 queue = flow.queue(plan.solo)
             queue.append(ins)
-            if use.outs == 1:
-                entries[ins[1]] = plan.out
+            if use.result_count == 1:
+                entries[ins[1]] = plan.entry
             else:
-                for id, out in by_result(ins, plan.outs):
-                    entries[id] = out
+                for id, entry in by_result(ins, plan.entries):
+                    entries[id] = entry
             if many:
-                for id, out in by_result(ins, plan.outs):
-                    policy.count(self.tables, client, id, out)
+                for id, entry in by_result(ins, plan.entries):
+                    policy.count(self.tables, client, id, entry)
             if use.dies:
                 self._forget_inputs(client, ins, use.dies)
             if use.loads and ins[-3] == -1:
-                flow.mail.append(sharding.upload(client, ins[1], plan.out, {plan.solo: [taken(queue.pop())]}))
+                flow.mail.append(sharding.upload(client, ins[1], plan.entry, {plan.solo: [taken(queue.pop())]}))
                 return position + 1
         return None
 
@@ -117,20 +117,20 @@ class Rewriter:
             return False
         if plan.relaid and sharding.bucket(client, code, position, use, plan, flow):
             return self.rewrite(client, [ins], flow) is not None
-        if len(use.at) > 1:
-            same = sharding.alias(ins, use.at)
-            if same != tuple(range(len(use.at))):
+        if len(use.tensor_positions) > 1:
+            same = sharding.alias(ins, use.tensor_positions)
+            if same != tuple(range(len(use.tensor_positions))):
                 plan = client.plans.get((*key, same)) or self._plan(client, use, key, flow, same)
                 if isinstance(plan, Lost):
                     self._refuse(client, ins, plan, flow)
                     return False
-        for id, out in by_result(ins, plan.outs):
-            client.entries[id] = out
-            policy.count(self.tables, client, id, out)
+        for id, entry in by_result(ins, plan.entries):
+            client.entries[id] = entry
+            policy.count(self.tables, client, id, entry)
         if use.loads and ins[-3] == -1:
             queues: dict[int, list] = {}
             plan.write(taken(ins), queues)
-            flow.mail.append(sharding.upload(client, ins[1], plan.outs[0], queues))
+            flow.mail.append(sharding.upload(client, ins[1], plan.entries[0], queues))
             return True
         plan.write(ins, flow.code)
         for slot, entry in plan.relaid:
@@ -139,7 +139,7 @@ class Rewriter:
 
     def _call(self, client: Client, use: TracePlans, call: tuple, key: tuple, plan: Any, flow: Flow) -> None:
         """A call of a trace that concerns several workers."""
-        if use.makes and use.at:
+        if use.makes and use.tensor_positions:
             key = (*key, policy.place(self.tables, client))
             plan = client.plans.get(key)
         if isinstance(plan, ShardedProgram):
@@ -148,7 +148,7 @@ class Rewriter:
         flow.expanded += len(use.definition.body)
         if flow.expanded > EXPANDED:
             raise ProtocolError(f"the calls of a batch expand to more than {EXPANDED} instructions")
-        ids = [call[i] for i in use.at]
+        ids = [call[i] for i in use.tensor_positions]
         keep = len(set(ids)) == len(ids)
         planned = expand(client, use, marked(use, call))
         apart = flow.beside()
@@ -189,16 +189,16 @@ class Rewriter:
     def _chosen(self, client: Client, use: KindPlans | TracePlans, layouts: tuple, flow: Flow, same: tuple) -> Any:
         if isinstance(use, TracePlans):
             plan = Plan(None, ()) if sharding.signalled(client, use) else choose_trace(use, layouts)
-            return plan if plan.solo is None else Handed(plan.solo, tuple(map(Entry, plan.outs, use.results)))
+            return plan if plan.solo is None else Handed(plan.solo, tuple(map(Entry, plan.layouts, use.results)))
         where, living = None, [w.index for w in self.tables.staying(client)]
         if use.kind.signal:
             where = sharding.target(client, use.kind.signal, living, flow)
-        elif not use.kind.tensors and (self.auto_shard or "" in client.signals) and len(living) > 1:
+        elif not use.kind.tensor_operands and (self.auto_shard or "" in client.signals) and len(living) > 1:
             where = policy.auto(use.kind.outs[0], living)
         plan = choose(use.kind, layouts, where, same, self.tables.hosts)
         if plan.solo is None:
             return sharding.bind(client, use, plan, flow)
-        return Handed(plan.solo, tuple(map(Entry, plan.outs, use.results)))
+        return Handed(plan.solo, tuple(map(Entry, plan.layouts, use.results)))
 
     def _tell(self, client: Client, worker: int, use: KindPlans | TracePlans, flow: Flow) -> None:
         """Make sure a worker knows a kind or trace, and the kinds that one is made of."""

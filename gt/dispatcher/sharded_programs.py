@@ -31,12 +31,12 @@ class ShardedProgram:
     """A trace planned for one layout of its inputs: what each worker is told once, and which of the call's elements its own
     call is made of."""
 
-    __slots__ = ("solo", "number", "definitions", "picks", "outs", "relaid", "told")
+    __slots__ = ("solo", "number", "definitions", "picks", "entries", "relaid", "told")
 
     def __init__(self, number: int, definitions: dict[int, TraceDef], picks: dict[int, tuple[int, ...]]) -> None:
         self.solo, self.number, self.definitions, self.told = None, number, definitions, False
         self.picks = [(worker, pick(places)) for worker, places in sorted(picks.items())]
-        self.outs: tuple[Entry, ...] = ()
+        self.entries: tuple[Entry, ...] = ()
         self.relaid: tuple[tuple[int, Entry], ...] = ()
 
     def write(self, tables: Tables, client: Client, use: TracePlans, call: tuple, flow: Flow) -> None:
@@ -50,9 +50,9 @@ class ShardedProgram:
         for worker, own in self.picks:
             flow.queue(worker).append(own(slots))
         entries = client.entries
-        for id, out in by_result(call, self.outs):
-            entries[id] = out
-            policy.count(tables, client, id, out)
+        for id, entry in by_result(call, self.entries):
+            entries[id] = entry
+            policy.count(tables, client, id, entry)
         for at, entry in self.relaid:
             entries[call[at]] = entry
         for at in use.dies:
@@ -68,9 +68,9 @@ def learn(
     """What a call became, for the next of its kind. `before` is how its inputs lay, `planned` the instructions it stands for.
     None where that cannot be kept: something was lost on the way."""
     entries = client.entries
-    outs = [entries.get(id) for id in call[use.form.results]]
-    after = {at: entries.get(call[at]) for at in use.at if at not in use.dies}
-    if not all(isinstance(x, Entry) for x in (*outs, *after.values())):
+    made = [entries.get(id) for id in call[use.form.results]]
+    after = {at: entries.get(call[at]) for at in use.tensor_positions if at not in use.dies}
+    if not all(isinstance(x, Entry) for x in (*made, *after.values())):
         return None
     number = client.last_local - 1
     place = {call[at]: at for at in sorted(use.form.ids)}
@@ -84,8 +84,8 @@ def learn(
         picks[worker] = (len(call), *share[1])
     client.last_local = client.locals["trace", number] = number
     joint = ShardedProgram(number, definitions, picks)
-    joint.outs = tuple(x for x in outs if isinstance(x, Entry))
-    was = dict(zip(use.at, before))
+    joint.entries = tuple(x for x in made if isinstance(x, Entry))
+    was = dict(zip(use.tensor_positions, before))
     joint.relaid = tuple((at, x) for at, x in after.items() if isinstance(x, Entry) and x is not was[at])
     return joint
 

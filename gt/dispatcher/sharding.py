@@ -27,10 +27,10 @@ def bind(client: Client, use: KindPlans, plan: Plan, flow: Flow) -> Bound:
             elif slot == 0 and use.definition.number not in told:
                 told.add(use.definition.number)
                 flow.kinds.setdefault(worker, []).append(use.definition)
-    outs = tuple(map(Entry, plan.outs, use.results))
-    specs = dict(zip(use.at, use.specs))
+    entries = tuple(map(Entry, plan.layouts, use.results))
+    specs = dict(zip(use.tensor_positions, use.specs))
     relaid = tuple((slot, Entry(layout, specs[slot])) for slot, layout in plan.relaid)
-    return Bound(plan, lambda kind: client.locals[kind.key], outs, relaid)
+    return Bound(plan, lambda kind: client.locals[kind.key], entries, relaid)
 
 
 def _define(client: Client, worker: int, kind: Kind, told: set[int], flow: Flow) -> None:
@@ -96,7 +96,12 @@ def bucket(client: Client, code: list, position: int, use: KindPlans, plan: Boun
             if not isinstance(known, Entry) or known.layout is not layout or known.spec.dtype is not entry.spec.dtype:
                 continue
             spec = known.spec
-            if slot not in other.at or spec.nbytes >= most or total + spec.nbytes > BUCKET or later[slot] in found:
+            if (
+                slot not in other.tensor_positions
+                or spec.nbytes >= most
+                or total + spec.nbytes > BUCKET
+                or later[slot] in found
+            ):
                 continue
             if whole or _wants(client, other, later, slot, to):
                 total += spec.nbytes
@@ -109,7 +114,7 @@ def bucket(client: Client, code: list, position: int, use: KindPlans, plan: Boun
 
 def _wants(client: Client, use: KindPlans, ins: tuple, slot: int, to: Layout) -> bool:
     """Whether an instruction is known to want this operand laid out so."""
-    plan = client.plans.get((ins[0], *[client.entries.get(ins[i]) for i in use.at]))
+    plan = client.plans.get((ins[0], *[client.entries.get(ins[i]) for i in use.tensor_positions]))
     return isinstance(plan, Bound) and any(at == slot and goal.layout is to for at, goal in plan.relaid)
 
 
@@ -148,8 +153,8 @@ def reduced(client: Client, id: int, entry: Entry, flow: Flow) -> Entry:
         plan = whole(entry.spec, entry.layout)
         bound = client.plans[key] = bind(client, as_read(entry.spec), plan, flow)
     bound.write((0, id), flow.code)
-    client.entries[id] = bound.outs[0]
-    return bound.outs[0]
+    client.entries[id] = bound.entries[0]
+    return bound.entries[0]
 
 
 def as_read(spec: Spec) -> Any:
@@ -160,7 +165,7 @@ def as_read(spec: Spec) -> Any:
 class _Read:
     """What stands for a kind where a read has to do something first."""
 
-    outs, at, length = 0, FREES.at, FREES.length
+    tensor_positions, length = FREES.tensor_positions, FREES.length
 
     def __init__(self, spec: Spec) -> None:
         self.specs = self.results = (spec,)

@@ -31,17 +31,17 @@ Extra = Kind | Temporary | int
 class Plan:
     """What to do with an instruction. `solo`: hand it as it is to this worker. Otherwise each worker has steps, `extra` fills
     the slots behind the instruction's, and operands in `relaid` lie differently afterwards: their partial sums were
-    added up where they lie, so that nobody does it twice. Results are laid out as `outs` says."""
+    added up where they lie, so that nobody does it twice. `layouts` are those of the results."""
 
     solo: int | None
-    outs: tuple[Layout, ...]
+    layouts: tuple[Layout, ...]
     extra: tuple[Extra, ...] = ()
     steps: tuple[tuple[int, tuple[tuple[Slot, ...], ...]], ...] = ()
     relaid: tuple[tuple[Slot, Layout], ...] = ()
 
     @property
-    def out(self) -> Layout:
-        return self.outs[0]
+    def layout(self) -> Layout:
+        return self.layouts[0]
 
 
 class Draft:
@@ -70,12 +70,12 @@ class Draft:
             self.constants[value] = self._slot(value)
         return self.constants[value]
 
-    def step(self, worker: int, kind: Kind, outs: tuple[Slot, ...], operands: tuple[Slot, ...]) -> None:
+    def step(self, worker: int, kind: Kind, results: tuple[Slot, ...], operands: tuple[Slot, ...]) -> None:
         number = self.kinds.get(kind.key)
         if number is None:
             number = self.kinds[kind.key] = self._slot(kind)
-        self.steps.setdefault(worker, []).append((number, *outs, *operands))
-        for slot in outs:
+        self.steps.setdefault(worker, []).append((number, *results, *operands))
+        for slot in results:
             if slot >= self.width:
                 self.made.setdefault(worker, []).append(slot)
 
@@ -84,34 +84,34 @@ class Draft:
         self.steps[worker] = [tuple(new if s == old else s for s in step) for step in self.steps[worker]]
         self.made[worker] = [s for s in self.made.get(worker, ()) if s != old]
 
-    def plan(self, outs: tuple[Layout, ...]) -> Plan:
+    def plan(self, layouts: tuple[Layout, ...]) -> Plan:
         for worker, slots in self.made.items():
             for slot in dict.fromkeys(slots):
                 number, freed = free(slot)
                 self.steps[worker].append((self.constant(number), freed))
         steps = tuple((w, tuple(s)) for w, s in sorted(self.steps.items()))
         relaid = tuple((slot, layout) for slot, layout in self.relaid.items() if slot < self.width)
-        return Plan(None, outs, tuple(self.extra), steps, relaid)
+        return Plan(None, layouts, tuple(self.extra), steps, relaid)
 
 
 class Handed:
-    """The plan of an instruction that is handed to one worker as it is; `outs` are the entries of its results."""
+    """The plan of an instruction that is handed to one worker as it is; `entries` are the entries of its results."""
 
-    __slots__ = ("solo", "out", "outs")
+    __slots__ = ("solo", "entry", "entries")
 
-    def __init__(self, solo: int, outs: tuple) -> None:
-        self.solo, self.outs = solo, outs
-        self.out = outs[0] if outs else None
+    def __init__(self, solo: int, entries: tuple) -> None:
+        self.solo, self.entries = solo, entries
+        self.entry = entries[0] if entries else None
 
 
 class Bound:
-    """A plan with a client's numbers for its kinds: ready to write instructions. `outs` are the entries of the results,
+    """A plan with a client's numbers for its kinds: ready to write instructions. `entries` are the entries of the results,
     `relaid` those of operands that lie differently afterwards, by slot."""
 
-    __slots__ = ("solo", "outs", "relaid", "tail", "programs")
+    __slots__ = ("solo", "entries", "relaid", "tail", "programs")
 
-    def __init__(self, plan: Plan, number: Callable[[Kind], int], outs: tuple, relaid: tuple) -> None:
-        self.solo, self.outs, self.relaid = None, outs, relaid
+    def __init__(self, plan: Plan, number: Callable[[Kind], int], entries: tuple, relaid: tuple) -> None:
+        self.solo, self.entries, self.relaid = None, entries, relaid
         self.tail = tuple(number(e) if isinstance(e, Kind) else e.id if isinstance(e, Temporary) else e for e in plan.extra)
         self.programs = [(worker, [itemgetter(*step) for step in steps]) for worker, steps in plan.steps]
 

@@ -61,19 +61,19 @@ class Lost:
 
 
 class Refused:
-    """A kind or trace of a client's that cannot be. Instructions of it have no place to go; `outs` is None where nobody knows
-    how many results they have."""
+    """An invalid kind or trace of a client: its instructions are refused. `result_count` is None where the number of their
+    results is not known."""
 
-    __slots__ = ("number", "lost", "outs", "dies", "length", "form")
+    __slots__ = ("number", "lost", "result_count", "dies", "length", "form")
 
     def __init__(self, definition: KindDef | TraceDef, why: str) -> None:
         self.number, self.length = definition.number, -1  # no instruction is of this length
         self.lost = Lost(why, "ProtocolError")
-        self.outs: int | None = None
+        self.result_count: int | None = None
         self.dies: tuple[int, ...] = ()
         if isinstance(definition, TraceDef):
-            self.outs = len(definition.outs)
-            self.form = Form(self.outs, 0, ())
+            self.result_count = len(definition.results)
+            self.form = Form(self.result_count, 0, ())
             self.dies = tuple(self.form.at(i) for i in definition.dies if i >= 0)
 
 
@@ -81,22 +81,22 @@ class TracePlans:
     """A client's trace: where in a call its inputs stand, what they are, and which of them end with it."""
 
     __slots__ = (
-        "definition", "program", "form", "outs", "at", "length", "tensors", "loads", "dies", "kinds", "specs", "results",
-        "signal", "makes",
+        "definition", "program", "form", "result_count", "tensor_positions", "tensor_count", "length", "loads", "dies", "kinds",
+        "specs", "results", "signal", "makes",
     )  # fmt: skip
 
     def __init__(self, definition: TraceDef, known: dict[int, Any]) -> None:
         program = self.program = wire.read(definition, partial(_computed, known))
         form = self.form = Form.of_call(len(program.results), program.inputs, program.holes)
         specs = program.specs
-        self.definition, self.outs, self.loads, self.signal = definition, form.outs, False, ""
+        self.definition, self.result_count, self.loads, self.signal = definition, form.result_count, False, ""
         self.specs = tuple(specs.get(i) for i in range(1, 1 + program.inputs))  # None: it may be anything
         self.results = tuple(specs[r] for r in program.results)
-        self.at, self.length, self.tensors = form.tensors, form.length, len(form.tensors)
+        self.tensor_positions, self.tensor_count, self.length = form.tensor_positions, program.inputs, form.length
         self.dies = tuple(form.at(i) for i in program.dying)
         self.kinds = sorted(program.kinds)
         inner = [known[n] for n in self.kinds]
-        self.makes = any(not u.at and not u.signal for u in inner)  # tensors that go where there is most room
+        self.makes = any(not u.tensor_positions and not u.signal for u in inner)  # tensors that go where there is most room
 
 
 def _computed(known: dict[int, Any], number: int) -> Kind | None:
@@ -109,16 +109,18 @@ class KindPlans:
     """A client's kind: its number, its meaning, and where in an instruction the tensors stand."""
 
     __slots__ = (
-        "definition", "kind", "form", "outs", "at", "length", "tensors", "loads", "dies", "specs", "results", "signal",
+        "definition", "kind", "form", "result_count", "tensor_positions", "tensor_count", "length", "loads", "dies", "specs",
+        "results", "signal",
     )  # fmt: skip
 
     def __init__(self, definition: KindDef, kind: Kind) -> None:
         self.definition, self.kind, self.signal = definition, kind, kind.signal
         form = self.form = Form.of(kind)
-        self.outs, self.at, self.length, self.tensors = form.outs, form.tensors, form.length, len(form.tensors)
+        self.result_count, self.length = form.result_count, form.length
+        self.tensor_positions, self.tensor_count = form.tensor_positions, len(form.tensor_positions)
         self.dies: tuple[int, ...] = ()
         self.loads = kind.row.loads
-        self.specs: tuple[Spec, ...] = tuple(kind.ins[i] for i in kind.tensors)
+        self.specs: tuple[Spec, ...] = tuple(kind.ins[i] for i in kind.tensor_operands)
         self.results = kind.outs
 
 
@@ -126,7 +128,7 @@ def results_of(client: Client, ins: tuple) -> tuple:
     """The results that an instruction which cannot be carried out was to have. Where its kind is not known, they are what
     stands before the first tensor that is there."""
     use = client.uses.get(ins[0]) if ins else None
-    if use is not None and use.outs is not None:
+    if use is not None and use.result_count is not None:
         return ins[use.form.results]
     return tuple(takewhile(lambda id: type(id) is int and id not in client.entries, arguments(ins)))
 
@@ -136,7 +138,7 @@ class Client:
     name: str
     label: str
     host: str
-    uses: dict[int, Any] = field(default_factory=partial(kind_table, FREES))  # Use, TracePlans or Refused, by number
+    uses: dict[int, Any] = field(default_factory=partial(kind_table, FREES))  # KindPlans, TracePlans or Refused, by number
     entries: dict[int, Entry | Lost] = field(default_factory=dict)  # its tensors, by id
     plans: dict[tuple, Any] = field(default_factory=dict)
     told: dict[int, set[int]] = field(default_factory=dict)  # kinds each worker has been told

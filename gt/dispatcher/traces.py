@@ -12,7 +12,7 @@ from gt.spec import Layout
 def choose_trace(use: TracePlans, layouts: tuple[Layout, ...]) -> Plan:
     first = layouts[0]
     if first.solo is not None and all(x is first for x in layouts):
-        return Plan(first.solo, (first,) * use.outs)
+        return Plan(first.solo, (first,) * use.result_count)
     return Plan(None, ())
 
 

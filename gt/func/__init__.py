@@ -169,17 +169,17 @@ def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = 
         def at(i: int) -> list:
             return [a if d is None else _mapped(a, partial(select, dim=d, index=i)) for a, d in zip(args, dims)]
 
-        outs = [func(*at(i), **kwargs) for i in range(sizes.pop())]
-        return _joined(outs, out_dims)
+        results = [func(*at(i), **kwargs) for i in range(sizes.pop())]
+        return _joined(results, out_dims)
 
     return mapped
 
 
-def _joined(outs: list, dims: Any) -> Any:
-    first = outs[0]
+def _joined(results: list, dims: Any) -> Any:
+    first = results[0]
     if isinstance(first, Tensor):
-        return stack(outs, axis=dims)
+        return stack(results, axis=dims)
     each = dims if isinstance(dims, (tuple, list)) else (dims,) * len(first)
     if isinstance(first, dict):
-        return {k: _joined([o[k] for o in outs], dims) for k in first}
-    return type(first)(_joined([o[i] for o in outs], d) for i, d in enumerate(each))
+        return {k: _joined([o[k] for o in results], dims) for k in first}
+    return type(first)(_joined([o[i] for o in results], d) for i, d in enumerate(each))

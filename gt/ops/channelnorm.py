@@ -98,12 +98,12 @@ def _group_norm_grad(xp, g, a, mean, rstd, *weight, groups, bias):
     hat = (_grouped(xp, a, groups) - mean) * rstd
     wg = _grouped(xp, g * _spread(xp, weight[0], a.ndim) if weight else g, groups)
     slope = wg - xp.mean(wg, axis=(2,), keepdims=True) - hat * xp.mean(wg * hat, axis=(2,), keepdims=True)
-    outs = [xp.reshape(slope * rstd, a.shape)]
+    grads = [xp.reshape(slope * rstd, a.shape)]
     if weight:
-        outs.append(xp.sum(g * xp.reshape(hat, a.shape), axis=_others(a)))
+        grads.append(xp.sum(g * xp.reshape(hat, a.shape), axis=_others(a)))
     if bias:
-        outs.append(xp.sum(g, axis=_others(a)))
-    return tuple(outs) if len(outs) > 1 else outs[0]
+        grads.append(xp.sum(g, axis=_others(a)))
+    return tuple(grads) if len(grads) > 1 else grads[0]
 
 
 def _lower_group_norm_grad(g, a, mean, rstd, *weight, groups, bias):
@@ -116,12 +116,12 @@ def _lower_group_norm_grad(g, a, mean, rstd, *weight, groups, bias):
     w = [v.reshape((1, -1) + (1,) * (a.ndim - 2)) for v in weight]
     wg = (g * w[0] if w else g).reshape(a.shape[0], groups, -1)
     slope = wg - wg.mean(axis=2, keepdims=True) - hat * (wg * hat).mean(axis=2, keepdims=True)
-    outs = [(slope * rstd).reshape(a.shape)]
+    grads = [(slope * rstd).reshape(a.shape)]
     if weight:
-        outs.append((g * hat.reshape(a.shape)).sum(axis=_others(a)))
+        grads.append((g * hat.reshape(a.shape)).sum(axis=_others(a)))
     if bias:
-        outs.append(g.sum(axis=_others(a)))
-    return tuple(outs) if len(outs) > 1 else outs[0]
+        grads.append(g.sum(axis=_others(a)))
+    return tuple(grads) if len(grads) > 1 else grads[0]
 
 
 def _grads(g: Spec, a: Spec, mean: Spec, rstd: Spec, *weight: Spec, bias: bool, groups: int = 1) -> tuple[Spec, ...]:
@@ -186,8 +186,8 @@ def _batch_norm_grad(xp, g, a, mean, rstd, *weight, bias):
     hat = (a - _spread(xp, mean, n)) * rstd
     wg = g * _spread(xp, weight[0], n) if weight else g
     slope = wg - xp.mean(wg, axis=axes, keepdims=True) - hat * xp.mean(wg * hat, axis=axes, keepdims=True)
-    outs = [slope * rstd] + ([xp.sum(g * hat, axis=axes)] if weight else []) + ([xp.sum(g, axis=axes)] if bias else [])
-    return tuple(outs) if len(outs) > 1 else outs[0]
+    grads = [slope * rstd] + ([xp.sum(g * hat, axis=axes)] if weight else []) + ([xp.sum(g, axis=axes)] if bias else [])
+    return tuple(grads) if len(grads) > 1 else grads[0]
 
 
 def _lower_batch_norm_grad(g, a, mean, rstd, *weight, bias):
@@ -199,8 +199,8 @@ def _lower_batch_norm_grad(g, a, mean, rstd, *weight, bias):
     hat = x * rstd
     wg = g * weight[0].reshape(shape) if weight else g
     slope = wg - wg.mean(axis=axes, keepdims=True) - hat * (wg * hat).mean(axis=axes, keepdims=True)
-    outs = [slope * rstd] + ([(g * hat).sum(axis=axes)] if weight else []) + ([g.sum(axis=axes)] if bias else [])
-    return tuple(outs) if len(outs) > 1 else outs[0]
+    grads = [slope * rstd] + ([(g * hat).sum(axis=axes)] if weight else []) + ([g.sum(axis=axes)] if bias else [])
+    return tuple(grads) if len(grads) > 1 else grads[0]
 
 
 def _by_channel(kind: Kind) -> list[Rule]:

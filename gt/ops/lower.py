@@ -33,15 +33,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A kind in other kinds. `outs` are the values that are its results."""
+    """A kind in other kinds. `results` are the values that it gives."""
 
     body: tuple[Step, ...]
-    outs: tuple[At, ...]
+    results: tuple[At, ...]
 
     def bind(self, kernels: list[Callable[..., Any]]) -> Callable[..., Any]:
         """One callable of the kind's operands, from a kernel for each step."""
         program = [(k, s.ins, len(s.kind.outs) > 1) for k, s in zip(kernels, self.body)]
-        outs = [o.n for o in self.outs]
+        results = [o.n for o in self.results]
 
         def run(*operands: Any) -> Any:
             values = list(operands)
@@ -51,7 +51,7 @@ class Steps:
                     values.extend(made)
                 else:
                     values.append(made)
-            return values[outs[0]] if len(outs) == 1 else tuple(values[n] for n in outs)
+            return values[results[0]] if len(results) == 1 else tuple(values[n] for n in results)
 
         return run
 

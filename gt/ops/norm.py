@@ -70,7 +70,7 @@ op("log_softmax_grad", shape=_along("log_softmax"), shard=_softmax_terms, tries=
    lower=lambda g, y, *, axis: g - y.exp() * g.sum(axis=axis, keepdims=True))  # fmt: skip
 
 
-def _last(name: str, outs: int):
+def _last(name: str, kept: int):
     """Normalise over the last `ndim` axes; `parts` are a weight and a bias of their shape, or a weight, or nothing."""
 
     def rule(a: Spec, eps: type, *parts: Spec, ndim: int) -> tuple[Spec, ...]:
@@ -83,7 +83,7 @@ def _last(name: str, outs: int):
                 raise ValueError(f"{name} of {a.shape} over {ndim} axes wants parameters of {inner}, not {p.shape}")
             if p.dtype is not a.dtype and not (a.dtype.size == 2 and p.dtype is float32):
                 raise TypeError(f"{name} of {a.dtype.name} wants parameters of that dtype, not {p.dtype.name}")
-        return (a, *[Spec(a.shape[: a.ndim - ndim] + (1,) * ndim, wide(a))] * outs)
+        return (a, *[Spec(a.shape[: a.ndim - ndim] + (1,) * ndim, wide(a))] * kept)
 
     return rule
 
@@ -102,12 +102,12 @@ def _outer(kind: Kind) -> list[Rule]:
 
 def _outer_grad(kind: Kind) -> list[Rule]:
     """Cut before the normalised axes, each holder has a term of the gradients of weight and bias."""
-    outs: tuple[Placement, ...] = (Partial(),) * (len(kind.outs) - 1)
+    weights: tuple[Placement, ...] = (Partial(),) * (len(kind.outs) - 1)
     whole = kind.ins[0].ndim
     rules: list[Rule] = []
     for i in range(whole - kind.settings["ndim"]):
         cut = tuple(Shard(i) if s.ndim == whole else REPLICATE for s in kind.ins)
-        rules.append((cut, (Shard(i), *outs)))
+        rules.append((cut, (Shard(i), *weights)))
     return rules
 
 
@@ -143,12 +143,12 @@ def _layer_norm_grad(xp, g, a, mean, rstd, *weight, ndim, bias):
     hat = (a - mean) * rstd
     wg = g * weight[0] if weight else g
     slope = wg - xp.mean(wg, axis=axes, keepdims=True) - hat * xp.mean(wg * hat, axis=axes, keepdims=True)
-    outs = [slope * rstd]
+    grads = [slope * rstd]
     if weight:
-        outs.append(xp.sum(g * hat, axis=outer) if outer else g * hat)
+        grads.append(xp.sum(g * hat, axis=outer) if outer else g * hat)
     if bias:
-        outs.append(xp.sum(g, axis=outer) if outer else g)
-    return tuple(outs) if len(outs) > 1 else outs[0]
+        grads.append(xp.sum(g, axis=outer) if outer else g)
+    return tuple(grads) if len(grads) > 1 else grads[0]
 
 
 def _lower_layer_norm_grad(g, a, mean, rstd, *weight, ndim, bias):
@@ -161,12 +161,12 @@ def _lower_layer_norm_grad(g, a, mean, rstd, *weight, ndim, bias):
     hat = centred * rstd
     wg = g * weight[0] if weight else g
     slope = wg - wg.mean(axis=axes, keepdims=True) - hat * (wg * hat).mean(axis=axes, keepdims=True)
-    outs = [slope * rstd]
+    grads = [slope * rstd]
     if weight:
-        outs.append((g * hat).sum_to(weight[0].shape))
+        grads.append((g * hat).sum_to(weight[0].shape))
     if bias:
-        outs.append(g.sum(axis=outer) if outer else g)
-    return tuple(outs) if len(outs) > 1 else outs[0]
+        grads.append(g.sum(axis=outer) if outer else g)
+    return tuple(grads) if len(grads) > 1 else grads[0]
 
 
 def _layer_norm_pull(gs, ys, ins, ndim):
@@ -183,8 +183,8 @@ def _grads(g: Spec, a: Spec, *rest: Spec, ndim: int, bias: bool = False, saved: 
             raise TypeError(f"mean and deviation of {a.dtype.name} are kept in {wide(a).name}, not {s.dtype.name}")
     weight = rest[saved:]
     shape = _weights(a, ndim)
-    outs = [a] + [Spec(shape, w.dtype) for w in weight] + ([Spec(shape, weight[0].dtype)] if bias else [])
-    return tuple(outs)
+    specs = [a] + [Spec(shape, w.dtype) for w in weight] + ([Spec(shape, weight[0].dtype)] if bias else [])
+    return tuple(specs)
 
 
 ROWS, FEATURES = Spec((4, 1), float32), Spec((3,), float32)

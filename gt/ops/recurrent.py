@@ -177,7 +177,7 @@ def _along_back(
     gs = [g[: sizes[taken.order[-1]]] for g in g_last]
     g_initial: list[list[Any]] = []
     entered: list[Any] = [None] * len(sizes)
-    hidden, outs = [], []
+    hidden, gate_grads = [], []
     for at in range(len(taken.order) - 1, -1, -1):
         t = taken.order[at]
         n, have = sizes[t], gs[0].shape[0]
@@ -187,7 +187,7 @@ def _along_back(
             g_initial.append([g[n:] for g in gs])
             gs = [g[:n] for g in gs]
         gs[0] = gs[0] + gy[offsets[t] : offsets[t] + n]
-        outs.append(gs[0])
+        gate_grads.append(gs[0])
         gs, entered[t], g_hidden = _step_back(ns, mode, gs, taken.inner[at], layer)
         hidden.append(g_hidden)
         through = g_hidden @ layer.w_hh
@@ -198,7 +198,7 @@ def _along_back(
     if layer.b_ih is not None:
         weights += [ns.total(g_in), ns.total(g_hid)]
     if layer.w_hr is not None:
-        weights.append(ns.concat(outs).T @ ns.concat(taken.made[::-1]))
+        weights.append(ns.concat(gate_grads).T @ ns.concat(taken.made[::-1]))
     return g_in @ layer.w_ih, g_begin, weights
 
 

@@ -13,13 +13,13 @@ def reduction_rules(*kinds: str, through: bool = True):
 
     def rules(kind: Kind) -> list[Rule]:
         axes, keep = kind.settings["axis"], kind.settings["keepdims"]
-        numbers, outs = (REPLICATE,) * (len(kind.ins) - 1), len(kind.outs)
+        numbers, results = (REPLICATE,) * (len(kind.ins) - 1), len(kind.outs)
         terms = [r for r in kinds if r == "sum" or not kind.ins[0].dtype.is_complex or kind.outs[0].dtype is bool_]
         found: list[Rule] = []
         for at in range(len(kind.ins[0].shape)):
             if at not in axes:
                 out = at if keep else at - sum(a < at for a in axes)
-                found.append(((Shard(at), *numbers), (Shard(out),) * outs))
+                found.append(((Shard(at), *numbers), (Shard(out),) * results))
             elif terms:
                 found.append(((Shard(at),), (Partial(terms[0]),)))
         return found + [((Partial(r),), (Partial(r),)) for r in terms if through]

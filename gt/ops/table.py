@@ -172,13 +172,13 @@ class Kind:
     An instruction is `(kind, first output id, *operands)`, an operand being a tensor's id or, where `ins` has a type, a number.
     """
 
-    __slots__ = ("row", "ins", "statics", "outs", "signal", "tensors", "settings")
+    __slots__ = ("row", "ins", "statics", "outs", "signal", "tensor_operands", "settings")
 
     def __init__(
         self, row: Row, ins: tuple[Operand, ...], statics: tuple[Any, ...], outs: tuple[Spec, ...], signal: str
     ) -> None:
         self.row, self.ins, self.statics, self.outs, self.signal = row, ins, statics, outs, signal
-        self.tensors = tuple(i for i, s in enumerate(ins) if type(s) is Spec)
+        self.tensor_operands = tuple(i for i, s in enumerate(ins) if type(s) is Spec)
         self.settings = dict(zip(row.statics, statics))
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ SCALAR = Values(Spec((), float32), 0.1, 0.9)
 ROWS, COLUMNS = Values(Spec((3, 1), float32), 0.1, 2.0), Values(Spec((1, 4), float32), 0.1, 2.0)
 
 
-def _state(*tensors: int, scalars: tuple[int, ...] = ()):
+def _state(*taken: int, scalars: tuple[int, ...] = ()):
     """The outputs have the specs of these inputs, which are all of the parameter's shape, save the 0-d ones among `scalars`;
     further tensors come back too."""
 
@@ -31,7 +31,7 @@ def _state(*tensors: int, scalars: tuple[int, ...] = ()):
                 raise ValueError(f"an update of {specs[0]} wants gradient and state like it, not {s}")
         last = max(i for i in range(len(operands)) if not isinstance(operands[i], Spec))
         extra = tuple(s for s in operands[last + 1 :] if isinstance(s, Spec))
-        return tuple(operands[i] for i in tensors) + extra
+        return tuple(operands[i] for i in taken) + extra
 
     return rule
 

@@ -54,7 +54,7 @@ class Instruction:
         """The operands that are values."""
         if self.parts:
             return tuple([v for part in self.parts for v in part.values])
-        return tuple([self.operands[i] for i in self.kind.tensors])
+        return tuple([self.operands[i] for i in self.kind.tensor_operands])
 
     @property
     def numbers(self) -> tuple[Any, ...]:
@@ -75,7 +75,7 @@ class Instruction:
     @property
     def specs(self) -> tuple[Spec, ...]:
         """Of the operands that are values."""
-        return tuple([part.kind.ins[i] for part in self.parts or (self,) for i in part.kind.tensors])
+        return tuple([part.kind.ins[i] for part in self.parts or (self,) for i in part.kind.tensor_operands])
 
     @property
     def made(self) -> tuple[Spec, ...]:

@@ -24,24 +24,27 @@ class Form:
     """Where in an encoded instruction its results, tensors and numbers stand. `inputs` is for calls, whose tensors stand in a
     row before their numbers."""
 
-    __slots__ = ("outs", "made", "results", "operands", "inputs", "given", "tensors", "numbers", "ids", "length")
+    __slots__ = (
+        "result_count", "made", "results", "operands", "inputs", "given", "tensor_positions", "numbers", "ids", "length",
+    )  # fmt: skip
 
-    def __init__(self, outs: int, operands: int, tensors: Sequence[int]) -> None:
-        lead = 1 + outs
-        self.outs = outs
+    def __init__(self, result_count: int, operands: int, tensor_operands: Sequence[int]) -> None:
+        lead = 1 + result_count
+        self.result_count = result_count
         self.length = lead + operands
         self.results, self.operands = slice(1, lead), slice(lead, self.length)
-        self.inputs, self.given = slice(lead, lead + len(tensors)), slice(lead + len(tensors), self.length)
+        first_number = lead + len(tensor_operands)
+        self.inputs, self.given = slice(lead, first_number), slice(first_number, self.length)
         self.made = tuple(range(1, lead))  # positions of the results
-        self.tensors = tuple([lead + i for i in tensors])
-        taken = set(self.tensors)
+        self.tensor_positions = tuple([lead + i for i in tensor_operands])
+        taken = set(self.tensor_positions)
         self.numbers = tuple([i for i in range(lead, self.length) if i not in taken])
-        self.ids = frozenset((*self.made, *self.tensors))
+        self.ids = frozenset((*self.made, *self.tensor_positions))
 
     @staticmethod
     @lru_cache(1 << 12)
     def of(kind: Kind) -> Form:
-        return Form(len(kind.outs), len(kind.ins), kind.tensors)
+        return Form(len(kind.outs), len(kind.ins), kind.tensor_operands)
 
     @classmethod
     def of_call(cls, results: int, inputs: int, holes: int) -> Form:
@@ -118,7 +121,8 @@ class Frees:
     """What stands for FREE in a table of kinds by number: the instruction takes one tensor of any spec, which ends with it."""
 
     form = Form(0, 1, (0,))
-    outs, at, tensors, length, dies = 0, form.tensors, form.tensors, form.length, form.tensors
+    result_count, length = 0, form.length
+    tensor_positions = dies = form.tensor_positions
     specs: tuple[Any, ...] = (None,)
     results: tuple[Any, ...] = ()
     ops: dict[str, int] = {}

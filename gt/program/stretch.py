@@ -59,7 +59,7 @@ class Stretch:
                 continue
             form = Form.of(kind)
             self.number_at += [at + i for i in form.numbers]
-            for i in form.tensors:
+            for i in form.tensor_positions:
                 value = named.get(ins[i])
                 if value is None:
                     named[ins[i]] = ~len(self.first_at)
@@ -124,7 +124,7 @@ class Stretch:
                                   for i in places])  # fmt: skip
                 results = tuple([value_at[at + i] for i in made])
                 instructions.append(Instruction(own, each, results, operands, line=asked))
-            count += form.outs
+            count += form.result_count
         ends = set(dying)
         alive = {inputs + i + 1 for i in live} | {i + 1 for i in range(inputs) if i not in ends}
         results = tuple([inputs + i + 1 for i in live])

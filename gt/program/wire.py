@@ -19,14 +19,14 @@ LINE = 128  # characters of a user's line
 
 class TraceDef(msgspec.Struct, frozen=True, array_like=True):
     """A program that is called by one instruction: `(number, *results, *inputs, *numbers for the holes)`. The body's ids are
-    values, the inputs' first, from 1; `outs` are the results; a hole is the places a number of the call goes to, each (index
-    in the body, index in that instruction); `dies` are the inputs that end with the call; `compile` says that the user wants
-    it compiled; `lines` are the user's, one for each instruction that computes, or none."""
+    values, the inputs' first, from 1; `results` are values too. A hole is a list of the positions that a number of the call
+    fills, each (index in the body, index in that instruction); `dies` are the inputs that the call frees; `compile` is the
+    user's request to compile it; `lines` are the user's, one for each instruction that computes, or none."""
 
     number: int
     inputs: int
     body: list[Encoded]
-    outs: tuple[int, ...]
+    results: tuple[int, ...]
     holes: tuple[tuple[tuple[int, int], ...], ...] = ()
     dies: tuple[int, ...] = ()
     compile: bool = False
@@ -87,10 +87,10 @@ class _Reader:
                 self._free(code)
             else:
                 self._op(index, code)
-        if not self.live.issuperset(found.outs) or len(set(found.outs)) != len(found.outs):
-            raise self.wrong(f"results {found.outs}")
-        if any(r <= found.inputs for r in found.outs):
-            raise self.wrong(f"results {found.outs}, of which some are inputs")
+        if not self.live.issuperset(found.results) or len(set(found.results)) != len(found.results):
+            raise self.wrong(f"results {found.results}")
+        if any(r <= found.inputs for r in found.results):
+            raise self.wrong(f"results {found.results}, of which some are inputs")
         if self.found != len(self.hole):
             raise self.wrong(f"holes {found.holes}")
         if not all(0 <= i < found.inputs for i in found.dies) or len(set(found.dies)) != len(found.dies):
@@ -102,7 +102,7 @@ class _Reader:
             Instruction(number, kind, results, operands, tuple(frees), printable(line))
             for (number, kind, results, operands, frees), line in zip(self.rows, lines)
         )
-        return Program(found.number, found.inputs, instructions, found.outs, len(found.holes), found.dies, found.compile)
+        return Program(found.number, found.inputs, instructions, found.results, len(found.holes), found.dies, found.compile)
 
     def _free(self, code: Encoded) -> None:
         if len(code) != 2 or type(code[1]) is not int or code[1] not in self.live:
@@ -118,7 +118,7 @@ class _Reader:
 
     def _op(self, index: int, code: Encoded) -> None:
         kind, form = self._form(code)
-        for i, spec in zip(form.tensors, (kind.ins[i] for i in kind.tensors)):
+        for i, spec in zip(form.tensor_positions, (kind.ins[i] for i in kind.tensor_operands)):
             value = code[i]
             if type(value) is not int or value not in self.live:
                 raise self.wrong(f"{code} names what is not there")

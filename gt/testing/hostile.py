@@ -231,7 +231,7 @@ class Hostile:
             case 0:
                 return replace(trace, inputs=self.whole())
             case 1:
-                return replace(trace, outs=tuple(self.whole() for _ in range(r.randrange(3))))
+                return replace(trace, results=tuple(self.whole() for _ in range(r.randrange(3))))
             case 2:
                 holes = tuple(tuple((self.whole(), self.whole()) for _ in range(r.randrange(3))) for _ in range(r.randrange(3)))
                 return replace(trace, holes=holes)

@@ -164,7 +164,7 @@ class State(Event, frozen=True, tag=12):
     queue: int
     nbytes: int
     total: int
-    tensors: int
+    tensor_count: int
     gpu: float = -1.0  # share of the last second; below zero where nobody can tell
     current: str = ""  # what it executes
     since: float = 0.0  # seconds that it has been at that

@@ -93,7 +93,7 @@ class Board:
                 {
                     "name": w.name, "index": w.index, "about": w.about, "shares": w.shares, "instructions": w.instructions,
                     "queue": w.state.queue if w.state else 0, "bytes": w.state.nbytes if w.state else 0,
-                    "total": w.state.total if w.state else 0, "tensors": w.state.tensors if w.state else 0,
+                    "total": w.state.total if w.state else 0, "tensors": w.state.tensor_count if w.state else 0,
                     "gpu": w.state.gpu if w.state else -1.0, "current": w.state.current if w.state else "",
                     "since": w.state.since if w.state else 0.0, "stack": w.state.stack if w.state else "",
                 }

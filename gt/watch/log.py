@@ -26,7 +26,7 @@ Line = tuple[float, str]  # when it happened, and the text behind its time
 
 def sort_of(kind: Kind) -> str:
     """What sort of op a kind is, by the operands that count: all of a pointwise one's, only tensors for others."""
-    n = len(kind.ins) if kind.row.pointwise else len(kind.tensors)
+    n = len(kind.ins) if kind.row.pointwise else len(kind.tensor_operands)
     return ARITY.get(n, "NaryOp")
 
 
@@ -40,7 +40,7 @@ def details(kind: Kind, ins: tuple) -> str:
     form = Form.of(kind)
     operands = [operand(value, spec) for value, spec in zip(ins[form.operands], kind.ins)]
     words = [f"result={','.join(map(str, ins[form.results]))}", f"op={kind.row.name}"]
-    names = PLACES.get(len(operands)) if kind.tensors else None
+    names = PLACES.get(len(operands)) if kind.tensor_operands else None
     if names:
         words += [f"{name}={x}" for name, x in zip(names, operands)]
     elif operands:

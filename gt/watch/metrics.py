@@ -38,7 +38,7 @@ def text(model: Model) -> str:
         *family("gt_worker_queue_instructions", "gauge", "Instructions that wait.", [(of(w), s.queue) for w, s in states]),
         *family("gt_worker_memory_bytes", "gauge", "Memory in use.", [(of(w), s.nbytes) for w, s in states]),
         *family("gt_worker_memory_total_bytes", "gauge", "Memory there is.", [(of(w), s.total) for w, s in states]),
-        *family("gt_worker_tensors", "gauge", "Tensors that lie there.", [(of(w), s.tensors) for w, s in states]),
+        *family("gt_worker_tensors", "gauge", "Tensors that lie there.", [(of(w), s.tensor_count) for w, s in states]),
         *family("gt_worker_gpu_utilization", "gauge", "Share of the last second.",
                 [(of(w), s.gpu) for w, s in states if s.gpu >= 0]),
         *family("gt_worker_instructions_total", "counter", "Instructions that were executed.",

@@ -86,7 +86,7 @@ def details(view: WorkerView) -> Text:
     text = Text(f"  {view.name}: {view.about}\n")
     if state is not None:
         at = f"{state.current} for {state.since:.1f} s" if state.current else "nothing"
-        text.append(f"  executes {at}; {state.tensors} tensors, {amount(state.nbytes)} of {amount(state.total)}\n")
+        text.append(f"  executes {at}; {state.tensor_count} tensors, {amount(state.nbytes)} of {amount(state.total)}\n")
         if state.stack:
             text.append(state.stack, style="dim")
     return text

@@ -80,7 +80,7 @@ def failure_on(where: str, what: str, error: Exception, id: Any) -> Broken:
 
 def check_inputs(table: dict[int, Any], ready: Any, ins: tuple) -> None:
     """A program with a broken input is not begun: it would free inputs before it fails, and the cause with them."""
-    if any(isinstance(table.get(ins[i]), Broken) for i in ready.tensors):
+    if any(isinstance(table.get(ins[i]), Broken) for i in ready.tensor_positions):
         raise TypeError(f"{ready.kind} has an input that was not computed")
 
 
@@ -90,7 +90,7 @@ def run_general(table: dict[int, Any], ready: Any, ins: tuple) -> None:
     for at, operand in ready.placed:
         operands[operand] = table[ins[at]]
     made = ready.watched(*operands)
-    if ready.outs == 1:
+    if ready.result_count == 1:
         table[ins[1]] = made
     else:
         table.update(by_result(ins, made))

@@ -91,7 +91,7 @@ class InstructionExecutor:
                 elif form == COLLECTIVE:
                     self._collective(values, ready, ins)
                 else:
-                    for i, spec in zip(ready.tensors, ready.specs):
+                    for i, spec in zip(ready.tensor_positions, ready.specs):
                         if specs[ins[i]] is not spec and spec is not None:
                             raise mismatched_operand(ready, ins, specs)
                     if ready.large and self.turn is not None and self.turn.over():
@@ -185,7 +185,7 @@ class InstructionExecutor:
             return
         ready = values.kinds[ins[0]][2]
         assert not isinstance(ready, ShardedTrace)  # `unfold` has put its segments and collectives in its place
-        causes = [values.table.get(ins[i]) for i in ready.tensors if i < len(ins)]
+        causes = [values.table.get(ins[i]) for i in ready.tensor_positions if i < len(ins)]
         for i in ready.dies:
             values.table.pop(ins[i], None)
             values.specs.pop(ins[i], None)

@@ -86,11 +86,11 @@ class HostMemory:
         """Have the operands of an instruction on the device, and room for what it makes."""
         copies = {}
         if values.moved:
-            operands = (values.table.get(ins[i]) for i in ready.tensors)
+            operands = (values.table.get(ins[i]) for i in ready.tensor_positions)
             copies = {id(a.copy): a for a in operands if type(a) is Moved}
         need += sum(moved.copy.nbytes for moved in copies.values())
         if need and not self.residency.fits(need):
-            self.make_room(values, need, [ins[i] for i in ready.tensors])
+            self.make_room(values, need, [ins[i] for i in ready.tensor_positions])
         for moved in copies.values():
             self._bring_back(values, moved)
 
@@ -108,7 +108,7 @@ class HostMemory:
         self.residency.moved_back(moved.copy.nbytes)
 
     def _break_moved(self, values: ClientValues, ins: tuple[Any, ...], ready: Any, error: OutOfMemory) -> None:
-        for i in ready.tensors:
+        for i in ready.tensor_positions:
             if type(values.table.get(ins[i])) is Moved:
                 values.table[ins[i]] = failure(str(ready.kind), error, ins[i])
 
@@ -139,7 +139,9 @@ class HostMemory:
         if not out_of_memory(error) or isinstance(error, OutOfMemory) or ins[0] not in values.kinds:
             return False
         ready = values.kinds[ins[0]][2]
-        if any(ins[i] not in values.table for i in ready.tensors):  # it has ended inputs, and perhaps written over them
+        if any(
+            ins[i] not in values.table for i in ready.tensor_positions
+        ):  # it has ended inputs, and perhaps written over them
             return False
         before = self.trying[1] if self.trying[0] is ins else 0
         self.trying = (ins, before + 1)
@@ -147,7 +149,9 @@ class HostMemory:
             return False
         traceback.clear_frames(error.__traceback__)  # they hold what was made before it failed
         self._count()
-        return self._move_out(values, ALL if before else max(1, _needs(ready)[0]), [ins[i] for i in ready.tensors], some=True)
+        return self._move_out(
+            values, ALL if before else max(1, _needs(ready)[0]), [ins[i] for i in ready.tensor_positions], some=True
+        )
 
     def _move_out(self, values: ClientValues, nbytes: int, taken: Collection[int], some: bool = False) -> bool:
         """Free so many bytes of the device, or, with `some`, what can be freed of them. Whether anything was."""
@@ -251,7 +255,7 @@ def _held_ids(worker: Holder, values: ClientValues) -> list[int]:
     ins = paused.stopped.instruction if paused is not None else ()
     if not ins or ins[0] not in values.kinds:
         return []
-    return [ins[i] for i in values.kinds[ins[0]][2].tensors if i < len(ins)]
+    return [ins[i] for i in values.kinds[ins[0]][2].tensor_positions if i < len(ins)]
 
 
 def _release(values: ClientValues) -> bool:

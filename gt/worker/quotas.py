@@ -27,12 +27,12 @@ def growth(ready: Any) -> int:
     """Bytes that an instruction adds: its results, less the inputs that end with it."""
     if isinstance(ready, Ready) and ready.kind.row.view:
         return 0
-    ends = sum(ready.specs[ready.tensors.index(i)].nbytes for i in ready.dies if isinstance(_spec_at(ready, i), Spec))
+    ends = sum(ready.specs[ready.tensor_positions.index(i)].nbytes for i in ready.dies if isinstance(_spec_at(ready, i), Spec))
     return max(0, sum(spec.nbytes for spec in ready.results if isinstance(spec, Spec)) - ends)
 
 
 def _spec_at(ready: Any, position: int) -> Any:
-    return ready.specs[ready.tensors.index(position)] if position in ready.tensors else None
+    return ready.specs[ready.tensor_positions.index(position)] if position in ready.tensor_positions else None
 
 
 class Quota:

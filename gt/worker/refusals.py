@@ -19,21 +19,21 @@ class RefusedKind:
 
     ways: dict[str, int] = {}
     ops: dict[str, int] = {}
-    tensors: tuple[int, ...] = ()
+    tensor_positions: tuple[int, ...] = ()
     specs: tuple = ()
     kinds: dict[int, Any] = {}
     large = False
 
-    def __init__(self, what: str, wrong: Exception, outs: int, dies: tuple[int, ...] = ()) -> None:
-        self.kind, self.wrong, self.outs, self.dies = what, wrong, outs, dies
-        self.results = (None,) * outs
-        self.encoding = Form(outs, 0, ())
+    def __init__(self, what: str, wrong: Exception, result_count: int, dies: tuple[int, ...] = ()) -> None:
+        self.kind, self.wrong, self.result_count, self.dies = what, wrong, result_count, dies
+        self.results = (None,) * result_count
+        self.encoding = Form(result_count, 0, ())
         self.form = TRACE
 
     @classmethod
     def trace(cls, trace: TraceDef, wrong: Exception) -> RefusedKind:
-        outs = len(trace.outs)
-        return cls(f"trace {trace.number}", wrong, outs, tuple(map(Form(outs, 0, ()).at, trace.dies)))
+        result_count = len(trace.results)
+        return cls(f"trace {trace.number}", wrong, result_count, tuple(map(Form(result_count, 0, ()).at, trace.dies)))
 
     def run(self, *operands: Any) -> Any:
         why = f"{type(self.wrong).__name__}: {self.wrong}"
@@ -45,7 +45,7 @@ class RefusedKind:
 
 def mismatched_operand(ready: Any, ins: tuple, specs: dict[int, Any]) -> ProtocolError:
     """Why an instruction's operands are not those that its kind takes."""
-    found = [specs.get(ins[i]) for i in ready.tensors if i < len(ins)]
+    found = [specs.get(ins[i]) for i in ready.tensor_positions if i < len(ins)]
     return ProtocolError(f"{ready.kind} expected operands {list(ready.specs)}, got {found}")
 
 

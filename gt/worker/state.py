@@ -54,8 +54,8 @@ class StateReader:
         stack = "".join(traceback.format_stack(frame)[-12:])[-4000:] if lasted > LONG else ""
         busy, idle, queue = self.times()
         used, total = self.core.engine.memory()
-        tensors = sum(len(space.table) for space in list(self.core.spaces.values()))
-        return State(now, busy, idle, queue, used, total, tensors, self.gpu(), text, lasted, stack, "", client)
+        tensor_count = sum(len(space.table) for space in list(self.core.spaces.values()))
+        return State(now, busy, idle, queue, used, total, tensor_count, self.gpu(), text, lasted, stack, "", client)
 
     def _current(self, frame: FrameType | None) -> tuple[Any, str, str]:
         """The instruction that is executed, its name, and the client that it is for."""

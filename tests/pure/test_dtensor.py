@@ -102,7 +102,7 @@ def test_the_planner_s_outcome_is_dtensor_s(mesh: Any, case: tuple) -> None:
     row = TABLE[name]
     kind = infer(row, specs, tuple(statics[n] for n in row.statics))
     plan = choose(kind, tuple(Layout(MESH, (p,)) for p in placements))
-    ours = written(plan.out.placements[0])
+    ours = written(plan.layout.placements[0])
     want = theirs(mesh, specs, placements, function)
     if (name, placements) in DIFFERENT:
         expected, other, _ = DIFFERENT[name, placements]

@@ -47,7 +47,8 @@ def updates(kind: Kind) -> bool:
 
 def evaluate(ins: Instruction, known: dict[int, Any]) -> tuple:
     operands = [
-        known.get(o, np.full((2, 3), np.nan, np.float32)) if i in ins.kind.tensors else o for i, o in enumerate(ins.operands)
+        known.get(o, np.full((2, 3), np.nan, np.float32)) if i in ins.kind.tensor_operands else o
+        for i, o in enumerate(ins.operands)
     ]
     made = ENGINE.kernel(ins.kind)(*operands)
     return made if len(ins.results) > 1 else (made,)
@@ -61,7 +62,7 @@ def test_the_peak_of_a_program_is_never_less_than_what_its_values_take(made: Pro
     most = 0
     for ins in made.instructions:
         operands = [numbers[o.index] if isinstance(o, Hole) else o for o in ins.operands]
-        operands = [table[o] if i in ins.kind.tensors else o for i, o in enumerate(operands)]
+        operands = [table[o] if i in ins.kind.tensor_operands else o for i, o in enumerate(operands)]
         found = ENGINE.kernel(ins.kind)(*operands)
         table.update(zip(ins.results, found if len(ins.results) > 1 else (found,)))
         most = max(most, sum(dict(map(ENGINE.buffer, table.values())).values()) - start)

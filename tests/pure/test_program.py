@@ -70,7 +70,7 @@ def test_lines_travel_with_a_program_and_cannot_harm_a_terminal() -> None:
 
 
 @pytest.mark.parametrize(
-    "body, outs, what",
+    "body, results, what",
     [
         ([(1, 3, 1, 9)], (3,), "names what is not there"),
         ([(1, 2, 1, 1)], (2,), "out of order"),
@@ -81,9 +81,9 @@ def test_lines_travel_with_a_program_and_cannot_harm_a_terminal() -> None:
         ([(1, 3, 1, 2)], (4,), "results"),
     ],
 )
-def test_a_definition_that_cannot_be_is_refused(body: list, outs: tuple, what: str) -> None:
+def test_a_definition_that_cannot_be_is_refused(body: list, results: tuple, what: str) -> None:
     with pytest.raises(ProtocolError, match=what):
-        read(TraceDef(40, 2, body, outs), KINDS.get)
+        read(TraceDef(40, 2, body, results), KINDS.get)
 
 
 @given(programs())
@@ -99,9 +99,9 @@ def test_a_call_stands_for_its_instructions(p: Program) -> None:
             del table[code[1]]
             continue
         form = Form.of(ins.kind)
-        operands = [table[code[i]] if i in form.tensors else code[i] for i in range(form.at(0), form.length)]
+        operands = [table[code[i]] if i in form.tensor_positions else code[i] for i in range(form.at(0), form.length)]
         made = ENGINE.kernel(ins.kind)(*operands)
-        table.update(zip(code[form.results], made if form.outs > 1 else (made,)))
+        table.update(zip(code[form.results], made if form.result_count > 1 else (made,)))
     for id, want in zip(call[1:], run(p, *calls(p), ENGINE.kernel)):
         np.testing.assert_array_equal(table[id], want)
     assert set(table) == {
@@ -154,7 +154,8 @@ def test_instructions_are_told_apart_by_their_number() -> None:
 
 ROOT = Path(__file__).parents[2] / "gt"
 COUNTING = re.compile(
-    r"1 \+ ([\w.]+\.)?outs\b|1 \+ len\([\w.]*outs\)|\b(ins|call|code|instruction)\[1 ?[:+]|\b(ins|call|code)\[1 : 1 \+"
+    r"1 \+ ([\w.]+\.)?(outs|result_count)\b|1 \+ len\([\w.]*outs\)|"
+    r"\b(ins|call|code|instruction)\[1 ?[:+]|\b(ins|call|code)\[1 : 1 \+"
 )
 
 
@@ -170,5 +171,11 @@ def test_only_the_program_counts_in_instructions_and_tests_for_free(path: Path) 
 
 
 def test_the_rule_finds_such_lines() -> None:
-    for line in ("ins[1 + outs + i]", "ins[1 : 1 + use.outs]", "lead = 1 + len(kind.outs)", "zip(ins[1:], made)"):
+    for line in (
+        "ins[1 + outs + i]",
+        "1 + form.result_count",
+        "ins[1 : 1 + use.outs]",
+        "lead = 1 + len(kind.outs)",
+        "zip(ins[1:], made)",
+    ):
         assert COUNTING.search(line)

@@ -287,28 +287,28 @@ def with_out(name: str, f: Callable) -> Callable:
             return f(*args, **settings)
         if name in ONE and not isinstance(out, Tensor):
             raise ArgumentTypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
-        outs = (out,) if isinstance(out, Tensor) else tuple(out)
+        targets = (out,) if isinstance(out, Tensor) else tuple(out)
         inputs = [t for a in (*args, *settings.values()) for t in (a if isinstance(a, (tuple, list)) else (a,))]
         inputs = [t for t in inputs if isinstance(t, Tensor)]
-        if is_grad_enabled() and any(t.requires_grad for t in (*inputs, *outs)):
+        if is_grad_enabled() and any(t.requires_grad for t in (*inputs, *targets)):
             raise RuntimeError(
                 f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the "
                 "arguments requires grad."
             )
         if typed and not inputs and settings.get("dtype") is None:
-            settings["dtype"] = outs[0].dtype
+            settings["dtype"] = targets[0].dtype
         with no_grad():
             found = f(*args, **settings)
             results = (found,) if isinstance(found, Tensor) else tuple(t for t in found if isinstance(t, Tensor))
-            if len(results) != len(outs):
-                raise TypeError(f"{name}() has {len(results)} results and {len(outs)} tensors to write them into")
-            for target, value in zip(outs, results):
+            if len(results) != len(targets):
+                raise TypeError(f"{name}() has {len(results)} results and {len(targets)} tensors to write them into")
+            for target, value in zip(targets, results):
                 _fill(target, value)
         if isinstance(out, Tensor):
             return out
         if name in SILENT:
             return None
-        return type(found)(*outs) if hasattr(found, "_fields") else outs
+        return type(found)(*targets) if hasattr(found, "_fields") else targets
 
     call.takes_out = True  # type: ignore[attr-defined]
     return call

@@ -126,7 +126,7 @@ class MailCollectives(Mailbox):
 
     def begin_failed(self, client: str, kind: Kind, cause: Broken, tag: int) -> None:
         """Take part in a collective that was given up here already: with nothing to give, and waiting for nobody."""
-        _MailCollective(self, client, kind, [cause] * len(kind.tensors), tag).work.abandon(cause)
+        _MailCollective(self, client, kind, [cause] * len(kind.tensor_operands), tag).work.abandon(cause)
 
     def moves(self, client: str, kind: Kind, tag: int, cause: Broken | None) -> Moves:
         """The transport of one collective: in two levels where its members are on several hosts, or many."""

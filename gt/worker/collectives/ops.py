@@ -91,7 +91,7 @@ Begun = tuple[Work, Callable[[], list[Any]]]  # the results are there when the w
 
 def begin(part: Part, operands: list[Any], failed_inputs: bool) -> Begun:
     """Take part in a collective. One whose operands could not be computed takes part with arrays that nobody looks at."""
-    specs: list[Spec] = [part.kind.ins[i] for i in part.kind.tensors]
+    specs: list[Spec] = [part.kind.ins[i] for i in part.kind.tensor_operands]
     if failed_inputs:
         tensors = [part.arrays.blank(s.shape, s.dtype) for s in specs]
     else:

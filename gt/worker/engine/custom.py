@@ -121,7 +121,7 @@ class CustomEngine:
             self.backend.reshape_op(result, op, a.id, out.shape, numbers, settings)
             return Held(result, out, self.tensors)
 
-        return reshape if kind.tensors else create
+        return reshape if kind.tensor_operands else create
 
     def bridge(self, kind: Kind) -> Kernel:
         run, outs = self.numpy.kernel(kind), kind.outs

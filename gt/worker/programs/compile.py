@@ -33,20 +33,20 @@ class Ready:
     instruction, `placed` where each tensor does and which operand it is."""
 
     __slots__ = (
-        "run", "watched", "form", "kind", "encoding", "outs", "tensors", "placed", "ops", "ways", "dies", "specs", "results",
-        "short", "large",
+        "run", "watched", "form", "kind", "encoding", "result_count", "tensor_positions", "placed", "ops", "ways", "dies",
+        "specs", "results", "short", "large",
     )  # fmt: skip
 
     def __init__(self, kind: Kind, run: Callable, way: str = "", form: int | None = None) -> None:
-        self.run, self.kind, self.outs, self.dies = run, kind, len(kind.outs), ()
+        self.run, self.kind, self.result_count, self.dies = run, kind, len(kind.outs), ()
         self.watched = run  # the same where it is called by itself: it may find that its client is gone
         self.encoding = Form.of(kind)
-        self.tensors = self.encoding.tensors
-        self.placed = tuple(zip(self.tensors, kind.tensors))
-        plain = self.outs == 1 and len(kind.tensors) == len(kind.ins)
+        self.tensor_positions = self.encoding.tensor_positions
+        self.placed = tuple(zip(self.tensor_positions, kind.tensor_operands))
+        plain = self.result_count == 1 and len(kind.tensor_operands) == len(kind.ins)
         self.large = max((s.numel for s in (*kind.ins, *kind.outs) if isinstance(s, Spec)), default=0) >= LARGE
         self.form = form if form is not None else len(kind.ins) if plain and len(kind.ins) in (1, 2) and not self.large else 0
-        self.specs: tuple[Spec, ...] = tuple(kind.ins[i] for i in kind.tensors)
+        self.specs: tuple[Spec, ...] = tuple(kind.ins[i] for i in kind.tensor_operands)
         self.results = kind.outs
         self.short = (*self.specs, *self.results)
         self.ops = {kind.row.name: 1}
@@ -96,7 +96,7 @@ class Executable:
         self.pauses: frozenset[int] = frozenset()  # instructions before which it can be left for another client
         self.compile = compile or program.compile
         encoding = self.encoding = Form.of_call(len(program.results), program.inputs, program.holes)
-        self.outs, self.inputs, self.tensors = encoding.outs, program.inputs, encoding.tensors
+        self.result_count, self.inputs, self.tensor_positions = encoding.result_count, program.inputs, encoding.tensor_positions
         self.dies = tuple(encoding.at(i) for i in program.dying)
         self.ops = Counter(ins.op.name for ins in program.instructions)
         self.ways: Counter[str] = Counter()

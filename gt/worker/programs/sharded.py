@@ -30,7 +30,7 @@ class ShardedTrace:
 
     def __init__(self, program: Program, space: Any, engine: Engine, say: Any, show: Any) -> None:
         self.program, self.space, self.engine, self.say, self.show = program, space, engine, say, show
-        self.number, self.outs, self.calls = program.number, len(program.results), 0
+        self.number, self.result_count, self.calls = program.number, len(program.results), 0
         self.kinds = {n: space.kinds[n][2] for n in program.kinds}
         self.ops = Counter(ins.op.name for ins in program.instructions)
         self.ways: Counter[str] = Counter()
@@ -38,9 +38,9 @@ class ShardedTrace:
             self.ways.update(self.kinds[ins.number].ways)
         self.length = len(program.instructions)
         self.kind = f"a trace of {self.length} ops"
-        form = self.form = Form.of_call(self.outs, program.inputs, program.holes)
+        form = self.form = Form.of_call(self.result_count, program.inputs, program.holes)
         self.slot_of = dict(zip(program.results, form.made))  # where the ids of values stand
-        self.slot_of |= dict(enumerate(form.tensors, 1))
+        self.slot_of |= dict(enumerate(form.tensor_positions, 1))
         self.tail: list[Any] = []
         self.steps: list[Any] = []
         self.segments: list[int] = []  # numbers of the programs
@@ -113,7 +113,7 @@ def unfold(space: Any, code: Iterable[tuple]) -> Iterator[tuple]:
     for ins in code:
         ready = kinds[ins[0]][2] if ins[0] in kinds else None
         if type(ready) is ShardedTrace:
-            space.within = ins[1] if ready.outs else 0
+            space.within = ins[1] if ready.result_count else 0
             yield from ready.code(ins)
             space.within = 0
         else:

@@ -43,7 +43,7 @@ class Graph:
         self.numbers: tuple = ()
         self.vectors: list[torch.Tensor] | None = None
         self.holes: list[torch.Tensor] = []
-        self.lent: list[int | None] = [None] * program.outs
+        self.lent: list[int | None] = [None] * program.result_count
 
     def run(self, table: dict[int, Any], ins: tuple) -> bool:
         """Whether the graph ran; else the call is the straight-line function's."""
@@ -76,14 +76,14 @@ class Graph:
                 self.program.give_up(f"captured, its result {j} differs from that of the straight-line function")
                 return
 
-    def _watch(self, table: dict[int, Any], ids: tuple, outs: tuple) -> None:
+    def _watch(self, table: dict[int, Any], ids: tuple, results: tuple) -> None:
         """Which inputs stay the same array, and which are results of the call before."""
         arrays = [table[i] for i in ids]
         if self.seen:
             self.fixed = [f and a is b for f, a, b in zip(self.fixed, arrays, self.seen)]
             self.links = {i: self.before[id] for i, id in enumerate(ids) if id in self.before}
         self.seen = arrays if self.calls < HOT else []
-        self.before = {id: j for j, id in enumerate(outs)}
+        self.before = {id: j for j, id in enumerate(results)}
 
     def _capture(self, arrays: list[torch.Tensor], numbers: tuple) -> None:
         began = self.engine.clock()
@@ -106,7 +106,7 @@ class Graph:
         for buffer in self.results:
             buffer.lent = True  # type: ignore[attr-defined]
         self.graph = graph
-        self.lent = [None] * program.outs
+        self.lent = [None] * program.result_count
         took = self.engine.clock() - began
         self.seconds += took
         program.tell(f"captured as a CUDA graph in {took * 1e3:.1f} ms", took)
@@ -190,7 +190,7 @@ class Graph:
         for buffer in (*self.results, *self.statics):
             buffer.lent = False  # type: ignore[attr-defined]
         self.graph, self.statics, self.results, self.seen = None, [], [], []
-        self.lent = [None] * self.program.outs
+        self.lent = [None] * self.program.result_count
         return True
 
     def stats(self) -> dict[str, float]:
@@ -249,9 +249,9 @@ def _buffer(a: torch.Tensor) -> torch.Tensor:
 def _cast(run: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
     """A kernel whose numbers are tensors, its results in the dtypes the numbers would have given. Whole numbers that
     are computed with in floating point are doubles, as Python's would be; those that say where to begin stay whole."""
-    outs = tuple(TORCH[s.dtype] for s in kind.outs)
+    dtypes = tuple(TORCH[s.dtype] for s in kind.outs)
     computed = kind.row.pointwise or kind.row.updates
-    widen = computed and all(t.is_floating_point for t in outs)
+    widen = computed and all(t.is_floating_point for t in dtypes)
     whole = [i for i, s in enumerate(kind.ins) if s is int] if widen else []
 
     def kernel(*operands: Any) -> Any:
@@ -259,8 +259,8 @@ def _cast(run: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
         for i in whole:
             given[i] = given[i].double() if isinstance(given[i], torch.Tensor) else given[i]
         made = run(*given)
-        if len(outs) == 1:
-            return made.to(outs[0])
-        return tuple(m.to(t) for m, t in zip(made, outs))
+        if len(dtypes) == 1:
+            return made.to(dtypes[0])
+        return tuple(m.to(t) for m, t in zip(made, dtypes))
 
     return kernel

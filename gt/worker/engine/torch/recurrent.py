@@ -81,9 +81,9 @@ def recurrent_grad(*operands: Array, mode: str, layers: int, ways: int, bias: bo
     if x.device.type == "cuda":
         kept = kept or _cudnn(x, begin, weights, mode, layers, ways, bias, sizes, True)[1]
         return _cudnn_back(gy, g_last, x, begin, weights, kept, mode, layers, ways, bias, sizes)
-    leaves, outs = kept or _recorded(x, begin, weights, mode, layers, ways, bias, sizes)[1]
+    leaves, results = kept or _recorded(x, begin, weights, mode, layers, ways, bias, sizes)[1]
     with torch.inference_mode(False), torch.enable_grad():
-        return tuple(t.to(dtype) for t in torch.autograd.grad(outs, leaves, (gy, *g_last)))
+        return tuple(t.to(dtype) for t in torch.autograd.grad(results, leaves, (gy, *g_last)))
 
 
 def _counts(sizes: tuple) -> Array:
@@ -122,8 +122,8 @@ def _recorded(x: Array, begin: Sequence[Array], weights: Sequence[Array], *setti
     with torch.inference_mode(False), torch.enable_grad():
         leaves = tuple(_leaf(a) for a in (x, *begin, *weights))
         n = 1 + len(begin)
-        outs = _aten(leaves[0], leaves[1:n], leaves[n:], *settings)
-    return tuple(out.detach().clone() for out in outs), (leaves, outs)
+        results = _aten(leaves[0], leaves[1:n], leaves[n:], *settings)
+    return tuple(out.detach().clone() for out in results), (leaves, results)
 
 
 def _cudnn_arguments(

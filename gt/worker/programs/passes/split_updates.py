@@ -27,14 +27,14 @@ def split_updates(program: Program) -> Halves | None:
     taken = list(dict.fromkeys(v for ins in late for v in ins.values))
     wanted = set(taken)
     left = [replace(ins, frees=tuple(v for v in ins.frees if v not in wanted)) for ins in program.instructions if not ins.parts]
-    outs = [r for r in program.results if r not in made] + [v for v in taken if v > program.inputs]
+    kept = [r for r in program.results if r not in made] + [v for v in taken if v > program.inputs]
     value = {v: i + 1 for i, v in enumerate((*taken, *made))}
     last = tuple(value[r] for r in program.results if r in made)
     return Halves(
-        program.with_instructions(left, results=tuple(outs), dying=()),
+        program.with_instructions(left, results=tuple(kept), dying=()),
         Program(
             program.number, len(taken), tuple(replace(ins.mapped(value), frees=()) for ins in late), last, program.holes
         ),
-        tuple(v - 1 if v <= program.inputs else program.inputs + outs.index(v) for v in taken),
-        tuple(len(outs) + last.index(value[r]) if r in made else outs.index(r) for r in program.results),
+        tuple(v - 1 if v <= program.inputs else program.inputs + kept.index(v) for v in taken),
+        tuple(len(kept) + last.index(value[r]) if r in made else kept.index(r) for r in program.results),
     )  # fmt: skip
