@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-TOOLS = {"run", "compare", "measure", "models", "gpu"}  # modules here that hold no cases, or are run by themselves
+TOOLS = {
+    "run",
+    "compare",
+    "measure",
+    "models",
+    "gpu",
+    "share_client",
+    "share_sessions",
+}  # modules here that hold no cases, or are run by themselves
 Case = Callable[[], Iterator[dict[str, Any]]]
 
 

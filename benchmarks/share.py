@@ -1,118 +1,221 @@
-"""Clients that share one worker: how long one waits beside another that keeps the worker busy, and how time is divided. The
-rival is two processes with plain PyTorch on the same device."""
+"""Clients that share one worker: how long one waits beside another that keeps the worker busy, how time is divided, and what
+many clients cost. The rival is as many processes with plain PyTorch on the same device, in turns with GT's in one run. Each
+case is by itself (`run.py share-weights`), `share` is all of them; what a client alone pays is in share_alone.py."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
+import torch
 from measure import Result, rates, times
 from stream import _free_port, _until_up
 
-# All roles in both libraries: `train` and `gpt` make steps for a while, `ask` reads a small product again and again.
-SCRIPT = """
-import sys, threading, time
-library, role, server, wide, weight, seconds, folder = sys.argv[1:]
-sys.path.insert(0, folder)
-if library == "gt":
-    import gt as torch
-    torch.connect(server, weight=float(weight), priority="interactive" if role == "ask" else "normal")
-else:
-    import torch
-torch.manual_seed(0)
-device = {"device": "cuda"} if library == "torch" and torch.cuda.is_available() else {}
-if role == "ask":
-    a = torch.randn(64, 64, **device)
-    def once():
-        start = time.perf_counter(); (a @ a).sum().item(); took = time.perf_counter() - start
-        time.sleep(0.01)
-        return took
-    [once() for _ in range(20)]
-    print("ready", flush=True); sys.stdin.readline()
-    end, waits = time.perf_counter() + float(seconds), []
-    while time.perf_counter() < end: waits.append(once())
-    waits.sort()
-    print(waits[len(waits) // 2], waits[len(waits) * 99 // 100], flush=True)
-else:
-    from models import gpt, gpt_step
-    n, F = int(wide), torch.nn.functional
-    linear, relu = torch.nn.Linear, torch.nn.ReLU
-    model = gpt(torch) if role == "gpt" else torch.nn.Sequential(linear(n, n), relu(), linear(n, n), relu(), linear(n, 10))
-    if device: model.cuda()
-    optimizer = torch.optim.Adam(model.parameters())
-    if role == "gpt":
-        ids = [torch.randint(0, 65, (n, 256), **device) for _ in range(2)] + [torch.arange(256, **device)]
-        step = lambda: gpt_step(torch, model, optimizer, *ids)
-    else:
-        x, y = torch.randn(128, n, **device), torch.randint(0, 10, (128,), **device)
-        def step():
-            loss = F.cross_entropy(model(x), y)
-            optimizer.zero_grad(); loss.backward(); optimizer.step()
-            return loss
-    for _ in range(30): loss = step()
-    loss.item()
-    print("ready", flush=True); sys.stdin.readline()
-    start, steps = time.perf_counter(), 0
-    while time.perf_counter() < start + float(seconds): loss = step(); steps += 1
-    loss.item()
-    print(steps / (time.perf_counter() - start), flush=True)
-"""
-SECONDS, LONG = 6.0, 30.0
-LATENCY = {"share-256": ("train", 256), "share-1024": ("train", 1024), "share-gpt": ("gpt", 1)}
+HERE = Path(__file__).parent
+SECONDS, WHOLE = 2.0, 30.0  # of one measurement, and of that of weights
+ROUNDS = 2
+SMALL, LARGE = 256, 16384 if torch.cuda.is_available() else 2048  # widths of trainers: calls of at most 5 ms, and of more
+EQUAL = 8  # trainers
+READERS, READS = 64, 1000
+CONNECTED, FEW, IN_ONE = 1000, 100, 50  # clients, those that the memory is compared with, and those in one process
 
 
-class Client:
-    def __init__(
-        self, library: str, role: str, port: int, wide: int = 256, weight: float = 1.0, seconds: float = SECONDS
-    ) -> None:
-        folder = str(Path(__file__).parent)
-        arguments = [library, role, f"localhost:{port}", str(wide), str(weight), str(seconds), folder]
-        command = [sys.executable, "-c", SCRIPT, *arguments]
+class Process:
+    """A process of a case: `work` has it do something, and gives the numbers that it prints."""
+
+    def __init__(self, script: str, *arguments: object) -> None:
+        command = [sys.executable, str(HERE / script), *map(str, arguments)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout and self.process.stdout.readline() == "ready\n"
+        self.pid = self.process.pid
 
-    def go(self) -> None:
+    def ready(self) -> None:
+        if self.read() != "ready":
+            raise RuntimeError(f"{self.process.args} ended before it was ready")
+
+    def read(self) -> str:
+        assert self.process.stdout
+        return self.process.stdout.readline().rstrip()
+
+    def begin(self, line: object) -> None:
         assert self.process.stdin
-        self.process.stdin.write("\n")
+        self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
 
-    def result(self) -> list[float]:
-        assert self.process.stdout
-        found = [float(part) for part in self.process.stdout.readline().split()]
+    def end(self) -> list[float]:
+        return [float(part) for part in self.read().split()]
+
+    def work(self, seconds: float) -> list[float]:
+        self.begin(seconds)
+        return self.end()
+
+    def close(self) -> None:
+        self.process.kill()  # a worker ends what it did for it
         self.process.communicate()
-        return found
 
 
-def _together(*clients: Client) -> list[list[float]]:
-    for client in clients:
-        client.go()
-    return [client.result() for client in clients]
+class Client(Process):
+    """A trainer, or someone who asks (see share_client.py)."""
+
+    def __init__(self, library: str, role: str, port: int, wide: int = SMALL, weight: float = 1.0, wait: bool = True) -> None:
+        super().__init__("share_client.py", library, role, f"localhost:{port}", wide, weight)
+        if wait:
+            self.ready()
+
+
+@contextmanager
+def clients(*made: Client | Process) -> Iterator[tuple[Client | Process, ...]]:
+    """These, when all are ready."""
+    with ExitStack() as stack:
+        for each in made:
+            stack.callback(each.close)
+        for each in made:
+            each.ready()
+        yield made
+
+
+@contextmanager
+def server(workers: int = 0) -> Iterator[int]:
+    """A dispatcher, with workers or without; its port."""
+    port = _free_port()
+    command = [sys.executable, "-m", "gt.server", "-p", str(port), "--workers", str(workers)]
+    process = subprocess.Popen(command)
+    try:
+        _until_up(port)
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def worker(port: int, script: str = "") -> subprocess.Popen[bytes]:
+    """A worker that ends with its dispatcher; GT's, or that of a script."""
+    return subprocess.Popen([sys.executable, *([script] if script else ["-m", "gt.worker"]), "-p", str(port)])
+
+
+def together(*working: Client | Process, seconds: float = SECONDS) -> list[list[float]]:
+    for client in working:
+        client.begin(seconds)
+    return [client.end() for client in working]
+
+
+def beside(name: str, role: str, wide: int) -> Iterator[Result]:
+    """Someone asks beside a trainer, and two trainers beside one another: GT's, and plain PyTorch's, in turns."""
+    with server(1) as port:
+        sides = {library: [Client(library, role, port, wide, wait=False) for _ in range(2)] for library in ("gt", "torch")}
+        asks = {library: Client(library, "ask", port, wait=False) for library in sides}
+        found: dict[str, list[list[float]]] = {library: [] for library in sides}
+        with clients(*sides["gt"], *sides["torch"], *asks.values()):
+            for _ in range(ROUNDS):
+                for library, (first, second) in sides.items():
+                    (step,), (p50, p99, _) = together(first, asks[library])
+                    (one,), (other,) = together(first, second)
+                    found[library].append([p50, p99, step, one + other])
+    best = {library: [min(r[i] for r in rows) for i in (0, 1)] for library, rows in found.items()}
+    most = {library: [max(r[i] for r in rows) for i in (2, 3)] for library, rows in found.items()}
+    yield times(f"{name}-p50", best["gt"][0] * 1e3, best["torch"][0] * 1e3, "ms")
+    yield times(f"{name}-p99", best["gt"][1] * 1e3, best["torch"][1] * 1e3, "ms")
+    yield times(f"{name}-p99-calls", best["gt"][1] * most["gt"][0], 2.0, "calls of GT's")
+    yield rates(f"{name}-trainer", most["gt"][0], most["torch"][0], "steps/s")
+    yield rates(f"{name}-two-trainers", most["gt"][1], most["torch"][1], "steps/s")
+
+
+def small() -> Iterator[Result]:
+    """Beside a trainer whose calls take at most 5 ms."""
+    yield from beside("share-small", "train", SMALL)
+
+
+def long() -> Iterator[Result]:
+    """Beside a trainer whose calls take longer."""
+    yield from beside("share-long", "train", LARGE)
+
+
+def gpt() -> Iterator[Result]:
+    """Beside the benchmarks' GPT."""
+    yield from beside("share-gpt", "gpt", 1)
+
+
+def weights() -> Iterator[Result]:
+    """Two trainers of weights 3 and 1."""
+    with server(1) as port, clients(*(Client("gt", "train", port, 512, w, wait=False) for w in (3.0, 1.0))) as pair:
+        (heavy,), (light,) = together(*pair, seconds=WHOLE)
+    yield rates("share-weights-3-1", heavy / light, 3.0, "times as fast")
+
+
+def equal() -> Iterator[Result]:
+    """Eight equal trainers against one alone, and against eight processes of plain PyTorch."""
+    with server(1) as port:
+        ours, theirs = ([Client(lib, "train", port, SMALL, wait=False) for _ in range(EQUAL)] for lib in ("gt", "torch"))
+        found: list[tuple[float, list[float], float]] = []
+        with clients(*ours, *theirs):
+            for _ in range(ROUNDS):
+                (alone,) = ours[0].work(SECONDS)
+                each = [rate for (rate,) in together(*ours)]
+                found.append((alone, each, sum(rate for (rate,) in together(*theirs))))
+    each = max((each for _, each, _ in found), key=sum)
+    yield rates("share-eight-sum", sum(each), max(alone for alone, _, _ in found), "steps/s")
+    yield rates("share-eight-jain", sum(each) ** 2 / (EQUAL * sum(r * r for r in each)), 1.0, "Jain's index")
+    yield rates("share-eight-torch", sum(each), max(sum_ for _, _, sum_ in found), "steps/s")
+
+
+def readers() -> Iterator[Result]:
+    """64 clients that read 1,000 times each, all at a time, against one that does alone; every value is looked at. Then, how
+    far the slowest was when the first of its process had ended."""
+    with server(1) as port:
+        where = f"localhost:{port}"
+        many = [Process("share_sessions.py", where, n, 16, READS) for n in range(0, READERS, 16)]
+        with clients(Process("share_sessions.py", where, READERS, 1, READS), *many) as (one, *_):
+            single = READS / _seconds(lambda: one.work(1))
+            reads: list[list[float]] = []
+            took = _seconds(lambda: reads.extend(together(*many)))
+    yield rates("share-readers-64", sum(done for done, _ in reads) / took, single, "reads/s")
+    yield rates("share-readers-slowest", min(least for _, least in reads), READS, "reads")
+
+
+def connected() -> Iterator[Result]:
+    """1,000 clients connected, all but one idle, against 100: the dispatcher's memory, and the latency of the one."""
+    with server(1) as port, ExitStack() as stack:
+        dispatcher = _listener(port)
+        found = []
+        with clients(Client("gt", "ask", port, wait=False)) as (ask,):
+            for before, count in ((0, FEW), (FEW, CONNECTED)):
+                idle = [Process("share_sessions.py", f"localhost:{port}", n, IN_ONE, 0) for n in range(before, count, IN_ONE)]
+                stack.enter_context(clients(*idle))
+                p50 = min(ask.work(SECONDS)[0] for _ in range(ROUNDS))
+                cpu = -sum(dispatcher.cpu_times()[:2])
+                ask.work(SECONDS)
+                cpu += sum(dispatcher.cpu_times()[:2])
+                found.append((dispatcher.memory_info().rss, p50, cpu))
+    (few, soon, cheap), (all_, late, dear) = found
+    yield times("share-connected-memory", all_ / 1e6, few / 1e6, "MB")
+    yield times("share-connected-each", (all_ - few) / (CONNECTED - FEW) / 1e3, 64.0, "KB a client")
+    yield times("share-connected-p50", late * 1e3, soon * 1e3, "ms")
+    yield times("share-connected-cpu", dear / SECONDS * 100, cheap / SECONDS * 100, "% of a core")
+
+
+def _listener(port: int) -> psutil.Process:
+    """The dispatcher of this port."""
+    return next(p for p in psutil.Process().children() if str(port) in p.cmdline() and "gt.server" in p.cmdline())
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    from measure import took
+
+    return took(work)
 
 
 def share() -> Iterator[Result]:
-    """Latency beside trainers of three kinds; rates of trainers of weights 3 and 1; eight equal trainers against one."""
-    port = _free_port()
-    with ExitStack() as stack:
-        server = subprocess.Popen([sys.executable, "-m", "gt.server", "-p", str(port), "--workers", "1"])
-        stack.callback(server.wait)
-        stack.callback(server.terminate)
-        _until_up(port)
-        for name, (role, wide) in LATENCY.items():
-            (trained,), waits = _together(Client("gt", role, port, wide), Client("gt", "ask", port))
-            (theirs,), rival = _together(Client("torch", role, port, wide), Client("torch", "ask", port))
-            yield times(f"{name}-p50", waits[0] * 1e3, rival[0] * 1e3, "ms")
-            yield times(f"{name}-p99", waits[1] * 1e3, rival[1] * 1e3, "ms")
-            yield rates(f"{name}-trainer", trained, theirs, "steps/s")
-        pair = [Client("gt", "train", port, 512, weight, LONG) for weight in (3.0, 1.0)]
-        (heavy,), (light,) = _together(*pair)
-        yield rates("share-weights-3-1", heavy / light, 3.0, "times as fast")
-        ((alone,),) = _together(Client("gt", "train", port, 512))
-        each = [found[0] for found in _together(*[Client("gt", "train", port, 512) for _ in range(8)])]
-        yield rates("share-eight-sum", sum(each), alone, "steps/s")
-        yield rates("share-eight-jain", sum(each) ** 2 / (8 * sum(r * r for r in each)), 1.0, "Jain's index")
+    """All of them."""
+    from share_alone import alone
+
+    for case in (small, long, gpt, weights, equal, alone, readers, connected):
+        yield from case()
 
 
-CASES = {"share": share}
+CASES = {
+    "share": share,
+    **{f"share-{case.__name__}": case for case in (small, long, gpt, weights, equal, readers, connected)},
+}

@@ -4,6 +4,7 @@ before it where several clients share it. It reads the clock that it is given an
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from gt.transport.messages import Mail
@@ -27,7 +28,9 @@ class ClientTurns:
         self.queue = FairQueue()
         self.client, self.began = "", 0.0  # whose turn it is, and since when
         self.shared_until = 0.0  # when the device counts as one client's again
-        self.turn = core.executor.turn = Turn(clock, self._others_wait, lambda: self._behind(self.client))
+        behind = self._behind if core.streams is not None else None
+        self.turn = core.executor.turn = Turn(clock, self._others_wait, partial(behind, None) if behind else None)
+        self.behind = behind
         core.answers.seconds = self.seconds
 
     def put(self, client: str, message: Any) -> None:
@@ -41,25 +44,30 @@ class ClientTurns:
         for client in self.core.cancellation.gone:  # the rest of their work is skipped, and their memory freed
             if client != parked and self.queue.can_go_on(client, preempted):
                 return client
-        return self.queue.next(parked, preempted, self._behind)
+        return self.queue.next(parked, preempted, self.behind)
 
-    def serve(self, client: str) -> None:
-        """One turn of a client: the rest of a run that was left for another client, or its next message."""
+    def serve(self, client: str) -> float:
+        """One turn of a client: the rest of a run that was left for another client, or its next message. When it ended."""
         began = self.began = self.clock()
-        self.client, streams = client, self.core.streams
-        self.turn.begin()
+        core, streams = self.core, self.core.streams
+        self.client = client
+        self.turn.begin(began)
         timed = streams is not None and self._share_device(began)
         if timed:
             streams.begin(client)
-        if client in self.core.preempted:
-            self.send(self.core.go_on(client))
+        if client in core.preempted:
+            mails = core.go_on(client)
         else:
-            self.send(self.core.handle(Mail(DISPATCHER, self.queue.take(client, began))))
-        self.queue.preemptions += client in self.core.preempted
+            mails = core.handle(Mail(DISPATCHER, self.queue.take(client, began)))
+        if mails:
+            self.send(mails)
+        self.queue.preemptions += client in core.preempted
+        ended = self.clock()
         if timed and client in self.queue.shares:
             streams.end(client)  # charged when the device has come to it
         else:
-            self.queue.charge(client, self.clock() - began)
+            self.queue.charge(client, ended - began)
+        return ended
 
     def follow_device(self) -> None:
         """Charge the turns that the device has ended, and send the answers that it has come to."""
@@ -103,6 +111,7 @@ class ClientTurns:
         streams.shared = now < self.shared_until
         return bool(streams.shared)
 
-    def _behind(self, client: str) -> bool:
+    def _behind(self, client: str | None) -> bool:
+        """Whether the device has enough of a client's work before it; of the one at hand, where none is named."""
         streams = self.core.streams
-        return streams is not None and streams.shared and streams.behind(client)
+        return bool(streams.shared and streams.behind(client or self.client))

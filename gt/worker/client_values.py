@@ -63,6 +63,13 @@ class Poisoned(BaseException):
     takes it for one."""
 
 
+def check_device(engine: Engine, error: Exception) -> None:
+    """Raise Poisoned where an error has left the device unusable. No word of whose kernel it was: all who have values here are
+    told this."""
+    if engine.poisoned(error):
+        raise Poisoned(f"a kernel failed and left {engine.device} unusable: {str(error).splitlines()[0][:200]}") from None
+
+
 def failure(what: str, error: Exception, id: int) -> Broken:
     """What is left of a tensor that an error kept from being made."""
     name = "OutOfMemory" if out_of_memory(error) else "RemoteError"

@@ -40,7 +40,7 @@ from gt.transport.messages import (
 from gt.worker import transfers
 from gt.worker.answers import Answers
 from gt.worker.cancel import Cancellation, Cancelled, Parked
-from gt.worker.client_values import ClientValues, Code
+from gt.worker.client_values import ClientValues, Code, check_device
 from gt.worker.collectives.mail import Collectives, MailCollectives
 from gt.worker.counts import Counts
 from gt.worker.definitions import Definitions
@@ -116,6 +116,7 @@ class Worker:
         try:
             out = self._handle(mail)
         except Exception as wrong:  # no message may end a worker that other clients use; its sender is answered
+            check_device(self.engine, wrong)
             return self._refused(mail.peer, mail.message, wrong)
         return out + self.reports() if self.prompt and self.recorder is not None else out
 

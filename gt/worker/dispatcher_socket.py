@@ -26,6 +26,7 @@ class DispatcherSocket:
         self.lane: Lane | None = None  # over which all messages behind the first one come, where there is one
         self.lane_runs = 0  # messages that did
         self.socket = open_socket(zmq.DEALER, token.encode())
+        self.sources_of_its_own: set[Any] = {self.socket}  # of those that the worker waits for
         self.ends = Ends(self.socket)
         self.poller = zmq.Poller()
         self.poller.register(self.socket, zmq.POLLIN)
@@ -48,9 +49,10 @@ class DispatcherSocket:
 
     def poll_with(self, sources: Sources) -> None:
         """Have the worker wait for what comes from the dispatcher."""
-        sources.add(self.socket)
         if self.lane is not None:
-            sources.add(self.lane.fd)
+            self.sources_of_its_own.add(self.lane.fd)
+        for source in self.sources_of_its_own:
+            sources.add(source)
 
     def send(self, message: Any) -> None:
         self.socket.send(encode(message))

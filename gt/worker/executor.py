@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from gt.program.code import by_result
 from gt.worker.cancel import Cancellation, OrphanedCollective, Parked
-from gt.worker.client_values import Broken, ClientValues, Code, Poisoned, check_inputs, failure_on, run_general
+from gt.worker.client_values import Broken, ClientValues, Code, check_device, check_inputs, failure_on, run_general
 from gt.worker.collectives.mail import Members, PendingCollective
 from gt.worker.collectives.mail_transport import OperandFailed
 from gt.worker.engine import Engine
@@ -200,7 +200,5 @@ class InstructionExecutor:
 
     def failure(self, what: str, error: Exception, id: Any) -> Broken:
         """The cause that a tensor carries; raises Poisoned where the device is of no use any more."""
-        if self.engine.poisoned(error):
-            # no word of whose kernel it was: all who have values here are told this
-            raise Poisoned(f"a kernel failed and left {self.engine.device} unusable: {str(error).splitlines()[0][:200]}")
+        check_device(self.engine, error)
         return failure_on(f"worker {self.name} ({self.engine.name} on {self.engine.device})", what, error, id)

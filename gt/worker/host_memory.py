@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 from gt.errors import OutOfMemory
 from gt.worker.cancel import Parked
-from gt.worker.client_values import Broken, ClientValues, Code, Moved, failure, out_of_memory
+from gt.worker.client_values import Broken, ClientValues, Code, Moved, check_device, failure, out_of_memory
 from gt.worker.engine import Engine
+from gt.worker.memory_release import free_cached
 from gt.worker.programs.compile import COLLECTIVE, FREED, Executable
 from gt.worker.quotas import Fail, growth
 from gt.worker.residency import Buffer, Residency
@@ -89,15 +90,17 @@ class HostMemory:
             operands = (values.table.get(ins[i]) for i in ready.tensor_positions)
             copies = {id(a.copy): a for a in operands if type(a) is Moved}
         need += sum(moved.copy.nbytes for moved in copies.values())
+        taken = [ins[i] for i in ready.tensor_positions] if need else []
         if need and not self.residency.fits(need):
-            self.make_room(values, need, [ins[i] for i in ready.tensor_positions])
+            self.make_room(values, need, taken)
         for moved in copies.values():
-            self._bring_back(values, moved)
+            self._bring_back(values, moved, taken)
 
-    def _bring_back(self, values: ClientValues, moved: Moved) -> None:
+    def _bring_back(self, values: ClientValues, moved: Moved, taken: Collection[int]) -> None:
         try:
-            arrays = moved.copy.back()
+            arrays = self._copied_back(values, moved, taken)
         except Exception as error:  # an engine has its own way of saying that there is no room
+            check_device(self.engine, error)
             if not out_of_memory(error):
                 raise
             raise OutOfMemory(f"{moved.copy.nbytes:,} bytes could not be moved back to {self.engine.device}: {error}") from None
@@ -106,6 +109,15 @@ class HostMemory:
                 values.table[id] = array
                 values.moved -= 1
         self.residency.moved_back(moved.copy.nbytes)
+
+    def _copied_back(self, values: ClientValues, moved: Moved, taken: Collection[int]) -> list[Any]:
+        """The tensors on the device; where that has less room than was counted, when all has left that can."""
+        try:
+            return moved.copy.back()
+        except Exception as error:  # an engine has its own way of saying that there is no room
+            if not out_of_memory(error) or not self._move_out(values, ALL, taken, some=True):
+                raise
+        return moved.copy.back()
 
     def _break_moved(self, values: ClientValues, ins: tuple[Any, ...], ready: Any, error: OutOfMemory) -> None:
         for i in ready.tensor_positions:
@@ -163,12 +175,15 @@ class HostMemory:
             if v is not values or v.guarded
         }
         chosen = self.residency.choose(nbytes, [v.client for v in order], buffers)
-        if not chosen or (not some and sum(b.nbytes for b in chosen) < nbytes):
-            return any(_release(v) for v in order if v is not values)
-        moved = [self._move(self.worker.spaces[b.client], ids[b]) for b in chosen]
+        enough = bool(chosen) and (some or sum(b.nbytes for b in chosen) >= nbytes)
+        owners = dict.fromkeys(b.client for b in chosen) if enough else [v.client for v in order]
+        released = [self._release(self.worker.spaces[client]) for client in owners]
+        if not any(released) or some:  # else, perhaps that was enough
+            released += [self._move(self.worker.spaces[b.client], ids[b]) for b in chosen if enough]
         if self.streams is not None:
             self.streams.use(values.client)
-        return any(moved)
+        free_cached(self.engine, self.residency.device)
+        return any(released)
 
     def _movable(self, values: ClientValues, held: Collection[int], ids: dict[Buffer, list[int]]) -> list[Buffer]:
         """A client's buffers but for those of `held`; `ids` is told which tensors lie in each."""
@@ -191,6 +206,7 @@ class HostMemory:
         try:
             copy = self.engine.to_host([values.table[id] for id in ids])
         except (OSError, MemoryError, RuntimeError) as error:
+            check_device(self.engine, error)
             self.full = f"{type(error).__name__}: {error}"
             return False
         if copy is None:
@@ -201,6 +217,16 @@ class HostMemory:
         values.moved += len(ids)
         self.residency.moved_out(copy.nbytes)
         return True
+
+    def _release(self, values: ClientValues) -> bool:
+        """Have the faster forms of a client's programs let go of memory that they keep for the next call, and of the tensors
+        that they know by their addresses. Whether any did."""
+        forms = [ready.faster for _, _, ready in values.kinds.values() if isinstance(ready, Executable)]
+        try:
+            return sum(f.release() for f in forms if hasattr(f, "release")) > 0
+        except RuntimeError as error:
+            check_device(self.engine, error)
+            raise
 
     def _guard(self, values: ClientValues) -> None:
         """Have what is left of a client's run look for its operands."""
@@ -234,7 +260,9 @@ class HostMemory:
 def _needs(ready: Any) -> tuple[int, int]:
     """Bytes that an instruction takes while it runs, and that it leaves."""
     leaves = growth(ready)
-    return (max(leaves, ready.peak) if isinstance(ready, Executable) else leaves), leaves
+    if not isinstance(ready, Executable) or getattr(ready.faster, "recorded", False):
+        return leaves, leaves
+    return max(leaves, ready.peak), leaves
 
 
 def moved_bytes(values: ClientValues) -> int:
@@ -256,10 +284,3 @@ def _held_ids(worker: Holder, values: ClientValues) -> list[int]:
     if not ins or ins[0] not in values.kinds:
         return []
     return [ins[i] for i in values.kinds[ins[0]][2].tensor_positions if i < len(ins)]
-
-
-def _release(values: ClientValues) -> bool:
-    """Have the faster forms of a client's programs let go of memory that they keep for the next call. Whether any did."""
-    forms = [ready.faster for _, _, ready in values.kinds.values() if isinstance(ready, Executable)]
-    released = [f.release() for f in forms if hasattr(f, "release")]
-    return any(released)

@@ -70,6 +70,7 @@ from gt.worker.state import StateReader
 
 TURNS = 32  # of clients, at most, before it looks at its other sockets
 LINGER = 5000  # milliseconds in which clients can take the last answers of a worker that leaves
+MAIN = threading.main_thread().ident
 WAKE = 1000  # milliseconds after which it looks up: a signal that comes to another thread, such as Gloo's, wakes no poll
 
 
@@ -101,8 +102,8 @@ class Shell:
         self.sources = Sources()  # all that mail comes from
         self.dispatcher = DispatcherSocket(self.address, self.keys, self.token, self.sources)
         self.reporter = Reporter(self.address, self.keys, self.token.encode() + b">", self._reports)
-        self.others = zmq.Poller()  # all but the dispatcher's
-        self.clients = ClientSocket(self.keys, self._refuse, self._left, self.sources)
+        refuse: Callable[[str, str], None] = lambda client, why: self.dispatcher.send(Refuse(client, why))
+        self.clients = ClientSocket(self.keys, refuse, self._left, self.sources)
         self.peers = PeerSockets(self.token, self.keys)
 
     def _make_core(self, engine: Engine, batch: int, say: Callable[[str], None] | None) -> None:
@@ -137,7 +138,9 @@ class Shell:
         """Serve until the end. A kernel that spoilt the device is told of, and ends this worker."""
         try:
             self._run(until)
-        except Poisoned as spoilt:
+        except (Poisoned, RuntimeError) as spoilt:  # a device tells of it wherever it is asked next, for an event's time, too
+            if not isinstance(spoilt, Poisoned) and not self.core.engine.poisoned(spoilt):
+                raise
             self.ended, self.spoilt = str(spoilt), True
             self.say_goodbye(self.ended)
             time.sleep(0.5)  # for the message to leave
@@ -161,7 +164,7 @@ class Shell:
             self._resume_waiting(ready, after)
             if self.clients.socket in ready:
                 self._receive_data()
-            self._control()
+            self._control(after)
             if self.dispatcher.ends.socket in ready and self.dispatcher.ends.drain():
                 self.ended = self.dispatcher.how_it_ended()
                 return  # the dispatcher is gone, and with it everyone this worker worked for
@@ -187,7 +190,6 @@ class Shell:
         others = [self.clients.socket, self.dispatcher.ends.socket, self.waker.fd]
         for source in others if self.inbox is None else [*others, self.inbox.fd]:
             self.sources.add(source)
-            self.others.register(source, zmq.POLLIN)
         self.dispatcher.poll_with(self.sources)
 
     def drain(self) -> None:
@@ -218,9 +220,9 @@ class Shell:
         waiting = core.parked is not None or core.preempted or core.absent.held or core.backlog or self.inbound
         return bool(waiting) or self.turns.queue.waiting()
 
-    def _control(self) -> None:
+    def _control(self, now: float) -> None:
         """Some turns of clients, in the order that is fair, for a slice of time. Messages that are no client's come first."""
-        end = self.turns.clock() + SLICE
+        end = now + SLICE
         for _ in range(TURNS):
             self._take_in()
             self.turns.follow_device()
@@ -228,19 +230,17 @@ class Shell:
                 self._take(self.inbound.popleft())
             if (client := self.turns.next()) is None:
                 return
-            self.turns.serve(client)
-            if client in self.core.preempted or self.turns.clock() > end:
+            if self.turns.serve(client) > end or client in self.core.preempted:
                 return  # for another client, or for mail on another socket
 
     def _interrupted(self) -> bool:
         """Whether mail came on another socket than the dispatcher's."""
-        self.sources.used(self.clients.socket, self.dispatcher.ends.socket)
-        return bool(self.others.poll(0))
+        return not self.dispatcher.sources_of_its_own.issuperset(self.sources.wait(0))
 
     def _take_in(self) -> bool:
         """Receive what the dispatcher has sent, and note which clients are gone by it: their work is not done any more. Kernels
         ask for it, too, from whichever thread runs them; sockets are the first thread's alone."""
-        if threading.current_thread() is not threading.main_thread():
+        if threading.get_ident() != MAIN:
             return False
         while (frame := self.dispatcher.receive()) is not None:
             message = self._read(frame)
@@ -371,9 +371,6 @@ class Shell:
         self.clients.forget(client)
         self.turns.queue.forget(client)
         self.client_left = True
-
-    def _refuse(self, client: str, why: str) -> None:
-        self.dispatcher.send(Refuse(client, why))
 
     def _send(self, mails: list[Mail]) -> None:
         for mail in mails:

@@ -12,7 +12,7 @@ from gt.ops import Kind
 from gt.ops.table import spec_in
 from gt.spec import Spec
 from gt.transport.messages import Failed, Fetch, Mail, Value
-from gt.worker.client_values import Broken, ClientValues
+from gt.worker.client_values import Broken, ClientValues, out_of_memory
 from gt.worker.collectives.mail_transport import elements
 from gt.worker.collectives.ops import box
 from gt.worker.engine import Engine
@@ -53,8 +53,9 @@ def keep_upload(
     except OutOfMemory as exceeded:
         values.arrived[id] = (exceeded, None)
     except Exception as wrong:  # an engine may fail in any way where it copies bytes; the tensor carries the cause
-        values.arrived[id] = (str(wrong), None)
-        return False
+        full = out_of_memory(wrong)
+        values.arrived[id] = (OutOfMemory(str(wrong)) if full else str(wrong), None)
+        return full
     return True
 
 

@@ -19,24 +19,28 @@ class Preempted(BaseException):
 
 
 class Turn:
-    """The time that the client at hand has. `now` is a clock, `others` says whether anyone else waits for this worker."""
+    """The time that the client at hand has. `now` is a clock, `others` says whether anyone else waits for this worker,
+    `behind` whether the device has enough of this client's work before it, on a device that runs behind its worker."""
 
-    __slots__ = ("now", "others", "end", "behind")
+    __slots__ = ("now", "others", "end", "behind", "fresh")
 
-    def __init__(
-        self, now: Callable[[], float], others: Callable[[], bool], behind: Callable[[], bool] = lambda: False
-    ) -> None:
-        self.now, self.others, self.end = now, others, 0.0
-        self.behind = behind  # whether the device has enough of this client's work before it
+    def __init__(self, now: Callable[[], float], others: Callable[[], bool], behind: Callable[[], bool] | None = None) -> None:
+        self.now, self.others, self.behind, self.end = now, others, behind, 0.0
+        self.fresh = False  # whether nothing was executed since it began: then it is not over, whatever the clock says
 
-    def begin(self) -> None:
-        self.end = self.now() + SLICE
+    def begin(self, now: float) -> None:
+        self.end = now + SLICE
+        self.fresh = True
 
     def over(self) -> bool:
         """Whether to make room for another client. Where nobody waits, the next slice begins."""
-        if self.now() < self.end and not self.behind():
+        if self.fresh:
+            self.fresh = False
+            return False
+        now = self.now()
+        if now < self.end and (self.behind is None or not self.behind()):
             return False
         if self.others():
             return True
-        self.begin()
+        self.end = now + SLICE
         return False

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gt.spec import float32
+from gt.transport.messages import KindDef, Mail, Run, Welcome
+from gt.worker.client_values import Moved, Poisoned
+from gt.worker.core import Worker
+from gt.worker.engine.choose import make
+from gt.worker.peer_names import DISPATCHER
+from gt.worker.programs.compile import TRACE, Executable
 from gt.worker.residency import SLACK, Buffer, Residency
 
 CLIENTS = ["a", "b", "c", "d"]
@@ -67,3 +75,77 @@ def test_without_a_limit_everything_fits_and_an_uncounted_device_fits_nothing() 
     assert not r.fits(1), "what ran before was not counted"
     r.counted(60, 0)
     assert r.fits(40) and not r.fits(41) and r.missing(41) == 1
+
+
+BLOCK = (float32.code, 512, 512)  # 1 MB
+FILL = KindDef(1, "full", ((-3,),), ((512, 512), float32.code))
+DOUBLE = KindDef(2, "mul", (BLOCK, (-3,)), ())
+MB = 1 << 20
+
+
+class Recording:
+    """Stands for a CUDA graph, whose results cannot be moved before it is given up."""
+
+    recorded = True
+
+    def __init__(self) -> None:
+        self.held = True
+
+    def release(self) -> bool:
+        held, self.held = self.held, False
+        return held
+
+
+def shared_worker(device: int, host: int = 64 * MB) -> Worker:
+    worker = Worker(make("numpy"))
+    worker.handle(Mail(DISPATCHER, Welcome("w0", 0)))
+    worker.host.limit(device, host)
+    return worker
+
+
+def fill(worker: Worker, client: str, *ids: int) -> None:
+    worker.handle(Mail(DISPATCHER, Run(client, 1, (FILL, DOUBLE), [(1, id, float(id)) for id in ids])))
+
+
+def test_a_recording_is_given_up_before_the_tensors_that_it_knows_are_moved() -> None:
+    worker, recording = shared_worker(4 * MB), Recording()
+    fill(worker, "idle", 1, 2, 3)
+    program = Executable.__new__(Executable)
+    program.faster = recording
+    worker.spaces["idle"].kinds[99] = (TRACE, None, program)
+    to_host = worker.engine.to_host
+    worker.engine.to_host = lambda arrays: None if recording.held else to_host(arrays)  # type: ignore[method-assign]
+    fill(worker, "busy", 1, 2, 3)
+    assert not recording.held and worker.host.residency.out > 0 and worker.host.residency.refused == 0
+    assert [float(a[0, 0]) for a in worker.spaces["busy"].table.values()] == [1.0, 2.0, 3.0]
+
+
+def test_what_the_device_has_no_room_for_on_its_way_back_comes_when_others_have_left() -> None:
+    worker = shared_worker(4 * MB)
+    fill(worker, "a", 1, 2)
+    fill(worker, "b", 1, 2, 3)
+    values, failed = worker.spaces["a"], []
+    moved = next(id for id, array in values.table.items() if type(array) is Moved)
+    back = values.table[moved].copy.back
+
+    def full_once() -> list:
+        if not failed:
+            failed.append(1)
+            raise RuntimeError("CUDA out of memory")
+        return back()
+
+    values.table[moved].copy.back = full_once
+    worker.handle(Mail(DISPATCHER, Run("a", 2, (), [(2, 9, moved, 2.0)])))
+    assert failed and values.table[9][0, 0] == 2.0 * moved and worker.executor.failures == 0
+
+
+def test_a_device_that_an_error_has_spoilt_is_told_of_where_memory_is_moved() -> None:
+    worker = shared_worker(4 * MB)
+    fill(worker, "idle", 1, 2, 3)
+
+    def assertion(arrays: list) -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    worker.engine.to_host, worker.engine.poisoned = assertion, lambda error: True  # type: ignore[method-assign]
+    with pytest.raises(Poisoned, match="unusable: CUDA error"):
+        fill(worker, "busy", 1, 2, 3)

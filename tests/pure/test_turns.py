@@ -17,17 +17,15 @@ class Turns:
     def __init__(self, seconds: float) -> None:
         self.seconds, self.now, self.served = seconds, 0.0, 0
 
-    def clock(self) -> float:
-        return self.now
-
     def follow_device(self) -> None: ...
 
     def next(self) -> str:
         return "c"
 
-    def serve(self, client: str) -> None:
+    def serve(self, client: str) -> float:
         self.served += 1
         self.now += self.seconds
+        return self.now
 
 
 @pytest.mark.parametrize(("seconds", "turns"), [(10 * SLICE, 1), (0.6 * SLICE, 2), (SLICE / 1000, TURNS)])
@@ -35,5 +33,5 @@ def test_long_turns_are_not_taken_in_a_row_without_a_look_at_other_sockets(secon
     shell = Shell.__new__(Shell)
     shell.inbound, shell.core, shell.turns = deque(), SimpleNamespace(preempted={}), Turns(seconds)  # type: ignore[assignment]
     shell._take_in = lambda: True  # type: ignore[method-assign]
-    shell._control()
+    shell._control(0.0)
     assert shell.turns.served == turns  # type: ignore[attr-defined]

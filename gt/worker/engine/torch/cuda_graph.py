@@ -4,6 +4,7 @@ not already there. A result that someone still holds when the graph is to run ag
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -31,7 +32,10 @@ class Graph:
 
     def __init__(self, program: Any, engine: Any) -> None:
         self.program, self.engine = program, engine
-        self.calls = self.captures = self.runs = 0
+        engine.graphs.add(self)
+        self.calls = self.captures = self.runs = self.varied = 0
+        self.kept = 0  # bytes of its own pool that lie between results, for the next replay
+        self.no_room = 0  # captures that the device had no room for
         self.checked = 0  # the last capture that was compared with the straight-line function
         self.seconds = 0.0
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -43,11 +47,13 @@ class Graph:
         self.numbers: tuple = ()
         self.vectors: list[torch.Tensor] | None = None
         self.holes: list[torch.Tensor] = []
+        self.statics: list[torch.Tensor] = []
+        self.results: list[torch.Tensor] = []
         self.lent: list[int | None] = [None] * program.result_count
 
     def run(self, table: dict[int, Any], ins: tuple) -> bool:
         """Whether the graph ran; else the call is the straight-line function's."""
-        program, encoding = self.program, self.program.encoding
+        encoding = self.program.encoding
         ids, numbers = ins[encoding.inputs], ins[encoding.given]
         if self.graph is None:
             self._watch(table, ids, ins[encoding.results])
@@ -57,13 +63,23 @@ class Graph:
             try:
                 self._capture([table[i] for i in ids], numbers)
             except RuntimeError as refused:  # CUDA's way of saying that an op cannot be captured
-                program.give_up(f"not captured: {str(refused).splitlines()[0][:120]}")
+                self._not_captured(refused)
                 return False
         if self.checked == self.captures or not checking.wanted():
             self._replay(table, ins, ids, numbers)
         else:
             self._check(table, ins, ids, numbers)
         return True
+
+    def _not_captured(self, refused: RuntimeError) -> None:
+        """The straight-line function takes less memory: where there is none, a capture is worth another try later."""
+        context = refused.__context__  # within a capture, its end complains, too, and hides the cause
+        self.no_room += (no_room := any(isinstance(e, torch.OutOfMemoryError) for e in (refused, context)))
+        why = str(context if no_room and context is not None else refused).splitlines()[0][:120]
+        traceback.clear_frames(refused.__traceback__)  # they hold what was made before it failed
+        self.release()
+        if not no_room or self.no_room >= TRIES:
+            self.program.give_up(f"not captured: {why}")
 
     def _check(self, table: dict[int, Any], ins: tuple, ids: tuple, numbers: tuple) -> None:
         """The first run of a capture, beside the straight-line function. Where they differ, that is used from here on."""
@@ -88,6 +104,7 @@ class Graph:
     def _capture(self, arrays: list[torch.Tensor], numbers: tuple) -> None:
         began = self.engine.clock()
         self.captures += 1
+        self.graph, self.results, self.kept = None, [], 0  # where this one fails, there is none
         program = self.program
         dies = set(program.program.dying)
         self.fixed = [f and i not in dies for i, f in enumerate(self.fixed)]
@@ -99,10 +116,13 @@ class Graph:
         with torch.cuda.stream(side):
             function(*self.statics, *self.holes)  # libraries set themselves up outside the capture
         torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
+        graph, before = torch.cuda.CUDAGraph(), 0
         with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+            before = _held(self.engine.at)  # (to begin a capture gives cached memory back)
             made = list(function(*self.statics, *self.holes))
             self.results = self._settle(made)
+        del made
+        self.kept = max(0, _held(self.engine.at) - before)
         for buffer in self.results:
             buffer.lent = True  # type: ignore[attr-defined]
         self.graph = graph
@@ -148,13 +168,14 @@ class Graph:
                 self._vary(i, arrays, table, numbers)
                 statics = self.statics
                 break
-        for i in program.dies:
-            del table[ins[i]]
-        for j, id in enumerate(self.lent):
-            if id is not None and table.get(id) is self.results[j]:
+        dying = {ins[i] for i in program.dies}
+        for j, id in enumerate(self.lent):  # before anything ends: where there is no room, the call can be made again
+            if id is not None and id not in dying and table.get(id) is self.results[j]:
                 kept = self.results[j].clone()
                 table[id] = kept
                 arrays = [kept if x == id else a for x, a in zip(ids, arrays)]
+        for id in dying:
+            del table[id]
         sources, targets = [], []
         for a, buffer in zip(arrays, statics):
             if a is not buffer:
@@ -177,21 +198,29 @@ class Graph:
                 table[id] = kept = self.results[j].clone()
                 arrays[:] = [kept if a is self.results[j] else a for a in arrays]
         self.fixed[input] = False
-        if self.captures >= TRIES:
+        self.varied += 1
+        if self.varied >= TRIES:
             self.fixed = [False] * len(self.fixed)
         self._capture(arrays, numbers)
 
     def release(self) -> bool:
-        """Give up the recording and its buffers, so that what clients hold of them can be moved; the next call records anew.
-        Whether there was one."""
-        if self.graph is None:
-            return False
-        torch.cuda.synchronize(self.engine.at)  # it may be under way
+        """Give up the recording and its buffers, so that what clients hold of them can be moved; after some calls it is
+        recorded anew. Whether there was anything to give up."""
+        held = self.graph is not None or bool(self.statics or self.seen)
+        if held:
+            torch.cuda.synchronize(self.engine.at)  # it may be under way
         for buffer in (*self.results, *self.statics):
             buffer.lent = False  # type: ignore[attr-defined]
-        self.graph, self.statics, self.results, self.seen = None, [], [], []
+        self.graph, self.statics, self.results, self.seen, self.before = None, [], [], [], {}
+        self.fixed = [True] * self.program.inputs
         self.lent = [None] * self.program.result_count
-        return True
+        self.calls = self.kept = 0  # who is moved away at every turn is not recorded at every turn
+        return held
+
+    @property
+    def recorded(self) -> bool:
+        """Whether a call takes no memory but its graph's own."""
+        return self.graph is not None
 
     def stats(self) -> dict[str, float]:
         return {"graph_captures": self.captures, "compiled_calls": self.runs, "compile_seconds": self.seconds}
@@ -237,6 +266,11 @@ def where_it_lies(kind: Kind) -> Callable[..., Any] | None:
     """A kernel for many updates that writes over what they update, whoever holds it."""
     run = GATHERED.get(kind.row.name)
     return None if run is None else partial(run, **kind.settings)
+
+
+def _held(at: torch.device) -> int:
+    """Bytes that the allocator has and that no tensor lies in."""
+    return torch.cuda.memory_reserved(at) - torch.cuda.memory_allocated(at)
 
 
 def _buffer(a: torch.Tensor) -> torch.Tensor:

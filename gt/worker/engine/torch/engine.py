@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import psutil
@@ -43,6 +44,7 @@ class TorchEngine:
         self.clock: Callable[[], float] = float  # the shell gives a real one
         self.fell_back: dict[str, str] = {}
         self.streams = ClientStreams(self.at) if self.at.type == "cuda" else None
+        self.graphs: WeakSet[Graph] = WeakSet()
 
     def begin(self) -> None:
         self.mode = torch.inference_mode()  # for good: nothing here ever asks PyTorch for a gradient
@@ -134,13 +136,17 @@ class TorchEngine:
         return storage.data_ptr(), storage.nbytes()
 
     def capacity(self) -> int:
-        return int(torch.cuda.get_device_properties(self.at).total_memory) if self.at.type == "cuda" else 0
+        if self.at.type != "cuda":
+            return 0
+        return int(torch.cuda.mem_get_info(self.at)[0]) + torch.cuda.memory_reserved(self.at)  # others may have some of it
 
     def devices(self) -> int:
         return torch.cuda.device_count() if self.at.type == "cuda" else 1
 
     def allocated(self) -> int | None:
-        return torch.cuda.memory_allocated(self.at) if self.at.type == "cuda" else None
+        if self.at.type != "cuda":
+            return None
+        return torch.cuda.memory_allocated(self.at) + sum(graph.kept for graph in self.graphs)
 
     def to_host(self, arrays: list[torch.Tensor]) -> TorchCopy | None:
         if any(getattr(a, "lent", False) for a in arrays):

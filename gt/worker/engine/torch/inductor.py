@@ -180,6 +180,14 @@ class Inductor:
                 return f"compiled, its result {i} differs from that of the straight-line function"
         return ""
 
+    @property
+    def recorded(self) -> bool:
+        return self.graph is not None and self.graph.recorded
+
+    def release(self) -> bool:
+        """As a graph's; what was compiled stays."""
+        return self.graph is not None and self.graph.release()
+
     def stats(self) -> dict[str, float]:
         busy = self.thread is not None and self.thread.is_alive()
         own = {
