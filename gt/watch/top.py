@@ -117,11 +117,12 @@ class Top(App[None]):
         self.sort_by, self.client, self.chosen = "index", "", 0
         self.paused_, self.shown = False, False
         self.failure = ""
+        self.parts: dict[str, Static] = {}
         self.lock, self.stop = threading.Lock(), threading.Event()
 
     def compose(self) -> ComposeResult:
-        for name in ("head", "workers", "legend", "clients", "details"):
-            yield Static(id=name)
+        self.parts = {name: Static(id=name) for name in ("head", "workers", "legend", "clients", "details")}
+        yield from self.parts.values()
         yield Footer()
 
     def on_mount(self) -> None:
@@ -183,7 +184,11 @@ class Top(App[None]):
         self._show("details", details(views[self.chosen]) if self.shown and views else Text(""))
 
     def _show(self, name: str, text: Text) -> None:
-        self.query_one(f"#{name}", Static).update(text)
+        part = self.parts.get(name)
+        if (
+            part is not None and part.is_attached
+        ):  # at its beginning and end, the timer and keys come before and after the screen
+            part.update(text)
 
     # Keys
 

@@ -66,6 +66,19 @@ def test_shares_are_those_of_what_ran_and_a_worker_that_sleeps_is_idle(model: Mo
     assert model.clients["here:1"].hit_rate == 0.75
 
 
+def test_what_it_draws_before_its_screen_is_there_or_after_it_is_gone_goes_nowhere(model: Model) -> None:
+    kept: list[Top] = []
+
+    async def look(app: Top, pilot: Any) -> None:
+        kept.append(app)
+        await app.query_one("#head").remove()
+        app.redraw()
+
+    Top(["localhost:9000"], model=model, clock=lambda: NOW).redraw()
+    drive(model, look)
+    kept[0].redraw()
+
+
 def test_shares_are_smoothed(model: Model) -> None:
     model.refresh(NOW)
     model.refresh(NOW + 100)
