@@ -109,7 +109,8 @@ def test_members_go_the_best_way_that_all_of_them_can() -> None:
 
 def test_nothing_listens_for_others_unless_plain_collectives_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[str] = []
-    monkeypatch.setattr(groups, "keep_store", lambda host: (kept.append(host), f"{host}:1"))
+    transport = groups.transports()
+    monkeypatch.setattr(transport, "keep_store", lambda host: (kept.append(host), f"{host}:1"))
     for host, plain in (("127.0.0.1", False), ("127.0.0.1", True), ("10.0.0.7", False), ("10.0.0.7", True)):
         talk = GroupCollectives(TorchEngine("cpu"), host, lambda: None, float, None, plain)
         talk.index = 0

@@ -20,7 +20,7 @@ LATE: dict[str, tuple[int, str]] = {
     "tensor_ops/cuda/backend.py": (1, PROBE),
     "watch/stats.py": (2, START),
     "worker/__main__.py": (1, START),
-    "worker/collectives/choose.py": (1, PROBE),
+    "worker/collectives/process_group.py": (1, PROBE),
     "worker/engine/torch/engine.py": (1, PROBE),
     "worker/engine/torch/library.py": (2, PROBE),
 }

@@ -17,7 +17,8 @@ from hypothesis import strategies as st  # noqa: E402
 
 from gt.transport.process_memory import Inbox, PeerProcess, supported  # noqa: E402
 from gt.worker.collectives import peer_memory as module  # noqa: E402
-from gt.worker.collectives.peer_memory import PeerMemoryGroup, reached  # noqa: E402
+from gt.worker.collectives.members import reached  # noqa: E402
+from gt.worker.collectives.peer_memory import PeerMemoryGroup  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not supported(), reason="takes a kernel by which processes may read each other's memory")
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.int32, torch.int64, torch.uint8]

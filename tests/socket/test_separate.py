@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import psutil
 import pytest
 from processes import Processes, free_port, until
 
@@ -95,6 +96,18 @@ def test_workers_without_an_id_get_names_of_their_own(processes: Processes, disc
     gt.connect(f"localhost:{port}")
     names = set(gt.debug.get_worker_stats())
     assert len(names) == 2 and all(str(p.pid) in " ".join(names) for p in (first, second))
+
+
+def test_workers_of_another_engine_do_not_load_pytorch_to_meet(processes: Processes, disconnected: None) -> None:
+    """It takes longer to load than all else that a worker does before its first op. The first collective takes it."""
+    _, port = processes.server("--expect", "2")
+    workers = [processes.worker(port) for _ in range(2)]
+    gt.connect(f"localhost:{port}")
+    for i in range(2):
+        gt.register_config(f"on {i}", gt.SignalConfig(gt.ShardConfig(workers=[i])))
+        with gt.signal(f"on {i}"):
+            assert (gt.ones(2) + i).tolist() == [1.0 + i] * 2
+    assert not [w for w in workers for m in psutil.Process(w.pid).memory_maps() if "libtorch" in m.path]
 
 
 def test_two_workers_of_one_id_both_work(processes: Processes, disconnected: None) -> None:

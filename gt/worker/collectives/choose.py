@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from gt import environment
 from gt.transport.process_memory import Inbox
+from gt.worker.collectives.groups import GroupCollectives
 from gt.worker.collectives.mail import Collectives, MailCollectives
 from gt.worker.engine import Engine
 
@@ -22,6 +23,4 @@ def collectives_for(
     """How this worker talks to others: as each group can, or by mail where PyTorch is not installed."""
     if way_asked() == "mail" or not importlib.util.find_spec("torch"):
         return MailCollectives(engine, announces=True)
-    from gt.worker.collectives.groups import GroupCollectives
-
     return GroupCollectives(engine, host, waker, clock, inbox, plain, environment.HOST.value())

@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import torch
-
 from gt.errors import WorkerLost
 from gt.ops import Kind
 from gt.transport.messages import Aborted, InputFailed, Mail, Noted, Peer, Piece, Reached, StallQuery, Store, Ways
@@ -19,10 +17,8 @@ from gt.worker.collectives.aborts import Aborts, Key
 from gt.worker.collectives.mail import MailCollectives, PendingCollective, Undecided, failed_operand, is_worker_peer, listed
 from gt.worker.collectives.mail_transport import OperandFailed
 from gt.worker.collectives.ops import Part, Work, begin
-from gt.worker.collectives.process_group import Group, keep_store
-from gt.worker.collectives.torch_arrays import TorchArrays
+from gt.worker.collectives.process_group import Group, transports
 from gt.worker.engine import Engine
-from gt.worker.engine.torch.engine import TorchEngine
 from gt.worker.peer_names import worker_peer
 
 PATIENCE = 5.0  # seconds for the dispatcher to notice a worker that its peers have noticed
@@ -34,9 +30,7 @@ def has_torch(peer: Peer) -> bool:
 
 def gpu_of(engine: Engine) -> str:
     """Which GPU an engine computes on; "" where that is none."""
-    if not isinstance(engine, TorchEngine) or engine.at.type != "cuda":
-        return ""
-    return str(torch.cuda.get_device_properties(engine.at).uuid)
+    return "" if engine.device == "cpu" else transports().gpu_of(engine)
 
 
 class GroupCollectives:
@@ -79,7 +73,7 @@ class GroupCollectives:
         if not self.announced and len(workers) > 1:
             self.announced, at = True, ""
             if self.plain and not self.host.startswith("127."):
-                self.store, at = keep_store(self.host)
+                self.store, at = transports().keep_store(self.host)
             offer = self.inbox.offer() if self.inbox is not None else ""
             self.posts.append(Mail("", Store(Reached(at, gpu_of(self.engine), offer, host=self.label))))
         if self.inbox is not None:
@@ -334,7 +328,7 @@ class _Collective:
         alone = self.cause is not None or len(self.operands) == 1 and sys.getrefcount(self.operands[0]) <= 3
         engine = self.collectives.engine
         moves = group.moves(engine, self.client, self.kind, self.tag)
-        part = Part(self.kind, self.collectives.index, TorchArrays(engine, group.nccl, alone), moves)
+        part = Part(self.kind, self.collectives.index, transports().TorchArrays(engine, group.nccl, alone), moves)
         self.work, self.finish = begin(part, self.operands, self.cause is not None)
         self.collectives.ways[moves.way] += 1
 

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Generator, Iterator
-from hashlib import blake2b
-from typing import Any
 
 import torch
 
 from gt.spec import split
 from gt.transport.process_memory import BROKEN_OFF, Inbox, PeerProcess
+from gt.worker.collectives.members import name_of
 
 SMALL = 64 << 10  # bytes of which each member makes the whole sum, instead of a slice
 CHUNK = 1 << 20  # bytes that are read and added before the next are: they are still in the cache
@@ -20,22 +19,6 @@ COMBINE: dict[str, Callable] = {"sum": torch.add, "max": torch.maximum, "min": t
 ROUNDS = 3  # of a collective, at most. All members count so many, whatever becomes of it
 Say = tuple[dict[int, int], Collection[int]]  # an address to each of these members, and whose word is waited for
 Steps = Generator[Say, dict[int, int], None]  # gets what those have said
-
-
-def reached(rank: int, offers: list[str], inbox: Inbox | None, processes: dict[int, int]) -> dict[int, PeerProcess]:
-    """The other members whose memory this one can read; that is tried. `processes` are those that listen where the members say
-    that they do: a worker offers its own memory, and no other process's."""
-    found: dict[int, PeerProcess] = {}
-    for r, pid in processes.items() if inbox is not None else ():
-        if offers[r] and offers[r].split()[0] == str(pid):
-            with contextlib.suppress(OSError):  # it is on another host, or it is not allowed here
-                found[r] = inbox.reach(offers[r])  # type: ignore[union-attr]
-    return found
-
-
-def name_of(*group: Any) -> int:
-    """A number by which the members of a group name it, and nobody another one."""
-    return int.from_bytes(blake2b(repr(group).encode(), digest_size=8).digest(), "little")
 
 
 class PeerMemoryGroup:

@@ -5,81 +5,28 @@ when first needed."""
 from __future__ import annotations
 
 import copy
-import functools
-import os
 import threading
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
-import torch
-import torch.distributed as dist
-
-from gt import environment
 from gt.ops import Kind
-from gt.transport.addresses import listener, open_port
+from gt.transport.addresses import listener
 from gt.transport.messages import Peer, Reached
 from gt.transport.process_memory import Inbox, PeerProcess
 from gt.worker.collectives.mail_transport import Mailbox, MailTransport
-from gt.worker.collectives.ops import Moves, Work
-from gt.worker.collectives.peer_memory import COMBINE, PeerMemoryGroup, name_of, reached
-from gt.worker.collectives.torch_arrays import TorchMail, as_bytes
+from gt.worker.collectives.members import name_of, reached
+from gt.worker.collectives.ops import Moves
 from gt.worker.collectives.two_level import Sets, TwoLevel, hosts_agreed
 from gt.worker.engine import Engine
 
 ORDER = ("nccl here", "nccl", "memory", "gloo here", "gloo")  # ways, the best first; "here": on one host
-OPS: dict[str, Any] = {
-    "sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "prod": dist.ReduceOp.PRODUCT
-}  # fmt: skip
 
 
-def patience() -> timedelta:
-    """How long torch.distributed waits: GT_COLLECTIVE_TIMEOUT. Most groups end by message long before."""
-    return timedelta(seconds=environment.COLLECTIVE_TIMEOUT.value() or 7 * 24 * 3600)
+def transports() -> Any:
+    """The transports that need PyTorch. To load it takes seconds: a thread does so, when a group is built."""
+    from gt.worker.collectives import torch_transport
 
-
-class Distributed:
-    """A process group of torch.distributed."""
-
-    def __init__(self, made: Any, way: str, waker: Callable[[], None]) -> None:
-        self.made, self.way, self.waker = made, way, waker
-
-    def reduce(self, whole: torch.Tensor, how: str) -> Work:
-        options = dist.AllreduceOptions()
-        options.reduceOp = OPS[how]
-        return self._watch(self.made.allreduce([whole], options))
-
-    def reduce_first(self, whole: torch.Tensor, how: str) -> Work:
-        return self.reduce(whole, how)
-
-    def gather(self, out: torch.Tensor, part: torch.Tensor) -> Work:
-        return self._watch(self.made._allgather_base(out, part))
-
-    def spread(self, tensor: torch.Tensor) -> Work:
-        options = dist.BroadcastOptions()
-        options.rootRank = 0
-        return self._watch(self.made.broadcast([tensor], options))
-
-    def swap(self, out: torch.Tensor, data: torch.Tensor, takes: list[int], sends: list[int]) -> Work:
-        return self._watch(self.made.alltoall_base(out, data, takes, sends))
-
-    def scatter(self, data: torch.Tensor, sizes: list[int], how: str) -> tuple[Work, Callable[[], torch.Tensor]]:
-        n, item, mine = len(sizes), data.element_size(), sizes[self.made.rank()]
-        terms = torch.empty(n, mine, dtype=data.dtype, device=data.device)
-        work = self.swap(as_bytes(terms), as_bytes(data), [mine * item] * n, [size * item for size in sizes])
-        return work, lambda: functools.reduce(COMBINE[how], terms.unbind())
-
-    def end(self) -> None:
-        """To end it is to wait for what is under way, until that fails or its time is over; a thread does that."""
-        made, self.made = [self.made], None
-        threading.Thread(target=made.clear, name="gt-group-end", daemon=True).start()
-
-    def _watch(self, work: Any) -> Work:
-        if self.way == "nccl":
-            return OnDevice(work, self.waker)
-        future, waker = work.get_future(), self.waker  # is done before the work says so, and its callback comes in between
-        future.add_done_callback(lambda _: waker())  # naming `self` would close a cycle that no collector sees
-        return future
+    return torch_transport
 
 
 class Group:
@@ -153,14 +100,14 @@ class Group:
 
     def _build(self) -> None:
         try:
+            by = transports()
             if self.way == "memory":
-                assert self.inbox is not None
-                self.made = PeerMemoryGroup(self.members, self.rank, self.neighbours, self.inbox, self.generation)
+                self.made = by.PeerMemoryGroup(self.members, self.rank, self.neighbours, self.inbox, self.generation)
             elif self.hosts is not None:
                 self.made = self._two_level(self.hosts)
             else:
-                make = self._nccl if self.nccl else self._gloo
-                self.made = Distributed(make(self._named()), self.way.split()[0], self.waker)
+                group = (self.members, self.rank, self.generation)
+                self.made = by.process_group(self.way, *group, self.locals[0], self.store, self.host, self.waker)
         except Exception as failed:  # torch.distributed may fail in any way; the collective that waits for the group raises it
             self.failed = failed
         if self.ended and self.made is not None:
@@ -175,7 +122,7 @@ class Group:
             assert self.inbox is not None
             peers = {i: self.neighbours[r] for i, r in enumerate(ranks[here]) if r != self.rank}
             mine = ranks[here].index(self.rank)
-            inside = PeerMemoryGroup(hosts[here], mine, peers, self.inbox, self.generation, self.members)
+            inside = transports().PeerMemoryGroup(hosts[here], mine, peers, self.inbox, self.generation, self.members)
         return TwoLevel("hosts", ranks, self.rank, inside, None, lambda like, n: like.new_empty(n))
 
     def moves(self, engine: Engine, client: str, kind: Kind, tag: int) -> Moves:
@@ -186,7 +133,7 @@ class Group:
             return self.made
         assert isinstance(self.made, TwoLevel)
         made = copy.copy(self.made)
-        made.between = TorchMail(MailTransport(self.mailbox, engine, client, kind, tag, None, firsts))
+        made.between = transports().TorchMail(MailTransport(self.mailbox, engine, client, kind, tag, None, firsts))
         return made
 
     def renewed(self, generation: int) -> Group:
@@ -207,57 +154,3 @@ class Group:
         self.ended = True
         if self.made is not None:
             self.made.end()
-
-    def _named(self) -> Any:
-        """A store in which members find each other: a file beside the first member's socket, or that member's own by TCP."""
-        name = "-".join(map(str, self.members)) + (f".{self.generation}" if self.generation else "")
-        if self.way.endswith("here"):
-            return dist.FileStore(f"{self.locals[0].removeprefix('ipc://')}.{name}.store", len(self.members))
-        host, _, port = self.store.rpartition(":")
-        store = dist.TCPStore(host, int(port), None, False, patience(), False)
-        return dist.PrefixStore(f"gt/{name}", store)
-
-    def _gloo(self, store: Any) -> Any:
-        options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-        at = "127.0.0.1" if self.way.endswith("here") else self.host
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=at)]
-        options._timeout = patience()
-        return dist.ProcessGroupGloo(store, self.rank, len(self.members), options)
-
-    def _nccl(self, store: Any) -> Any:
-        if self.host.startswith("127."):
-            os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # what is on one host listens there
-        options = dist.ProcessGroupNCCL.Options()
-        options._timeout = patience()
-        group = dist.ProcessGroupNCCL(store, self.rank, len(self.members), options)
-        group.eager_connect_single_device(torch.device("cuda", torch.cuda.current_device()))
-        return group
-
-
-def keep_store(host: str) -> tuple[Any, str]:
-    """A store for groups at this address of this host, and where it is."""
-    fd, port = open_port(host)
-    made = dist.TCPStore(host, port, None, True, timedelta(seconds=60), False, False, fd, True)
-    return made, f"{host}:{port}"
-
-
-class OnDevice:
-    """Work of NCCL. What follows it on the device would be in order without a word to the host; the host waits, as only then
-    is it sure that nobody had nothing to give."""
-
-    def __init__(self, work: Any, waker: Callable[[], None]) -> None:
-        work.wait()  # orders this device's stream behind the collective
-        self.end = torch.cuda.Event(blocking=True)
-        self.end.record()
-        threading.Thread(target=self._watch, args=(self.end, waker), name="gt-device", daemon=True).start()
-
-    @staticmethod
-    def _watch(end: Any, waker: Callable[[], None]) -> None:
-        end.synchronize()
-        waker()
-
-    def done(self) -> bool:
-        return self.end.query()
-
-    def wait(self) -> None:
-        """It has been waited for."""

@@ -1,0 +1,153 @@
+"""The transports of collectives that need PyTorch, which takes seconds to load: `process_group.transports` imports this when
+the first group is built. A worker of another engine that takes part in no collective does without."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from gt import environment
+from gt.transport.addresses import open_port
+from gt.worker.collectives.ops import Work
+from gt.worker.collectives.peer_memory import COMBINE, PeerMemoryGroup
+from gt.worker.collectives.torch_arrays import TorchArrays, TorchMail, as_bytes
+from gt.worker.engine import Engine
+from gt.worker.engine.torch.engine import TorchEngine
+
+__all__ = ["Distributed", "PeerMemoryGroup", "TorchArrays", "TorchMail", "gpu_of", "keep_store", "process_group"]
+
+OPS: dict[str, Any] = {
+    "sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "prod": dist.ReduceOp.PRODUCT
+}  # fmt: skip
+
+
+def gpu_of(engine: Engine) -> str:
+    """Which GPU an engine computes on; "" where that is none."""
+    if not isinstance(engine, TorchEngine) or engine.at.type != "cuda":
+        return ""
+    return str(torch.cuda.get_device_properties(engine.at).uuid)
+
+
+def patience() -> timedelta:
+    """How long torch.distributed waits: GT_COLLECTIVE_TIMEOUT. Most groups end by message long before."""
+    return timedelta(seconds=environment.COLLECTIVE_TIMEOUT.value() or 7 * 24 * 3600)
+
+
+class Distributed:
+    """A process group of torch.distributed."""
+
+    def __init__(self, made: Any, way: str, waker: Callable[[], None]) -> None:
+        self.made, self.way, self.waker = made, way, waker
+
+    def reduce(self, whole: torch.Tensor, how: str) -> Work:
+        options = dist.AllreduceOptions()
+        options.reduceOp = OPS[how]
+        return self._watch(self.made.allreduce([whole], options))
+
+    def reduce_first(self, whole: torch.Tensor, how: str) -> Work:
+        return self.reduce(whole, how)
+
+    def gather(self, out: torch.Tensor, part: torch.Tensor) -> Work:
+        return self._watch(self.made._allgather_base(out, part))
+
+    def spread(self, tensor: torch.Tensor) -> Work:
+        options = dist.BroadcastOptions()
+        options.rootRank = 0
+        return self._watch(self.made.broadcast([tensor], options))
+
+    def swap(self, out: torch.Tensor, data: torch.Tensor, takes: list[int], sends: list[int]) -> Work:
+        return self._watch(self.made.alltoall_base(out, data, takes, sends))
+
+    def scatter(self, data: torch.Tensor, sizes: list[int], how: str) -> tuple[Work, Callable[[], torch.Tensor]]:
+        n, item, mine = len(sizes), data.element_size(), sizes[self.made.rank()]
+        terms = torch.empty(n, mine, dtype=data.dtype, device=data.device)
+        work = self.swap(as_bytes(terms), as_bytes(data), [mine * item] * n, [size * item for size in sizes])
+        return work, lambda: functools.reduce(COMBINE[how], terms.unbind())
+
+    def end(self) -> None:
+        """To end it is to wait for what is under way, until that fails or its time is over; a thread does that."""
+        made, self.made = [self.made], None
+        threading.Thread(target=made.clear, name="gt-group-end", daemon=True).start()
+
+    def _watch(self, work: Any) -> Work:
+        if self.way == "nccl":
+            return OnDevice(work, self.waker)
+        future, waker = work.get_future(), self.waker  # is done before the work says so, and its callback comes in between
+        future.add_done_callback(lambda _: waker())  # naming `self` would close a cycle that no collector sees
+        return future
+
+
+def process_group(
+    way: str, members: tuple[int, ...], rank: int, generation: int, first: str, store: str, host: str, waker: Callable[[], None]
+) -> Distributed:
+    """A process group of NCCL or Gloo. `first` is the local address of the first member, `store` where its store is."""
+    here, size = way.endswith("here"), len(members)
+    name = "-".join(map(str, members)) + (f".{generation}" if generation else "")
+    met = _file_store(first, name, size) if here else _tcp_store(store, name)
+    if way.startswith("nccl"):
+        return Distributed(_nccl(met, rank, size, host), "nccl", waker)
+    return Distributed(_gloo(met, rank, size, "127.0.0.1" if here else host), "gloo", waker)
+
+
+def _file_store(first: str, name: str, size: int) -> Any:
+    """A store in which members find each other: a file beside the first member's socket."""
+    return dist.FileStore(f"{first.removeprefix('ipc://')}.{name}.store", size)
+
+
+def _tcp_store(at: str, name: str) -> Any:
+    """The same: the first member's own, by TCP."""
+    host, _, port = at.rpartition(":")
+    return dist.PrefixStore(f"gt/{name}", dist.TCPStore(host, int(port), None, False, patience(), False))
+
+
+def _gloo(store: Any, rank: int, size: int, host: str) -> Any:
+    options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
+    options._timeout = patience()
+    return dist.ProcessGroupGloo(store, rank, size, options)
+
+
+def _nccl(store: Any, rank: int, size: int, host: str) -> Any:
+    if host.startswith("127."):
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # what is on one host listens there
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = patience()
+    group = dist.ProcessGroupNCCL(store, rank, size, options)
+    group.eager_connect_single_device(torch.device("cuda", torch.cuda.current_device()))
+    return group
+
+
+def keep_store(host: str) -> tuple[Any, str]:
+    """A store for groups at this address of this host, and where it is."""
+    fd, port = open_port(host)
+    made = dist.TCPStore(host, port, None, True, timedelta(seconds=60), False, False, fd, True)
+    return made, f"{host}:{port}"
+
+
+class OnDevice:
+    """Work of NCCL. What follows it on the device would be in order without a word to the host; the host waits, as only then
+    is it sure that nobody had nothing to give."""
+
+    def __init__(self, work: Any, waker: Callable[[], None]) -> None:
+        work.wait()  # orders this device's stream behind the collective
+        self.end = torch.cuda.Event(blocking=True)
+        self.end.record()
+        threading.Thread(target=self._watch, args=(self.end, waker), name="gt-device", daemon=True).start()
+
+    @staticmethod
+    def _watch(end: Any, waker: Callable[[], None]) -> None:
+        end.synchronize()
+        waker()
+
+    def done(self) -> bool:
+        return self.end.query()
+
+    def wait(self) -> None:
+        """It has been waited for."""
