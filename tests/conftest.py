@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -10,11 +11,22 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+# One thread for PyTorch and NumPy, here and in all that tests start: the threads of a small product spin while they wait for
+# each other, which takes hundreds of times its own time where other tests have the cores. Said before either is loaded; tests
+# of threads say how many they take, and a caller may say more.
+for library in ("OMP", "OPENBLAS", "MKL"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
 DEADLINE = 240  # seconds; a test that waits longer waits for something that will not come
 
 # The same examples each time, so that a suite that passed passes; TEST_RANDOM=1 tries new ones.
 settings.register_profile("gt", deadline=None, max_examples=50, derandomize=not os.environ.get("TEST_RANDOM"))
 settings.load_profile("gt")
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded stays: no collection of garbage need look through PyTorch and thousands of tests again."""
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
