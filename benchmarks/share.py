@@ -18,7 +18,8 @@ from stream import _free_port, _until_up
 HERE = Path(__file__).parent
 SECONDS, WHOLE = 2.0, 30.0  # of one measurement, and of that of weights
 ROUNDS = 2
-SMALL, LARGE = 256, 16384 if torch.cuda.is_available() else 2048  # widths of trainers: calls of at most 5 ms, and of more
+SMALL = 256  # the width of a trainer whose calls take at most 5 ms
+BUSY, LARGE = (8192, 16384) if torch.cuda.is_available() else (1024, 2048)  # that keeps a worker busy, and of longer calls
 EQUAL = 8  # trainers
 READERS, READS = 64, 1000
 CONNECTED, FEW, IN_ONE = 1000, 100, 50  # clients, those that the memory is compared with, and those in one process
@@ -140,7 +141,7 @@ def gpt() -> Iterator[Result]:
 
 def weights() -> Iterator[Result]:
     """Two trainers of weights 3 and 1."""
-    with server(1) as port, clients(*(Client("gt", "train", port, 512, w, wait=False) for w in (3.0, 1.0))) as pair:
+    with server(1) as port, clients(*(Client("gt", "train", port, BUSY, w, wait=False) for w in (3.0, 1.0))) as pair:
         (heavy,), (light,) = together(*pair, seconds=WHOLE)
     yield rates("share-weights-3-1", heavy / light, 3.0, "times as fast")
 
@@ -181,6 +182,7 @@ def connected() -> Iterator[Result]:
         dispatcher = _listener(port)
         found = []
         with clients(Client("gt", "ask", port, wait=False)) as (ask,):
+            none = dispatcher.memory_info().rss
             for before, count in ((0, FEW), (FEW, CONNECTED)):
                 idle = [Process("share_sessions.py", f"localhost:{port}", n, IN_ONE, 0) for n in range(before, count, IN_ONE)]
                 stack.enter_context(clients(*idle))
@@ -191,7 +193,7 @@ def connected() -> Iterator[Result]:
                 found.append((dispatcher.memory_info().rss, p50, cpu))
     (few, soon, cheap), (all_, late, dear) = found
     yield times("share-connected-memory", all_ / 1e6, few / 1e6, "MB")
-    yield times("share-connected-each", (all_ - few) / (CONNECTED - FEW) / 1e3, 64.0, "KB a client")
+    yield times("share-connected-each", (all_ - few) / (CONNECTED - FEW) / 1e3, (few - none) / FEW / 1e3, "KB a client")
     yield times("share-connected-p50", late * 1e3, soon * 1e3, "ms")
     yield times("share-connected-cpu", dear / SECONDS * 100, cheap / SECONDS * 100, "% of a core")
 
