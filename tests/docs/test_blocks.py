@@ -18,7 +18,7 @@ import gt
 
 ROOT = Path(__file__).parents[2]
 # Pages with a test of their own, which knows what their blocks need; for ON_PYTORCH (test_compilation.py) that of the Python.
-ELSEWHERE = {"docs/backends.md", "docs/pytorch.md", "docs/sharding.md", "docs/tensor_ops.md"}
+ELSEWHERE = {"docs/backends.md", "docs/pytorch.md", "docs/sharding.md", "docs/tensor_ops.md", "docs/worker-backends.md"}
 ON_PYTORCH = {"docs/compilation.md", "docs/BATCHING_AND_COMPILATION.md", "docs/design/replay.md"}
 # Pages whose blocks continue one another: they run as one program.
 WHOLE = ("docs/tutorial.md", "docs/autograd.md", "docs/tuning.md", "examples/README_SIGNALS.md")

@@ -202,7 +202,7 @@ print(y.sum().item(), y.placement, flush=True)
 
 def test_a_killed_worker_hangs_nobody_and_the_rest_goes_on(processes: Processes) -> None:
     _, port = processes.server("--expect", "3")
-    workers = [processes.worker(port) for _ in range(3)]
+    workers = [processes.worker(port, GT_COLLECTIVES="mail") for _ in range(3)]
     script = processes.script(KILLED, f"localhost:{port}").says("[2.0, 2.0, 2.0, 2.0]")
     workers[1].kill()
     script.go()
@@ -266,7 +266,8 @@ except gt.errors.WorkerLost as lost:
 def test_a_stalled_collective_says_which_and_a_kill_ends_it(processes: Processes, way: str) -> None:
     """One worker stands still: the other tells of it, and goes on when the first is lost."""
     _, port = processes.server("--expect", "2")
-    workers = [processes.worker(port, GT_STALL_SECONDS="1", GT_COLLECTIVES=way) for _ in range(2)]
+    settings = {"backend": "pytorch", "GT_STALL_SECONDS": "1", "GT_COLLECTIVES": way}  # so that no group waits for PyTorch
+    workers = [processes.worker(port, **settings) for _ in range(2)]
     script = processes.script(STUCK, f"localhost:{port}").says("begun")
     workers[1].kill(signal.SIGSTOP)
     script.go()
