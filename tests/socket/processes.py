@@ -22,6 +22,7 @@ from tests.conftest import VARIANTS
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0  # seconds a condition may take on a busy machine; a shorter deadline would be a test of the machine
+STRANGERS: set[int] = set()  # processes that no test started: a process keeps the environment that it began with
 WAYS = ["memory", "gloo", "mail"]  # of collectives on one host, as GT_COLLECTIVES names them
 
 
@@ -136,13 +137,19 @@ class Processes:
 
     def running(self) -> list[psutil.Process]:
         """All processes that carry this test's mark, children of children too."""
-        found = []
-        for p in psutil.process_iter():
+        there, found = set(psutil.pids()), []
+        STRANGERS.intersection_update(there)
+        for pid in there - STRANGERS:
             try:
-                if p.status() != psutil.STATUS_ZOMBIE and p.environ().get("TEST_MARK") == self.mark:
+                p = psutil.Process(pid)
+                if p.environ().get("TEST_MARK") != self.mark:
+                    STRANGERS.add(pid)
+                elif p.status() != psutil.STATUS_ZOMBIE:
                     found.append(p)
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
+            except psutil.NoSuchProcess:  # or a zombie, which has no environment any more
                 continue
+            except psutil.AccessDenied:
+                STRANGERS.add(pid)
         return found
 
     def __enter__(self) -> Processes:
