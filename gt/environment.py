@@ -167,6 +167,13 @@ LANES = flag(
     "`0` sends all messages by ZMQ, also where both processes are of one host and user",
     default=True,
 )
+SPIN = seconds(
+    "GT_SPIN",
+    [CLIENT, SERVER, WORKER],
+    "seconds for which a process that waits looks again and again before it sleeps, where its last wait was no longer; `0` never; "
+    "0.0003 if not set, on hosts with four cores or more",
+    None,
+)
 NATIVE = flag("GT_NATIVE", [CLIENT], "`0` does without the part in C", default=True)
 WORKER_BATCH_SIZE = whole("GT_WORKER_BATCH_SIZE", [WORKER], "instructions that a worker runs as one function", 1, least=1)
 COLLECTIVES = choice(

@@ -3,18 +3,36 @@ after it sleeps, which is some five system calls for each of them.)"""
 
 from __future__ import annotations
 
+import os
 import select
+import time
 from typing import Any
 
 import zmq
 
+from gt import environment
+
+SPIN = 300e-6  # seconds: longer than a message and its answer take on one host
+CORES = 4  # with fewer, client, dispatcher and worker take the cores from one another while they spin
 Source = Any  # a ZMQ socket, or the number of a descriptor
+
+
+def spin_seconds() -> float:
+    """For how long a wait may look again and again before it sleeps (GT_SPIN)."""
+    asked = environment.SPIN.value()
+    if asked is not None:
+        return asked
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return SPIN if cores >= CORES else 0.0
 
 
 class Sources:
     """A ZMQ socket's descriptor only says that something may have happened, and falls silent when the socket is next used,
     whether or not all of it was received. So a socket is asked when its descriptor says so, and, where it was used since
-    (`used`) or had something to receive, before the next sleep."""
+    (`used`) or had something to receive, before the next sleep.
+
+    A process that sleeps is woken late and with cold caches. So where the last wait was short, as in a loop that reads a value
+    in every step, `wait` spins before it sleeps: it polls without sleeping, and yields its core in between."""
 
     def __init__(self, timer: int = -1) -> None:
         """`timer` is a descriptor that only some calls wait for, too."""
@@ -23,6 +41,9 @@ class Sources:
             self._timed.register(timer, select.POLLIN)
         self._sockets: dict[int, zmq.Socket[Any]] = {}  # by their descriptors
         self._unsure: set[zmq.Socket[Any]] = set()
+        self._spin = spin_seconds()
+        self._soon = False  # the last wait was shorter than `_spin`
+        self.spins = 0  # waits that ended while they span
 
     def add(self, source: Source) -> None:
         fd = source
@@ -55,12 +76,12 @@ class Sources:
         self._unsure.update(sockets)
 
     def wait(self, timeout: float | None, timed: bool = False) -> list[Source]:
-        """What can be received from, within so many milliseconds; `timed`: also the timer, if it rang."""
+        """What can be received from, within so many milliseconds; `timed`: also the timer, if it rang, and without spinning."""
         found: list[Source] = []
         if self._unsure:
             found = [socket for socket in self._unsure if _has_something(socket)]
             self._unsure = set(found)
-        for fd, _ in (self._timed if timed else self._poll).poll(0 if found else timeout):
+        for fd, _ in self._polled(0 if found else timeout, timed):
             socket = self._sockets.get(fd)
             if socket is None:
                 found.append(fd)
@@ -69,6 +90,23 @@ class Sources:
                 found.append(socket)
         return found
 
+    def _polled(self, timeout: float | None, timed: bool) -> list[tuple[int, int]]:
+        if timed or timeout == 0 or not self._spin:
+            return (self._timed if timed else self._poll).poll(timeout)
+        began = time.perf_counter()
+        while self._soon and time.perf_counter() - began < self._spin:
+            if polled := self._poll.poll(0):
+                self.spins += 1
+                return polled
+            _yield_core()
+        polled = self._poll.poll(timeout)
+        self._soon = time.perf_counter() - began < self._spin
+        return polled
+
 
 def _has_something(socket: zmq.Socket[Any]) -> bool:
     return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+
+
+def _yield_core() -> None:
+    os.sched_yield() if hasattr(os, "sched_yield") else time.sleep(0)

@@ -39,6 +39,7 @@ WORKER: Described = {
     "queue": "instructions that waited when this was asked",
     "preemptions": "programs left in their middle because another client waited",
     "lane_runs": "messages of the dispatcher that came over its lane, past ZMQ",
+    "spins": "waits for messages that ended before the worker slept, as it looked again and again (GT_SPIN)",
     "lane_answers": "answers to clients that went over lanes",
     "shares": "for each client, what it had of this worker: the table below",
 }

@@ -72,7 +72,7 @@ class DispatcherSocket:
         return "" if on_this_host(self.address) else f"the dispatcher at {self.address} {how_it_ended(self.address)}"
 
     def stats(self) -> dict[str, Any]:
-        return {"lane_runs": self.lane_runs}
+        return {"lane_runs": self.lane_runs, "spins": self.sources.spins}
 
     def close(self) -> None:
         if self.lane is not None:

@@ -126,6 +126,25 @@ def test_a_socket_that_was_used_is_asked_before_the_next_sleep() -> None:
         sources.remove(other)
 
 
+@pytest.mark.parametrize(("spin", "found"), [("60", 1), ("0", 0)])
+def test_a_wait_spins_where_the_last_one_was_short(monkeypatch: pytest.MonkeyPatch, spin: str, found: int) -> None:
+    monkeypatch.setenv("GT_SPIN", spin)
+    sources, (one, other) = Sources(), os.pipe()
+    sources.add(one)
+    os.write(other, b"1")
+    assert sources.wait(60_000) == [one] and sources.spins == 0  # nothing is known of the wait before
+    assert sources.wait(60_000) == [one] and sources.spins == found
+    os.read(one, 1)
+    monkeypatch.setenv("GT_SPIN", "1e-6")
+    seldom = Sources()
+    seldom.add(one)
+    assert seldom.wait(5) == []
+    os.write(other, b"1")
+    assert seldom.wait(60_000) == [one] and seldom.spins == 0  # the last wait was long: asleep from the beginning
+    os.close(one)
+    os.close(other)
+
+
 @pytest.mark.parametrize("wanted", ["1", "0"])
 def test_the_messages_of_one_host_go_over_lanes_unless_they_are_switched_off(processes: Processes, wanted: str) -> None:
     script = processes.script(SCRIPT, GT_LANES=wanted)
