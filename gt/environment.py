@@ -170,7 +170,7 @@ LANES = flag(
 SPIN = seconds(
     "GT_SPIN",
     [CLIENT, SERVER, WORKER],
-    "seconds for which a process that waits looks again and again before it sleeps, where its last wait was no longer; `0` never; "
+    "seconds for which a process polls for messages before it sleeps, where its last wait was no longer; `0` never; "
     "0.0003 if not set, on hosts with four cores or more",
     None,
 )

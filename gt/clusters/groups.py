@@ -18,9 +18,9 @@ class Grouped(Cluster):
     """The first group hosts the dispatcher, unless it is to run on this host."""
 
     def arguments(self, p: argparse.ArgumentParser) -> None:
-        p.add_argument("--per-group", type=int, help="workers that are started and ended together (all)")
+        p.add_argument("--per-group", type=int, help="number of workers that start and end together (default: all)")
         p.add_argument("--dispatcher-here", action="store_true", help="run the dispatcher on this host, not in the first group")
-        p.add_argument("--advertise", default="", help="the address at which the workers' hosts reach the dispatcher")
+        p.add_argument("--advertise", default="", help="address at which the hosts of the workers reach the dispatcher")
 
     def launch(self, pool: Pool, group: str, count: int) -> dict[str, Any]:
         """Start a group of so many workers; and how to find it again."""

@@ -29,13 +29,15 @@ class Kubernetes(Cluster):
     summary = "pods of Kubernetes, by kubectl"
 
     def arguments(self, p: argparse.ArgumentParser) -> None:
-        p.add_argument("--image", default="gt:latest", help="the image of all pods, built from GT's Dockerfile (gt:latest)")
-        p.add_argument("--namespace", default="default", help="where they run (default)")
-        p.add_argument("--cpu", default="1", help="processors of each worker (1)")
-        p.add_argument("--memory", default="4Gi", help="memory of each worker (4Gi)")
-        p.add_argument("--shared-memory", default="1Gi", help="how much of that may be /dev/shm (1Gi)")
-        p.add_argument("--kubectl", default="kubectl", help="the command, with its context if need be (kubectl)")
-        p.add_argument("--with-keys", action="store_true", help="have --dry-run print the keys as well")
+        p.add_argument(
+            "--image", default="gt:latest", help="image of all pods, built from GT's Dockerfile (default: gt:latest)"
+        )
+        p.add_argument("--namespace", default="default", help="namespace of the pods (default: default)")
+        p.add_argument("--cpu", default="1", help="processors of each worker (default: 1)")
+        p.add_argument("--memory", default="4Gi", help="memory of each worker (default: 4Gi)")
+        p.add_argument("--shared-memory", default="1Gi", help="part of the memory that may be /dev/shm (default: 1Gi)")
+        p.add_argument("--kubectl", default="kubectl", help="kubectl command, with its context if need be (default: kubectl)")
+        p.add_argument("--with-keys", action="store_true", help="with --dry-run: print the keys as well")
 
     def check(self, pool: Pool) -> None:
         super().check(pool)

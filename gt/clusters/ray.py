@@ -26,11 +26,15 @@ class Ray(Cluster):
     summary = "actors of a Ray cluster"
 
     def arguments(self, p: argparse.ArgumentParser) -> None:
-        p.add_argument("--address", default="", help="the Ray cluster (RAY_ADDRESS, or the one that runs here)")
+        p.add_argument(
+            "--address",
+            default="",
+            help="address of the Ray cluster (default: RAY_ADDRESS, or the cluster that runs on this host)",
+        )
         p.add_argument(
             "--strategy", default="SPREAD", choices=STRATEGIES, help="how the workers are placed over nodes (SPREAD)"
         )
-        p.add_argument("--cpus-per-worker", type=float, default=1.0, help="of Ray's CPU resource (1)")
+        p.add_argument("--cpus-per-worker", type=float, default=1.0, help="Ray CPU resources of each worker (default: 1)")
 
     def check(self, pool: Pool) -> None:
         super().check(pool)

@@ -29,10 +29,12 @@ class Slurm(Grouped):
     def arguments(self, p: argparse.ArgumentParser) -> None:
         super().arguments(p)
         for option in PASSED:
-            p.add_argument(f"--{option.replace('_', '-')}", help="as for sbatch")
-        p.add_argument("--sbatch", default="", help="more options for sbatch, in one argument")
-        p.add_argument("--setup", default="", help="a shell command that each job runs first, such as `module load cuda`")
-        p.add_argument("--no-requeue", action="store_true", help="do not run a job again whose time limit or node ended it")
+            p.add_argument(f"--{option.replace('_', '-')}", help=f"passed to sbatch as --{option.replace('_', '-')}")
+        p.add_argument("--sbatch", default="", help="further options for sbatch, in one argument")
+        p.add_argument("--setup", default="", help="shell command that each job runs first, such as `module load cuda`")
+        p.add_argument(
+            "--no-requeue", action="store_true", help="do not requeue a job that was ended by its time limit or its node"
+        )
 
     def check(self, pool: Pool) -> None:
         super().check(pool)

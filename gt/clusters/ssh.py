@@ -60,12 +60,12 @@ class SSH(Cluster):
     follows = True
 
     def arguments(self, p: argparse.ArgumentParser) -> None:
-        p.add_argument("hosts", help="a file of hosts: a line `[user@]host [slots=N]` for each")
-        p.add_argument("--ssh", default="", help="the ssh command with its options (ssh -o BatchMode=yes)")
-        p.add_argument("--python", default="", help="the Python of those hosts (the path of this one)")
-        p.add_argument("--pythonpath", default="", help="where GT lies on those hosts (where it lies here)")
-        p.add_argument("--advertise", default="", help="the address at which they reach this host")
-        p.add_argument("--port", type=int, help="port of the dispatcher (one that is free)")
+        p.add_argument("hosts", help="file with a line `[user@]host [slots=N]` for each host")
+        p.add_argument("--ssh", default="", help="ssh command with its options (default: ssh -o BatchMode=yes)")
+        p.add_argument("--python", default="", help="path of Python on the hosts (default: the path of this Python)")
+        p.add_argument("--pythonpath", default="", help="folder of GT on the hosts (default: its folder on this host)")
+        p.add_argument("--advertise", default="", help="address at which the hosts reach this one")
+        p.add_argument("--port", type=int, help="port of the dispatcher (default: a free one)")
 
     def hosts(self, pool: Pool) -> list[Host]:
         path = Path(str(pool.options.get("hosts", "")))

@@ -12,6 +12,7 @@ from gt.client.default import connect, disconnect
 from gt.errors import ConfigError, GTError
 from gt.pools.pool import open_pool
 
+SUMMARY = "change the number of workers of a pool with the length of their queues, until the pool ends"
 LONG = 1000  # instructions that wait at a worker, on average, from which on a queue is long
 BUSY, IDLE = 0.9, 0.05  # parts of its time that a worker computes
 
@@ -55,15 +56,15 @@ def _since(since: float | None, now: float, holds: bool) -> float | None:
 
 
 def add_parser(commands: Any) -> None:
-    p = commands.add_parser("autoscale", help="scale a pool by how busy its workers are, until it ends")
-    p.add_argument("pool", nargs="?", default="", help="its name (GT_POOL, or the only one)")
-    p.add_argument("--min", type=int, default=1, help="fewest workers (1)")
-    p.add_argument("--max", type=int, required=True, help="most workers")
-    p.add_argument("--every", type=float, default=5.0, help="seconds between looks (5)")
+    p = commands.add_parser("autoscale", help=SUMMARY, description=SUMMARY)
+    p.add_argument("pool", nargs="?", default="", help="name of the pool (default: GT_POOL, or the only pool)")
+    p.add_argument("--min", type=int, default=1, help="smallest number of workers (default: 1)")
+    p.add_argument("--max", type=int, required=True, help="largest number of workers")
+    p.add_argument("--every", type=float, default=5.0, help="seconds between two looks at the queues (default: 5)")
     p.add_argument(
-        "--up-after", type=float, default=15.0, help="seconds of long queues or busy workers before more are asked for (15)"
+        "--up-after", type=float, default=15.0, help="seconds of long queues after which a worker is started (default: 15)"
     )
-    p.add_argument("--down-after", type=float, default=120.0, help="seconds of idle workers before each is given back (120)")
+    p.add_argument("--down-after", type=float, default=120.0, help="seconds after which an idle worker is ended (default: 120)")
     p.set_defaults(run=run)
 
 

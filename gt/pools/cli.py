@@ -17,7 +17,9 @@ COMMON = ("cluster", "workers", "name", "backend", "dry_run", "run")  # what eve
 
 
 def add_parser(commands: Any) -> None:
-    up = commands.add_parser("up", help="start a pool: a dispatcher and workers")
+    up = commands.add_parser(
+        "up", help="start a pool: a dispatcher and workers", description="Start a pool: a dispatcher and workers."
+    )
     clusters = up.add_subparsers(required=True, metavar="CLUSTER", dest="cluster")
     for name in PLACES:
         found = cluster_of(name)
@@ -28,27 +30,35 @@ def add_parser(commands: Any) -> None:
     for name, run, text in (
         ("status", status, "show a pool and how its processes are"), ("down", down, "end a pool"),
     ):  # fmt: skip
-        p = commands.add_parser(name, help=text)
-        p.add_argument("pool", nargs="?", default="", help="its name (GT_POOL, or the only one)")
+        p = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        p.add_argument("pool", nargs="?", default="", help="name of the pool (default: GT_POOL, or the only pool)")
         p.set_defaults(run=run)
         if name == "status":
-            p.add_argument("--json", action="store_true", help="as one JSON object")
-            p.add_argument("--show-key", action="store_true", help="print what clients on other hosts need: address and key")
-    p = commands.add_parser("scale", help="start or end workers of a pool until there are so many")
-    p.add_argument("workers", type=int, help="how many there should be")
-    p.add_argument("pool", nargs="?", default="", help="its name (GT_POOL, or the only one)")
+            p.add_argument("--json", action="store_true", help="print one JSON object")
+            p.add_argument(
+                "--show-key", action="store_true", help="print the address and the key, which clients on other hosts need"
+            )
+    p = commands.add_parser(
+        "scale", help="change the number of workers of a pool", description="Start or end workers of a pool."
+    )
+    p.add_argument("workers", type=int, help="number of workers that the pool is to have")
+    p.add_argument("pool", nargs="?", default="", help="name of the pool (default: GT_POOL, or the only pool)")
     p.set_defaults(run=scale)
 
 
 def _common(p: argparse.ArgumentParser) -> None:
-    p.add_argument("--workers", type=int, default=1, help="how many workers (1)")
-    p.add_argument("--name", default="", help="the pool's name (made up)")
-    p.add_argument("--backend", default="", help="backend of the workers, as `gt backends` lists them")
-    p.add_argument("--gpus-per-worker", type=int, default=None, help="0 for workers without a GPU, 1 for one each")
+    p.add_argument("--workers", type=int, default=1, help="number of workers (default: 1)")
+    p.add_argument("--name", default="", help="name of the pool (default: a random one)")
+    p.add_argument("--backend", default="", help="backend of the workers: a name that `gt backends` lists")
+    p.add_argument("--gpus-per-worker", type=int, default=None, help="GPUs of each worker, 0 or 1")
     p.add_argument("--plain-collectives", action="store_true", help="let NCCL and Gloo carry bytes between hosts, unencrypted")
-    p.add_argument("--max-workers", type=int, help="let the pool grow to so many while queues are long, and shrink when idle")
-    p.add_argument("--min-workers", type=int, help="and not below so many (1)")
-    p.add_argument("--dry-run", action="store_true", help="print what would be submitted, and start nothing")
+    p.add_argument(
+        "--max-workers",
+        type=int,
+        help="number of workers up to which the pool grows while queues are long; idle workers are ended again",
+    )
+    p.add_argument("--min-workers", type=int, help="number of workers that --max-workers keeps at least (default: 1)")
+    p.add_argument("--dry-run", action="store_true", help="print the commands and files without starting anything")
 
 
 def start(args: argparse.Namespace) -> int:

@@ -11,14 +11,16 @@ from typing import Any
 from gt.client.default import connect, disconnect
 from gt.errors import GTError
 
+SUMMARY = "check that a dispatcher answers or that a worker has joined, for health checks"
+
 
 def add_parser(commands: Any) -> None:
-    p = commands.add_parser("probe", help="ask whether a dispatcher serves or a worker has joined: for health checks")
-    p.add_argument("what", choices=("dispatcher", "worker"))
-    p.add_argument("--host", default="localhost", help="where the dispatcher is (localhost)")
-    p.add_argument("--port", type=int, default=9000, help="its port (9000)")
-    p.add_argument("--id", default=os.environ.get("POD_NAME", ""), help="the worker's name (POD_NAME)")
-    p.add_argument("--timeout", type=float, default=5.0, help="seconds to wait for an answer (5)")
+    p = commands.add_parser("probe", help=SUMMARY, description=SUMMARY)
+    p.add_argument("what", choices=("dispatcher", "worker"), help="process to ask about")
+    p.add_argument("--host", default="localhost", help="host of the dispatcher (default: localhost)")
+    p.add_argument("--port", type=int, default=9000, help="port of the dispatcher (default: 9000)")
+    p.add_argument("--id", default=os.environ.get("POD_NAME", ""), help="name of the worker (default: POD_NAME)")
+    p.add_argument("--timeout", type=float, default=5.0, help="seconds to wait for an answer (default: 5)")
     p.add_argument(
         "--unless-unreachable", action="store_true", help="yes where no dispatcher answers: that is not the worker's fault"
     )

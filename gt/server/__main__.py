@@ -26,43 +26,50 @@ from gt.transport.auth import SHORTEST, Keys, admit_users, make_worker_key
 from gt.transport.debug_output import show
 from gt.watch.log_file import LogThread, open_log
 
+SUMMARY = "run a dispatcher, which clients and workers connect to"
 EVERYWHERE = ("0.0.0.0", "::")  # all addresses of a host
 
 
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    p.add_argument("-p", "--port", type=int, default=9000, help="TCP port, and the name of the local address (9000)")
-    p.add_argument("--host", default="127.0.0.1", help="address to listen at (127.0.0.1)")
-    p.add_argument("--workers", type=int, default=0, help="also start this many workers on this host")
-    p.add_argument("--backend", help="backend of those workers")
-    p.add_argument("--key", default=environment.KEY.value(), help="clients and workers must have this key (GT_KEY)")
-    p.add_argument("--worker-key", default=environment.WORKER_KEY.value(), help="and workers this, too (GT_WORKER_KEY)")
+    p.add_argument("-p", "--port", type=int, default=9000, help="TCP port, which names the local socket too (default: 9000)")
+    p.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1)")
+    p.add_argument("--workers", type=int, default=0, help="number of workers to start on this host as well (default: 0)")
+    p.add_argument("--backend", help="backend of the workers that --workers starts")
+    p.add_argument("--key", default=environment.KEY.value(), help="key that clients and workers must have (default: GT_KEY)")
+    p.add_argument(
+        "--worker-key", default=environment.WORKER_KEY.value(), help="key for workers alone (default: GT_WORKER_KEY)"
+    )
     p.add_argument(
         "--plain-collectives", action="store_true",
-        help="have those workers let NCCL and Gloo carry bytes to other hosts, unencrypted (GT_PLAIN_COLLECTIVES)",
+        help="--workers: let NCCL and Gloo carry bytes to other hosts unencrypted (GT_PLAIN_COLLECTIVES)",
     )  # fmt: skip
     p.add_argument(
-        "--config", metavar="POOL.YAML", help="users with keys of their own, and what each may have (docs/sharing.md)"
+        "--config", metavar="POOL.YAML", help="file of the users: their keys, weights, memory and workers (docs/sharing.md)"
     )
     p.add_argument(
-        "--dashboard", type=int, nargs="?", const=8265, default=0, metavar="PORT", help="also serve a web page (at port 8265)"
+        "--dashboard",
+        type=int,
+        nargs="?",
+        const=8265,
+        default=0,
+        metavar="PORT",
+        help="port of the dashboard (8265 if left out)",
     )
-    p.add_argument("--dashboard-host", default="127.0.0.1", help="where to serve it (127.0.0.1)")
-    p.add_argument("--log-file", default="", metavar="PATH", help="write an instruction log there (GT_INSTRUCTION_LOG)")
+    p.add_argument("--dashboard-host", default="127.0.0.1", help="address at which --dashboard listens (default: 127.0.0.1)")
+    p.add_argument("--log-file", default="", metavar="PATH", help="file for the instruction log (default: GT_INSTRUCTION_LOG)")
     p.add_argument("--insecure", action="store_true", help="listen beyond this host without a key")
-    p.add_argument(
-        "--pool", metavar="FILE", help="the file of a pool: has its keys, and is told the address (`gt up` makes it)"
-    )
-    p.add_argument("--advertise", metavar="HOST", default="", help="the address that others reach this host at, for --pool")
+    p.add_argument("--pool", metavar="FILE", help="file of a pool: this server reads its keys and writes its address (`gt up`)")
+    p.add_argument("--advertise", metavar="HOST", default="", help="address at which other hosts reach this one, for --pool")
     p.add_argument("--auto", metavar="NAME", help=argparse.SUPPRESS)
     p.add_argument("--follow", action="store_true", help=argparse.SUPPRESS)
-    p.add_argument("--expect", type=int, default=0, help="place nothing before this many workers have come (--workers)")
+    p.add_argument("--expect", type=int, default=0, help="workers to wait for before the first placement (default: --workers)")
     p.set_defaults(run=serve)
     return p
 
 
 def add_parser(commands: Any) -> None:
     """`gt server`."""
-    arguments(commands.add_parser("server", help="run a dispatcher that clients and workers connect to"))
+    arguments(commands.add_parser("server", help=SUMMARY, description=SUMMARY))
 
 
 def addresses(args: argparse.Namespace) -> list[str]:
@@ -230,7 +237,7 @@ def serve(args: argparse.Namespace) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    p = argparse.ArgumentParser(prog="gt-server", description="The dispatcher: clients and workers connect to it.")
+    p = argparse.ArgumentParser(prog="gt-server", description=SUMMARY)
     return serve(arguments(p).parse_args(argv))
 
 

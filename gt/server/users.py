@@ -121,9 +121,11 @@ READ: dict[str, Callable[[Any], Any]] = {
 
 def add_parser(commands: Any) -> None:
     """`gt keys POOL.YAML`."""
-    p = commands.add_parser("keys", help="print the key of each user of a pool")
+    p = commands.add_parser(
+        "keys", help="print the key of each user of a pool", description="Print the key of each user of a pool."
+    )
     p.add_argument("users", help="the YAML file that `gt server --config` reads")
-    p.add_argument("user", nargs="?", help="this user's alone")
+    p.add_argument("user", nargs="?", help="print the key of this user only")
     p.set_defaults(run=show)
 
 

@@ -14,25 +14,28 @@ from gt.tensor_ops import choice, config, measure
 from gt.tensor_ops.config import AUTO, NAMES
 from gt.tensor_ops.cpp.build import BuildError, build, compiler
 
+SUMMARY = "list, check, build, configure and measure backends"
 COMPILED = ("cpp", "opencl", "cuda")  # whose kernels are built here
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     """Add `backends` to the subcommands of `gt`. `args.run` is the function to call; it returns the exit code."""
-    parser = subparsers.add_parser("backends", help="list, check, build, configure and measure backends")
-    parser.add_argument("--verbose", action="store_true", help="devices, memory, dtypes and self-tests too")
-    parser.add_argument("--json", action="store_true", help="print what the probes found as JSON")
+    parser = subparsers.add_parser("backends", help=SUMMARY, description=SUMMARY)
+    parser.add_argument("--verbose", action="store_true", help="show devices, memory, dtypes and self-tests as well")
+    parser.add_argument("--json", action="store_true", help="print the results of the probes as JSON")
     parser.set_defaults(run=show)
     commands = parser.add_subparsers(metavar="command")
-    commands.add_parser("test-capabilities", help="what this machine has to build on").set_defaults(run=capabilities)
+    commands.add_parser("test-capabilities", help="list the compilers and libraries of this machine").set_defaults(
+        run=capabilities
+    )
     built = commands.add_parser("build", help="compile kernels and test them")
     # Not `choices`: argparse holds an empty list against them.
-    built.add_argument("names", nargs="*", type=_compiled, metavar="cpp|cuda|opencl", help="all where none is named")
+    built.add_argument("names", nargs="*", type=_compiled, metavar="cpp|cuda|opencl", help="backends to compile (default: all)")
     built.set_defaults(run=build_kernels)
     _add_configure(commands.add_parser("configure", help="show or change backend.json"))
     measured = commands.add_parser("benchmark", help="build, test and measure every backend")
-    measured.add_argument("--rows", type=_count, default=1024, help="rows of 4096 float32 (default 1024)")
-    measured.add_argument("--output", default="gt-backends.png", help="the chart's file (default gt-backends.png)")
+    measured.add_argument("--rows", type=_count, default=1024, help="number of rows of 4096 float32 values (default: 1024)")
+    measured.add_argument("--output", default="gt-backends.png", help="file of the chart (default: gt-backends.png)")
     measured.set_defaults(run=benchmark)
     return parser
 
@@ -51,9 +54,11 @@ def _count(text: str) -> int:
 
 def _add_configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--show", action="store_true", help="print the configuration in force and its file")
-    parser.add_argument("--backend", choices=[*NAMES, AUTO], help="use it where it is available")
-    parser.add_argument("--force", choices=[*NAMES, "none"], help="use it or fail")
-    parser.add_argument("--priority", help='order to try them in, such as "cpp,cuda,opencl,python"; auto: by speed')
+    parser.add_argument("--backend", choices=[*NAMES, AUTO], help="backend to use where it is available")
+    parser.add_argument(
+        "--force", choices=[*NAMES, "none"], help="backend to use without a fallback: an error where it is not available"
+    )
+    parser.add_argument("--priority", help='order in which to try backends, such as "cpp,cuda,opencl,python"; auto: by speed')
     parser.set_defaults(run=configure)
 
 

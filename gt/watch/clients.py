@@ -11,17 +11,23 @@ from rich.console import Console
 from gt import environment
 from gt.watch.stats import ask, client_table
 
+KILL = "end a client of a running server; needs an administrator's key"
+
 
 def add_parser(commands: Any) -> None:
     """`gt ps HOST:PORT` and `gt kill CLIENT HOST:PORT`."""
-    listed = commands.add_parser("ps", help="list the clients of a running server")
-    ended = commands.add_parser("kill", help="end a client of a running server, with an administrator's key")
-    ended.add_argument("client", type=int, help="its number, as `gt ps` lists it")
+    listed = commands.add_parser(
+        "ps", help="list the clients of a running server", description="List the clients of a running server."
+    )
+    ended = commands.add_parser("kill", help=KILL, description=KILL)
+    ended.add_argument("client", type=int, help="number of the client, as `gt ps` lists it")
     for p, run in ((listed, ps), (ended, kill)):
-        p.add_argument("server", nargs="?", default="localhost:9000", help="host:port (localhost:9000)")
-        p.add_argument("--key", default=environment.KEY.value(), help="an administrator's key, or a user's own (GT_KEY)")
+        p.add_argument("server", nargs="?", default="localhost:9000", help="host:port of the server (default: localhost:9000)")
+        p.add_argument(
+            "--key", default=environment.KEY.value(), help="key of an administrator or of the user (default: GT_KEY)"
+        )
         p.set_defaults(run=run)
-    listed.add_argument("--json", action="store_true", help="as a JSON list")
+    listed.add_argument("--json", action="store_true", help="print a JSON list")
 
 
 def ps(args: argparse.Namespace) -> int:

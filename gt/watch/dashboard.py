@@ -205,7 +205,7 @@ def serve(board: Board, host: str, port: int, key: str) -> None:
 def main(argv: list[str] | None = None) -> int:
     """The process that `gt.server --dashboard` starts; its keys come in the environment."""
     p = argparse.ArgumentParser(prog="gt dashboard")
-    p.add_argument("address", help="of the dispatcher")
+    p.add_argument("address", help="address of the dispatcher")
     p.add_argument("--host", default="127.0.0.1")
     p.add_argument("-p", "--port", type=int, default=8265)
     args = p.parse_args(argv)

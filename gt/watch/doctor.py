@@ -19,6 +19,7 @@ from gt.watch.shares import shares
 from gt.watch.stats import amount
 from gt.watch.timeline import merged
 
+SUMMARY = "find what slows a program, from its log, or what this machine lacks"
 OFTEN = 3  # times from which something counts as repeated
 SOME = 0.05  # share of a run that is worth a word
 UPLOAD = 4096  # bytes of an array from which repeated uploads count
@@ -161,17 +162,21 @@ def text(recording: Recording) -> str:
 
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     p.add_argument("log", nargs="?", help="an instruction log, or a capture of `gt trace`")
-    p.add_argument("--host", action="store_true", help="say what this machine has, and what is missing for what")
+    p.add_argument(
+        "--host",
+        action="store_true",
+        help="list the devices, engines and libraries of this machine, and which features lack one",
+    )
     p.add_argument(
         "--network", nargs="?", const="", metavar="POOL",
-        help="measure how fast bytes go between the workers of a pool (name or host:port); its dispatcher keeps that",
+        help="measure the bandwidth between the workers of a pool (name or host:port); its dispatcher keeps the figures",
     )  # fmt: skip
     p.set_defaults(run=run)
     return p
 
 
 def add_parser(commands: Any) -> None:
-    arguments(commands.add_parser("doctor", help="say what slows a program, or what this machine lacks"))
+    arguments(commands.add_parser("doctor", help=SUMMARY, description=SUMMARY))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,6 +14,8 @@ from rich.text import Text
 from gt import environment
 from gt.watch.statistics import described
 
+DESCRIPTION = "Show the workers and clients of a running server, with their statistics."
+
 
 def amount(n: float) -> str:
     """Bytes in the unit that fits."""
@@ -102,11 +104,11 @@ def client_table(clients: list[dict[str, Any]]) -> Table:
 
 def add_parser(commands: Any) -> None:
     """`gt stats HOST:PORT`."""
-    p = commands.add_parser("stats", help="show the workers and clients of a running server")
-    p.add_argument("server", nargs="?", default="localhost:9000", help="host:port (localhost:9000)")
-    p.add_argument("--key", default=environment.KEY.value(), help="the server's key")
-    p.add_argument("--json", action="store_true", help="as one JSON object")
-    p.add_argument("--describe", action="store_true", help="print what each statistic means, and ask no server")
+    p = commands.add_parser("stats", help="show the workers and clients of a running server", description=DESCRIPTION)
+    p.add_argument("server", nargs="?", default="localhost:9000", help="host:port of the server (default: localhost:9000)")
+    p.add_argument("--key", default=environment.KEY.value(), help="key of the server (default: GT_KEY)")
+    p.add_argument("--json", action="store_true", help="print the statistics as one JSON object")
+    p.add_argument("--describe", action="store_true", help="print the meaning of each statistic, without a server")
     p.set_defaults(run=run)
 
 

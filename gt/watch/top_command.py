@@ -10,6 +10,8 @@ from typing import Any
 from gt.errors import GTError
 from gt.watch.trace import server, server_arguments
 
+SUMMARY = "watch a cluster in a terminal"
+
 
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     server_arguments(p)
@@ -18,7 +20,7 @@ def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def add_parser(commands: Any) -> None:
-    arguments(commands.add_parser("top", help="watch a cluster in a terminal"))
+    arguments(commands.add_parser("top", help=SUMMARY, description=SUMMARY))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,4 +35,4 @@ def run(args: argparse.Namespace) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    return run(arguments(argparse.ArgumentParser(prog="gt top", description="Watch a cluster in a terminal.")).parse_args(argv))
+    return run(arguments(argparse.ArgumentParser(prog="gt top", description=SUMMARY)).parse_args(argv))

@@ -14,12 +14,20 @@ from gt.watch import perfetto
 from gt.watch.capture import CaptureFile, count, read
 from gt.watch.listen import Listener, local_servers
 
+SUMMARY = "capture the events of a running cluster, for Perfetto and Chrome"
+
 
 def server_arguments(p: argparse.ArgumentParser) -> None:
     """Which dispatcher to watch."""
-    p.add_argument("--host", default="", help="where the dispatcher is (this host)")
-    p.add_argument("-p", "--port", type=int, default=0, help="its port (that of the youngest dispatcher of yours here)")
-    p.add_argument("--key", default=environment.KEY.value(), help="the server's key (GT_KEY)")
+    p.add_argument("--host", default="", help="host of the dispatcher (default: this host)")
+    p.add_argument(
+        "-p",
+        "--port",
+        type=int,
+        default=0,
+        help="port of the dispatcher (default: your most recently started dispatcher on this host)",
+    )
+    p.add_argument("--key", default=environment.KEY.value(), help="key of the server (default: GT_KEY)")
 
 
 def server(args: argparse.Namespace) -> str:
@@ -33,16 +41,16 @@ def server(args: argparse.Namespace) -> str:
 
 
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    p.add_argument("-s", "--seconds", type=float, default=5.0, help="how long (5)")
-    p.add_argument("-n", "--events", type=int, default=0, help="stop after this many events (no limit)")
-    p.add_argument("--dir", default=".", help="folder for the files (here)")
+    p.add_argument("-s", "--seconds", type=float, default=5.0, help="seconds to capture (default: 5)")
+    p.add_argument("-n", "--events", type=int, default=0, help="number of events after which to stop (default: no limit)")
+    p.add_argument("--dir", default=".", help="folder for the files (default: the working directory)")
     server_arguments(p)
     p.set_defaults(run=run)
     return p
 
 
 def add_parser(commands: Any) -> None:
-    arguments(commands.add_parser("trace", help="capture what a running cluster does, for Perfetto and Chrome"))
+    arguments(commands.add_parser("trace", help=SUMMARY, description=SUMMARY))
 
 
 def capture(address: str, path: Path, seconds: float, events: int = 0, key: str = "") -> int:
@@ -72,5 +80,5 @@ def run(args: argparse.Namespace) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    p = argparse.ArgumentParser(prog="gt trace", description="Capture what a running cluster does.")
+    p = argparse.ArgumentParser(prog="gt trace", description=SUMMARY)
     return run(arguments(p).parse_args(argv))

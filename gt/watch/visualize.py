@@ -12,22 +12,23 @@ from gt.errors import GTError
 from gt.watch.chart import Chart, chart, colour
 from gt.watch.log_reader import read
 
+SUMMARY = "draw a log or a capture as a timeline"
 KINDS = (".png", ".svg", ".html")
 MANY = 2000  # arrows of a picture: more could not be told apart
 
 
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     p.add_argument("log", help="an instruction log, or a capture of `gt trace`")
-    p.add_argument("--output", default="timeline.png", help="where to write: a name in .png, .svg or .html (timeline.png)")
-    p.add_argument("--dpi", type=int, default=120, help="dots per inch (120)")
-    p.add_argument("--width", type=float, default=14.0, help="inches (14)")
-    p.add_argument("--height", type=float, default=0.0, help="inches (by the number of lanes)")
+    p.add_argument("--output", default="timeline.png", help="file to write, in .png, .svg or .html (default: timeline.png)")
+    p.add_argument("--dpi", type=int, default=120, help="dots per inch of a PNG (default: 120)")
+    p.add_argument("--width", type=float, default=14.0, help="width in inches (default: 14)")
+    p.add_argument("--height", type=float, default=0.0, help="height in inches (default: by the number of lanes)")
     p.set_defaults(run=run)
     return p
 
 
 def add_parser(commands: Any) -> None:
-    arguments(commands.add_parser("visualize", help="draw a log or a capture as a timeline"))
+    arguments(commands.add_parser("visualize", help=SUMMARY, description=SUMMARY))
 
 
 def draw(drawn: Chart, path: Path, dpi: int = 120, width: float = 14.0, height: float = 0.0) -> None:
@@ -99,5 +100,5 @@ def run(args: argparse.Namespace) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    p = argparse.ArgumentParser(prog="gt visualize", description="Draw a log or a capture as a timeline.")
+    p = argparse.ArgumentParser(prog="gt visualize", description=SUMMARY)
     return run(arguments(p).parse_args(argv))

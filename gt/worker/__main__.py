@@ -12,6 +12,7 @@ from gt import environment
 from gt.clusters import ranks
 from gt.launch import end_when_told, follow_parent
 
+SUMMARY = "run a worker, which executes instructions on one device"
 BACKEND = "a name that `gt backends` lists, or module:Class (GT_BACKEND, or backend: in GT_CONFIG)"
 FALLBACKS = (
     "what to use, in this order, where the backend is not available, such as cpp,numpy "
@@ -20,22 +21,26 @@ FALLBACKS = (
 
 
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    p.add_argument("--host", default="", help="where the dispatcher is (localhost)")
-    p.add_argument("-p", "--port", type=int, default=9000, help="its port (9000)")
+    p.add_argument("--host", default="", help="host of the dispatcher (default: localhost)")
+    p.add_argument("-p", "--port", type=int, default=9000, help="port of the dispatcher (default: 9000)")
     p.add_argument("--backend", default=environment.BACKEND.value() or None, help=BACKEND)
     p.add_argument(
         "--fallback-backends", default=environment.FALLBACK_BACKENDS.value() or None, metavar="NAMES", help=FALLBACKS
     )
-    p.add_argument("--id", default="", help="this worker's name (host-pid)")
-    p.add_argument("--key", default=environment.KEY.value(), help="the dispatcher's key (GT_KEY)")
-    p.add_argument("--worker-key", default=environment.WORKER_KEY.value(), help="its key for workers (GT_WORKER_KEY)")
+    p.add_argument("--id", default="", help="name of this worker (default: HOST-PID)")
+    p.add_argument("--key", default=environment.KEY.value(), help="key of the dispatcher (default: GT_KEY)")
+    p.add_argument(
+        "--worker-key",
+        default=environment.WORKER_KEY.value(),
+        help="key of the dispatcher for workers (default: GT_WORKER_KEY)",
+    )
     p.add_argument(
         "--plain-collectives", action="store_true", default=environment.PLAIN_COLLECTIVES.value(),
         help="let NCCL and Gloo carry bytes between hosts, unencrypted (GT_PLAIN_COLLECTIVES)",
     )  # fmt: skip
-    p.add_argument("--memory", type=int, help="most bytes of the host's memory to use (what is free)")
-    p.add_argument("--timeout", type=float, default=10.0, help="seconds to wait for the dispatcher (10)")
-    p.add_argument("--pool", metavar="FILE", help="the file of a pool, which has its address and keys; - for standard input")
+    p.add_argument("--memory", type=int, help="limit in bytes on host memory (default: the free memory)")
+    p.add_argument("--timeout", type=float, default=10.0, help="seconds to wait for the dispatcher (default: 10)")
+    p.add_argument("--pool", metavar="FILE", help="file of a pool, with its address and keys; - for standard input")
     for launcher in ranks.VARIABLES:
         p.add_argument(
             f"--{launcher}", dest="launcher", action="store_const", const=launcher,
@@ -53,7 +58,7 @@ def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 def add_parser(commands: Any) -> None:
     """`gt worker`."""
-    arguments(commands.add_parser("worker", help="run a worker for one device"))
+    arguments(commands.add_parser("worker", help=SUMMARY, description=SUMMARY))
 
 
 def keep_freed_memory() -> None:
@@ -81,7 +86,7 @@ def work(args: argparse.Namespace) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    p = argparse.ArgumentParser(prog="gt-worker", description="A worker: executes instructions on one device.")
+    p = argparse.ArgumentParser(prog="gt-worker", description=SUMMARY)
     return work(arguments(p).parse_args(argv))
 
 
