@@ -7,7 +7,9 @@ import os
 import secrets
 import shutil
 import subprocess
+import sys
 import tempfile
+from pathlib import Path
 from types import TracebackType
 
 ISOLATE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")  # no process sees one of another host
@@ -36,9 +38,7 @@ class Hosts:
             for i, name in enumerate(self.names):
                 _ip("-n", self.switch, "link", "add", f"port{i}", "type", "veth", "peer", "name", "card", "netns", name)
                 _ip("-n", self.switch, "link", "set", f"port{i}", "master", "bridge", "up")
-                _ip("-n", name, "addr", "add", f"{self.addresses[i]}/24", "dev", "card")
-                _ip("-n", name, "addr", "add", f"{self.ipv6[i]}/64", "dev", "card", "nodad")
-                _ip("-n", name, "link", "set", "card", "up")
+                self._plug(i)
         except subprocess.CalledProcessError:
             self.__exit__(None, None, None)
             raise
@@ -49,28 +49,25 @@ class Hosts:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
         os.rmdir(self.folder)
 
-    def slow(self, delay: str, loss: str) -> str:
-        """Have every packet between hosts wait, and some be lost. Why the kernel does not, or ""."""
+    def slow(self, delay: float, loss: float) -> subprocess.Popen[str]:
+        """Give every host a cable that delays each frame by so many seconds and loses this share of them, in place of its own.
+        The process that does it tells how many frames it delivered and lost once its standard input is closed."""
         for i in range(len(self.names)):
-            command = [
-                "tc",
-                "-n",
-                self.switch,
-                "qdisc",
-                "add",
-                "dev",
-                f"port{i}",
-                "root",
-                "netem",
-                "delay",
-                delay,
-                "loss",
-                loss,
-            ]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                return done.stderr.strip()
-        return ""
+            _ip("-n", self.switch, "link", "del", f"port{i}")
+        cables = Path(__file__).with_name("slow_cables.py")
+        command = [sys.executable, str(cables), self.switch, str(delay), str(loss), *self.names]
+        made = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert made.stdout is not None and made.stdout.readline() == "ready\n"
+        for i in range(len(self.names)):
+            self._plug(i)
+        return made
+
+    def _plug(self, i: int) -> None:
+        """Bring a host's card up, with its addresses."""
+        name = self.names[i]
+        _ip("-n", name, "addr", "add", f"{self.addresses[i]}/24", "dev", "card")
+        _ip("-n", name, "addr", "add", f"{self.ipv6[i]}/64", "dev", "card", "nodad")
+        _ip("-n", name, "link", "set", "card", "up")
 
     def second_card(self, one: int, other: int) -> tuple[str, str]:
         """A cable between two hosts beside the switch, and its ends' addresses."""
