@@ -13,9 +13,12 @@ from gt.client.here import here
 from gt.client.scope import Scope
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops import row
-from gt.spec import DType, Spec, bfloat16, dtype_of
+from gt.spec import DTYPES, DType, Spec, bfloat16, dtype_of
 
 LOAD = row("load")
+NUMPY = {dtype: np.dtype(dtype.name) for dtype in DTYPES if dtype is not bfloat16}  # of this machine's byte order
+GT = {numpy: dtype for dtype, numpy in NUMPY.items()}
+WIDER = {"uint16": "int32", "uint32": "int64", "uint64": "int64", "longdouble": "float64", "clongdouble": "complex128"}
 SMALL, REMEMBERED = 64, 64  # elements of an array that is remembered, and how many of the last
 
 
@@ -32,6 +35,8 @@ MOST_AXES = 64  # NumPy's
 
 def as_array(data: Any) -> tuple[np.ndarray, DType]:
     """The data as an array, and the dtype it stands for."""
+    if type(data) is np.ndarray and (dtype := GT.get(data.dtype)) is not None:
+        return data, dtype
     if type(data).__module__.split(".")[0] == "torch":
         if data.ndim > MOST_AXES:
             raise ArgumentError(f"a tensor has at most {MOST_AXES} axes, not {data.ndim}")
@@ -49,10 +54,7 @@ def as_array(data: Any) -> tuple[np.ndarray, DType]:
         raise ArgumentTypeError(f"cannot make a tensor of {array.dtype} data: want numbers")
     if python and array.dtype in (np.float64, np.complex128):
         return array, DEFAULT.dtype if array.dtype == np.float64 else DEFAULT.dtype.to_complex()
-    name = {"uint16": "int32", "uint32": "int64", "uint64": "int64", "longdouble": "float64", "clongdouble": "complex128"}.get(
-        array.dtype.name
-    )
-    return array, dtype_of(name or array.dtype.name)
+    return array, dtype_of(WIDER.get(array.dtype.name, array.dtype.name))
 
 
 def load(array: np.ndarray, dtype: DType) -> Tensor:
@@ -61,9 +63,9 @@ def load(array: np.ndarray, dtype: DType) -> Tensor:
     spec = Spec(array.shape, dtype)
     if dtype is bfloat16:
         array = to_bfloat16_bits(array)
-    else:
+    elif array.dtype != NUMPY[dtype]:
         with np.errstate(invalid="ignore"):
-            array = array.astype(dtype.name, copy=False)
+            array = array.astype(NUMPY[dtype])
     return _sent(array, spec, scope)
 
 

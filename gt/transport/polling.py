@@ -13,7 +13,8 @@ import zmq
 from gt import environment
 
 SPIN = 300e-6  # seconds: longer than a message and its answer take on one host
-CORES = 4  # with fewer, client, dispatcher and worker take the cores from one another while they spin
+TAKEN = 500e-6  # seconds away from the core after which another program wants it: client, dispatcher and worker are quicker
+REST = 1.0  # seconds without spinning after that
 Source = Any  # a ZMQ socket, or the number of a descriptor
 
 
@@ -23,7 +24,7 @@ def spin_seconds() -> float:
     if asked is not None:
         return asked
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return SPIN if cores >= CORES else 0.0
+    return SPIN if cores > 1 else 0.0
 
 
 class Sources:
@@ -32,7 +33,8 @@ class Sources:
     (`used`) or had something to receive, before the next sleep.
 
     A process that sleeps is woken late and with cold caches. So where the last wait was short, as in a loop that reads a value
-    in every step, `wait` spins before it sleeps: it polls without sleeping, and yields its core in between."""
+    in every step, `wait` spins before it sleeps: it polls without sleeping, and yields its core in between. Where the core does
+    not come back soon, another program wants it, and `wait` does not spin for a while."""
 
     def __init__(self, timer: int = -1) -> None:
         """`timer` is a descriptor that only some calls wait for, too."""
@@ -43,6 +45,7 @@ class Sources:
         self._unsure: set[zmq.Socket[Any]] = set()
         self._spin = spin_seconds()
         self._soon = False  # the last wait was shorter than `_spin`
+        self._rest_until = 0.0
         self.spins = 0  # waits that ended while they span
 
     def add(self, source: Source) -> None:
@@ -93,12 +96,15 @@ class Sources:
     def _polled(self, timeout: float | None, timed: bool) -> list[tuple[int, int]]:
         if timed or timeout == 0 or not self._spin:
             return (self._timed if timed else self._poll).poll(timeout)
-        began = time.perf_counter()
-        while self._soon and time.perf_counter() - began < self._spin:
+        began = now = time.perf_counter()
+        while self._soon and now - began < self._spin and now > self._rest_until:
             if polled := self._poll.poll(0):
                 self.spins += 1
                 return polled
             _yield_core()
+            before, now = now, time.perf_counter()
+            if now - before > TAKEN:
+                self._rest_until = now + REST
         polled = self._poll.poll(timeout)
         self._soon = time.perf_counter() - began < self._spin
         return polled
