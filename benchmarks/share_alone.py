@@ -46,7 +46,7 @@ class FirstCome(Shell):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.turns, self.core.executor.turn = NoQueue(), None  # type: ignore[assignment]
-        self.core.answers.seconds = lambda client: 0.0
+        self.core.answers.seconds = lambda client: self.busy.so_far()[0]  # by which the client bounds what is in flight
 
     def _make_core(self, *args: Any) -> None:
         super()._make_core(*args)
