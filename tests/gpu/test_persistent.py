@@ -62,7 +62,7 @@ def test_bfloat16_prompts_are_about_as_exact_as_hugging_face(backend: str, refer
 @BOTH
 def test_bfloat16_steps_are_about_as_exact_as_hugging_face(backend: str, rows: int, reference: Callable[..., Any]) -> None:
     """Up to 8 rows are one kernel with the cuda backend, more are one kernel a layer."""
-    c, given = config(), prompts(*range(20, 20 + 3 * rows, 3))
+    c, given = config(head_dim=16), prompts(*range(20, 20 + 3 * rows, 3))
     kernel = make(backend, c, dtype="bfloat16", page_size=13, max_num_batched_requests=16)
     ids = [kernel.add_request(prompt) for prompt in given]
     kernel()
@@ -82,7 +82,7 @@ def test_bfloat16_steps_are_about_as_exact_as_hugging_face(backend: str, rows: i
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @BOTH
 def test_many_steps_without_a_look_are_many_single_steps(backend: str, dtype: str) -> None:
-    c, made = config("llama", attention_bias=True, mlp_bias=True), []
+    c, made = config("llama", head_dim=16, attention_bias=True, mlp_bias=True), []
     for parts in ([1] * 40, [40], [7, 33]):
         kernel = make(backend, c, dtype=dtype, page_size=4)
         ids = [kernel.add_request(prompt) for prompt in prompts(4, 9, 2, 6, 17)]
@@ -116,7 +116,8 @@ def test_a_request_that_waits_gets_the_slot_of_one_that_ends_amid_many_steps(bac
 
 
 def test_one_kernel_takes_whole_steps_of_small_batches() -> None:
-    kernel = gt.PersistentKernel(backend="cuda", dtype="bfloat16", model=(config(), weights(config()))).compile()
+    c = config(head_dim=16)
+    kernel = gt.PersistentKernel(backend="cuda", dtype="bfloat16", model=(c, weights(c))).compile()
     assert kernel._executor.step_kernel is not None and kernel._executor.step_kernel.most_rows == 8
 
 
@@ -156,8 +157,8 @@ def test_a_wide_model_splits_its_context_over_blocks() -> None:
 CUDA_FAULTS = {
     "rotary position": ("rotary_row = position;", "rotary_row = position + (position >= 14);"),
     "mask": ("visible = position + 1,", "visible = max(position, 1),"),
-    "head grouping": ("int first = kv * group + chunk * GROUP", "int first = kv + chunk * GROUP"),
-    "page length": ("t % p.page_size;", "min(t % p.page_size, p.page_size - 2);"),
+    "head grouping": ("first = kv * group + chunk * GROUP", "first = kv + chunk * GROUP"),
+    "page length": ("p.page_size + in_page;", "p.page_size + min(in_page, p.page_size - 2);"),
     "missing norm": ("float factor = norm ? rsqrtf(warp_sum(squares) / d + a.eps) : 1.0f;", "float factor = 1.0f;"),
 }
 

@@ -14,7 +14,7 @@ from gt.persistent.gpu.phases import Product
 from gt.persistent.gpu.state import DecodeState, choose_on_device
 from gt.persistent.program import Attention, DecodeProgram
 
-SOURCES = [Path(__file__).parent / name for name in ("decode.cu", "persistent.cu")]
+SOURCES = [Path(__file__).parent / name for name in ("decode.cu", "step_words.cu", "persistent.cu")]
 MOST_WIDTH = 256  # of a head
 
 
@@ -37,7 +37,7 @@ class CudaExecutor(GraphExecutor):
         if any(layer.head_dim > MOST_WIDTH for layer in program.attentions()):
             raise ValueError(f"backend 'cuda' runs heads of at most {MOST_WIDTH} numbers: use backend='pytorch'")
         architecture = f"sm_{properties.major}{properties.minor}"
-        self.module = GpuModule(compile_cuda(source(), architecture, [f"GT_BFLOAT16={int(settings.dtype == 'bfloat16')}"]))
+        self.module = GpuModule(compile_cuda(source(), architecture, (f"GT_BFLOAT16={int(settings.dtype == 'bfloat16')}",)))
         self.scratch: dict[tuple[Any, ...], Any] = {}
         whole_step = properties.major >= 9 and not settings.use_cutlass_kernel
         self.step_kernel = StepKernel.fitting(self) if whole_step else None

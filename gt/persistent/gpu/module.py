@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import glob
 import os
 import shutil
@@ -34,7 +35,8 @@ def find_nvrtc() -> ctypes.CDLL | None:
     return None
 
 
-def compile_cuda(source: str, architecture: str, defines: Sequence[str] = ()) -> bytes:
+@functools.lru_cache(maxsize=8)
+def compile_cuda(source: str, architecture: str, defines: tuple[str, ...] = ()) -> bytes:
     """A cubin for `architecture`, such as sm_90. Raises CompileError."""
     flags = [*(f"-D{define}" for define in defines), "-std=c++17"]
     if nvrtc := find_nvrtc():

@@ -1,28 +1,28 @@
-// A whole step of a small batch in one kernel, appended to decode.cu. Every multiprocessor has one block, which stays for the
+// A whole step of a small batch in one kernel, appended to step_words.cu. Every multiprocessor has one block, which stays for the
 // step. One warp of it copies the block's rows of all weights, in the order of their use, into a ring of shared memory, and
-// never waits for the other blocks; eight warps compute, with a barrier among all blocks after every phase. So the memory is
-// read while blocks wait for one another.
+// never waits for the other blocks; eight warps compute, and wait only for the words that they read. So the memory is read while
+// blocks wait for one another.
 #if GT_BFLOAT16 && __CUDA_ARCH__ >= 900
 
-constexpr int TEAM = 256;             // threads that compute
-constexpr int WARPS = TEAM / 32;
 constexpr int ROWS = 8;               // outputs of a tile, and the most rows of a batch
 constexpr int DEPTH = 1024;           // numbers of one row in a stage of the ring
 constexpr int STAGE_STRIDE = DEPTH * 2 + 64;  // bytes from row to row: the banks of two rows then differ
 constexpr int STAGE = ROWS * STAGE_STRIDE;
 constexpr int MOST_STAGES = 16;
-constexpr int AT_ONCE = 8;            // loads of 16 bytes that a thread has under way; a row that is normed needs no more
-
 constexpr int HELD = 6;               // tiles whose parts are summed together
 
-enum Kind { EMBED = 0, PRODUCT = 1, ATTENTION = 2, HEAD = 3 };
+enum Kind { PRODUCT = 0, ATTENTION = 1, HEAD = 2 };
 
+// The input of a phase is the output of the phase before it: float32 words for a phase with a norm and for attention, words of
+// two bfloat16 numbers for others. A block keeps the residual's numbers that it adds to in its shared memory.
 struct Phase {  // gt/persistent/gpu/persistent.py fills it in
-  int kind, width, padded, outputs, silu;
+  int kind, width, padded, outputs, silu, in_pairs, adds_residual, is_residual;
   float eps;
-  const u16* weight;
-  const float *norm, *bias, *input, *residual;
-  float* output;
+  int table_stride;
+  const u16 *weight, *table;  // the embedding's table in the first phase, else null
+  const float *norm, *bias;
+  const u64* input;
+  u64* output;
   Attention attention;
 };
 
@@ -30,12 +30,14 @@ struct Step {
   const Phase* phases;
   int phase_count, rows;
   Pages pages;
-  Partials partials;
+  u64* sums;  // of split attention: (rows, heads, splits, head_dim + 2) words
+  int splits;
   Run run;
-  float* best_values;  // (blocks, rows)
-  int* best_indices;
-  u32* barrier;  // arrivals since the beginning, and steps that were taken
-  int room, stages, greedy;  // bytes of shared memory before the ring
+  float* logits;
+  u64* best;  // (blocks, rows, 2) words
+  u32* steps;  // number of steps taken so far, from which epochs are made
+  int partials, residual, ring;  // offsets in shared memory: the parts of tiles, the residual, the ring
+  int stages, greedy;
 };
 
 INLINE u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
@@ -46,7 +48,7 @@ INLINE void wait_parity(u32 barrier, u32 parity) {
     asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                  : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
     if (done) return;
-    if (tries > (1u << 27)) __trap();  // an error is better than a GPU that hangs
+    if (tries > (1u << 27)) __trap();
   }
 }
 
@@ -72,7 +74,8 @@ INLINE int weight_row(const Phase& p, int tile, int n) {
 
 INLINE void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
-// What the phase reads beside weights, into the second-level cache. The producer is ahead of those that compute.
+// Bring the norm's weight, or the cached keys and values, of a phase into the second-level cache. The producer runs ahead of the
+// warps that compute.
 INLINE void prefetch_vectors(const Step& step, const Phase& p) {
   int lane = threadIdx.x % 32;
   if (p.kind != ATTENTION) {
@@ -81,17 +84,15 @@ INLINE void prefetch_vectors(const Step& step, const Phase& p) {
     return;
   }
   const Attention& a = p.attention;
-  int chunks = (a.heads / a.kv_heads + GROUP - 1) / GROUP, splits = step.partials.splits;
-  for (int item = blockIdx.x; item < step.rows * a.kv_heads * chunks * splits; item += gridDim.x) {
-    int split = item % splits, chunk = item / splits % chunks, kv = item / (splits * chunks) % a.kv_heads;
-    int row = item / (splits * chunks * a.kv_heads), position = step.pages.positions[row];
-    if (position < 0 || chunk) continue;
-    int each = (position + splits) / splits, end = min((split + 1) * each, position);
-    for (int t = split * each + lane; t < end; t += 32) {
-      long long at = (cache_token(step.pages, step.pages.slots[row], t) * a.kv_heads + kv) * a.head_dim;
+  int chunks = (a.heads / a.kv_heads + GROUP - 1) / GROUP;
+  for (int number = blockIdx.x; number < step.rows * a.kv_heads * chunks * step.splits; number += gridDim.x) {
+    Item item(a, step.pages, step.splits, number);
+    if (!item.active || item.chunk) continue;
+    for (int t = item.begin + lane; t < min(item.end, item.position); t += 32) {
+      long long at = (cache_token(step.pages, item.slot, t) * a.kv_heads + item.kv) * a.head_dim;
       for (int i = 0; i < a.head_dim; i += 64) prefetch(a.keys + at + i), prefetch(a.values + at + i);
     }
-    if (split == 0 && a.q_norm && lane * 32 < a.head_dim) prefetch(a.q_norm + lane * 32), prefetch(a.k_norm + lane * 32);
+    if (item.split == 0 && a.q_norm && lane * 32 < a.head_dim) prefetch(a.q_norm + lane * 32), prefetch(a.k_norm + lane * 32);
   }
 }
 
@@ -100,7 +101,7 @@ INLINE void produce(const Step& step, Ring ring) {
   for (int number = 0; number < step.phase_count; number++) {
     const Phase& p = step.phases[number];
     prefetch_vectors(step, p);
-    if (p.kind != PRODUCT && p.kind != HEAD) continue;
+    if (p.kind == ATTENTION) continue;
     int tiles = tiles_of(p), padded = p.padded;
     const u16* weight = p.weight;
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
@@ -126,48 +127,75 @@ INLINE void multiply(float (&c)[4], u32 a0, u32 a2, u32 b0, u32 b1) {
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(0), "r"(a2), "r"(0), "r"(b0), "r"(b1));
 }
 
-INLINE u32 pair(float low, float high) {
-  u32 r;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
-}
-
-// All rows of the input in bfloat16, normed where the phase says so; zeros up to the padded width. Widths are multiples of 4.
-INLINE void stage_input(const Phase& p, int rows, u16* x, float* sums) {
-  int thread = threadIdx.x, stride = p.padded + 32, fours = p.width / 4, padded = p.padded / 4;
-  for (int r = 0; r < rows; r++) {
-    const float4* from = reinterpret_cast<const float4*>(p.input + (long long)r * p.width);
-    const float4* norm = reinterpret_cast<const float4*>(p.norm);
-    uint2* to = reinterpret_cast<uint2*>(x + r * stride);
-    for (int base = 0; base < padded; base += AT_ONCE * TEAM) {  // once, where there is a norm
-      int first = base + thread;
-      float4 v[AT_ONCE], scale[AT_ONCE];
-      float squares = 0, factor = 1;
+// Copy all rows of the input, times the norm's weight, to shared memory in bfloat16, with zeros up to the padded width. finish()
+// applies the other factor of the norm, for which `sums` gets each warp's sum of squares. A row has WARPS / rows warps, and
+// each of their threads AT_ONCE loads under way.
+template <int AT_ONCE>
+INLINE void stage_normed(const Phase& p, const Step& step, u32 epoch, u16* x, float* sums) {
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, team = WARPS / step.rows, row = warp / team;
+  int stride = team * 32, count = p.width / 2, padded = p.padded / 2;
+  float squares = 0;
+  if (row < step.rows) {
+    const float2* norm = reinterpret_cast<const float2*>(p.norm);
+    const u64* from = p.input + (long long)row * p.width;
+    const u32* table = reinterpret_cast<const u32*>(p.table);
+    if (table) table += (long long)step.run.tokens[row] * p.table_stride / 2;
+    u32* to = reinterpret_cast<u32*>(x + row * (p.padded + 32));
+    for (int base = warp % team * 32 + lane; base < padded; base += AT_ONCE * stride) {
+      float2 scale[AT_ONCE];
+      Pair v[AT_ONCE];
 #pragma unroll
-      for (int n = 0; n < AT_ONCE; n++) {
-        int i = first + n * TEAM;
-        v[n] = i < fours ? __ldcg(from + i) : float4{0, 0, 0, 0};
-        if (p.norm) scale[n] = i < fours ? norm[i] : float4{0, 0, 0, 0};
-      }
-      if (p.norm) {
+      for (int n = 0; n < AT_ONCE; n++) scale[n] = base + n * stride < count ? norm[base + n * stride] : float2{0, 0};
+      if (table) {
 #pragma unroll
-        for (int n = 0; n < AT_ONCE; n++) squares += v[n].x * v[n].x + v[n].y * v[n].y + v[n].z * v[n].z + v[n].w * v[n].w;
-        squares = warp_sum(squares);
-        if (thread % 32 == 0) sums[(r & 1) * WARPS + thread / 32] = squares;
-        team_sync(TEAM);
-        float total = 0;
-        for (int w = 0; w < WARPS; w++) total += sums[(r & 1) * WARPS + w];
-        factor = rsqrtf(total / p.width + p.eps);
+        for (int n = 0; n < AT_ONCE; n++) {
+          u32 both = base + n * stride < count ? table[base + n * stride] : 0;
+          v[n] = {both << 16, both & 0xffff0000u};
+        }
+      } else {
+        read_pairs(v, epoch, [=](int n) { return base + n * stride < count ? from + 2 * (base + n * stride) : nullptr; });
       }
 #pragma unroll
       for (int n = 0; n < AT_ONCE; n++) {
-        int i = first + n * TEAM;
-        if (p.norm) v[n].x *= factor * scale[n].x, v[n].y *= factor * scale[n].y, v[n].z *= factor * scale[n].z, v[n].w *= factor * scale[n].w;
-        if (i < padded) to[i] = uint2{pair(v[n].x, v[n].y), pair(v[n].z, v[n].w)};
+        float low = v[n].first(), high = v[n].second();
+        squares += low * low + high * high;
+        if (base + n * stride < padded) to[base + n * stride] = packed(low * scale[n].x, high * scale[n].y);
       }
     }
   }
-  team_sync(TEAM);
+  squares = warp_sum(squares);
+  if (lane == 0) sums[warp] = squares;
+}
+
+// The same for an input in bfloat16, without a norm.
+template <int AT_ONCE>
+INLINE void stage_pairs(const Phase& p, int rows, u32 epoch, u16* x) {
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, team = WARPS / rows, row = warp / team;
+  int stride = team * 32, count = p.width / 4, padded = p.padded / 4;
+  if (row < rows) {
+    const u64* from = p.input + (long long)row * (p.width / 2);
+    uint2* to = reinterpret_cast<uint2*>(x + row * (p.padded + 32));
+    for (int base = warp % team * 32 + lane; base < padded; base += AT_ONCE * stride) {
+      Pair v[AT_ONCE];
+      read_pairs(v, epoch, [=](int n) { return base + n * stride < count ? from + 2 * (base + n * stride) : nullptr; });
+#pragma unroll
+      for (int n = 0; n < AT_ONCE; n++)
+        if (base + n * stride < padded) to[base + n * stride] = uint2{u32(v[n].low), u32(v[n].high)};
+    }
+  }
+}
+
+// A short row takes few loads at once: those that a row does not need still cost instructions each time the words are read.
+INLINE void stage_input(const Phase& p, const Step& step, u32 epoch, u16* x, float* sums) {
+  bool is_short = p.padded / (p.norm ? 2 : 4) <= 4 * 32 * (WARPS / step.rows);
+  if (p.norm) {
+    if (is_short) stage_normed<4>(p, step, epoch, x, sums);
+    else stage_normed<8>(p, step, epoch, x, sums);
+  } else {
+    if (is_short) stage_pairs<4>(p, step.rows, epoch, x);
+    else stage_pairs<8>(p, step.rows, epoch, x);
+  }
+  team_sync();
 }
 
 struct Best {
@@ -175,35 +203,55 @@ struct Best {
   int index;
 };
 
-// Outputs of some tiles, summed over the warps: bias, silu, residual, then memory. A thread has the same row in all of them.
-INLINE void finish(const Phase& p, int first_tile, int count, int rows, const float* partials, Best& best) {
-  int a_tile = rows * ROWS, at_once = TEAM / a_tile, thread = threadIdx.x;
+// Outputs of some tiles, summed over the warps: norm, bias, silu, residual, then words for the next phase, or logits.
+INLINE void finish(const Phase& p, const Step& step, int first, int count, u32 epoch, const float* sums, const float* partials,
+                   float* residual, Best& best) {
+  int rows = step.rows, a_tile = rows * ROWS, at_once = TEAM / a_tile, thread = threadIdx.x, team = WARPS / rows;
   int r = thread % a_tile / ROWS, n = thread % ROWS;
-  for (int turn = 0; turn < count; turn += at_once) {  // all lanes of a warp take part in the shuffle
-    int number = turn + thread / a_tile, tile = first_tile + number * gridDim.x;
+  float factor = 1, squares = 0;
+  if (p.norm) {
+    for (int w = 0; w < team; w++) squares += sums[r * team + w];
+    factor = rsqrtf(squares / p.width + p.eps);
+  }
+  for (int turn = 0; turn < count; turn += at_once) {  // all lanes of a warp take part in the shuffles
+    int number = turn + thread / a_tile, tile = blockIdx.x + (first + number) * gridDim.x;
     bool there = thread / a_tile < at_once && number < count;
     int output = p.silu ? tile * (ROWS / 2) + n / 2 : tile * ROWS + n;
     bool within = there && output < p.outputs;
-    long long at = (long long)r * p.outputs + output;
-    float residual = within && p.residual ? fresh(p.residual + at) : 0.0f, y = 0;
+    float y = 0;
     if (there)
       for (int w = 0; w < WARPS; w++) y += partials[((number * WARPS + w) * rows + r) * ROWS + n];
+    y *= factor;
     if (p.bias && within) y += p.bias[output + (p.silu && (n & 1) ? p.outputs : 0)];
     if (p.silu) y = silu(y) * __shfl_down_sync(~0u, y, 1);
+    float* held = residual + ((first + number) * rows + r) * ROWS + n;
+    if (p.adds_residual && within) y += *held;
+    if (p.is_residual && within) *held = y;
+    float other = __shfl_down_sync(~0u, y, p.silu ? 2 : 1);
+    long long at = (long long)r * p.outputs + output;
     if (!within || (p.silu && (n & 1))) continue;
-    y += residual;
-    p.output[at] = y;
-    if (y > best.value) best.value = y, best.index = output;
+    if (p.kind == HEAD) {
+      step.logits[at] = y;
+      if (y > best.value) best.value = y, best.index = output;
+    } else if (!p.in_pairs) {
+      publish(p.output + at, y, epoch);
+    } else if (output % 2 == 0) {
+      publish(p.output + at / 2, packed(y, other), epoch);
+    }
   }
 }
 
-INLINE void product(const Phase& p, int rows, Ring& ring, char* room, float* sums, float* partials, Best& best) {
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  u16* x = reinterpret_cast<u16*>(room);
-  stage_input(p, rows, x, sums);
+INLINE void product(const Phase& p, const Step& step, u32 epoch, Ring& ring, char* memory, float* sums, Best& best) {
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, rows = step.rows, tiles = tiles_of(p);
+  if (blockIdx.x >= tiles) return;
+  u16* x = reinterpret_cast<u16*>(memory);
+  float* all_partials = reinterpret_cast<float*>(memory + step.partials);
+  float* residual = reinterpret_cast<float*>(memory + step.residual);
+  stage_input(p, step, epoch - 1, x, sums);
   const char* x_row = reinterpret_cast<const char*>(x + g * (p.padded + 32)) + t * 16;
-  int tiles = tiles_of(p), padded = p.padded, held = 0, first_tile = blockIdx.x;
+  int padded = p.padded, held = 0, first = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    float* partials = all_partials + first / HELD % 2 * (HELD * WARPS * rows * ROWS);
     float c[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0};
     for (int k = 0; k < padded; k += DEPTH) {
       int blocks = min(DEPTH, padded - k) / 32;
@@ -228,98 +276,86 @@ INLINE void product(const Phase& p, int rows, Ring& ring, char* room, float* sum
       partial[1] = c[1] + e[1];
     }
     if (++held == HELD || tile + gridDim.x >= tiles) {
-      team_sync(TEAM);
-      finish(p, first_tile, held, rows, partials, best);
-      team_sync(TEAM);
-      first_tile = tile + gridDim.x, held = 0;
+      team_sync();  // partials alternate between two rooms, so this also shows that the finish() before the last is done
+      finish(p, step, first, held, epoch, sums, partials, residual, best);
+      first += held, held = 0;
     }
   }
 }
 
-// All blocks have written what they write in this phase before any reads it in the next.
-INLINE void grid_barrier(u32* arrivals, u32 target, bool waits) {
-  team_sync(TEAM);
-  if (threadIdx.x == 0) {
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrivals) : "memory");
-    for (u32 tries = 0; waits; tries++) {
-      u32 seen;
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrivals) : "memory");
-      if (int(seen - target) >= 0) break;
-      if (tries > (1u << 26)) __trap();
-    }
-  }
-  team_sync(TEAM);
-}
-
-INLINE void embed(const Phase& p, const Step& step) {
-  long long count = (long long)step.rows * p.outputs;
-  for (long long at = blockIdx.x * TEAM + threadIdx.x; at < count; at += gridDim.x * TEAM) {
-    int row = at / p.outputs, i = at % p.outputs;
-    p.output[at] = wide(p.weight[(long long)step.run.tokens[row] * p.padded + i]);
+// The residual starts as the embedding; this block keeps the numbers that it adds to later.
+INLINE void embed_residual(const Phase& p, const Step& step, float* residual) {
+  int a_tile = step.rows * ROWS, tiles = (p.width + ROWS - 1) / ROWS;
+  for (int at = threadIdx.x; blockIdx.x + at / a_tile * gridDim.x < tiles; at += TEAM) {
+    int output = (blockIdx.x + at / a_tile * gridDim.x) * ROWS + at % ROWS, row = at % a_tile / ROWS;
+    residual[at] = output < p.width ? wide(p.table[(long long)step.run.tokens[row] * p.table_stride + output]) : 0.0f;
   }
 }
 
-// The threads of a block that made outputs of a row leave the best of them.
-INLINE void leave_best(const Step& step, Best best, float* values) {
-  int* indices = reinterpret_cast<int*>(values + TEAM), thread = threadIdx.x, a_tile = step.rows * ROWS;
+// Publish the largest logit of each row among those that this block computed.
+INLINE void leave_best(const Step& step, Best best, u32 epoch, float* values) {
+  int *indices = reinterpret_cast<int*>(values + TEAM), thread = threadIdx.x, lane = thread % 32, row = thread / 32;
+  team_sync();  // all have left finish(), which read this memory
   values[thread] = best.value, indices[thread] = best.index;
-  team_sync(TEAM);
-  if (thread >= step.rows) return;
+  team_sync();
+  if (row >= step.rows) return;
   best = {-LARGE, 0x7fffffff};
-  for (int other = 0; other < TEAM; other++)
-    if (other % a_tile / ROWS == thread) take(best.value, best.index, values[other], indices[other]);
-  step.best_values[blockIdx.x * step.rows + thread] = best.value;
-  step.best_indices[blockIdx.x * step.rows + thread] = best.index;
+  for (int other = lane; other < TEAM; other += 32)
+    if (other % (step.rows * ROWS) / ROWS == row) take(best.value, best.index, values[other], indices[other]);
+  warp_argmax(best.value, best.index);
+  u64* to = step.best + (blockIdx.x * step.rows + row) * 2;
+  if (lane == 0) publish(to, best.value, epoch), publish(to + 1, u32(best.index), epoch);
 }
 
-INLINE void choose(const Step& step) {
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (warp >= step.rows) return;
+// The first block chooses the token of each row among the blocks' largest logits.
+INLINE void choose(const Step& step, u32 epoch) {
+  int row = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (row >= step.rows) return;
   float best = -LARGE;
   int index = 0x7fffffff;
-  for (int b = lane; b < gridDim.x; b += 32)
-    take(best, index, fresh(step.best_values + b * step.rows + warp), __ldcg(step.best_indices + b * step.rows + warp));
+  for (int b = lane; b < gridDim.x; b += 32) {
+    Pair found[1];
+    read_pairs(found, epoch, [=](int) { return step.best + (b * step.rows + row) * 2; });
+    take(best, index, found[0].first(), int(u32(found[0].high)));
+  }
   warp_argmax(best, index);
-  if (lane == 0) step.run.chosen[warp] = index == 0x7fffffff ? 0 : index;
+  if (lane == 0) step.run.chosen[row] = index == 0x7fffffff ? 0 : index;
 }
 
-INLINE void consume(const Step& step, Ring ring, char* room, float* sums, float* partials) {
-  u32 target = step.barrier[1] * step.phase_count * gridDim.x;
+INLINE void consume(const Step& step, Ring ring, char* memory, float* sums) {
+  u32 epoch = *step.steps * (step.phase_count + 1) + 1;
   Best best = {-LARGE, 0x7fffffff};
   __shared__ Phase phases[2];
   constexpr int WORDS = sizeof(Phase) / 4;
   const int* first = reinterpret_cast<const int*>(step.phases);
   if (threadIdx.x < WORDS) reinterpret_cast<int*>(&phases[0])[threadIdx.x] = first[threadIdx.x];
-  team_sync(TEAM);
+  team_sync();
+  embed_residual(phases[0], step, reinterpret_cast<float*>(memory + step.residual));
   for (int number = 0; number < step.phase_count; number++) {
     const Phase& p = phases[number & 1];
-    bool is_last = number + 1 == step.phase_count;
-    if (!is_last && threadIdx.x >= TEAM - WORDS) {  // the next phase is there when the barrier is passed
+    if (number + 1 < step.phase_count && threadIdx.x >= TEAM - WORDS) {
       int word = threadIdx.x - (TEAM - WORDS);
       reinterpret_cast<int*>(&phases[(number + 1) & 1])[word] = first[(number + 1) * WORDS + word];
     }
-    if (p.kind == EMBED) embed(p, step);
-    else if (p.kind == ATTENTION) {
+    epoch++;
+    if (p.kind == ATTENTION) {
       const Attention& a = p.attention;
-      int chunks = (a.heads / a.kv_heads + GROUP - 1) / GROUP;
-      int items = step.rows * a.kv_heads * chunks * step.partials.splits;
+      int chunks = (a.heads / a.kv_heads + GROUP - 1) / GROUP, items = step.rows * a.kv_heads * chunks * step.splits;
       for (int item = blockIdx.x; item < items; item += gridDim.x)
-        attend_item<float, float, true>(a, step.pages, step.partials, p.input, p.output, item, TEAM, reinterpret_cast<float*>(room));
+        attend_words(a, step.pages, p.input, step.sums, step.splits, p.output, item, epoch, reinterpret_cast<float*>(memory));
     } else {
-      if (p.kind == HEAD) best = {-LARGE, 0x7fffffff};
-      product(p, step.rows, ring, room, sums, partials, best);
-      if (p.kind == HEAD) leave_best(step, best, partials);
+      product(p, step, epoch, ring, memory, sums, best);
     }
-    target += gridDim.x;
-    grid_barrier(step.barrier, target, !is_last || blockIdx.x == 0);
+    team_sync();  // the next phase is in shared memory, and this one's memory is free
   }
-  if (blockIdx.x == 0 && step.greedy) choose(step);
+  leave_best(step, best, epoch, reinterpret_cast<float*>(memory + step.partials));
+  if (blockIdx.x == 0) choose(step, epoch);
 }
 
 extern "C" __global__ void __launch_bounds__(TEAM + 32, 1) step_kernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(128) char memory[];
   __shared__ __align__(8) u64 full[MOST_STAGES], empty[MOST_STAGES];
-  __shared__ float sums[2 * WARPS], partials[HELD * WARPS * ROWS * ROWS];
+  __shared__ float sums[WARPS];
   bool active = false;
   for (int r = 0; r < step.rows; r++) active |= step.pages.positions[r] >= 0;
   if (!active) return;
@@ -329,14 +365,14 @@ extern "C" __global__ void __launch_bounds__(TEAM + 32, 1) step_kernel(const __g
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  Ring ring{shared_address(memory + step.room), shared_address(full), shared_address(empty), step.stages};
+  Ring ring{shared_address(memory + step.ring), shared_address(full), shared_address(empty), step.stages};
   if (threadIdx.x >= TEAM)
     produce(step, ring);
   else
-    consume(step, ring, memory, sums, partials);
+    consume(step, ring, memory, sums);
   if (blockIdx.x) return;
   __syncthreads();
   if (step.greedy) advance(step.run, step.rows, threadIdx.x);
-  if (threadIdx.x == 0) step.barrier[1]++;
+  if (threadIdx.x == 0) ++*step.steps;
 }
 #endif

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from gt.persistent.gpu import structures
@@ -10,126 +11,141 @@ from gt.persistent.gpu.state import DecodeState
 from gt.persistent.program import Activation, Attention, Embed
 
 # As in persistent.cu.
-TEAM, WARPS, ROWS, STAGE, MOST_STAGES, AT_ONCE = 256, 8, 8, 8 * (1024 * 2 + 64), 16, 8
-EMBED, PRODUCT, ATTENTION, HEAD = range(4)
+TEAM, WARPS, ROWS, STAGE, MOST_STAGES, HELD = 256, 8, 8, 8 * (1024 * 2 + 64), 16, 6
+PRODUCT, ATTENTION, HEAD = range(3)
 FEWEST_STAGES = 4
+BUFFERS = 3  # outputs of phases in turn: a block that writes to one has input that was made after all blocks read it
 
 
 class StepKernel:
-    """Activations are float32 here, and memory of its own. The executor is a CudaExecutor, which makes one of these."""
+    """Activations are words of its own memory here. The executor is a CudaExecutor, which makes one of these."""
 
     def __init__(self, executor: Any, most_rows: int) -> None:
         import torch
 
         self.executor, self.most_rows = executor, most_rows
-        self.buffers: dict[int, Any] = {}
-        rows = [self._phase(phase) for phase in executor.phases]
-        table = (structures.PhaseRow * len(rows))(*rows)
-        raw = torch.frombuffer(bytearray(bytes(table)), dtype=torch.uint8)
+        embed, *phases = executor.phases
+        widest = max(phase.output.width for phase in phases[:-1])
+        self.words = executor.room("step words", BUFFERS, most_rows, widest, dtype=torch.int64)
+        rows = [self._phase(number, phase) for number, phase in enumerate(phases)]
+        table = executor.weight(embed.weight)
+        rows[0].table, rows[0].table_stride = table.data_ptr(), table.stride(0)
+        raw = torch.frombuffer(bytearray(bytes((structures.PhaseRow * len(rows))(*rows))), dtype=torch.uint8)
         self.phases, self.phase_count = raw.to(executor.device), len(rows)
-        self.static = executor.module.static_shared("step_kernel")
-        self.limit = shared_limit(executor.device)
-        executor.module.allow_shared("step_kernel", self.limit - self.static)
+        self.limit = shared_limit(executor)
+        executor.module.allow_shared("step_kernel", self.limit)
 
     @classmethod
     def fitting(cls, executor: Any) -> StepKernel | None:
-        """None for a program with layers that the kernel does not know, or rows too wide for its shared memory."""
-        phases, logits = executor.phases, executor.program.logits
-        if executor.settings.dtype != "bfloat16" or not isinstance(phases[-1], Product) or phases[-1].output != logits:
+        """None for a program that is no chain of phases that the kernel knows, or rows too wide for its shared memory."""
+        if executor.settings.dtype != "bfloat16" or not is_chain(executor.phases, executor.program.logits):
             return None
-        if not all(isinstance(phase, (Embed, Product, Attention)) for phase in phases):
-            return None
-        products = [phase for phase in phases if isinstance(phase, Product)]
-        if any(p.input.width % 4 or p.norm is not None and p.input.width > 4 * AT_ONCE * TEAM for p in products):
-            return None
-        limit = shared_limit(executor.device) - executor.module.static_shared("step_kernel")
         for rows in range(min(ROWS, executor.settings.slots), 0, -1):
-            if room(phases, executor.weights, rows) + FEWEST_STAGES * STAGE <= limit:
+            if shared_layout(executor, rows)[-1] + FEWEST_STAGES * STAGE <= shared_limit(executor):
                 return cls(executor, rows)
         return None
 
-    def buffer(self, activation: Activation | None) -> int | None:
-        import torch
-
-        if activation is None:
-            return None
-        if activation == self.executor.program.logits:
-            return self.executor.logits.data_ptr()
-        if activation.number not in self.buffers:
-            shape = (self.most_rows, activation.width)
-            self.buffers[activation.number] = torch.zeros(shape, dtype=torch.float32, device=self.executor.device)
-        return self.buffers[activation.number].data_ptr()
-
-    def _phase(self, phase: Any) -> structures.PhaseRow:
-        executor = self.executor
+    def _phase(self, number: int, phase: Any) -> structures.PhaseRow:
+        executor, phases = self.executor, self.executor.phases[1:]
+        into, out = (self.words[n % BUFFERS].data_ptr() for n in (number - 1, number))
         if isinstance(phase, Attention):
             row = structures.attention_row(phase, executor.weight, executor.cache)
-            return structures.PhaseRow(
-                kind=ATTENTION, input=self.buffer(phase.input), output=self.buffer(phase.output), attention=row
-            )
-        weight = executor.weight(phase.weight)
-        common = dict(weight=weight.data_ptr(), padded=weight.stride(0), output=self.buffer(phase.output))
-        if isinstance(phase, Embed):
-            return structures.PhaseRow(kind=EMBED, outputs=phase.output.width, **common)
-        norm, bias = (executor.weight(w) for w in (phase.norm, phase.bias))
+            return structures.PhaseRow(kind=ATTENTION, input=into, output=out, attention=row)
+        weight, norm, bias = (executor.weight(w) for w in (phase.weight, phase.norm, phase.bias))
+        is_last = number + 1 == len(phases)
         return structures.PhaseRow(
-            kind=HEAD if phase is executor.phases[-1] else PRODUCT,
+            kind=HEAD if is_last else PRODUCT,
             width=phase.input.width,
+            padded=weight.stride(0),
             outputs=phase.output.width,
             silu=phase.silu,
+            in_pairs=not is_last and isinstance(phases[number + 1], Product) and phases[number + 1].norm is None,
+            adds_residual=phase.residual is not None,
+            is_residual=phase.output == residual_of(phases),
             eps=phase.eps,
+            weight=weight.data_ptr(),
             norm=structures.address(norm),
             bias=structures.address(bias),
-            input=self.buffer(phase.input),
-            residual=self.buffer(phase.residual),
-            **common,
+            input=into,
+            output=out,
         )
 
     def launch(self, state: DecodeState, rows: int, greedy: bool) -> None:
         import torch
 
-        executor, ints = self.executor, torch.int32
+        executor, longs = self.executor, torch.int64
         attentions = executor.program.attentions()
         items = max([rows * a.kv_heads * structures.chunks(a) for a in attentions], default=1)
-        splits = max(1, min(structures.MOST_SPLITS, executor.units // items))
+        splits = power_of_two(max(1, min(structures.MOST_SPLITS, executor.units // items)))
         heads, width = max([a.heads for a in attentions], default=1), max([a.head_dim for a in attentions], default=1)
-        partials = structures.PartialsRow(
-            executor.room("step sums", rows, heads, splits, width).data_ptr(),
-            executor.room("step weights", rows, heads, splits, 2).data_ptr(),
-            executor.room("step arrived", rows, heads, dtype=ints).data_ptr(),
-            splits,
-        )
-        before_ring = room(executor.phases, executor.weights, rows)
-        stages = min(MOST_STAGES, (self.limit - self.static - before_ring) // STAGE)
+        partials, residual, ring = shared_layout(executor, rows)
+        stages = min(MOST_STAGES, (self.limit - ring) // STAGE)
         step = structures.StepRow(
-            self.phases.data_ptr(),
-            self.phase_count,
-            rows,
-            structures.pages_row(state.positions, state.slot_of_row, state, executor.settings.page_size),
-            partials,
-            structures.run_row(state),
-            executor.room("step best", executor.units, rows).data_ptr(),
-            executor.room("step index", executor.units, rows, dtype=ints).data_ptr(),
-            executor.room(f"step barrier {rows} {greedy}", 2, dtype=ints).data_ptr(),
-            before_ring,
-            stages,
-            int(greedy),
+            phases=self.phases.data_ptr(),
+            phase_count=self.phase_count,
+            rows=rows,
+            pages=structures.pages_row(state.positions, state.slot_of_row, state, executor.settings.page_size),
+            sums=executor.room("step sums", rows, heads, splits, width + 2, dtype=longs).data_ptr(),
+            splits=splits,
+            run=structures.run_row(state),
+            logits=executor.logits.data_ptr(),
+            best=executor.room("step best", executor.units, ROWS, 2, dtype=longs).data_ptr(),
+            steps=executor.room("steps", 1, dtype=torch.int32).data_ptr(),
+            partials=partials,
+            residual=residual,
+            ring=ring,
+            stages=stages,
+            greedy=greedy,
         )
-        shared = before_ring + stages * STAGE
+        shared = ring + stages * STAGE
         executor.module.launch("step_kernel", [executor.units], TEAM + 32, step, shared=shared, cooperative=True)
 
 
-def shared_limit(device: Any) -> int:
-    """Bytes of shared memory that a block may have."""
+def is_chain(phases: list[Any], logits: Activation) -> bool:
+    """Whether each phase reads the output of the one before it, and all residuals are one activation, of one width."""
+    embed, *rest = phases
+    if not isinstance(embed, Embed) or not rest or not isinstance(rest[0], Product) or rest[0].norm is None:
+        return False
+    if not isinstance(rest[-1], Product) or rest[-1].output != logits or rest[-1].residual is not None:
+        return False
+    residual = residual_of(rest)
+    if residual is not None and residual != embed.output:
+        return False
+    for before, phase in zip(phases, rest):
+        if not isinstance(phase, (Product, Attention)) or phase.input != before.output or phase.input.width % 4:
+            return False
+        if isinstance(phase, Attention) and (phase.head_dim % 8 or isinstance(before, Attention)):
+            return False
+        if isinstance(phase, Product) and (phase.residual not in (None, residual) or phase.silu and phase.output == residual):
+            return False
+        if isinstance(phase, Product) and phase.norm is not None and isinstance(before, Attention):
+            return False
+    return True
+
+
+def residual_of(phases: list[Any]) -> Activation | None:
+    return next((p.residual for p in phases if isinstance(p, Product) and p.residual is not None), None)
+
+
+def power_of_two(most: int) -> int:
+    return 1 << (most.bit_length() - 1)
+
+
+def shared_limit(executor: Any) -> int:
+    """Bytes of shared memory that a launch may ask for."""
     import torch
 
-    properties: Any = torch.cuda.get_device_properties(device)
-    return properties.shared_memory_per_block_optin
+    properties: Any = torch.cuda.get_device_properties(executor.device)
+    return properties.shared_memory_per_block_optin - executor.module.static_shared("step_kernel")
 
 
-def room(phases: list[Any], weights: list[Any], rows: int) -> int:
-    """Bytes of shared memory for the inputs of a product, or for attention."""
-    products = [rows * (weights[p.weight.number].stride(0) + 32) * 2 for p in phases if isinstance(p, Product)]
-    width = max([p.head_dim for p in phases if isinstance(p, Attention)], default=0)
-    attention = structures.attention_bytes(width, WARPS)
-    return -(-max(*products, attention) // 128) * 128
+def shared_layout(executor: Any, rows: int) -> tuple[int, int, int]:
+    """Where in shared memory the parts of tiles, the residual and the ring begin, after the input of a phase."""
+    products = [p for p in executor.phases if isinstance(p, Product)]
+    inputs = [rows * (executor.weight(p.weight).stride(0) + 32) * 2 for p in products]
+    width = max([p.head_dim for p in executor.phases if isinstance(p, Attention)], default=0)
+    residual = residual_of(products)
+    tiles = 0 if residual is None else -(-residual.width // (ROWS * executor.units))
+    sizes = max(*inputs, structures.attention_bytes(width, WARPS)), 2 * HELD * WARPS * rows * ROWS * 4, tiles * rows * ROWS * 4
+    partials, own_residual, ring = itertools.accumulate(-(-size // 128) * 128 for size in sizes)
+    return partials, own_residual, ring

@@ -1,9 +1,9 @@
-"""The structures that decode.cu and persistent.cu take, field by field, and what fills them."""
+"""The structures that decode.cu and persistent.cu take, field by field, and the functions that fill them."""
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_float, c_int, c_void_p
+from ctypes import c_float, c_int, c_uint, c_void_p
 from typing import Any
 
 from gt.persistent import attention
@@ -27,6 +27,7 @@ class PagesRow(ctypes.Structure):
     _fields_ = [
         *((name, c_void_p) for name in ("positions", "slots", "tables")),
         *((name, c_int) for name in ("table_width", "page_size")),
+        ("reciprocal", c_uint),
     ]
 
 
@@ -46,9 +47,11 @@ class RunRow(ctypes.Structure):
 
 class PhaseRow(ctypes.Structure):
     _fields_ = [
-        *((name, c_int) for name in ("kind", "width", "padded", "outputs", "silu")),
+        *((name, c_int) for name in ("kind", "width", "padded", "outputs")),
+        *((name, c_int) for name in ("silu", "in_pairs", "adds_residual", "is_residual")),
         ("eps", c_float),
-        *((name, c_void_p) for name in ("weight", "norm", "bias", "input", "residual", "output")),
+        ("table_stride", c_int),
+        *((name, c_void_p) for name in ("weight", "table", "norm", "bias", "input", "output")),
         ("attention", AttentionRow),
     ]
 
@@ -58,10 +61,11 @@ class StepRow(ctypes.Structure):
         ("phases", c_void_p),
         *((name, c_int) for name in ("phase_count", "rows")),
         ("pages", PagesRow),
-        ("partials", PartialsRow),
+        ("sums", c_void_p),
+        ("splits", c_int),
         ("run", RunRow),
-        *((name, c_void_p) for name in ("best_values", "best_indices", "barrier")),
-        *((name, c_int) for name in ("room", "stages", "greedy")),
+        *((name, c_void_p) for name in ("logits", "best", "steps")),
+        *((name, c_int) for name in ("partials", "residual", "ring", "stages", "greedy")),
     ]
 
 
@@ -81,7 +85,10 @@ def attention_row(layer: Attention, weight: Any, cache: Any) -> AttentionRow:
 
 
 def pages_row(positions: Any, slots: Any, state: DecodeState, page_size: int) -> PagesRow:
-    return PagesRow(address(positions), address(slots), address(state.tables), state.tables.shape[1], page_size)
+    width, reciprocal = state.tables.shape[1], -(-(1 << 32) // page_size)
+    if (reciprocal * page_size - (1 << 32)) * width * page_size >= 1 << 32:
+        raise ValueError(f"pages of {page_size} tokens are too large on a GPU: use a power of two")
+    return PagesRow(address(positions), address(slots), address(state.tables), width, page_size, reciprocal & 0xFFFFFFFF)
 
 
 def run_row(state: DecodeState) -> RunRow:
@@ -90,8 +97,8 @@ def run_row(state: DecodeState) -> RunRow:
 
 
 def attention_bytes(width: int, warps: int) -> int:
-    """Shared memory of attend_item: q, the new key and value, and each warp's sums; later the weights of all parts."""
-    return 4 * max((GROUP + 2) * width + warps * GROUP * (width + 2), 4 + 2 * GROUP * MOST_SPLITS)
+    """Shared memory of an item: q, the new key and value, and each warp's sums; later the weights of all parts."""
+    return 4 * max((GROUP + 2) * width + warps * (width + 2), 4 + 2 * GROUP * MOST_SPLITS)
 
 
 def chunks(layer: Attention) -> int:
