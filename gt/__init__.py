@@ -160,7 +160,7 @@ _LACKING = {
     r"^hub$": "gt.hub would run code from elsewhere: load weights with gt.load into a module of your own",
     r"^(fx|export|package|library|overrides|nested|compiler|futures)$": "it works on PyTorch's own graphs and tensors",
 }  # fmt: skip
-_PLACES = {name: module for module, names in _FROM.items() for name in names}
+_MODULES = {name: module for module, names in _FROM.items() for name in names}
 
 __all__ = [
     "Size",
@@ -179,16 +179,16 @@ __all__ = [
     "int64",
     "uint8",
 ]
-__all__ += ["bool", "double", "half", "long", "short", "float", "int", "cfloat", "cdouble", *_PLACES, *_PARTS]
+__all__ += ["bool", "double", "half", "long", "short", "float", "int", "cfloat", "cdouble", *_MODULES, *_PARTS]
 __all__ += ["inf", "nan", "pi", "e", "newaxis", "strided", "contiguous_format", "preserve_format", "channels_last"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _PARTS or name in _SAME:
         value = importlib.import_module(_SAME.get(name) or f"gt.{name}")
-    elif name in _PLACES:
+    elif name in _MODULES:
         importlib.import_module("gt.client.functions")
-        value = getattr(importlib.import_module(_PLACES[name]), name)
+        value = getattr(importlib.import_module(_MODULES[name]), name)
     elif name.startswith("_"):
         raise AttributeError(f"module 'gt' has no attribute {name!r}")
     else:

@@ -261,10 +261,10 @@ def _signal(signal: str, node: yaml.Node, name: str) -> SignalConfig:
     return _built(SignalConfig, given, node, name, signal)
 
 
-def _built(kind: Any, settings: dict[str, Any], node: yaml.Node, name: str, signal: str) -> Any:
+def _built(cls: Any, settings: dict[str, Any], node: yaml.Node, name: str, signal: str) -> Any:
     try:
-        return kind(**settings)
+        return cls(**settings)
     except ConfigError as wrong:
         where = next((value for key, value in node.value if key.value == wrong.key), node)
-        known = ", ".join(_SHARD if kind is ShardConfig else _SIGNAL)
+        known = ", ".join(_SHARD if cls is ShardConfig else _SIGNAL)
         raise ConfigError(f"{place_of(where, name)}: signal {signal!r}: {wrong} (known keys are {known})", wrong.key) from None

@@ -25,10 +25,10 @@ class Device:
             name, index = "cuda", type
         else:
             name = type
-        kind, _, number = name.partition(":")
-        if kind not in DEVICES or number and not number.isdecimal():
+        type_, _, number = name.partition(":")
+        if type_ not in DEVICES or number and not number.isdecimal():
             raise ValueError(f"no device {name!r}: known are {', '.join(DEVICES)}, or one of them with a number: cuda:0")
-        object.__setattr__(self, "type", kind)
+        object.__setattr__(self, "type", type_)
         object.__setattr__(self, "index", int(number) if number else index)
 
     def __str__(self) -> str:

@@ -123,7 +123,7 @@ def stub() -> str:
         f"{n}: _str" for n in ("strided", "contiguous_format", "preserve_format", "channels_last", "sparse_coo", "sparse_csr")
     ]
     lines += ["", *(f"from . import {part} as {part}" for part in gt._PARTS)]
-    places = {name: module for name, module in gt._PLACES.items() if name != "Tensor"}
+    places = {name: module for name, module in gt._MODULES.items() if name != "Tensor"}
     lines += [f"from {module} import {name} as {name}" for name, module in sorted(places.items())]
     lines += ["", "class Tensor(_Variable):", *methods(), ""]
     taken = {*places, *gt._PARTS, *dtypes, "Tensor", "Size", "device", "dtype", "promote_types"}

@@ -26,10 +26,10 @@ class autocast:
         if isinstance(device_type, DType):
             device_type, dtype = None, device_type
         # PyTorch's choice for each device; elsewhere the dtype that cannot overflow
-        kind = dtype_of(dtype) if dtype is not None else float16 if device_type == "cuda" else bfloat16
-        if kind not in (bfloat16, float16):
-            raise TypeError(f"autocast is to bfloat16 or float16, not {kind.name}")
-        self.dtype = kind if enabled else None
+        cast_to = dtype_of(dtype) if dtype is not None else float16 if device_type == "cuda" else bfloat16
+        if cast_to not in (bfloat16, float16):
+            raise TypeError(f"autocast is to bfloat16 or float16, not {cast_to.name}")
+        self.dtype = cast_to if enabled else None
         self.before: list[Any] = []
 
     def __enter__(self) -> autocast:

@@ -234,8 +234,8 @@ def as_operand(value: Any, like: Tensor | None = None) -> Any:
 
 def complex_number(value: complex, beside: DType) -> Tensor:
     """A complex number as a 0-d tensor: instructions carry real numbers only."""
-    kind = beside if beside.rank >= 2 else DEFAULT.dtype
-    made: Tensor = apply(TABLE["full_complex"], (value.real, value.imag), ((), kind.to_complex().code))
+    real = beside if beside.rank >= 2 else DEFAULT.dtype
+    made: Tensor = apply(TABLE["full_complex"], (value.real, value.imag), ((), real.to_complex().code))
     return made
 
 

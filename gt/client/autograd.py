@@ -86,9 +86,9 @@ class Port:
         self.node, self.index = node, index
 
 
-def node_of(place: Any) -> Node:
-    """The node of a place on the tape: itself, or the one that a port is of."""
-    return place.node if type(place) is Port else place
+def node_of(source: Any) -> Node:
+    """The node behind an edge of the tape: the source itself, or the node of a port."""
+    return source.node if type(source) is Port else source
 
 
 class Node(msgspec.Struct, eq=False, weakref=True):

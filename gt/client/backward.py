@@ -45,7 +45,7 @@ def backward(
         walk.settle()
     finally:
         HERE.scope = outer
-    return [walk.caught.get(place(t)) for t in inputs] if inputs is not None else []
+    return [walk.caught.get(tape_position(t)) for t in inputs] if inputs is not None else []
 
 
 class Walk:
@@ -55,7 +55,7 @@ class Walk:
 
     def __init__(self, retain: bool, graph: bool, inputs: list[Tensor] | None) -> None:
         self.retain, self.graph = retain, graph
-        self.wanted: Any = None if inputs is None else {place(t) for t in inputs}
+        self.wanted: Any = None if inputs is None else {tape_position(t) for t in inputs}
         self.needed: set[Node] = set()  # nodes whose gradient is asked for or leads on, and those of them it leads on from
         self.pulled: set[Node] = set()
         self.arrived: dict[Node, Any] = {}
@@ -202,7 +202,7 @@ def _hooked(hooks: Any, g: Any) -> Any:
     return g
 
 
-def place(t: Tensor) -> Any:
+def tape_position(t: Tensor) -> Any:
     """Where a gradient for this tensor arrives: a leaf itself, or a node and which of its results."""
     return t if t.node is None else (t.node.node, t.node.index) if isinstance(t.node, Port) else (t.node, None)
 
@@ -216,7 +216,7 @@ def behind(node: Node) -> Iterator[Node]:
 
 def nodes_of(roots: list[Tensor], since: int = 0) -> list[Node]:
     """Every node the roots were made by, latest first; with `since`, those of that order or later."""
-    stack = [place(t)[0] for t in roots if t.node is not None]
+    stack = [tape_position(t)[0] for t in roots if t.node is not None]
     seen: set[Node] = set()
     while stack:
         node = stack.pop()

@@ -49,15 +49,15 @@ class Numbers:
 
     def stale(self) -> str:
         """Why these numbers are not what the function would use now; "" where they are."""
-        for place, value in self.settings:
-            if place.value() != value and place.key not in self.given:
-                self.given.add(place.key)
-                return f"{place.name} changed"
+        for setting, value in self.settings:
+            if setting.value() != value and setting.key not in self.given:
+                self.given.add(setting.key)
+                return f"{setting.name} changed"
         if self.draws and self.seed != self.session.seed:
             return "another seed"
         alike = [*(source for source in self.sources if not isinstance(source, int)), *self.together]
-        same = all(len({place.value() for place in places}) <= 1 for places in alike)
-        if not same or not all(place.stands() for place in (*self.counts, *(p for p, _ in self.settings))):
+        same = all(len({setting.value() for setting in settings}) <= 1 for settings in alike)
+        if not same or not all(setting.stands() for setting in (*self.counts, *(p for p, _ in self.settings))):
             return "an optimizer's state is another"
         return ""
 
@@ -75,9 +75,9 @@ def _places(session: Session, noted: list[list[CapturedSetting]], window: Window
     updates = iter(noted)
     for at, ins, kind, form in walk(window.ops, session.kinds.meaning.get):
         if kind.row.updates:
-            for i, place in zip(form.numbers, next(updates, ())):
-                if place.value() == ins[i]:
-                    found[at + i] = place
+            for i, setting in zip(form.numbers, next(updates, ())):
+                if setting.value() == ins[i]:
+                    found[at + i] = setting
     return found
 
 

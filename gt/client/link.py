@@ -34,7 +34,7 @@ class Link(Protocol):
         """Have `session.paused` called soon, from elsewhere, when this thread pauses."""
 
     def wait(self, reply: Reply, timeout: float | None) -> None: ...
-    def place(self, data: np.ndarray) -> tuple[int, int, int]:
+    def put(self, data: np.ndarray) -> tuple[int, int, int]:
         """Copy the bytes to where every worker can see them."""
 
     def outstanding(self) -> int:

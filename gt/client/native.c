@@ -1159,22 +1159,22 @@ enum { TOKEN, MADE, GIVEN, SAME, FIXED, HOLE, REST };
 typedef struct {
     char what;
     int which; /* MADE, GIVEN: the register it names; SAME: the register it must equal; FIXED: a value; HOLE: which */
-} Place;
+} Element;
 
 typedef struct {
     PyObject_HEAD
     PyObject *number, *values;   /* the trace's, and the numbers that stay the same */
-    Py_ssize_t length, places;   /* pieces, and numbers in them */
+    Py_ssize_t length, elements;   /* pieces, and numbers in them */
     int registers, made, holes, live, rest;
-    Place *place;
+    Element *element;
     int *alive; /* the registers of results that live on */
 } Form;
 
 static PyObject *form_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    PyObject *number, *places, *values, *alive;
+    PyObject *number, *elements, *values, *alive;
     Py_ssize_t length;
     int made, given, holes;
-    if (!PyArg_ParseTuple(args, "OnO!O!O!iii:Form", &number, &length, &PyList_Type, &places, &PyTuple_Type, &values,
+    if (!PyArg_ParseTuple(args, "OnO!O!O!iii:Form", &number, &length, &PyList_Type, &elements, &PyTuple_Type, &values,
                           &PyTuple_Type, &alive, &made, &given, &holes))
         return NULL;
     Form *self = (Form *)type->tp_alloc(type, 0);
@@ -1185,20 +1185,20 @@ static PyObject *form_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     self->made = made;
     self->registers = made + given;
     self->holes = holes;
-    self->places = PyList_GET_SIZE(places);
+    self->elements = PyList_GET_SIZE(elements);
     self->live = (int)PyTuple_GET_SIZE(alive);
-    self->place = PyMem_Calloc(self->places + 1, sizeof(Place));
+    self->element = PyMem_Calloc(self->elements + 1, sizeof(Element));
     self->alive = PyMem_Calloc(self->live + 1, sizeof(int));
-    if (self->place == NULL || self->alive == NULL) goto failed;
-    for (Py_ssize_t i = 0; i < self->places; i++) {
+    if (self->element == NULL || self->alive == NULL) goto failed;
+    for (Py_ssize_t i = 0; i < self->elements; i++) {
         int what, which;
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(places, i), "ii", &what, &which)) goto failed;
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(elements, i), "ii", &what, &which)) goto failed;
         int bound = what == FIXED ? (int)PyTuple_GET_SIZE(values) : what == HOLE ? holes : self->registers;
         if (what < TOKEN || what > REST || which < 0 || (what != TOKEN && what != REST && which >= bound)) {
-            PyErr_SetString(PyExc_ValueError, "a place outside of the form");
+            PyErr_SetString(PyExc_ValueError, "an element outside of the form");
             goto failed;
         }
-        self->place[i] = (Place){(char)what, which};
+        self->element[i] = (Element){(char)what, which};
         self->rest += what == REST;
     }
     for (int i = 0; i < self->live; i++) {
@@ -1218,7 +1218,7 @@ static void form_dealloc(Form *self) {
     PyTypeObject *type = Py_TYPE(self);
     Py_XDECREF(self->number);
     Py_XDECREF(self->values);
-    PyMem_Free(self->place);
+    PyMem_Free(self->element);
     PyMem_Free(self->alive);
     type->tp_free(self);
     Py_DECREF(type);
@@ -1262,18 +1262,18 @@ static PyObject *form_call(Form *self, PyObject *pieces) {
     for (Py_ssize_t i = 0; i < self->length; i++) {
         PyObject *piece = PyList_GET_ITEM(pieces, i);
         Py_ssize_t n = PyTuple_GET_SIZE(piece);
-        if (at + n > self->places || self->place[at].what != TOKEN) goto other;
+        if (at + n > self->elements || self->element[at].what != TOKEN) goto other;
         for (Py_ssize_t k = 1; k < n; k++) {
             PyObject *value = PyTuple_GET_ITEM(piece, k);
-            Place place = self->place[at + k];
+            Element element = self->element[at + k];
             int same = 1;
-            switch (place.what) {
-                case MADE: case GIVEN: registers[place.which] = value; break;
-                case SAME: same = registers[place.which] != NULL ? equal(value, registers[place.which]) : 0; break;
-                case FIXED: same = equal(value, PyTuple_GET_ITEM(self->values, place.which)); break;
+            switch (element.what) {
+                case MADE: case GIVEN: registers[element.which] = value; break;
+                case SAME: same = registers[element.which] != NULL ? equal(value, registers[element.which]) : 0; break;
+                case FIXED: same = equal(value, PyTuple_GET_ITEM(self->values, element.which)); break;
                 case HOLE:
-                    if (holes[place.which] == NULL) holes[place.which] = value;
-                    else same = equal(value, holes[place.which]);
+                    if (holes[element.which] == NULL) holes[element.which] = value;
+                    else same = equal(value, holes[element.which]);
                     break;
                 case REST: PyTuple_SET_ITEM(rest, left++, Py_NewRef(value)); break;
                 default: goto other; /* a longer instruction than the form's */
@@ -1283,7 +1283,7 @@ static PyObject *form_call(Form *self, PyObject *pieces) {
         }
         at += n;
     }
-    if (at != self->places) goto other;
+    if (at != self->elements) goto other;
     int fine = apart(registers, self->made, self->registers);
     if (fine < 0) goto done;
     if (!fine) goto other;

@@ -20,9 +20,9 @@ def watched(tensors: list) -> list[tuple[int, Any]]:
 def note_saved(found: Any, *saved: Any) -> Any:
     """A result whose gradient in PyTorch reads these (None: what was not given): once one is written over, it is refused."""
     parts = (found,) if isinstance(found, Tensor) else found if isinstance(found, tuple) else ()
-    place = next((t.node for t in parts if isinstance(t, Tensor) and t.node is not None), None)
-    if place is not None:
-        node = node_of(place)
+    source = next((t.node for t in parts if isinstance(t, Tensor) and t.node is not None), None)
+    if source is not None:
+        node = node_of(source)
         flat = [t for s in saved for t in (s if isinstance(s, (tuple, list)) else (s,))]
         node.scope.session.overwritten.watch(node, watched(flat))
     return found

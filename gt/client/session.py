@@ -287,7 +287,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         began = self.reports.clock() if self.reports is not None else 0.0
         with self.lock:  # no batch may go out between placing the bytes and naming their place
             if shares:
-                place = self.link.place(data)
+                place = self.link.put(data)
             else:
                 self.uploads[id] = data.tobytes()
                 place = (-1, 0, 0)
@@ -361,10 +361,10 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         return short_line(origin) if origin is not None else ""
 
     def _error(self, error: str, text: str, tensor: int) -> BaseException:
-        kind = getattr(errors, error, errors.RemoteError)
+        cls = getattr(errors, error, errors.RemoteError)
         origin = self.asked_for(tensor) if tensor > 0 else None
         asked = f"\n\nasked for at\n  {line_of(origin)}" if origin else ""
-        return kind(text + asked)
+        return cls(text + asked)
 
     def lose(self, why: str) -> None:
         """The dispatcher is gone: everyone who waits is told."""

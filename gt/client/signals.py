@@ -141,4 +141,4 @@ def current() -> str | None:
 def tensor(x: Any, name: str, backward: str | None = None) -> Any:
     """A copy of a tensor, placed as a signal says; gradients go through it."""
     with context(name, backward):
-        return apply(TABLE["place"], (as_tensor(x),))
+        return apply(TABLE["redistribute"], (as_tensor(x),))

@@ -8,7 +8,7 @@ import importlib
 from gt.clusters.cluster import Cluster
 from gt.errors import ConfigError
 
-PLACES = {
+CLASSES = {
     "local": "gt.clusters.local:Local",
     "ssh": "gt.clusters.ssh:SSH",
     "slurm": "gt.clusters.slurm:Slurm",
@@ -19,13 +19,13 @@ PLACES = {
 }
 
 
-def register(name: str, place: str) -> None:
+def register(name: str, target: str) -> None:
     """Have `gt up NAME` use a class of yours, given as `module:Class`; see `gt.clusters.cluster.Cluster`."""
-    PLACES[name] = place
+    CLASSES[name] = target
 
 
 def cluster(name: str) -> Cluster:
-    if name not in PLACES:
-        raise ConfigError(f"no cluster {name!r}: available are {', '.join(sorted(PLACES))}")
-    module, _, kind = PLACES[name].partition(":")
-    return getattr(importlib.import_module(module), kind)()
+    if name not in CLASSES:
+        raise ConfigError(f"no cluster {name!r}: available are {', '.join(sorted(CLASSES))}")
+    module, _, cls = CLASSES[name].partition(":")
+    return getattr(importlib.import_module(module), cls)()

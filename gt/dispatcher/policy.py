@@ -22,7 +22,7 @@ def home(tables: Tables, client: Client) -> int | None:
     return min(living, key=lambda w: (homes[w.index], w.index)).index
 
 
-def place(tables: Tables, client: Client) -> Layout:
+def new_layout(tables: Tables, client: Client) -> Layout:
     """Where a client's next tensor goes: to its home, or, where that holds much more than another, to the least loaded."""
     assert client.home is not None
     workers = tables.workers

@@ -260,8 +260,8 @@ class Bringing:
         if dims:
             boxes, zero = target.boxes(self.spec.shape), self.draft.temporary()
             for at, worker in enumerate(target.workers):
-                place = target.mesh.coordinates(at)
-                if any(place[d] for d in dims):
+                coordinates = target.mesh.coordinates(at)
+                if any(coordinates[d] for d in dims):
                     self._empty(worker, boxes[at][1], zero)
                     self.slots[worker] = zero
         self.layout = target
@@ -275,14 +275,14 @@ def _parts(source: Layout, goal: Layout, has: dict[int, Box], want: dict[int, Bo
     """(from, to, which part): each worker's piece, put together from those that hold its parts: itself first, then those of its
     host."""
     apart = [d for d, p in enumerate(source.placements) if isinstance(p, Partial)]  # terms are not one another's copies
-    place = {w: source.mesh.coordinates(at) for at, w in enumerate(source.workers)} if apart else {}
+    coordinates_of = {w: source.mesh.coordinates(at) for at, w in enumerate(source.workers)} if apart else {}
     holders: dict[tuple, list[int]] = {}
     for worker, box in has.items():
-        holders.setdefault((box, tuple(place[worker][d] for d in apart)), []).append(worker)
+        holders.setdefault((box, tuple(coordinates_of[worker][d] for d in apart)), []).append(worker)
     parts = []
     for turn, (worker, box) in enumerate(want.items()):
         for (piece, terms), held in holders.items():
-            if apart and terms != tuple(place[worker][d] for d in apart):
+            if apart and terms != tuple(coordinates_of[worker][d] for d in apart):
                 continue
             both = _common(piece, box)
             if both:

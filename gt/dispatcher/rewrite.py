@@ -60,7 +60,7 @@ class Rewriter:
                 elif here is None:
                     return position
                 else:
-                    key = (number, policy.place(self.tables, client) if many and not use.signal else here)
+                    key = (number, policy.new_layout(self.tables, client) if many and not use.signal else here)
                 plan = plans.get(key)
                 if plan is None and (plan := self._new_plan(client, use, ins, key, flow)) is None:
                     continue
@@ -99,9 +99,10 @@ class Rewriter:
 
     def _forget_inputs(self, client: Client, ins: tuple, dies: tuple[int, ...]) -> None:
         """The inputs that an instruction frees on its worker."""
+        many = self.tables.many
         for i in dies:
             entry = client.entries.pop(ins[i], None)
-            if self.tables.many and type(entry) is Entry:
+            if many and type(entry) is Entry:
                 policy.uncount(self.tables, client, ins[i], entry)
 
     def _spread(self, client: Client, use: Any, code: list, position: int, key: tuple, plan: Any, flow: Flow) -> bool:
@@ -140,7 +141,7 @@ class Rewriter:
     def _call(self, client: Client, use: TracePlans, call: tuple, key: tuple, plan: Any, flow: Flow) -> None:
         """A call of a trace that concerns several workers."""
         if use.makes and use.tensor_positions:
-            key = (*key, policy.place(self.tables, client))
+            key = (*key, policy.new_layout(self.tables, client))
             plan = client.plans.get(key)
         if isinstance(plan, ShardedProgram):
             plan.write(self.tables, client, use, call, flow)

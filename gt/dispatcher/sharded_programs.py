@@ -73,11 +73,11 @@ def learn(
     if not all(isinstance(x, Entry) for x in (*made, *after.values())):
         return None
     number = client.last_local - 1
-    place = {call[at]: at for at in sorted(use.form.ids)}
-    tags, lines = _tags(client, planned, place), {code[1]: ins.line for ins, code in planned if ins is not None}
+    position_of = {call[at]: at for at in sorted(use.form.ids)}
+    tags, lines = _tags(client, planned, position_of), {code[1]: ins.line for ins, code in planned if ins is not None}
     definitions, picks = {}, {}
     for worker, code in codes.items():
-        share = _share(client, number, code, place, tags, lines, use.program.compile)
+        share = _share(client, number, code, position_of, tags, lines, use.program.compile)
         if share is None:
             return None
         definitions[worker] = write(share[0])
@@ -90,21 +90,21 @@ def learn(
     return joint
 
 
-def _tags(client: Client, planned: list[tuple[Instruction | None, tuple]], place: dict[int, int]) -> dict[Any, int]:
+def _tags(client: Client, planned: list[tuple[Instruction | None, tuple]], position_of: dict[int, int]) -> dict[Any, int]:
     """By the result of each instruction, where in the call the id stands that tells of it: its own, or the next one's that is
     left when the call is done; behind the last of those, the call's first."""
     tags: dict[Any, int] = {}
-    at = 1 if place else 0
+    at = 1 if position_of else 0
     for ins, code in reversed(planned):
         if ins is not None:
             results = code[client.uses[code[0]].form.results]
-            at = next((place[r] for r in results if r in place), at)
+            at = next((position_of[r] for r in results if r in position_of), at)
             tags[results[0]] = at
     return tags
 
 
 def _share(
-    client: Client, number: int, code: list[tuple], place: dict[int, int], tags: dict[Any, int], lines: dict[Any, str],
+    client: Client, number: int, code: list[tuple], position_of: dict[int, int], tags: dict[Any, int], lines: dict[Any, str],
     compile: bool,
 ) -> tuple[Program, tuple[int, ...]] | None:  # fmt: skip
     """One worker's share of a call as a program, and where its results, inputs and numbers stand in the client's call. None
@@ -118,9 +118,9 @@ def _share(
     left = stretch.left
     known = flat(code)
     inputs = [*(known[p] for p in stretch.first_at), *stretch.rest]
-    if not all(id in place for id in (*inputs, *left)):
+    if not all(id in position_of for id in (*inputs, *left)):
         return None
-    slots: dict[int, int] = {}  # by place in the call, which hole it is
+    slots: dict[int, int] = {}  # by position in the call, which hole it is
     holes: dict[int, int] = {}
     for at, ins, kind, form in walk(code, kind_of):
         for i in form.numbers:
@@ -133,4 +133,4 @@ def _share(
         number, list(left.values()), dying, holes, compile=compile, unused=len(stretch.rest),
         line=lambda _, ins: lines.get(ins[1], ""),
     )  # fmt: skip
-    return program, (*(place[id] for id in left), *(place[id] for id in inputs), *slots)
+    return program, (*(position_of[id] for id in left), *(position_of[id] for id in inputs), *slots)

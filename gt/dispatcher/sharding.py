@@ -122,14 +122,14 @@ def _reduce(client: Client, tensors: dict[int, Spec], layout: Layout, dim: int, 
     """Add up the terms of several tensors where they lie, as one message."""
     reduce = layout.placements[dim].reduce  # type: ignore[union-attr]
     boxes = [layout.boxes(spec.shape) for spec in tensors.values()]
-    place = to.placements[dim]
+    placement = to.placements[dim]
     for line in layout.mesh.lines(dim):
         group = tuple(layout.workers[at] for at in line)
         for rank, at in enumerate(line):
             specs = tuple(Spec(b[at][1], spec.dtype) for b, spec in zip(boxes, tensors.values()))
-            if isinstance(place, Shard):
-                sizes = tuple(split(s.shape[place.axis], len(group), rank)[1] for s in specs)
-                kind = infer(TABLE["reduce_scatter"], (*specs, int), (group, reduce, place.axis, sizes))
+            if isinstance(placement, Shard):
+                sizes = tuple(split(s.shape[placement.axis], len(group), rank)[1] for s in specs)
+                kind = infer(TABLE["reduce_scatter"], (*specs, int), (group, reduce, placement.axis, sizes))
             else:
                 kind = infer(TABLE["all_reduce"], (*specs, int), (group, reduce))
             worker = group[rank]

@@ -20,8 +20,8 @@ FILES = {
 
 def add_files(package: dict[str, Any]) -> None:
     """Make a module of each file, with the class that it has."""
-    for name, kind in FILES.items():
+    for name, holds in FILES.items():
         full = f"{package['__name__']}.{name}"
-        module = types.ModuleType(full, f"`{kind}`, by the file that PyTorch has it in.")
-        setattr(module, kind, package[kind])
+        module = types.ModuleType(full, f"`{holds}`, by the file that PyTorch has it in.")
+        setattr(module, holds, package[holds])
         sys.modules[full] = package[name] = module

@@ -121,8 +121,8 @@ def _key(key: Any) -> Any:
 
 
 def _rebuilt(told: Any, tensors: dict[str, Tensor]) -> Any:
-    ((kind, value),) = told.items()
-    match kind:
+    ((tag, value),) = told.items()
+    match tag:
         case "tensor":
             return tensors[value]
         case "dict":
@@ -137,7 +137,7 @@ def _rebuilt(told: Any, tensors: dict[str, Tensor]) -> Any:
             return dtype_of(value)
         case "value":
             return value
-    raise ValueError(f"no {kind!r} can be read: this file was written by a later version")
+    raise ValueError(f"no {tag!r} can be read: this file was written by a later version")
 
 
 def _library() -> Any:

@@ -209,12 +209,12 @@ def read(f: Any) -> Any:
         seen: dict[str, bytes] = {}
 
         def storage(told: tuple) -> Storage:
-            _, kind, key, _device, *_rest = told
-            if not isinstance(kind, StorageType) or not isinstance(key, str):
+            _, storage_type, key, _device, *_rest = told
+            if not isinstance(storage_type, StorageType) or not isinstance(key, str):
                 raise UnsafeCheckpoint(f"this checkpoint names a storage {told!r}")
             if key not in seen:
                 seen[key] = file.read(f"{folder}data/{key}")
-            return Storage(seen[key], kind.dtype)
+            return Storage(seen[key], storage_type.dtype)
 
         try:
             return Machine(storage).run(file.read(pickle))

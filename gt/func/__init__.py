@@ -148,8 +148,8 @@ def functional_call(module: Any, parameters_and_buffers: Any, args: Any = None, 
             owner.__dict__[last] = value
         return module(*inputs, **(kwargs or {}))
     finally:
-        for place, last, value in reversed(before):
-            place[last] = value
+        for attributes, last, value in reversed(before):
+            attributes[last] = value
 
 
 def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *, chunk_size: Any = None) -> Callable:

@@ -266,7 +266,8 @@ def _kept(kind: Kind) -> list[Rule]:
     return [((Shard(i),), (Shard(i),)) for i in range(kind.outs[0].ndim)] + [((Partial(),), (Partial(),))]
 
 
-op("place", complex="analytic", shape=lambda a: a, shard=_kept, obeys_signal=True, view=True, tries=(((X,), {}), ((CUBE,), {})),
+op("redistribute", complex="analytic", shape=lambda a: a, shard=_kept, obeys_signal=True, view=True,
+   tries=(((X,), {}), ((CUBE,), {})),
    kernel=lambda xp, a: a,
    grad=(lambda g: g,))  # fmt: skip
 op("copy", complex="analytic", shape=lambda a: a, shard=_kept, tries=(((X,), {}), ((CUBE,), {})),

@@ -38,7 +38,7 @@ def join_group(settings: ExecutorSettings) -> None:
         )
 
 
-class CachePlace(NamedTuple):
+class CacheSlots(NamedTuple):
     """Where a span's tokens lie in the cache, and what its rows must not see."""
 
     page: Any  # (rows,)
@@ -102,10 +102,10 @@ class TorchExecutor(Executor):
         with torch.inference_mode(), self.threads():
             rows = [attention.rotary_position(p) for p in batch.positions().tolist()]
             self.rotary_rows = torch.tensor(rows, device=self.device)
-            self.places = [self.place(span) for span in batch.spans]
+            self.slots = [self.slots_of(span) for span in batch.spans]
             return super().forward(batch)
 
-    def place(self, span: TokenSpan) -> CachePlace:
+    def slots_of(self, span: TokenSpan) -> CacheSlots:
         """Where the tokens of a span lie; the same in every layer."""
         import torch
 
@@ -114,7 +114,7 @@ class TorchExecutor(Executor):
         positions = torch.arange(span.position, span.length, device=self.device)
         seen = torch.tensor([attention.visible(p) for p in range(span.position, span.length)], device=self.device)
         hidden = torch.arange(sum(held), device=self.device) >= seen[:, None]
-        return CachePlace(pages[positions // size], positions % size, pages[: len(held)], hidden)
+        return CacheSlots(pages[positions // size], positions % size, pages[: len(held)], hidden)
 
     def weight(self, weight: Weight) -> Any:
         return self.weights[weight.number]
@@ -156,18 +156,18 @@ class TorchExecutor(Executor):
             cos, sin = (self.weight(table)[self.rotary_rows].to(q.dtype) for table in (layer.cos, layer.sin))
             q, k = rotated(q, cos, sin), rotated(k, cos, sin)
         outputs = []
-        for span, place in zip(batch.spans, self.places):
+        for span, slots in zip(batch.spans, self.slots):
             rows_of = slice(span.first, span.first + span.rows)
-            keys, values = self.append(layer.layer, k[rows_of], v[rows_of], place)
-            outputs.append(self.attend(layer, q[rows_of], keys, values, place.hidden))
+            keys, values = self.append(layer.layer, k[rows_of], v[rows_of], slots)
+            outputs.append(self.attend(layer, q[rows_of], keys, values, slots.hidden))
         return torch.cat(outputs)
 
-    def append(self, layer: int, k: Any, v: Any, place: CachePlace) -> list[Any]:
+    def append(self, layer: int, k: Any, v: Any, slots: CacheSlots) -> list[Any]:
         """Write new keys and values to their pages; returns those of the whole request, (length, kv heads, head_dim)."""
         found = []
         for cache, new in zip(self.cache[layer], (k, v)):
-            cache[place.page, place.offset] = new
-            found.append(cache[place.all_pages].flatten(0, 1)[: place.hidden.shape[1]])
+            cache[slots.page, slots.offset] = new
+            found.append(cache[slots.all_pages].flatten(0, 1)[: slots.hidden.shape[1]])
         return found
 
     def attend(self, layer: Attention, q: Any, keys: Any, values: Any, hidden: Any) -> Any:

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from gt.client.default import connect, disconnect
-from gt.clusters import PLACES, pool_file
+from gt.clusters import CLASSES, pool_file
 from gt.clusters import cluster as cluster_of
 from gt.errors import GTError
 from gt.pools.pool import RunningPool, open_pool
@@ -21,7 +21,7 @@ def add_parser(commands: Any) -> None:
         "up", help="start a pool: a dispatcher and workers", description="Start a pool: a dispatcher and workers."
     )
     clusters = up.add_subparsers(required=True, metavar="CLUSTER", dest="cluster")
-    for name in PLACES:
+    for name in CLASSES:
         found = cluster_of(name)
         p = clusters.add_parser(name, help=found.summary, description=f"Start a pool: {found.summary}.")
         _common(p)

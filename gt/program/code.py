@@ -127,7 +127,7 @@ class Frees:
     results: tuple[Any, ...] = ()
     ops: dict[str, int] = {}
     ways: dict[str, int] = {}
-    loads, signal, kind = False, "", "a free"
+    loads, signal, title = False, "", "a free"
 
     def stats(self) -> dict[str, float]:
         return {}

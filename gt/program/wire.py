@@ -68,12 +68,12 @@ class _Reader:
         self.last = definition.inputs
         self.specs: dict[Any, Spec] = {}
         self.hole: dict[tuple[int, int], int] = {}
-        for i, places in enumerate(definition.holes):
-            for place in places:
-                if place in self.hole:
-                    raise self.wrong(f"two holes at {place}")
-                self.hole[place] = i
-        self.found = 0  # places of holes that are those of numbers
+        for i, positions in enumerate(definition.holes):
+            for position in positions:
+                if position in self.hole:
+                    raise self.wrong(f"two holes at {position}")
+                self.hole[position] = i
+        self.found = 0  # positions of holes that are those of numbers
         self.rows: list[list[Any]] = []  # number, kind, results, operands, frees
         self.early: list[int] = []  # values that are freed before anything is computed
 

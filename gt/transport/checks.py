@@ -95,9 +95,9 @@ def _batch(batch: Batch) -> None:
         _bounded(sum(len(t.body) for t in batch.traces), BODY, "instructions in the traces of a batch", TooMuch)
 
 
-def _bounded(found: int, most: int, what: str, kind: type[ProtocolError] = ProtocolError) -> None:
+def _bounded(found: int, most: int, what: str, error: type[ProtocolError] = ProtocolError) -> None:
     if found > most:
-        raise kind(f"{found} {what}: the most are {most}")
+        raise error(f"{found} {what}: the most are {most}")
 
 
 def _share(weight: float, priority: str) -> None:

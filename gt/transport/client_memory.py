@@ -45,7 +45,7 @@ class ClientMemory:
         if channel is not None:
             channel.close()
 
-    def place(self, data: np.ndarray) -> tuple[int, int, int]:
+    def put(self, data: np.ndarray) -> tuple[int, int, int]:
         """Copy the bytes to where every worker can see them."""
         segment, at, sealed = self.pool.pack(data)
         self.placed += sealed

@@ -71,7 +71,7 @@ class MemoryLink:
         if not reply.done:
             raise RuntimeError("a read has no answer, and no message is left to deliver")
 
-    def place(self, data: np.ndarray) -> tuple[int, int, int]:
+    def put(self, data: np.ndarray) -> tuple[int, int, int]:
         self.placed.append(next(self.names))
         self.segments[self.placed[-1]] = data.copy()
         return (self.placed[-1], 0, data.nbytes)

@@ -96,10 +96,10 @@ class PeerProcess:
     """A process whose memory this one can read, and whose inbox it can write to. It is not made of any other."""
 
     def __init__(self, offer: str) -> None:
-        pid, door, place, secret = offer.split()
+        pid, door, address, secret = offer.split()
         self.pid = int(pid)
         found = ctypes.create_string_buffer(len(secret) // 2)
-        read(self.pid, ctypes.addressof(found), int(place), len(found))
+        read(self.pid, ctypes.addressof(found), int(address), len(found))
         if found.raw.hex() != secret:
             raise OSError(f"process {pid} is not the worker that was offered: its memory does not hold the secret")
         mode = os.stat(f"/proc/{pid}/fd/{door}").st_mode

@@ -21,14 +21,14 @@ PART = 32 << 20  # bytes of a frame, at most: a listener may have to keep one be
 FIRST, LAST = int(zmq.SNDMORE | zmq.NOBLOCK), int(zmq.NOBLOCK)
 
 
-def open_socket(kind: int, identity: bytes | None = None) -> zmq.Socket[Any]:
+def open_socket(socket_type: int, identity: bytes | None = None) -> zmq.Socket[Any]:
     """A socket that never delays an exit and never drops what it has taken."""
-    socket: zmq.Socket[Any] = zmq.Context.instance().socket(kind)
+    socket: zmq.Socket[Any] = zmq.Context.instance().socket(socket_type)
     socket.linger = 0
     socket.set_hwm(0)  # what is under way is bounded by the session, not by dropping
     if identity is not None:
         socket.setsockopt(zmq.IDENTITY, identity)
-    if kind == zmq.ROUTER:
+    if socket_type == zmq.ROUTER:
         socket.setsockopt(zmq.HANDSHAKE_IVL, 10_000)  # milliseconds for a peer to say who it is
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         socket.setsockopt(zmq.ROUTER_HANDOVER, 0)

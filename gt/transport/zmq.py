@@ -166,8 +166,8 @@ class ZmqLink:
     def _met(self) -> bool:
         return bool(self.data) and len(self.sharing) == len(self.data)
 
-    def place(self, data: np.ndarray) -> tuple[int, int, int]:
-        return self.memory.place(data)
+    def put(self, data: np.ndarray) -> tuple[int, int, int]:
+        return self.memory.put(data)
 
     def outstanding(self) -> int:
         return self.memory.pool.outstanding()

@@ -19,7 +19,7 @@ from gt.transport.messages import Batch, Run
 from gt.watch.events import Free, Move, ProgramCall, Reader, RunEnd, Stretch, Work
 
 ARITY = {0: "CreateOp", 1: "UnaryOp", 2: "BinaryOp", 3: "TernaryOp"}
-PLACES = {1: ("input",), 2: ("left", "right")}
+OPERAND_NAMES = {1: ("input",), 2: ("left", "right")}
 GONE = 64  # clients that are gone of which something is remembered
 Line = tuple[float, str]  # when it happened, and the text behind its time
 
@@ -40,7 +40,7 @@ def details(kind: Kind, ins: tuple) -> str:
     form = Form.of(kind)
     operands = [operand(value, spec) for value, spec in zip(ins[form.operands], kind.ins)]
     words = [f"result={','.join(map(str, ins[form.results]))}", f"op={kind.row.name}"]
-    names = PLACES.get(len(operands)) if kind.tensor_operands else None
+    names = OPERAND_NAMES.get(len(operands)) if kind.tensor_operands else None
     if names:
         words += [f"{name}={x}" for name, x in zip(names, operands)]
     elif operands:

@@ -13,9 +13,9 @@ def escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def family(name: str, kind: str, help: str, samples: Iterable[Sample]) -> list[str]:
+def family(name: str, metric_type: str, help: str, samples: Iterable[Sample]) -> list[str]:
     """One metric with its samples."""
-    lines = [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
+    lines = [f"# HELP {name} {help}", f"# TYPE {name} {metric_type}"]
     for labels, value in samples:
         inside = ",".join(f'{key}="{escaped(text)}"' for key, text in labels.items())
         lines.append(f"{name}{{{inside}}} {value:.10g}" if inside else f"{name} {value:.10g}")

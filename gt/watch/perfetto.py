@@ -17,9 +17,9 @@ def events(drawn: Chart) -> list[dict[str, Any]]:
     """Trace events: metadata that names the tracks, slices, and flows."""
     found: list[dict[str, Any]] = []
     for lane, name in enumerate(drawn.lanes):
-        kind, _, label = name.partition(" ")
-        pid = {"client": 1, "dispatcher": 2, "worker": 3}[kind]
-        plural = "dispatcher" if pid == 2 else f"{kind}s"
+        party, _, label = name.partition(" ")
+        pid = {"client": 1, "dispatcher": 2, "worker": 3}[party]
+        plural = "dispatcher" if pid == 2 else f"{party}s"
         found.append({"ph": "M", "pid": pid, "tid": lane, "name": "process_name", "args": {"name": plural}})
         found.append({"ph": "M", "pid": pid, "tid": lane, "name": "thread_name", "args": {"name": label or name}})
         found.append({"ph": "M", "pid": pid, "tid": lane, "name": "thread_sort_index", "args": {"sort_index": lane}})

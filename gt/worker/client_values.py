@@ -36,18 +36,18 @@ class Broken:
 
 class Moved:
     """What stands in a tensor's place while the buffer that it lies in is in host memory. `ids` are the tensors of that buffer,
-    `place` is where among them this one stands."""
+    `index` is that of this one among them."""
 
-    __slots__ = ("copy", "ids", "place")
+    __slots__ = ("copy", "ids", "index")
     __array_ufunc__ = None
 
-    def __init__(self, copy: HostCopy, ids: list[int], place: int) -> None:
-        self.copy, self.ids, self.place = copy, ids, place
+    def __init__(self, copy: HostCopy, ids: list[int], index: int) -> None:
+        self.copy, self.ids, self.index = copy, ids, index
 
     @property
     def array(self) -> Any:
         """To be read where it lies; kernels take what is on the device."""
-        return self.copy.arrays[self.place]
+        return self.copy.arrays[self.index]
 
     @property
     def buffer(self) -> tuple[int, int]:
@@ -88,7 +88,7 @@ def failure_on(where: str, what: str, error: Exception, id: Any) -> Broken:
 def check_inputs(table: dict[int, Any], ready: Any, ins: tuple) -> None:
     """A program with a broken input is not begun: it would free inputs before it fails, and the cause with them."""
     if any(isinstance(table.get(ins[i]), Broken) for i in ready.tensor_positions):
-        raise TypeError(f"{ready.kind} has an input that was not computed")
+        raise TypeError(f"{ready.title} has an input that was not computed")
 
 
 def run_general(table: dict[int, Any], ready: Any, ins: tuple) -> None:

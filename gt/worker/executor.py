@@ -156,7 +156,7 @@ class InstructionExecutor:
         operands = [values.table.get(i) for i in ids]
         if any(a is None or values.specs.get(i) is not spec for a, i, spec in zip(operands, ids, ready.specs)):
             wrong = mismatched_operand(ready, ins, {i: values.specs.get(i) for i in ids if i in values.table})
-            operands = [a if isinstance(a, Broken) else self.failure(str(ready.kind), wrong, ins[-1]) for a in operands]
+            operands = [a if isinstance(a, Broken) else self.failure(ready.title, wrong, ins[-1]) for a in operands]
         return cast(PendingCollective, ready.run(operands, ins[-1]))
 
     def settle(self, values: ClientValues, ins: Instruction, wait: PendingCollective) -> None:
@@ -193,7 +193,7 @@ class InstructionExecutor:
         if cause is None and isinstance(error, OperandFailed):
             cause = error.cause
         elif cause is None:
-            cause = self.failure(str(ready.kind), error, ins[1] if ins[1] > 0 else values.within)
+            cause = self.failure(ready.title, error, ins[1] if ins[1] > 0 else values.within)
         for id, spec in by_result(ins, ready.results):
             values.table[id], values.specs[id] = cause, spec
             values.broken.append(id)

@@ -122,7 +122,7 @@ class HostMemory:
     def _break_moved(self, values: ClientValues, ins: tuple[Any, ...], ready: Any, error: OutOfMemory) -> None:
         for i in ready.tensor_positions:
             if type(values.table.get(ins[i])) is Moved:
-                values.table[ins[i]] = failure(str(ready.kind), error, ins[i])
+                values.table[ins[i]] = failure(ready.title, error, ins[i])
 
     def make_room(self, values: ClientValues, nbytes: int, taken: Collection[int] = ()) -> None:
         """Move what is least recently used until so many bytes fit on the device; raises OutOfMemory where they cannot.
@@ -212,8 +212,8 @@ class HostMemory:
         if copy is None:
             return False
         self._guard(values)
-        for place, id in enumerate(ids):
-            values.table[id] = Moved(copy, ids, place)
+        for index, id in enumerate(ids):
+            values.table[id] = Moved(copy, ids, index)
         values.moved += len(ids)
         self.residency.moved_out(copy.nbytes)
         return True

@@ -46,8 +46,8 @@ class Columns:
         collective, the result of the client's that it is for is the last operand."""
         number = ins[0]
         ready = known[2] if known is not None else None
-        kind = getattr(ready, "kind", None)
-        at = -1 if isinstance(kind, Kind) and kind.row.collective else 1
+        kind: Kind | None = getattr(ready, "kind", None)
+        at = -1 if kind is not None and kind.row.collective else 1
         if ready is not None:
             self.new.append((number, ready))
         self.result_at[number] = at
@@ -225,18 +225,18 @@ def _whole(ids: list[int]) -> array[int]:
 
 def meaning(number: int, ready: Any) -> Meaning:
     """What a number stands for, as it is told."""
-    kind = ready.kind
-    if isinstance(kind, Kind):
+    kind: Kind | None = getattr(ready, "kind", None)
+    if kind is not None:
         nbytes = sum(s.nbytes for s in kind.outs)
         return Meaning(number, kind.row.name, kind.row.group, kind.signal, nbytes, tuple(kind.settings.get("group", ())))
     program = getattr(ready, "program", None)
     if program is None:
-        return Meaning(number, str(kind), "free")
+        return Meaning(number, ready.title, "free")
     total = sum(work(i.kind) for i in program.instructions) or 1.0
     ops = tuple((i.op.name, i.op.group, work(i.kind) / total, i.line) for i in program.instructions[:REPORTED])
     signals = dict.fromkeys(i.kind.signal for i in program.instructions if i.kind.signal)
     nbytes = sum(s.nbytes for s in ready.results)
-    return Meaning(number, kind, "program", ", ".join(signals), nbytes, (), ops, ready.source)
+    return Meaning(number, ready.title, "program", ", ".join(signals), nbytes, (), ops, ready.source)
 
 
 def work(kind: Kind) -> float:

@@ -25,7 +25,7 @@ class RefusedKind:
     large = False
 
     def __init__(self, what: str, wrong: Exception, result_count: int, dies: tuple[int, ...] = ()) -> None:
-        self.kind, self.wrong, self.result_count, self.dies = what, wrong, result_count, dies
+        self.title, self.wrong, self.result_count, self.dies = what, wrong, result_count, dies
         self.results = (None,) * result_count
         self.encoding = Form(result_count, 0, ())
         self.form = TRACE
@@ -37,7 +37,7 @@ class RefusedKind:
 
     def run(self, *operands: Any) -> Any:
         why = f"{type(self.wrong).__name__}: {self.wrong}"
-        raise ProtocolError(f"{self.kind} cannot be prepared on this worker: {why}"[:REASON])
+        raise ProtocolError(f"{self.title} cannot be prepared on this worker: {why}"[:REASON])
 
     def stats(self) -> dict[str, float]:
         return {}
@@ -46,7 +46,7 @@ class RefusedKind:
 def mismatched_operand(ready: Any, ins: tuple, specs: dict[int, Any]) -> ProtocolError:
     """Why an instruction's operands are not those that its kind takes."""
     found = [specs.get(ins[i]) for i in ready.tensor_positions if i < len(ins)]
-    return ProtocolError(f"{ready.kind} expected operands {list(ready.specs)}, got {found}")
+    return ProtocolError(f"{ready.title} expected operands {list(ready.specs)}, got {found}")
 
 
 def refusal(run: Any, wrong: Exception, dispatcher: str) -> Iterable[Mail]:

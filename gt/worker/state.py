@@ -9,10 +9,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from gt.ops import Kind
 from gt.transport.events import State
 from gt.worker.core import Worker
 from gt.worker.executor import InstructionExecutor
+from gt.worker.programs.compile import Ready
 
 LONG = 1.0  # seconds at one instruction after which the stack is told, too
 EXECUTE = InstructionExecutor.execute.__code__
@@ -68,6 +68,7 @@ class StateReader:
             return None, "", ""
         instruction, kinds = frame.f_locals["ins"], frame.f_locals["kinds"]
         known = kinds.get(instruction[0])
-        kind = known[2].kind if known is not None else ""
+        ready = known[2] if known is not None else None
         client = frame.f_locals["values"].client
-        return instruction, kind.row.name if isinstance(kind, Kind) else str(kind), client
+        name = ready.kind.row.name if isinstance(ready, Ready) else ready.title if ready is not None else ""
+        return instruction, name, client

@@ -267,7 +267,7 @@ ORACLE: dict[str, Callable[..., Any]] = {
     "sum": lambda a, *, axis, keepdims: a.sum(axis, keepdims),
     "scaled_sum": lambda a, *, axis, keepdims, scale: a.sum(axis, keepdims) * scale,
     "full_like": lambda a, value, *, dtype: torch.full_like(a, value, dtype=TORCH[DTYPES[dtype]]),
-    "place": lambda a: a.clone(),
+    "redistribute": lambda a: a.clone(),
     "mean": lambda a, *, axis, keepdims: a.mean(axis, keepdims),
     "amax": lambda a, *, axis, keepdims: a.amax(axis, keepdims),
     "amin": lambda a, *, axis, keepdims: a.amin(axis, keepdims),

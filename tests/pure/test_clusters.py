@@ -145,7 +145,7 @@ def test_an_unknown_cluster_lists_the_known_ones() -> None:
         clusters.cluster("slrm")
 
 
-@pytest.mark.parametrize("name", clusters.PLACES)
+@pytest.mark.parametrize("name", clusters.CLASSES)
 def test_every_cluster_has_all_of_the_seam(name: str) -> None:
     found = clusters.cluster(name)
     assert found.name == name and found.summary

@@ -41,7 +41,7 @@ class Wire:
         self.waits += 1
         self.answer(reply)
 
-    def place(self, data: np.ndarray) -> tuple[int, int, int]:
+    def put(self, data: np.ndarray) -> tuple[int, int, int]:
         self.placed.append(data.tobytes())
         return (len(self.placed), 0, 0)
 

@@ -76,13 +76,13 @@ def full(
     pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor of one value."""
-    kind = dtype_of(dtype) if dtype is not None else DEFAULT.of(fill_value)
+    result_dtype = dtype_of(dtype) if dtype is not None else DEFAULT.of(fill_value)
     shape = shape_of((size,)) if not isinstance(size, int) else (size,)
     value = fill_value.item() if hasattr(fill_value, "item") else fill_value
     if isinstance(value, complex):
-        found = apply(TABLE["full_complex"], (value.real, value.imag), (shape, kind.to_complex().code))
-        return made(found if kind.is_complex else found.to(kind), requires_grad)
-    return made(apply(TABLE["full"], (value,), (shape, kind.code)), requires_grad)
+        found = apply(TABLE["full_complex"], (value.real, value.imag), (shape, result_dtype.to_complex().code))
+        return made(found if result_dtype.is_complex else found.to(result_dtype), requires_grad)
+    return made(apply(TABLE["full"], (value,), (shape, result_dtype.code)), requires_grad)
 
 
 @function
@@ -112,15 +112,15 @@ def arange(
     if step == 0 or not math.isfinite(end - start) or (end - start) * step < 0:
         raise ArgumentError(f"arange from {start} to {end} cannot go by steps of {step}")
     n = math.ceil((end - start) / step)
-    kind = (
+    result_dtype = (
         dtype_of(dtype)
         if dtype is not None
         else DEFAULT.dtype
         if any(isinstance(x, float) for x in (start, end, step))
         else int64
     )
-    first, by = (float(start), float(step)) if kind.rank == 2 else (int(start), int(step))
-    return made(apply(TABLE["iota"], (first, by), ((n,), (n,), (0,), kind.code)), requires_grad)
+    first, by = (float(start), float(step)) if result_dtype.rank == 2 else (int(start), int(step))
+    return made(apply(TABLE["iota"], (first, by), ((n,), (n,), (0,), result_dtype.code)), requires_grad)
 
 
 @function
@@ -150,8 +150,8 @@ def linspace(
     if not isinstance(steps, int) or steps < 0:
         raise (ArgumentError if isinstance(steps, int) else ArgumentTypeError)(f"linspace wants 0 steps or more, not {steps}")
     by = (end - start) / (steps - 1) if steps > 1 else 0.0
-    kind = dtype_of(dtype or DEFAULT.dtype)
-    found = apply(TABLE["iota"], (float(start), float(by)), ((steps,), (steps,), (0,), kind.code))
+    result_dtype = dtype_of(dtype or DEFAULT.dtype)
+    found = apply(TABLE["iota"], (float(start), float(by)), ((steps,), (steps,), (0,), result_dtype.code))
     return made(found, requires_grad)
 
 

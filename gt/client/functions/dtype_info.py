@@ -56,22 +56,22 @@ def finfo(dtype: Any = None) -> FInfo:
     >>> gt.finfo(gt.float16).max
     65504.0
     """
-    kind = (DEFAULT.dtype if dtype is None else dtype_of(dtype)).to_real()
-    if kind.rank != 2:
-        raise ArgumentTypeError(f"finfo is for floating-point dtypes, not {kind.name}: use iinfo")
-    top, fraction = _EXPONENTS[kind]
+    asked = (DEFAULT.dtype if dtype is None else dtype_of(dtype)).to_real()
+    if asked.rank != 2:
+        raise ArgumentTypeError(f"finfo is for floating-point dtypes, not {asked.name}: use iinfo")
+    top, fraction = _EXPONENTS[asked]
     largest = (2.0 - 2.0**-fraction) * 2.0 ** (top - 1)
-    return FInfo(kind, kind.size * 8, largest, 2.0**-fraction, 2.0 ** (2 - top))
+    return FInfo(asked, asked.size * 8, largest, 2.0**-fraction, 2.0 ** (2 - top))
 
 
 @function
 def iinfo(dtype: Any) -> IInfo:
     """The ends of a whole-number dtype."""
-    kind = dtype_of(dtype)
-    if kind.rank != 1:
-        raise ArgumentTypeError(f"iinfo is for whole-number dtypes, not {kind.name}: use finfo")
-    bits = kind.size * 8
-    return IInfo(kind, bits, -(2 ** (bits - 1)) if kind.is_signed else 0, 2 ** (bits - kind.is_signed) - 1)
+    asked = dtype_of(dtype)
+    if asked.rank != 1:
+        raise ArgumentTypeError(f"iinfo is for whole-number dtypes, not {asked.name}: use finfo")
+    bits = asked.size * 8
+    return IInfo(asked, bits, -(2 ** (bits - 1)) if asked.is_signed else 0, 2 ** (bits - asked.is_signed) - 1)
 
 
 @function

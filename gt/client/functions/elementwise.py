@@ -140,8 +140,8 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
         raise ArgumentTypeError(f"masked_fill wants a mask of booleans, not {mask.dtype.name}")
     if isinstance(value, Tensor) and value.ndim:
         raise ArgumentError(f"masked_fill wants one value, a number or a tensor of no axes, not {value.shape}")
-    kind = value.dtype if isinstance(value, Tensor) else dtype_of(type(value))
-    if kind.rank == 3 and input.dtype.rank < 3:
+    given = value.dtype if isinstance(value, Tensor) else dtype_of(type(value))
+    if given.rank == 3 and input.dtype.rank < 3:
         raise RuntimeError(f"value cannot be converted to type {input.dtype.name} without overflow: it is complex")
     value = value.to(input.dtype) if isinstance(value, Tensor) else operand(value)
     if not isinstance(value, Tensor) and dtype_of(type(value)).rank > input.dtype.rank:

@@ -164,9 +164,9 @@ def fft_function(f: Callable) -> Callable:
 @fft_function
 def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
     """The frequency of each element of a transform."""
-    kind = dtype_of(dtype or DEFAULT.dtype)
+    result_dtype = dtype_of(dtype or DEFAULT.dtype)
     at = arange(n)
-    found = (at - (at > (n - 1) // 2).to(at.dtype) * n).to(kind) * (1.0 / (n * d))
+    found = (at - (at > (n - 1) // 2).to(at.dtype) * n).to(result_dtype) * (1.0 / (n * d))
     return found.requires_grad_() if requires_grad else found
 
 

@@ -31,8 +31,8 @@ def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     if low == high:
         low, high = low - 1, high + 1
     inside = ((flat >= low) & (flat <= high)).to(x.dtype)
-    place = ((flat - low) * (bins / (high - low))).floor().clamp(0, bins - 1).to(int64)
-    return apply(TABLE["bincount"], (place, inside), (bins,)).to(x.dtype)
+    bin_index = ((flat - low) * (bins / (high - low))).floor().clamp(0, bins - 1).to(int64)
+    return apply(TABLE["bincount"], (bin_index, inside), (bins,)).to(x.dtype)
 
 
 def _edges(line: Tensor, bins: Any, range: Any) -> tuple[Tensor, Any, Any]:
@@ -57,10 +57,10 @@ def histogram(input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | N
     flat = input.reshape(-1)
     edges, low, high = _edges(flat, bins, range)
     n = edges.shape[0] - 1
-    place = searchsorted(edges, flat, right=True) - 1
+    bin_index = searchsorted(edges, flat, right=True) - 1
     inside = (flat >= low) & (flat <= high)
     what = ones(flat.shape[0], dtype=input.dtype) if weight is None else weight.reshape(-1)
-    counts = zeros(n, dtype=input.dtype).index_add(0, place.clamp(0, n - 1), inside.pick(what, 0.0))
+    counts = zeros(n, dtype=input.dtype).index_add(0, bin_index.clamp(0, n - 1), inside.pick(what, 0.0))
     if density:
         counts = counts / (edges[1:] - edges[:-1]) / counts.sum()
     return Histogram(counts, own(edges, bins))
@@ -83,7 +83,7 @@ def histogramdd(
     each = [bins] * n if isinstance(bins, int) else list(bins)
     if len(each) != n:
         raise ArgumentError(f"histogramdd of points with {n} numbers wants as many bins, not {len(each)}")
-    place: Any = 0
+    bin_index: Any = 0
     inside: Any = True
     edges, sizes = [], []
     for i, b in enumerate(each):
@@ -92,11 +92,11 @@ def histogramdd(
         size = along.shape[0] - 1
         at = FUNCTIONS["searchsorted"](along, line.contiguous(), right=True) - 1
         inside = (line >= low) & (line <= high) & inside
-        place = place * size + at.clamp(0, size - 1)
+        bin_index = bin_index * size + at.clamp(0, size - 1)
         edges.append(along)
         sizes.append(size)
     what = ones(points.shape[0], dtype=input.dtype) if weight is None else weight.reshape(-1)
-    counts = zeros(math.prod(sizes), dtype=input.dtype).index_add(0, place, inside.pick(what, 0.0)).reshape(*sizes)
+    counts = zeros(math.prod(sizes), dtype=input.dtype).index_add(0, bin_index, inside.pick(what, 0.0)).reshape(*sizes)
     if density:
         counts = counts / counts.sum()
         for i, along in enumerate(edges):

@@ -61,8 +61,8 @@ def _like(number: Any, tensor: Tensor) -> Tensor:
         if isinstance(other, Tensor):
             return other
         number = other
-    kind = DEFAULT.of(number)
-    return full((), number, dtype=tensor.dtype if kind.rank <= tensor.dtype.rank else kind)
+    own = DEFAULT.of(number)
+    return full((), number, dtype=tensor.dtype if own.rank <= tensor.dtype.rank else own)
 
 
 _OPERATORS = {

@@ -102,8 +102,8 @@ def typename(obj: Any) -> str:
     """The name of a tensor's type by its dtype, or of another thing's type."""
     if isinstance(obj, Tensor):
         return f"gt.{NAMES.get(obj.dtype.name, obj.dtype.name.capitalize())}Tensor"
-    kind = obj if isinstance(obj, type) else type(obj)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    cls = obj if isinstance(obj, type) else type(obj)
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
 NAMES = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long", "int32": "Int",

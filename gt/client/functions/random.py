@@ -78,10 +78,10 @@ def _complex_draw(name: str, shape: tuple[int, ...], dtype: Any, generator: Gene
 
 
 def _float_dtype(dtype: Any) -> DType:
-    kind = dtype_of(dtype or DEFAULT.dtype)
-    if kind.rank != 2:
-        raise ArgumentTypeError(f"random numbers of {kind.name} come from randint")
-    return kind
+    result_dtype = dtype_of(dtype or DEFAULT.dtype)
+    if result_dtype.rank != 2:
+        raise ArgumentTypeError(f"random numbers of {result_dtype.name} come from randint")
+    return result_dtype
 
 
 @function

@@ -24,14 +24,18 @@ def _window(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
         M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
         **settings: Any,
     ) -> Tensor:  # fmt: skip
-        kind = dtype_of(dtype or DEFAULT.dtype)
+        result_dtype = dtype_of(dtype or DEFAULT.dtype)
         if M < 0:
             raise ValueError(f"{name} wants a length that is not negative, not {M}")
-        if kind not in (float32, float64):
-            raise ValueError(f"{name} wants float32 or float64, not {kind.name}")
+        if result_dtype not in (float32, float64):
+            raise ValueError(f"{name} wants float32 or float64, not {result_dtype.name}")
         if layout not in (None, "strided") and str(layout) != "torch.strided":
             raise ValueError(f"{name} makes strided tensors only, not {layout}")
-        made = make(M, sym, kind, **settings) if M else (make(2, sym, kind, **settings), zeros(0, dtype=kind))[1]
+        made = (
+            make(M, sym, result_dtype, **settings)
+            if M
+            else (make(2, sym, result_dtype, **settings), zeros(0, dtype=result_dtype))[1]
+        )
         return made.requires_grad_() if requires_grad and made.node is None else made
 
     window.__name__ = window.__qualname__ = name

@@ -78,10 +78,10 @@ def _places(samples: Tensor, sizes: tuple[int, ...], want: tuple[int, ...], kern
         first = first * d + start.reshape(shape)
     within = []
     for at in product(*map(range, kernel)):
-        place = 0
+        flat_index = 0
         for i, d in zip(at, sizes):
-            place = place * d + i
-        within.append(place)
+            flat_index = flat_index * d + i
+        within.append(flat_index)
     flat = first.expand(*lead, *want).reshape(*lead, math.prod(want), 1)
     return flat + tensor(within, dtype=int64)
 

@@ -108,15 +108,15 @@ def _picked(input: Tensor, at: list[Tensor]) -> Tensor:
     """Pixels (batch, channels, ...) at whole places; 0 outside."""
     lead, sizes = input.shape[:2], input.shape[2:]
     there: Any = None
-    place: Any = None
+    flat_index: Any = None
     for a, d in zip(at, sizes):
         a = a.detach()
         inside = (a >= 0) & (a <= d - 1)
         there = inside if there is None else there & inside
         step = a.clamp(0, d - 1).nan_to_num(0.0).to(int64)
-        place = step if place is None else place * d + step
-    flat = place.reshape(lead[0], 1, -1).expand(*lead, place[0].numel())
-    found = input.reshape(*lead, -1).gather(2, flat).reshape(*lead, *place.shape[1:])
+        flat_index = step if flat_index is None else flat_index * d + step
+    flat = flat_index.reshape(lead[0], 1, -1).expand(*lead, flat_index[0].numel())
+    found = input.reshape(*lead, -1).gather(2, flat).reshape(*lead, *flat_index.shape[1:])
     return where(there.unsqueeze(1), found, 0.0)
 
 

@@ -115,6 +115,6 @@ def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
     return module
 
 
-def _found(module: Module, name: str, kind: type) -> Any:
+def _found(module: Module, name: str, cls: type) -> Any:
     hooks = [hook for _, hook in module.__dict__.get("_hooks", ())]
-    return next((h for h in hooks if isinstance(h, kind) and h.name == name), None)  # type: ignore[attr-defined]
+    return next((h for h in hooks if isinstance(h, cls) and h.name == name), None)  # type: ignore[attr-defined]

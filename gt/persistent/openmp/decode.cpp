@@ -14,7 +14,7 @@ enum Kind : int64_t { EMBED, RMS_NORM, LINEAR, ATTENTION, SILU_MUL, ALL_REDUCE }
 
 // Numbers of tensors are -1 where there is none. gt/persistent/openmp/executor.py fills this in, field by field.
 struct Layer {
-  int64_t kind, input, output, weight, bias, residual;
+  int64_t layer_type, input, output, weight, bias, residual;
   int64_t heads, kv_heads, head_dim, layer, q_norm, k_norm, cos, sin;
   double eps;
 };
@@ -210,12 +210,12 @@ struct Worker {
     for (int64_t r = 0; r < batch.rows; r++) {
       const float* x = row(l.input, r);
       float* y = row(l.output, r);
-      float factor = l.kind == RMS_NORM ? norm_factor(x, width, float(l.eps)) : 1.0f;
-      if (l.kind == RMS_NORM && l.input == l.output) barrier.wait();  // others may still read what this writes over
+      float factor = l.layer_type == RMS_NORM ? norm_factor(x, width, float(l.eps)) : 1.0f;
+      if (l.layer_type == RMS_NORM && l.input == l.output) barrier.wait();  // others may still read what this writes over
       pieces(begin, end, [&](int64_t i, int64_t count) {
         Floats v = load_some(x + i, count);
-        if (l.kind == RMS_NORM) v = v * factor * load_some(floats(l.weight) + i, count);
-        if (l.kind == SILU_MUL) v = v / (1.0f + exponential(-v)) * load_some(x + width + i, count);
+        if (l.layer_type == RMS_NORM) v = v * factor * load_some(floats(l.weight) + i, count);
+        if (l.layer_type == SILU_MUL) v = v / (1.0f + exponential(-v)) * load_some(x + width + i, count);
         store_some(y + i, v, count);
       });
     }
@@ -232,7 +232,7 @@ struct Worker {
   void run(const Layer& l, bool head) const {
     const int64_t* which = head ? batch.wanted : nullptr;
     int64_t rows = head ? batch.wanted_count : batch.rows;
-    switch (l.kind) {
+    switch (l.layer_type) {
       case EMBED: embed(l); break;
       case LINEAR: model.is_bfloat16[l.weight] ? linear<uint16_t>(l, which, rows) : linear<float>(l, which, rows); break;
       case ATTENTION: attention(l); break;
@@ -245,7 +245,7 @@ struct Worker {
 // Only the wanted rows go through the head, if it is the last layer and no residual of its own rows is overwritten.
 bool is_head(const Model& m, int64_t layer) {
   const Layer& l = m.layers[layer];
-  return layer == m.layer_count - 1 && l.kind == LINEAR && l.output == m.logits && l.residual != l.output;
+  return layer == m.layer_count - 1 && l.layer_type == LINEAR && l.output == m.logits && l.residual != l.output;
 }
 
 void forward(const Worker& worker) {

@@ -24,7 +24,7 @@ LANES, ROWS = 16, 4  # as in decode.h
 
 
 class LayerRow(ctypes.Structure):
-    _fields_ = [("kind", c_int64), *((name, c_int64) for name in (*TENSORS, *NUMBERS, *TABLES)), ("eps", c_double)]
+    _fields_ = [("layer_type", c_int64), *((name, c_int64) for name in (*TENSORS, *NUMBERS, *TABLES)), ("eps", c_double)]
 
 
 class ModelRow(ctypes.Structure):
@@ -64,7 +64,7 @@ class GenerationRow(ctypes.Structure):
 
 
 def layer_row(layer: ProgramLayer) -> LayerRow:
-    row = LayerRow(kind=KINDS.index(type(layer)), eps=getattr(layer, "eps", 0.0))
+    row = LayerRow(layer_type=KINDS.index(type(layer)), eps=getattr(layer, "eps", 0.0))
     for name in (*TENSORS, *TABLES):
         tensor: Weight | Activation | None = getattr(layer, name, None)
         setattr(row, name, -1 if tensor is None else tensor.number)

@@ -83,11 +83,11 @@ def rms_norm_there(x: Any, weight: Any, eps: float, out: Any) -> Any:
     if x.dim() == 0:
         raise ValueError("rms_norm needs x with at least one axis, and was given a single number")
     weight = weight if isinstance(weight, torch.Tensor) else torch.from_dlpack(weight)
-    kind = _checked("rms_norm", "weight", weight)
+    weight_dtype = _checked("rms_norm", "weight", weight)
     if weight.shape != x.shape[-1:]:
         raise ValueError(f"rms_norm of x {tuple(x.shape)} wants a weight {tuple(x.shape[-1:])}, not {tuple(weight.shape)}")
-    if kind != dtype and not (kind == "float32" and dtype in ("float16", "bfloat16")):
-        raise TypeError(f"rms_norm's weight is {kind} and x is {dtype}: they must be alike")
+    if weight_dtype != dtype and not (weight_dtype == "float32" and dtype in ("float16", "bfloat16")):
+        raise TypeError(f"rms_norm's weight is {weight_dtype} and x is {dtype}: they must be alike")
     result, room = _room("rms_norm", x, out)
     if x.numel():
         rows = (-1, x.shape[-1])

@@ -80,59 +80,59 @@ class PeerMemoryGroup:
         small each makes all, which takes a round less."""
         takes = takers is None or self.rank in takers
         item, n, base = whole.element_size(), self.size, whole.data_ptr()
-        places = yield self._to_all(base)
+        addresses = yield self._to_all(base)
         if whole.nbytes <= SMALL:
             total = torch.empty_like(whole)
             if takes:
-                self._add_up(total, whole, places, combine)
+                self._add_up(total, whole, addresses, combine)
             yield self._to_all()
             if takes:
                 whole.copy_(total)
             return
         start, size = split(len(whole), n, self.rank)
         mine = whole[start : start + size]
-        self._add_up(mine, mine, {r: place + start * item for r, place in places.items()}, combine)
+        self._add_up(mine, mine, {r: address + start * item for r, address in addresses.items()}, combine)
         yield self._to_all()
         for r in self._others() if takes else ():
             start, size = split(len(whole), n, r)
-            self._take(whole[start : start + size], r, {r: places[r] + start * item})
+            self._take(whole[start : start + size], r, {r: addresses[r] + start * item})
         yield self._to_all()
 
     def _scatter(self, out: torch.Tensor, parts: tuple[torch.Tensor, ...], combine: Callable) -> Steps:
-        places = yield {r: parts[r].data_ptr() for r in self.peers}, self.peers
-        self._add_up(out, parts[self.rank], places, combine)
+        addresses = yield {r: parts[r].data_ptr() for r in self.peers}, self.peers
+        self._add_up(out, parts[self.rank], addresses, combine)
         yield self._to_all()
 
-    def _add_up(self, out: torch.Tensor, mine: torch.Tensor, places: dict[int, int], combine: Callable) -> None:
-        """This member's terms and those that lie at these places, in the group's order, into `out`, which `mine` may be."""
+    def _add_up(self, out: torch.Tensor, mine: torch.Tensor, addresses: dict[int, int], combine: Callable) -> None:
+        """This member's terms and those that lie at these addresses, in the group's order, into `out`, which `mine` may be."""
         item = out.element_size()
         each = max(1, CHUNK // item)
         for at in range(0, len(out), each):
-            self._fold(out[at : at + each], mine[at : at + each], {r: p + at * item for r, p in places.items()}, combine)
+            self._fold(out[at : at + each], mine[at : at + each], {r: p + at * item for r, p in addresses.items()}, combine)
 
-    def _fold(self, out: torch.Tensor, mine: torch.Tensor, places: dict[int, int], combine: Callable) -> None:
+    def _fold(self, out: torch.Tensor, mine: torch.Tensor, addresses: dict[int, int], combine: Callable) -> None:
         term, total = torch.empty_like(mine), out
         if self.rank < 2:
-            self._take(term, 1 - self.rank, places)
+            self._take(term, 1 - self.rank, addresses)
             combine(*((mine, term) if self.rank == 0 else (term, mine)), out=total)
         else:
             total = torch.empty_like(mine) if out.data_ptr() == mine.data_ptr() else out
-            self._take(total, 0, places)
+            self._take(total, 0, addresses)
         for r in range(2 if self.rank < 2 else 1, self.size):
             if r != self.rank:
-                self._take(term, r, places)
+                self._take(term, r, addresses)
             combine(total, mine if r == self.rank else term, out=total)
         if total is not out:
             out.copy_(total)
 
-    def _take(self, into: torch.Tensor, r: int, places: dict[int, int]) -> None:
-        self.peers[r].read(into.data_ptr(), places[r], into.nbytes)
+    def _take(self, into: torch.Tensor, r: int, addresses: dict[int, int]) -> None:
+        self.peers[r].read(into.data_ptr(), addresses[r], into.nbytes)
 
     def _gather(self, out: torch.Tensor, part: torch.Tensor) -> Steps:
-        places = yield self._to_all(part.data_ptr())
+        addresses = yield self._to_all(part.data_ptr())
         out[self.rank].copy_(part)
         for r in self._others():
-            self._take(out[r], r, places)
+            self._take(out[r], r, addresses)
         yield self._to_all()
 
     def _spread(self, tensor: torch.Tensor) -> Steps:
@@ -140,19 +140,19 @@ class PeerMemoryGroup:
             yield dict.fromkeys(self.peers, tensor.data_ptr()), ()
             yield {}, self.peers
         else:
-            places = yield {}, (0,)
-            self._take(tensor, 0, places)
+            addresses = yield {}, (0,)
+            self._take(tensor, 0, addresses)
             yield {0: 0}, ()
 
     def _swap(self, takes: tuple[torch.Tensor, ...], sends: tuple[torch.Tensor, ...]) -> Steps:
         """Only those wait for each other of whom one has something for the other."""
         to = {r: sends[r].data_ptr() for r in self.peers if len(sends[r])}
         sources = [r for r in self.peers if len(takes[r])]
-        places = yield to, sources
+        addresses = yield to, sources
         takes[self.rank].copy_(sends[self.rank])
         for r in self._others():
-            if r in places:
-                self._take(takes[r], r, places)
+            if r in addresses:
+                self._take(takes[r], r, addresses)
         yield dict.fromkeys(sources, 0), to
 
 

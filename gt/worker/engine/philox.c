@@ -122,9 +122,9 @@ CLONES static void to_normal(const uint32_t *restrict words, float *restrict out
     }
 }
 
-static void fill(int kind, const Draw *draw, uint64_t first, uint64_t count, char *out, const float *a) {
+static void fill(int distribution, const Draw *draw, uint64_t first, uint64_t count, char *out, const float *a) {
     uint32_t words[4 * COUNTERS];
-    uint64_t each = kind == BERNOULLI || kind == DROPOUT ? 8 : kind == NORMAL ? 2 : 4;
+    uint64_t each = distribution == BERNOULLI || distribution == DROPOUT ? 8 : distribution == NORMAL ? 2 : 4;
     uint64_t counter = first / each, skip = first - counter * each, done = 0;
     while (done < count) {
         uint64_t left = count - done + skip, n = (left + each - 1) / each;
@@ -133,7 +133,7 @@ static void fill(int kind, const Draw *draw, uint64_t first, uint64_t count, cha
         uint64_t here = n * each - skip;
         here = here < count - done ? here : count - done;
         const uint16_t *lanes = (const uint16_t *)words + skip;
-        switch (kind) {
+        switch (distribution) {
             case FRACTIONS: to_fractions(words + skip, (float *)out + done, (int)here); break;
             case WORDS: to_numbers(words + skip, (int64_t *)out + done, (int)here); break;
             case BERNOULLI: to_truth(lanes, (uint8_t *)out + done, (int)here, draw->least); break;
@@ -146,16 +146,16 @@ static void fill(int kind, const Draw *draw, uint64_t first, uint64_t count, cha
     }
 }
 
-/* fill(kind, seed, number, first, count, out, a, least, scale): `out` and `a` are addresses. */
+/* fill(distribution, seed, number, first, count, out, a, least, scale): `out` and `a` are addresses. */
 static PyObject *fill_(PyObject *module, PyObject *args) {
-    int kind;
+    int distribution;
     unsigned long long seed, number, first, count, out, a;
     unsigned int least;
     float scale;
-    if (!PyArg_ParseTuple(args, "iKKKKKKIf", &kind, &seed, &number, &first, &count, &out, &a, &least, &scale)) return NULL;
+    if (!PyArg_ParseTuple(args, "iKKKKKKIf", &distribution, &seed, &number, &first, &count, &out, &a, &least, &scale)) return NULL;
     Draw draw = {seed, number, least, scale};
     Py_BEGIN_ALLOW_THREADS
-    fill(kind, &draw, first, count, (char *)(uintptr_t)out, (const float *)(uintptr_t)a);
+    fill(distribution, &draw, first, count, (char *)(uintptr_t)out, (const float *)(uintptr_t)a);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }

@@ -103,7 +103,7 @@ def _fraction(words: np.ndarray, out: np.ndarray) -> None:
 
 
 def _native(
-    kind: int,
+    distribution: int,
     seed: int,
     number: int,
     first: int,
@@ -120,7 +120,7 @@ def _native(
     seed, number = seed & 0xFFFFFFFFFFFFFFFF, number & 0xFFFFFFFFFFFFFFFF
 
     def fill(begin: int, end: int) -> None:
-        NATIVE.fill(kind, seed, number, first + begin, end - begin, out + begin * size, a + begin * size, least, scale)
+        NATIVE.fill(distribution, seed, number, first + begin, end - begin, out + begin * size, a + begin * size, least, scale)
 
     jobs = [_pool().submit(fill, begin, end) for begin, end in zip(edges[1:], edges[2:])]
     fill(0, edges[1])

@@ -52,6 +52,11 @@ class Ready:
         self.ops = {kind.row.name: 1}
         self.ways = {way: 1} if way else {}
 
+    @property
+    def title(self) -> str:
+        """As messages name it."""
+        return str(self.kind)
+
     def stats(self) -> dict[str, float]:
         return {}
 
@@ -103,7 +108,7 @@ class Executable:
         for ins in program.instructions:
             self.ways.update(kinds[ins.number].ways)
         self.length = len(program.instructions)
-        self.kind = f"a trace of {self.length} ops"
+        self.title = f"a trace of {self.length} ops"
         held = program.specs
         self.specs = tuple(held.get(i) for i in range(1, 1 + self.inputs))  # None: nothing looks at it
         self.results = tuple(held[r] for r in program.results)
@@ -175,7 +180,7 @@ class Executable:
 
     def tell(self, what: str, seconds: float | None = None) -> None:
         """Say what becomes of it; with how many seconds it took to compile, where it was."""
-        text = f"{self.kind} (number {self.number}): {what}"
+        text = f"{self.title} (number {self.number}): {what}"
         self.say(text) if seconds is None else self.say(text, seconds)
 
     def stats(self) -> dict[str, float]:

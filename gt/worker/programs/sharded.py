@@ -37,7 +37,7 @@ class ShardedTrace:
         for ins in program.instructions:
             self.ways.update(self.kinds[ins.number].ways)
         self.length = len(program.instructions)
-        self.kind = f"a trace of {self.length} ops"
+        self.title = f"a trace of {self.length} ops"
         form = self.form = Form.of_call(self.result_count, program.inputs, program.holes)
         self.slot_of = dict(zip(program.results, form.made))  # where the ids of values stand
         self.slot_of |= dict(enumerate(form.tensor_positions, 1))

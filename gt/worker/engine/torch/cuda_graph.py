@@ -150,13 +150,13 @@ class Graph:
         return made
 
     def _give_numbers(self, numbers: tuple) -> None:
-        """The holes' numbers, into tensors that the graph reads: views of one vector for each kind of number."""
+        """The holes' numbers, into tensors that the graph reads: views of one vector for each type of number."""
         if self.vectors is None:
             self.vectors = [torch.zeros(len(numbers), dtype=t, device=self.engine.at) for t in (torch.float64, torch.int64)]
             self.holes = [self.vectors[0 if isinstance(n, float) else 1][i] for i, n in enumerate(numbers)]
-        for vector, kind in zip(self.vectors, (float, int)):
-            if any(isinstance(n, kind) for n in numbers):
-                given = [kind(n) if isinstance(n, kind) else 0 for n in numbers]
+        for vector, number_type in zip(self.vectors, (float, int)):
+            if any(isinstance(n, number_type) for n in numbers):
+                given = [number_type(n) if isinstance(n, number_type) else 0 for n in numbers]
                 vector.copy_(torch.tensor(given, dtype=vector.dtype))
         self.numbers = numbers
 

@@ -155,8 +155,8 @@ def _widened(function: Callable) -> Callable:
     """In 32 bits where numbers have 16, for which CUDA has no kernel."""
 
     def run(a: Array, b: Array) -> Array:
-        kind = torch.result_type(a, b)
-        return function(a.float(), b.float()).to(kind) if kind.itemsize == 2 else function(a, b)
+        dtype = torch.result_type(a, b)
+        return function(a.float(), b.float()).to(dtype) if dtype.itemsize == 2 else function(a, b)
 
     return run
 
