@@ -24,7 +24,7 @@ PREFIX = "GT_"
 
 
 @dataclass(frozen=True)
-class Variable(Generic[T]):
+class EnvironmentVariable(Generic[T]):
     """`VERBOSE.value()` is what the environment says when it is called."""
 
     name: str
@@ -53,10 +53,10 @@ class Variable(Generic[T]):
         return f"| `{self.name}` | {self.doc} | {default} | {', '.join(self.readers)} |"
 
 
-VARIABLES: dict[str, Variable] = {}
+VARIABLES: dict[str, EnvironmentVariable] = {}
 
 
-def _declared(variable: Variable[T]) -> Variable[T]:
+def _declared(variable: EnvironmentVariable[T]) -> EnvironmentVariable[T]:
     VARIABLES[variable.name] = variable
     return variable
 
@@ -68,15 +68,15 @@ def _truth(text: str) -> bool:
         raise ValueError(text) from None
 
 
-def flag(name: str, readers: Iterable[str], doc: str, default: bool = False) -> Variable[bool]:
-    return _declared(Variable(name, default, tuple(readers), doc, _truth, f"one of {', '.join(TRUTHS)}"))
+def flag(name: str, readers: Iterable[str], doc: str, default: bool = False) -> EnvironmentVariable[bool]:
+    return _declared(EnvironmentVariable(name, default, tuple(readers), doc, _truth, f"one of {', '.join(TRUTHS)}"))
 
 
-def string(name: str, readers: Iterable[str], doc: str, default: str = "", accepts: str = "a text") -> Variable[str]:
-    return _declared(Variable(name, default, tuple(readers), doc, str, accepts))
+def string(name: str, readers: Iterable[str], doc: str, default: str = "", accepts: str = "a text") -> EnvironmentVariable[str]:
+    return _declared(EnvironmentVariable(name, default, tuple(readers), doc, str, accepts))
 
 
-def choice(name: str, readers: Iterable[str], doc: str, choices: tuple[str, ...]) -> Variable[str]:
+def choice(name: str, readers: Iterable[str], doc: str, choices: tuple[str, ...]) -> EnvironmentVariable[str]:
     """One of some words, the first of which is the default."""
 
     def parse(text: str) -> str:
@@ -84,19 +84,19 @@ def choice(name: str, readers: Iterable[str], doc: str, choices: tuple[str, ...]
             raise ValueError(text)
         return text
 
-    return _declared(Variable(name, choices[0], tuple(readers), doc, parse, f"one of {', '.join(choices)}"))
+    return _declared(EnvironmentVariable(name, choices[0], tuple(readers), doc, parse, f"one of {', '.join(choices)}"))
 
 
-def whole(name: str, readers: Iterable[str], doc: str, default: int, least: int = 0) -> Variable[int]:
+def whole(name: str, readers: Iterable[str], doc: str, default: int, least: int = 0) -> EnvironmentVariable[int]:
     def parse(text: str) -> int:
         if not text.isdecimal() or int(text) < least:
             raise ValueError(text)
         return int(text)
 
-    return _declared(Variable(name, default, tuple(readers), doc, parse, f"a whole number from {least} up"))
+    return _declared(EnvironmentVariable(name, default, tuple(readers), doc, parse, f"a whole number from {least} up"))
 
 
-def seconds(name: str, readers: Iterable[str], doc: str, default: D) -> Variable[float | D]:
+def seconds(name: str, readers: Iterable[str], doc: str, default: D) -> EnvironmentVariable[float | D]:
     """A length of time. The default may be None, where there is no limit."""
 
     def parse(text: str) -> float:
@@ -105,17 +105,19 @@ def seconds(name: str, readers: Iterable[str], doc: str, default: D) -> Variable
             raise ValueError(text)
         return found
 
-    return _declared(Variable(name, default, tuple(readers), doc, parse, "a number of seconds from 0 up"))
+    return _declared(EnvironmentVariable(name, default, tuple(readers), doc, parse, "a number of seconds from 0 up"))
 
 
-def number(name: str, readers: Iterable[str], doc: str, default: float, least: float, most: float) -> Variable[float]:
+def number(
+    name: str, readers: Iterable[str], doc: str, default: float, least: float, most: float
+) -> EnvironmentVariable[float]:
     def parse(text: str) -> float:
         found = float(text)
         if not least <= found <= most:
             raise ValueError(text)
         return found
 
-    return _declared(Variable(name, default, tuple(readers), doc, parse, f"a number from {least:g} to {most:g}"))
+    return _declared(EnvironmentVariable(name, default, tuple(readers), doc, parse, f"a number from {least:g} to {most:g}"))
 
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -131,9 +133,9 @@ def bytes_in(text: str) -> int:
     return int(float(found[1]) * UNITS[unit])
 
 
-def size(name: str, readers: Iterable[str], doc: str) -> Variable[int]:
+def size(name: str, readers: Iterable[str], doc: str) -> EnvironmentVariable[int]:
     """Bytes of memory; 0, where it is not set, is no limit."""
-    return _declared(Variable(name, 0, tuple(readers), doc, bytes_in, SIZE))
+    return _declared(EnvironmentVariable(name, 0, tuple(readers), doc, bytes_in, SIZE))
 
 
 ALL = (CLIENT, SERVER, WORKER)

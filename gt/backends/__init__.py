@@ -10,11 +10,11 @@ from gt.backends import cuda, cudnn, mps
 from gt.backends.listing import show
 from gt.backends.registry import Registry
 from gt.backends.registry import fallbacks as fallbacks
-from gt.backends.rows import ROWS, Row
+from gt.backends.rows import ROWS, BackendRow
 
 __all__ = [
     "Registry",
-    "Row",
+    "BackendRow",
     "cuda",
     "cudnn",
     "mps",

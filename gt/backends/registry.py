@@ -13,14 +13,14 @@ from typing import Any
 from gt import environment
 from gt.backends import custom
 from gt.backends.facts import Found, Missing, Outcome
-from gt.backends.rows import ALIASES, ARRAYS, DEFAULTS, ROWS, Row, named
+from gt.backends.rows import ALIASES, ARRAYS, DEFAULTS, ROWS, BackendRow, named
 from gt.config import Backends, read_backends
 
 
 class Registry:
     """Rows and what their probes found. Each backend has its own lock, so one slow probe holds up nobody else."""
 
-    def __init__(self, rows: tuple[Row, ...]):
+    def __init__(self, rows: tuple[BackendRow, ...]):
         self.rows = {row.name: row for row in rows}
         self._locks = {row.name: threading.Lock() for row in rows}
         self._outcomes: dict[str, Outcome] = {}
@@ -36,14 +36,14 @@ class Registry:
             raise TypeError(f"a backend's name is a string, not {type(asked).__name__}")
         name = ALIASES.get(asked, asked)
         if name not in self.rows and ":" in name:
-            self.add(Row(name, name, partial(custom.probe_path, name)))
+            self.add(BackendRow(name, name, partial(custom.probe_path, name)))
         if name not in self.rows:
             self.search()
         if name not in self.rows:
             raise ValueError(f"no backend {asked!r}: known are {', '.join([*self.rows, *ALIASES])}, or a module:Class")
         return name
 
-    def add(self, row: Row) -> None:
+    def add(self, row: BackendRow) -> None:
         with self._adding:
             if row.name not in self.rows:
                 self._locks[row.name] = threading.Lock()
@@ -58,7 +58,7 @@ class Registry:
             if name in self.rows:
                 warnings.warn(f"the entry point {point.value} is not used: a backend {name!r} is there", stacklevel=2)
             else:
-                self.add(Row(name, name, partial(custom.probe_point, point)))
+                self.add(BackendRow(name, name, partial(custom.probe_point, point)))
 
     def register(self, name: str, cls: Any) -> None:
         custom.checked(cls)
@@ -67,7 +67,7 @@ class Registry:
         if name in ALIASES or name in self.rows and self._classes.get(name) is not cls:
             raise ValueError(f"a backend {name!r} is there already: choose another name")
         self._classes[name] = cls
-        self.add(Row(name, name, partial(custom.probe, cls)))
+        self.add(BackendRow(name, name, partial(custom.probe, cls)))
 
     def custom_class(self, asked: str) -> Any | None:
         """The class of a backend that a user brought, or None for one of GT's."""

@@ -22,7 +22,7 @@ def probe_at(path: str) -> Callable[[], Outcome]:
     return lambda: named(path)()
 
 
-class Row(NamedTuple):
+class BackendRow(NamedTuple):
     """A backend. A column that is empty says that GT has no such form of it."""
 
     name: str
@@ -44,19 +44,20 @@ _OPENCL = "gt.persistent.opencl_executor:OpenCLExecutor"
 
 # In order of priority. The slow probes, which start a process of their own, are remembered between processes.
 ROWS = (
-    Row("cuda", "NVIDIA CUDA", probes.cuda, _LIBRARY, f"{_GPU}.cuda_executor:CudaExecutor", arrays="cuda"),
-    Row("triton", "Triton", probe_at("gt.tensor_ops.probes:triton"), _LIBRARY, f"{_GPU}.triton_executor:TritonExecutor"),
-    Row("cudnn", "NVIDIA cuDNN", probes.cudnn, _LIBRARY),
-    Row("mps", "Apple Metal", probes.mps, decode=f"{_TORCH}:MPSExecutor"),
-    Row("cpp", "GT C++ kernels", probe_at("gt.tensor_ops.probes:cpp"), _OWN, _OPENMP, "cpp"),
-    Row("opencl", "OpenCL", probe_at("gt.tensor_ops.probes:opencl"), _OWN, _OPENCL, "opencl"),
-    Row("openmp", "OpenMP", probes.openmp, _LIBRARY, _OPENMP),
-    Row("mkl", "Intel MKL", partial(remembered, "mkl", "torch", probes.mkl), _LIBRARY, f"{_INTEL}:MKLExecutor"),
-    Row("mkldnn", "oneDNN", partial(remembered, "mkldnn", "torch", probes.mkldnn), _LIBRARY, f"{_INTEL}:OneDNNExecutor"),
-    Row("cpu", "CPU", probes.cpu, "gt.worker.engine.choose:cpu", _NUMPY),
-    Row("numpy", "NumPy", probes.numpy, "gt.worker.engine.numpy:make", _NUMPY, "python", "numpy"),
-    Row("pytorch", "PyTorch", probes.pytorch, "gt.worker.engine.torch.engine:make", f"{_TORCH}:TorchExecutor", package="torch"),
-    Row("nki", "AWS Neuron", probes.nki),
+    BackendRow("cuda", "NVIDIA CUDA", probes.cuda, _LIBRARY, f"{_GPU}.cuda_executor:CudaExecutor", arrays="cuda"),
+    BackendRow("triton", "Triton", probe_at("gt.tensor_ops.probes:triton"), _LIBRARY, f"{_GPU}.triton_executor:TritonExecutor"),
+    BackendRow("cudnn", "NVIDIA cuDNN", probes.cudnn, _LIBRARY),
+    BackendRow("mps", "Apple Metal", probes.mps, decode=f"{_TORCH}:MPSExecutor"),
+    BackendRow("cpp", "GT C++ kernels", probe_at("gt.tensor_ops.probes:cpp"), _OWN, _OPENMP, "cpp"),
+    BackendRow("opencl", "OpenCL", probe_at("gt.tensor_ops.probes:opencl"), _OWN, _OPENCL, "opencl"),
+    BackendRow("openmp", "OpenMP", probes.openmp, _LIBRARY, _OPENMP),
+    BackendRow("mkl", "Intel MKL", partial(remembered, "mkl", "torch", probes.mkl), _LIBRARY, f"{_INTEL}:MKLExecutor"),
+    BackendRow("mkldnn", "oneDNN", partial(remembered, "mkldnn", "torch", probes.mkldnn), _LIBRARY, f"{_INTEL}:OneDNNExecutor"),
+    BackendRow("cpu", "CPU", probes.cpu, "gt.worker.engine.choose:cpu", _NUMPY),
+    BackendRow("numpy", "NumPy", probes.numpy, "gt.worker.engine.numpy:make", _NUMPY, "python", "numpy"),
+    BackendRow("pytorch", "PyTorch", probes.pytorch, "gt.worker.engine.torch.engine:make", f"{_TORCH}:TorchExecutor",
+               package="torch"),
+    BackendRow("nki", "AWS Neuron", probes.nki),
 )  # fmt: skip
 ALIASES = {"onednn": "mkldnn"}
 DEFAULTS = ("pytorch", "numpy")

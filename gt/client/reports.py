@@ -12,7 +12,7 @@ import numpy as np
 
 from gt.client.user_lines import RING, origin, short_line
 from gt.program.code import is_client_kind
-from gt.transport.events import EVERY, OFF, Lines, Loaded, Report, Subscribe, Traced, Waited, Watched
+from gt.transport.events import EVERY, OFF, Lines, Loaded, Subscribe, Traced, Waited, Watched, WorkerReport
 from gt.transport.messages import VERSION
 
 OFTEN = 0.2  # seconds between reports
@@ -74,7 +74,7 @@ class ClientReports:
                 self._add(Traced("", now, tracer.found, tracer.hits, tracer.saved, misses))
         events, self.events = tuple(self.events), []
         if events:
-            session.link.tell(Report(events))
+            session.link.tell(WorkerReport(events))
 
     def _add(self, event: Any) -> None:
         if len(self.events) < HELD:

@@ -24,7 +24,7 @@ from gt.client.reports import ClientReports, take
 from gt.client.tracer import MARK, Tracer
 from gt.client.uploads import send_pieces
 from gt.client.user_lines import RING, line_of, short_line, warn
-from gt.client.window import Window
+from gt.client.window import FlowWindow
 from gt.config import Config
 from gt.ops.table import spec_in, spec_out
 from gt.program.code import encoded, number_of
@@ -61,7 +61,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.tracer.asked_for, self.tracer.line = self.asked_for, self.line
         self.serial = 0
         self.written = 0  # instructions taken from the buffer
-        self.window, self.replies, self.pauses = Window(), Replies(), Pauses()
+        self.window, self.replies, self.pauses = FlowWindow(), Replies(), Pauses()
         # The line that asked for each of the last results. Two lists that are only written over: a pair made for every op
         # would be one more object for the garbage collector to go through.
         self.asked_code: list[Any] = [None] * RING
@@ -383,7 +383,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         """In a forked child: the session is its parent's, and its tensors are errors here. Nothing is sent."""
         self.closed, self.limit, self.lost, self.abandoned = True, 0, why, True
         self.emit, self.ended, self.user = _nothing, True, None
-        self.lock, self.window = threading.RLock(), Window()
+        self.lock, self.window = threading.RLock(), FlowWindow()
         self.replies.clear()
 
 

@@ -46,7 +46,7 @@ class Costs:
         return sum(map(heavy.get, map(number_of, batch), repeat(0.0))) if heavy else 0.0
 
 
-class Window:
+class FlowWindow:
     """Instructions sent and known to be executed. A call of a trace counts for all instructions it stands for."""
 
     __slots__ = ("sent", "executed", "guessed", "done", "measured", "rate", "asked", "lock", "waiting", "costs", "waits")

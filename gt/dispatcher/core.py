@@ -23,7 +23,7 @@ from gt.errors import ProtocolError
 from gt.program.code import free
 from gt.transport import checks
 from gt.transport.checks import TooMuch
-from gt.transport.events import Report, Seen, Subscribe
+from gt.transport.events import Seen, Subscribe, WorkerReport
 from gt.transport.messages import (
     Ack,
     Answer,
@@ -78,7 +78,7 @@ class Dispatcher:
         """All that follows from one message. Whatever goes wrong with it costs its sender alone, who is told."""
         try:
             checks.message(mail.message)
-            if isinstance(mail.message, (Report, Subscribe, Seen)):
+            if isinstance(mail.message, (WorkerReport, Subscribe, Seen)):
                 out = self.observers.handle(mail.peer, mail.message, mail.role)
             else:
                 out = list(self._handle(mail.peer, mail.message, mail.role))

@@ -21,14 +21,13 @@ from gt.transport.events import (
     WINDOW,
     AnyEvent,
     Compiled,
+    Departed,
     Joined,
     Lines,
     Listen,
     Loaded,
-    Lost,
     Placed,
     Received,
-    Report,
     Seen,
     Sent,
     Spans,
@@ -38,6 +37,7 @@ from gt.transport.events import (
     Traced,
     Waited,
     Watched,
+    WorkerReport,
     nbytes,
 )  # fmt: skip
 from gt.transport.messages import VERSION, Batch, Mail, Note, Run
@@ -117,11 +117,11 @@ class Observers:
 
     # Who watches
 
-    def handle(self, peer: str, message: Report | Subscribe | Seen, role: str = "") -> list[Mail]:
+    def handle(self, peer: str, message: WorkerReport | Subscribe | Seen, role: str = "") -> list[Mail]:
         """What observers say, and what those say who are watched."""
         worker, client = peer in self.tables.by_peer, peer in self.tables.clients
         match message:
-            case Report() if client or worker:
+            case WorkerReport() if client or worker:
                 self.report(peer, message)
                 return []
             case Subscribe() if not worker:
@@ -270,7 +270,7 @@ class Observers:
                     text = f"{entry.spec.dtype.name}{list(entry.spec.shape)}"
                     self.tell(client, Placed(client.label, self.clock(), use.signal, text, str(entry.layout)))
 
-    def report(self, peer: str, report: Report) -> None:
+    def report(self, peer: str, report: WorkerReport) -> None:
         """What a worker or a client has to tell."""
         worker, clients = self.tables.by_peer.get(peer), self.tables.clients
         for event in report.events:
@@ -304,7 +304,7 @@ class Observers:
     def went(self, name: str, peer: str, why: str, index: int = -1) -> list[Mail]:
         if self.local is not None and index >= 0:
             self.local("lost", name, why)
-        self.tell(self.left.get(peer), Lost(name, self.clock(), why, index))
+        self.tell(self.left.get(peer), Departed(name, self.clock(), why, index))
         return self.lose(peer)
 
     def client_gone(self, client: Client, why: str) -> list[Mail]:

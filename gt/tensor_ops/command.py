@@ -137,7 +137,7 @@ def configure(args: argparse.Namespace) -> int:
     return 0
 
 
-def _present() -> config.Config:
+def _present() -> config.TensorOpsConfig:
     """The configuration to change: the user's file, or the packaged default where there is none yet."""
     path = config.user_path()
     return config.load(path if path.exists() else config.PACKAGED)

@@ -18,7 +18,7 @@ PACKAGED = Path(__file__).parent / "backend.json"
 
 
 @dataclass(frozen=True)
-class Config:
+class TensorOpsConfig:
     """`force_backend` or nothing; else `preferred_backend` if it is available; else the first available of the priority.
 
     No priority: the backend that is fastest on this machine. An order that is written is obeyed, whatever it is.
@@ -60,7 +60,7 @@ def find() -> Path:
     return PACKAGED
 
 
-def load(path: Path | None = None) -> Config:
+def load(path: Path | None = None) -> TensorOpsConfig:
     path = find() if path is None else path
     try:
         read = json.loads(path.read_text())
@@ -74,8 +74,8 @@ def load(path: Path | None = None) -> Config:
         raise ValueError(f"{path}: {error}") from error
 
 
-def checked(read: Any) -> Config:
-    keys = [field.name for field in fields(Config)]
+def checked(read: Any) -> TensorOpsConfig:
+    keys = [field.name for field in fields(TensorOpsConfig)]
     if not isinstance(read, dict):
         raise ValueError(f"want an object with the keys {', '.join(keys)}")
     for key in read:
@@ -86,12 +86,12 @@ def checked(read: Any) -> Config:
             known_text(key, read[key])
     priority = read.get("backend_priority")
     if priority is None:
-        return Config(read.get("preferred_backend"), None, read.get("force_backend"))
+        return TensorOpsConfig(read.get("preferred_backend"), None, read.get("force_backend"))
     if not isinstance(priority, list | tuple) or not priority or len(set(map(str, priority))) < len(priority):
         raise ValueError(f"backend_priority must be a list of different backends, not {priority!r}")
     for name in priority:
         known_text("backend_priority", name)
-    return Config(read.get("preferred_backend"), tuple(priority), read.get("force_backend"))
+    return TensorOpsConfig(read.get("preferred_backend"), tuple(priority), read.get("force_backend"))
 
 
 def known_text(key: str, name: Any) -> None:
@@ -99,7 +99,7 @@ def known_text(key: str, name: Any) -> None:
         raise ValueError(f"{key}: no backend {name!r}: known are {', '.join(NAMES)}")
 
 
-def save(config: Config, path: Path | None = None) -> Path:
+def save(config: TensorOpsConfig, path: Path | None = None) -> Path:
     """Write the whole file or nothing, so that a reader never meets half of one."""
     path = user_path() if path is None else path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,6 +114,6 @@ def save(config: Config, path: Path | None = None) -> Path:
     return path
 
 
-def changed(config: Config, **values: Any) -> Config:
+def changed(config: TensorOpsConfig, **values: Any) -> TensorOpsConfig:
     """The config with some values replaced, checked as a file's would be."""
     return checked(asdict(replace(config, **values)))

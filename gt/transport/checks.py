@@ -19,12 +19,12 @@ from gt.transport.events import (
     Event,
     Lines,
     Loaded,
-    Report,
     Spans,
     State,
     Subscribe,
     Traced,
     Waited,
+    WorkerReport,
 )  # fmt: skip
 from gt.transport.messages import PRIORITIES, WEIGHTS, Ask, Batch, Configure, Hello, Join, KindDef, Note, Reached, Store
 
@@ -75,7 +75,7 @@ def message(found: Any) -> None:
             reached(at)
         case Note(text):
             _bounded(len(text), TEXT, "characters of a note")
-        case Report(events):
+        case WorkerReport(events):
             _bounded(len(events), REPORTED, "events of a report")
             for event in events:
                 reported(event)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from gt.errors import ProtocolError
 from gt.transport import shm
 from gt.transport.channels import TOKEN, Channel, connect
+from gt.transport.lent_segments import LentSegments
 
 PASSED = 30.0  # seconds for a worker to take in segments that were passed before, when it has not for long
 
@@ -23,8 +23,7 @@ class ClientMemory:
         self.channels: dict[str, Channel] = {}  # to workers of this host and user
         self.passing = threading.Lock()  # segments are passed by one thread at a time
         self.pool = shm.SegmentPool(self._dropped)
-        self.placed: list[int] = []  # segments named by the batch that is being filled, and by those under way
-        self.lent: deque[tuple[int, list[int]]] = deque()
+        self.lent: LentSegments[int] = LentSegments()
 
     def share(self, worker: str, address: str) -> bytes:
         """Begin to share memory with a worker, if it is of this host and user. Gives the token of their channel."""
@@ -48,7 +47,7 @@ class ClientMemory:
     def put(self, data: np.ndarray) -> tuple[int, int, int]:
         """Copy the bytes to where every worker can see them."""
         segment, at, sealed = self.pool.pack(data)
-        self.placed += sealed
+        self.lent.filled += sealed
         with self.passing:
             for channel in self.channels.values():
                 channel.give(segment, PASSED)
@@ -60,18 +59,11 @@ class ClientMemory:
                 channel.drop(segment)
 
     def sealed(self, serial: int) -> bool:
-        """A batch goes out: what was placed since the last is read by it. Whether its end is to be told."""
-        if not self.placed:
-            return False
-        self.lent.append((serial, self.placed))
-        self.placed = []
-        return True
+        return self.lent.sealed(serial)
 
     def executed(self, serial: int) -> None:
-        """All batches up to this one are done."""
-        while self.lent and self.lent[0][0] <= serial:
-            for segment in self.lent.popleft()[1]:
-                self.pool.give(segment)
+        for segment in self.lent.executed(serial):
+            self.pool.give(segment)
 
     def view(self, place: tuple[int, int, int], nbytes: int, worker: str, release: Callable[[], None]) -> np.ndarray:
         """Bytes that a worker lends; `release` is called when they are not looked at any more."""

@@ -126,7 +126,7 @@ class Joined(Event, frozen=True, tag=8):
     about: str = ""
 
 
-class Lost(Event, frozen=True, tag=9):
+class Departed(Event, frozen=True, tag=9):
     """A worker (with its index) or a client (-1) went, and why."""
 
     name: str
@@ -203,7 +203,7 @@ def nbytes(event: Event) -> int:
     return SMALL
 
 
-AnyEvent = Spans | Received | Sent | Waited | Loaded | Traced | Lines | Joined | Lost | Stalled | Compiled | State | Placed
+AnyEvent = Spans | Received | Sent | Waited | Loaded | Traced | Lines | Joined | Departed | Stalled | Compiled | State | Placed
 
 
 class Subscribe(Message, frozen=True, tag=40):
@@ -222,7 +222,7 @@ class Listen(Message, frozen=True, tag=41):
     clients: tuple[tuple[str, int], ...] = ()
 
 
-class Report(Message, frozen=True, tag=42):
+class WorkerReport(Message, frozen=True, tag=42):
     """From workers and clients: what happened."""
 
     events: tuple[AnyEvent, ...]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gt.transport.events import Seen
+from gt.transport.lent_segments import LentSegments
 from gt.transport.messages import Mail, decode, encode
 
 
@@ -45,8 +46,7 @@ class MemoryLink:
         self.hub, self.name, self.dispatcher, self.workers, self.shares = hub, name, dispatcher, workers, shares
         self.segments: dict[int, np.ndarray] = {}
         self.names = count(1)
-        self.placed: list[int] = []  # segments named by the batch that is being filled, and by those under way
-        self.lent: deque[tuple[int, list[int]]] = deque()
+        self.lent: LentSegments[int] = LentSegments()
         self.session: Any = None
 
     def clock(self) -> float:
@@ -72,9 +72,10 @@ class MemoryLink:
             raise RuntimeError("a read has no answer, and no message is left to deliver")
 
     def put(self, data: np.ndarray) -> tuple[int, int, int]:
-        self.placed.append(next(self.names))
-        self.segments[self.placed[-1]] = data.copy()
-        return (self.placed[-1], 0, data.nbytes)
+        name = next(self.names)
+        self.lent.filled.append(name)
+        self.segments[name] = data.copy()
+        return (name, 0, data.nbytes)
 
     def view(self, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
         raise RuntimeError("workers of the in-process transport lend no memory")
@@ -83,16 +84,11 @@ class MemoryLink:
         return 0
 
     def sealed(self, serial: int) -> bool:
-        if not self.placed:
-            return False
-        self.lent.append((serial, self.placed))
-        self.placed = []
-        return True
+        return self.lent.sealed(serial)
 
     def executed(self, serial: int) -> None:
-        while self.lent and self.lent[0][0] <= serial:
-            for name in self.lent.popleft()[1]:
-                del self.segments[name]
+        for name in self.lent.executed(serial):
+            del self.segments[name]
 
     def close(self) -> None:
         pass

@@ -12,7 +12,7 @@ from gt.errors import ProtocolError
 from gt.ops.table import Kind, WireSpec, spec_out
 from gt.program.code import Encoded
 from gt.program.wire import TraceDef
-from gt.transport.events import Listen, Report, Seen, Subscribe, Watched
+from gt.transport.events import Listen, Seen, Subscribe, Watched, WorkerReport
 from gt.transport.message import Message as Message
 from gt.transport.peer_messages import Aborted as Aborted
 from gt.transport.peer_messages import InputFailed as InputFailed
@@ -315,7 +315,7 @@ Any_ = (
     Hello | Welcome | Batch | Ack | Failed | Peers | Ask | Answer | Configure | Bye | Join | Run | Done | Drop | Attach
     | Attached | Value | Release | Upload | Arrived | Note | Piece
     | Store | InputFailed | StallQuery | Noted | Ways | Aborted | Begun | Skip | Refuse | Progress | Drain | Came
-    | Subscribe | Listen | Report | Watched | Seen
+    | Subscribe | Listen | WorkerReport | Watched | Seen
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from gt.transport.events import Lines, Loaded, Received, Sent, Waited
-from gt.watch.events import Collective, Free, ProgramCall, Recording, RunEnd, Work
+from gt.watch.events import Activity, Collective, Free, ProgramCall, Recording, RunEnd
 
 COLOURS = {
     "idle": "#e9ecef", "transfer": "#efb118", "collective": "#ff725c", "wait": "#c9b8f0", "batch": "#9498a0",  # reserved
@@ -80,7 +80,7 @@ class _Builder:
         self.sends: dict[tuple[str, int], float] = {}  # when a client sent its batch
         self.received: dict[tuple[str, int], float] = {}
         self.sent: dict[tuple[str, str, int], float] = {}
-        self.run: defaultdict[tuple[str, str], list[Work]] = defaultdict(list)  # of the run at hand
+        self.run: defaultdict[tuple[str, str], list[Activity]] = defaultdict(list)  # of the run at hand
         for item in recording.items:
             self._item(item)
         self._collectives()
@@ -90,7 +90,7 @@ class _Builder:
         match item:
             case Free():
                 pass
-            case Work():
+            case Activity():
                 self.run[item.worker, item.client].append(item)
                 self._bar(self.worker[item.worker], item.start, item.stop, item.name, _group(item), item.client,
                           self.recording.line(item), item.nbytes)  # fmt: skip
@@ -147,7 +147,7 @@ def _time(item: object) -> float:
     return getattr(item, "start", 0.0) or (getattr(item, "at", 0.0) if not isinstance(item, RunEnd) else 0.0)
 
 
-def _group(work: Work) -> str:
+def _group(work: Activity) -> str:
     if not isinstance(work, ProgramCall) or not work.ops:
         return work.group
     weight: defaultdict[str, float] = defaultdict(float)

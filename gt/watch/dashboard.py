@@ -29,7 +29,7 @@ from gt.transport.connection_limits import raise_descriptor_limit
 from gt.transport.events import EVERY
 from gt.watch import metrics
 from gt.watch.chart import chart
-from gt.watch.events import Work
+from gt.watch.events import Activity
 from gt.watch.http_connections import HttpConnection
 from gt.watch.listen import Listener
 from gt.watch.model import Model
@@ -121,7 +121,7 @@ class Board:
         wanted, found = text.lower(), []
         with self.lock:
             for item in reversed(self.model.items):
-                if not isinstance(item, Work):
+                if not isinstance(item, Activity):
                     continue
                 line = self.model.reader.line(item)
                 said = f"{item.start:.6f} {item.worker} {item.client} {item.name} {item.seconds * 1e6:.1f} us {line}".rstrip()

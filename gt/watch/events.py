@@ -19,7 +19,7 @@ TO_CLIENT = Meaning(READ, "read", "transfer")  # a tensor sent to its client, wh
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Activity:
     """Something that a worker did for a client: from when, for how long, under which name and group of ops (`Row.group`).
     `id` is the result of the client's that it is for."""
 
@@ -39,12 +39,12 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction(Work):
+class OpActivity(Activity):
     """One op."""
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramCall(Work):
+class ProgramCall(Activity):
     """A trace, a unit or a segment, which is timed as a whole. `ops` are (name, group, estimated share, line)."""
 
     ops: tuple[tuple[str, str, float, str], ...] = ()
@@ -52,24 +52,24 @@ class ProgramCall(Work):
 
 
 @dataclass(frozen=True, slots=True)
-class Collective(Work):
+class Collective(Activity):
     """What several workers did together, until this one had its result. `workers` are their indices."""
 
     workers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Move(Work):
+class Move(Activity):
     """Bytes to or from a client: `load` or `read`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Free(Work):
+class Free(Activity):
     """A tensor went."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch(Work):
+class StretchActivity(Activity):
     """Instructions that were timed as one, as only a sample is timed one by one."""
 
     count: int = 0
@@ -86,7 +86,7 @@ class RunEnd:
     broken: tuple[int, ...] = ()
 
 
-Item = Work | RunEnd | Event
+Item = Activity | RunEnd | Event
 
 
 class Reader:
@@ -106,7 +106,7 @@ class Reader:
                 case Lines():
                     self._lines(event)
                     yield event
-                case wire.Lost(name, _, _, index):
+                case wire.Departed(name, _, _, index):
                     self.gone[name] = None  # what it did may still be told
                     if index >= 0 or len(self.gone) > GONE:
                         old = name if index >= 0 else next(iter(self.gone))
@@ -116,7 +116,7 @@ class Reader:
                 case _:
                     yield event
 
-    def line(self, work: Work) -> str:
+    def line(self, work: Activity) -> str:
         """The user's line that asked for it, where that is known; of a program, the lines of its ops."""
         if isinstance(work, ProgramCall):
             return ", ".join(dict.fromkeys(op[3] for op in work.ops if op[3]))
@@ -143,11 +143,11 @@ class Reader:
             if number == END:
                 yield RunEnd(*who, id, start, broken)
             elif number == STRETCH:
-                yield Stretch(*who, "instructions", "stretch", start, seconds, count=id)
+                yield StretchActivity(*who, "instructions", "stretch", start, seconds, count=id)
             elif number == READ:
                 yield Move(*who, TO_CLIENT.name, TO_CLIENT.group, start, seconds, id, nbytes=next(sizes, 0))
             else:
-                yield typed(self.meanings.get((*who, number), UNKNOWN), Work(*who, "", "", start, seconds, id))
+                yield typed(self.meanings.get((*who, number), UNKNOWN), Activity(*who, "", "", start, seconds, id))
 
 
 def meaning_of(name: str) -> Meaning:
@@ -158,8 +158,8 @@ def meaning_of(name: str) -> Meaning:
     return Meaning(0, name, row.group if row is not None else UNKNOWN.group)
 
 
-def typed(meaning: Meaning, work: Work) -> Work:
-    """Work under its name."""
+def typed(meaning: Meaning, work: Activity) -> Activity:
+    """Activity under its name."""
     given = (work.worker, work.client, meaning.name, meaning.group, work.start, work.seconds, work.id)
     more = (meaning.signal, meaning.nbytes)
     match meaning.group:
@@ -171,7 +171,7 @@ def typed(meaning: Meaning, work: Work) -> Work:
             return Collective(*given, *more, meaning.workers)
         case "transfer":
             return Move(*given, *more)
-    return Instruction(*given, *more)
+    return OpActivity(*given, *more)
 
 
 @dataclass(slots=True)
@@ -187,30 +187,30 @@ class Recording:
         self.dropped = max(self.dropped, dropped)
 
     @property
-    def work(self) -> list[Work]:
+    def work(self) -> list[Activity]:
         """What workers did, by its beginning; frees are no work."""
-        return sorted((i for i in self.items if isinstance(i, Work) and not isinstance(i, Free)), key=lambda w: w.start)
+        return sorted((i for i in self.items if isinstance(i, Activity) and not isinstance(i, Free)), key=lambda w: w.start)
 
     @property
     def workers(self) -> list[str]:
         """By index, as far as it is known."""
         known = {i.name: i.index for i in self.items if isinstance(i, wire.Joined) and i.index >= 0}
-        names = {i.worker for i in self.items if isinstance(i, Work)} | known.keys()
+        names = {i.worker for i in self.items if isinstance(i, Activity)} | known.keys()
         return sorted(names, key=lambda name: (known.get(name, 1 << 30), name))
 
     @property
     def clients(self) -> list[str]:
         return sorted({name for i in self.items if (name := getattr(i, "client", ""))})
 
-    def line(self, work: Work) -> str:
+    def line(self, work: Activity) -> str:
         return self.reader.line(work)
 
-    def between(self, start: float, stop: float) -> list[Work]:
-        """Work within a time, what reaches over its ends cut off there."""
+    def between(self, start: float, stop: float) -> list[Activity]:
+        """Activity within a time, what reaches over its ends cut off there."""
         return [cut(w, start, stop) for w in self.work if w.start < stop and w.stop > start]
 
 
-def cut(work: Work, start: float, stop: float) -> Work:
+def cut(work: Activity, start: float, stop: float) -> Activity:
     """The part of some work that lies within a time."""
     begin = max(work.start, start)
     return replace(work, start=begin, seconds=max(0.0, min(work.stop, stop) - begin))

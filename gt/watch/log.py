@@ -16,7 +16,7 @@ from gt.spec import DTYPES, Spec
 from gt.transport.checks import kind_in
 from gt.transport.events import Spans
 from gt.transport.messages import Batch, Run
-from gt.watch.events import Free, Move, ProgramCall, Reader, RunEnd, Stretch, Work
+from gt.watch.events import Activity, Free, Move, ProgramCall, Reader, RunEnd, StretchActivity
 
 ARITY = {0: "CreateOp", 1: "UnaryOp", 2: "BinaryOp", 3: "TernaryOp"}
 OPERAND_NAMES = {1: ("input",), 2: ("left", "right")}
@@ -172,9 +172,9 @@ class InstructionLog:
             match item:
                 case ProgramCall(ops=ops):
                     yield from self._done(item.stop, who, client, sent, broken, len(ops))
-                case Free() | Stretch():
+                case Free() | StretchActivity():
                     pass
-                case Move() | Work():
+                case Move() | Activity():
                     yield from self._done(item.stop, who, client, sent, broken, 1)
                 case RunEnd(_, _, serial, at):
                     left = sum(s <= serial for s, _ in sent)  # what was not timed one by one

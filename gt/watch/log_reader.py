@@ -10,7 +10,7 @@ from pathlib import Path
 from gt.errors import GTError
 from gt.transport.events import Received, Sent, Waited
 from gt.watch import capture
-from gt.watch.events import Recording, Work, meaning_of, typed
+from gt.watch.events import Activity, Recording, meaning_of, typed
 
 LINE = re.compile(r"\[TAPE (\d+\.\d{3})s\] (\w+) +\| (.*?) +\| (\w+) +\| (.*)")
 
@@ -69,7 +69,7 @@ class _Log:
         self.ended[worker] = at
         client, _, id = result.partition(",")[0].rpartition("_")
         number = int(id) if id.lstrip("-").isdecimal() else 0
-        work = Work(worker, client, "", "", start, max(0.0, at - start), number)
+        work = Activity(worker, client, "", "", start, max(0.0, at - start), number)
         self.recording.items.append(typed(meaning_of(op), work))
 
     def _answered(self, at: float, client: str, sort: str) -> None:

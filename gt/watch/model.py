@@ -7,7 +7,7 @@ from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 
 from gt.transport import events as e
-from gt.watch.events import Collective, Free, Instruction, ProgramCall, Reader, Recording, RunEnd, Stretch, Work
+from gt.watch.events import Activity, Collective, Free, OpActivity, ProgramCall, Reader, Recording, RunEnd, StretchActivity
 from gt.watch.shares import by_client, seconds_by_group, shares
 
 WINDOW = 3.0  # seconds that shares are of
@@ -63,7 +63,7 @@ class Model:
         self.reader = Reader()
         self.workers: dict[str, WorkerView] = {}
         self.clients: dict[str, ClientView] = {}
-        self.recent: deque[Work] = deque(maxlen=KEPT)
+        self.recent: deque[Activity] = deque(maxlen=KEPT)
         self.items: deque[object] = deque(maxlen=KEPT)  # for a timeline
         self.placed: dict[tuple[str, str], e.Placed] = {}
         self.compiled: deque[e.Compiled] = deque(maxlen=100)
@@ -87,17 +87,17 @@ class Model:
             self.first = self.first or at
             if not isinstance(item, (e.State, Free)):
                 self.items.append(item)
-            if isinstance(item, Work):
+            if isinstance(item, Activity):
                 self._work(item)
             else:
                 self._other(item)
 
-    def _work(self, work: Work) -> None:
+    def _work(self, work: Activity) -> None:
         view = self.worker(work.worker)
         match work:
             case Free():
                 return
-            case Stretch(count=count):
+            case StretchActivity(count=count):
                 view.instructions += count
             case ProgramCall(ops=ops):
                 view.instructions += len(ops)
@@ -105,7 +105,7 @@ class Model:
             case Collective():
                 self.collectives += 1
                 view.instructions += 1
-            case Instruction():
+            case OpActivity():
                 view.instructions += 1
         self.recent.append(work)
         for group, seconds in seconds_by_group([work]).items():
@@ -118,7 +118,7 @@ class Model:
                 view.index, view.about, view.gone = index, about, ""
             case e.Joined(name):
                 self.client(name).gone = ""
-            case e.Lost(name, _, why, index):
+            case e.Departed(name, _, why, index):
                 (self.worker(name) if index >= 0 else self.client(name)).gone = why or "left"
                 self._forget(name)
             case e.State(worker=name):
@@ -159,7 +159,7 @@ class Model:
         """Bring shares up to the time `now`; of one client's work alone, where it is named."""
         stop = now - LATE
         start = max(stop - WINDOW, self.first)
-        inside: defaultdict[str, list[Work]] = defaultdict(list)
+        inside: defaultdict[str, list[Activity]] = defaultdict(list)
         for work in self.recent:
             if work.stop > start and (not client or work.client == client):
                 inside[work.worker].append(work)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from gt.watch.events import Collective, Free, Move, ProgramCall, Stretch, Work, cut
+from gt.watch.events import Activity, Collective, Free, Move, ProgramCall, StretchActivity, cut
 from gt.watch.timeline import Interval, merged
 
 IDLE, TRANSFER, COLLECTIVE = "idle", "transfer", "collective"  # their colours mean nothing else
 
 
-def seconds_by_group(work: Iterable[Work]) -> dict[str, float]:
+def seconds_by_group(work: Iterable[Activity]) -> dict[str, float]:
     """Seconds of one worker by group of ops. A program's time goes to its ops by their estimated shares, that of instructions
     which were timed as one to the groups of those that were timed one by one."""
     found: defaultdict[str, float] = defaultdict(float)
@@ -21,7 +21,7 @@ def seconds_by_group(work: Iterable[Work]) -> dict[str, float]:
         match w:
             case Free():
                 continue
-            case Stretch():
+            case StretchActivity():
                 unknown += w.seconds
             case ProgramCall(ops=ops) if ops:
                 total = sum(share for _, _, share, _ in ops) or 1.0
@@ -42,7 +42,7 @@ def seconds_by_group(work: Iterable[Work]) -> dict[str, float]:
     return dict(found)
 
 
-def shares(work: Iterable[Work], start: float, stop: float) -> dict[str, float]:
+def shares(work: Iterable[Activity], start: float, stop: float) -> dict[str, float]:
     """Shares of the time from `start` to `stop` of one worker: groups of ops, and what is left as `idle`. While a collective
     waits, its worker may do other clients' work: that time counts as the work's."""
     window = max(stop - start, 1e-9)
@@ -63,7 +63,7 @@ def length(intervals: Iterable[Interval]) -> float:
     return sum(stop - start for start, stop in intervals)
 
 
-def by_client(work: Iterable[Work]) -> dict[str, float]:
+def by_client(work: Iterable[Activity]) -> dict[str, float]:
     """Each client's share of the work that was done."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for w in work:

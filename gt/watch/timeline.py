@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 from gt.transport.events import Joined, Watched
-from gt.watch.events import Collective, Instruction, Move, ProgramCall, Reader, Work
+from gt.watch.events import Activity, Collective, Move, OpActivity, ProgramCall, Reader
 
 WIDE, LEFT, LANE, BAR = 880, 92, 44, 30  # of a picture, in pixels: all of it, its margin, a worker's lane, the bars in it
 WORK = ("#4269d0", "#3ca951", "#a463f2", "#6cc5b0", "#97bbf5", "#9c6b4e")  # a colour for each signal
@@ -68,7 +68,7 @@ class LastSpans:
 
     def __init__(self, keep: int) -> None:
         self.keep, self.reader = keep, Reader()
-        self.kept: dict[str, deque[Work]] = {}
+        self.kept: dict[str, deque[Activity]] = {}
         self.indices: dict[str, int] = {}
 
     def observe(self, watched: Watched) -> None:
@@ -76,7 +76,7 @@ class LastSpans:
             match item:
                 case Joined(name, _, index) if index >= 0:
                     self.indices[name] = index
-                case Instruction() | ProgramCall() | Collective() | Move(name="load"):
+                case OpActivity() | ProgramCall() | Collective() | Move(name="load"):
                     self.kept.setdefault(item.worker, deque(maxlen=self.keep)).append(item)
 
     def spans(self) -> list[Span]:

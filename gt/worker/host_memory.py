@@ -14,7 +14,7 @@ from gt.worker.engine import Engine
 from gt.worker.memory_release import free_cached
 from gt.worker.programs.compile import COLLECTIVE, FREED, Executable
 from gt.worker.quotas import Fail, growth
-from gt.worker.residency import Buffer, Residency
+from gt.worker.residency import DeviceBuffer, Residency
 from gt.worker.turns import Preempted
 
 TRIES = 2  # moves for an instruction that the device itself had no room for: first what it needs, then all that can be moved
@@ -168,7 +168,7 @@ class HostMemory:
     def _move_out(self, values: ClientValues, nbytes: int, taken: Collection[int], some: bool = False) -> bool:
         """Free so many bytes of the device, or, with `some`, what can be freed of them. Whether anything was."""
         order = sorted(self.worker.spaces.values(), key=lambda v: (v is values, v.used))
-        ids: dict[Buffer, list[int]] = {}
+        ids: dict[DeviceBuffer, list[int]] = {}
         buffers = {
             v.client: self._movable(v, taken if v is values else _held_ids(self.worker, v), ids)
             for v in order
@@ -185,7 +185,7 @@ class HostMemory:
         free_cached(self.engine, self.residency.device)
         return any(released)
 
-    def _movable(self, values: ClientValues, held: Collection[int], ids: dict[Buffer, list[int]]) -> list[Buffer]:
+    def _movable(self, values: ClientValues, held: Collection[int], ids: dict[DeviceBuffer, list[int]]) -> list[DeviceBuffer]:
         """A client's buffers but for those of `held`; `ids` is told which tensors lie in each."""
         found: dict[int, list[int]] = {}
         sizes: dict[int, int] = {}
@@ -195,7 +195,7 @@ class HostMemory:
                 found.setdefault(number, []).append(id)
                 sizes[number] = nbytes
         kept = {self.engine.buffer(a)[0] for id in held if type(a := values.table.get(id)) not in (Moved, Broken, type(None))}
-        made = {Buffer(values.client, number, sizes[number]): of for number, of in found.items() if number not in kept}
+        made = {DeviceBuffer(values.client, number, sizes[number]): of for number, of in found.items() if number not in kept}
         ids.update(made)
         return list(made)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gt.ops import Kind
 from gt.spec import Spec
-from gt.transport.events import END, EVERY, EXACT, OFF, READ, REPORTED, STRETCH, Compiled, Listen, Meaning, Report, Spans
+from gt.transport.events import END, EVERY, EXACT, OFF, READ, REPORTED, STRETCH, Compiled, Listen, Meaning, Spans, WorkerReport
 from gt.transport.messages import Run
 
 MOST = 1 << 17  # instructions that wait to be reported; past it runs are timed as one, past twice that they are dropped
@@ -205,14 +205,14 @@ class Recorder:
         if len(self.compiled) < REPORTED:
             self.compiled.append(Compiled(client, self.clock(), seconds, text[:512]))
 
-    def report(self) -> Report | None:
+    def report(self) -> WorkerReport | None:
         """What happened since the last one."""
         with self.lock:
             compiled = self.compiled[:]
             del self.compiled[: len(compiled)]
             last, self.last = self.last, []
             spans = [found for client, columns in self.columns.items() if (found := columns.spans(client)) is not None]
-        return Report((*compiled, *last, *spans)) if compiled or last or spans else None
+        return WorkerReport((*compiled, *last, *spans)) if compiled or last or spans else None
 
 
 def _whole(ids: list[int]) -> array[int]:

@@ -10,7 +10,7 @@ LEAST = 1 << 16  # bytes of a buffer from which on it is worth a move
 SLACK = 16  # a move frees this part of the device besides what is needed, so that not every instruction moves something
 
 
-class Buffer(NamedTuple):
+class DeviceBuffer(NamedTuple):
     """Memory on the device: whose it is, the number by which the engine knows it, its size."""
 
     client: str
@@ -43,11 +43,11 @@ class Residency:
         """Bytes that have to leave the device before so many more are put there."""
         return max(0, self.on_device + nbytes - self.device) if self.device else 0
 
-    def choose(self, nbytes: int, order: Iterable[str], buffers: Mapping[str, Iterable[Buffer]]) -> list[Buffer]:
+    def choose(self, nbytes: int, order: Iterable[str], buffers: Mapping[str, Iterable[DeviceBuffer]]) -> list[DeviceBuffer]:
         """Buffers whose moves free so many bytes and some slack, or as many as the host has room for. `order` has the clients,
         the one that was served longest ago first; of a client the largest buffers go first, so that few are moved."""
         wanted, room = nbytes + self.device // SLACK, self.host - self.on_host
-        found: list[Buffer] = []
+        found: list[DeviceBuffer] = []
         for client in order:
             for buffer in sorted(buffers.get(client, ()), key=lambda b: (-b.nbytes, b.number)):
                 if wanted <= 0:

@@ -19,7 +19,7 @@ from gt.transport import process_memory
 from gt.transport.addresses import check_host, host_name, own_address
 from gt.transport.auth import NO_KEYS, WORKER, Keys, admit_users, role
 from gt.transport.debug_output import See
-from gt.transport.events import Listen, Report
+from gt.transport.events import Listen, WorkerReport
 from gt.transport.messages import (
     PRIORITIES,
     VERSION,
@@ -353,12 +353,12 @@ class Shell:
         """Seconds busy and idle, and instructions in the queue; for any thread."""
         return *self.busy.so_far(), self.turns.queue.instructions
 
-    def _reports(self) -> list[Report]:
+    def _reports(self) -> list[WorkerReport]:
         """What was recorded, and twice a second the state; called by the reporter's thread."""
         found = [mail.message for mail in self.core.reports()]
         if time.monotonic() > self.state_at:
             self.state_at = time.monotonic() + 0.5
-            found.append(Report((self.state(),)))
+            found.append(WorkerReport((self.state(),)))
         return found
 
     def _release_memory(self) -> None:

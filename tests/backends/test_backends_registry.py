@@ -25,7 +25,7 @@ def found(error=0.0):
 
 
 def registry(**probes):
-    return backends.Registry(tuple(backends.Row(name, name.title(), probe) for name, probe in probes.items()))
+    return backends.Registry(tuple(backends.BackendRow(name, name.title(), probe) for name, probe in probes.items()))
 
 
 def test_every_backend_says_everything_about_itself():

@@ -95,7 +95,8 @@ def test_who_has_gone_is_forgotten_in_time(board: Board) -> None:
     model = board.model
     for i in range(500):
         model.add(e.Watched(i, (e.Joined(f"c{i}", 1.0), e.Placed(f"c{i}", 1.0, "rows", "float32[2]", "on 0"))))
-        model.add(e.Watched(i, (e.Joined(f"w-{i}", 1.0, i), e.Lost(f"c{i}", 1.0, "it left"), e.Lost(f"w-{i}", 1.0, "", i))))
+        left = (e.Departed(f"c{i}", 1.0, "it left"), e.Departed(f"w-{i}", 1.0, "", i))
+        model.add(e.Watched(i, (e.Joined(f"w-{i}", 1.0, i), *left)))
     assert len(model.clients) < 100 and len(model.workers) < 100 and not model.placed
     assert [w.name for w in model.living()] == ["w0"] and [c.label for c in model.there()] == ["vm:7"]
     for i in range(5000):

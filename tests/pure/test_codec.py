@@ -58,7 +58,7 @@ EACH = [
     m.Ways(1, (0, 1), ("memory",)),
     e.Subscribe(m.VERSION, e.EVERY, "c"),
     e.Listen(e.SAMPLED, (("c", e.EVERY),)),
-    e.Report((e.Waited("c", 1.5, 0.5, "train.py:3", 4), e.Joined("w0", 1.5, 0, "numpy on cpu"))),
+    e.WorkerReport((e.Waited("c", 1.5, 0.5, "train.py:3", 4), e.Joined("w0", 1.5, 0, "numpy on cpu"))),
     e.Watched(1, (e.Spans("c", b"", b"", b"", b"", meanings=(e.Meaning(3, "add", "elementwise"),)),), 2),
     e.Seen(1),
 ]

@@ -13,7 +13,7 @@ from gt.errors import ProtocolError
 from gt.program.code import FREE
 from gt.spec import float32
 from gt.transport import checks
-from gt.transport.events import Report, Spans
+from gt.transport.events import Spans, WorkerReport
 from gt.transport.messages import (
     VERSION,
     Ack,
@@ -562,7 +562,7 @@ def test_who_watches_sees_batches_and_their_end() -> None:
     d.handle(Mail("w0", Join(VERSION, "", "w0", "numpy", "cpu", "here", 8, "ipc://at")))
     d.handle(Mail("c", Hello(VERSION, "", "here", 7)))
     d.handle(Mail("c", Batch(1, (FULL,), [(1, 1, 0.5)])))
-    d.handle(Mail("w0", Report((Spans("c", b"", b"", b"", b""),))))
+    d.handle(Mail("w0", WorkerReport((Spans("c", b"", b"", b"", b""),))))
     d.lose("c", "it left")
     d.lose("w0", "it left")
     assert seen == [("batch", "here:7"), ("run", "w0"), ("spans", "w0"), ("gone", "here:7"), ("lost", "w0")]

@@ -13,16 +13,18 @@ ROOT = Path(__file__).parents[2] / "gt"
 OPTIONAL = {"torch", "triton", "ml_dtypes", "safetensors", "rich", "matplotlib", "pyopencl", "psutil", "resource", "numpy"}
 OPTIONAL |= {"ray", "pynvml", "textual", "starlette", "uvicorn"}
 START = "a process that only starts or ends others does not load it"
-PROBE = "asked for only when the backend is probed or used, and slow to load"
+TRITON = "needs triton, which is optional"
+TORCH = "needs torch, which is optional"
+DYNAMO = "loads torch.compile, which takes seconds, for programs that are to be compiled"
 LATE: dict[str, tuple[int, str]] = {
     "debug.py": (2, START),
-    "persistent/gpu/triton_executor.py": (1, PROBE),
-    "tensor_ops/cuda/backend.py": (1, PROBE),
+    "persistent/gpu/triton_executor.py": (1, TRITON),
+    "tensor_ops/cuda/backend.py": (1, TRITON),
     "watch/stats.py": (2, START),
     "worker/__main__.py": (1, START),
-    "worker/collectives/process_group.py": (1, PROBE),
-    "worker/engine/torch/engine.py": (1, PROBE),
-    "worker/engine/torch/library.py": (2, PROBE),
+    "worker/collectives/process_group.py": (1, TORCH),
+    "worker/engine/torch/engine.py": (1, DYNAMO),
+    "worker/engine/torch/library.py": (2, TRITON),
 }
 
 

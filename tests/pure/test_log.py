@@ -14,7 +14,7 @@ from gt.dispatcher.core import Dispatcher
 from gt.ops import TABLE, infer
 from gt.program.code import FREE
 from gt.spec import Spec, float32
-from gt.transport.events import END, READ, Meaning, Report, Spans
+from gt.transport.events import END, READ, Meaning, Spans, WorkerReport
 from gt.transport.messages import VERSION, Batch, Hello, Join, KindDef, Mail, TraceDef
 from gt.watch.log import GONE, InstructionLog, sort_of
 from gt.watch.log_file import OrderedLines, RotatedFile, prepared
@@ -35,7 +35,7 @@ def lasted(number: int) -> float:
     return 0.0 if number == END else 0.25
 
 
-def done(rows: list[tuple[int, int, float]], broken: tuple[int, ...] = (), client: str = "c") -> Report:
+def done(rows: list[tuple[int, int, float]], broken: tuple[int, ...] = (), client: str = "c") -> WorkerReport:
     """What a worker reports: (number, id, when it ended) of each instruction."""
     numbers, ids, ends = zip(*rows)
     columns = (
@@ -44,7 +44,7 @@ def done(rows: list[tuple[int, int, float]], broken: tuple[int, ...] = (), clien
         array("d", [e - lasted(n) for n, _, e in rows]),
         array("f", [lasted(n) for n in numbers]),
     )
-    return Report((Spans(client, *(c.tobytes() for c in columns), broken=broken, meanings=MEANINGS),))
+    return WorkerReport((Spans(client, *(c.tobytes() for c in columns), broken=broken, meanings=MEANINGS),))
 
 
 class Written:

@@ -39,9 +39,9 @@ def events(mails: list[Mail], peer: str) -> list[e.Event]:
     ]
 
 
-def spans(client: str, seconds: float = 0.5) -> e.Report:
+def spans(client: str, seconds: float = 0.5) -> e.WorkerReport:
     columns = (array("q", [1]), array("q", [5]), array("d", [2.0]), array("f", [seconds]))
-    return e.Report((e.Spans(client, *(c.tobytes() for c in columns), meanings=(e.Meaning(1, "full", "create"),)),))
+    return e.WorkerReport((e.Spans(client, *(c.tobytes() for c in columns), meanings=(e.Meaning(1, "full", "create"),)),))
 
 
 def test_nobody_listens_unless_someone_watches(watched: Conversation) -> None:
@@ -63,7 +63,7 @@ def test_who_comes_first_hears_who_is_there_and_then_who_comes_and_goes(watched:
     assert [x.name for x in events(came, "top")] == ["w1"] and Mail("w1", e.Listen(e.SAMPLED)) in came
     watched.gone("w1")
     lost = events(watched("top", e.Seen(9)), "top")
-    assert [(x.name, x.why) for x in lost if isinstance(x, e.Lost)] == [("w1", "its connection ended")]
+    assert [(x.name, x.why) for x in lost if isinstance(x, e.Departed)] == [("w1", "its connection ended")]
 
 
 def test_an_administrator_sees_all_and_a_client_its_own(watched: Conversation) -> None:
@@ -88,7 +88,9 @@ def test_what_was_compiled_for_a_client_is_told_to_nobody_else_when_it_is_gone(w
     watched.gone("c")
     watched("top", e.Seen(9))
     watched("stranger", e.Seen(9))
-    mails = watched("w0", e.Report((e.Compiled("c", 1.0, 0.5, "a trace of 7 ops"), e.Compiled("x", 1.0, 0.5, "of nobody"))))
+    mails = watched(
+        "w0", e.WorkerReport((e.Compiled("c", 1.0, 0.5, "a trace of 7 ops"), e.Compiled("x", 1.0, 0.5, "of nobody")))
+    )
     assert [x.text for x in events(mails, "top")] == ["a trace of 7 ops"] and events(mails, "stranger") == []
 
 
@@ -122,18 +124,18 @@ def test_a_batch_is_told_with_what_it_holds(watched: Conversation) -> None:
 
 
 BAD: list[tuple[str, Any]] = [
-    ("w0", e.Report((e.Spans("c", b"1", b"", b"", b""),))),
-    ("w0", e.Report((e.Waited("c", 0.0, 0.0, "x", 1),))),
-    ("c", e.Report((e.State(0.0, 0.0, 0.0, 0, 0, 0, 0),))),
+    ("w0", e.WorkerReport((e.Spans("c", b"1", b"", b"", b""),))),
+    ("w0", e.WorkerReport((e.Waited("c", 0.0, 0.0, "x", 1),))),
+    ("c", e.WorkerReport((e.State(0.0, 0.0, 0.0, 0, 0, 0, 0),))),
     ("c", spans("d")),
-    ("c", e.Report((e.Waited("c", 0.0, 0.0, "\x1b[2J", 1),))),
-    ("c", e.Report((e.Lines("c", bytes(8), bytes(4), ()),))),
-    ("c", e.Report((e.Waited("c", 0.0, 0.0, "x", 1),) * (e.REPORTED + 1))),
-    ("c", e.Report((e.Waited("c", 0.0, float("nan"), "x", 1),))),
-    ("c", e.Report((e.Loaded("c", float("inf"), 0.0, "x", 1, ""),))),
-    ("c", e.Report((e.Loaded("c", 0.0, 0.0, "x", 1, "\x1b[2J"),))),
-    ("c", e.Report((e.Loaded("c", 0.0, 0.0, "x", -1, ""),))),
-    ("c", e.Report((e.Traced("c", 0.0, 0, 1, 2, (("why", -1, "x"),)),))),
+    ("c", e.WorkerReport((e.Waited("c", 0.0, 0.0, "\x1b[2J", 1),))),
+    ("c", e.WorkerReport((e.Lines("c", bytes(8), bytes(4), ()),))),
+    ("c", e.WorkerReport((e.Waited("c", 0.0, 0.0, "x", 1),) * (e.REPORTED + 1))),
+    ("c", e.WorkerReport((e.Waited("c", 0.0, float("nan"), "x", 1),))),
+    ("c", e.WorkerReport((e.Loaded("c", float("inf"), 0.0, "x", 1, ""),))),
+    ("c", e.WorkerReport((e.Loaded("c", 0.0, 0.0, "x", 1, "\x1b[2J"),))),
+    ("c", e.WorkerReport((e.Loaded("c", 0.0, 0.0, "x", -1, ""),))),
+    ("c", e.WorkerReport((e.Traced("c", 0.0, 0, 1, 2, (("why", -1, "x"),)),))),
     ("w0", spans("c", float("nan"))),
     ("c", e.Subscribe(VERSION, 9)),
     ("w0", e.Subscribe(VERSION, 1)),
@@ -177,7 +179,7 @@ def pool() -> Conversation:
 
 def test_a_worker_s_load_is_for_all_and_what_it_executes_for_those_who_may_see_whose_it_is(pool: Conversation) -> None:
     state = e.State(1.0, 2.0, 3.0, 4, 5, 6, 7, current="matmul", since=2.0, stack="in her file", client="alice-1")
-    mails = pool("w0", e.Report((state,)))
+    mails = pool("w0", e.WorkerReport((state,)))
     for observer, current, stack, client in (
         ("alice-top", "matmul", "in her file", "alice:1"), ("root-top", "matmul", "in her file", "alice:1"),
         ("bob-top", "", "", ""),
@@ -189,15 +191,15 @@ def test_a_worker_s_load_is_for_all_and_what_it_executes_for_those_who_may_see_w
 
 def test_what_was_compiled_for_a_client_that_left_is_seen_by_its_user_alone(pool: Conversation) -> None:
     pool.gone("alice-1")
-    mails = pool("w0", e.Report((e.Compiled("alice-1", 1.0, 2.0, "her program"),)))
+    mails = pool("w0", e.WorkerReport((e.Compiled("alice-1", 1.0, 2.0, "her program"),)))
     assert [x.client for x in events(mails, "alice-top") if isinstance(x, e.Compiled)] == ["alice:1"]
     assert not [x for x in events(mails, "bob-top") if isinstance(x, e.Compiled)]
-    assert not events(pool("w0", e.Report((e.Compiled("never heard of", 1.0, 2.0, "x"),))), "bob-top")
+    assert not events(pool("w0", e.WorkerReport((e.Compiled("never heard of", 1.0, 2.0, "x"),))), "bob-top")
 
 
-def large(rows: int = 1 << 17) -> e.Report:
+def large(rows: int = 1 << 17) -> e.WorkerReport:
     """A megabyte and more of lines."""
-    return e.Report((e.Lines("", bytes(8 * rows), bytes(2 * rows), ("x",)),))
+    return e.WorkerReport((e.Lines("", bytes(8 * rows), bytes(2 * rows), ("x",)),))
 
 
 def waits(talk: Conversation) -> int:
@@ -254,4 +256,4 @@ def test_observers_of_one_user_shut_out_nobody(pool: Conversation) -> None:
 def test_a_client_s_clock_moves_no_picture(pool: Conversation) -> None:
     pool.dispatcher.observers.clock = lambda: 5000.0
     reports = [e.Waited("", at, 0.5, "x.py:3", 1) for at in (4990.0, 1e11, -1e11)]
-    assert [x.at for x in events(pool("bob-1", e.Report(tuple(reports))), "bob-top")] == [4990.0, 5000.0, 5000.0]  # type: ignore[attr-defined]
+    assert [x.at for x in events(pool("bob-1", e.WorkerReport(tuple(reports))), "bob-top")] == [4990.0, 5000.0, 5000.0]  # type: ignore[attr-defined]

@@ -13,14 +13,14 @@ from gt.worker.core import Worker
 from gt.worker.engine.choose import make
 from gt.worker.peer_names import DISPATCHER
 from gt.worker.programs.compile import TRACE, Executable
-from gt.worker.residency import SLACK, Buffer, Residency
+from gt.worker.residency import SLACK, DeviceBuffer, Residency
 
 CLIENTS = ["a", "b", "c", "d"]
 sizes = st.dictionaries(st.sampled_from(CLIENTS), st.lists(st.integers(0, 100), max_size=6))
 
 
-def buffers_of(held: dict[str, list[int]]) -> dict[str, list[Buffer]]:
-    return {client: [Buffer(client, n, nbytes) for n, nbytes in enumerate(each)] for client, each in held.items()}
+def buffers_of(held: dict[str, list[int]]) -> dict[str, list[DeviceBuffer]]:
+    return {client: [DeviceBuffer(client, n, nbytes) for n, nbytes in enumerate(each)] for client, each in held.items()}
 
 
 @given(sizes, st.permutations(CLIENTS), st.integers(1, 500), st.integers(0, 600), st.integers(0, 200))

@@ -19,7 +19,7 @@ FLAGS = [v for v in VARIABLES.values() if isinstance(v.default, bool)]
 
 @pytest.mark.parametrize("variable", FLAGS, ids=lambda v: v.name)
 def test_a_flag_takes_0_and_1_true_and_false_yes_and_no(
-    variable: environment.Variable, monkeypatch: pytest.MonkeyPatch
+    variable: environment.EnvironmentVariable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for text, want in {**environment.TRUTHS, "TRUE": True, "No": False, " 1 ": True, "": variable.default}.items():
         monkeypatch.setenv(variable.name, text)

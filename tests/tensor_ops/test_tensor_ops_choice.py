@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gt.backends import Registry, Row
+from gt.backends import BackendRow, Registry
 from gt.backends.facts import Found, Missing
 from gt.backends.rows import ARRAYS
 from gt.tensor_ops import choice, config, speeds
@@ -21,7 +21,7 @@ GOOD = Found("pretended", "1", "everything", 0.0, 0.0)
 
 def pretended(outcomes):
     """A choice over a registry whose probes found these, by the names of gt.tensor_ops."""
-    rows = [Row(ARRAYS[name].row, name, lambda found=found: found, arrays=name) for name, found in outcomes.items()]
+    rows = [BackendRow(ARRAYS[name].row, name, lambda found=found: found, arrays=name) for name, found in outcomes.items()]
     registry = Registry(tuple(rows))
     return choice.KernelChoice(lambda: registry)
 
@@ -96,22 +96,22 @@ def test_a_spoiled_file_of_speeds_is_measured_again(machine, text):
 
 @pytest.mark.parametrize("order", [config.NAMES, ("opencl", "cpp", "python", "cuda"), ("python", "cpp")])
 def test_an_order_that_is_written_is_obeyed_even_the_usual_one(machine, order):
-    config.save(config.Config(backend_priority=order))
+    config.save(config.TensorOpsConfig(backend_priority=order))
     chosen = machine("opencl", "cpp", "python", cpp=(1, 1), opencl=(99, 99), python=(99, 99))
     want = next(name for name in order if name != "cuda")
     assert chosen.active().name == want == chosen.pick(np.zeros(3, np.float32)).name
-    config.save(config.Config())
+    config.save(config.TensorOpsConfig())
     assert machine("opencl", "cpp", "python", cpp=(1, 1)).active().name == "cpp"
 
 
 def test_a_preferred_backend_is_used_where_available(machine):
-    config.save(config.Config(preferred_backend="cpp"))
+    config.save(config.TensorOpsConfig(preferred_backend="cpp"))
     assert machine("cuda", "cpp", "python").active().name == "cpp"
     assert machine("cuda", "python").active().name == "cuda"
 
 
 def test_forcing_what_is_not_available_raises(machine, monkeypatch):
-    config.save(config.Config(force_backend="cuda"))
+    config.save(config.TensorOpsConfig(force_backend="cuda"))
     with pytest.raises(RuntimeError, match="force_backend.*not available: pretended to be missing"):
         machine("python").active()
     monkeypatch.setenv("GT_TENSOR_OPS_BACKEND", "opencl")
@@ -134,7 +134,7 @@ def test_auto_leaves_the_choice_to_the_configuration(machine, monkeypatch):
 
 
 def test_set_backend_overrules_the_environment_and_that_the_file(machine, monkeypatch):
-    config.save(config.Config(force_backend="cuda"))
+    config.save(config.TensorOpsConfig(force_backend="cuda"))
     chosen = machine("cuda", "cpp", "python")
     assert chosen.active().name == "cuda"
     monkeypatch.setenv("GT_TENSOR_OPS_BACKEND", "cpp")
@@ -209,21 +209,21 @@ def test_real_backends_can_be_measured(monkeypatch):
 
 
 def test_a_saved_config_is_read_back_and_leaves_nothing_else(own_config):
-    wanted = config.Config("cpp", ("cpp", "python"), None)
+    wanted = config.TensorOpsConfig("cpp", ("cpp", "python"), None)
     assert config.load(config.save(wanted)) == wanted
     assert [path.name for path in own_config.parent.iterdir()] == ["backend.json"]
     assert json.loads(own_config.read_text())["preferred_backend"] == "cpp"
 
 
 def test_a_config_that_cannot_be_written_leaves_the_old_one(own_config, monkeypatch):
-    config.save(config.Config("cpp"))
+    config.save(config.TensorOpsConfig("cpp"))
 
     def fail(*args):
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
-        config.save(config.Config("python"))
+        config.save(config.TensorOpsConfig("python"))
     assert config.load(own_config).preferred_backend == "cpp"
     assert stat.S_ISREG(own_config.stat().st_mode) and len(list(own_config.parent.iterdir())) == 1
 

@@ -28,7 +28,7 @@ def numpy(self: Tensor) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class TensorPlacement:
     """Where a tensor lies: in words, and for each worker where its piece begins and its shape."""
 
     layout: str
@@ -48,7 +48,7 @@ class Placed:
         return [w for w, _, _ in self.pieces]
 
 
-def placement(self: Tensor) -> Placed:
+def placement(self: Tensor) -> TensorPlacement:
     """Where this tensor lies: `Shard(0) on [0, 1]`."""
     handle = self.handle
     found = handle.session.ask("placement", [handle.id, *spec_out(handle.spec)], timeout=60)
@@ -56,7 +56,7 @@ def placement(self: Tensor) -> Placed:
         raise GTError(
             f"a tensor of shape {self.shape} has no placement: a worker that held it was lost, or the op that makes it failed"
         )
-    return Placed(found["layout"], tuple((w, tuple(start), tuple(shape)) for w, start, shape in found["pieces"]))
+    return TensorPlacement(found["layout"], tuple((w, tuple(start), tuple(shape)) for w, start, shape in found["pieces"]))
 
 
 Tensor.placement = property(placement)  # type: ignore[attr-defined]

@@ -30,7 +30,7 @@ def numpy_dtype(dtype: DType) -> np.dtype:
     return np.dtype("float32" if dtype is bfloat16 else dtype.name)
 
 
-class Namespace:
+class NumpyNamespace:
     """NumPy's names, and the few that kernels need beside them."""
 
     def __getattr__(self, name: str) -> Any:
@@ -131,7 +131,7 @@ class Namespace:
         return a
 
 
-XP = Namespace()
+XP = NumpyNamespace()
 
 
 class NumPyEngine:

@@ -23,7 +23,7 @@ from gt.worker.engine.torch.cuda_graph import Graph
 from gt.worker.engine.torch.dtypes import TORCH
 from gt.worker.engine.torch.host_copy import TorchCopy
 from gt.worker.engine.torch.kernels import GATHERED, NUMBERS, OWN
-from gt.worker.engine.torch.namespace import Namespace
+from gt.worker.engine.torch.namespace import TorchNamespace
 from gt.worker.engine.torch.numpy_traces import numpy_trace
 from gt.worker.engine.torch.training import over_dying
 
@@ -40,7 +40,7 @@ class TorchEngine:
     def __init__(self, device: str) -> None:
         self.at = torch.device(device)
         self.device = device if self.at.type == "cpu" else f"{device} {torch.cuda.get_device_name(self.at)}"
-        self.xp = Namespace(self.at)
+        self.xp = TorchNamespace(self.at)
         self.clock: Callable[[], float] = float  # the shell gives a real one
         self.fell_back: dict[str, str] = {}
         self.streams = ClientStreams(self.at) if self.at.type == "cuda" else None

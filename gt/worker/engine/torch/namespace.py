@@ -43,7 +43,7 @@ def _random_kernels() -> Any:
     return importlib.import_module("gt.worker.engine.torch.random_kernels")  # which imports Triton
 
 
-class Namespace:
+class TorchNamespace:
     """NumPy's names over PyTorch, as far as generic kernels use them."""
 
     def __init__(self, device: torch.device) -> None:
