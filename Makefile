@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 
-.PHONY: demo test test-processes test-sessions test-others test-all test-variants check format stubs bench fuzz soak docs clean
+.PHONY: demo test test-processes-1 test-processes-2 test-sessions test-others test-all test-variants check format stubs bench fuzz soak docs clean
 
 # PyTorch is pinned to a CPU build so that no GPU packages are pulled on a CPU machine; a GPU host keeps the torch it has.
 $(VENV)/.ready: pyproject.toml
@@ -15,14 +15,18 @@ $(VENV)/.ready: pyproject.toml
 demo: $(VENV)/.ready
 	$(BIN)/python examples/demo.py
 
-# At most ten minutes on two quiet cores: without the slow tests, in three lanes, since those with real processes often wait.
+# At most ten minutes on two quiet cores: without the slow tests, in four lanes, since those with real processes often wait.
 # SELECT="" leaves out nothing but what needs a GPU.
 SELECT = and not slow
+LANES = test-processes-1 test-processes-2 test-sessions test-others
 test: $(VENV)/.ready
-	$(MAKE) -j3 --output-sync=target --no-print-directory test-processes test-sessions test-others SELECT="$(SELECT)"
+	$(MAKE) -j4 --output-sync=target --no-print-directory $(LANES) SELECT="$(SELECT)"
 
-test-processes: $(VENV)/.ready
-	$(BIN)/python -m pytest tests/socket -m "not gpu $(SELECT)"
+test-processes-1: $(VENV)/.ready
+	$(BIN)/python -m pytest tests/socket/test_[a-f]*.py -m "not gpu $(SELECT)"
+
+test-processes-2: $(VENV)/.ready
+	$(BIN)/python -m pytest tests/socket/test_[g-z]*.py -m "not gpu $(SELECT)"
 
 test-sessions: $(VENV)/.ready
 	$(BIN)/python -m pytest tests/memory tests/nn -m "not gpu $(SELECT)"
