@@ -16,11 +16,17 @@ from gt.client.scope import HERE, Scope
 from gt.testing import Cluster, cluster
 from gt.transport.in_process import Hub
 from gt.transport.messages import Ask, Drop, Mail, Run
+from gt.worker import executor
 from gt.worker.client_turns import ClientTurns
 from gt.worker.collectives.mail import worker_peer
 from gt.worker.peer_names import DISPATCHER
 
 WORKERS, DISTRIBUTED, SINGLE = 3, 2, 2
+
+
+@pytest.fixture(autouse=True)
+def turns_end_between_any_two_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "LIGHT", 1)
 
 
 class Site:
