@@ -9,7 +9,7 @@ import gt
 from gt.testing import cluster
 from gt.transport import events as e
 from gt.watch.doctor import Finding, diagnose, text
-from gt.watch.events import Collective, Instruction, Recording
+from gt.watch.events import Collective, OpActivity, Recording
 from gt.watch.host import PACKAGES, report
 
 pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE")
@@ -23,8 +23,8 @@ def recording(*items: object) -> Recording:
     return Recording(list(items))  # type: ignore[arg-type]
 
 
-def work(start: float, seconds: float, worker: str = "w0") -> Instruction:
-    return Instruction(worker, "c", "matmul", "matmul", start, seconds)
+def work(start: float, seconds: float, worker: str = "w0") -> OpActivity:
+    return OpActivity(worker, "c", "matmul", "matmul", start, seconds)
 
 
 def test_reads_are_counted_with_their_share_of_the_run() -> None:

@@ -22,7 +22,7 @@ from gt.testing import cluster
 from gt.testing.cluster import Cluster
 from gt.transport import events as e
 from gt.transport.messages import VERSION, Batch, Hello, Join, KindDef, Mail
-from gt.watch.events import Collective, Free, Instruction, Move, ProgramCall, Recording, RunEnd, Stretch
+from gt.watch.events import Collective, Free, Move, OpActivity, ProgramCall, Recording, RunEnd, StretchActivity
 from gt.watch.log_file import LogThread
 from gt.watch.shares import by_client, shares
 
@@ -191,9 +191,9 @@ def test_of_long_runs_only_a_sample_is_timed_one_by_one_and_the_rest_as_a_whole(
                     if k % 7 == i % 7:
                         y = y * 2.0
                 y.numpy()
-    stretches = [w for w in seen.work if isinstance(w, Stretch)]
+    stretches = [w for w in seen.work if isinstance(w, StretchActivity)]
     assert stretches and all(w.count > 32 for w in stretches)
-    timed = [w for w in seen.work if isinstance(w, Instruction)]
+    timed = [w for w in seen.work if isinstance(w, OpActivity)]
     assert {w.group for w in timed} == {"elementwise"}
     found = shares(seen.work, seen.work[0].start, max(w.stop for w in seen.work))
     assert found["elementwise"] > found.get("transfer", 0) and "instructions" not in found
@@ -215,7 +215,7 @@ def test_a_trace_that_breaks_is_told_with_its_reason():
 def test_clients_shares_are_of_the_work_that_was_done():
     seen = Recording()
     for client, seconds in (("a", 3.0), ("b", 1.0)):
-        seen.items.append(Instruction("w0", client, "exp", "elementwise", 0.0, seconds))
+        seen.items.append(OpActivity("w0", client, "exp", "elementwise", 0.0, seconds))
     assert by_client(seen.work) == {"a": 0.75, "b": 0.25}
 
 

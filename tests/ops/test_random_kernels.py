@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from gt.worker.engine import philox
-from gt.worker.engine.numpy import Namespace as NumPy
-from gt.worker.engine.torch.namespace import Namespace as Torch
+from gt.worker.engine.numpy import NumpyNamespace as NumPy
+from gt.worker.engine.torch.namespace import TorchNamespace as Torch
 
 SEEDS = [(5, 1), ((7 << 33) + 9, (3 << 32) + 2)]
 
@@ -51,7 +51,7 @@ import warnings
 warnings.simplefilter("ignore")  # NumPy under the interpreter remarks on overflows
 import numpy as np, torch
 from gt.worker.engine import philox
-from gt.worker.engine.numpy import Namespace
+from gt.worker.engine.numpy import NumpyNamespace
 from gt.worker.engine.torch import random_kernels as kernels
 
 cpu = torch.device("cpu")
@@ -60,7 +60,7 @@ for first, count in ((0, 5), (3, 2500)):
         for s, n in ((seed, number), (torch.tensor(seed), torch.tensor(number))):
             want = philox.fractions(seed, number, first, count)
             np.testing.assert_array_equal(kernels.uniform(s, n, first, count, cpu), want)
-            want = Namespace().normals(seed, number, first, count)
+            want = NumpyNamespace().normals(seed, number, first, count)
             np.testing.assert_allclose(kernels.normal(s, n, first, count, cpu), want, rtol=1e-5, atol=1e-6)
             a = torch.randn(count)
             kept = torch.from_numpy(philox.bernoulli(seed, number, first, count, round(0.3 * 65536)))

@@ -13,7 +13,7 @@ from gt.errors import GTError
 from gt.transport import events as e
 from gt.watch import capture, perfetto
 from gt.watch.chart import chart, colour
-from gt.watch.events import Collective, Instruction, Recording
+from gt.watch.events import Collective, OpActivity, Recording
 from gt.watch.log_reader import read, read_log
 from gt.watch.shares import shares
 from gt.watch.visualize import data, draw, page
@@ -166,7 +166,7 @@ def test_what_is_cut_off_counts_as_far_as_it_lies_within(recorded: Recording) ->
     found = shares([w for w in recorded.work if w.worker == "w0"], 10.0, 11.0)
     assert found == {"matmul": 0.25, "collective": 0.25, "idle": 0.5}
     busy = [
-        Instruction("w0", "c", "exp", "elementwise", 0.5, 0.25),
+        OpActivity("w0", "c", "exp", "elementwise", 0.5, 0.25),
         Collective("w0", "d", "all_reduce", "collective", 0.0, 1.0),
     ]
     assert shares(busy, 0.0, 1.0) == {"elementwise": 0.25, "collective": 0.75, "idle": 0.0}, "others' work while it waits"
