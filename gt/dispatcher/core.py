@@ -50,13 +50,13 @@ from gt.transport.messages import (
     Welcome,
 )  # fmt: skip
 
-LEFT = "it left"  # why a peer is gone that said so itself
-PATIENCE = 60.0  # seconds that a read waits for a worker to come
+LEFT = "it left"  # the reason, where the peer announced it
+PATIENCE = 60.0  # seconds that a read waits for a worker to join
 
 
 class Dispatcher:
-    """`watch(event, who, what)` is called for what passes, where something in this process wants to see it (`Observers`);
-    `tell(line)` when someone comes or goes."""
+    """`watch(event, who, what)` is called for each message, where this process has an observer (`Observers`); `tell(line)` when
+    a client or worker joins or leaves."""
 
     def __init__(
         self, watch: Watch | None = None, tell: Callable[[str], None] | None = None, auto_shard: bool = False,
@@ -72,10 +72,10 @@ class Dispatcher:
         self.labels = count(1)
         self.drops = count(1)
         self.admission = Admission(self.tables, self.users, self.reports)
-        self.untold: list[WorkerState] = []  # workers that came and were not made known yet
+        self.untold: list[WorkerState] = []  # workers that joined and were not announced yet
 
     def handle(self, mail: Mail) -> list[Mail]:
-        """All that follows from one message. Whatever goes wrong with it costs its sender alone, who is told."""
+        """The messages that follow from one message. An error in it affects only its sender, who is told."""
         try:
             checks.message(mail.message)
             if isinstance(mail.message, (WorkerReport, Subscribe, Seen)):
@@ -87,12 +87,12 @@ class Dispatcher:
             return self._refusal(mail.peer, mail.message, wrong)
 
     def unreadable(self, peer: str, wrong: ProtocolError) -> list[Mail]:
-        """A message of this peer could not even be read. A client may wait for its answer, so the client goes."""
+        """A message of this peer could not be decoded. A client may wait for the answer to it, so the client is removed."""
         self.reports.dropped(peer, str(wrong))
         return self._let_go(peer, f"sent what cannot be read: {wrong}") if peer in self.tables.clients else []
 
     def _refusal(self, peer: str, message: Any, wrong: Exception) -> list[Mail]:
-        """A message that nothing came of: it is counted, told of, and each answer that its sender waits for is an error."""
+        """Refuse a message: count it, report it, and answer each read in it with an error."""
         why = str(wrong) if isinstance(wrong, ProtocolError) else f"{type(wrong).__name__}: {wrong}"
         self.reports.dropped(peer, why, cause=None if isinstance(wrong, ProtocolError) else wrong)
         why = f"{type(message).__name__} refused: {why}"[:REASON]
@@ -113,7 +113,7 @@ class Dispatcher:
         return []
 
     def _let_go(self, peer: str, why: str) -> list[Mail]:
-        """End a client's membership, and say so."""
+        """End a client's membership, and tell the client why."""
         return [Mail(peer, Bye(why)), *self.lose(peer, why)]
 
     def _handle(self, peer: str, message: Any, role: str = "") -> Iterable[Mail]:
@@ -129,10 +129,10 @@ class Dispatcher:
             case Join() if not client and not worker:
                 return self._join(peer, message)
             case Ask(_, "placement" | "programs") | Configure() if client and client.held:
-                self.stream.hold(client, message)  # it is about what waits there
+                self.stream.hold(client, message)  # it concerns batches that are held there
                 return []
             case Ask(_, "stats" | "clients") if client and len(self.tables.workers) < self.tables.expected:
-                self.stream.hold(client, message)  # it is about those, too, that are still starting
+                self.stream.hold(client, message)  # the question includes workers that are still starting
                 return []
             case Ask() | Configure() if client:
                 return self._told(client, message)
@@ -170,7 +170,7 @@ class Dispatcher:
         return [Mail(client.name, Answer(ticket, other.label)), *self._let_go(other.name, f"ended this session: {who} asked")]
 
     def _note(self, worker: WorkerState, client: Client, note: Note) -> list[Mail]:
-        """What a worker has to say to a client; what is about no tensor of its own is said once for all workers."""
+        """Pass a worker's note on to a client; a note about no tensor is passed on once, whichever worker sends it first."""
         self.observers.note(worker, client, note)
         if not note.tensor:
             if note.text in client.noted:
@@ -187,7 +187,7 @@ class Dispatcher:
         return []
 
     def _resume(self, client: Client) -> Iterable[Mail]:
-        """Go on with what was held until a worker or an upload has come, or a worker has caught up."""
+        """Handle the messages held until a worker joined, an upload arrived or a worker caught up."""
         while client.held and client.home is not None and client.uploading is None and not client.ahead:
             message = client.held.popleft()
             try:
@@ -196,7 +196,7 @@ class Dispatcher:
                 yield from self._refusal(client.name, message, wrong)
 
     def _arrived(self, worker: WorkerState, name: str, id: int) -> Iterable[Mail]:
-        """A worker has its piece of an upload: it is told what to do with it."""
+        """A worker has its piece of an upload: send it the instructions that load it."""
         client = self.tables.clients.get(name)
         if client is None or not client.user.may_use(worker.index, worker.name):
             yield Mail(worker.peer, Drop(name))  # whoever can connect to a worker can send it bytes, under any name
@@ -220,7 +220,7 @@ class Dispatcher:
         client = self.tables.clients.get(name)
         return self._resume(client) if client and self.stream.progress(client, worker.index, done) else []
 
-    # Who is there
+    # Clients and workers that join and leave
 
     def _hello(self, peer: str, hello: Hello, role: str) -> Iterable[Mail]:
         yield from self.admission.hello(peer, hello, role)
@@ -253,12 +253,14 @@ class Dispatcher:
         for client in self.tables.clients.values():
             if client.user.may_use(worker.index, worker.name) and (introduction := client.introduction()) is not None:
                 yield Mail(peer, introduction)
-        if len(self.tables.workers) >= self.tables.expected:  # before that nothing is placed, so nobody need know of it
+        if (
+            len(self.tables.workers) >= self.tables.expected
+        ):  # before that no tensor is placed, so no client needs to know the worker
             yield from self._tell_all()
             yield from self._settle_in()
 
     def _tell_all(self) -> Iterable[Mail]:
-        """A worker came, or the last of several that were expected."""
+        """A worker joined, or the last of several expected ones."""
         came, self.untold = self.untold, []
         yield from self._tell_workers()
         for client in self.tables.clients.values():
@@ -268,14 +270,14 @@ class Dispatcher:
             yield Mail(client.name, Peers(self.tables.peers_of(client)))
 
     def expect(self, workers: int) -> list[Mail]:
-        """So many workers are to come; with fewer than were said before, those who waited go on."""
+        """Expect this many workers; clients that waited for more go on."""
         waited = 0 < len(self.tables.workers) < self.tables.expected
         self.tables.expected = workers
         told = self._tell_all() if waited and len(self.tables.workers) >= workers else ()
         return [*told, *self._settle_in(), *self._answer_without_workers()]
 
     def _answer_without_workers(self) -> Iterable[Mail]:
-        """Answer questions about workers that were waited for in vain: there are none."""
+        """Answer the questions that waited for workers that never joined."""
         if self.tables.living() or self.tables.expected:
             return
         for client in self.tables.clients.values():
@@ -307,7 +309,7 @@ class Dispatcher:
         return mails
 
     def _tell_workers(self, lost: str = "") -> Iterable[Mail]:
-        """Workers know one another, so that they can talk; a lone one has nobody to."""
+        """Tell the workers one another's addresses; a single worker needs none."""
         living = self.tables.living()
         if len(living) > 1 or lost:
             there = Peers(tuple(w.peer_for_workers() for w in living), lost)
@@ -315,12 +317,12 @@ class Dispatcher:
                 yield Mail(worker.peer, there)
 
     def _replan(self, client: Client) -> None:
-        """What signals mean has changed."""
+        """Signals mean other workers from here on: forget the plans made for them."""
         client.targets.clear()
         client.plans.clear()
 
     def lose(self, peer: str, why: str) -> list[Mail]:
-        """A client or worker is gone: what it owned is freed, who waits for it is told."""
+        """A client or worker is gone: free the tensors it owned and answer the clients that wait for it."""
         if peer in self.tables.clients:
             return list(self._lose_client(self.tables.clients.pop(peer), why))
         worker = self.tables.by_peer.pop(peer, None)
@@ -350,7 +352,7 @@ class Dispatcher:
         yield from self._decided(number, leaving)
 
     def _decided(self, number: int, leaving: Leaving) -> Iterable[Mail]:
-        """Once all have said how far they have come, they are told from where on what was that client's is skipped."""
+        """Once all workers have told how many collectives they have begun, tell them which of the client's to skip."""
         if not leaving.waiting:
             del self.tables.leaving[number]
             for worker in self.tables.living():
@@ -365,7 +367,7 @@ class Dispatcher:
         for client in self.tables.clients.values():
             yield from self._mark_lost(client, worker.index, gone)
             self._replan(client)
-            client.told.clear()  # the survivors are told again, which does no harm
+            client.told.clear()  # the remaining workers get the definitions again, which is harmless
             if client.home == worker.index:
                 client.home = policy.home(self.tables, client)
             if client.user.may_use(worker.index, worker.name):
@@ -385,7 +387,7 @@ class Dispatcher:
         yield from self.questions.lose_worker(worker)
 
     def _mark_lost(self, client: Client, index: int, gone: Lost) -> Iterable[Mail]:
-        """What lay on a lost worker is lost; pieces of it that others have are freed."""
+        """Mark the tensors of a lost worker as lost; free the pieces of them on other workers."""
         frees: dict[int, list[Any]] = {}
         for id, entry in client.entries.items():
             if isinstance(entry, Entry) and index in entry.workers:

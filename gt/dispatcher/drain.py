@@ -1,4 +1,4 @@
-"""Workers that are to leave: nothing new is placed on them, their tensors move to others, and then they are let go."""
+"""Draining workers: no tensor is placed on them any more, their tensors move to other workers, and then they may leave."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gt.transport.messages import Bye, Mail, Run
 
 
 class Drains:
-    """The workers that are about to leave. `moved` counts the tensors that went elsewhere in time."""
+    """The draining workers. `moved` counts the tensors that were moved off them."""
 
     def __init__(self, tables: Tables, reports: Reports) -> None:
         self.tables, self.reports = tables, reports
 
     def begin(self, worker: WorkerState) -> Iterable[Mail]:
-        """A worker asks to leave. The caller has new plans made, which leave it out."""
+        """A worker asks to leave. The caller drops the plans that use it."""
         if not worker.draining:
             worker.draining = True
             self.tables.drained += 1
@@ -31,7 +31,7 @@ class Drains:
             yield from self.advance()
 
     def advance(self) -> Iterable[Mail]:
-        """Move what can be moved, and let go of the workers that hold nothing that is still to come."""
+        """Move the tensors that can be moved, and release the workers that await no upload."""
         for worker in self.tables.living():
             if worker.draining and not worker.released:
                 yield from self._drain(worker)
@@ -103,5 +103,5 @@ def moving(spec: Spec, layout: Layout, to: Layout, hosts: Hosts = ONE) -> Plan:
     for worker in layout.workers:
         if worker not in to.workers:
             draft.steps.setdefault(worker, []).append((draft.constant(number), 1))
-    draft.relaid.clear()  # whatever was reduced on the way, the result says how it lies
+    draft.relaid.clear()  # the result's layout tells of partial sums reduced on the way
     return draft.plan((to,))

@@ -1,4 +1,4 @@
-"""What one batch of a client becomes for the workers."""
+"""The messages for workers that one batch of a client becomes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gt.transport.messages import Fetch, KindDef, Mail
 
 
 class Flow:
-    """What one batch sends to whom: code, new kinds and reads for each worker, and other mail."""
+    """Instructions, new kinds and reads for each worker, and other mail, gathered while a batch is rewritten."""
 
     __slots__ = ("code", "kinds", "traces", "gets", "mail", "expanded", "refused")
 
@@ -17,11 +17,11 @@ class Flow:
         self.traces: dict[int, list[TraceDef]] = {}
         self.gets: dict[int, list[Fetch]] = {}
         self.mail: list[Mail] = []
-        self.expanded = 0  # instructions that calls were taken apart into
-        self.refused: list[str] = []  # why, for each thing that was not carried out
+        self.expanded = 0  # instructions that expanded calls became
+        self.refused: list[str] = []  # the reason of each refused instruction or definition
 
     def beside(self) -> Flow:
-        """A flow with code of its own."""
+        """A flow of the same batch with instructions of its own."""
         other = Flow()
         other.kinds, other.traces, other.gets, other.mail = self.kinds, self.traces, self.gets, self.mail
         other.expanded, other.refused = self.expanded, self.refused

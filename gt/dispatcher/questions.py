@@ -1,4 +1,4 @@
-"""What clients ask about the workers: each living worker is asked, and the answers are put together."""
+"""Questions of clients about the workers: each living worker is asked, and the answers are joined."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ class Questions:
         yield Mail(client.name, Answer(question.ticket, {"workers": shown, "dispatcher": own}))
 
     def lose_client(self, client: Client) -> None:
-        """Nobody waits for this client's answers any more."""
+        """Drop the questions of a client that is gone."""
         for ticket in [t for t, q in self.tables.questions.items() if q.client == client.name]:
             del self.tables.questions[ticket]
 
     def lose_worker(self, worker: WorkerState) -> Iterable[Mail]:
-        """Questions go on without this worker's answer."""
+        """Answer questions without a worker that is gone."""
         for ticket, question in list(self.tables.questions.items()):
             question.waiting.discard(worker.index)
             yield from self._settled(ticket, question)

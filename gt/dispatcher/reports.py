@@ -1,4 +1,4 @@
-"""What the operator of a dispatcher is told: who comes and goes, and which messages were dropped."""
+"""Lines for the operator of a dispatcher: clients and workers that join and leave, and dropped messages."""
 
 from __future__ import annotations
 

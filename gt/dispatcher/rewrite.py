@@ -1,5 +1,5 @@
-"""A client's instructions, planned and written for the workers that execute them. One that cannot be carried out costs its
-own results, which carry the reason from then on."""
+"""Plans a client's instructions and writes them for the workers that execute them. The results of a refused instruction carry
+the reason."""
 
 from __future__ import annotations
 
@@ -168,8 +168,8 @@ class Rewriter:
         return plan
 
     def _plan(self, client: Client, use: KindPlans | TracePlans, key: tuple, flow: Flow, same: tuple = ()) -> Any:
-        """A plan for such operands, and the workers told of its kinds; None where an operand is lost, a Lost where there can
-        be no plan."""
+        """A plan for these operands, its kinds defined on the workers; None where an operand is lost, a Lost where no plan can
+        be made."""
         known = key[1:]
         if any(type(x) is Lost for x in known):
             return None
@@ -216,12 +216,12 @@ class Rewriter:
             flow.kinds.setdefault(worker, []).append(use.definition)
 
     def _lost(self, client: Client, use: KindPlans | TracePlans, ins: tuple, key: tuple, flow: Flow) -> None:
-        """What is made of a lost tensor is lost, for the same reason; what was to end with it ends."""
+        """The results of an instruction with a lost operand are lost, too; operands that it was to free are freed."""
         gone = next(x for x in key[1:] if type(x) is Lost)
         self._end(client, ins, use.dies, gone, flow)
 
     def _refused(self, client: Client, ins: tuple, wrong: Exception, flow: Flow) -> None:
-        """An instruction that cannot be carried out."""
+        """Refuse an instruction that raised an error."""
         use = client.uses.get(ins[0]) if ins else None
         if isinstance(use, Refused):
             gone = use.lost
@@ -234,13 +234,13 @@ class Rewriter:
         self._refuse(client, ins, gone, flow)
 
     def _refuse(self, client: Client, ins: tuple, gone: Lost, flow: Flow) -> None:
-        """An instruction is not carried out: its results, as far as it has any, carry the reason."""
+        """Refuse an instruction: its results, if any, carry the reason."""
         flow.refused.append(gone.why)
         use = client.uses.get(ins[0]) if ins else None
         self._end(client, ins, use.dies if use is not None else (), gone, flow)
 
     def _end(self, client: Client, ins: tuple, dies: tuple[int, ...], gone: Lost, flow: Flow) -> None:
-        """Free what was to end with an instruction, and what its results would have taken the place of."""
+        """Free the operands that a refused instruction was to free, and the tensors that its results were to replace."""
         results = results_of(client, ins)
         frees = [ins[i] for i in dies if i < len(ins)] + [id for id in results if id in client.entries]
         self.rewrite(client, [free(id) for id in frees], flow)

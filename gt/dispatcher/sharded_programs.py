@@ -17,7 +17,7 @@ from gt.program.wire import TraceDef, write
 
 
 def marked(use: TracePlans, call: tuple) -> tuple:
-    """The call with a hole in place of each number, so that they are found again in what is planned."""
+    """The call with a hole for each number, so that the numbers are found again in the planned instructions."""
     first = use.form.given.start
     return (*call[:first], *map(Hole, range(first, use.length)))
 
@@ -28,8 +28,8 @@ def filled(code: list[tuple], call: tuple) -> list[tuple]:
 
 
 class ShardedProgram:
-    """A trace planned for one layout of its inputs: what each worker is told once, and which of the call's elements its own
-    call is made of."""
+    """A trace planned for one layout of its inputs: the definition of each worker, and the elements of the client's call that
+    the worker's call is made of."""
 
     __slots__ = ("solo", "number", "definitions", "picks", "entries", "relaid", "told")
 
@@ -65,8 +65,8 @@ def learn(
     client: Client, use: TracePlans, call: tuple, before: tuple, codes: dict[int, list],
     planned: list[tuple[Instruction | None, tuple]],
 ) -> ShardedProgram | None:  # fmt: skip
-    """What a call became, for the next of its kind. `before` is how its inputs lay, `planned` the instructions it stands for.
-    None where that cannot be kept: something was lost on the way."""
+    """The sharded program of an expanded call, for later calls. `before` are the entries of its inputs, `planned` its
+    instructions. None where one of its tensors was lost."""
     entries = client.entries
     made = [entries.get(id) for id in call[use.form.results]]
     after = {at: entries.get(call[at]) for at in use.tensor_positions if at not in use.dies}

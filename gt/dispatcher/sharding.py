@@ -1,4 +1,4 @@
-"""What concerns several workers: plans bound to a client's numbers, the meaning of its signals, reads and loads in pieces."""
+"""Instructions on several workers: plans bound to a client's numbers, targets of its signals, reads and loads in pieces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gt.transport.messages import Fetch, Mail, Note, Upload, kind_out
 
 
 def bind(client: Client, use: KindPlans, plan: Plan, flow: Flow) -> Bound:
-    """The plan in a client's numbers, each worker told of the kinds it will meet."""
+    """The plan in a client's numbers; each worker is sent the definitions of the kinds in it."""
     named = {use.length + i: e for i, e in enumerate(plan.extra) if isinstance(e, Kind)}
     for worker, steps in plan.steps:
         told = client.told.setdefault(worker, set())
@@ -45,7 +45,7 @@ def _define(client: Client, worker: int, kind: Kind, told: set[int], flow: Flow)
 
 
 def target(client: Client, signal: str, living: list[int], flow: Flow) -> Target | None:
-    """Where a client's signal wants results, or None where it says nothing. Missing workers are told of once."""
+    """Where a client's signal wants results, or None for anywhere. The client is warned of missing workers once."""
     if signal not in client.targets:
         found = None
         if signal in client.signals:
@@ -60,14 +60,14 @@ def target(client: Client, signal: str, living: list[int], flow: Flow) -> Target
 
 
 def signalled(client: Client, use: TracePlans) -> bool:
-    """Whether a trace holds ops of a signal that says where."""
+    """Whether a trace holds ops of a signal with a target."""
     kinds = (client.uses.get(n) for n in use.kinds)
     return any(isinstance(u, KindPlans) and u.kind.signal in client.signals for u in kinds)
 
 
-AHEAD = 512  # instructions that are looked at for more to reduce together
+AHEAD = 512  # instructions searched for more tensors to reduce together
 BUCKET = 32 << 20  # bytes that are reduced together
-SINGLE = 1 << 20  # bytes of a tensor that is reduced by itself, in place: to put it beside others would cost a copy
+SINGLE = 1 << 20  # bytes of a tensor that is reduced by itself, in place: to join it with others would cost a copy
 
 
 def bucket(client: Client, code: list, position: int, use: KindPlans, plan: Bound, flow: Flow) -> bool:
@@ -146,7 +146,7 @@ def alias(ins: tuple, at: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def reduced(client: Client, id: int, entry: Entry, flow: Flow) -> Entry:
-    """A tensor that is read cannot stay in terms: have them reduced, and say how it lies then."""
+    """Reduce the partial sums of a tensor that is read, and give its entry afterwards."""
     key = (0, entry)
     bound = client.plans.get(key)
     if bound is None:
@@ -158,12 +158,12 @@ def reduced(client: Client, id: int, entry: Entry, flow: Flow) -> Entry:
 
 
 def as_read(spec: Spec) -> Any:
-    """What stands for a kind where a tensor is worked on that no instruction names."""
+    """Stands for a kind where the dispatcher itself reduces or moves a tensor."""
     return _Read(spec)
 
 
 class _Read:
-    """What stands for a kind where a read has to do something first."""
+    """Stands for a kind where the dispatcher itself reduces or moves a tensor: one operand of this spec."""
 
     tensor_positions, length = FREES.tensor_positions, FREES.length
 
@@ -189,7 +189,7 @@ def fetch(ticket: int, id: int, spec: Spec, layout: Layout, flow: Flow) -> None:
 
 
 def upload(client: Client, id: int, entry: Entry, code: dict[int, list]) -> Mail:
-    """Have the client send each worker its piece, which it then takes in by this code."""
+    """Have the client send each worker its piece, which the worker loads by these instructions."""
     client.uploading, client.arriving = id, code
     layout, spec = entry.layout, entry.spec
     return Mail(client.name, Upload(client.name, id, spec_out(spec), layout.workers, tuple(layout.boxes(spec.shape))))

@@ -1,5 +1,5 @@
-"""What a plan has workers do: a program without ids. A step is a tuple of slots, the first ones being the elements of the
-client's instruction, the rest what the plan brings along: kinds, temporaries and constants."""
+"""The steps of a plan: a program without ids. A step is a tuple of slots, the first ones being the elements of the client's
+instruction, the rest kinds, temporaries and constants of the plan."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Extra = Kind | Temporary | int
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What to do with an instruction. `solo`: hand it as it is to this worker. Otherwise each worker has steps, `extra` fills
+    """How an instruction is executed. `solo`: hand it as it is to this worker. Otherwise each worker has steps, `extra` fills
     the slots behind the instruction's, and operands in `relaid` lie differently afterwards: their partial sums were
     added up where they lie, so that nobody does it twice. `layouts` are those of the results."""
 
@@ -80,7 +80,7 @@ class Draft:
                 self.made.setdefault(worker, []).append(slot)
 
     def rename(self, worker: int, old: Slot, new: Slot) -> None:
-        """What a worker has as a temporary is to be its result."""
+        """Make a worker's temporary the result."""
         self.steps[worker] = [tuple(new if s == old else s for s in step) for step in self.steps[worker]]
         self.made[worker] = [s for s in self.made.get(worker, ()) if s != old]
 

@@ -1,4 +1,4 @@
-"""The stream of each client, on its way to workers: its batches, what it reads, and the bytes it sends."""
+"""The stream of each client, from client to workers: its batches, its reads and its uploads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gt.transport.messages import (
 
 
 class Stream:
-    """What a dispatcher does with batches. Who is there, who asks what, and when held messages go on is the dispatcher's."""
+    """Handles batches. `Dispatcher` handles membership and questions, and decides when held messages go on."""
 
     def __init__(self, tables: Tables, rewriter: Rewriter, reports: Reports, observers: Observers) -> None:
         self.tables, self.rewriter, self.reports, self.observers = tables, rewriter, reports, observers
@@ -44,7 +44,7 @@ class Stream:
             raise TooMuch(f"a client of {counts}: the most are {checks.TENSORS} and {checks.KNOWN}")
         if not client.held and client.uploading is None and not client.ahead:
             return self.run(client, batch)
-        gone = [get for get in batch.gets if isinstance(client.entries.get(get[1]), Lost)]  # no need to wait for those
+        gone = [get for get in batch.gets if isinstance(client.entries.get(get[1]), Lost)]  # answered at once
         known = set(gone)
         self.hold(client, msgspec.structs.replace(batch, gets=tuple(g for g in batch.gets if g not in known)))
         flow = Flow()
@@ -53,7 +53,7 @@ class Stream:
         return flow.mail
 
     def hold(self, client: Client, message: Any) -> None:
-        """Keep a message until a worker or an upload has come, or the workers have caught up."""
+        """Hold a message until a worker joins, an upload arrives or the workers catch up."""
         held = sum(1 + len(m.code) if isinstance(m, Batch) else 1 for m in (*client.held, message))
         if held > checks.HELD:
             raise TooMuch(f"{held} instructions wait for a worker or an upload: the most are {checks.HELD}")
@@ -70,7 +70,7 @@ class Stream:
             batch = Batch(batch.serial, (), done)
         client.instructions += len(batch.code)
         if self.observers.on:
-            self.observers.batch(client, batch)  # as far as it went: the rest comes here again
+            self.observers.batch(client, batch)  # the part that was handled: the rest is held and handled later
             self.observers.results(client, batch.code)
         for ticket, id, spec in batch.gets:
             self._get(client, ticket, id, spec, flow)
@@ -81,7 +81,9 @@ class Stream:
                 client.acks[batch.serial] = used
             else:
                 flow.mail.append(Mail(client.name, Ack(batch.serial)))
-        forget = batch.forget if batch.forget > client.forget else 0  # a lower bound than before would part workers' tables
+        forget = (
+            batch.forget if batch.forget > client.forget else 0
+        )  # a bound lower than the last would make workers' tables differ
         if forget:
             self._forget(client, forget)
         drops = self._drop(client, batch.drops) if batch.drops else ()
@@ -90,7 +92,7 @@ class Stream:
         return self._runs(client, batch, ack, forget, drops, flow) + flow.mail
 
     def _runs(self, client: Client, batch: Batch, ack: bool, forget: int, drops: tuple[int, ...], flow: Flow) -> list[Mail]:
-        """What each worker gets of a batch."""
+        """The Run for each worker of a batch."""
         workers = self.tables.workers
         busy = set(flow.code) | set(flow.gets) | set(flow.kinds) | set(flow.traces)
         if ack:
@@ -110,12 +112,12 @@ class Stream:
         return runs
 
     def progress(self, client: Client, worker: int, done: int) -> bool:
-        """A worker has done so much of a client's work. Whether what was held back meanwhile may go on."""
+        """A worker has executed this much of a client's work. Whether the client's held messages may go on."""
         client.executed[worker] = done
         return self._caught_up(client)
 
     def lost(self, client: Client, worker: int) -> bool:
-        """A lost worker holds nobody back. Whether it did."""
+        """A lost worker holds no client back. Whether it held this one."""
         client.sent.pop(worker, None)
         client.executed.pop(worker, None)
         return self._caught_up(client)
@@ -126,7 +128,7 @@ class Stream:
         return before and not client.ahead
 
     def _define(self, client: Client, batch: Batch, flow: Flow) -> None:
-        """Kinds and traces; of one that cannot be, the number stands for the reason."""
+        """Define kinds and traces; the number of an invalid one stands for the reason."""
         definitions: list[KindDef | TraceDef] = [*batch.kinds, *batch.traces]
         client.traced += sum(len(trace.body) for trace in batch.traces)
         if client.traced > checks.TRACED:
@@ -135,7 +137,7 @@ class Stream:
             number = definition.number
             if (
                 not is_client_kind(number) or number in client.uses
-            ):  # a number has one meaning for good: workers are told it once
+            ):  # a number keeps its meaning: workers get its definition once
                 flow.refused.append(f"{number} cannot be the number of another kind")
                 continue
             try:
@@ -153,7 +155,7 @@ class Stream:
         return KindPlans(definition, kind)
 
     def _drop(self, client: Client, numbers: tuple[int, ...]) -> tuple[int, ...]:
-        """Forget traces, and what they were planned as: the numbers of all these. A kind stays, as traces are made of it."""
+        """Forget traces and their sharded programs, and give the numbers of both. Kinds stay, as other traces use them."""
         gone = {n for n in numbers if is_client_kind(n) and isinstance(client.uses.get(n), (TracePlans, Refused))}
         for number in gone:
             dropped = client.uses.pop(number)
@@ -166,7 +168,7 @@ class Stream:
         return (*gone, *joints)
 
     def refuse(self, client: Client, batch: Batch, why: str) -> Iterable[Mail]:
-        """A batch that nothing came of: its results carry the reason, its reads and the wait for its end are answered."""
+        """Refuse a batch: its results carry the reason, its reads and its Ack are answered."""
         lost = Lost(why, "ProtocolError")
         for ins in batch.code:
             for id in results_of(client, ins):
@@ -178,7 +180,7 @@ class Stream:
             yield Mail(client.name, Ack(batch.serial))
 
     def _forget(self, client: Client, below: int) -> None:
-        """Kinds below the last bound go; those up to this one may still be named by a thread that was about to."""
+        """Forget the kinds below the last bound; another thread of the client may still name kinds below this one."""
         last, client.forget = client.forget, below
         client.uses = {n: u for n, u in client.uses.items() if n >= last or u is FREES}
         client.traced = sum(len(u.definition.body) for u in client.uses.values() if isinstance(u, TracePlans))
@@ -188,10 +190,10 @@ class Stream:
         client.kinds.clear()
         client.told = {w: {n for n in numbers if n >= max(last, 1)} for w, numbers in client.told.items()}
 
-    # Bytes that a client has and workers want, where they share no memory
+    # Uploads: bytes from a client to workers that share no memory with it
 
     def arrived(self, worker: WorkerState, client: Client, id: int) -> Iterable[Mail]:
-        """A worker has its piece of an upload: it is told what to do with it. With the last piece the upload is over."""
+        """A worker has its piece of an upload: send it the instructions that load it. The last piece ends the upload."""
         waited_for = client.uploading == id
         code = client.arriving.pop(worker.index, None) if waited_for else client.late.pop((worker.index, id), None)
         if code is not None:
@@ -200,8 +202,7 @@ class Stream:
             client.uploading = None
 
     def upload_lost(self, client: Client, index: int) -> bool:
-        """A worker went that an upload was for: whether the upload is over with it. Workers that get their piece all the same
-        free it."""
+        """A worker that an upload was for is gone: whether that ends the upload. Workers that still get their piece free it."""
         id = client.uploading
         if id is None or not isinstance(client.entries.get(id), Lost):
             return False

@@ -1,5 +1,5 @@
-"""What the dispatcher knows: clients with their kinds and the layouts of their tensors, workers, and what is asked of them.
-`check()` says what must always hold."""
+"""The dispatcher's state: clients with their kinds and the layouts of their tensors, workers, and open questions. `check()`
+asserts its invariants."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from gt.transport.messages import Came, KindDef, Peer, Reached
 
 
 class Entry:
-    """A tensor as the dispatcher knows it: what it is and how it lies. Entries are interned and plans are found by them, so
-    that operands which are not what a kind says never find one."""
+    """A tensor as the dispatcher knows it: its spec and its layout. Entries are interned, and plans are cached by them, so that
+    operands of another spec than the kind's never find a plan."""
 
     __slots__ = ("layout", "spec", "solo", "workers", "nbytes", "__weakref__")
     layout: Layout
@@ -53,11 +53,11 @@ class Entry:
 
 @dataclass(slots=True, eq=False)
 class Lost:
-    """What stands in an entry's place when the tensor is gone: why. In a plan's place, why there is none."""
+    """Replaces the entry of a lost tensor, or a plan that cannot be made: the reason."""
 
     why: str
     error: str = "WorkerLost"
-    solo: ClassVar[None] = None  # so that an instruction which has no plan is told from others where they are told apart
+    solo: ClassVar[None] = None  # as of a plan for several workers: such instructions leave the fast path
 
 
 class Refused:
@@ -78,7 +78,7 @@ class Refused:
 
 
 class TracePlans:
-    """A client's trace: where in a call its inputs stand, what they are, and which of them end with it."""
+    """A client's trace: its program, and of its calls the positions and specs of the inputs and which of them it frees."""
 
     __slots__ = (
         "definition", "program", "form", "result_count", "tensor_positions", "tensor_count", "length", "loads", "dies", "kinds",
@@ -96,17 +96,19 @@ class TracePlans:
         self.dies = tuple(form.at(i) for i in program.dying)
         self.kinds = sorted(program.kinds)
         inner = [known[n] for n in self.kinds]
-        self.makes = any(not u.tensor_positions and not u.signal for u in inner)  # tensors that go where there is most room
+        self.makes = any(
+            not u.tensor_positions and not u.signal for u in inner
+        )  # tensors without operands, placed on the worker with most room
 
 
 def _computed(known: dict[int, Any], number: int) -> Kind | None:
-    """The kind of a client's of this number, if programs can have it."""
+    """A client's kind by number, if programs may use it."""
     use = known.get(number)
     return use.kind if isinstance(use, KindPlans) and not use.loads else None
 
 
 class KindPlans:
-    """A client's kind: its number, its meaning, and where in an instruction the tensors stand."""
+    """A client's kind: its definition, its meaning, and the positions of tensors in its instructions."""
 
     __slots__ = (
         "definition", "kind", "form", "result_count", "tensor_positions", "tensor_count", "length", "loads", "dies", "specs",
@@ -125,8 +127,8 @@ class KindPlans:
 
 
 def results_of(client: Client, ins: tuple) -> tuple:
-    """The results that an instruction which cannot be carried out was to have. Where its kind is not known, they are what
-    stands before the first tensor that is there."""
+    """The result ids of an instruction that is refused. Where its kind is not known, they are the ids before the first tensor
+    that exists."""
     use = client.uses.get(ins[0]) if ins else None
     if use is not None and use.result_count is not None:
         return ins[use.form.results]
@@ -141,38 +143,36 @@ class Client:
     uses: dict[int, Any] = field(default_factory=partial(kind_table, FREES))  # KindPlans, TracePlans or Refused, by number
     entries: dict[int, Entry | Lost] = field(default_factory=dict)  # its tensors, by id
     plans: dict[tuple, Any] = field(default_factory=dict)
-    told: dict[int, set[int]] = field(default_factory=dict)  # kinds each worker has been told
+    told: dict[int, set[int]] = field(default_factory=dict)  # numbers of the kinds whose definition each worker has
     home: int | None = None  # the worker where this client's tensors are made outside any signal
-    held: deque[Any] = field(default_factory=deque)  # batches, and what follows them, that wait for a worker or an upload
+    held: deque[Any] = field(default_factory=deque)  # batches and later messages that wait for a worker or an upload
     uploading: int | None = None
-    arriving: dict[int, list] = field(
-        default_factory=dict
-    )  # by worker, what it does with its piece of the upload when it comes
-    late: dict[tuple[int, int], list] = field(default_factory=dict)  # the same of uploads that nobody waits for any more
+    arriving: dict[int, list] = field(default_factory=dict)  # by worker, the instructions that load its piece of the upload
+    late: dict[tuple[int, int], list] = field(default_factory=dict)  # the same of uploads that were given up
     acks: dict[int, set[int]] = field(default_factory=dict)  # serial -> workers still to say Done
-    sent: dict[int, int] = field(default_factory=dict)  # how much work each worker was sent
-    executed: dict[int, int] = field(default_factory=dict)  # and has said that it has done
-    ahead: bool = False  # a worker has more of it to do than it may have
+    sent: dict[int, int] = field(default_factory=dict)  # work that each worker was sent, by `size_of`
+    executed: dict[int, int] = field(default_factory=dict)  # and the part of it that the worker has executed
+    ahead: bool = False  # a worker has more of its work in flight than the bound
     traced: int = 0  # instructions in its traces
     forget: int = 0
-    since: float | None = None  # when it was first seen to wait for a worker to come
+    since: float | None = None  # when it began to wait for a worker to join
     signals: dict[str, Any] = field(default_factory=dict)
-    targets: dict[str, Any] = field(default_factory=dict)  # what its signals mean with the workers there are
-    noted: set[str] = field(default_factory=set)  # told once: signals whose workers are missing, notes of workers
+    targets: dict[str, Any] = field(default_factory=dict)  # by signal, the target with the present workers
+    noted: set[str] = field(default_factory=set)  # warnings it was sent: signals whose workers are missing, notes of workers
     sizes: dict[int, int] = field(default_factory=dict)  # bytes of a tensor on each of its workers, where there are several
     locals: dict[tuple, int] = field(default_factory=dict)  # kinds of the dispatcher's own making, numbered below zero
-    kinds: dict[int, Kind] = field(default_factory=dict)  # what those mean
+    kinds: dict[int, Kind] = field(default_factory=dict)  # by those numbers
     last_local: int = 0
     instructions: int = 0
     temporaries: int = RESERVED  # ids below zero that the dispatcher has used
-    number: int = 0  # by which people name it
+    number: int = 0  # that users see
     user: User = OWNER
     weight: float = 1.0  # of its share of a worker's time
     memory: int = 0  # bytes that it may have on each worker; 0: any
     seconds: float = 0.0  # device time that it had on the worker where it had most
 
     def introduction(self) -> Came | None:
-        """What workers are told of it; None where it has an ordinary share and no limits."""
+        """Its share and limits for the workers; None where it has an ordinary share and no limits."""
         user = self.user
         if self.weight == 1.0 and not self.memory and not user.name:
             return None
@@ -191,10 +191,10 @@ class WorkerState:
     address: str
     remote: str = ""
     alive: bool = True
-    reached: Reached | None = None  # how the others reach it in groups
+    reached: Reached | None = None  # how other workers reach it in groups
     bytes: int = 0  # of tensors that lie on it
-    draining: bool = False  # it is about to leave: nothing new goes there
-    released: bool = False  # all that lay there is on its way elsewhere
+    draining: bool = False  # it is about to leave: no tensor is placed on it
+    released: bool = False  # all its tensors are moving to other workers
 
     def peer_for_clients(self) -> Peer:
         """As clients know it."""
@@ -218,7 +218,7 @@ class PendingQuestion:
 
 @dataclass(slots=True)
 class Leaving:
-    """A client that is gone: who still has to say how many collectives it has begun, and the most that anybody has."""
+    """A client that is gone: the workers that have yet to report how many collectives they began, and the largest count."""
 
     waiting: set[int]
     counts: dict[tuple[int, ...], int] = field(default_factory=dict)
@@ -232,17 +232,17 @@ class Tables:
     questions: dict[int, PendingQuestion] = field(default_factory=dict)
     leaving: dict[int, Leaving] = field(default_factory=dict)  # by the number of its Drop
     hosts: Hosts = field(default_factory=Hosts)  # of the workers, the lost ones too
-    expected: int = 0  # workers that were started with this dispatcher: nothing is placed before they are there
+    expected: int = 0  # workers started with this dispatcher: no tensor is placed before they have joined
     most_clients: int = 1000
-    there: tuple[Peer, ...] | None = None  # the living workers, as clients know them who may use all
+    there: tuple[Peer, ...] | None = None  # the living workers, for clients that may use all
     drained: int = 0  # workers that asked to leave
-    moved: int = 0  # tensors that were moved off those
-    dropped: int = 0  # messages that could not be read or did not belong
+    moved: int = 0  # tensors that were moved off them
+    dropped: int = 0  # messages that could not be decoded or were refused
     lane_messages: int = 0  # messages of clients that came over lanes
 
     @property
     def many(self) -> bool:
-        """Whether it is worth counting what lies where."""
+        """Whether there are several workers, so that the bytes on each are counted."""
         return len(self.by_peer) > 1
 
     def add(self, worker: WorkerState) -> None:
@@ -263,7 +263,7 @@ class Tables:
         return [w for w in self.workers if w.alive and client.user.may_use(w.index, w.name)]
 
     def peers_of(self, client: Client) -> tuple[Peer, ...]:
-        """The workers, as a client is told of them."""
+        """The workers that a client may use, as it knows them."""
         if client.user.workers is not None:
             return tuple(w.peer_for_clients() for w in self.usable(client))
         if self.there is None:
@@ -271,16 +271,16 @@ class Tables:
         return self.there
 
     def seen_by(self, client: Client) -> list[Client]:
-        """The clients that a client may know of."""
+        """The clients whose statistics a client may see."""
         return [c for c in self.clients.values() if client.user.sees(c.user)]
 
     def check_address(self, address: str) -> None:
-        """Raise where another worker is reached at this address."""
+        """Raise where another worker has this address."""
         if other := next((w.name for w in self.living() if w.address == address), ""):
             raise ProtocolError(f"address {address} belongs to worker {other} already")
 
     def note_reached(self, worker: WorkerState, reached: Reached) -> None:
-        """How a worker is reached in groups: by no other's memory."""
+        """Note how a worker is reached in groups; raise where it offers another worker's memory."""
         offers = {w.reached.memory for w in self.living() if w is not worker and w.reached is not None}
         if reached.memory and reached.memory in offers:
             raise ProtocolError(f"worker {worker.name} offers another worker's memory")

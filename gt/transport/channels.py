@@ -47,14 +47,14 @@ def same_user(connection: socket.socket) -> bool:
 
 
 class Channel:
-    """One end of such a connection. A descriptor is passed before the message that names its segment is sent, and the kernel
+    """One end of a channel. A descriptor is passed before the message that names its segment is sent, and the kernel
     delivers it at once; so whoever misses a segment finds it here."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         connection.setblocking(False)
         self.passed: set[int] = set()  # own segments that the peer has
-        self.unsaid: list[int] = []  # of those, the ones that are not used any more, where the peer is slow to take words
+        self.unsaid: list[int] = []  # dropped segments of which the peer, slow to receive, was not told yet
         self.maps: dict[int, mmap.mmap] = {}  # the peer's segments, by its numbers
 
     # This process's segments
@@ -112,7 +112,7 @@ class Channel:
         return np.frombuffer(memoryview(loan), np.uint8)
 
     def take_in(self) -> bool:
-        """Take in what was passed. Whether more may come."""
+        """Receive passed descriptors. Whether more may come."""
         while True:
             try:
                 word, descriptors, _, _ = socket.recv_fds(self.connection, WORD.size + 1, 2)
@@ -158,8 +158,8 @@ def connect(local: str, token: bytes) -> Channel | None:
 
 
 class ChannelListener:
-    """Where a worker takes such connections, and lanes (`lanes.py`), which a dispatcher takes, too. Each begins with a token;
-    whoever says that token over an authenticated connection has it."""
+    """Where a worker accepts channels and lanes (`lanes.py`); a dispatcher accepts lanes, too. Each begins with a token, and
+    belongs to the peer that sends this token over an authenticated connection."""
 
     def __init__(self, local: str) -> None:
         self.path = path_of(local)

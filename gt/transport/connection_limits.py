@@ -25,7 +25,7 @@ LOCAL = ""  # the address of all Unix connections
 
 
 def raise_descriptor_limit() -> int:
-    """Have as many descriptors as this process may ask for, up to what is enough. Gives how many."""
+    """Raise the limit of descriptors as far as this process may, up to what is enough. Gives the limit."""
     try:
         import resource
     except ImportError:
@@ -42,7 +42,7 @@ def raise_descriptor_limit() -> int:
 class ConnectionLimits(Ends):
     """All connections to a socket. Half the descriptors are for them; half of that for one other address, and half for those
     that wait to be let in, of whom one address has no more than half again. Of too many that wait, the one that has
-    said nothing for longest is cut off: who has something to say does so at once."""
+    sent nothing for longest is cut off: a GT process sends its greeting at once."""
 
     def __init__(
         self, socket: zmq.Socket[Any], limit: int, patience: float = PATIENCE, clock: Callable[[], float] = time.monotonic
@@ -52,7 +52,7 @@ class ConnectionLimits(Ends):
         self.waiting: dict[int, float] = {}  # by descriptor, until when it is waited for
         self.owners: dict[int, str] = {}  # by descriptor, the address
         self.crowds: Counter[str] = Counter()  # connections of each address
-        self.pending: Counter[str] = Counter()  # of these, such as wait
+        self.pending: Counter[str] = Counter()  # of these, connections that wait to be let in
         self.cut_off = 0
 
     def drain(self) -> list[int]:
@@ -113,7 +113,7 @@ class WatchedSocket(ConnectionLimits):
 
     def __init__(self, socket: zmq.Socket[Any], limit: int) -> None:
         self.lock = threading.RLock()
-        super().__init__(socket, limit, math.inf)  # one that was let in may come again, and need not say so
+        super().__init__(socket, limit, math.inf)  # an admitted address may connect again, and be silent
         self.closing = False
         self.thread = threading.Thread(target=self._watch, name="gt-crowd", daemon=True)
         self.thread.start()

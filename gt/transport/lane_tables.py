@@ -1,4 +1,4 @@
-"""Which lanes a dispatcher, a worker and a client have, by the names of their peers, and what went over them."""
+"""The lanes of a dispatcher, a worker and a client, by the names of their peers, and counts of messages over them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DispatcherLanes:
         for listener in self.listeners:
             NAMES.hold(listener.path)
         self.sources = sources
-        self.senders: dict[int, tuple[str, Lane, str]] = {}  # clients, by descriptor, with what their keys say of them
+        self.senders: dict[int, tuple[str, Lane, str]] = {}  # clients, by descriptor, with the roles of their keys
         self.to: dict[str, Lane] = {}  # workers
 
     def claim(self, token: bytes) -> Lane | None:
@@ -100,7 +100,7 @@ class AnswerLanes:
             return False
         try:
             taken = lane.send(message)
-        except OSError:  # the client is gone, as the dispatcher will say
+        except OSError:  # the client is gone, which the dispatcher tells, too
             self.end(client)
             return False
         self.sent += taken

@@ -23,12 +23,12 @@ LOOK = 100  # milliseconds after which a sender that waits for room looks whethe
 
 
 def supported() -> bool:
-    """Whether this host has such connections, and they are wanted (GT_LANES)."""
+    """Whether this host has lanes, and GT_LANES wants them."""
     return shm.supported() and environment.LANES.value()
 
 
 class Lane:
-    """One end of such a connection. A packet is sent whole or not at all, so a sender that is interrupted leaves at most the
+    """One end of a lane. A packet is sent whole or not at all, so a sender that is interrupted leaves at most the
     beginning of a message behind, which the receiver drops where the next message begins."""
 
     __slots__ = ("connection", "fd", "rest", "_packet", "_view", "_parts", "_size")
@@ -55,7 +55,7 @@ class Lane:
         return True
 
     def push(self) -> bool:
-        """Send what is left of a long message. Whether nothing is left."""
+        """Send the rest of a long message. Whether all of it was sent."""
         while self.rest and self._send(self.rest[0]):
             del self.rest[0]
         return not self.rest

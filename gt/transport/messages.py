@@ -26,7 +26,7 @@ from gt.transport.peer_messages import Ways as Ways
 VERSION = 5
 PRIORITIES = {"normal": 1.0, "interactive": 4.0, "batch": 0.25}  # by what a client's weight is multiplied
 WEIGHTS = (0.01, 100.0)  # the least and the most that a client can have
-LIMIT = 64 << 20  # bytes of one message, without the frames beside it
+LIMIT = 64 << 20  # bytes of one message, without its frames
 
 
 class KindDef(msgspec.Struct, frozen=True, array_like=True):
@@ -60,7 +60,7 @@ class Hello(Message, frozen=True, tag=1):
 
 
 class Welcome(Message, frozen=True, tag=2):
-    """The dispatcher's answer to a client or a worker: the name or index it goes by, and who else is there. To a worker of a
+    """The dispatcher's answer to a client or a worker: the name or index it goes by, and the workers. To a worker of a
     pool, the users that may connect to it, too: names by their public keys. With `lane` all further messages of a client
     come over its lane, and all further messages to a worker go over its own."""
 
@@ -175,7 +175,7 @@ class Run(Message, frozen=True, tag=12):
 
 
 def size_of(run: Run) -> int:
-    """What a run counts for, where a client's work under way is bounded."""
+    """Its share of the bound on a client's work in flight."""
     return 1 + len(run.code) + len(run.gets)
 
 
@@ -190,7 +190,7 @@ class Done(Message, frozen=True, tag=13):
 
 
 class Drop(Message, frozen=True, tag=14):
-    """A client is gone: forget all that is its. Where it has a number, the worker says how far it has come (Begun)."""
+    """A client is gone: forget all its tensors and kinds. A worker answers a Drop with a number by Begun."""
 
     client: str
     number: int = 0
@@ -334,8 +334,7 @@ def decode(data: bytes | memoryview, limit: int = LIMIT) -> Any:
 
 
 class Mail(msgspec.Struct, frozen=True):
-    """A message on its way: to whom (or from whom), and the bytes that travel beside it. `role` is what the key of the sender
-    says of it, where it has one."""
+    """A message with its receiver (or sender) and its frames of bytes. `role` is that of the sender's key, if it has one."""
 
     peer: str
     message: Any

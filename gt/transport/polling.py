@@ -79,7 +79,8 @@ class Sources:
         self._unsure.update(sockets)
 
     def wait(self, timeout: float | None, timed: bool = False) -> list[Source]:
-        """What can be received from, within so many milliseconds; `timed`: also the timer, if it rang, and without spinning."""
+        """The sockets that can be received from within this many milliseconds. `timed`: also the timer, if it
+        rang, and without spinning."""
         found: list[Source] = []
         if self._unsure:
             found = [socket for socket in self._unsure if _has_something(socket)]

@@ -76,7 +76,7 @@ class Receiving:
     # The background thread
 
     def advance(self, called: bool = False, awaited: bool = False) -> Background:
-        """The background thread's next state, after it did what its state says: received once, looked at the buffer, or woke.
+        """The background thread's next state, after it acted on its state: received once, looked at the buffer, or woke.
         `called`: a reader that left called it. `awaited`: a reader waits for a reply."""
         match self.state:
             case Background.RECEIVING if self._yields or self.closed:

@@ -62,7 +62,7 @@ class WakeTimer:
 
 
 class NoWaker:
-    """Wakes nobody: what a forked child has in place of its parent's bells and alarms, whose descriptors both share."""
+    """Wakes nobody: replaces the wake-ups of the parent in a forked child, as both share their descriptors."""
 
     fd = -1
 
@@ -74,7 +74,7 @@ class NoWaker:
 
 
 class ImmediateTimer:
-    """Where the kernel has no such timers: wakes at once."""
+    """Where the kernel has no timer descriptors: wakes at once."""
 
     def __init__(self) -> None:
         self.waker = Waker()

@@ -29,7 +29,7 @@ from gt.transport.receiving import Background, Receiving
 from gt.transport.sockets import Ends, greet, how_it_ended, open_socket, parts
 from gt.transport.wake import ImmediateTimer, NoWaker, Waker, WakeTimer
 
-ANSWER = 1.0  # seconds for workers to say whether they share memory
+ANSWER = 1.0  # seconds in which workers answer whether they share memory
 WATCH = 2  # milliseconds between looks at the buffer while readers receive; without a reader in between, the link's thread does
 
 
@@ -60,7 +60,7 @@ class ZmqLink:
         self.session: Any = None
         self.workers: tuple[Any, ...] = ()  # as the dispatcher last named them
         self.data: dict[str, zmq.Socket[Any]] = {}  # by worker's name
-        self.polled: dict[zmq.Socket[Any], str] = {}  # those that are received from, and whose they are
+        self.polled: dict[zmq.Socket[Any], str] = {}  # sockets that are received from, and their peers
         self.indices: dict[int, str] = {}
         self.slow: set[str] = set()  # workers that have not said yet whether they share, though they were waited for
         self.sharing: dict[str, bool] = {}
@@ -82,14 +82,14 @@ class ZmqLink:
         reach(self.outbox, self.address, self.keys)
         try:
             self.welcome = self._welcomed(greet(self.inbox, self.ends, self.address, encode(hello), timeout))
-        except BaseException:  # whatever ended it, Ctrl-C too, the sockets are closed
+        except BaseException:  # on any error, Ctrl-C too, the sockets are closed
             self._close_sockets()
             raise
 
     def _welcomed(self, answer: bytes) -> Welcome:
         match decode(answer):
             case Welcome() as welcome:
-                self.outbox.send(b"")  # so that it is known whose connection that is
+                self.outbox.send(b"")  # so that the dispatcher knows the connection
                 if self.lane is not None and not welcome.lane:
                     self.lane.close()
                     self.lane = None
@@ -118,7 +118,7 @@ class ZmqLink:
             self.tell(message)
 
     def tell(self, message: Any) -> None:
-        """Send what is no batch: what is buffered still waits. The session's lock makes senders take turns."""
+        """Send a message that is no batch: buffered instructions stay. The session's lock has senders take turns."""
         if self.receiving.closed:
             return
         if self.lane is not None:
@@ -144,7 +144,7 @@ class ZmqLink:
             try:
                 while not (reply.done or self.receiving.closed or end and time.monotonic() > end):
                     self._take_in(1000 if timeout is None else int(timeout * 1000) + 1)
-                    self.session.tell()  # what keeps it waiting is said while it waits
+                    self.session.tell()  # the user is told the reason while the read waits
             finally:
                 if self.receiving.reader_leaves(len(self.session.replies) > 1):
                     self.hand.wake()
@@ -186,7 +186,7 @@ class ZmqLink:
         return self.memory.view(place, nbytes, worker, release)
 
     def give_up(self, why: str) -> None:
-        """Nothing more will come: everyone who waits is told."""
+        """The connection has ended: every waiting read raises."""
         self.session.lose(why)
         with self.attached:
             self.attached.notify_all()
@@ -194,7 +194,7 @@ class ZmqLink:
     # Receiving
 
     def _receive(self) -> None:
-        """The link's own thread: it does what its state says, until the link is closed."""
+        """The link's own thread: it acts on its state until the link is closed."""
         hand, rest = zmq.Poller(), zmq.Poller()
         hand.register(self.hand.fd, zmq.POLLIN)
         for fd in (self.hand.fd, self.wake_timer.fd):
@@ -304,7 +304,7 @@ class ZmqLink:
                 self.receiving.received(type(message) is Value and not self.session.replies.awaited())
 
     def _meet(self, workers: tuple[Any, ...]) -> None:
-        """Connect to workers that are new, and forget those that are gone."""
+        """Connect to new workers, and disconnect from lost ones."""
         self.moved, self.workers = True, workers
         names = {w.name for w in workers}
         for gone in self.data.keys() - names:
@@ -374,7 +374,12 @@ class ZmqLink:
 
     def _close_sockets(self) -> None:
         self.ends.close()
-        for socket in {self.inbox, self.outbox, *self.data.values(), *self.polled}:  # the last: also those of workers just gone
+        for socket in {
+            self.inbox,
+            self.outbox,
+            *self.data.values(),
+            *self.polled,
+        }:  # `polled`: also the sockets of workers just lost
             socket.close(100)  # long enough for a last word on one host
         for waker in (self.waker, self.hand, self.wake_timer):
             waker.close()

@@ -16,18 +16,18 @@ from gt.spec import Spec
 from gt.worker.collectives.mail import Members, PendingCollective
 
 LARGE = 1 << 16  # elements of an operand or a result from which a kernel counts as large: smaller ones take no time
-EVERY = 0.05  # seconds after which a worker that is at something long takes in what came
+EVERY = 0.05  # seconds after which a worker within a long instruction receives messages
 
 
 class Parked(BaseException):
-    """The queue waits for other workers. No error, so that no handler of errors takes it for one."""
+    """The queue waits for other workers. A BaseException, so that handlers of errors let it pass."""
 
     def __init__(self, instruction: tuple, wait: PendingCollective) -> None:
         self.instruction, self.wait = instruction, wait
 
 
 class Cancelled(BaseException):
-    """The client of the instruction at hand is gone. No error, so that no handler of errors takes it for one."""
+    """The client of the current instruction is gone. A BaseException, so that handlers of errors let it pass."""
 
 
 class Cancellation:
@@ -55,7 +55,7 @@ class Cancellation:
             self.limits[number] = dict(counts)
 
     def limit(self, client: str, group: Members) -> int | None:
-        """Up to which of a group's collectives those of a client that is gone are carried out; None while that is open."""
+        """The last of a group's collectives to execute for a client that is gone; None while that is not known."""
         limits = self.limits.get(self.gone[client][0])
         return limits.get(group, 0) if limits is not None else None
 
@@ -116,7 +116,7 @@ class OrphanedCollective:
         return self.pending.missing() if self.pending is not None else []
 
     def give_up(self, why: str) -> None:
-        """Where a worker does not say how far it has come, it may have begun this one."""
+        """A worker that has not reported its count may have begun this collective."""
         if self.pending is not None:
             self.pending.give_up(why)
         self.late = True

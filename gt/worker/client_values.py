@@ -1,4 +1,4 @@
-"""What a worker holds for a client, and what stands there for a tensor that could not be made."""
+"""The values that a worker holds for a client, and the stand-ins for tensors that failed or are in host memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gt.worker.programs.units import Unit
 
 
 class Broken:
-    """What stands in a tensor's place when it could not be made: the first cause."""
+    """Stands for a tensor that could not be computed: the first cause."""
 
     __array_ufunc__ = None
 
@@ -35,7 +35,7 @@ class Broken:
 
 
 class Moved:
-    """What stands in a tensor's place while the buffer that it lies in is in host memory. `ids` are the tensors of that buffer,
+    """Stands for a tensor while its buffer is in host memory. `ids` are the tensors of that buffer,
     `index` is that of this one among them."""
 
     __slots__ = ("copy", "ids", "index")
@@ -59,8 +59,8 @@ class Moved:
 
 
 class Poisoned(BaseException):
-    """The device is of no use any more: this worker ends, and another takes its place. No error, so that no handler of errors
-    takes it for one."""
+    """The device is unusable: this worker ends, and another is started. A BaseException, so that handlers of errors let it
+    pass."""
 
 
 def check_device(engine: Engine, error: Exception) -> None:
@@ -71,14 +71,14 @@ def check_device(engine: Engine, error: Exception) -> None:
 
 
 def failure(what: str, error: Exception, id: int) -> Broken:
-    """What is left of a tensor that an error kept from being made."""
+    """The stand-in for a tensor whose computation raised this error."""
     name = "OutOfMemory" if out_of_memory(error) else "RemoteError"
     trace = "".join(traceback.format_exception(error)[-6:])
     return Broken(name, f"{what}: {type(error).__name__}: {error}\n\nthere\n{trace}".rstrip(), id)
 
 
 def failure_on(where: str, what: str, error: Exception, id: Any) -> Broken:
-    """The same, of a worker; an error that already tells of other workers is kept as it is."""
+    """The same, naming the worker; an error of other workers is kept as it is."""
     id = id if type(id) is int else 0
     if isinstance(error, (WorkerLost, RemoteError)):
         return Broken(type(error).__name__, str(error), id)
@@ -127,7 +127,7 @@ NUMBER = itemgetter(0)  # of an instruction's kind
 
 
 class ClientValues:
-    """What a worker holds for one client."""
+    """A worker's state of one client."""
 
     __slots__ = (
         "client",

@@ -85,19 +85,21 @@ class Worker:
         self.more: Callable[[], dict[str, Any]] = dict  # statistics that only the shell has
         self.left: Callable[[str], None] = lambda client: None  # called when all work of a client that is gone is done
         self.units: Units | None = None  # with GT_WORKER_BATCH_SIZE, the stretches that run as one
-        self.say: Callable[[str], None] = lambda said: None  # told what is compiled
-        self.tell: Callable[[str], None] = lambda said: None  # told which messages are dropped
-        self.flush: Callable[[list[Mail]], list[Mail] | None] = list  # the shell sends mail by it at once; else, what is left
+        self.say: Callable[[str], None] = lambda said: None  # is called with a line for each compiled program
+        self.tell: Callable[[str], None] = lambda said: None  # is called with a line for each dropped message
+        self.flush: Callable[[list[Mail]], list[Mail] | None] = (
+            list  # sends mail at once, and gives the mail that it could not send
+        )
         self.clock: Callable[[], float] = float  # the shell gives a real one
         self.parked: PausedRun[Parked] | None = None  # the run that waits for other workers
         self.preempted: dict[str, PausedRun[Preempted]] = {}  # runs that were left for another client
         self.absent = Absent()
         self.backlog: deque[Run | Drop | Ask] = deque()  # messages that came while the queue was stopped
         self.recorder: Recorder | None = None  # while someone watches
-        self.turns = 0  # of clients, by which it is known who was served longest ago
+        self.turns = 0  # a count, by which the client that was served longest ago is found
         self.host = self.executor.host
         self.host.worker = self
-        self.prompt = False  # whether what it recorded is reported behind each message; else the shell asks for it
+        self.prompt = False  # whether recorded spans are reported after each message; else the shell asks for them
 
     @property
     def engine(self) -> Engine:
@@ -112,7 +114,7 @@ class Worker:
         return self.executor.name
 
     def handle(self, mail: Mail) -> list[Mail]:
-        """All that follows from one message. Whatever goes wrong with it costs its sender alone."""
+        """The messages that follow from one message. An error in it affects only its sender."""
         try:
             out = self._handle(mail)
         except Exception as wrong:  # no message may end a worker that other clients use; its sender is answered
@@ -185,7 +187,7 @@ class Worker:
         raise ProtocolError(f"unexpected {type(message).__name__} from the dispatcher")
 
     def _programs(self, client: str) -> Any:
-        """A client's programs, as it is told of them."""
+        """A client's programs, as `gt.debug.programs` shows them."""
         known = self.spaces[client].kinds.values() if client in self.spaces else ()
         return listed(ready for _, _, ready in known)
 
@@ -206,7 +208,7 @@ class Worker:
         return [Mail(DISPATCHER, found)] if found is not None else []
 
     def leaving(self, drop: Drop) -> list[Mail]:
-        """A client's end is on its way to this worker, behind what else is the client's."""
+        """A client is gone, and its Drop is queued behind its other messages."""
         if not self.cancellation.note(drop.client, drop.number) or not drop.number:
             return []
         return [Mail(DISPATCHER, Begun(drop.number, tuple(self.executor.collectives_begun.items())))]
@@ -326,7 +328,7 @@ class Worker:
         return self.preempted.get(client, parked)
 
     def replace_rest(self, client: str, rest: Code) -> None:
-        """Go on with these instructions where such a run was left."""
+        """Continue a preempted run with these instructions."""
         if client in self.preempted:
             self.preempted[client] = replace(self.preempted[client], rest=rest)
         elif self.parked is not None:
@@ -356,14 +358,14 @@ class Worker:
         """Handle the messages that came while the queue was stopped."""
         out: list[Mail] = []
         turn, self.executor.turn = self.executor.turn, None  # work that waited for its client is done at once, in its order
-        flush, self.flush = self.flush, list  # what the caller has to send goes first
+        flush, self.flush = self.flush, list  # mail that the caller holds goes first
         while self.backlog and self.parked is None:
             out += self._from_dispatcher(self.backlog.popleft())
         self.executor.turn, self.flush = turn, flush
         return out
 
     def stats(self, whose: Collection[str] | None = None) -> dict[str, Any]:
-        """What this worker is and did; with `whose`, of its work only what was these clients'."""
+        """Statistics of this worker; with `whose`, of its work only that of these clients."""
         used, total = self.engine.memory()
         more, seen = self.more(), self.spaces.keys() if whose is None else self.spaces.keys() & set(whose)
         shares = more.setdefault("shares", {})

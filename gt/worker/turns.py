@@ -11,10 +11,10 @@ LARGE = 1 << 14  # elements of an operand or a result from which a kernel counts
 
 
 class Preempted(BaseException):
-    """The turn is over, and others wait. No error, so that no handler of errors takes it for one."""
+    """The turn is over, and other clients wait. A BaseException, so that handlers of errors let it pass."""
 
     def __init__(self, instruction: tuple, resume: Callable[[], None] | None = None) -> None:
-        self.instruction = instruction  # the next to execute, or, with `resume`, the one that is under way
+        self.instruction = instruction  # the next to execute, or, with `resume`, the one being executed
         self.resume = resume  # goes on with a program that was left between two of its instructions
 
 
@@ -26,7 +26,7 @@ class Turn:
 
     def __init__(self, now: Callable[[], float], others: Callable[[], bool], behind: Callable[[], bool] | None = None) -> None:
         self.now, self.others, self.behind, self.end = now, others, behind, 0.0
-        self.fresh = False  # whether nothing was executed since it began: then it is not over, whatever the clock says
+        self.fresh = False  # no instruction was executed yet: the turn is not over, even if its time is
 
     def begin(self, now: float) -> None:
         self.end = now + SLICE
