@@ -58,7 +58,7 @@ def session() -> Session:
 
 
 class _ToCome:
-    """What stands for the default session before it is begun."""
+    """Stands for the default session before it begins."""
 
     @property
     def config(self) -> Config:
@@ -115,7 +115,7 @@ def _share(weight: float | None, priority: str | None, memory: str | int | None)
 
 
 def disconnect() -> None:
-    """End the session: its tensors are gone, and what was started for it ends."""
+    """End the session: its tensors are freed, and the processes started for it end."""
     with _lock:
         if _default.session is not None:
             with contextlib.suppress(Exception):
@@ -177,7 +177,7 @@ def _begin() -> Session:
         made.notice = STARTING
         backends.session_began()
         children.when_workers_end(link.give_up)
-    except BaseException:  # whatever ended it, Ctrl-C too, the processes started for this session end
+    except BaseException:  # on any error, Ctrl-C too, the processes started for this session end
         children.close()
         raise
     _default.children = children

@@ -103,7 +103,7 @@ class Early:
         self.effects: dict[Any, tuple[slice, Callable[[Encoded], tuple[Any, ...]]]] = {}  # of instructions, by number
         self.alive: set[Any] = set()  # ids of values that are there, as far as they are known
         self.newest = 0  # the largest id that was sent
-        self.followed = 0  # instructions of the batch under way that `alive` accounts for
+        self.followed = 0  # instructions of the current batch that `alive` accounts for
         self.sent: tuple[Guess, Encoded] | None = None  # a call that Python has not reached yet
         self.expected: tuple[Guess, Encoded] | None = None  # one that would have been sent
         self.counts: Counter[str] = Counter()
@@ -190,7 +190,7 @@ class Early:
         return False
 
     def cancel(self, out: list[Encoded]) -> None:
-        """Something else came: free what was made on the guess, before anything else is named so."""
+        """The guess was wrong: free the results of the early call before their ids are used again."""
         self.began = False
         if self.sent is not None:
             guess, call = self.sent
@@ -201,7 +201,7 @@ class Early:
             self.expected[0].right, self.expected = 0, None
 
     def follow(self, out: list[Encoded], end: bool = False) -> None:
-        """Note what the instructions of this batch make and free."""
+        """Note the ids that the instructions of this batch make and free."""
         alive = self.alive
         if len(out) - self.followed > MOST or len(alive) > 16 * MOST:
             alive.clear()

@@ -24,7 +24,7 @@ class Link(Protocol):
 
     def send(self, message: Any) -> None: ...
     def tell(self, message: Any) -> None:
-        """Send what is no part of the stream."""
+        """Send a message that is no batch."""
 
     def seen(self, number: int) -> None:
         """Say that a message to an observer was taken in; from the thread that receives."""
@@ -41,7 +41,7 @@ class Link(Protocol):
         """Bytes placed that are not yet known to be read."""
 
     def sealed(self, serial: int) -> bool:
-        """A batch goes out: what was placed since the last is read by it. Whether the link wants to know when it is done."""
+        """A batch is sent, which reads the bytes put since the last one. Whether the link needs to know when it is executed."""
 
     def executed(self, serial: int) -> None:
         """All batches up to this one are done."""
@@ -52,7 +52,7 @@ class Link(Protocol):
     def close(self) -> None: ...
 
 
-NOTICE = 5.0  # seconds after which it is said what is waited for
+NOTICE = 5.0  # seconds after which the user is told why a read waits
 START = "start one with `gt-worker`, with the host and port of the server"
 
 

@@ -1,4 +1,4 @@
-"""What a session's readers wait for: replies by ticket, values in pieces, and reads that are asked again."""
+"""Replies that a session's readers wait for: by ticket, values in pieces, and reads that are repeated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gt.transport.messages import Value
 
 
 class Reply:
-    """What a reader waits for."""
+    """The reply that a reader waits for."""
 
     __slots__ = ("ticket", "wanted", "done", "value", "error", "pieces", "_lock")
 
@@ -85,12 +85,12 @@ class Replies(dict[int, Reply]):
             reply.settle(value, error)
 
     def end(self, error: Callable[[], BaseException]) -> None:
-        """No more will come: all who wait get an error, each its own."""
+        """No reply will come any more: every waiting reader gets an error of its own."""
         for reply in list(self.values()):
             reply.settle(error=error())
 
     def renew(self) -> list[tuple[int, int, tuple[int, ...]]]:
-        """Give unanswered reads new tickets, so that late pieces of a lost worker's answers do not count: what to ask for."""
+        """Give unanswered reads new tickets, so that late pieces from a lost worker do not count. Gives the reads to repeat."""
         gets = []
         for reply in list(self.values()):
             if reply.wanted is not None and not reply.done:

@@ -78,7 +78,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.notice = NOTICE
         self.config, self.auto_shard = Config(), False
         self.warned: set[str] = set()  # signals that the user was warned of
-        self.notes: deque[str] = deque()  # what the user is to be warned of, from whichever thread waits next
+        self.notes: deque[str] = deque()  # warnings for the user, shown by the next thread that waits
         self.observers: dict[Callable[[Watched], None], int] = {}  # by whom this client watches itself, and how closely
         self.noted: Notes | None = None  # what a function looks at, while it is captured
         self.seed, self.draws = secrets.randbits(62), count(1)
@@ -108,22 +108,22 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             early.looked, self.limit = True, self.batch
 
     def flush(self, gets: tuple[Any, ...] = (), wait: bool = True) -> None:
-        """Send what is buffered; wait only where too much is under way, and not in the thread that receives."""
+        """Send the buffered instructions; wait only where too many are in flight, and not in the thread that receives."""
         self.batch = BATCH
         self._flush(gets, True, bool(gets))
         if wait and self.window.full():
             self._await(self.window.full)
 
     def full(self) -> None:
-        """Send what is buffered, as far as no trace is under way."""
+        """Send the buffered instructions, up to the beginning of a possible trace."""
         self.batch = MORE
         self._flush((), False, False)
         if self.window.full():
             self._await(self.window.full)
 
     def paused(self) -> None:
-        """The alarm rang: if the user's threads have written nothing since it last did, they pause, and what they wrote goes
-        out. A trace under way is held for a while longer, as it may go on."""
+        """The wake-up timer fired: if the user's threads have issued no instruction since the last time, send the buffered
+        ones. A trace that has begun is held a while longer, as it may go on."""
         pause = self.pauses.look(self.written + len(self.code))
         if pause is not Pause.NONE:
             self.batch = BATCH
@@ -146,7 +146,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.due()
 
     def call(self, instruction: tuple[Any, ...]) -> None:
-        """Emit a call of a trace; it is no part of what repeats."""
+        """Emit a call of a trace; the tracer does not look for repeats across it."""
         self.code.extend(((MARK,), instruction, (MARK,)))
         if self.tracer:
             self.tracer.hits += 1
@@ -203,7 +203,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.link.wait(reply, None)
 
     def _await_bytes(self, nbytes: int) -> None:
-        """Wait until so many bytes more may be under way."""
+        """Wait until this many bytes more may be in flight."""
 
         def crowded() -> bool:
             under_way = self.link.outstanding() + sum(map(len, self.uploads.values()))
@@ -264,7 +264,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         return reply.value
 
     def tell(self) -> None:
-        """Warn the user of what the others had to say."""
+        """Show the user the warnings of the dispatcher and the workers."""
         while self.notes:
             warn(self.notes.popleft())
 
@@ -291,7 +291,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             else:
                 self.uploads[id] = data.tobytes()
                 place = (-1, 0, 0)
-            self.mark()  # bytes from here are no part of what repeats
+            self.mark()  # a trace does not repeat the loading of bytes
             self.code.extend(((MARK,), encoded(number, (id,), place), (MARK,)))  # where bytes lie is not a trace's to repeat
             self.mark()
             self.reports.loaded(began, data) if self.reports is not None else None
@@ -299,7 +299,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.due()
         return id
 
-    # What comes in, from whichever thread receives
+    # Messages, in whichever thread receives
 
     def handle(self, mail: Mail) -> None:
         match mail.message:
@@ -367,7 +367,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         return cls(text + asked)
 
     def lose(self, why: str) -> None:
-        """The dispatcher is gone: everyone who waits is told."""
+        """The dispatcher is gone: every waiting read raises."""
         self.lost = why
         self.replies.end(lambda: errors.SessionLost(why))
         self.window.end()

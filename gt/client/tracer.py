@@ -28,12 +28,12 @@ TRIES = 64  # ways tried; past it the trace's frees come anywhere, and are looke
 
 
 class Tracer:
-    """Stands between the buffer and the wire: `fold` takes instructions and gives those to be sent. Frees and marks stay among
+    """Stands between the buffer and the wire: `fold` takes instructions and gives the ones to send. Frees and marks stay among
     the ops as they came; where they stand matters only to the quick way of recognising a trace."""
 
     def __init__(self, number: Callable[[], int], kinds: dict[int, Kind]) -> None:
         self.number, self.kinds = number, kinds
-        self.pieces: list[tuple] = []  # held back: the beginning of what may be a trace
+        self.pieces: list[tuple] = []  # held back: the beginning of a possible trace
         self.tokens: list[int] = []  # the first number of each
         self.stretch: list[tuple] = []  # sent since the last boundary
         self.fresh = True  # at a boundary, where a known trace may begin
@@ -74,7 +74,7 @@ class Tracer:
                 self.early.begin(pieces[at], out)
                 end = self._match(at, out, final)
                 if end is None:
-                    break  # a trace may be under way: hold the rest
+                    break  # a trace may have begun: hold the rest
                 self.fresh = end > at
                 if not self.fresh:
                     self.early.cancel(out)
@@ -104,7 +104,7 @@ class Tracer:
         return end
 
     def _pass(self, at: int, out: list[tuple]) -> int:
-        """Send what is no trace as it is, up to the next boundary."""
+        """Send instructions that are no trace, up to the next boundary."""
         try:
             end = self.tokens.index(MARK, at)
             self.ending = True

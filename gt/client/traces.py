@@ -1,4 +1,4 @@
-"""What a trace is: the topology of a stretch of ops, how another stretch is recognised as the same, and how it is sent."""
+"""Traces: the topology of a stretch of ops, how another stretch is recognised as the same, and how a trace is sent."""
 
 from __future__ import annotations
 

@@ -53,8 +53,8 @@ class FlowWindow:
 
     def __init__(self) -> None:
         self.sent = self.executed = 0
-        self.guessed = self.done = 0.0  # guessed seconds of what was sent, and of what was executed
-        self.measured = 0.0  # device seconds of what was executed, as workers say
+        self.guessed = self.done = 0.0  # guessed seconds of the instructions sent, and of those executed
+        self.measured = 0.0  # device seconds of the executed instructions, as workers measured
         self.rate = 1.0  # measured seconds for a guessed one
         # Of batches that are to be acknowledged: serial, and the instructions and guessed seconds that were sent by then
         self.asked: list[tuple[int, int, float]] = []

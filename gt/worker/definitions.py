@@ -1,4 +1,4 @@
-"""What a client's kinds and traces become on a worker: kernels and programs, or the reason why there are none."""
+"""Makes a client's kinds and traces kernels and programs of a worker, or keeps the reason why it cannot."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class HostMemory:
             yield ins
 
     def _prepare(self, values: ClientValues, ready: Any, ins: tuple[Any, ...], need: int) -> None:
-        """Have the operands of an instruction on the device, and room for what it makes."""
+        """Bring the operands of an instruction to the device, and make room for its results."""
         copies = {}
         if values.moved:
             operands = (values.table.get(ins[i]) for i in ready.tensor_positions)
@@ -125,7 +125,7 @@ class HostMemory:
                 values.table[ins[i]] = failure(ready.title, error, ins[i])
 
     def make_room(self, values: ClientValues, nbytes: int, taken: Collection[int] = ()) -> None:
-        """Move what is least recently used until so many bytes fit on the device; raises OutOfMemory where they cannot.
+        """Move the least recently used buffers until this many bytes fit on the device; raises OutOfMemory where they cannot.
         `taken` are tensors of this client that an instruction is about to use."""
         r = self.residency
         self._count()
@@ -159,14 +159,14 @@ class HostMemory:
         self.trying = (ins, before + 1)
         if before >= TRIES:
             return False
-        traceback.clear_frames(error.__traceback__)  # they hold what was made before it failed
+        traceback.clear_frames(error.__traceback__)  # they hold the arrays computed before it failed
         self._count()
         return self._move_out(
             values, ALL if before else max(1, _needs(ready)[0]), [ins[i] for i in ready.tensor_positions], some=True
         )
 
     def _move_out(self, values: ClientValues, nbytes: int, taken: Collection[int], some: bool = False) -> bool:
-        """Free so many bytes of the device, or, with `some`, what can be freed of them. Whether anything was."""
+        """Free this many bytes of the device, or, with `some`, as many of them as possible. Whether any were."""
         order = sorted(self.worker.spaces.values(), key=lambda v: (v is values, v.used))
         ids: dict[DeviceBuffer, list[int]] = {}
         buffers = {
@@ -238,7 +238,7 @@ class HostMemory:
             self.worker.replace_rest(values.client, self._watched(values, paused.rest))
 
     def _count(self) -> None:
-        """What lies on the device, and what in host memory."""
+        """Count the bytes on the device and in host memory."""
         spaces = self.worker.spaces.values()
         for values in spaces:
             values.moved = sum(type(a) is Moved for a in values.table.values())
@@ -278,7 +278,7 @@ def readable(value: Any) -> Any:
 
 
 def _held_ids(worker: Holder, values: ClientValues) -> list[int]:
-    """Tensors that an instruction under way holds: to move them would free nothing."""
+    """Tensors that the current instruction holds: to move them would free no memory."""
     paused = worker.paused(values.client)
     ins = paused.stopped.instruction if paused is not None else ()
     if not ins or ins[0] not in values.kinds:

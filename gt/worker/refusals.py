@@ -1,4 +1,4 @@
-"""What a worker says of a message, a kind or an operand that cannot be. It costs whoever it came from, and nobody else."""
+"""A worker's answers to invalid messages, kinds and operands: an error for their sender alone."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class RefusedKind:
 
 
 def mismatched_operand(ready: Any, ins: tuple, specs: dict[int, Any]) -> ProtocolError:
-    """Why an instruction's operands are not those that its kind takes."""
+    """The error of an instruction whose operands do not have the specs of its kind."""
     found = [specs.get(ins[i]) for i in ready.tensor_positions if i < len(ins)]
     return ProtocolError(f"{ready.title} expected operands {list(ready.specs)}, got {found}")
 
 
 def refusal(run: Any, wrong: Exception, dispatcher: str) -> Iterable[Mail]:
-    """What the sender of a message that nothing came of waits for: an error for each read, and the end of the stretch."""
+    """The answers to a refused message: an error for each read, and Done for the run."""
     if not isinstance(run, Run):
         return
     for get in run.gets:
