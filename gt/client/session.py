@@ -56,7 +56,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.limit = 1  # length of `code` at which something is to be done: wake the link at first, then send
         self.lock = threading.RLock()
         self.kinds = Kinds()
-        self.tracer = Tracer(self.kinds.numbers.__next__, self.kinds.meaning) if tracing else None
+        self.tracer = Tracer(self.kinds.numbers.__next__, self.kinds.meaning, self.kinds.lists) if tracing else None
         if self.tracer:
             self.tracer.asked_for, self.tracer.line = self.asked_for, self.line
         self.serial = 0

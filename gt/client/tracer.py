@@ -31,8 +31,8 @@ class Tracer:
     """Stands between the buffer and the wire: `fold` takes instructions and gives the ones to send. Frees and marks stay among
     the ops as they came; where they stand matters only to the quick way of recognising a trace."""
 
-    def __init__(self, number: Callable[[], int], kinds: dict[int, Kind]) -> None:
-        self.number, self.kinds = number, kinds
+    def __init__(self, number: Callable[[], int], kinds: dict[int, Kind], lists: dict[int, ForeachKind] | None = None) -> None:
+        self.number, self.kinds, self.lists = number, kinds, lists if lists is not None else {}
         self.pieces: list[tuple] = []  # held back: the beginning of a possible trace
         self.tokens: list[int] = []  # the first number of each
         self.stretch: list[tuple] = []  # sent since the last boundary
@@ -254,9 +254,11 @@ class Tracer:
         self.seen[key] = [*alike[-3:], stretch]
 
     def size(self, tokens: list[int]) -> int:
-        """How many ops these are, those on each item of lists counted."""
-        kinds = self.kinds
-        return len(tokens) + sum([len(k.kinds) - 1 for t in tokens if isinstance(k := kinds.get(t), ForeachKind)])
+        """The number of ops; an op on lists counts for each item."""
+        lists = self.lists
+        if not lists or lists.keys().isdisjoint(tokens):
+            return len(tokens)
+        return len(tokens) + sum([len(lists[t].kinds) - 1 for t in tokens if t in lists])
 
     def _traceable(self, stretch: list[tuple]) -> tuple[list[tuple], list[int]]:
         """What follows the last load of a stretch, and the tokens of its ops; nothing where it calls traces."""
