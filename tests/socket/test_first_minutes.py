@@ -83,10 +83,12 @@ def test_a_backend_that_is_set_after_the_first_op_is_an_error_and_before_it_reac
 
 
 def test_where_a_server_on_another_host_does_not_answer_it_is_said_what_opens_it(processes: Processes) -> None:
-    worker = processes.start("-m", "gt.worker", "--host", "127.0.0.2", "-p", str(free_port()), "--timeout", "0.2")
+    worker = processes.start(
+        "-m", "gt.worker", "--host", "127.0.0.2", "--backend", "numpy", "-p", str(free_port()), "--timeout", "0.2"
+    )
     assert worker.ended() == 1
     assert "listens on its own host alone unless it is started with `--host 0.0.0.0 --key KEY`" in worker.err
-    near = processes.start("-m", "gt.worker", "-p", str(free_port()), "--timeout", "0.2")
+    near = processes.start("-m", "gt.worker", "--backend", "numpy", "-p", str(free_port()), "--timeout", "0.2")
     assert near.ended() == 1 and "--host 0.0.0.0" not in near.err
 
 
