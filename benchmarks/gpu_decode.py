@@ -156,7 +156,7 @@ def measure(shape: str, batch: int, model: Any, fastest: float, args: Any, began
     compiled: list[float] = []
     if args.rivals and time.perf_counter() - began < args.seconds:
         eager.append(eager_rate(model, ids, args.rival_steps))
-        if shape in args.compiled.split(",") and time.perf_counter() - began < args.seconds:
+        if {shape, f"{shape}:{batch}"} & set(args.compiled.split(",")) and time.perf_counter() - began < args.seconds:
             torch._dynamo.reset()
             run = compiled_rate(model, ids, args.rival_steps)
             kernel = kernel_of("cuda", model, batch)
@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--batches", default="1,8,32")
     parser.add_argument("--backends", default="cuda,triton")
     parser.add_argument("--no-rivals", dest="rivals", action="store_false")
-    parser.add_argument("--compiled", default="0.6B,8B", help="shapes for which the compiled rival is measured")
+    parser.add_argument("--compiled", default="0.6B,8B", help="for which shapes, or shape:batch, the compiled rival is")
     parser.add_argument("--rival-steps", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3600)
