@@ -31,7 +31,10 @@ def choose(backend: str | None, fallbacks: Any) -> ExecutorChoice:
     if isinstance(fallbacks, str):
         raise TypeError(f"fallback_backends is a list of names, not the string {fallbacks!r}")
     registry = backends.registry()
-    found, refused = registry.first([backend or registry.default(), *(fallbacks or ())], registry.decode_reason)
+    candidates = [backend or registry.default(), *(fallbacks or ())]
+    for name in candidates:
+        registry.name(name)  # an unknown name is an error even if it would not be needed
+    found, refused = registry.first(candidates, registry.decode_reason)
     why = "; ".join(f"{name!r} is not available: {reason}" for name, reason in refused.items())
     if found is None:
         raise ValueError(f"no backend for PersistentKernel: {why}")

@@ -167,8 +167,8 @@ class PersistentKernel(Builder):
         self.compile()
         if self.mode == "onepass":
             return self._onepass()
-        if steps < 1:
-            raise ValueError(f"steps is 1 or more, not {steps}")
+        if not isinstance(steps, (int, np.integer)) or steps < 1:
+            raise ValueError(f"steps is a whole number of 1 or more, not {steps!r}")
         if self.mode == "decode":
             return self._decode(steps)
         made: dict[int, list[int]] = {}

@@ -156,6 +156,7 @@ def test_a_backend_without_a_decode_kernel_says_so_although_it_is_there(monkeypa
         (dict(mpi_rank=1), "mpi_rank is one of"),
         (dict(mode="train"), "no mode 'train': known are decode, offline, onepass"),
         (dict(backend="tpu"), "no backend 'tpu'"),
+        (dict(fallback_backends=["tpu"]), "no backend 'tpu'"),
         (dict(page_size=0), "page_size is a whole number of 1 or more"),
         (dict(max_seq_length=1000), "more than the model's max_position_embeddings 256"),
         (dict(temperature=-1.0), "temperature is 0"),
@@ -164,6 +165,12 @@ def test_a_backend_without_a_decode_kernel_says_so_although_it_is_there(monkeypa
 def test_what_cannot_be_honoured_raises(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make(**options)
+
+
+@pytest.mark.parametrize("steps", [0, 1.5])
+def test_steps_are_a_whole_number(steps: Any) -> None:
+    with pytest.raises(ValueError, match="steps is a whole number of 1 or more, not"):
+        make(prompts=[[1]])(steps=steps)
 
 
 @pytest.mark.parametrize("prompt", [[], [101], [-1], [0] * 256])
