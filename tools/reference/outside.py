@@ -8,7 +8,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = {"examples/README_SIGNALS.md": "signals", "CONTRIBUTING.md": "contributing", "CHANGELOG.md": "changes"}
+PAGES = {
+    "examples/README_SIGNALS.md": "signals", "CONTRIBUTING.md": "contributing", "AGENTS.md": "map", "CHANGELOG.md": "changes",
+}  # fmt: skip
 LINK = re.compile(r"(\]\()([^)\s#]+)([^)\s]*\))")
 
 
