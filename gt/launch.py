@@ -47,6 +47,11 @@ def end_when_told() -> Callable[[], bool]:
         told.append(number)
         sys.exit(0)
 
+    def lost(what: Any) -> None:
+        if not (told and what.exc_type is SystemExit):  # else it ends when it next asks
+            others(what)
+
+    others, sys.unraisablehook = sys.unraisablehook, lost
     signal.signal(signal.SIGTERM, end)
     return lambda: bool(told)
 

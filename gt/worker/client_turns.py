@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from gt.transport.messages import Mail
+from gt.transport.messages import Mail, Run
 from gt.worker.core import Worker
-from gt.worker.fair_queue import FairQueue
+from gt.worker.fair_queue import FairQueue, Share
 from gt.worker.peer_names import DISPATCHER
 from gt.worker.turns import Turn
 
@@ -27,9 +27,12 @@ class ClientTurns:
         self.core, self.clock, self.take_in, self.interrupted, self.send = core, clock, take_in, interrupted, send
         self.queue = FairQueue()
         self.client, self.began = "", 0.0  # whose turn it is, and since when
+        self.arrivals = 0  # of clients, when it began
         self.shared_until = 0.0  # when the device counts as one client's again
         behind = self._behind if core.streams is not None else None
-        self.turn = core.executor.turn = Turn(clock, self._others_wait, partial(behind, None) if behind else None)
+        self.turn = core.executor.turn = Turn(
+            clock, self._others_wait, partial(behind, None) if behind else None, self._newcomer
+        )
         self.behind = behind
         core.answers.seconds = self.seconds
 
@@ -38,6 +41,8 @@ class ClientTurns:
 
     def next(self) -> str | None:
         """The client whose turn it is, if there is something to do."""
+        if not self.queue.active and not self.queue.collective_run_begun:
+            return None
         if self.queue.collective_run_begun and not self.core.unfinished(self.queue.collective_runs[0]):
             self.queue.ended()
         parked, preempted = self._parked(), self.core.preempted
@@ -50,8 +55,8 @@ class ClientTurns:
         """One turn of a client: the rest of a run that was left for another client, or its next message. When it ended."""
         began = self.began = self.clock()
         core, streams = self.core, self.core.streams
-        self.client = client
-        self.turn.begin(began)
+        self.client, self.arrivals = client, self.queue.arrivals
+        self.turn.begin(began, len(self.queue.shares) > 1)
         timed = streams is not None and self._share_device(began)
         if timed:
             streams.begin(client)
@@ -67,6 +72,42 @@ class ClientTurns:
             streams.end(client)  # charged when the device has come to it
         else:
             self.queue.charge(client, ended - began)
+        return ended
+
+    def alone(self, receive: Callable[[], Any], read: Callable[[Any], Any], sort: Callable[[Any], None], end: float) -> bool:
+        """Do messages as they come while there is one client and nothing waits, until this time; others are `sort`ed. Whether
+        there is nothing more to do now."""
+        queue = self.queue
+        while not (queue.active or queue.collective_run_begun or self.device_pending()):
+            if (frame := receive()) is None:
+                return True
+            message = read(frame)
+            share = queue.alone(message) if type(message) is Run and self._nobody_waits() else None
+            if share is None:
+                sort(message)
+                return False
+            if self._serve_alone(message, share) > end:
+                return True
+        return False
+
+    def _nobody_waits(self) -> bool:
+        core = self.core
+        shared = core.streams is not None and core.streams.shared
+        return not (core.preempted or core.parked is not None or core.cancellation.gone or shared)
+
+    def _serve_alone(self, run: Run, share: Share) -> float:
+        """A turn of the only client there is, as far as `serve` has a meaning for it. When it ended."""
+        began = self.began = self.clock()
+        self.client = run.client
+        self.turn.begin(began)
+        mails = self.core.handle(Mail(DISPATCHER, run))
+        if mails:
+            self.send(mails)
+        if run.client in self.core.preempted:
+            self.queue.preemptions += 1
+            self.queue.active.setdefault(run.client, share)
+        ended = self.clock()
+        self.queue.charge_alone(share, ended - began)
         return ended
 
     def follow_device(self) -> None:
@@ -102,6 +143,13 @@ class ClientTurns:
         if self.client in self.core.cancellation.gone:
             return True  # the rest is skipped: the dispatcher was told how many collectives had begun
         return self.queue.others(self.client, self._parked(), self.core.preempted) or self.interrupted()
+
+    def _newcomer(self) -> bool:
+        """Whether a client came since this turn began that had nothing to do. Answers that the device has come to are sent."""
+        if not self.take_in():
+            return False
+        self.follow_device()
+        return self.client in self.core.cancellation.gone or self.queue.newcomer(self.client, self.arrivals)
 
     def _share_device(self, now: float) -> bool:
         """Whether several clients are busy on a device that runs behind, or were a moment ago."""

@@ -24,12 +24,14 @@ class Share:
 
     __slots__ = (
         "messages", "virtual", "weight", "user", "limit", "seconds", "entitled", "since", "turns", "waits", "collectives",
+        "came",
     )  # fmt: skip
 
     def __init__(self, since: float = 0.0) -> None:
         self.since = since  # device seconds of all clients when it came
         self.messages: deque[tuple[Any, bool, float]] = deque()  # each with whether it holds collectives, and when it came
         self.virtual = 0.0  # device seconds divided by weight, or what the others had by when this client came back
+        self.came = 0  # the number of its last arrival from a pause, of all clients' arrivals
         self.weight = 1.0
         self.user, self.limit = "", 1.0  # whose it is, and the most that all busy clients of that user weigh together
         self.seconds = 0.0
@@ -50,6 +52,7 @@ class FairQueue:
         self.collective_runs: deque[str] = deque()  # whose runs with collectives came, in that order, until each has ended
         self.collective_run_begun = False  # whether the first of those has begun
         self.instructions = 0  # in all queues
+        self.arrivals = 0  # of clients that had nothing to do
         self.preemptions = 0  # turns that ended before their run did
         self.total = 0.0  # device seconds of all clients there ever were
 
@@ -64,6 +67,8 @@ class FairQueue:
             share = self.shares[client] = Share(self.total)
         if client not in self.active:
             self.active[client] = share
+            self.arrivals += 1
+            share.came = self.arrivals
             share.virtual = max(share.virtual, self.virtual)
             if share.user:  # what one client of a user had, another of the same does not have again
                 share.virtual = max(share.virtual, self.users.get(share.user, 0.0))
@@ -122,6 +127,32 @@ class FairQueue:
             other != client and other != parked and (other in preempted or self._can_begin(share))
             for other, share in self.active.items()
         )
+
+    def newcomer(self, client: str, arrivals: int) -> bool:
+        """Whether one that had nothing to do when there were so many arrivals could go on, and had no more than this one."""
+        if self.arrivals == arrivals:
+            return False
+        most = self.shares[client].virtual if client in self.shares else 0.0
+        return any(
+            share.came > arrivals and other != client and share.virtual <= most and self._can_begin(share)
+            for other, share in self.active.items()
+        )
+
+    def alone(self, run: Run) -> Share | None:
+        """The share of the only client there is, where it has nothing to do but this run, which keeps no order."""
+        share = self.shares.get(run.client) if len(self.shares) == 1 and not self.active else None
+        plain = share is not None and not (run.kinds or run.traces or share.collectives or share.user)
+        return share if plain else None
+
+    def charge_alone(self, share: Share, seconds: float) -> None:
+        """As `charge`, of a run that `alone` found."""
+        share.turns += 1
+        share.seconds += seconds
+        share.entitled += seconds
+        self.total += seconds
+        self.virtual = max(self.virtual, share.virtual)
+        share.virtual += seconds / share.weight
+        share.waits.append(0.0)
 
     def take(self, client: str, now: float) -> Any:
         """The client's next message, which begins."""

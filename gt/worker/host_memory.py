@@ -3,6 +3,7 @@ back when an instruction takes them; a read is answered from where they lie. `re
 
 from __future__ import annotations
 
+import gc
 import traceback
 from collections.abc import Collection, Iterator
 from typing import Any, Protocol
@@ -127,10 +128,14 @@ class HostMemory:
     def make_room(self, values: ClientValues, nbytes: int, taken: Collection[int] = ()) -> None:
         """Move the least recently used buffers until this many bytes fit on the device; raises OutOfMemory where they cannot.
         `taken` are tensors of this client that an instruction is about to use."""
-        r = self.residency
+        r, collected = self.residency, False
         self._count()
         while missing := r.missing(nbytes):
             if not self._move_out(values, missing, taken):
+                if not collected:  # programs of clients that left hold their recordings in a circle
+                    collected = gc.collect() >= 0
+                    self._count()
+                    continue
                 left = f"{r.on_device:,} are taken there, {max(0, r.host - r.on_host):,} are left in host memory"
                 raise OutOfMemory(
                     f"{nbytes:,} bytes more on {self.engine.device}, which has {r.device:,}: {left}"
@@ -242,9 +247,10 @@ class HostMemory:
         spaces = self.worker.spaces.values()
         for values in spaces:
             values.moved = sum(type(a) is Moved for a in values.table.values())
-        on_device = self.engine.allocated()
+        on_device = None if self.always else self.engine.allocated()  # libraries' workspaces are no tensors, and stay
         if on_device is None:
-            on_device = sum(nbytes for values in spaces for nbytes in dict(self._there(values)).values())
+            there = self.engine.recordings() | {number: n for values in spaces for number, n in self._there(values)}
+            on_device = sum(there.values())
         self.residency.counted(on_device, sum(moved_bytes(values) for values in spaces))
 
     def _there(self, values: ClientValues) -> Iterator[tuple[int, int]]:

@@ -93,8 +93,7 @@ class Shell:
         self._make_core(engine, batch, say)
         self._prepare_collectives(plain)
         self.turns = ClientTurns(self.core, time.perf_counter, self._take_in, self._interrupted, self._send)
-        self.state = StateReader(self.core, time.time, self._load)
-        self.state_at = 0.0  # when to report it next
+        self.state, self.state_at = StateReader(self.core, time.time, self._load), 0.0  # and when to report it next
         self._join(name or f"{host_name()}-{os.getpid()}", timeout, advertise)
 
     def _open_sockets(self) -> None:
@@ -223,6 +222,8 @@ class Shell:
     def _control(self, now: float) -> None:
         """Some turns of clients, in the order that is fair, for a slice of time. Messages that are no client's come first."""
         end = now + SLICE
+        if not self.inbound and self.turns.alone(self.dispatcher.receive, self._read, self._sort, end):
+            return
         for _ in range(TURNS):
             self._take_in()
             self.turns.follow_device()
@@ -243,15 +244,17 @@ class Shell:
         if threading.get_ident() != MAIN:
             return False
         while (frame := self.dispatcher.receive()) is not None:
-            message = self._read(frame)
-            match message:
-                case Run(client) | Drop(client) | Ask(_, _, (client, _)):
-                    self.turns.put(client, message)
-                    if type(message) is Drop:
-                        self._send(self.core.leaving(message))
-                case _:
-                    self.inbound.append(message)
+            self._sort(self._read(frame))
         return True
+
+    def _sort(self, message: Any) -> None:
+        match message:
+            case Run(client) | Drop(client) | Ask(_, _, (client, _)):
+                self.turns.put(client, message)
+                if type(message) is Drop:
+                    self._send(self.core.leaving(message))
+            case _:
+                self.inbound.append(message)
 
     def _take(self, message: Any) -> None:
         if type(message) is Run:

@@ -48,7 +48,7 @@ def test_clients_have_streams_of_their_own_and_their_own_values() -> None:
         for n, session in enumerate(sessions):
             HERE.scope = Scope(session)
             assert values[n][3, 4].item() == n + 30.0
-        assert len({s.cuda_stream for s in streams.streams.values()}) == 3
+        assert len({s.cuda_stream for pair in streams.streams.values() for s in pair}) == 6
         HERE.scope = Scope(sessions[0])
 
 

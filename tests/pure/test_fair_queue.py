@@ -218,3 +218,18 @@ def test_all_workers_begin_collectives_in_one_order_and_nobody_starves(sent: lis
         assert left == 0 and not queue.collective_runs
         orders.append(begun)
     assert orders[0] == orders[1] == [c for c, collective in sent if collective]
+
+
+def test_a_newcomer_is_one_that_was_idle_and_has_had_no_more() -> None:
+    queue = FairQueue()
+    for client in ("busy", "other"):
+        queue.put(client, run(client), 0.0)
+        queue.put(client, run(client), 0.0)
+    queue.take("busy", 0.0)
+    queue.charge("busy", 1.0)
+    arrivals = queue.arrivals
+    assert not queue.newcomer("busy", arrivals), "who was waiting when the turn began waits for its end"
+    queue.put("idle", run("idle"), 0.0)
+    assert queue.newcomer("busy", arrivals) and not queue.newcomer("busy", queue.arrivals)
+    queue.shares["idle"].virtual = 2.0
+    assert not queue.newcomer("busy", arrivals), "nor does it push ahead of one that has had less"

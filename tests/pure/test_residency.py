@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import finalize
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,6 +120,36 @@ def test_a_recording_is_given_up_before_the_tensors_that_it_knows_are_moved() ->
     fill(worker, "busy", 1, 2, 3)
     assert not recording.held and worker.host.residency.out > 0 and worker.host.residency.refused == 0
     assert [float(a[0, 0]) for a in worker.spaces["busy"].table.values()] == [1.0, 2.0, 3.0]
+
+
+def test_workspaces_of_libraries_are_no_tensors_of_clients() -> None:
+    worker = shared_worker(4 * MB)
+    worker.engine.allocated = lambda: 320 * MB  # type: ignore[method-assign,assignment,return-value]
+    fill(worker, "idle", 1, 2, 3)
+    fill(worker, "busy", 1, 2, 3)
+    assert worker.host.residency.out > 0 and worker.host.residency.refused == 0 and not worker.executor.failures
+
+
+def test_memory_that_recordings_keep_is_counted_once_and_those_of_who_left_are_collected() -> None:
+    worker = shared_worker(4 * MB)
+    fill(worker, "a", 1, 2)
+    a = worker.spaces["a"].table[1]
+    kept = {-1: MB, worker.engine.buffer(a)[0]: a.nbytes}
+    worker.engine.recordings = lambda: kept  # type: ignore[method-assign]
+    worker.host._count()
+    assert worker.host.residency.on_device == 3 * MB
+
+    class Left:
+        """A program and its recording, which know one another."""
+
+        def __init__(self) -> None:
+            self.own = self
+            finalize(self, kept.pop, -2)
+
+    kept[-2] = 4 * MB
+    Left()
+    fill(worker, "b", 1, 2)
+    assert -2 not in kept and worker.host.residency.refused == 0
 
 
 def test_what_the_device_has_no_room_for_on_its_way_back_comes_when_others_have_left() -> None:

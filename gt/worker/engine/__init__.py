@@ -72,7 +72,10 @@ class Engine(Protocol):
         """How many such devices this host has."""
 
     def allocated(self) -> int | None:
-        """Bytes of the device that tensors and kernels have; None where only the tensors' own can be counted."""
+        """Bytes of the device that tensors, kernels and libraries have; None where only the tensors' own can be counted."""
+
+    def recordings(self) -> dict[int, int]:
+        """Buffers that recorded programs hold, by their numbers, and their bytes; some of them are clients' tensors, too."""
 
     def to_host(self, arrays: list[Array]) -> HostCopy | None:
         """A copy of the buffer that all these arrays lie in, outside of the device's memory; None where it cannot be moved.

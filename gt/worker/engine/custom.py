@@ -214,6 +214,9 @@ class CustomEngine:
     def devices(self) -> int:
         return 1
 
+    def recordings(self) -> dict[int, int]:
+        return {}
+
     def allocated(self) -> None:
         return None
 

@@ -195,6 +195,9 @@ class NumPyEngine:
     def devices(self) -> int:
         return 1
 
+    def recordings(self) -> dict[int, int]:
+        return {}
+
     def allocated(self) -> None:
         return None
 

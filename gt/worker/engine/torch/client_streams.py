@@ -14,17 +14,49 @@ IN_FLIGHT = 2  # calls of programs that a client may have on the device while ot
 HIGH = -5  # the highest priority that there is on any device; CUDA takes the nearest it has
 
 
+Pair = tuple[Any, Any]  # a client's stream, and one for what is off the critical path of its recorded programs
+
+
+class StreamPairs:
+    """Streams of clients that come and go. Libraries keep a workspace for each stream, which recorded kernels know by its
+    address: no two clients whose kernels run side by side may have it in common, and those that come later take the streams
+    of those that left. PyTorch itself has 32 for each priority, and then gives the first again."""
+
+    MOST = 12  # of each priority: past them, clients take turns on the same pair
+
+    def __init__(self, make: Callable[[int], Any]) -> None:
+        self.make = make
+        self.users: dict[int, list[int]] = {}  # by priority, how many clients have each pair
+        self.made: dict[int, list[Pair]] = {}
+
+    def take(self, priority: int) -> Pair:
+        users, made = self.users.setdefault(priority, []), self.made.setdefault(priority, [])
+        if 0 not in users and len(made) < self.MOST:
+            made.append((self.make(priority), self.make(priority)))
+            users.append(0)
+        least = users.index(min(users))
+        users[least] += 1
+        return made[least]
+
+    def give_back(self, pair: Pair) -> None:
+        for priority, made in self.made.items():
+            if pair in made:
+                self.users[priority][made.index(pair)] -= 1
+
+
 class ClientStreams:
     """`shared` is set by the worker: whether more than one client is busy."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.shared = device, False
-        self.streams: dict[str, torch.cuda.Stream] = {}
+        self.pairs = StreamPairs(lambda priority: torch.cuda.Stream(device, priority=priority))
+        self.streams: dict[str, Pair] = {}
         self.preferred: set[str] = set()  # interactive clients
         self.current = ""  # whose stream kernels are launched on
         self.calls: dict[str, deque[Any]] = {}  # by client, an event behind each call of a program
         self.turns: deque[tuple[str, Any, Any]] = deque()  # client, and events at the beginning and end of a turn
         self.began: Any = None
+        self.last: Any = None  # the end, on the device, of the turn that ended last there
         self.answers: deque[tuple[str, Any, Callable[[], Any]]] = deque()  # client, event, and what to send behind it
 
     def prefer(self, client: str) -> None:
@@ -33,17 +65,21 @@ class ClientStreams:
     def use(self, client: str) -> None:
         """Launch on this client's stream from here on."""
         if client != self.current:
-            stream = self.streams.get(client)
-            if stream is None:
-                priority = HIGH if client in self.preferred else 0
-                stream = self.streams[client] = torch.cuda.Stream(self.device, priority=priority)
-            torch.cuda.set_stream(stream)
             self.current = client
+            torch.cuda.set_stream(self.pair()[0])
+
+    def pair(self) -> Pair:
+        """The streams of the client at hand."""
+        found = self.streams.get(self.current)
+        if found is None:
+            found = self.streams[self.current] = self.pairs.take(HIGH if self.current in self.preferred else 0)
+        return found
 
     def forget(self, client: str) -> None:
         """A client is gone, and its memory is free for others once its kernels have run."""
-        if (stream := self.streams.pop(client, None)) is not None:
-            stream.synchronize()
+        if (pair := self.streams.pop(client, None)) is not None:
+            pair[0].synchronize()
+            self.pairs.give_back(pair)
         self.preferred.discard(client)
         self.calls.pop(client, None)
         self.answers = deque(a for a in self.answers if a[0] != client)
@@ -72,11 +108,16 @@ class ClientStreams:
         return calls is not None and len(calls) >= IN_FLIGHT
 
     def measured(self) -> list[tuple[str, float]]:
-        """Device seconds of turns that have ended there, by client."""
+        """Device seconds of turns that have ended there, by client. Where two ran side by side, the one that was launched first
+        has the time that both took, or each would pay for what the other left on the device."""
         found = []
         while self.turns and self.turns[0][2].query():
             client, began, ended = self.turns.popleft()
-            found.append((client, began.elapsed_time(ended) / 1e3))
+            took = began.elapsed_time(ended)
+            after = took if self.last is None else self.last.elapsed_time(ended)  # milliseconds; it may have ended before
+            found.append((client, max(0.0, min(took, after)) / 1e3))
+            if after > 0.0:
+                self.last = ended
         return found
 
     def later(self, client: str, answer: Callable[[], Any]) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -111,13 +111,13 @@ class Graph:
         self.statics = [a if f else _buffer(a) for a, f in zip(arrays, self.fixed)]
         self._give_numbers(numbers)
         function = self.function or capturable(program.program, program.kinds, self.engine, stage=program.stage)
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        stream = self.engine.streams.pair()[0]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
             function(*self.statics, *self.holes)  # libraries set themselves up outside the capture
-        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.current_stream().wait_stream(stream)
         graph, before = torch.cuda.CUDAGraph(), 0
-        with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             before = _held(self.engine.at)  # (to begin a capture gives cached memory back)
             made = list(function(*self.statics, *self.holes))
             self.results = self._settle(made)
@@ -217,6 +217,10 @@ class Graph:
         self.calls = self.kept = 0  # who is moved away at every turn is not recorded at every turn
         return held
 
+    def held(self) -> list[torch.Tensor]:
+        """The tensors that it knows by their addresses, or watches."""
+        return [*self.statics, *self.results, *self.seen, *(self.vectors or ())]
+
     @property
     def recorded(self) -> bool:
         """Whether a call takes no memory but its graph's own."""
@@ -240,7 +244,7 @@ def capturable(
     side = None
     if engine.at.type == "cuda":
         program = stage("on two streams", off_critical_path(program))
-        side = SideStream(side_stream_for())
+        side = SideStream(engine.streams.pair()[1])
     return straight_line(program, KernelTable(kernels, fused=where_it_lies), flat=True, side=side)
 
 
@@ -254,12 +258,6 @@ def tensor_kernels(program: Program, kinds: dict[int, Any], engine: Any, in_plac
         if number in open_ and not takes_tensors:
             kernels[number] = _cast(engine.generic(ready.kind), ready.kind)
     return kernels
-
-
-@cache
-def side_stream_for() -> torch.cuda.Stream:
-    """One for all graphs, as libraries keep memory for each stream."""
-    return torch.cuda.Stream()
 
 
 def where_it_lies(kind: Kind) -> Callable[..., Any] | None:

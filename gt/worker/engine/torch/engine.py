@@ -148,6 +148,10 @@ class TorchEngine:
             return None
         return torch.cuda.memory_allocated(self.at) + sum(graph.kept for graph in self.graphs)
 
+    def recordings(self) -> dict[int, int]:
+        found = {-id(graph): graph.kept for graph in self.graphs}
+        return found | {number: nbytes for graph in self.graphs for number, nbytes in map(self.buffer, graph.held())}
+
     def to_host(self, arrays: list[torch.Tensor]) -> TorchCopy | None:
         if any(getattr(a, "lent", False) for a in arrays):
             return None  # a graph's own, which keeps the memory
