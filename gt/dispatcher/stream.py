@@ -32,6 +32,11 @@ from gt.transport.messages import (
 )  # fmt: skip
 
 
+def _size(use: Any) -> int:
+    """As how many a kind or trace counts of those that a client may have."""
+    return checks.size(use.definition) if isinstance(use, KindPlans) else 1
+
+
 class Stream:
     """Handles batches. `Dispatcher` handles membership and questions, and decides when held messages go on."""
 
@@ -39,8 +44,8 @@ class Stream:
         self.tables, self.rewriter, self.reports, self.observers = tables, rewriter, reports, observers
 
     def batch(self, client: Client, batch: Batch) -> Iterable[Mail]:
-        if len(client.entries) > checks.TENSORS or len(client.uses) > checks.KNOWN:
-            counts = f"{len(client.entries)} tensors and {len(client.uses)} kinds"
+        if len(client.entries) > checks.TENSORS or client.known > checks.KNOWN:
+            counts = f"{len(client.entries)} tensors and {client.known} kinds"
             raise TooMuch(f"a client of {counts}: the most are {checks.TENSORS} and {checks.KNOWN}")
         if not client.held and client.uploading is None and not client.ahead:
             return self.run(client, batch)
@@ -130,7 +135,7 @@ class Stream:
     def _define(self, client: Client, batch: Batch, flow: Flow) -> None:
         """Define kinds and traces; the number of an invalid one stands for the reason."""
         definitions: list[KindDef | TraceDef] = [*batch.kinds, *batch.traces]
-        client.traced += sum(len(trace.body) for trace in batch.traces)
+        client.traced += sum(checks.length(trace) for trace in batch.traces)
         if client.traced > checks.TRACED:
             raise TooMuch(f"{client.traced} instructions in the traces of a client: the most are {checks.TRACED}")
         for definition in definitions:
@@ -145,6 +150,7 @@ class Stream:
             except ProtocolError as wrong:
                 client.uses[number] = Refused(definition, str(wrong)[:500])
                 flow.refused.append(str(wrong))
+            client.known += _size(client.uses[number])
 
     def _use(self, client: Client, definition: KindDef | TraceDef) -> KindPlans | TracePlans:
         if isinstance(definition, TraceDef):
@@ -159,7 +165,8 @@ class Stream:
         gone = {n for n in numbers if is_client_kind(n) and isinstance(client.uses.get(n), (TracePlans, Refused))}
         for number in gone:
             dropped = client.uses.pop(number)
-            client.traced -= len(dropped.definition.body) if isinstance(dropped, TracePlans) else 0
+            client.known -= _size(dropped)
+            client.traced -= checks.length(dropped.definition) if isinstance(dropped, TracePlans) else 0
         joints = {p.number for k, p in client.plans.items() if k[0] in gone and isinstance(p, ShardedProgram)}
         client.locals = {k: n for k, n in client.locals.items() if n not in joints}
         for told in client.told.values():
@@ -183,7 +190,8 @@ class Stream:
         """Forget the kinds below the last bound; another thread of the client may still name kinds below this one."""
         last, client.forget = client.forget, below
         client.uses = {n: u for n, u in client.uses.items() if n >= last or u is FREES}
-        client.traced = sum(len(u.definition.body) for u in client.uses.values() if isinstance(u, TracePlans))
+        client.traced = sum(checks.length(u.definition) for u in client.uses.values() if isinstance(u, TracePlans))
+        client.known = sum(_size(u) for u in client.uses.values())
         client.plans = {k: p for k, p in client.plans.items() if k[0] >= last}
         client.plans = {k: p for k, p in client.plans.items() if p.solo is not None}
         client.locals.clear()  # a worker that forgets drops all kinds below zero

@@ -154,6 +154,7 @@ class Client:
     executed: dict[int, int] = field(default_factory=dict)  # and the part of it that the worker has executed
     ahead: bool = False  # a worker has more of its work in flight than the bound
     traced: int = 0  # instructions in its traces
+    known: int = 0  # kinds and traces, where one of many operands counts as several
     forget: int = 0
     since: float | None = None  # when it began to wait for a worker to join
     signals: dict[str, Any] = field(default_factory=dict)

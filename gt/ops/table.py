@@ -172,7 +172,8 @@ class Kind:
     An instruction is `(kind, first output id, *operands)`, an operand being a tensor's id or, where `ins` has a type, a number.
     """
 
-    __slots__ = ("row", "ins", "statics", "outs", "signal", "tensor_operands", "settings")
+    __slots__ = ("row", "ins", "statics", "outs", "signal", "tensor_operands", "settings", "form")
+    form: Any  # where operands stand in an instruction: `Form.of` keeps it here
 
     def __init__(
         self, row: Row, ins: tuple[Operand, ...], statics: tuple[Any, ...], outs: tuple[Spec, ...], signal: str
@@ -253,7 +254,7 @@ def spec_out(s: Operand) -> WireSpec:
     return (s.dtype.code, *s.shape) if isinstance(s, Spec) else (-1 - _NUMBERS.index(s),)
 
 
-@lru_cache(1 << 14)
+@lru_cache(1 << 11)
 def spec_in(w: WireSpec) -> Operand:
     if not w or not -3 <= w[0] < len(DTYPES) or any(d < 0 for d in w[1:]):
         raise ProtocolError(f"no spec is written {w}")

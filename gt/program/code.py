@@ -12,6 +12,7 @@ from typing import Any
 from gt.ops.table import Kind
 
 FREE = 0  # the kind of the instruction (FREE, id)
+FEW = 8  # operands of kinds that share a form with others
 
 Number = int | float | bool
 Encoded = tuple[Number, ...]
@@ -42,9 +43,14 @@ class Form:
         self.ids = frozenset((*self.made, *self.tensor_positions))
 
     @staticmethod
-    @lru_cache(1 << 12)
     def of(kind: Kind) -> Form:
-        return Form(len(kind.outs), len(kind.ins), kind.tensor_operands)
+        """The form of a kind's instructions. It ends with the kind; most kinds share theirs with others."""
+        try:
+            form: Form = kind.form
+        except AttributeError:
+            make = _shared if len(kind.ins) <= FEW else Form
+            form = kind.form = make(len(kind.outs), len(kind.ins), kind.tensor_operands)
+        return form
 
     @classmethod
     def of_call(cls, results: int, inputs: int, holes: int) -> Form:
@@ -57,6 +63,11 @@ class Form:
     def operand(self, position: int) -> int:
         """Which operand stands there."""
         return position - int(self.operands.start)
+
+
+@lru_cache(1 << 8)
+def _shared(outs: int, operands: int, tensors: tuple[int, ...]) -> Form:
+    return Form(outs, operands, tensors)
 
 
 def result_at(i: int) -> int:

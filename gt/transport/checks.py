@@ -10,6 +10,7 @@ from typing import Any
 
 from gt.errors import ProtocolError
 from gt.ops.table import Kind, arity, freeze, infer, row, spec_in
+from gt.program.wire import TraceDef
 from gt.spec import RANK, Spec
 from gt.transport.events import (
     COLUMN,
@@ -38,7 +39,9 @@ TRACED = 1 << 21  # instructions in all traces of a client, as many as a client 
 AHEAD = 1 << 16  # instructions and reads of a client that a worker has still to carry out, before others of it are held back
 QUESTIONS = 1 << 8  # of a client that workers have yet to answer
 HELD = 1 << 20  # instructions of a client that wait for a worker or for bytes
+DEFINED = 1 << 20  # operands in all kinds of a batch
 KNOWN = 1 << 18  # kinds and traces of a client
+LONG = 32  # operands and settings of a kind, or values of an instruction in a trace, that count as another one
 TENSORS = 1 << 22  # tensors of a client
 OPERANDS = 1 << 14  # of a kind, and its results
 DEPTH = 8  # of values within values
@@ -91,8 +94,20 @@ def _batch(batch: Batch) -> None:
     if len(batch.gets) > READS or len(batch.kinds) > DEFINITIONS or len(batch.traces) > TRACES:
         counts = f"{len(batch.gets)} reads, {len(batch.kinds)} kinds, {len(batch.traces)} traces"
         raise TooMuch(f"a batch of {counts}: the most are {READS}, {DEFINITIONS} and {TRACES}")
+    if batch.kinds:
+        _bounded(sum(len(k.ins) for k in batch.kinds), DEFINED, "operands in the kinds of a batch", TooMuch)
     if batch.traces:
-        _bounded(sum(len(t.body) for t in batch.traces), BODY, "instructions in the traces of a batch", TooMuch)
+        _bounded(sum(map(length, batch.traces)), BODY, "instructions in the traces of a batch", TooMuch)
+
+
+def length(trace: TraceDef) -> int:
+    """How many instructions a trace has; a long one counts as several."""
+    return sum([1 + len(ins) // LONG for ins in trace.body])
+
+
+def size(kind: KindDef) -> int:
+    """As how many kinds this one counts: one of many operands and settings takes the room of several."""
+    return 1 + (len(kind.ins) + plain(kind.statics, "statics")) // LONG
 
 
 def _bounded(found: int, most: int, what: str, error: type[ProtocolError] = ProtocolError) -> None:

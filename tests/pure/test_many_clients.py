@@ -10,7 +10,25 @@ from typing import Any
 
 from gt.dispatcher.core import Dispatcher
 from gt.spec import float32
-from gt.transport.messages import VERSION, Ack, Batch, Done, Fetch, Hello, Join, KindDef, Mail, Message, Run
+from gt.transport.messages import (
+    VERSION,
+    Ack,
+    Batch,
+    Done,
+    Fetch,
+    Hello,
+    Join,
+    KindDef,
+    Mail,
+    Message,
+    Run,
+    Welcome,
+    decode,
+    encode,
+)  # fmt: skip
+from gt.worker.core import Worker
+from gt.worker.engine.choose import make
+from gt.worker.peer_names import DISPATCHER
 
 F = float32.code
 PAIR = (F, 2, 2)
@@ -95,3 +113,31 @@ def test_memory_of_a_thousand_clients_is_bounded_and_does_not_grow() -> None:
         tracemalloc.stop()
     assert (came - before) / CLIENTS < 16_000, "bytes for each idle client"
     assert (last - first) / CLIENTS < 64, "bytes that a client leaves behind with each question"
+
+
+def test_clients_that_left_leave_nothing_with_dispatcher_or_worker() -> None:
+    dispatcher, worker = Dispatcher(), Worker(make("numpy"))
+    dispatcher.handle(Mail("w0", Join(VERSION, "", "w0", "numpy", "cpu", "here", 8, "ipc://w0")))
+    worker.handle(Mail(DISPATCHER, Welcome("w0", 0)))
+
+    def visit(name: str) -> None:
+        mails = [m for said in (Hello(VERSION, "", "here", 1), Batch(1, (FULL, ADD), [(1, 1, 3.0), (2, 2, 1, 1)]))
+                 for m in dispatcher.handle(Mail(name, said))]  # fmt: skip
+        for mail in (*mails, *dispatcher.lose(name, "it left")):
+            if mail.peer == "w0":
+                worker.handle(Mail(DISPATCHER, decode(encode(mail.message))))
+
+    for n in range(20):
+        visit(f"early{n}")
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for n in range(CLIENTS):
+            visit(f"late{n}")
+        gc.collect()
+        kept = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert worker.runs == CLIENTS + 20 and not worker.spaces and not dispatcher.tables.clients
+    assert kept / CLIENTS < 100, "bytes that stay of each client"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conversation import Conversation
+from msgspec.structs import replace
 
 import gt
 from gt.errors import ProtocolError
@@ -356,6 +357,25 @@ def test_a_message_that_would_fill_the_dispatcher_is_not_even_read() -> None:
     assert len(data) > checks.MESSAGE
     with pytest.raises(ProtocolError, match="over the limit"):
         decode(data, checks.MESSAGE)
+
+
+def test_kinds_and_instructions_of_many_operands_count_as_several(talk: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a client that sends 50 kilobytes has the dispatcher keep three megabytes, a quarter of a million times."""
+    monkeypatch.setattr(checks, "KNOWN", 50)
+    cat = KindDef(10, "cat", (PAIR,) * 1000, (0,))
+    before = talk.tables.clients["c"].known
+    talk("c", Batch(2, (cat,), []))
+    assert talk.tables.clients["c"].known == before + checks.size(cat) == before + 32
+    talk("c", Batch(3, (), [], traces=(TraceDef(100, 1000, [(10, 1001, *range(1, 1001))], (1001,)),)))
+    assert talk.tables.clients["c"].traced == 32
+    assert "c" in talk.tables.clients
+    talk("c", Batch(4, (replace(cat, number=11),), []))
+    mails = talk("c", Batch(5, (), []))
+    assert any(isinstance(m.message, Bye) and "the most are" in m.message.why for m in mails)
+    assert "c" not in talk.tables.clients
+    monkeypatch.setattr(checks, "DEFINED", 1 << 17)
+    with pytest.raises(checks.TooMuch, match="operands in the kinds of a batch"):
+        checks.message(Batch(6, tuple(replace(cat, number=n) for n in range(1, 200)), []))
 
 
 def test_the_traces_of_a_client_are_bounded_together_and_dropped_ones_do_not_count(

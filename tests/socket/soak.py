@@ -11,6 +11,8 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -51,15 +53,19 @@ class Soak:
         self.comes = processes.worker(self.port, XDG_RUNTIME_DIR=folder)
         self.rounds = self.killed = 0
         self.samples: list[dict[str, float]] = []
+        self.began = time.monotonic()
 
-    def run(self, warm: float) -> dict[str, tuple[float, float]]:
-        """What each size was after the first seconds, and at the end. Nobody may die but those that are killed."""
+    def run(self, warm: float, say: Callable[[str], None] | None = None) -> dict[str, tuple[float, float]]:
+        """What each size was after the first seconds, and at the end. Nobody may die but those that are killed. `say` is told
+        each size on the way."""
         end, measured = time.monotonic() + self.seconds, time.monotonic() + warm
         while time.monotonic() < end:
             self.round()
             if time.monotonic() > measured or not self.samples:
                 self.samples.append(self.sizes())
                 measured = time.monotonic() + warm
+                if say is not None:
+                    say(f"{time.monotonic() - self.began:.0f} s, {self.rounds} rounds: {json.dumps(self.samples[-1])}")
         first, last = self.samples[min(1, len(self.samples) - 1)], self.sizes()
         return {name: (first[name], last[name]) for name in first}
 
@@ -102,7 +108,7 @@ class Soak:
         found: dict[str, float] = {"files": len(files)}
         for name, there in (("dispatcher", self.server), ("worker", self.stays)):
             process = psutil.Process(there.pid)
-            found[f"MB of the {name}"] = process.memory_info().rss / (1 << 20)
+            found[f"MB of the {name}"] = round(process.memory_info().rss / (1 << 20), 2)
             found[f"descriptors of the {name}"] = process.num_fds()
             found[f"threads of the {name}"] = process.num_threads()
         return found
@@ -124,7 +130,7 @@ def main() -> int:
         Processes(Path(folder)) as processes,
     ):
         soak = Soak(processes, seconds, sockets)
-        sizes = soak.run(warm=max(5.0, seconds / 20))
+        sizes = soak.run(warm=max(5.0, seconds / 20), say=partial(print, flush=True))
         print(json.dumps({"seconds": seconds, "rounds": soak.rounds, "killed": soak.killed, "sizes": sizes}, indent=2))
         if found := grown(sizes):
             print("grown:", *found, sep="\n  ", file=sys.stderr)
