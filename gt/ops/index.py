@@ -26,6 +26,27 @@ def _cut(take, starts):
     return tuple(index)
 
 
+def _checked(shape: Shape, starts: tuple, take) -> Shape:
+    """The shape of what is picked; raises where no such pick lies within a tensor of this shape."""
+    if not len(take) == len(starts) == len(shape):
+        raise ValueError(f"cannot pick {take} of {shape} from {len(starts)} starts: want one for each axis")
+    for d, (size, step) in zip(shape, take):
+        if step == 0 or (max(size, 1) - 1) * abs(step) + (size != 0) > d:
+            raise ValueError(f"cannot pick {size} elements at a step of {step} of an axis of {d}")
+    return _picked(take)
+
+
+def _limits(kind: Kind) -> tuple[tuple[int, int, int], ...]:
+    """Where a pick may begin, by operand, so that all of it lies within the tensor."""
+    take, shape = kind.settings["take"], kind.settings.get("shape", getattr(kind.ins[0], "shape", ()))
+    found = []
+    for at, (d, (size, step)) in enumerate(zip(shape, take), len(kind.ins) - len(take)):
+        last = (max(size, 1) - 1) * step
+        if size:  # of no elements, any
+            found.append((at, max(0, -last), d - 1 - max(0, last)))
+    return tuple(found)
+
+
 def _whole_axes(kind: Kind, shape: Shape) -> list[tuple[int, int]]:
     """Axes taken whole, in the tensor and in what is picked of it."""
     found, out = [], 0
@@ -76,31 +97,36 @@ def first(kind: Kind, placement: Placement) -> tuple[Placement, ...]:
 
 
 def _put(a: Spec, value: Operand, *starts, take) -> Spec:
-    want = _picked(take)
+    want = _checked(a.shape, starts, take)
     if isinstance(value, Spec) and broadcast(value.shape, want) != want:
         raise ValueError(f"cannot put {value.shape} where {want} was picked of {a.shape}")
     return a
+
+
+def _unpicked(g: Spec, *starts, shape, take) -> Spec:
+    if g.shape != _checked(shape, starts, take):
+        raise ValueError(f"a gradient of {g.shape} where {take} was picked of {shape}")
+    return Spec(shape, g.dtype)
 
 
 X = Spec((4, 5), float32)
 TAKE = ((-1, 1), (2, 2))
 BACK = ((4, 1), (3, -2))
 
-op("slice", complex="analytic", shape=lambda a, *starts, take: Spec(_picked(take), a.dtype), shard=_slice_rules,
-   cut=_piece, view=True,
+op("slice", complex="analytic", shape=lambda a, *starts, take: Spec(_checked(a.shape, starts, take), a.dtype),
+   shard=_slice_rules, cut=_piece, view=True, limits=_limits,
    alias=Alias(lambda old, strides, *, take: tuple(s * step for s, (n, step) in zip(strides, take) if n >= 0),
                lambda base, piece, *starts, take: base.op("slice_put", piece, *starts, take=take),
                lambda first, strides, *starts, take: first + sum(s * d for s, d in zip(starts, strides))),
    tries=(((X, 2, 1), {"take": TAKE}), ((X, 0, 4), {"take": BACK})),
    kernel=lambda xp, a, *starts, take: xp.getitem(a, _cut(take, starts)),
    grad=lambda gs, ys, ins, take: [gs[0].op("slice_grad", *ins[1:], shape=ins[0].shape, take=take)])  # fmt: skip
-op("slice_grad", complex="analytic", shape=lambda g, *starts, shape, take: Spec(shape, g.dtype), shard=_slice_grad_rules,
-   cut=_piece,
+op("slice_grad", complex="analytic", shape=_unpicked, shard=_slice_grad_rules, cut=_piece, limits=_limits,
    tries=(((Spec((2,), float32), 2, 1), {"shape": (4, 5), "take": TAKE}),
           ((Spec((4, 3), float32), 0, 4), {"shape": (4, 5), "take": BACK})),
    kernel=lambda xp, g, *starts, shape, take: xp.setitem(xp.zeros(shape, dtype=g.dtype), _cut(take, starts), g),
    grad=lambda gs, ys, ins, shape, take: [gs[0].op("slice", *ins[1:], take=take)])  # fmt: skip
-op("slice_put", complex="analytic", shape=_put, shard=_slice_put_rules, cut=_piece,
+op("slice_put", complex="analytic", shape=_put, shard=_slice_put_rules, cut=_piece, limits=_limits,
    tries=(((X, Spec((2,), float32), 2, 1), {"take": TAKE}), ((X, Spec((4, 1), float32), 0, 4), {"take": BACK}),
           ((X, float, 0, 4), {"take": BACK})),
    kernel=lambda xp, a, value, *starts, take: xp.setitem(xp.copy(a), _cut(take, starts), value),

@@ -85,6 +85,8 @@ class Row:
     random: bool = False
     obeys_signal: bool = False  # its result lies as its signal says, whatever that moves; others only lean that way
     updates: bool = False  # its results take the place of its first input, and lie as that does
+    limits: Callable[[Kind], tuple[tuple[int, int, int], ...]] | None = None  # (operand, least, most) of numbers on which the
+    # shape of the result depends: outside of these an instruction has none
     collective: bool = False  # workers exchange bytes in it; only the dispatcher writes such instructions
     saved: int = 0  # this many last outputs are there for the gradient: one that nobody used has None for its own, not zeros
     unchecked: str = (

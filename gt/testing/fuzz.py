@@ -24,14 +24,20 @@ from gt.client.scope import HERE, Scope
 from gt.dispatcher.core import Dispatcher
 from gt.dispatcher.tables import Entry
 from gt.errors import ProtocolError
+from gt.ops import TABLE
 from gt.spec import Layout, Spec
 from gt.testing.cluster import Cluster
 from gt.testing.hostile import Hostile, record
 from gt.transport import messages as m
 from gt.transport.checks import MESSAGE
+from gt.worker.client_values import Broken
+from gt.worker.core import Worker
+from gt.worker.engine.choose import make
+from gt.worker.peer_names import DISPATCHER
 
 PATIENCE = 10.0  # seconds of this process's time that one message may take
-STRETCH = 20_000  # messages to a cluster, and as many again with bytes changed, of one seed
+STRETCH = 20_000  # messages to a cluster, and as many again to a dispatcher's core and a worker's alone, of one seed
+REFUSED = "expected operands ["  # so says a worker of operands that are not what a kind takes
 
 
 class Spins(BaseException):
@@ -158,10 +164,13 @@ class Fuzz:
     def part(self) -> None:
         """The hostile client goes, and all that it had with it."""
         self.bad.check()
+        for worker in self.pool.workers:
+            check_values(worker, self.bad.name)
         hub = self.pool.hub
         for mail in self.pool.dispatcher.lose(self.bad.name, "it left"):
             hub.post("dispatcher", mail)
         hub.deliver()
+        self.hostile.rest = []
         del hub.parties[self.bad.name]
         hub.frames_seen.clear()
         assert not self.unexpected, self.unexpected[0]
@@ -191,6 +200,46 @@ class Fuzz:
         tables = self.pool.dispatcher.tables
         spaces = [sorted(w.spaces.keys() - {self.bad.name}) for w in self.pool.workers]
         return [len(tables.clients), len(tables.questions), len(tables.by_peer), spaces, len(self.pool.hub.parties)]
+
+
+def check_values(worker: Worker, client: str, sent: bool = True) -> None:
+    """What a worker holds for a client is what its specs say. Of what a dispatcher has `sent`, it had to refuse no operands."""
+    values = worker.spaces.get(client)
+    for id, found in values.table.items() if values is not None else ():
+        assert values is not None
+        spec = values.specs.get(id)
+        if isinstance(found, Broken):
+            assert not sent or REFUSED not in found.text, f"the dispatcher let pass what a worker refused: {found.text[:500]}"
+        else:
+            said = (
+                (spec.shape, spec.dtype.name.replace("bfloat16", "float32")) if spec is not None else None
+            )  # as NumPy keeps it
+            kept = (tuple(found.shape), str(found.dtype)) == said
+            assert kept, f"tensor {id} of {spec} is {found.dtype}{list(found.shape)}"
+
+
+def runs(seed: int, count: int, sessions: Any) -> int:
+    """Stretches that no dispatcher would write, to a worker: what it makes of them is what it says, and every read is answered.
+    Gives how many there were."""
+    hostile, worker = Hostile(seed, sessions), Worker(make("numpy"))
+    worker.handle(m.Mail(DISPATCHER, m.Welcome("w", 0)))
+    with _watched() as restart:
+        for _ in range(count):
+            restart()
+            batch = hostile.message()
+            if isinstance(batch, m.Batch) and not any(TABLE[k.op].collective for k in batch.kinds if k.op in TABLE):
+                gets = tuple(m.Fetch(ticket, id, wire, (0,) * len(wire[1:]), wire[1:]) for ticket, id, wire in batch.gets)
+                run = m.Run("bad", batch.serial, batch.kinds, batch.code, gets, batch.ack, 0, batch.traces)
+                answers = worker.handle(m.Mail(DISPATCHER, run))
+                unread = {get.ticket for get in gets} - {getattr(mail.message, "ticket", None) for mail in answers}
+                assert not unread, f"reads {sorted(unread)[:5]} were not answered"
+                assert not batch.ack or any(isinstance(mail.message, m.Done) for mail in answers), "nobody was told of the end"
+            if not hostile.rest:
+                check_values(worker, "bad", sent=False)
+                worker.handle(m.Mail(DISPATCHER, m.Drop("bad")))
+    worker.handle(m.Mail(DISPATCHER, m.Drop("bad")))
+    assert not worker.spaces and worker.parked is None
+    return count
 
 
 def noise(seed: int, count: int, sessions: Any) -> int:
@@ -242,14 +291,18 @@ _sessions = cache(record)
 
 
 def stretch(seed: int, workers: int, engine: str, most: int, seconds: float) -> int:
-    """The messages of one seed: to a whole cluster, then with bytes changed to a core. Gives how many."""
+    """The messages of one seed, to a whole cluster, a dispatcher's core (with bytes changed) and a worker. Gives how many."""
+    workers = workers or 1 + seed % 3
     sessions, start = _sessions(max(workers, 2)), time.monotonic()
+    gc.collect()
+    gc.freeze()  # what is there from the start need not be gone over again and again
     try:
         done = Fuzz(seed, workers, engine, sessions).run(min(STRETCH, most), seconds)
-        if done < most and time.monotonic() - start < seconds:
-            more = min(STRETCH, most - done)
-            noise(seed, more, sessions)
-            done += more
+        for part, most_of_it in ((noise, STRETCH // 2), (runs, STRETCH // 2)):
+            if done < most and time.monotonic() - start < seconds:
+                more = min(most_of_it, most - done)
+                part(seed, more, sessions)
+                done += more
     except BaseException as failure:  # whatever ended it, the seed that does it again is said
         failure.add_note(f"seed {seed}: `python -m gt.testing.fuzz --seed {seed} --count {most}` does this again")
         raise
@@ -279,7 +332,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=10_000_000, help="how many messages (10,000,000)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="for how long at most")
     parser.add_argument("--seed", type=int, default=0, help=f"of the first stretch; each of {2 * STRETCH} messages has its own")
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=0, help="of each cluster (one, two and three in turn, by the seed)")
     parser.add_argument("--engine", default="numpy")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="that fuzz side by side (one for each core)")
     args = parser.parse_args(argv)

@@ -19,6 +19,8 @@ from gt.transport import messages as m
 
 FAR = (1 << 47, 1 << 62, (1 << 63) - 1, -(1 << 63))  # sizes that fail at once: none is made
 PROGRAMS = 5  # sessions that were recorded; the rest are uses of each op
+AGAIN = 12  # uses of an op in a session, behind the one with which its operands are made
+OFTEN = 0.8  # of these, as many are changed
 TEXTS = ("", "s", "sum", "none", "placement", "x" * 300, "\n", "é")
 
 
@@ -32,7 +34,8 @@ def record(workers: int = 2) -> list[list[m.Message]]:
 
 
 def _uses(row: Row) -> Iterator[list[m.Message]]:
-    """A session for each sample of an op: its operands made, on one worker or cut over all, the op applied, a result read."""
+    """A session for each sample of an op: its operands made, on one worker or cut over all, the op applied, its results read;
+    then the op applied to them again, as the same kind or another."""
     cut = m.Configure({"rows": {"mesh": None, "axes": [0], "workers": None}})
     for operands, settings in row.tries if not row.collective else ():
         values = [getattr(o, "spec", o) for o in operands]
@@ -44,10 +47,16 @@ def _uses(row: Row) -> Iterator[list[m.Message]]:
         ]  # fmt: skip
         code: list[Any] = [(k.number, k.number, 1) for k in makes]
         names = [i + 1 if isinstance(v, Spec) else (v(1) if isinstance(v, type) else v) for i, v in enumerate(values)]
-        results = tuple(range(50, 50 + len(kind.outs)))
-        code.append((40, *results, *names))
-        reads = tuple((id, id, spec_out(spec)) for id, spec in zip(results, kind.outs))
-        yield [cut, m.Batch(1, (*makes, m.kind_out(40, kind)), code, reads, True)]
+        session: list[m.Message] = [cut]
+        number = 40
+        for n in range(1 + AGAIN):
+            defined = [m.kind_out(number := 40 + n, kind)] if n % 3 == 0 else []
+            results = tuple(range(100 + n * len(kind.outs), 100 + (n + 1) * len(kind.outs)))
+            code.append((number, *results, *names))
+            reads = tuple((id, id, spec_out(spec)) for id, spec in zip(results, kind.outs))
+            session.append(m.Batch(1 + n, (*makes, *defined), code, reads, n % 3 != 1))
+            makes, code = [], []
+        yield session
 
 
 def _recorded(made: Cluster, program: Any) -> list[m.Message]:
@@ -117,19 +126,22 @@ class Hostile:
         self.random, self.sessions = Random(seed), sessions
         self.rest: list[m.Message] = []
         self.rate = 0.5  # of the session's messages, as many are changed
+        self.uses = False  # whether the session is one of uses of an op
 
     def message(self) -> Any:
         """The next message of the session that is being repeated, changed or not; an empty list when that is over."""
         if not self.rest:
             programs = self.random.random() < 0.2
             session = self.random.choice(self.sessions[:PROGRAMS] if programs else self.sessions[PROGRAMS:])
+            self.uses = not programs
             self.rest = list(session[self.random.choice((0, 0, 0, 0, 0, 1, 2)) :] or session)
             self.rate = self.random.choice((0.05, 0.15, 0.3, 0.8))
         r = self.random.random()
         if r < self.rate / 8:
             return self.other()
         found = self.rest.pop(0)
-        if r < self.rate and isinstance(found, m.Batch):
+        rate = max(self.rate, OFTEN) if self.uses and len(self.rest) < AGAIN else self.rate
+        if r < rate and isinstance(found, m.Batch):
             for _ in range(self.random.choice((1, 1, 1, 2, 4))):
                 found = self.batch(found)
         return found
@@ -243,7 +255,8 @@ class Hostile:
 
     def batch(self, batch: m.Batch) -> m.Batch:
         r = self.random
-        changed = r.choice(("code", "code", "code", "kinds", "kinds", "gets", "traces", "rest"))
+        often = "kinds" if len(batch.kinds) == len(batch.code) == 1 else "code"
+        changed = r.choice((often, often, "code", "kinds", "kinds", "gets", "traces", "rest"))
         if changed == "kinds" and batch.kinds:
             kinds = list(batch.kinds)
             i = r.randrange(len(kinds))

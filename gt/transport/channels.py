@@ -90,7 +90,9 @@ class Channel:
                 left = until - time.monotonic()
                 if left <= 0:
                     return False
-                select.select([], [self.connection], [], left)
+                room = select.poll()  # `select.select` takes no descriptors past 1023
+                room.register(self.connection, select.POLLOUT)
+                room.poll(left * 1000)
             except OSError:  # the peer is gone
                 return False
 

@@ -14,7 +14,7 @@ from gt.worker.client_values import ClientValues
 from gt.worker.collectives.mail import Collectives
 from gt.worker.executor import InstructionExecutor
 from gt.worker.programs.compile import COLLECTIVE, Ready
-from gt.worker.refusals import RefusedKind
+from gt.worker.refusals import RefusedKind, check_results
 from gt.worker.segments import Memory
 
 
@@ -60,4 +60,19 @@ class Definitions:
             return Ready(kind, lambda *at: transfers.load(engine, self.memory, client, spaces[client], kind, at))
         ready = Ready(kind, engine.kernel(kind), engine.way(kind))
         ready.watched = self.executor.cancellation.watched(client, kind, ready.run)
+        self._check_first(client, definition.number, ready)
         return ready
+
+    def _check_first(self, client: str, number: int, ready: Ready) -> None:
+        """Have the first results of a kind compared with what the kind says. Later ones are of the same shapes."""
+        kernel, spaces = ready.watched, self.spaces
+
+        def first(*operands: Any) -> Any:
+            made = kernel(*operands)
+            check_results(ready, made)
+            ready.watched, kinds = kernel, spaces[client].kinds
+            if number in kinds and kinds[number][2] is ready:
+                kinds[number] = (ready.form, kernel, ready)
+            return made
+
+        ready.watched = first

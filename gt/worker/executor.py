@@ -20,7 +20,7 @@ from gt.worker.programs.compile import COLLECTIVE, FREED, TRACE
 from gt.worker.programs.sharded import ShardedTrace
 from gt.worker.programs.units import Unit
 from gt.worker.quotas import Quotas
-from gt.worker.refusals import mismatched_operand
+from gt.worker.refusals import check_numbers, mismatched_operand
 from gt.worker.turns import LIGHT, Preempted, Turn
 
 Instruction = tuple[Any, ...]
@@ -94,6 +94,8 @@ class InstructionExecutor:
                     for i, spec in zip(ready.tensor_positions, ready.specs):
                         if specs[ins[i]] is not spec and spec is not None:
                             raise mismatched_operand(ready, ins, specs)
+                    if ready.limits:
+                        check_numbers(ready, ins)
                     if ready.large and self.turn is not None and self.turn.over():
                         raise Preempted(ins)
                     if form == TRACE:

@@ -21,6 +21,7 @@ class RefusedKind:
     ops: dict[str, int] = {}
     tensor_positions: tuple[int, ...] = ()
     specs: tuple = ()
+    limits: tuple = ()
     kinds: dict[int, Any] = {}
     large = False
 
@@ -47,6 +48,21 @@ def mismatched_operand(ready: Any, ins: tuple, specs: dict[int, Any]) -> Protoco
     """The error of an instruction whose operands do not have the specs of its kind."""
     found = [specs.get(ins[i]) for i in ready.tensor_positions if i < len(ins)]
     return ProtocolError(f"{ready.title} expected operands {list(ready.specs)}, got {found}")
+
+
+def check_results(ready: Any, made: Any) -> None:
+    """Raise where a kernel gave other shapes than its kind says: a client may have written settings that mean something else
+    to the kernel than to the rule of shapes, and the next kernel believes the rule."""
+    for spec, array in zip(ready.results, (made,) if ready.result_count == 1 else made):
+        if tuple(array.shape) != spec.shape:
+            raise ProtocolError(f"{ready.kind} gave a tensor of shape {tuple(array.shape)} where it says {spec.shape}")
+
+
+def check_numbers(ready: Any, ins: tuple) -> None:
+    """Raise where a number of an instruction would give a result of another shape than its kind says."""
+    for at, low, high in ready.limits:
+        if not low <= ins[at] <= high:
+            raise ProtocolError(f"{ready.kind} with the number {ins[at]}: expected {low} to {high}")
 
 
 def refusal(run: Any, wrong: Exception, dispatcher: str) -> Iterable[Mail]:

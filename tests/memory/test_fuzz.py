@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 
 import gt
+from gt.dispatcher.rewrite import Rewriter
 from gt.dispatcher.stream import Stream
-from gt.dispatcher.tables import Entry
+from gt.dispatcher.tables import Entry, KindPlans
 from gt.errors import ProtocolError
 from gt.spec import float32
 from gt.testing import fuzz
-from gt.testing.fuzz import Fuzz, noise
+from gt.testing.fuzz import Fuzz, noise, runs
 from gt.testing.hostile import record
 from gt.transport import messages as m
 from gt.transport.checks import kind_in
 from gt.transport.messages import KindDef
+from gt.worker import executor
 
 SESSIONS: list[list[m.Message]] = []
 
@@ -59,6 +61,45 @@ def test_the_fuzzer_notices_a_read_without_an_answer(sessions: list[list[m.Messa
     monkeypatch.setattr(Stream, "_get", forgetful)
     with pytest.raises(AssertionError, match="were not answered"):
         Fuzz(1, 2, sessions=sessions).run(2_000)
+
+
+def test_stretches_that_no_dispatcher_would_write_harm_no_worker(sessions: list[list[m.Message]]) -> None:
+    assert runs(6, 5_000, sessions) == 5_000
+
+
+def test_the_fuzzer_notices_operands_that_the_dispatcher_does_not_compare(
+    sessions: list[list[m.Message]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker compares them, too, so nobody is harmed."""
+    plan = Rewriter._plan
+
+    def trusting(self: Any, client: Any, use: Any, *rest: Any) -> Any:
+        if isinstance(use, KindPlans):
+            use.specs = (None,) * len(use.specs)
+        return plan(self, client, use, *rest)
+
+    monkeypatch.setattr(Rewriter, "_plan", trusting)
+    with pytest.raises(AssertionError, match="let pass what a worker refused"):
+        Fuzz(1, 2, sessions=sessions).run(4_000)
+
+
+def test_the_fuzzer_notices_a_worker_that_compares_no_operands(
+    sessions: list[list[m.Message]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor.InstructionExecutor, "execute", trusting_execute)
+    with pytest.raises(AssertionError, match="of Spec"):
+        runs(1, 4_000, sessions)
+
+
+def trusting_execute(self: Any, values: Any, code: Any) -> None:
+    """What is left of an executor that looks at no spec."""
+    for ins in code:
+        try:
+            _, _, ready = values.kinds[ins[0]]
+            executor.run_general(values.table, ready, ins)
+            values.specs.update(executor.by_result(ins, ready.results))
+        except Exception as error:
+            self.fail(values, ins, error)
 
 
 def test_the_fuzzer_notices_a_kernel_that_spins(sessions: list[list[m.Message]], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 from gt.errors import ProtocolError
 from gt.program.code import FREE
 from gt.spec import bfloat16, float32
+from gt.transport.checks import kind_in
 from gt.transport.messages import (
     Answer,
     Arrived,
@@ -28,6 +29,7 @@ from gt.transport.messages import (
     Piece,
     Run,
     Skip,
+    TraceDef,
     Upload,
     Value,
     Welcome,
@@ -422,3 +424,26 @@ def test_a_run_is_left_when_its_turn_is_over_and_gone_on_with() -> None:
     others[0] = False
     worker.executor.turn.begin(now[0])
     assert len(run(worker, [*code, *[(FREE, i) for i in (1, 2, 3, 4, 5, 9)]], 10, kinds=())) == 1, "alone, it goes to its end"
+
+
+def test_a_kernel_that_gives_another_shape_than_its_kind_says_gives_nothing(worker: Worker) -> None:
+    """An axis below zero means one thing to the rule of shapes and another to the kernel; the next kernel believes the rule."""
+    least = KindDef(7, "argmin", (PAIR,), ((-1,), False))
+    run(worker, [(1, 1, 3.0), (7, 2, 1)], kinds=(*KINDS, least))
+    assert "gave a tensor of shape (2,) where it says (2, 2)" in worker.spaces["c"].table[2].text
+
+
+@pytest.mark.parametrize(("start", "fits"), [(0, True), (1, True), (2, False), (-1, False), (1 << 40, False), (0.5, False)])
+def test_a_slice_that_begins_outside_of_its_tensor_is_refused(worker: Worker, start: float, fits: bool) -> None:
+    part = KindDef(7, "slice", (PAIR, (-2,), (-2,)), (((1, 1), (2, 1)),))
+    trace = TraceDef(9, 1, [(7, 2, 1, 0, 0)], (2,), (((0, 3),),))
+    code = [(1, 1, 3.0), (7, 2, 1, 0, 0), (7, 3, 1, start, 0), (9, 4, 1, start)]
+    worker.handle(Mail(DISPATCHER, Run("c", 1, (*KINDS, part), code, traces=(trace,))))
+    table = worker.spaces["c"].table
+    assert table[2].shape == (1, 2) and [hasattr(table[id], "shape") for id in (3, 4)] == [fits, fits]
+
+
+def test_a_slice_longer_than_its_axis_is_no_kind() -> None:
+    for take in (((3, 1), (2, 1)), ((2, 2), (2, 1)), ((2, 0), (2, 1)), ((1, 1),)):
+        with pytest.raises(ProtocolError, match="cannot pick"):
+            kind_in(KindDef(7, "slice", (PAIR, (-2,), (-2,)), (take,)))

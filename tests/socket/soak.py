@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import processes as of_tests
 import psutil
 from processes import Process, Processes, until
 
@@ -124,6 +125,7 @@ def grown(sizes: dict[str, tuple[float, float]], memory: float = 15.0, count: fl
 
 def main() -> int:
     seconds = float(os.environ.get("SOAK_SECONDS", 3600))
+    of_tests.PATIENCE = 600.0  # it may share the machine with anything for an hour
     with (
         tempfile.TemporaryDirectory() as folder,
         tempfile.TemporaryDirectory() as sockets,

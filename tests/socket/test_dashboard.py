@@ -131,7 +131,7 @@ def test_a_connection_that_sends_no_request_is_cut_off(monkeypatch: pytest.Monke
 
 async def silent_connections() -> None:
     """Ones that say nothing, half a request, or half a second one; and more of them than there may be."""
-    config = uvicorn.Config(application(Board("ipc://nowhere"), KEY), lifespan="off")
+    config = uvicorn.Config(application(Board("ipc://nowhere"), KEY), lifespan="off", timeout_keep_alive=600)
     config.load()
     state = ServerState()
     made = await asyncio.get_running_loop().create_server(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
+import resource
 import socket
 from collections.abc import Iterator
 
@@ -166,3 +167,25 @@ def test_a_peer_that_takes_nothing_in_stops_nobody(ends: tuple[Channel, Channel]
         assert its.take_in()
     assert its.take_in()
     assert not mine.unsaid and its.maps.keys() == {segments[-1].serial}
+
+
+def test_a_channel_of_a_process_with_many_descriptors_waits_for_its_peer() -> None:
+    """`select.select` would raise: it takes no descriptors past 1023."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("no more than 1024 descriptors here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    try:
+        high = socket.socket(fileno=fcntl.fcntl(near.fileno(), fcntl.F_DUPFD_CLOEXEC, 1500))
+    finally:
+        near.close()
+    channel = Channel(high)
+    try:
+        while channel._send(WORD.pack(1, 1), [], 0.0):
+            pass
+        assert channel.connection.fileno() >= 1500 and not channel._send(WORD.pack(1, 1), [], 0.01)
+    finally:
+        channel.close()
+        far.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

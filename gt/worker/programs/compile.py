@@ -4,14 +4,15 @@ engine may give a faster form of it, which then takes its place."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from functools import cached_property, partial
 from typing import Any
 
+from gt.errors import ProtocolError
 from gt.ops import Kind
 from gt.ops.table import spec_out
 from gt.ops.work import guess_made
-from gt.program import Program
+from gt.program import Hole, Program
 from gt.program.code import Form, by_result
 from gt.spec import Spec
 from gt.worker.engine import Engine
@@ -34,7 +35,7 @@ class Ready:
 
     __slots__ = (
         "run", "watched", "form", "kind", "encoding", "result_count", "tensor_positions", "placed", "ops", "ways", "dies",
-        "specs", "results", "short", "large",
+        "specs", "results", "short", "large", "limits",
     )  # fmt: skip
 
     def __init__(self, kind: Kind, run: Callable, way: str = "", form: int | None = None) -> None:
@@ -49,6 +50,7 @@ class Ready:
         self.specs: tuple[Spec, ...] = tuple(kind.ins[i] for i in kind.tensor_operands)
         self.results = kind.outs
         self.short = (*self.specs, *self.results)
+        self.limits = tuple([(self.encoding.at(i), low, high) for i, low, high in limits_of(kind)])
         self.ops = {kind.row.name: 1}
         self.ways = {way: 1} if way else {}
 
@@ -59,6 +61,22 @@ class Ready:
 
     def stats(self) -> dict[str, float]:
         return {}
+
+
+def limits_of(kind: Kind) -> tuple[tuple[int, int, int], ...]:
+    """Of each number on which the shape of a result depends: which operand it is, and from where to where it may be."""
+    return kind.row.limits(kind) if kind.row.limits is not None else ()
+
+
+def _limits_of_call(program: Program, encoding: Form) -> Iterator[tuple[int, int, int]]:
+    """The same of a call, by where in it each number stands. Raises where one that is no hole cannot be."""
+    for ins in program.instructions:
+        for i, low, high in limits_of(ins.kind):
+            number = ins.operands[i]
+            if isinstance(number, Hole):
+                yield encoding.given.start + number.index, low, high
+            elif not low <= number <= high:
+                raise ProtocolError(f"{ins.kind} with the number {number}: expected {low} to {high}")
 
 
 def _silent(line: str, seconds: float | None = None) -> None:
@@ -112,6 +130,7 @@ class Executable:
         held = program.specs
         self.specs = tuple(held.get(i) for i in range(1, 1 + self.inputs))  # None: nothing looks at it
         self.results = tuple(held[r] for r in program.results)
+        self.limits = tuple(_limits_of_call(program, encoding))
         self.stages: dict[str, Program] = {}
         self.function = self._function()
         self.calls = 0
