@@ -49,6 +49,7 @@ _FROM = {
     "gt.client.scope": ["is_grad_enabled"],
     "gt.amp": ["GradScaler", "autocast", "get_autocast_dtype", "is_autocast_enabled"],
     "gt.errors": ["OutOfMemoryError"],
+    "gt.distributions.draws": ["binomial", "poisson"],
     "gt.func": ["vmap"],
     "gt.files": ["load", "save"],
     "gt.backends": [

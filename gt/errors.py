@@ -31,6 +31,10 @@ class OutOfMemory(RemoteError):
 OutOfMemoryError = OutOfMemory  # PyTorch's name for it
 
 
+class LinAlgError(RemoteError):
+    """A matrix that has not what was asked of it: it is singular, not positive definite, or an iteration did not converge."""
+
+
 class NotForComplex(TypeError, NotImplementedError):
     """An op that complex numbers do not have, such as one that orders them."""
 

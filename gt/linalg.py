@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gt.client.functions.linalg import LINALG
+from gt.errors import LinAlgError
 
-__all__ = sorted(LINALG)
+__all__ = ["LinAlgError", *sorted(LINALG)]
 
 
 def __getattr__(name: str) -> Any:
@@ -16,4 +17,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(LINALG)
+    return sorted(__all__)

@@ -144,7 +144,7 @@ class Function:
         node = FunctionNode.of(cls, ctx, args, results)
         made, kept = {}, {}
         for i, t in enumerate(results):
-            wants, index = t.handle.spec.dtype.rank == 2 and id(t) not in ctx.marked, None if len(results) == 1 else i
+            wants, index = t.handle.spec.dtype.rank >= 2 and id(t) not in ctx.marked, None if len(results) == 1 else i
             at: Node | Port | None = (node if index is None else Port(node, i)) if wants else None
             made[id(t)], kept[id(t)] = Tensor(t.handle, wants, at), _Result(t, index, wants)
         given = {id(a) for a in args}

@@ -747,39 +747,19 @@ static int add_once(PyObject *set, void *address) {
     return known < 0 ? -1 : !known;
 }
 
-/* Take note of a tensor or module; look into lists, tuples and dicts where `open`. -1 on an error. */
-static int tree_look(Tree *tree, PyObject *name, PyObject *thing, PyObject *buffers, PyObject *inner, int open) {
-    if (PyObject_TypeCheck(thing, TensorType)) {
-        if (!PyObject_TypeCheck(thing, tree->parameter)) {
-            if (SLOT(thing, tensor_base) != Py_None) {
-                tree->unusual = 1;
-                return 0;
-            }
-            if (SLOT(thing, tensor_requires_grad) != Py_True || SLOT(thing, tensor_node) != Py_None) return 0;
-        }
-        if (buffers != NULL && name != NULL) {
-            int buffer = PyDict_Contains(buffers, name);
-            if (buffer) return buffer < 0 ? -1 : 0;
-        }
+/* Take note of a parameter or module; whatever else is kept is not the module's. -1 on an error. */
+static int tree_look(Tree *tree, PyObject *name, PyObject *thing, PyObject *buffers, PyObject *inner) {
+    if (PyObject_TypeCheck(thing, tree->parameter)) {
+        int buffer = buffers == NULL ? 0 : PyDict_Contains(buffers, name);
+        if (buffer) return buffer < 0 ? -1 : 0;
         int fresh = add_once(tree->seen, thing);
         return fresh > 0 ? PyList_Append(tree->found, thing) : fresh;
     }
-    if (PyObject_TypeCheck(thing, tree->module)) return PyList_Append(inner, thing);
-    if (!open) return 0;
-    if (PyList_Check(thing) || PyTuple_Check(thing)) {
-        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(thing); i++)
-            if (tree_look(tree, NULL, PySequence_Fast_GET_ITEM(thing, i), buffers, inner, 1) < 0) return -1;
-    } else if (PyDict_Check(thing)) {
-        PyObject *key, *value;
-        Py_ssize_t at = 0;
-        while (PyDict_Next(thing, &at, &key, &value))
-            if (tree_look(tree, NULL, value, buffers, inner, 1) < 0) return -1;
-    }
-    return 0;
+    return PyObject_TypeCheck(thing, tree->module) ? PyList_Append(inner, thing) : 0;
 }
 
 static int tree_members(Tree *tree, PyObject *module, PyObject *dict, PyObject *inner) {
-    PyObject *type = (PyObject *)Py_TYPE(module), *buffers = PyDict_GetItemString(dict, "_buffers"), *own[3];
+    PyObject *type = (PyObject *)Py_TYPE(module), *buffers = PyDict_GetItemString(dict, "_registered"), *own[3];
     for (int i = 0; i < 3; i++) {
         own[i] = PyObject_GetAttr(type, tree_names[i]);
         if (own[i] == NULL) return -1;
@@ -791,10 +771,8 @@ static int tree_members(Tree *tree, PyObject *module, PyObject *dict, PyObject *
     if (own[0] == tree->plain[0]) {
         PyObject *key, *value;
         Py_ssize_t at = 0;
-        while (PyDict_Next(dict, &at, &key, &value)) {
-            int open = PyUnicode_Check(key) && PyUnicode_GET_LENGTH(key) && PyUnicode_READ_CHAR(key, 0) != '_';
-            if (tree_look(tree, key, value, buffers, inner, open) < 0) return -1;
-        }
+        while (PyDict_Next(dict, &at, &key, &value))
+            if (tree_look(tree, key, value, buffers, inner) < 0) return -1;
         return 0;
     }
     PyObject *members = PyObject_CallMethodNoArgs(module, tree_names[0]);
@@ -805,7 +783,7 @@ static int tree_members(Tree *tree, PyObject *module, PyObject *dict, PyObject *
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(pairs) && done == 0; i++) {
         PyObject *pair = PyList_GET_ITEM(pairs, i);
         if (PyTuple_Check(pair) && PyTuple_GET_SIZE(pair) == 2)
-            done = tree_look(tree, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1), buffers, inner, 0);
+            done = tree_look(tree, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1), buffers, inner);
         else
             tree->unusual = 1;
     }

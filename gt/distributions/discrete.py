@@ -153,7 +153,7 @@ class Binomial(ByChance):
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with no_grad():
             shape = self._extended_shape(sample_shape)
-            return binomial(self.total_count.expand(shape), self.probs.expand(shape), self._largest())
+            return binomial(self.total_count.expand(shape), self.probs.expand(shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         value, n = self._validate_sample(value), self.total_count

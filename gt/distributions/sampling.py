@@ -9,7 +9,7 @@ from typing import Any
 from gt.autograd.function import Function
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.create import arange, full_like
+from gt.client.functions.create import full_like
 from gt.client.functions.elementwise import where
 from gt.client.functions.random import rand, randn
 from gt.ops.table import TABLE
@@ -18,10 +18,10 @@ from gt.spec import float32, float64
 TRIES = 8
 
 
-def uniform(shape: Any, dtype: Any) -> Tensor:
+def uniform(shape: Any, dtype: Any, generator: Any = None) -> Tensor:
     """Numbers in (0, 1): neither end, so that logarithms are finite."""
     wide = dtype if dtype in (float32, float64) else float32
-    return (rand(shape, dtype=wide) + 2.0**-25).to(dtype)
+    return (rand(shape, dtype=wide, generator=generator) + 2.0**-25).to(dtype)
 
 
 def first_accepted(proposals: Tensor, accepted: Tensor) -> Tensor:
@@ -74,46 +74,77 @@ def standard_gamma(concentration: Tensor) -> Tensor:
     return found.clamp(min=2.0**-126)
 
 
-def poisson(rate: Tensor) -> Tensor:
+def poisson(rate: Tensor, generator: Any = None) -> Tensor:
     """Counts of events at a rate: one by one where it is small, by Hormann's transformed rejection where it is not."""
-    return where(rate < 10.0, _poisson_small(rate.clamp(max=10.0)), _poisson_large(rate.clamp(min=10.0)))
+    small = _poisson_small(rate.clamp(max=10.0), generator)
+    return where(rate < 10.0, small, _poisson_large(rate.clamp(min=10.0), generator))
 
 
-SMALL = 48  # counts looked at: at a rate of 10 more come once in 10^16
+SMALL = 48  # counts looked at: at a mean of 10 more come once in 10^16
 
 
-def _poisson_small(rate: Tensor) -> Tensor:
-    """How many of the cumulated chances of 0, 1, 2, ... lie below a uniform number."""
-    u = uniform(rate.shape, float64)
-    wide = rate.to(float64)
-    chance = (-wide).exp()
-    total, count = chance, full_like(wide, 0.0)
+def _counted(first: Tensor, ratio: Any, generator: Any) -> Tensor:
+    """How many of the cumulated chances of 0, 1, 2, ... lie below a uniform number. The chance of 0 is `first`, and that of k
+    is `ratio(k)` times the one before."""
+    u = uniform(first.shape, float64, generator)
+    chance = total = first
+    count = full_like(first, 0.0)
     for k in range(1, SMALL):
         count = count + (u > total).to(float64)
-        chance = chance * wide / k
+        chance = chance * ratio(k)
         total = total + chance
-    return count.to(rate.dtype)
+    return count
 
 
-def _poisson_large(rate: Tensor) -> Tensor:
+def _poisson_small(rate: Tensor, generator: Any) -> Tensor:
+    wide = rate.to(float64)
+    return _counted((-wide).exp(), lambda k: wide / k, generator).to(rate.dtype)
+
+
+def _proposed(a: Tensor, b: Tensor, middle: Tensor, generator: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Counts proposed by Hormann's transformed rejection, the numbers to accept them by, and their distance from an end."""
+    shape = (TRIES * 2, *b.shape)
+    u, v = rand(shape, dtype=float64, generator=generator) - 0.5, uniform(shape, float64, generator)
+    us = (0.5 - u.abs()).clamp(min=1e-12)
+    return ((2.0 * a / us + b) * u + middle).floor(), v, us
+
+
+def _poisson_large(rate: Tensor, generator: Any) -> Tensor:
     wide = rate.to(float64)
     b = 0.931 + 2.53 * wide.sqrt()
     a = -0.059 + 0.02483 * b
-    shape = (TRIES * 2, *rate.shape)
-    u, v = rand(shape, dtype=float64) - 0.5, uniform(shape, float64)
-    us = (0.5 - u.abs()).clamp(min=1e-12)
-    k = ((2.0 * a / us + b) * u + wide + 0.43).floor()
+    k, v, us = _proposed(a, b, wide + 0.43, generator)
     bound = (v * (1.1239 + 1.1328 / (b - 3.4)) / (a / (us * us) + b)).log()
     accepted = (k >= 0) & (bound <= k * wide.log() - wide - (k.clamp(min=0.0) + 1.0).lgamma())
     return first_accepted(k.clamp(min=0.0), accepted).to(rate.dtype)
 
 
-def binomial(count: Tensor, chance: Tensor, most: int) -> Tensor:
-    """How many of `count` trials, at most `most`, succeed: trial by trial, so memory grows with their number."""
-    trials = rand((most, *count.shape), dtype=float32)
-    number = _numbers(most, count)
-    return ((trials < chance) & (number < count)).to(count.dtype).sum(0)
+def binomial(count: Tensor, chance: Tensor, generator: Any = None) -> Tensor:
+    """How many of `count` trials succeed: by cumulated chances where few do, by transformed rejection where many do."""
+    n, p = count.to(float64), chance.to(float64)
+    rare = p.minimum(1.0 - p)
+    few = n * rare < 10.0
+    small = _binomial_small(where(few, n, 1.0), where(few, rare, 0.5), generator)
+    found = where(few, small, _binomial_large(where(few, 40.0, n), where(few, 0.5, rare), generator))
+    return where(p > 0.5, n - found, found).to(count.dtype)
 
 
-def _numbers(most: int, like: Tensor) -> Tensor:
-    return arange(most).reshape((most, *(1 for _ in like.shape)))
+def _binomial_small(n: Tensor, p: Tensor, generator: Any) -> Tensor:
+    odds = p / (1.0 - p)
+    found = _counted((1.0 - p) ** n, lambda k: odds * (n - k + 1.0).clamp(min=0.0) / k, generator)
+    return found.minimum(n)
+
+
+def _binomial_large(n: Tensor, p: Tensor, generator: Any) -> Tensor:
+    """Hormann's method BTRD without its shortcuts: the chance of a count over that of the likeliest, by lgamma."""
+    deviation = (n * p * (1.0 - p)).sqrt()
+    b = 1.15 + 2.53 * deviation
+    a = -0.0873 + 0.0248 * b + 0.01 * p
+    k, v, us = _proposed(a, b, n * p + 0.5, generator)
+    likeliest = ((n + 1.0) * p).floor()
+    inside = (k >= 0) & (k <= n)
+    k = k.maximum(full_like(k, 0.0)).minimum(n)
+    height = (likeliest + 1.0).lgamma() + (n - likeliest + 1.0).lgamma() - (k + 1.0).lgamma() - (n - k + 1.0).lgamma()
+    height = height + (k - likeliest) * (p / (1.0 - p)).log()
+    bound = (v * (2.83 + 5.1 / b) * deviation / (a / (us * us) + b)).log()
+    return first_accepted(k, inside & (bound <= height))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
 
-from gt.autograd.functional import fresh, hessian, jacobian
+from gt.autograd.functional import fresh
 from gt.autograd.functional import jvp as along
 from gt.autograd.walk import grad as walk
 from gt.autograd.walk import seeds
@@ -15,8 +15,10 @@ from gt.client.backward import nodes_of
 from gt.client.functions.join import stack
 from gt.client.functions.split import select
 from gt.client.grad_mode import enable_grad
+from gt.nn.members import place_of
 
-__all__ = ["functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "vjp", "vmap"]
+__all__ = ["functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
+           "stack_module_state", "vjp", "vmap"]  # fmt: skip
 
 
 def _mapped(tree: Any, change: Callable[[Tensor], Any]) -> Any:
@@ -108,20 +110,67 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
     return (value, pull, aux) if has_aux else (value, pull)
 
 
-def jacrev(func: Callable, argnums: int = 0) -> Callable:
-    """A function that gives the Jacobian of `func` by one argument."""
+def jacrev(
+    func: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False, chunk_size: int | None = None
+) -> Callable:
+    """A function that gives the Jacobian of `func` by its arguments `argnums`, row by row of what it gives.
+
+    >>> gt.func.jacrev(lambda x: x * x)(gt.tensor([1.0, 2.0]))
+    tensor([[2., 0.],
+            [0., 4.]])
+    """
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     @wraps(func)
-    def slopes(*args: Any) -> Any:
-        def of(x: Tensor) -> Any:
-            return func(*args[:argnums], x, *args[argnums + 1 :])
+    def slopes(*args: Any, **kwargs: Any) -> Any:
+        full = list(args)
+        with enable_grad():
+            for i in numbers:
+                full[i] = _mapped(args[i], lambda t: fresh(t, True))
+            own = _flat([full[i] for i in numbers])
+            out = func(*full, **kwargs)
+            ys, aux = out if has_aux else (out, None)
+            graph = _others(_flat(ys), own)
 
-        return jacobian(of, args[argnums], create_graph=args[argnums].requires_grad)
+            def rows(y: Tensor) -> Any:
+                columns = iter(_jacobian_of(y, own, graph))
+                given = [_mapped(full[i], lambda t: next(columns)) for i in numbers]
+                return given[0] if isinstance(argnums, int) else tuple(given)
+
+            found = _mapped(ys, rows)
+        return (found, aux if graph else _mapped(aux, lambda t: t.detach())) if has_aux else found
 
     return slopes
 
 
-jacfwd = jacrev  # the same numbers; GT has no forward mode
+def _jacobian_of(y: Tensor, own: list[Tensor], graph: bool) -> list[Tensor]:
+    """For each of one's own tensors the derivative of every element of `y`: of the shape of both."""
+    count = y.handle.spec.numel
+    rows: list[list[Tensor]] = []
+    for i in range(count):
+        element = y.reshape((count,))[i]
+        if element.requires_grad:
+            rows.append(list(walk(element, own, retain_graph=True, create_graph=graph, materialize_grads=True)))
+        else:
+            rows.append([t.detach() * 0 for t in own])
+    shape = tuple(y.shape)
+    return [stack([row[j] for row in rows]).reshape((*shape, *t.shape)) if rows else t.detach().new_zeros((*shape, *t.shape))
+            for j, t in enumerate(own)]  # fmt: skip
+
+
+def jacfwd(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *, randomness: str = "error") -> Callable:
+    """The numbers of `jacrev`; GT has no forward mode."""
+    return jacrev(func, argnums, has_aux=has_aux)
+
+
+def hessian(func: Callable, argnums: int | tuple[int, ...] = 0) -> Callable:
+    """A function that gives the second derivatives of `func` by its arguments `argnums`.
+
+    >>> gt.func.hessian(lambda x: (x**3).sum())(gt.tensor([1.0, 2.0]))
+    tensor([[ 6.,  0.],
+            [ 0., 12.]])
+    """
+    return jacfwd(jacrev(func, argnums), argnums)
 
 
 def jvp(func: Callable, primals: tuple, tangents: tuple, *, has_aux: bool = False) -> tuple:
@@ -132,24 +181,54 @@ def jvp(func: Callable, primals: tuple, tangents: tuple, *, has_aux: bool = Fals
     return along(func, primals, tangents)
 
 
-def functional_call(module: Any, parameters_and_buffers: Any, args: Any = None, kwargs: dict | None = None) -> Any:
-    """A module called with other parameters and buffers in the place of its own."""
+def linearize(func: Callable, *primals: Any) -> tuple:
+    """The value at the primals, and a function from tangents to how the value changes along them."""
+    value = func(*primals)
+    return value, lambda *tangents: jvp(func, primals, tangents)[1]
+
+
+def stack_module_state(models: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The parameters and buffers of models of one class, each stacked along a new first axis, for `vmap`."""
+    models = list(models)
+    if not models:
+        raise RuntimeError("stack_module_state wants at least one model")
+    if any(type(m) is not type(models[0]) for m in models) or len({m.training for m in models}) > 1:
+        raise RuntimeError("stack_module_state wants models of one class, all in training or none")
+    parts = []
+    for named in ("named_parameters", "named_buffers"):
+        states = [dict(getattr(m, named)()) for m in models]
+        parts.append({name: stack([state[name].detach() for state in states]) for name in states[0]})
+    wants = {name: p.requires_grad for name, p in models[0].named_parameters()}
+    return {name: t.requires_grad_(wants[name]) for name, t in parts[0].items()}, parts[1]
+
+
+def functional_call(
+    module: Any, parameters_and_buffers: Any, args: Any = None, kwargs: dict | None = None, *, tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:  # fmt: skip
+    """A module called with other parameters and buffers in the place of its own; one that is there under several names is
+    replaced under all of them (`tie_weights`)."""
     given = parameters_and_buffers
     named = given if isinstance(given, dict) else {k: v for part in given for k, v in part.items()}
     inputs = () if args is None else args if isinstance(args, tuple) else (args,)
-    before: list[tuple[dict, str, Any]] = []
+    places = {f"{path}.{name}" if path else name: (place_of(owner, name), name)
+              for path, owner in module.named_modules(remove_duplicate=False)
+              for name, t in owner._members() if isinstance(t, Tensor)}  # fmt: skip
+    for name in named:
+        if name not in places:
+            raise KeyError(f"{type(module).__name__} has no {name!r}")
+    if strict and len(named) < len(places):
+        raise RuntimeError(f"these were not given: {', '.join(n for n in places if n not in named)}")
+    tied = {id(places[n][0][places[n][1]]): v for n, v in named.items()} if tie_weights else {}
+    before = [(place, last, place[last]) for place, last in places.values()]
     try:
-        for name, value in named.items():
-            path, _, last = name.rpartition(".")
-            owner = module.get_submodule(path) if path else module
-            if last not in owner.__dict__:
-                raise KeyError(f"{type(module).__name__} has no {name!r}")
-            before.append((owner.__dict__, last, owner.__dict__[last]))
-            owner.__dict__[last] = value
+        for name, (place, last) in places.items():
+            if name in named or id(place[last]) in tied:
+                place[last] = named[name] if name in named else tied[id(place[last])]
         return module(*inputs, **(kwargs or {}))
     finally:
-        for attributes, last, value in reversed(before):
-            attributes[last] = value
+        for place, last, value in before:
+            place[last] = value
 
 
 def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *, chunk_size: Any = None) -> Callable:

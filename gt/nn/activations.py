@@ -8,6 +8,7 @@ from typing import Any
 from gt.client.autograd import Tensor
 from gt.client.functions.create import full
 from gt.nn import functional as F
+from gt.nn.init import constant_
 from gt.nn.module import Module, Parameter
 
 
@@ -111,8 +112,11 @@ class PReLU(Module):
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
-        self.num_parameters = num_parameters
+        self.num_parameters, self.init = num_parameters, float(init)
         self.weight = Parameter(full((num_parameters,), float(init), dtype=dtype))
+
+    def reset_parameters(self) -> None:
+        constant_(self.weight, self.init)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.prelu(input, self.weight)

@@ -67,7 +67,10 @@ class Bilinear(Module):
         self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
         self.weight = empty(out_features, in1_features, in2_features, dtype=dtype)
         self.bias = empty(out_features, dtype=dtype) if bias else None
-        bound = 1 / math.sqrt(in1_features)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        bound = 1 / math.sqrt(self.in1_features)
         for p in self.parameters():
             init.uniform_(p, -bound, bound)
 

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.create import tensor
-from gt.client.functions.hooks import Hook
 from gt.client.native import NATIVE
 from gt.client.scope import HERE
-from gt.client.writes import clear_grad, overwrite
-from gt.errors import ArgumentError
+from gt.client.writes import clear_grad
+from gt.nn.members import Members, replaced
+from gt.nn.module_hooks import Hooked
+from gt.nn.module_state import IncompatibleKeys, collect, load
 from gt.nn.parameter import Buffer, Parameter
 from gt.spec import DType, dtype_of
 
 
-class IncompatibleKeys(NamedTuple):
-    """What `load_state_dict` could not match."""
-
-    missing_keys: list[str]
-    unexpected_keys: list[str]
-
-
-class Module:
-    """Base of models. Parameters and modules kept as attributes, or in lists, tuples and dicts of those, are its own.
+class Module(Hooked):
+    """Base of models. Parameters, buffers and modules kept as attributes are its own; those in plain lists, tuples and dicts
+    are not, as in PyTorch: use `ModuleList`, `ModuleDict`, `ParameterList` or `ParameterDict`.
 
     >>> class Twice(gt.nn.Module):
     ...     def forward(self, x):
@@ -38,45 +32,28 @@ class Module:
     def __init__(self) -> None:
         self.training = True
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} has no forward()")
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         scope = HERE.scope
         if scope is not None and scope.session.noted is not None:
             scope.session.noted.modules[id(self)] = self
-        hooks = self.__dict__.get("_hooks")
-        if not hooks:
+        if not self.__dict__.get("_hooks"):
             return self.forward(*args, **kwargs)
-        for hook in [h for before, h in hooks if before]:
-            changed = hook(self, args)
-            if changed is not None:
-                args = changed if isinstance(changed, tuple) else (changed,)
-        result = self.forward(*args, **kwargs)
-        for hook in [h for before, h in hooks if not before]:
-            changed = hook(self, args, result)
-            result = result if changed is None else changed
-        return result
+        return self._call_with_hooks(args, kwargs)
 
-    def _hook(self, before: bool, hook: Callable) -> Hook:
-        hooks = self.__dict__.setdefault("_hooks", [])
-        hooks.append((before, hook))
-        return Hook(hooks, hooks[-1])
-
-    def register_forward_pre_hook(self, hook: Callable) -> Hook:
-        """Call `hook(module, args)` before each forward; what it returns, if anything, are the arguments instead."""
-        return self._hook(True, hook)
-
-    def register_forward_hook(self, hook: Callable) -> Hook:
-        """Call `hook(module, args, result)` after each forward; what it returns, if anything, is the result instead."""
-        return self._hook(False, hook)
+    def __setattr__(self, name: str, value: Any) -> None:
+        replaced(self, name, value)
+        object.__setattr__(self, name, value)
 
     # What is inside
 
     def register_buffer(self, name: str, value: Tensor | None, persistent: bool = True) -> None:
         """A tensor that belongs to the module's state but is not learnt."""
         setattr(self, name, value)
-        self.__dict__.setdefault("_buffers", {})[name] = persistent
+        self.__dict__.setdefault("_registered", {})[name] = persistent
+
+    _parameters = property(lambda self: Members(self, Parameter))
+    _buffers = property(lambda self: Members(self, Buffer))
+    _modules = property(lambda self: Members(self, Module))
 
     def register_parameter(self, name: str, value: Tensor | None) -> None:
         setattr(self, name, value)
@@ -116,19 +93,20 @@ class Module:
 
     def _members(self) -> Iterator[tuple[str, Any]]:
         """Tensors and modules kept as attributes, by name."""
-        return _inside(self.__dict__)
+        return ((name, thing) for name, thing in list(self.__dict__.items()) if isinstance(thing, (Tensor, Module)))
 
     def _own_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        buffers = self.__dict__.get("_buffers", {})
-        return ((n, t) for n, t in self._members() if _is_parameter(t) and n not in buffers and not isinstance(t, Buffer))
+        buffers = self.__dict__.get("_registered", {})
+        return ((n, t) for n, t in self._members() if isinstance(t, Parameter) and n not in buffers)
 
     def _own_buffers(self) -> Iterator[tuple[str, Tensor, bool]]:
-        for name, lasting in self.__dict__.get("_buffers", {}).items():
+        registered = self.__dict__.get("_registered", {})
+        for name, lasting in registered.items():
             value = getattr(self, name)
             if value is not None:
                 yield name, value, lasting
         for name, value in self._members():
-            if isinstance(value, Buffer) and name not in self.__dict__.get("_buffers", {}):
+            if isinstance(value, Buffer) and name not in registered:
                 yield name, value, value.persistent
 
     def named_parameters(
@@ -151,10 +129,18 @@ class Module:
                 return iter(found)
         return (p for _, p in self.named_parameters(recurse=recurse))
 
-    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
-        for where, module in self.named_modules(None, prefix) if recurse else iter([(prefix, self)]):
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Every buffer once, by the path to it."""
+        seen: set[int] = set()
+        modules = self.named_modules(None, prefix, remove_duplicate) if recurse else iter([(prefix, self)])
+        for where, module in modules:
             for name, value, _ in module._own_buffers():
-                yield (f"{where}.{name}" if where else name), value
+                if id(value) not in seen:
+                    if remove_duplicate:
+                        seen.add(id(value))
+                    yield (f"{where}.{name}" if where else name), value
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         return (b for _, b in self.named_buffers(recurse=recurse))
@@ -171,6 +157,20 @@ class Module:
         if target not in known:
             raise AttributeError(f"no parameter {target!r} in {type(self).__name__}: there are {', '.join(known)}")
         return known[target]
+
+    def get_buffer(self, target: str) -> Tensor:
+        known = dict(self.named_buffers(remove_duplicate=False))
+        if target not in known:
+            raise AttributeError(f"no buffer {target!r} in {type(self).__name__}: there are {', '.join(known)}")
+        return known[target]
+
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put a module at a path, in the place of the one there."""
+        path, _, last = target.rpartition(".")
+        owner = self.get_submodule(path) if path else self
+        if strict and last not in dict(owner._members()):
+            raise AttributeError(f"no module {target!r} in {type(self).__name__}")
+        owner.add_module(last, module)
 
     # What changes all of it
 
@@ -228,43 +228,43 @@ class Module:
     def cuda(self, device: Any = None) -> Module:
         return self
 
+    xpu = ipu = mtia = cuda
+
+    def type(self, dst_type: Any) -> Module:
+        return self.to(dtype=dtype_of(dst_type))
+
+    def to_empty(self, *, device: Any = None, recurse: bool = True) -> Module:
+        """Devices are the dispatcher's business: what the tensors hold stays."""
+        return self
+
+    def share_memory(self) -> Module:
+        """Values on the workers are shared by all who may name them."""
+        return self
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Calls of this module are captured and replayed from here on."""
+        from gt.client.compile import compile as captured
+
+        self.forward = captured(self.forward)  # type: ignore[method-assign]
+
     # State
 
-    def state_dict(self, prefix: str = "") -> dict[str, Tensor]:
+    def state_dict(
+        self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
+    ) -> dict[str, Any]:
         """Parameters and lasting buffers, by PyTorch's names and in its order."""
-        state: dict[str, Tensor] = {}
-        for where, module in self.named_modules(None, prefix.rstrip("."), remove_duplicate=False):
-            own = [*module._own_parameters(), *((n, b) for n, b, lasting in module._own_buffers() if lasting)]
-            state.update({f"{where}.{name}" if where else name: t.detach() for name, t in own})
-        return state
+        return collect(self, {} if destination is None else destination, prefix, keep_vars)
 
-    def _state(self) -> dict[str, Tensor]:
-        """The variables that a state dict is loaded into."""
-        found: dict[str, Tensor] = {}
-        for where, module in self.named_modules(remove_duplicate=False):
-            own = [*module._own_parameters(), *((n, b) for n, b, lasting in module._own_buffers() if lasting)]
-            found.update({f"{where}.{name}" if where else name: t for name, t in own})
-        return found
-
-    def load_state_dict(self, state: dict[str, Any], strict: bool = True, assign: bool = False) -> IncompatibleKeys:
+    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True, assign: bool = False) -> IncompatibleKeys:
         """Take values by name: tensors of GT, PyTorch or NumPy."""
-        own = self._state()
-        keys = IncompatibleKeys([n for n in own if n not in state], [n for n in state if n not in own])
-        if strict and (keys.missing_keys or keys.unexpected_keys):
-            name = type(self).__name__
-            raise ArgumentError(
-                f"this state does not fit {name}: missing {keys.missing_keys}, unexpected {keys.unexpected_keys}"
-            )
-        for name, variable in own.items():
-            if name in state:
-                value = state[name] if isinstance(state[name], Tensor) else tensor(state[name])
-                if value.handle.spec.shape != variable.handle.spec.shape:
-                    raise ArgumentError(
-                        f"{name} has shape {variable.handle.spec.shape}, the state brings {value.handle.spec.shape}"
-                    )
-                copied = value if assign else value.detach().to(variable.handle.spec.dtype).clone()
-                overwrite(variable, copied.handle)
-        return keys
+        return load(self, state_dict, strict, assign)
+
+    def get_extra_state(self) -> Any:
+        """For modules that override it: what `state_dict()` keeps of this module besides tensors."""
+        raise RuntimeError("override get_extra_state() in a module that has such state")
+
+    def set_extra_state(self, state: Any) -> None:
+        raise RuntimeError("override set_extra_state() in a module that has such state")
 
     def _compiled_as(self, call: Any) -> Module:
         """What `gt.compile` makes of this module."""
@@ -277,29 +277,6 @@ class Module:
         inner = [f"({n}): {m!r}".replace("\n", "\n  ") for n, m in self.named_children()]
         name = type(self).__name__
         return f"{name}({self.extra_repr()})" if not inner else name + "(\n  " + "\n  ".join(inner) + "\n)"
-
-
-def _is_parameter(thing: Any) -> bool:
-    return isinstance(thing, Parameter) or (isinstance(thing, Tensor) and thing.requires_grad and thing.node is None)
-
-
-def _inside(things: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Tensors and modules among attributes, and in lists, tuples and dicts of them."""
-    for name, thing in list(things.items()):
-        if name.startswith("_") and not isinstance(thing, (Tensor, Module)):
-            continue
-        yield from _unfold(name, thing)
-
-
-def _unfold(name: str, thing: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(thing, (Tensor, Module)):
-        yield name, thing
-    elif isinstance(thing, (list, tuple)):
-        for i, inner in enumerate(thing):
-            yield from _unfold(f"{name}.{i}", inner)
-    elif isinstance(thing, dict):
-        for key, inner in thing.items():
-            yield from _unfold(f"{name}.{key}", inner)
 
 
 class CompiledModule(Module):

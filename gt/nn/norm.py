@@ -7,12 +7,25 @@ from typing import Any
 from gt.client.autograd import Tensor
 from gt.client.functions.create import full, ones, zeros
 from gt.nn import functional as F
+from gt.nn import init
 from gt.nn.functional.conv import ranked
 from gt.nn.module import Module, Parameter
 from gt.spec import int64
 
 
-class LayerNorm(Module):
+class _Scaled(Module):
+    """What norms learn: a scale that begins with 1 and a shift that begins with 0."""
+
+    weight: Tensor | None
+    bias: Tensor | None
+
+    def reset_parameters(self) -> None:
+        for p, value in ((self.weight, 1.0), (getattr(self, "bias", None), 0.0)):
+            if p is not None:
+                init.constant_(p, value)
+
+
+class LayerNorm(_Scaled):
     """Mean 0 and variance 1 over the last axes, then scaled and shifted."""
 
     def __init__(
@@ -32,7 +45,7 @@ class LayerNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
-class RMSNorm(Module):
+class RMSNorm(_Scaled):
     """Mean square 1 over the last axes, then scaled."""
 
     def __init__(
@@ -51,7 +64,7 @@ class RMSNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
-class GroupNorm(Module):
+class GroupNorm(_Scaled):
     """Mean 0 and variance 1 within groups of channels, then scaled and shifted."""
 
     def __init__(
@@ -72,7 +85,7 @@ class GroupNorm(Module):
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
 
 
-class _ChannelNorm(Module):
+class _ChannelNorm(_Scaled):
     """What the norms of channels hold: a scale and a shift, and what they have seen."""
 
     running_mean: Tensor | None
@@ -92,6 +105,17 @@ class _ChannelNorm(Module):
         self.register_buffer("running_mean", zeros(num_features, dtype=dtype) if tracks else None)
         self.register_buffer("running_var", ones(num_features, dtype=dtype) if tracks else None)
         self.register_buffer("num_batches_tracked", full((), 0, dtype=int64) if tracks else None)
+
+    def reset_running_stats(self) -> None:
+        """Forget what was seen."""
+        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+            self.running_mean.zero_()
+            self.running_var.fill_(1)
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        self.reset_running_stats()
+        super().reset_parameters()
 
     def extra_repr(self) -> str:
         return (

@@ -199,7 +199,10 @@ class RNNCellBase(Module):
         self.weight_ih, self.weight_hh = empty(gates, input_size, dtype=dtype), empty(gates, hidden_size, dtype=dtype)
         self.bias_ih = empty(gates, dtype=dtype) if bias else None
         self.bias_hh = empty(gates, dtype=dtype) if bias else None
-        bound = 1.0 / math.sqrt(hidden_size)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        bound = 1.0 / math.sqrt(self.hidden_size)
         for p in self.parameters():
             init.uniform_(p, -bound, bound)
 

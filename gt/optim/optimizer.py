@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
 from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.capture_notes import CapturedSetting
 from gt.client.foreach import foreach, overwrite_all
 from gt.client.functions.create import tensor
+from gt.client.functions.hooks import Hook
 from gt.client.grad_mode import enable_grad
 from gt.client.here import here
 from gt.client.scope import HERE
@@ -33,10 +36,46 @@ class Optimizer:
             given = [p for _, p in given]
         groups = given if isinstance(given[0], dict) else [{"params": given}]
         self.defaults = defaults
+        self._hooks: dict[str, list[Callable]] = {}
         self.param_groups: list[dict[str, Any]] = []
-        self.state: dict[Tensor, dict[str, Any]] = {}
+        self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
         for group in groups:
             self.add_param_group(group)
+
+    def _hook(self, when: str, hook: Callable) -> Hook:
+        hooks = self._hooks.setdefault(when, [])
+        hooks.append(hook)
+        return Hook(hooks, hook)
+
+    def register_step_pre_hook(self, hook: Callable) -> Hook:
+        """Call `hook(optimizer, args, kwargs)` before each step."""
+        return self._hook("before", hook)
+
+    def register_step_post_hook(self, hook: Callable) -> Hook:
+        """Call `hook(optimizer, args, kwargs)` after each step."""
+        return self._hook("after", hook)
+
+    def register_state_dict_pre_hook(self, hook: Callable) -> Hook:
+        """Call `hook(optimizer)` before `state_dict()`."""
+        return self._hook("state_before", hook)
+
+    def register_state_dict_post_hook(self, hook: Callable) -> Hook:
+        """Call `hook(optimizer, state_dict)` after `state_dict()`; what it returns, if anything, is the state instead."""
+        return self._hook("state_after", hook)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable) -> Hook:
+        """Call `hook(optimizer, state_dict)` before a state is taken; what it returns, if anything, is taken instead."""
+        return self._hook("load_before", hook)
+
+    def register_load_state_dict_post_hook(self, hook: Callable) -> Hook:
+        """Call `hook(optimizer)` after a state was taken."""
+        return self._hook("load_after", hook)
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Hooks see the steps of any optimizer, a user's own too."""
+        super().__init_subclass__(**settings)
+        if "step" in cls.__dict__:
+            cls.step = _hooked(cls.__dict__["step"])  # type: ignore[method-assign]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         given = param_group["params"]
@@ -121,6 +160,9 @@ class Optimizer:
 
     def step(self, closure: Any = None) -> Any:
         """Change every parameter by its gradient. A closure, if given, computes the loss and its gradients first."""
+        hooks = self._hooks if type(self).step is Optimizer.step else {}
+        for hook in hooks.get("before", ()):
+            hook(self, (closure,) if closure is not None else (), {})
         loss = None
         if closure is not None:
             with enable_grad():
@@ -135,6 +177,8 @@ class Optimizer:
         finally:
             HERE.scope = outer
         outer.session.end_of_step()
+        for hook in hooks.get("after", ()):
+            hook(self, (closure,) if closure is not None else (), {})
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -149,12 +193,22 @@ class Optimizer:
     # State, in PyTorch's form: parameters are numbers, in the order of the groups
 
     def state_dict(self) -> dict[str, Any]:
+        for hook in self._hooks.get("state_before", ()):
+            hook(self)
         numbers = {p: i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
         groups = [{**group, "params": [numbers[p] for p in group["params"]]} for group in self.param_groups]
-        return {"state": {numbers[p]: dict(s) for p, s in self.state.items() if s and p in numbers}, "param_groups": groups}
+        state = {numbers[p]: dict(s) for p, s in self.state.items() if s and p in numbers}
+        found: dict[str, Any] = {"state": state, "param_groups": groups}
+        for hook in self._hooks.get("state_after", ()):
+            changed = hook(self, found)
+            found = found if changed is None else changed
+        return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the state that `state_dict` gave, PyTorch's too."""
+        for hook in self._hooks.get("load_before", ()):
+            changed = hook(self, state_dict)
+            state_dict = state_dict if changed is None else changed
         groups = state_dict["param_groups"]
         sizes = [len(g["params"]) for g in groups], [len(g["params"]) for g in self.param_groups]
         if sizes[0] != sizes[1]:
@@ -163,11 +217,12 @@ class Optimizer:
         for own, saved in zip(self.param_groups, groups):
             named.update(zip(saved["params"], own["params"]))
             own.update({k: _plain(v) for k, v in saved.items() if k != "params" and k in own})
-        self.state = {
-            named[n]: {k: _restored(k, v, named[n]) for k, v in state.items()}
-            for n, state in state_dict["state"].items()
-            if n in named
-        }
+        self.state.clear()
+        for n, state in state_dict["state"].items():
+            if n in named:
+                self.state[named[n]] = {k: _restored(k, v, named[n]) for k, v in state.items()}
+        for hook in self._hooks.get("load_after", ()):
+            hook(self)
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
@@ -175,6 +230,23 @@ class Optimizer:
             lines.append(f"Parameter Group {i}")
             lines += [f"    {k}: {v}" for k, v in sorted(group.items()) if k != "params"]
         return "\n".join([*lines, ")"])
+
+
+def _hooked(step: Callable) -> Callable:
+    """A subclass's own `step` with hooks around it."""
+
+    @wraps(step)
+    def stepped(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        if type(self).step is not stepped or not self._hooks:  # one that another calls has its hooks there
+            return step(self, *args, **kwargs)
+        for hook in self._hooks.get("before", ()):
+            hook(self, args, kwargs)
+        loss = step(self, *args, **kwargs)
+        for hook in self._hooks.get("after", ()):
+            hook(self, args, kwargs)
+        return loss
+
+    return stepped
 
 
 def _plain(value: Any) -> Any:

@@ -72,7 +72,7 @@ def check_device(engine: Engine, error: Exception) -> None:
 
 def failure(what: str, error: Exception, id: int) -> Broken:
     """The stand-in for a tensor whose computation raised this error."""
-    name = "OutOfMemory" if out_of_memory(error) else "RemoteError"
+    name = "OutOfMemory" if out_of_memory(error) else "LinAlgError" if of_a_matrix(error) else "RemoteError"
     trace = "".join(traceback.format_exception(error)[-6:])
     return Broken(name, f"{what}: {type(error).__name__}: {error}\n\nthere\n{trace}".rstrip(), id)
 
@@ -115,6 +115,11 @@ _NO_MEMORY = (
     ),
     *("array is too big", "alloc_failed", "out_of_host_memory", "mem_object_allocation_failure"),
 )
+
+
+def of_a_matrix(error: Exception) -> bool:
+    """Whether an engine's library says that a matrix is singular or the like."""
+    return type(error).__name__.lstrip("_") == "LinAlgError"
 
 
 def out_of_memory(error: Exception) -> bool:

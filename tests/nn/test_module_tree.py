@@ -154,15 +154,66 @@ def test_containers_are_lists_and_dicts() -> None:
 def test_a_module_without_super_init_still_works() -> None:
     class Bare(gt.nn.Module):
         def __init__(self):
-            self.layers = [gt.nn.Linear(2, 2), {"deep": gt.nn.Linear(2, 1)}]
+            self.layer = gt.nn.Linear(2, 1)
 
         def forward(self, x):
-            return self.layers[1]["deep"](self.layers[0](x))
+            return self.layer(x)
 
-    assert [n for n, _ in Bare().named_parameters()] == [
-        "layers.0.weight", "layers.0.bias", "layers.1.deep.weight", "layers.1.deep.bias",
-    ]  # fmt: skip
+    assert [n for n, _ in Bare().named_parameters()] == ["layer.weight", "layer.bias"]
     assert Bare()(gt.ones(1, 2)).shape == (1, 1)
+
+
+def _kept_elsewhere(m):
+    class Net(m.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.row = [m.nn.Linear(2, 2), m.nn.Parameter(m.ones(1))]
+            self.pair = (m.nn.Linear(2, 2),)
+            self.named = {"deep": m.nn.Linear(2, 1)}
+            self.leaf = m.ones(2, requires_grad=True)
+            self._hidden = m.nn.Linear(2, 1)
+
+    return Net()
+
+
+def test_only_attributes_that_are_parameters_or_modules_are_a_modules_own() -> None:
+    """A plain list, tuple, dict or tensor is not: PyTorch's optimizers do not see it."""
+    own, theirs = _kept_elsewhere(gt), _kept_elsewhere(torch)
+    assert (
+        [n for n, _ in own.named_parameters()]
+        == [n for n, _ in theirs.named_parameters()]
+        == ["_hidden.weight", "_hidden.bias"]
+    )
+    assert len(list(own.parameters())) == 2
+    assert [n for n, _ in own.named_modules()] == [n for n, _ in theirs.named_modules()]
+    assert list(own.state_dict()) == list(theirs.state_dict())
+    assert repr(own).splitlines()[0] == repr(theirs).splitlines()[0]
+
+
+@pytest.mark.parametrize("m", [gt, torch], ids=["gt", "torch"])
+def test_a_parameter_is_replaced_by_parameters_only(m: Any) -> None:
+    layer = m.nn.BatchNorm1d(2)
+    with pytest.raises(TypeError, match="cannot assign"):
+        layer.weight = m.ones(2)
+    with pytest.raises(TypeError, match="cannot assign"):
+        layer.running_mean = 3.0
+    layer.weight = m.nn.Parameter(m.zeros(2))
+    layer.bias = None
+    layer.running_mean = m.ones(2)
+    assert [n for n, _ in layer.named_parameters()] == ["weight"]
+    assert layer.state_dict()["running_mean"].tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("m", [gt, torch], ids=["gt", "torch"])
+def test_members_are_reached_by_their_dictionaries(m: Any) -> None:
+    net = m.nn.Sequential(m.nn.Linear(2, 2), m.nn.BatchNorm1d(2))
+    assert list(net._modules) == ["0", "1"] and list(net[1]._buffers) == ["running_mean", "running_var", "num_batches_tracked"]
+    net._modules["0"] = m.nn.Linear(2, 3)
+    assert net[0].out_features == 3
+    weight = net[0]._parameters.pop("weight")
+    assert [n for n, _ in net[0].named_parameters()] == ["bias"]
+    net[0]._parameters["weight"] = weight
+    assert net[0](m.ones(4, 2)).shape == (4, 3)
 
 
 # Beginnings

@@ -300,3 +300,70 @@ def test_optimizers_are_importable_from_nn() -> None:
     from gt.nn import SGD, AdamW
 
     assert SGD is gt.optim.SGD and AdamW is gt.optim.AdamW
+
+
+def _table_and_matrix(m: Any, name: str, keywords: dict) -> list:
+    """Steps of an optimizer for a table of which each step uses some rows, or for a matrix."""
+    start = numbers(6, 3)
+    table = m.nn.Embedding(6, 3, sparse=name == "SparseAdam", _weight=m.tensor(start.copy()))
+    optimizer = getattr(m.optim, name)(table.parameters(), **keywords)
+    found = []
+    for rows in ([0, 2, 2], [5, 0], [2, 3], [1, 2]):
+        optimizer.zero_grad()
+        table(m.tensor(rows)).pow(2).sum().backward()
+        optimizer.step()
+        found.append(np.array(table.weight.tolist()))
+    return found
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name, keywords", [
+    ("SparseAdam", {"lr": 0.1}), ("SparseAdam", {"lr": 0.1, "betas": (0.7, 0.9), "maximize": True}), ("Muon", {"lr": 0.1}),
+    ("Muon", {"lr": 0.05, "nesterov": False, "weight_decay": 0.3, "adjust_lr_fn": "match_rms_adamw", "ns_steps": 3}),
+], ids=str)  # fmt: skip
+def test_an_optimizer_of_tables_or_matrices_is_pytorchs(engine: str, name: str, keywords: dict) -> None:
+    with gt.testing.cluster(1, engine):
+        for own, theirs in zip(_table_and_matrix(gt, name, keywords), _table_and_matrix(torch, name, keywords)):
+            np.testing.assert_allclose(own, theirs, rtol=2e-5, atol=2e-3 if name == "Muon" else 2e-6)  # Muon's is of bfloat16
+
+
+def test_muon_takes_matrices_only() -> None:
+    with gt.testing.cluster(1, "numpy"), pytest.raises(ValueError, match="Muon is for matrices"):
+        gt.optim.Muon(gt.nn.Linear(2, 2).parameters())
+
+
+def _averaged(m: Any, keywords: dict) -> list:
+    swa = m.optim.swa_utils
+    keywords = {k: v(swa) if callable(v) else v for k, v in keywords.items()}
+    net = m.nn.Sequential(m.nn.Linear(3, 4), m.nn.BatchNorm1d(4), m.nn.Linear(4, 1))
+    net.load_state_dict({k: m.tensor(numbers(*v.shape, seed=i) if v.dtype == m.float32 else np.int64(0))
+                         for i, (k, v) in enumerate(net.state_dict().items())})  # fmt: skip
+    mean = swa.AveragedModel(net, **keywords)
+    optimizer = m.optim.SGD(net.parameters(), lr=0.02)
+    schedule = swa.SWALR(optimizer, swa_lr=0.01, anneal_epochs=3, anneal_strategy="linear")
+    data = [m.tensor(numbers(8, 3, seed=20 + i)) for i in range(5)]
+    found = []
+    for x in data:
+        optimizer.zero_grad()
+        net(x).pow(2).mean().backward()
+        optimizer.step()
+        mean.update_parameters(net)
+        schedule.step()
+        found.append(optimizer.param_groups[0]["lr"])
+    again = swa.AveragedModel(net, **keywords)
+    again.load_state_dict(mean.state_dict())
+    again.update_parameters(net)
+    swa.update_bn([(x,) for x in data], again)
+    return [*found, *(np.array(v.tolist()) for v in again.state_dict().values()), again.training]
+
+
+@pytest.mark.parametrize("keywords", [
+    {}, {"use_buffers": False, "multi_avg_fn": lambda swa: swa.get_ema_multi_avg_fn(0.8)},
+    {"avg_fn": lambda swa: swa.get_swa_avg_fn()}, {"avg_fn": lambda swa: swa.get_ema_avg_fn(0.7)},
+], ids=["mean", "ema of many", "swa", "ema"])  # fmt: skip
+def test_averages_of_a_model_and_their_schedule_are_pytorchs(keywords: dict) -> None:
+    with gt.testing.cluster(1, "numpy"):
+        own, theirs = _averaged(gt, keywords), _averaged(torch, keywords)
+    assert len(own) == len(theirs)
+    for a, b in zip(own, theirs):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)

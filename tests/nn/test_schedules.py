@@ -184,3 +184,43 @@ def test_chained_schedules_all_act_at_each_step() -> None:
         with pytest.raises(ValueError, match="another optimizer"):
             s = gt.optim.lr_scheduler
             s.ChainedScheduler([s.ExponentialLR(a, 0.9), s.ExponentialLR(_optimizer(gt), 0.9)])
+
+
+def _with_own_schedule(m: Any) -> list[float]:
+    class Warm(m.optim.lr_scheduler._LRScheduler):
+        def __init__(self, optimizer, steps, last_epoch=-1):
+            self.steps = steps
+            super().__init__(optimizer, last_epoch)
+
+        def get_lr(self):
+            return [base * self.last_epoch / (self.steps + 1e-8) for base in self.base_lrs]
+
+    optimizer = m.optim.SGD([m.ones(1, requires_grad=True)], lr=0.4)
+    schedule = Warm(optimizer, 4)
+    rates = [optimizer.param_groups[0]["lr"]]
+    for _ in range(5):
+        optimizer.step()
+        schedule.step()
+        rates.append(schedule.get_last_lr()[0])
+    return rates
+
+
+def test_a_schedule_of_ones_own_gives_all_rates_at_once() -> None:
+    with gt.testing.cluster(1, "numpy"):
+        assert _with_own_schedule(gt) == _with_own_schedule(torch)
+
+
+@pytest.mark.parametrize("name, keywords", [("StepLR", {"step_size": 3}), ("MultiStepLR", {"milestones": [6, 8]})])
+def test_a_schedule_resumed_at_a_step_that_changes_the_rate(name: str, keywords: dict) -> None:
+    def rates(m: Any) -> list[float]:
+        optimizer = m.optim.SGD([{"params": [m.ones(1, requires_grad=True)], "initial_lr": 0.2}], lr=0.15)
+        schedule = getattr(m.optim.lr_scheduler, name)(optimizer, last_epoch=5, **keywords)
+        found = [optimizer.param_groups[0]["lr"]]
+        for _ in range(4):
+            optimizer.step()
+            schedule.step()
+            found.append(optimizer.param_groups[0]["lr"])
+        return found
+
+    with gt.testing.cluster(1, "numpy"):
+        assert rates(gt) == rates(torch)

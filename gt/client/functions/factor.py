@@ -10,7 +10,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions.create import arange, empty, eye, zeros
 from gt.client.functions.linalg import LINALG, linalg, solve_triangular
 from gt.client.functions.registry import alias, both, function
-from gt.errors import ArgumentError
+from gt.errors import ArgumentError, LinAlgError
 from gt.ops.rules import broadcast
 from gt.ops.table import TABLE
 from gt.spec import int32
@@ -76,7 +76,7 @@ class Triangular(NamedTuple):
 
 def _checked(name: str, info: Tensor, check: bool) -> Tensor:
     if check and bool((info != 0).any()):
-        raise RuntimeError(f"linalg.{name}: a matrix is singular or not positive: see info, {info.tolist()}")
+        raise LinAlgError(f"linalg.{name}: a matrix is singular or not positive: see info, {info.tolist()}")
     return info
 
 

@@ -204,33 +204,36 @@ def _deviation(std: Any) -> Any:
 
 
 def _draw_into(name: str, numbers: Any) -> None:
-    def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
-        return assign(self, numbers(self, *args, **settings))
+    def change(self: Tensor, *args: Any, generator: Generator | None = None, **settings: Any) -> Tensor:
+        return assign(self, numbers(self, generator, *args, **settings))
 
     change.__name__ = change.__qualname__ = name
     change.__doc__ = "Random numbers, into this variable."
     method(change)
 
 
-_draw_into("uniform_", lambda x, a=0.0, b=1.0: rand(x.shape, dtype=x.dtype) * (b - a) + a)
-_draw_into("normal_", lambda x, mean=0.0, std=1.0: randn(x.shape, dtype=x.dtype) * _deviation(std) + mean)
-_draw_into("bernoulli_", lambda x, p=0.5: (rand(x.shape) < p).to(x.dtype))
-_draw_into("exponential_", lambda x, lambd=1.0: -(1.0 - rand(x.shape, dtype=x.dtype)).log() / lambd)
+def _uniform(x: Tensor, generator: Generator | None, dtype: Any = None) -> Tensor:
+    return rand(x.shape, dtype=dtype or x.dtype, generator=generator)
+
+
+def _normal(x: Tensor, generator: Generator | None) -> Tensor:
+    return randn(x.shape, dtype=x.dtype, generator=generator)
+
+
+def _whole(x: Tensor, g: Generator | None, low: int = 0, high: int | None = None) -> Tensor:
+    """Integers below `high`, as `random_` draws them: `random_(high)` too."""
+    low, high = (0, low) if high is None and low else (low, high or 1 << 24)
+    return randint(low, high, x.shape, generator=g).to(x.dtype)
+
+
+_draw_into("uniform_", lambda x, g, a=0.0, b=1.0: _uniform(x, g) * (b - a) + a)
+_draw_into("normal_", lambda x, g, mean=0.0, std=1.0: _normal(x, g) * _deviation(std) + mean)
+_draw_into("bernoulli_", lambda x, g, p=0.5: (_uniform(x, g, "float32") < p).to(x.dtype))
+_draw_into("exponential_", lambda x, g, lambd=1.0: -(1.0 - _uniform(x, g)).log() / lambd)
+_draw_into("random_", _whole)
+_draw_into("log_normal_", lambda x, g, mean=1.0, std=2.0: (_normal(x, g) * std + mean).exp())
+_draw_into("geometric_", lambda x, g, p: ((1.0 - _uniform(x, g, "float32")).log() / math.log(1 - p)).floor().to(x.dtype) + 1)
+_draw_into("cauchy_", lambda x, g, median=0.0, sigma=1.0: ((_uniform(x, g) - 0.5) * math.pi).tan() * sigma + median)
 _T: Any = Tensor
 _T.bernoulli = bernoulli
 _T.multinomial = multinomial
-
-
-def _random(name: str, numbers: Any) -> None:
-    def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
-        return assign(self, numbers(self, *args, **settings))
-
-    change.__name__ = change.__qualname__ = name
-    change.__doc__ = "Random numbers, into this variable."
-    method(change)
-
-
-_random("random_", lambda x, low=0, high=None: randint(low, high or (1 << 24), x.shape).to(x.dtype))
-_random("log_normal_", lambda x, mean=1.0, std=2.0: (randn(x.shape, dtype=x.dtype) * std + mean).exp())
-_random("geometric_", lambda x, p: ((1.0 - rand(x.shape)).log() / math.log(1 - p)).floor().to(x.dtype) + 1)
-_random("cauchy_", lambda x, median=0.0, sigma=1.0: ((rand(x.shape, dtype=x.dtype) - 0.5) * math.pi).tan() * sigma + median)

@@ -34,7 +34,7 @@ class _ByHook:
         self.handle.remove()
         for name in (self.name, *names):
             module.__dict__.pop(name, None)
-            module.__dict__.get("_buffers", {}).pop(name, None)
+            module.__dict__.get("_registered", {}).pop(name, None)
         setattr(module, self.name, Parameter(value))
         return module
 
@@ -116,5 +116,5 @@ def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
 
 
 def _found(module: Module, name: str, cls: type) -> Any:
-    hooks = [hook for _, hook in module.__dict__.get("_hooks", ())]
+    hooks = [hook.call for hook in module._hooks_of("before")]
     return next((h for h in hooks if isinstance(h, cls) and h.name == name), None)  # type: ignore[attr-defined]

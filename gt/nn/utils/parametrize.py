@@ -55,8 +55,8 @@ class ParametrizationList(Module):
 
     def _members(self) -> Iterator[tuple[str, Any]]:
         """Functions are numbered, as in PyTorch's state dicts: `parametrizations.weight.0`."""
-        for name, thing in super()._members():
-            yield name.removeprefix("functions."), thing
+        yield from ((str(i), function) for i, function in enumerate(self.functions) if isinstance(function, Module))
+        yield from super()._members()
 
     def __len__(self) -> int:
         return len(self.functions)

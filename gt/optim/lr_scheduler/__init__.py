@@ -18,3 +18,5 @@ from gt.optim.lr_scheduler.schedule import LRScheduler
 __all__ = ["ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "ExponentialLR",
            "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR",
            "ReduceLROnPlateau", "SequentialLR", "StepLR"]  # fmt: skip
+
+_LRScheduler = LRScheduler  # its older name, from which scripts derive schedules of their own

@@ -19,6 +19,9 @@ class StepLR(LRScheduler):
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
+    def first(self, lr: float, base: float) -> float:
+        return self.change(lr, base, self.last_epoch)
+
     def change(self, lr: float, base: float, epoch: int) -> float:
         return lr * self.gamma if epoch and epoch % self.step_size == 0 else lr
 
@@ -32,6 +35,9 @@ class MultiStepLR(LRScheduler):
     def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1) -> None:
         self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch)
+
+    def first(self, lr: float, base: float) -> float:
+        return self.change(lr, base, self.last_epoch)
 
     def change(self, lr: float, base: float, epoch: int) -> float:
         return lr * self.gamma ** self.milestones[epoch]

@@ -10,7 +10,10 @@ from gt.optim.optimizer import Optimizer
 
 
 class LRScheduler:
-    """`change(lr, base, epoch)` gives a group's next rate from the one it has; `at(base, epoch)` the rate by itself."""
+    """`change(lr, base, epoch)` gives a group's next rate from the one it has; `at(base, epoch)` the rate by itself. A
+    schedule of one's own may have `get_lr()` instead, which gives the rates of all groups, as PyTorch's do."""
+
+    _step_count = 1  # steps so far and the beginning
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         if not isinstance(optimizer, Optimizer):
@@ -26,7 +29,15 @@ class LRScheduler:
 
     def _begin(self) -> None:
         self.last_epoch += 1
-        self._set([self.first(float(g["lr"]), b) for g, b in zip(self.optimizer.param_groups, self.base_lrs)])
+        if type(self).get_lr is not LRScheduler.get_lr:
+            self._set(self.get_lr())
+        else:
+            self._set([self.first(float(g["lr"]), b) for g, b in zip(self.optimizer.param_groups, self.base_lrs)])
+
+    def get_lr(self) -> list[float]:
+        """The rates that follow from those there are, at `last_epoch`."""
+        groups = zip(self.optimizer.param_groups, self.base_lrs)
+        return [self._next(i, float(group["lr"]), base) for i, (group, base) in enumerate(groups)]
 
     def first(self, lr: float, base: float) -> float:
         """The rate before any step."""
@@ -41,10 +52,12 @@ class LRScheduler:
     def step(self, epoch: int | None = None) -> None:
         """Go on by one, or to a step named."""
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        rates = []
-        for i, (group, base) in enumerate(zip(self.optimizer.param_groups, self.base_lrs)):
-            named = None if epoch is None else self.at(base, epoch)
-            rates.append(self._next(i, float(group["lr"]), base) if named is None else named)
+        self._step_count += 1
+        if epoch is None:
+            self._set(self.get_lr())
+            return
+        closed = getattr(self, "_get_closed_form_lr", lambda: [self.at(base, epoch) for base in self.base_lrs])()
+        rates = self.get_lr() if None in closed else closed
         self._set(rates)
 
     def _next(self, i: int, lr: float, base: float) -> float:

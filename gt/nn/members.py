@@ -1,0 +1,64 @@
+"""`module._parameters`, `_buffers` and `_modules`: what a module holds, by name, as scripts for PyTorch reach into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+from gt.client.autograd import Tensor
+from gt.nn.parameter import Buffer, Parameter
+
+
+class Members(MutableMapping):
+    """The members of one sort. Writing an entry or deleting one changes the module."""
+
+    def __init__(self, module: Any, sort: type) -> None:
+        self._module, self._sort = module, sort
+
+    def _found(self) -> dict[str, Any]:
+        if self._sort is Buffer:
+            return {name: value for name, value, _ in self._module._own_buffers()}
+        if self._sort is Parameter:
+            return dict(self._module._own_parameters())
+        return {name: thing for name, thing in self._module._members() if isinstance(thing, self._sort)}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._found()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found())
+
+    def __len__(self) -> int:
+        return len(self._found())
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if self._sort is Buffer and name not in self._found():
+            self._module.register_buffer(name, value)
+        else:
+            place_of(self._module, name)[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self._found():
+            raise KeyError(name)
+        del place_of(self._module, name)[name]
+        self._module.__dict__.get("_registered", {}).pop(name, None)
+
+    def __repr__(self) -> str:
+        return repr(self._found())
+
+
+def place_of(module: Any, name: str) -> dict[str, Any]:
+    """The dictionary in which a module keeps what has this name."""
+    kept = module.__dict__.get("_kept", {})
+    return kept if name in kept else module.__dict__
+
+
+def replaced(module: Any, name: str, value: Any) -> None:
+    """Raise where an attribute would put something else in the place of a parameter, a buffer or a module."""
+    before = module.__dict__.get(name)
+    if isinstance(before, Parameter) and not isinstance(value, Parameter) and value is not None:
+        raise TypeError(f"cannot assign a {type(value).__name__} to the parameter {name!r} of {type(module).__name__}: "
+                        "assign a gt.nn.Parameter or None, or write into it with copy_() under no_grad()")  # fmt: skip
+    if name in module.__dict__.get("_registered", ()) and value is not None and not isinstance(value, Tensor):
+        raise TypeError(f"cannot assign a {type(value).__name__} to the buffer {name!r} of {type(module).__name__}: "
+                        "assign a tensor or None")  # fmt: skip
