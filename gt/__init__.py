@@ -7,7 +7,6 @@ from gt import safe_path as _safe_path  # noqa: F401 (before all else that is im
 # isort: split
 import importlib
 import math
-import re
 from typing import Any
 
 from gt import environment  # noqa: F401 (here, since parts that load it later would ask __getattr__ first)
@@ -52,6 +51,7 @@ _FROM = {
     "gt.distributions.draws": ["binomial", "poisson"],
     "gt.func": ["vmap"],
     "gt.files": ["load", "save"],
+    "gt.autograd.anomaly": ["is_anomaly_enabled"],
     "gt.backends": [
         "get_available_backends",
         "is_backend_available",
@@ -72,6 +72,7 @@ _FROM = {
         "bilinear",
         "binary_cross_entropy_with_logits",
         "celu",
+        "celu_",
         "channel_shuffle",
         "conv1d",
         "conv2d",
@@ -109,7 +110,9 @@ _FROM = {
         "rms_norm",
         "rrelu",
         "selu",
+        "selu_",
         "threshold",
+        "threshold_",
         "triplet_margin_loss",
     ],
 }
@@ -118,6 +121,7 @@ _PARTS = [
     "amp",
     "autograd",
     "backends",
+    "compiler",
     "cuda",
     "data",
     "debug",
@@ -147,20 +151,6 @@ _PARTS = [
     "version",
 ]
 _SAME = {"mps": "gt.cuda", "mtia": "gt.cuda", "xpu": "gt.cuda"}  # what scripts ask of other devices
-# Why there is no such name, by what it looks like
-_LACKING = {
-    r"complex32|chalf": "no processor computes with 16-bit complex numbers: use gt.complex64",
-    r"hash_tensor": "its result is of uint64, which GT has not: hash x.numpy().tobytes()",
-    r"uint(16|32|64)|u?int[1-7]|bits|float[48]_": "tensors are of " + ", ".join(
-        ("bool", "uint8", "int8 to int64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128")),
-    r"quant|q(u)?int|per_(tensor|channel)_|qscheme|^ao$": "there are no quantized tensors",
-    r"sparse_(bsr|bsc|csc|compressed)": "sparse matrices are gt.sparse_coo_tensor and gt.sparse_csr_tensor",
-    r"Storage$|^storage$": "a tensor has no storage: its values lie on the workers",
-    r"^(Event|Stream)$": "a script chooses no device: the dispatcher places ops, and reading a value waits for it",
-    r"^profiler$": "`gt trace`, `gt doctor` and gt.debug show where time goes",
-    r"^hub$": "gt.hub would run code from elsewhere: load weights with gt.load into a module of your own",
-    r"^(fx|export|package|library|overrides|nested|compiler|futures)$": "it works on PyTorch's own graphs and tensors",
-}  # fmt: skip
 _MODULES = {name: module for module, names in _FROM.items() for name in names}
 
 __all__ = [
@@ -194,10 +184,14 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'gt' has no attribute {name!r}")
     else:
         functions = importlib.import_module("gt.client.functions").FUNCTIONS
-        if name not in functions:
-            why = next((f": {reason}" for pattern, reason in _LACKING.items() if re.search(pattern, name)), "")
-            raise AttributeError(f"module 'gt' has no attribute {name!r}{why}")
-        value = functions[name]
+        if name in functions:
+            value = functions[name]
+        elif name.endswith("_") and hasattr(importlib.import_module("gt.client.autograd").Tensor, name):
+            value = getattr(
+                importlib.import_module("gt.client.autograd").Tensor, name
+            )  # PyTorch has its methods that write in place as functions, too
+        else:
+            raise importlib.import_module("gt.missing_names").error("gt", name)
     globals()[name] = value
     return value
 

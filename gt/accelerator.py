@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gt import missing_names
+
 
 def is_available() -> bool:
     """False: a script moves no tensors between devices."""
@@ -23,3 +25,5 @@ def synchronize(device: Any = None) -> None:
 
 
 __all__ = ["current_accelerator", "device_count", "is_available", "synchronize"]
+
+__getattr__ = missing_names.of(__name__)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from gt import missing_names
 from gt.client.autograd import Tensor
 
 
@@ -135,3 +136,6 @@ recv = isend = irecv = send
 
 class group:
     WORLD = "WORLD"
+
+
+__getattr__ = missing_names.of(__name__)

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from gt import missing_names
+
 __all__ = ["export", "ignore", "is_scripting", "is_tracing", "load", "save", "script", "script_method", "trace", "unused"]
 
 
@@ -46,3 +48,6 @@ def load(*args: Any, **settings: Any) -> NoReturn:
     raise NotImplementedError(
         "GT reads no TorchScript, which is code: load weights into a module, gt.load('model.safetensors')"
     )
+
+
+__getattr__ = missing_names.of(__name__)

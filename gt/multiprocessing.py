@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable
 from multiprocessing import Event, Lock, Manager, Pool, Process, Queue, cpu_count, get_context, set_start_method
 from typing import Any
+
+from gt import missing_names
 
 __all__ = ["Event", "Lock", "Manager", "Pool", "Process", "Queue", "cpu_count", "get_context", "set_sharing_strategy"]
 __all__ += ["set_start_method", "spawn"]
@@ -21,3 +24,9 @@ def spawn(fn: Callable, args: tuple = (), nprocs: int = 1, join: bool = True, da
 
 def set_sharing_strategy(new_strategy: str) -> None:
     """Without effect: a tensor's memory is the workers'."""
+
+
+def __getattr__(name: str) -> Any:
+    if not name.startswith("_") and hasattr(multiprocessing, name):
+        return getattr(multiprocessing, name)
+    raise missing_names.error(__name__, name)

@@ -1,6 +1,10 @@
 """Mixed precision: products in 16 bits, what needs range or precision in 32; and losses scaled so that small gradients live."""
 
-from gt.amp.casting import autocast, get_autocast_dtype, is_autocast_enabled
+from gt import missing_names
+from gt.amp.casting import autocast, custom_bwd, custom_fwd, get_autocast_dtype, is_autocast_available, is_autocast_enabled
 from gt.amp.scaling import GradScaler
 
-__all__ = ["GradScaler", "autocast", "get_autocast_dtype", "is_autocast_enabled"]
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "get_autocast_dtype", "is_autocast_available"]
+__all__ += ["is_autocast_enabled"]
+
+__getattr__ = missing_names.of(__name__)

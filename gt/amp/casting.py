@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
+from gt.client.autograd import Tensor
 from gt.client.here import here
 from gt.client.scope import HERE
 from gt.spec import DType, bfloat16, dtype_of, float16
@@ -56,3 +57,32 @@ def is_autocast_enabled(device_type: Any = None) -> bool:
 def get_autocast_dtype(device_type: Any = None) -> DType:
     scope = HERE.scope
     return scope.cast if scope is not None and scope.cast is not None else bfloat16
+
+
+def is_autocast_available(device_type: str) -> bool:
+    """True: mixed precision does not depend on the device."""
+    return True
+
+
+def custom_fwd(fwd: Any = None, *, device_type: str = "cuda", cast_inputs: Any = None) -> Any:
+    """A Function's forward that runs in the mode it is called in, or outside it with its floats cast to `cast_inputs`."""
+    if fwd is None:
+        return partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
+
+    @wraps(fwd)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        if cast_inputs is None or not is_autocast_enabled():
+            return fwd(*args, **kwargs)
+        with autocast(device_type, enabled=False):
+            return fwd(*(_cast(a, cast_inputs) for a in args), **{k: _cast(v, cast_inputs) for k, v in kwargs.items()})
+
+    return forward
+
+
+def _cast(value: Any, dtype: Any) -> Any:
+    return value.to(dtype) if isinstance(value, Tensor) and value.dtype.rank == 2 and value.dtype.name != "float64" else value
+
+
+def custom_bwd(bwd: Any = None, *, device_type: str = "cuda") -> Any:
+    """A Function's backward, which runs in the mode its forward ran in."""
+    return partial(custom_bwd, device_type=device_type) if bwd is None else bwd

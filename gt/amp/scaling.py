@@ -87,6 +87,24 @@ class GradScaler:
         self._found.clear()
         self._stepped.clear()
 
+    def get_growth_factor(self) -> float:
+        return self._growth
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        self._growth = new_factor
+
+    def get_backoff_factor(self) -> float:
+        return self._backoff
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        self._backoff = new_factor
+
+    def get_growth_interval(self) -> int:
+        return self._interval
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        self._interval = new_interval
+
     def state_dict(self) -> dict[str, Any]:
         """In PyTorch's form."""
         if not self._enabled:

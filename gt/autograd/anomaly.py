@@ -45,6 +45,11 @@ class set_detect_anomaly:
         ANOMALY.check = self.before
 
 
+def is_anomaly_enabled() -> bool:
+    """Whether gradients are looked at for nan."""
+    return ANOMALY.check is not None
+
+
 class detect_anomaly(set_detect_anomaly):
     """`with gt.autograd.detect_anomaly():` a nan in a backward raises and names the line of its forward."""
 

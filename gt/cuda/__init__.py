@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from gt import missing_names
 from gt.client.functions import FUNCTIONS, random
 from gt.cuda import amp
 from gt.errors import OutOfMemoryError
@@ -13,6 +14,7 @@ __all__ = ["amp", "current_device", "device", "device_count", "empty_cache", "ge
 __all__ += ["OutOfMemoryError", "get_device_capability", "get_device_name", "get_device_properties", "ipc_collect"]
 __all__ += ["max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved", "reset_peak_memory_stats"]
 __all__ += ["is_bf16_supported", "is_initialized", "manual_seed", "manual_seed_all", "set_device", "synchronize"]
+__all__ += ["init", "initial_seed", "memory_stats", "seed", "seed_all", "set_rng_state_all"]
 
 
 def is_available() -> bool:
@@ -55,6 +57,23 @@ def get_rng_state_all() -> list[Any]:
     return []
 
 
+def set_rng_state_all(new_states: Any) -> None:
+    """Without effect: random numbers are the session's (`gt.set_rng_state`)."""
+
+
+def memory_stats(device: Any = None) -> dict[str, Any]:
+    """Empty: memory is the workers', and `gt top` shows it."""
+    return {}
+
+
+def init() -> None:
+    """Nothing to begin."""
+
+
+seed = seed_all = random.seed
+initial_seed = random.initial_seed
+
+
 def synchronize(device: Any = None) -> None:
     """Nothing to wait for: reading a value waits for it."""
 
@@ -91,3 +110,5 @@ get_device_capability = get_device_properties = get_device_name
 for _name in ("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "LongTensor", "IntTensor", "ShortTensor",
               "CharTensor", "ByteTensor", "BoolTensor"):  # fmt: skip
     globals()[_name] = FUNCTIONS[_name]  # where tensors lie is no part of their type
+
+__getattr__ = missing_names.of(__name__)

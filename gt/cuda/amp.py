@@ -7,7 +7,7 @@ from typing import Any
 from gt import amp
 from gt.spec import float16
 
-GradScaler = amp.GradScaler
+GradScaler, custom_fwd, custom_bwd = amp.GradScaler, amp.custom_fwd, amp.custom_bwd
 
 
 class autocast(amp.autocast):
@@ -17,4 +17,4 @@ class autocast(amp.autocast):
         super().__init__("cuda", dtype, enabled, cache_enabled)
 
 
-__all__ = ["GradScaler", "autocast"]
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]

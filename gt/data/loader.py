@@ -77,11 +77,14 @@ class DataLoader:
     def __init__(
         self, dataset: Any, batch_size: int | None = 1, shuffle: bool = False, sampler: Any = None, batch_sampler: Any = None,
         num_workers: int = 0, collate_fn: Callable | None = None, pin_memory: bool = False, drop_last: bool = False,
-        timeout: float = 0, worker_init_fn: Callable | None = None, *, generator: Any = None, prefetch_factor: int = 2,
-        persistent_workers: bool = False,
+        timeout: float = 0, worker_init_fn: Callable | None = None, *, generator: Any = None, prefetch_factor: int | None = 2,
+        persistent_workers: bool = False, multiprocessing_context: Any = None, pin_memory_device: str = "",
+        in_order: bool = True,
     ) -> None:  # fmt: skip
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
+        prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
         self.num_workers, self.prefetch_factor = num_workers, prefetch_factor
+        self.multiprocessing_context = multiprocessing_context
         self.collate_fn = collate_fn
         self.worker_init_fn = worker_init_fn
         if num_workers < 0 or prefetch_factor < 1:

@@ -14,6 +14,10 @@ FILES = {
     "multivariate_normal": "MultivariateNormal", "normal": "Normal", "one_hot_categorical": "OneHotCategorical",
     "pareto": "Pareto", "poisson": "Poisson", "relaxed_bernoulli": "RelaxedBernoulli",
     "relaxed_categorical": "RelaxedOneHotCategorical", "studentT": "StudentT",
+    "continuous_bernoulli": "ContinuousBernoulli", "exp_family": "ExponentialFamily", "fishersnedecor": "FisherSnedecor",
+    "generalized_pareto": "GeneralizedPareto", "inverse_gamma": "InverseGamma", "kumaraswamy": "Kumaraswamy",
+    "lkj_cholesky": "LKJCholesky", "logistic_normal": "LogisticNormal",
+    "lowrank_multivariate_normal": "LowRankMultivariateNormal", "negative_binomial": "NegativeBinomial", "wishart": "Wishart",
     "transformed_distribution": "TransformedDistribution", "uniform": "Uniform", "von_mises": "VonMises", "weibull": "Weibull",
 }  # fmt: skip
 

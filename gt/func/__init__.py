@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
 
+from gt import missing_names
 from gt.autograd.functional import fresh
 from gt.autograd.functional import jvp as along
 from gt.autograd.walk import grad as walk
@@ -17,8 +18,8 @@ from gt.client.functions.split import select
 from gt.client.grad_mode import enable_grad
 from gt.nn.members import place_of
 
-__all__ = ["functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
-           "stack_module_state", "vjp", "vmap"]  # fmt: skip
+__all__ = ["functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
+           "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap"]  # fmt: skip
 
 
 def _mapped(tree: Any, change: Callable[[Tensor], Any]) -> Any:
@@ -150,7 +151,8 @@ def _jacobian_of(y: Tensor, own: list[Tensor], graph: bool) -> list[Tensor]:
     for i in range(count):
         element = y.reshape((count,))[i]
         if element.requires_grad:
-            rows.append(list(walk(element, own, retain_graph=True, create_graph=graph, materialize_grads=True)))
+            found = walk(element, own, retain_graph=True, create_graph=graph, materialize_grads=True)
+            rows.append([g for g in found if g is not None])  # all: zeros stand for none
         else:
             rows.append([t.detach() * 0 for t in own])
     shape = tuple(y.shape)
@@ -231,6 +233,20 @@ def functional_call(
             place[last] = value
 
 
+def functionalize(func: Callable, *, remove: str = "mutations") -> Callable:
+    """The function itself: values on the workers never change."""
+    return func
+
+
+def replace_all_batch_norm_modules_(root: Any) -> Any:
+    """Batch norms that keep no statistics, in place: those that `vmap` can call."""
+    for module in root.modules():
+        if hasattr(module, "running_mean"):
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root
+
+
 def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *, chunk_size: Any = None) -> Callable:
     """`func` over an axis of its arguments. It is called once for each of them: right, and as fast as a loop.
 
@@ -262,3 +278,6 @@ def _joined(results: list, dims: Any) -> Any:
     if isinstance(first, dict):
         return {k: _joined([o[k] for o in results], dims) for k in first}
     return type(first)(_joined([o[i] for o in results], d) for i, d in enumerate(each))
+
+
+__getattr__ = missing_names.of(__name__)

@@ -1,5 +1,6 @@
 """Modules, functions, losses and optimizers, with PyTorch's names."""
 
+from gt import missing_names
 from gt.nn import functional, init, modules, parallel, parameter, utils
 from gt.nn.activations import (
     CELU,
@@ -178,3 +179,5 @@ __all__ += ["LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d",
 __all__ += ["LazyInstanceNorm2d", "LazyInstanceNorm3d", "LazyLinear", "AdaptiveLogSoftmaxWithLoss"]
 __all__ += ["DataParallel", "FeatureAlphaDropout", "FractionalMaxPool2d", "FractionalMaxPool3d", "LPPool3d"]
 __all__ += ["modules", "parallel", "parameter"]
+
+__getattr__ = missing_names.of(__name__)

@@ -198,5 +198,22 @@ class ParameterDict(_Named):
         super().__init__()
         self.update(parameters or {})
 
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._kept.get(key, default)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        if key not in self._kept:
+            self[key] = default
+        return self._kept[key]
+
+    def popitem(self) -> tuple[str, Any]:
+        return self._kept.popitem()
+
+    def copy(self) -> ParameterDict:
+        return ParameterDict(self._kept)
+
+    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        return ParameterDict(dict.fromkeys(keys, default))
+
     def _wrap(self, thing: Any) -> Any:
         return Parameter(thing) if isinstance(thing, Tensor) and not isinstance(thing, Parameter) else thing

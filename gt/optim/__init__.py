@@ -1,5 +1,6 @@
 """Optimizers: updates of parameters, off the tape; and schedules of their rates."""
 
+from gt import missing_names
 from gt.optim import lr_scheduler
 from gt.optim.adaptive import Adagrad, Adam, AdamW, Lion, RMSprop
 from gt.optim.lbfgs import LBFGS
@@ -13,3 +14,5 @@ from gt.optim import swa_utils  # it has schedules and modules
 
 __all__ = ["ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Lion", "Muon", "NAdam",
            "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam", "lr_scheduler", "swa_utils"]  # fmt: skip
+
+__getattr__ = missing_names.of(__name__)

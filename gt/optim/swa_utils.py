@@ -72,6 +72,8 @@ class AveragedModel(Module):
     (3.0, 3)
     """
 
+    n_averaged: Tensor
+
     def __init__(
         self, model: Module, device: Any = None, avg_fn: Callable | None = None, multi_avg_fn: Callable | None = None,
         use_buffers: bool = False,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import types
+import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import gt
+from gt.missing_names import reason
 from tests.ops.opinfo_exceptions import EXCEPTIONS, NAMES
 
 PAGE = Path(__file__).parents[2] / "docs" / "pytorch.md"
@@ -52,11 +57,59 @@ def lacking() -> list[str]:
 
 
 def grouped() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {reason: [] for reason in REASONS} | {"not there yet": []}
+    found: dict[str, list[str]] = {why: [] for why in REASONS} | {"not there yet": []}
     for name in lacking():
-        reason = next((r for r, pattern in REASONS.items() if re.search(pattern, name)), "not there yet")
-        found[reason].append(name)
+        why = next((r for r, pattern in REASONS.items() if re.search(pattern, name)), "not there yet")
+        found[why].append(name)
     return found
+
+
+MODULES = [
+    "torch", "nn", "nn.functional", "nn.init", "nn.utils", "optim", "optim.lr_scheduler", "optim.swa_utils", "linalg",
+    "special", "fft", "utils.data", "distributions", "autograd", "autograd.functional", "func", "amp", "random", "cuda",
+]  # fmt: skip
+ELSEWHERE = {
+    "typing",
+    "collections",
+    "functools",
+    "collections.abc",
+    "typing_extensions",
+    "enum",
+    "dataclasses",
+    "abc",
+    "contextlib",
+}
+
+
+def module_names(part: str) -> tuple[list[str], list[str]]:
+    """The public names of a module of PyTorch's, and those of them that GT's lacks."""
+    theirs, own = (root if part == "torch" else importlib.import_module(f"{root.__name__}.{part}") for root in (torch, gt))
+    public = []
+    for name in dir(theirs):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            value: Any = getattr(theirs, name, None)
+        foreign = isinstance(value, types.ModuleType) or getattr(value, "__module__", "") in ELSEWHERE
+        if not name.startswith("_") and not foreign:  # which modules are there depends on what was imported
+            public.append(name)
+    return public, [name for name in public if not hasattr(own, name)]
+
+
+def of_modules() -> list[str]:
+    lines = ["## What modules of PyTorch have and GT lacks", "",
+             "An AttributeError gives the reason, where there is one to give.", "",
+             "| Module | Names | GT has |", "| --- | --- | --- |"]  # fmt: skip
+    reasons: dict[str, list[str]] = {}
+    for part in MODULES:
+        public, lacking = module_names(part)
+        lines.append(f"| `{'torch' if part == 'torch' else 'torch.' + part}` | {len(public)} | {len(public) - len(lacking)} |")
+        for name in lacking:
+            why = reason(part, name) or "internal to PyTorch, or nobody's yet"
+            reasons.setdefault(why, []).append(name if part == "torch" else f"{part}.{name}")
+    lines.append("")
+    for why, found in sorted(reasons.items(), key=lambda item: item[0].startswith("internal")):
+        lines += [f"**{why[0].upper()}{why[1:]}:**", ", ".join(f"`{n}`" for n in found), ""]
+    return lines
 
 
 FORMS = {
@@ -81,12 +134,12 @@ def by_samples() -> list[str]:
     ]
     for form, title in FORMS.items():
         reasons: dict[str, list[str]] = {}
-        for name, reason in EXCEPTIONS[form].items():
-            reasons.setdefault(reason, []).append(name)
+        for name, why in EXCEPTIONS[form].items():
+            reasons.setdefault(why, []).append(name)
         if not reasons:
             continue
         lines += [f"**{title}:**", ""]
-        lines += [f"- {', '.join(f'`{n}`' for n in group)}: {reason}" for reason, group in reasons.items()]
+        lines += [f"- {', '.join(f'`{n}`' for n in group)}: {why}" for why, group in reasons.items()]
         lines += [""]
     return lines
 
@@ -118,6 +171,10 @@ def text() -> str:
         "  Python data or arrays; of others, the check is read along with the next value that the script reads, and that read",
         "  raises the same type of error and names the line of the check. `validate_args=True` of a distribution waits and",
         "  raises on its line, `validate_args=False` checks nothing; functions under `gt.compile` check nothing.",
+        "- A matrix that is singular or not positive is found on a worker: `gt.linalg.LinAlgError`, PyTorch's name for it, is",
+        "  raised where the result is read, not on the line of the op.",
+        "- Gradients are dense: `Embedding(sparse=True)` is taken, and `SparseAdam` changes the rows whose gradient is not 0.",
+        "- `functional_call` with a name that the module lacks raises KeyError; PyTorch ignores it.",
         "- There is no forward mode: `jacfwd` goes backwards, and `vmap` is a loop.",
         "- The same seed gives the same random numbers on every engine and any number of workers, not those of PyTorch.",
         "- `gt.save` and `gt.load` write safetensors, never pickle, by the library that defines the format: one reader and its",
@@ -132,10 +189,10 @@ def text() -> str:
         f"(PyTorch {torch.__version__.split('+')[0]}).",
         "",
     ]
-    for reason, group in grouped().items():
+    for why, group in grouped().items():
         if group:
-            lines += [f"**{reason[0].upper()}{reason[1:]}:**", ", ".join(f"`{n}`" for n in group), ""]
-    return "\n".join(lines)
+            lines += [f"**{why[0].upper()}{why[1:]}:**", ", ".join(f"`{n}`" for n in group), ""]
+    return "\n".join([*lines, *of_modules()])
 
 
 if __name__ == "__main__":

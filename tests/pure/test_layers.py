@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2] / "gt"
 # A part imports only parts that stand above it. Those on one line never import one another.
 ORDER = [
-    ["safe_path", "version", "accelerator", "jit", "multiprocessing", "onnx"],
+    ["safe_path", "version", "missing_names", "accelerator", "jit", "multiprocessing", "onnx"],
     ["device", "errors", "ownership", "spec"],
     ["environment"],
     ["ops"],

@@ -51,6 +51,55 @@ def are_deterministic_algorithms_enabled() -> bool:
 
 
 @function
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """Kept, and given back: the same seed gives the same numbers in any case."""
+    modes = {"default": 0, "warn": 1, "error": 2, 0: 0, 1: 1, 2: 2}
+    if debug_mode not in modes:
+        raise ArgumentError(f"debug_mode is {debug_mode!r}: expected default, warn, error, or 0 to 2")
+    Settings.deterministic = modes[debug_mode] == 2
+
+
+@function
+def get_deterministic_debug_mode() -> int:
+    return 2 if Settings.deterministic else 0
+
+
+@function
+def set_warn_always(b: bool) -> None:
+    """Without effect: GT warns once."""
+
+
+@function
+def is_warn_always_enabled() -> bool:
+    return False
+
+
+def _asked(name: str) -> None:
+    def ask(input: Tensor) -> Any:
+        found = getattr(input, name)
+        return found() if callable(found) else found
+
+    ask.__name__ = ask.__qualname__ = name
+    ask.__doc__ = f"`input.{name}()`."
+    FUNCTIONS[name] = ask
+
+
+for _name in ("is_conj", "is_neg", "is_signed", "is_inference", "get_device"):
+    _asked(_name)
+
+
+class layout:
+    """PyTorch's type of `gt.strided`, for annotations; here those are strings."""
+
+
+class memory_format:
+    """PyTorch's type of `gt.contiguous_format`, for annotations; here those are strings."""
+
+
+FUNCTIONS["layout"], FUNCTIONS["memory_format"] = layout, memory_format
+
+
+@function
 def get_rng_state() -> Tensor:
     """Where the session's random numbers stand, for `set_rng_state`."""
     session = here().session

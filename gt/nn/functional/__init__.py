@@ -1,5 +1,8 @@
 """Functions of the `nn` namespace, with PyTorch's names and arguments."""
 
+from functools import partial
+
+from gt import missing_names
 from gt.client.functions.activation import hardshrink, prelu
 from gt.client.functions.index_arrays import one_hot
 from gt.client.functions.movement import pad
@@ -152,3 +155,16 @@ __all__ += ["native_batch_norm", "native_group_norm", "native_layer_norm"]
 for _name in ("avg_pool2d", "avg_pool3d", "gelu", "hardshrink", "linear", "logsigmoid", "normalize", "softplus", "softshrink"):
     globals()[_name] = with_out(_name, globals()[_name])
 native_batch_norm = with_out("native_batch_norm", native_batch_norm)
+
+# PyTorch's functions that give indices without being asked to
+max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (
+    partial(pool, return_indices=True) for pool in (max_pool1d, max_pool2d, max_pool3d)
+)
+adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max_pool3d_with_indices = (
+    partial(pool, return_indices=True) for pool in (adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d)
+)
+fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = (
+    partial(pool, return_indices=True) for pool in (fractional_max_pool2d, fractional_max_pool3d)
+)
+
+__getattr__ = missing_names.of(__name__)

@@ -1,6 +1,9 @@
 """Gradients held within bounds, parameters as one vector or computed from others, sequences of unequal length."""
 
-from gt.nn.utils import parametrizations, parametrize, rnn
+from typing import Any
+
+from gt import missing_names
+from gt.nn.utils import clip, parametrizations, parametrize, rnn
 from gt.nn.utils.clip import (
     clip_grad_norm_,
     clip_grad_value_,
@@ -14,3 +17,14 @@ from gt.nn.utils.norms import remove_spectral_norm, remove_weight_norm, spectral
 __all__ = ["clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm", "parameters_to_vector", "rnn"]
 __all__ += ["vector_to_parameters"]
 __all__ += ["parametrizations", "parametrize", "remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
+
+clip_grad_norm = clip_grad_norm_  # its older name
+clip_grad = convert_parameters = clip  # PyTorch's files
+
+
+def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """The module: its beginning costs a script nothing, as the workers draw it."""
+    return module_cls(*args, **kwargs)
+
+
+__getattr__ = missing_names.of(__name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gt import missing_names
 from gt.client.autograd import Tensor
 from gt.client.functions.random import randn
 from gt.client.grad_mode import no_grad
@@ -94,3 +95,6 @@ def spectral_norm(
 ) -> Module:
     weight: Any = getattr(module, name)
     return register_parametrization(module, name, SpectralNorm(weight, n_power_iterations, axis_of_outputs(module, dim), eps))
+
+
+__getattr__ = missing_names.of(__name__)

@@ -20,6 +20,39 @@ class PackedSequence(NamedTuple):
     sorted_indices: Tensor | None = None
     unsorted_indices: Tensor | None = None
 
+    def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """With its data in another dtype."""
+        return self._replace(data=self.data.to(*args, **kwargs))
+
+    def cpu(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """Devices are the dispatcher's business."""
+        return self
+
+    def cuda(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        return self
+
+    def pin_memory(self) -> PackedSequence:
+        return self
+
+    def float(self) -> PackedSequence:
+        return self.to("float32")
+
+    def double(self) -> PackedSequence:
+        return self.to("float64")
+
+    def half(self) -> PackedSequence:
+        return self.to("float16")
+
+    def long(self) -> PackedSequence:
+        return self.to("int64")
+
+    @property
+    def is_cuda(self) -> bool:
+        return False
+
+    def is_pinned(self) -> bool:
+        return False
+
 
 def pad_sequence(
     sequences: Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"

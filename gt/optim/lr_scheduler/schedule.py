@@ -56,9 +56,9 @@ class LRScheduler:
         if epoch is None:
             self._set(self.get_lr())
             return
-        closed = getattr(self, "_get_closed_form_lr", lambda: [self.at(base, epoch) for base in self.base_lrs])()
-        rates = self.get_lr() if None in closed else closed
-        self._set(rates)
+        closed = [self.at(base, epoch) for base in self.base_lrs]
+        known = [rate for rate in closed if rate is not None]
+        self._set(known if len(known) == len(closed) else self.get_lr())
 
     def _next(self, i: int, lr: float, base: float) -> float:
         return self.change(lr, base, self.last_epoch)
