@@ -16,7 +16,6 @@ from gt.client.backward import nodes_of
 from gt.client.functions.join import stack
 from gt.client.functions.split import select
 from gt.client.grad_mode import enable_grad
-from gt.nn.members import place_of
 
 __all__ = ["functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
            "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap"]  # fmt: skip
@@ -213,7 +212,7 @@ def functional_call(
     given = parameters_and_buffers
     named = given if isinstance(given, dict) else {k: v for part in given for k, v in part.items()}
     inputs = () if args is None else args if isinstance(args, tuple) else (args,)
-    places = {f"{path}.{name}" if path else name: (place_of(owner, name), name)
+    places = {f"{path}.{name}" if path else name: (owner._place_of(name), name)
               for path, owner in module.named_modules(remove_duplicate=False)
               for name, t in owner._members() if isinstance(t, Tensor)}  # fmt: skip
     for name in named:

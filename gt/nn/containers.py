@@ -20,6 +20,9 @@ class _Kept(Module):
         yield from [(n, t) for n, t in self._kept.items() if isinstance(t, (Tensor, Module))]
         yield from super()._members()
 
+    def _place_of(self, name: str) -> dict[str, Any]:
+        return self._kept if name in self._kept else self.__dict__
+
     def add_module(self, name: str, module: Module | None) -> None:
         self._kept[name] = module
 

@@ -35,22 +35,16 @@ class Members(MutableMapping):
         if self._sort is Buffer and name not in self._found():
             self._module.register_buffer(name, value)
         else:
-            place_of(self._module, name)[name] = value
+            self._module._place_of(name)[name] = value
 
     def __delitem__(self, name: str) -> None:
         if name not in self._found():
             raise KeyError(name)
-        del place_of(self._module, name)[name]
+        del self._module._place_of(name)[name]
         self._module.__dict__.get("_registered", {}).pop(name, None)
 
     def __repr__(self) -> str:
         return repr(self._found())
-
-
-def place_of(module: Any, name: str) -> dict[str, Any]:
-    """The dictionary in which a module keeps what has this name."""
-    kept = module.__dict__.get("_kept", {})
-    return kept if name in kept else module.__dict__
 
 
 def replaced(module: Any, name: str, value: Any) -> None:

@@ -95,6 +95,10 @@ class Module(Hooked):
         """Tensors and modules kept as attributes, by name."""
         return ((name, thing) for name, thing in list(self.__dict__.items()) if isinstance(thing, (Tensor, Module)))
 
+    def _place_of(self, name: str) -> dict[str, Any]:
+        """The dictionary that keeps what has this name."""
+        return self.__dict__
+
     def _own_parameters(self) -> Iterator[tuple[str, Tensor]]:
         buffers = self.__dict__.get("_registered", {})
         return ((n, t) for n, t in self._members() if isinstance(t, Parameter) and n not in buffers)

@@ -1,16 +1,13 @@
 """Optimizers: updates of parameters, off the tape; and schedules of their rates."""
 
 from gt import missing_names
-from gt.optim import lr_scheduler
+from gt.optim import lr_scheduler, swa_utils
 from gt.optim.adaptive import Adagrad, Adam, AdamW, Lion, RMSprop
 from gt.optim.lbfgs import LBFGS
 from gt.optim.matrices import Muon, SparseAdam
 from gt.optim.optimizer import Optimizer
 from gt.optim.rates import ASGD, Adadelta, Adafactor, Adamax, NAdam, RAdam, Rprop
 from gt.optim.sgd import SGD
-
-# isort: split
-from gt.optim import swa_utils  # it has schedules and modules
 
 __all__ = ["ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Lion", "Muon", "NAdam",
            "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam", "lr_scheduler", "swa_utils"]  # fmt: skip
