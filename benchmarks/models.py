@@ -6,18 +6,19 @@ from typing import Any
 
 import torch
 
-from gt.nn import Linear, Module
+from gt.nn import Linear, Module, ModuleList
 
 
 class MLP(Module):
     def __init__(self, sizes: tuple[int, ...]) -> None:
         super().__init__()
-        self.layers = [Linear(a, b) for a, b in zip(sizes, sizes[1:])]
+        self.layers = ModuleList([Linear(a, b) for a, b in zip(sizes, sizes[1:])])
 
     def forward(self, x: Any) -> Any:
-        for layer in self.layers[:-1]:
+        *inner, last = self.layers
+        for layer in inner:
             x = layer(x).relu()
-        return self.layers[-1](x)
+        return last(x)
 
 
 def torch_mlp(sizes: tuple[int, ...]) -> torch.nn.Module:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import gt
-from gt.nn import SGD, Linear, Module, Parameter, mse_loss
+from gt.nn import SGD, Linear, Module, ModuleDict, ModuleList, Parameter, ParameterList, mse_loss
 
 pytestmark = pytest.mark.usefixtures("pool")
 
@@ -82,14 +82,14 @@ def test_updates_do_not_go_on_the_tape_and_gradients_wait_for_zero_grad() -> Non
 class Nested(Module):
     def __init__(self) -> None:
         super().__init__()
-        self.layers = [Linear(2, 3), Linear(3, 2, bias=False)]
-        self.heads = {"a": Linear(2, 1), "b": [Parameter(gt.zeros(2))]}
-        self.scale = gt.ones(1, requires_grad=True)
+        self.layers = ModuleList([Linear(2, 3), Linear(3, 2, bias=False)])
+        self.heads = ModuleDict({"a": Linear(2, 1), "b": ParameterList([Parameter(gt.zeros(2))])})
+        self.scale = Parameter(gt.ones(1))
         self.shared = self.layers[0]
         self.register_buffer("seen", gt.zeros(1))
 
 
-def test_parameters_are_found_through_lists_and_dicts_once_each() -> None:
+def test_parameters_are_found_through_containers_once_each() -> None:
     names = [name for name, _ in Nested().named_parameters()]
     assert sorted(names) == sorted(
         ["layers.0.weight", "layers.0.bias", "layers.1.weight", "heads.a.weight", "heads.a.bias", "heads.b.0", "scale"]
