@@ -191,7 +191,7 @@ def __getattr__(name: str) -> Any:
                 importlib.import_module("gt.client.autograd").Tensor, name
             )  # PyTorch has its methods that write in place as functions, too
         else:
-            raise importlib.import_module("gt.missing_names").error("gt", name)
+            value = importlib.import_module("gt.missing_names").of("gt")(name)  # raises, with what to use instead
     globals()[name] = value
     return value
 
