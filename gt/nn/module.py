@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gt.client.autograd import Tensor
+from gt.client.compile import compile as captured
 from gt.client.native import NATIVE
 from gt.client.scope import HERE
 from gt.client.writes import clear_grad
 from gt.nn.members import Members, replaced
 from gt.nn.module_hooks import Hooked
-from gt.nn.module_state import IncompatibleKeys, collect, load
+from gt.nn.module_state import IncompatibleKeys, collect, load, no_state
 from gt.nn.parameter import Buffer, Parameter
 from gt.spec import DType, dtype_of
 
@@ -247,8 +248,6 @@ class Module(Hooked):
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Calls of this module are captured and replayed from here on."""
-        from gt.client.compile import compile as captured
-
         self.forward = captured(self.forward)  # type: ignore[method-assign]
 
     # State
@@ -263,10 +262,12 @@ class Module(Hooked):
         """Take values by name: tensors of GT, PyTorch or NumPy."""
         return load(self, state_dict, strict, assign)
 
+    @no_state
     def get_extra_state(self) -> Any:
         """For modules that override it: what `state_dict()` keeps of this module besides tensors."""
         raise RuntimeError("override get_extra_state() in a module that has such state")
 
+    @no_state
     def set_extra_state(self, state: Any) -> None:
         raise RuntimeError("override set_extra_state() in a module that has such state")
 

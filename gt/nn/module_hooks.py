@@ -93,7 +93,7 @@ class Hooked:
             args = seen.inputs(args)
         try:
             result = self.forward(*args, **kwargs)
-        except Exception:
+        except Exception:  # a user's forward may raise anything; it is raised on
             for hook in self._hooks_of("after"):
                 if hook.always:
                     self._after(hook, args, kwargs, None)

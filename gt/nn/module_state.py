@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gt.client.autograd import Tensor
 from gt.client.functions.create import tensor
 from gt.client.writes import overwrite
 from gt.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from gt.nn.module import Module
 
 EXTRA = "_extra_state"  # the key of what `get_extra_state()` gave
 
@@ -23,18 +20,22 @@ class IncompatibleKeys(NamedTuple):
     unexpected_keys: list[str]
 
 
-def _own(module: Module) -> Iterator[tuple[str, Tensor]]:
+def _own(module: Any) -> Iterator[tuple[str, Tensor]]:
     yield from module._own_parameters()
     yield from ((name, value) for name, value, lasting in module._own_buffers() if lasting)
 
 
-def _has_extra(module: Module, side: str) -> bool:
-    from gt.nn.module import Module
+def no_state(method: Any) -> Any:
+    """Mark the method of Module that stands for none."""
+    method.no_state = True
+    return method
 
-    return getattr(type(module), side) is not getattr(Module, side)
+
+def _has_extra(module: Any, side: str) -> bool:
+    return not hasattr(getattr(type(module), side), "no_state")
 
 
-def collect(module: Module, state: dict[str, Any], prefix: str, keep_vars: bool) -> dict[str, Any]:
+def collect(module: Any, state: dict[str, Any], prefix: str, keep_vars: bool) -> dict[str, Any]:
     for where, inner in module.named_modules(None, prefix.rstrip("."), remove_duplicate=False):
         before = f"{where}." if where else ""
         for hook in inner._hooks_of("state_before"):
@@ -47,7 +48,7 @@ def collect(module: Module, state: dict[str, Any], prefix: str, keep_vars: bool)
     return state
 
 
-def load(module: Module, state: Any, strict: bool, assign: bool) -> IncompatibleKeys:
+def load(module: Any, state: Any, strict: bool, assign: bool) -> IncompatibleKeys:
     """Take values by name. Everything that does not fit is named in one error."""
     state = dict(state)
     keys, wrong = IncompatibleKeys([], []), list[str]()
@@ -79,7 +80,7 @@ def load(module: Module, state: Any, strict: bool, assign: bool) -> Incompatible
     return keys
 
 
-def _take(owner: Module, name: str, variable: Tensor, given: Any, assign: bool, wrong: list[str], path: str) -> None:
+def _take(owner: Any, name: str, variable: Tensor, given: Any, assign: bool, wrong: list[str], path: str) -> None:
     value = given if isinstance(given, Tensor) else tensor(given)
     if value.handle.spec.shape != variable.handle.spec.shape:
         wrong.append(f"{path} has shape {variable.handle.spec.shape}, the state brings {value.handle.spec.shape}")

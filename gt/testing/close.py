@@ -87,13 +87,13 @@ def _of_arrays(a: np.ndarray, e: np.ndarray, where: str, relative: float, absolu
         apart = np.where(right, 0.0, np.abs(a.astype(wide) - e.astype(wide)))
         shares = np.where(right, 0.0, apart / np.abs(e.astype(wide)))
     count, bad = right.size, int((~right).sum())
-    kind = "not equal" if exact else "not close"
+    verdict = "not equal" if exact else "not close"
     if not right.ndim:
-        return (f"Scalars are {kind}{where}!\n\nExpected {e} but got {a}.\nAbsolute difference: {apart} (up to {absolute} "
+        return (f"Scalars are {verdict}{where}!\n\nExpected {e} but got {a}.\nAbsolute difference: {apart} (up to {absolute} "
                 f"allowed)\nRelative difference: {shares} (up to {relative} allowed)")  # fmt: skip
     worst = [np.unravel_index(int(np.argmax(part)), part.shape) for part in (apart, shares)]
     at = [tuple(int(i) for i in index) for index in worst]
-    return (f"Tensor-likes are {kind}{where}!\n\nMismatched elements: {bad} / {count} ({100 * bad / count:.1f}%)\n"
+    return (f"Tensor-likes are {verdict}{where}!\n\nMismatched elements: {bad} / {count} ({100 * bad / count:.1f}%)\n"
             f"Greatest absolute difference: {apart[worst[0]]} at index {at[0]} (up to {absolute} allowed)\n"
             f"Greatest relative difference: {shares[worst[1]]} at index {at[1]} (up to {relative} allowed)")  # fmt: skip
 
@@ -104,20 +104,20 @@ def make_tensor(
 ) -> Tensor:  # fmt: skip
     """Random values of a dtype, from `low` to `high`: -9 to 9 where neither is given, 0 to 9 of uint8, 0 or 1 of bool."""
     size = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
-    kind = dtype_of(dtype)
-    if kind.name == "bool":
-        return randint(0, 2, size).to(kind)
-    begin = low if low is not None else 0 if kind.name == "uint8" else -9
-    end = high if high is not None else 10 if kind.rank == 1 else 9
+    dtype = dtype_of(dtype)
+    if dtype.name == "bool":
+        return randint(0, 2, size).to(dtype)
+    begin = low if low is not None else 0 if dtype.name == "uint8" else -9
+    end = high if high is not None else 10 if dtype.rank == 1 else 9
     if begin >= end:
         raise ValueError(f"low is below high, not {begin} and {end}")
-    if kind.rank == 1:
-        made = randint(int(np.ceil(begin)), int(np.ceil(end)), size).to(kind)
+    if dtype.rank == 1:
+        made = randint(int(np.ceil(begin)), int(np.ceil(end)), size).to(dtype)
     elif 0 in size:
-        made = zeros(size, dtype=kind)
+        made = zeros(size, dtype=dtype)
     else:
-        span = rand(size, dtype=kind if kind.rank == 3 or kind.name in ("float32", "float64") else "float32")
-        made = (span * (end - begin) + (begin * (1 + 1j) if kind.rank == 3 else begin)).to(kind)
+        span = rand(size, dtype=dtype if dtype.rank == 3 or dtype.name in ("float32", "float64") else "float32")
+        made = (span * (end - begin) + (begin * (1 + 1j) if dtype.rank == 3 else begin)).to(dtype)
     if exclude_zero:
-        made = made.masked_fill(made == 0, 1 if kind.rank == 1 else float(np.finfo(np.float16).tiny))
+        made = made.masked_fill(made == 0, 1 if dtype.rank == 1 else float(np.finfo(np.float16).tiny))
     return made.detach().requires_grad_(requires_grad)
