@@ -25,6 +25,7 @@ NAMES = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "int32": "
          "bfloat16": "BF16", "float32": "F32", "float64": "F64"}  # fmt: skip
 DTYPES = {code: dtype_of(name) for name, code in NAMES.items()}
 Path = str | os.PathLike
+ORDER = "gt_order"  # in a file's metadata, the names of its tensors in the order of the state dict
 
 
 def save(obj: Any, f: Path | BinaryIO, metadata: dict[str, str] | None = None) -> None:
@@ -36,7 +37,8 @@ def save(obj: Any, f: Path | BinaryIO, metadata: dict[str, str] | None = None) -
     """
     tensors: dict[str, Tensor] = {}
     if isinstance(obj, dict) and all(isinstance(k, str) and _is_tensor(v) for k, v in obj.items()):
-        tensors, told = {k: _own(v) for k, v in obj.items()}, dict(metadata or {})
+        tensors = {k: _own(v) for k, v in obj.items()}
+        told = {**(metadata or {}), ORDER: json.dumps(list(tensors))}
     else:
         shape = _described(obj, "", tensors)
         told = {**(metadata or {}), "gt": json.dumps(shape)}
@@ -72,7 +74,13 @@ def load(
             tensors, told = _tensors(file.name)
     else:
         tensors, told = _tensors(os.fspath(f))
-    return _rebuilt(json.loads(told["gt"]), tensors) if "gt" in told else tensors
+    return _rebuilt(json.loads(told["gt"]), tensors) if "gt" in told else _in_order(tensors, told)
+
+
+def _in_order(tensors: dict[str, Tensor], told: dict[str, str]) -> dict[str, Tensor]:
+    """The tensors in the order in which they were saved: a safetensors file has them by dtype and name."""
+    names = json.loads(told.get(ORDER, "[]"))
+    return {name: tensors[name] for name in names} if tensors.keys() == set(names) else tensors
 
 
 def _is_zip(f: Any) -> bool:

@@ -40,6 +40,12 @@ def test_what_is_saved_is_read_by_the_safetensors_library(tmp_path: Path) -> Non
         assert found[name].dtype == value.dtype and torch.equal(found[name], value), name
 
 
+def test_a_state_dict_keeps_its_order(tmp_path: Path) -> None:
+    names = ["z", "b.weight", "a", "b.bias"]
+    gt.save({name: gt.ones(i + 1) for i, name in enumerate(names)}, tmp_path / "a.safetensors", {"format": "pt"})
+    assert list(gt.load(tmp_path / "a.safetensors")) == names
+
+
 def test_what_the_safetensors_library_saved_is_loaded(tmp_path: Path) -> None:
     states = _states()
     safetensors.torch.save_file(states, tmp_path / "a.safetensors", metadata={"format": "pt"})

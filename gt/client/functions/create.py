@@ -134,11 +134,11 @@ def eye(
 
 @function
 def empty(
-    *size: Any, dtype: Any = None, requires_grad: bool = False, shape: Any = None, device: Any = None, layout: Any = None,
-    pin_memory: bool = False,
+    *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+    layout: Any = None, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor to be filled: zeros, since nothing is gained by leaving it undefined."""
-    return zeros(*size, dtype=dtype, requires_grad=requires_grad, shape=shape)
+    return zeros(*dims, size=size, shape=shape, dtype=dtype, requires_grad=requires_grad)
 
 
 @function
