@@ -72,6 +72,34 @@ def test_attention_on_the_gpu_is_pytorchs() -> None:
         np.testing.assert_allclose(a, b.cpu().numpy(), rtol=2e-3, atol=2e-4)
 
 
+@pytest.mark.parametrize("shape", [(6, 5, 4, 3), (6, 5, 7), (4, 3, 2, 5, 3)], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_batch_norm_on_the_gpu_is_cudnns_as_pytorchs_is(shape: tuple, dtype: str) -> None:
+    import torch
+
+    rng = np.random.default_rng(0)
+    a, g = rng.standard_normal((2, *shape)).astype(dtype)
+    w, b = rng.standard_normal((2, shape[1])).astype(dtype)
+    with cluster(1, "pytorch"):
+        mine = [gt.tensor(x, requires_grad=True) for x in (a, w, b)]
+        moving = [gt.zeros(shape[1], dtype=dtype), gt.ones(shape[1], dtype=dtype)]
+        y = gt.nn.functional.batch_norm(mine[0], *moving, mine[1], mine[2], True)
+        (y * gt.tensor(g)).sum().backward()
+        found = [x.numpy() for x in (y.detach(), *moving, *(m.grad for m in mine))]
+    kind = getattr(torch, dtype)
+    theirs = [torch.tensor(x, requires_grad=True, device="cuda") for x in (a, w, b)]
+    running = [torch.zeros(shape[1], device="cuda", dtype=kind), torch.ones(shape[1], device="cuda", dtype=kind)]
+    z = torch.nn.functional.batch_norm(theirs[0], *running, theirs[1], theirs[2], True)
+    (z * torch.tensor(g, device="cuda")).sum().backward()
+    want = [x.detach().cpu().numpy() for x in (z, *running, *(t.grad for t in theirs))]
+    assert z.grad_fn is not None and "Cudnn" in type(z.grad_fn).__name__
+    for i, (x, right) in enumerate(zip(found, want)):
+        if i in (1, 2):  # the running values, which GT moves by an op of its own
+            np.testing.assert_allclose(x, right, rtol=1e-5, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(x, right)
+
+
 def test_a_graph_is_checked_where_one_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GT_CHECK_COMPILED", "1")
     mine, stats = train(25, True, True, lambda i: 0.1, lambda p: SGD(p, lr=0.1, momentum=0.9))

@@ -34,6 +34,16 @@ def _saved(like: Array, *saved: Array) -> list[Array]:
     return [s.to(dtype).contiguous() for s in saved]
 
 
+def _format(a: Array) -> torch.memory_format:
+    """In which order the axes of images lie in memory."""
+    last = a.ndim == 4 and not a.is_contiguous() and a.is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if last else torch.contiguous_format
+
+
+def _dense(a: Array) -> Array:
+    return a.contiguous(memory_format=_format(a))
+
+
 def layer_norm(a: Array, eps: float, *parts: Array, ndim: int) -> tuple[Array, ...]:
     y, mean, rstd = aten.native_layer_norm(a, _inner(a, ndim), *_pair(parts), eps)
     return y, mean.to(_wide(a)), rstd.to(_wide(a))
@@ -86,12 +96,32 @@ def group_norm_grad(g: Array, a: Array, mean: Array, rstd: Array, *weight: Array
     ), weight)  # fmt: skip
 
 
+def _cudnn_takes(a: Array, parts: tuple[Array, ...]) -> bool:
+    """Whether cuDNN computes batch norm of this, by the rule of torch.nn.functional.batch_norm. A compiler of PyTorch gets
+    PyTorch's own form, which it takes apart."""
+    return (
+        a.is_cuda
+        and a.ndim >= 3
+        and len(parts) == 2
+        and a.dtype is not torch.bfloat16
+        and parts[0].dtype is _wide(a)
+        and a.shape[0] <= 880801
+        and a.numel() < 1 << 31
+        and torch.backends.cudnn.enabled
+        and not torch._C._len_torch_dispatch_stack()
+    )
+
+
 def batch_norm_train(a: Array, eps: float, *parts: Array) -> tuple[Array, ...]:
     dtype = parts[0].dtype if parts and a.device.type == "cpu" else _wide(a)
     seen = torch.zeros(a.shape[1], dtype=dtype, device=a.device)
     if not a.shape[1]:
         return a, *[seen.to(_wide(a))] * 3
     var = torch.zeros_like(seen)  # with a momentum of 1 it ends as the unbiased variance
+    if _cudnn_takes(a, parts):
+        y, mean, rstd, reserve = aten.cudnn_batch_norm(_dense(a), *_pair(parts), seen, var, True, 1.0, eps)
+        rstd.cudnn = reserve, eps  # which the gradient wants besides; where it is lost, that is PyTorch's own
+        return y, mean, rstd, var
     y, mean, rstd = aten.native_batch_norm(a, *_pair(parts), seen, var, True, 1.0, eps)
     return y, mean.to(_wide(a)), rstd.to(_wide(a)), var.to(_wide(a))
 
@@ -100,6 +130,11 @@ def batch_norm_grad(g: Array, a: Array, mean: Array, rstd: Array, *weight: Array
     w = weight[0].contiguous() if weight else None
     if not a.numel():  # PyTorch divides by the count of channels
         return _kept((torch.zeros_like(a), *[torch.zeros_like(w) if w is not None else None] * (1 + bias)), weight)
+    kept = getattr(rstd, "cudnn", None) if bias else None
+    if kept is not None and _cudnn_takes(a, (*weight, *weight)):
+        a = _dense(a)
+        g = g.contiguous(memory_format=_format(a))
+        return tuple(aten.cudnn_batch_norm_backward(a, g, w, None, None, mean, rstd, kept[1], kept[0]))
     mean, rstd = _saved(a if w is None else w, mean, rstd)
     return _kept(aten.native_batch_norm_backward(
         g.contiguous(), a.contiguous(), w, None, None, mean, rstd, True, 0.0, [True, w is not None, bias]
