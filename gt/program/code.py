@@ -66,8 +66,8 @@ class Form:
 
 
 @lru_cache(1 << 8)
-def _shared(outs: int, operands: int, tensors: tuple[int, ...]) -> Form:
-    return Form(outs, operands, tensors)
+def _shared(result_count: int, operands: int, tensor_operands: tuple[int, ...]) -> Form:
+    return Form(result_count, operands, tensor_operands)
 
 
 def result_at(i: int) -> int:

@@ -106,7 +106,7 @@ def _cudnn_takes(a: Array, parts: tuple[Array, ...]) -> bool:
         and a.dtype is not torch.bfloat16
         and parts[0].dtype is _wide(a)
         and a.shape[0] <= 880801
-        and a.numel() < 1 << 31
+        and 0 < a.numel() < 1 << 31
         and torch.backends.cudnn.enabled
         and not torch._C._len_torch_dispatch_stack()
     )
