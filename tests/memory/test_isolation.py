@@ -9,7 +9,7 @@ import pytest
 import gt
 from gt.client.scope import HERE, Scope
 from gt.dispatcher.users import User, Users
-from gt.errors import GTError
+from gt.errors import GTError, ProtocolError
 from gt.testing import cluster
 from gt.testing.cluster import Cluster
 from gt.testing.hostile import Hostile, record
@@ -39,9 +39,9 @@ def against(made: Cluster, hostile: Hostile, messages: int) -> None:
             m.Configure({"mine": {"mesh": None, "axes": [None], "workers": [0]}}),
         ):  # fmt: skip
             try:
-                m.encode(message)
-            except (OverflowError, TypeError, RecursionError):
-                continue
+                m.decode(m.encode(message))
+            except (OverflowError, TypeError, RecursionError, ProtocolError):
+                continue  # it cannot be sent, or is refused before anyone handles it
             if isinstance(message, m.Bye):
                 continue
             made.hub.post("bob", m.Mail("dispatcher", message))
