@@ -42,17 +42,22 @@ def _others(roots: list[Tensor], own: list[Tensor]) -> bool:
     return any(isinstance(e, Tensor) and id(e) not in mine for node in nodes_of(roots) for e in node.edges)
 
 
+def _with_leaves(args: tuple, numbers: tuple[int, ...]) -> tuple[list, list[Tensor]]:
+    """The arguments, with new leaves in place of the tensors of the numbered ones, and those leaves in order."""
+    full = list(args)
+    for i in numbers:
+        full[i] = _mapped(args[i], lambda t: fresh(t, True))
+    return full, _flat([full[i] for i in numbers])
+
+
 def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:
     """A function that gives the gradient of `func` by its arguments `argnums`, and its value."""
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     @wraps(func)
     def slopes(*args: Any, **kwargs: Any) -> Any:
-        full = list(args)
         with enable_grad():
-            for i in numbers:
-                full[i] = _mapped(args[i], lambda t: fresh(t, True))
-            own = _flat([full[i] for i in numbers])
+            full, own = _with_leaves(args, numbers)
             out = func(*full, **kwargs)
             y, aux = out if has_aux else (out, None)
             if not isinstance(y, Tensor) or y.handle.spec.numel != 1 or y.handle.spec.shape:
@@ -123,11 +128,8 @@ def jacrev(
 
     @wraps(func)
     def slopes(*args: Any, **kwargs: Any) -> Any:
-        full = list(args)
         with enable_grad():
-            for i in numbers:
-                full[i] = _mapped(args[i], lambda t: fresh(t, True))
-            own = _flat([full[i] for i in numbers])
+            full, own = _with_leaves(args, numbers)
             out = func(*full, **kwargs)
             ys, aux = out if has_aux else (out, None)
             graph = _others(_flat(ys), own)
