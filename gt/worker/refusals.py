@@ -61,8 +61,8 @@ def check_results(ready: Any, made: Any) -> None:
 def check_numbers(ready: Any, ins: tuple) -> None:
     """Raise where a number of an instruction would give a result of another shape than its kind says."""
     for at, low, high in ready.limits:
-        if not low <= ins[at] <= high:
-            raise ProtocolError(f"{ready.kind} with the number {ins[at]}: expected {low} to {high}")
+        if type(ins[at]) is not int or not low <= ins[at] <= high:  # NumPy takes True, which is an int, for a mask
+            raise ProtocolError(f"{ready.kind} with the number {ins[at]}: expected an integer from {low} to {high}")
 
 
 def refusal(run: Any, wrong: Exception, dispatcher: str) -> Iterable[Mail]:

@@ -433,7 +433,18 @@ def test_a_kernel_that_gives_another_shape_than_its_kind_says_gives_nothing(work
     assert "gave a tensor of shape (2,) where it says (2, 2)" in worker.spaces["c"].table[2].text
 
 
-@pytest.mark.parametrize(("start", "fits"), [(0, True), (1, True), (2, False), (-1, False), (1 << 40, False), (0.5, False)])
+STARTS = [
+    (0, True),
+    (1, True),
+    (2, False),
+    (-1, False),
+    (1 << 40, False),
+    (0.5, False),
+    (True, False),
+]  # True is a mask to NumPy
+
+
+@pytest.mark.parametrize(("start", "fits"), STARTS)
 def test_a_slice_that_begins_outside_of_its_tensor_is_refused(worker: Worker, start: float, fits: bool) -> None:
     part = KindDef(7, "slice", (PAIR, (-2,), (-2,)), (((1, 1), (2, 1)),))
     trace = TraceDef(9, 1, [(7, 2, 1, 0, 0)], (2,), (((0, 3),),))

@@ -77,7 +77,7 @@ class Soak:
         visits = [self.processes.script(VISIT, server, seed, XDG_RUNTIME_DIR=self.folder) for seed in seeds]
         for visit in visits:
             visit.says("here", 60)
-        if self.rng.random() < 0.5:
+        if self.rng.random() < 0.5 and self.rounds > 1:  # in the first round both workers load what collectives need
             self.killed += 1
             self.comes.kill(self.rng.choice([signal.SIGKILL, signal.SIGTERM]))
             self.forget(self.comes)
