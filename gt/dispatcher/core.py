@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gt.dispatcher import policy, signals
+from gt.dispatcher import loads, policy, signals
 from gt.dispatcher.admission import Admission, check_version
 from gt.dispatcher.drain import Drains
 from gt.dispatcher.observers import Observers, Watch
@@ -29,6 +29,7 @@ from gt.transport.messages import (
     Answer,
     Arrived,
     Ask,
+    Attached,
     Batch,
     Begun,
     Bye,
@@ -138,8 +139,8 @@ class Dispatcher:
                 return self._told(client, message)
             case Answer(ticket, value) if worker:
                 return self.questions.answer(worker, ticket, value)
-            case Arrived(name, id) if worker:
-                return self._arrived(worker, name, id)
+            case Arrived(name) | Attached(_, _, name) if worker:
+                return self._came(worker, name, message)
             case Store(reached) if worker:
                 self.tables.note_reached(worker, reached)
                 return self._tell_workers()
@@ -188,22 +189,22 @@ class Dispatcher:
 
     def _resume(self, client: Client) -> Iterable[Mail]:
         """Handle the messages held until a worker joined, an upload arrived or a worker caught up."""
-        while client.held and client.home is not None and client.uploading is None and not client.ahead:
+        while client.held and client.home is not None and client.loading is None and not client.ahead:
             message = client.held.popleft()
             try:
                 yield from self.stream.run(client, message) if isinstance(message, Batch) else self._told(client, message)
             except Exception as wrong:  # a client's held message costs that client alone, not the one whose arrival released it
                 yield from self._refusal(client.name, message, wrong)
 
-    def _arrived(self, worker: WorkerState, name: str, id: int) -> Iterable[Mail]:
-        """A worker has its piece of an upload: send it the instructions that load it."""
+    def _came(self, worker: WorkerState, name: str, came: Arrived | Attached) -> Iterable[Mail]:
+        """A client has connected to a worker, or sent it bytes: a load may have waited for that."""
         client = self.tables.clients.get(name)
         if client is None or not client.user.may_use(worker.index, worker.name):
             yield Mail(worker.peer, Drop(name))  # whoever can connect to a worker can send it bytes, under any name
             return
-        uploading = client.uploading
-        yield from self.stream.arrived(worker, client, id)
-        if client.uploading is not uploading:
+        waited = client.loading is not None
+        yield from loads.arrived(worker, client, came.id) if isinstance(came, Arrived) else loads.attached(worker, client)
+        if waited and client.loading is None:
             yield from self.drains.advance()
             yield from self._resume(client)
 
@@ -293,9 +294,8 @@ class Dispatcher:
                 yield from self._resume(client)
 
     def tick(self, now: float) -> list[Mail]:
-        """Time has passed, and there is no worker, or none that some user may use. Reads that have long waited for one are
-        answered; what they read may still be made."""
-        mails: list[Mail] = []
+        """Time has passed. Reads that have long waited for a worker to join are answered; what they read may still be made."""
+        mails = list(loads.tick(self.tables, now))
         for client in self.tables.clients.values():
             reads = [m for m in client.held if isinstance(m, Batch) and m.gets] if client.home is None else []
             if not reads:
@@ -377,9 +377,7 @@ class Dispatcher:
                 if not waiting:
                     del client.acks[serial]
                     yield Mail(client.name, Ack(serial))
-            if self.stream.upload_lost(client, worker.index):
-                yield from self._resume(client)
-            if self.stream.lost(client, worker.index):
+            if any((loads.lost(client, worker.index), self.stream.lost(client, worker.index))):
                 yield from self._resume(client)
         for number, leaving in list(self.tables.leaving.items()):
             leaving.waiting.discard(worker.index)

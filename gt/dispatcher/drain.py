@@ -43,7 +43,7 @@ class Drains:
             held = [id for id, e in client.entries.items() if isinstance(e, Entry) and worker.index in e.workers]
             if not staying:
                 left += len(held)
-            elif worker.index in client.arriving:  # its bytes are on their way to the worker
+            elif client.loading in held:  # its bytes are on their way to this worker or another
                 waits += 1
             elif held:
                 moved += len(held)

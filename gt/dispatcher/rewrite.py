@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gt.dispatcher import policy, sharding
+from gt.dispatcher import loads, policy, sharding
 from gt.dispatcher.flow import Flow
 from gt.dispatcher.plan import Plan, choose
 from gt.dispatcher.sharded_programs import ShardedProgram, filled, learn, marked
@@ -29,8 +29,8 @@ class Rewriter:
         self.tables, self.auto_shard = tables, auto_shard
 
     def rewrite(self, client: Client, code: list, flow: Flow) -> int | None:
-        """Each instruction to its workers. Gives the position to go on from, where an upload must arrive first or there is no
-        worker for what is made of nothing."""
+        """Each instruction to its workers. Gives the position to go on from, where the bytes of a load must come first or
+        there is no worker for what is made of nothing."""
         entries, plans, uses, queues = client.entries, client.plans, client.uses, flow.code
         here = Layout.on(client.home) if client.home is not None else None
         many = self.tables.many
@@ -61,6 +61,8 @@ class Rewriter:
                     return position
                 else:
                     key = (number, policy.new_layout(self.tables, client) if many and not use.signal else here)
+                    if use.loads:
+                        ins = loads.read(ins)
                 plan = plans.get(key)
                 if plan is None and (plan := self._new_plan(client, use, ins, key, flow)) is None:
                     continue
@@ -85,8 +87,8 @@ class Rewriter:
                     policy.count(self.tables, client, id, entry)
             if use.dies:
                 self._forget_inputs(client, ins, use.dies)
-            if use.loads and ins[-3] == -1:
-                flow.mail.append(sharding.upload(client, ins[1], plan.entry, {plan.solo: [taken(queue.pop())]}))
+            if use.loads and (plan.solo not in client.attached or loads.uploaded(ins)):
+                loads.begin(client, ins, plan.entry, {plan.solo: [queue.pop()]}, flow)
                 return position + 1
         return None
 
@@ -106,7 +108,7 @@ class Rewriter:
                 policy.uncount(self.tables, client, ins[i], entry)
 
     def _spread(self, client: Client, use: Any, code: list, position: int, key: tuple, plan: Any, flow: Flow) -> bool:
-        """An instruction for several workers, or for none. Whether an upload must arrive before the next."""
+        """An instruction for several workers, or for none. Whether the bytes of a load must come before the next."""
         ins = code[position]
         if isinstance(plan, Lost):
             self._refuse(client, ins, plan, flow)
@@ -128,11 +130,10 @@ class Rewriter:
         for id, entry in by_result(ins, plan.entries):
             client.entries[id] = entry
             policy.count(self.tables, client, id, entry)
-        if use.loads and ins[-3] == -1:
+        if use.loads:
             queues: dict[int, list] = {}
-            plan.write(taken(ins), queues)
-            flow.mail.append(sharding.upload(client, ins[1], plan.entries[0], queues))
-            return True
+            plan.write(loads.read(ins), queues)
+            return loads.begin(client, ins, plan.entries[0], queues, flow)
         plan.write(ins, flow.code)
         for slot, entry in plan.relaid:
             client.entries[ins[slot]] = entry
@@ -246,13 +247,6 @@ class Rewriter:
         self.rewrite(client, [free(id) for id in frees], flow)
         for id in results:
             client.entries[id] = gone
-
-
-def taken(ins: tuple) -> tuple:
-    """A load of bytes that the client sends to the workers: they find them under the tensor's id."""
-    if type(ins[1]) is not int:
-        raise ProtocolError(f"invalid tensor id {ins[1]!r}: expected an integer")
-    return (*ins[:-3], -1, ins[1], 0)
 
 
 def _reason(what: str, wrong: Exception) -> str:

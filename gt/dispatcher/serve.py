@@ -26,6 +26,7 @@ from gt.transport.polling import Sources
 from gt.transport.sockets import FIRST, LAST, open_socket
 
 QUEUE = 1 << 16  # messages that wait for one peer to take them
+TICK = 2.0  # seconds between looks at what has long waited
 TELL = 0.5  # seconds between lists of who is there, while others have more to say
 UNREAD = 32  # messages of one peer that wait to be read
 UNHEARD = 1 << 12  # messages that are read of a client that is gone, at most
@@ -59,7 +60,7 @@ class Server:
         self.until = float("inf")  # when to go on without workers that have not come
         self.left: dict[str, float] = {}  # local addresses of workers that are gone, and until when to look whether they listen
         self.look_at = 0.0  # when to look next
-        self.tick_at = 0.0  # when to look next for reads that wait for a worker
+        self.tick_at = 0.0  # when to look next for clients that wait for a worker, or a worker for them
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         gc.freeze()
@@ -87,9 +88,9 @@ class Server:
                 self._ended()
             if self.left and time.monotonic() > self.look_at:
                 self._tidy()
-            if not self.core.tables.by_peer or self.core.users.named and time.monotonic() > self.tick_at:
-                self.tick_at = time.monotonic() + 1.0
-                self._send(self.core.tick(time.monotonic()))
+            if (now := time.monotonic()) > self.tick_at:
+                self.tick_at = now + TICK
+                self._send(self.core.tick(now))
 
     def expect(self, workers: int, timeout: float = 60.0) -> None:
         """Place nothing before so many workers have come, or that time is over."""

@@ -13,7 +13,7 @@ from gt.ops import TABLE, Kind, infer
 from gt.ops.table import spec_out
 from gt.program.code import FREES, encoded, number_of
 from gt.spec import REPLICATE, Box, Layout, Partial, Shard, Spec, split
-from gt.transport.messages import Fetch, Mail, Note, Upload, kind_out
+from gt.transport.messages import Fetch, Mail, Note, kind_out
 
 
 def bind(client: Client, use: KindPlans, plan: Plan, flow: Flow) -> Bound:
@@ -186,13 +186,6 @@ def fetch(ticket: int, id: int, spec: Spec, layout: Layout, flow: Flow) -> None:
     for worker, (start, shape) in parts:
         wire = spec_out(Spec(shape, spec.dtype))
         flow.gets.setdefault(worker, []).append(Fetch(ticket, id, wire, start, spec.shape, len(parts)))
-
-
-def upload(client: Client, id: int, entry: Entry, code: dict[int, list]) -> Mail:
-    """Have the client send each worker its piece, which the worker loads by these instructions."""
-    client.uploading, client.arriving = id, code
-    layout, spec = entry.layout, entry.spec
-    return Mail(client.name, Upload(client.name, id, spec_out(spec), layout.workers, tuple(layout.boxes(spec.shape))))
 
 
 def placement(client: Client, argument: Any) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from gt.dispatcher.rewrite import Rewriter
 from gt.dispatcher.sharded_programs import ShardedProgram
 from gt.dispatcher.tables import Client, Entry, KindPlans, Lost, Refused, Tables, TracePlans, WorkerState, results_of
 from gt.errors import ProtocolError
-from gt.program.code import FREES, free, is_client_kind
+from gt.program.code import FREES, is_client_kind
 from gt.program.wire import TraceDef
 from gt.transport import checks
 from gt.transport.checks import TooMuch
@@ -47,7 +47,7 @@ class Stream:
         if len(client.entries) > checks.TENSORS or client.known > checks.KNOWN:
             counts = f"{len(client.entries)} tensors and {client.known} kinds"
             raise TooMuch(f"a client of {counts}: the most are {checks.TENSORS} and {checks.KNOWN}")
-        if not client.held and client.uploading is None and not client.ahead:
+        if not client.held and client.loading is None and not client.ahead:
             return self.run(client, batch)
         gone = [get for get in batch.gets if isinstance(client.entries.get(get[1]), Lost)]  # answered at once
         known = set(gone)
@@ -197,28 +197,6 @@ class Stream:
         client.locals.clear()  # a worker that forgets drops all kinds below zero
         client.kinds.clear()
         client.told = {w: {n for n in numbers if n >= max(last, 1)} for w, numbers in client.told.items()}
-
-    # Uploads: bytes from a client to workers that share no memory with it
-
-    def arrived(self, worker: WorkerState, client: Client, id: int) -> Iterable[Mail]:
-        """A worker has its piece of an upload: send it the instructions that load it. The last piece ends the upload."""
-        waited_for = client.uploading == id
-        code = client.arriving.pop(worker.index, None) if waited_for else client.late.pop((worker.index, id), None)
-        if code is not None:
-            yield Mail(worker.peer, Run(client.name, 0, (), code))
-        if waited_for and not client.arriving:
-            client.uploading = None
-
-    def upload_lost(self, client: Client, index: int) -> bool:
-        """A worker that an upload was for is gone: whether that ends the upload. Workers that still get their piece free it."""
-        id = client.uploading
-        if id is None or not isinstance(client.entries.get(id), Lost):
-            return False
-        for other, code in client.arriving.items():
-            if other != index:
-                client.late[other, id] = [*code, free(id)]
-        client.uploading, client.arriving = None, {}
-        return True
 
     # Reading
 

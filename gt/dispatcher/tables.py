@@ -146,8 +146,11 @@ class Client:
     told: dict[int, set[int]] = field(default_factory=dict)  # numbers of the kinds whose definition each worker has
     home: int | None = None  # the worker where this client's tensors are made outside any signal
     held: deque[Any] = field(default_factory=deque)  # batches and later messages that wait for a worker or an upload
-    uploading: int | None = None
-    arriving: dict[int, list] = field(default_factory=dict)  # by worker, the instructions that load its piece of the upload
+    attached: set[int] = field(default_factory=set)  # workers that it has connected to
+    unheard: dict[int, float] = field(default_factory=dict)  # others that have work of its: since when; inf where it was told
+    loading: int | None = None  # the tensor whose load waits for the client
+    uploads: bool = False  # for its bytes; else for it to connect
+    arriving: dict[int, list] = field(default_factory=dict)  # by worker, the instructions of that load
     late: dict[tuple[int, int], list] = field(default_factory=dict)  # the same of uploads that were given up
     acks: dict[int, set[int]] = field(default_factory=dict)  # serial -> workers still to say Done
     sent: dict[int, int] = field(default_factory=dict)  # work that each worker was sent, by `size_of`

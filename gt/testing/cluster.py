@@ -71,7 +71,16 @@ class Cluster:
         self.hub.post(name, Mail("dispatcher", join))
 
     def _to_dispatcher(self, mail: Mail) -> list[Mail]:
-        return self.dispatcher.handle(replace(mail, role=self.roles.get(mail.peer, "")))
+        answers = self.dispatcher.handle(replace(mail, role=self.roles.get(mail.peer, "")))
+        if isinstance(mail.message, (Hello, Join)):
+            answers += self._attached()
+        return answers
+
+    def _attached(self) -> list[Mail]:
+        """Workers say that clients have connected to them."""
+        tables = self.dispatcher.tables
+        new = [(w, c) for c in tables.clients.values() for w in tables.usable(c) if w.index not in c.attached]
+        return [mail for w, c in new for mail in self.dispatcher.handle(Mail(w.peer, Attached(w.index, self.shares, c.name)))]
 
     def _name(self, peer: str) -> str:
         return self.names[int(peer[1:])] if peer.startswith("#") else peer or "dispatcher"

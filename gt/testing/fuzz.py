@@ -103,7 +103,7 @@ class Bad:
     def check(self) -> None:
         """Every read was answered, but for what waits for bytes that this client never sent."""
         client = self.fuzz.pool.dispatcher.tables.clients.get(self.name)
-        if client is not None and not self.let_go and client.uploading is None:
+        if client is not None and not self.let_go and client.loading is None:
             assert not self.asked, f"reads {sorted(self.asked)[:5]} were not answered"
 
 

@@ -23,7 +23,7 @@ from gt.transport.peer_messages import Reached as Reached
 from gt.transport.peer_messages import StallQuery as StallQuery
 from gt.transport.peer_messages import Ways as Ways
 
-VERSION = 5
+VERSION = 6
 PRIORITIES = {"normal": 1.0, "interactive": 4.0, "batch": 0.25}  # by what a client's weight is multiplied
 WEIGHTS = (0.01, 100.0)  # the least and the most that a client can have
 LIMIT = 64 << 20  # bytes of one message, without its frames
@@ -206,8 +206,11 @@ class Attach(Message, frozen=True, tag=15):
 
 
 class Attached(Message, frozen=True, tag=16):
+    """A worker's answer to Attach. To the dispatcher: this client has connected to it."""
+
     worker: int
     shares: bool
+    client: str = ""
 
 
 class Value(Message, frozen=True, tag=17):

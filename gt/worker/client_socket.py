@@ -104,7 +104,6 @@ class ClientSocket:
             self.memory.share(client, channel)
         self.lanes.claim(client, word.lane)
         self.attached[client] = user
-        self.memory.met.add(client)
         if len(self.attached) > CLIENTS:
             self.tell_forgotten(next((name for name in self.attached if name not in known), client))
         self._post(Mail(client, Attached(index, channel is not None)))

@@ -54,7 +54,7 @@ from gt.worker.programs.units import Units
 from gt.worker.quotas import Quotas
 from gt.worker.recorder import Recorder
 from gt.worker.refusals import refusal
-from gt.worker.segments import Absent, Memory
+from gt.worker.segments import Memory
 from gt.worker.turns import Preempted
 
 Stop = TypeVar("Stop", Parked, Preempted)
@@ -93,7 +93,6 @@ class Worker:
         self.clock: Callable[[], float] = float  # the shell gives a real one
         self.parked: PausedRun[Parked] | None = None  # the run that waits for other workers
         self.preempted: dict[str, PausedRun[Preempted]] = {}  # runs that were left for another client
-        self.absent = Absent()
         self.backlog: deque[Run | Drop | Ask] = deque()  # messages that came while the queue was stopped
         self.recorder: Recorder | None = None  # while someone watches
         self.turns = 0  # a count, by which the client that was served longest ago is found
@@ -171,7 +170,9 @@ class Worker:
             case Ask(ticket, "programs", (client, _)):
                 return [Mail(DISPATCHER, Answer(ticket, self._programs(client)))]
             case Drop() as drop:
-                return self.leaving(drop) + self._drop(drop.client, drop)
+                told = self.leaving(drop)
+                self._drop(drop.client)
+                return told
             case Skip(number, counts):
                 self.cancellation.settle(number, counts)
                 return self.resume()
@@ -213,14 +214,8 @@ class Worker:
             return []
         return [Mail(DISPATCHER, Begun(drop.number, tuple(self.executor.collectives_begun.items())))]
 
-    def _drop(self, client: str, drop: Drop) -> list[Mail]:
-        """A client is gone. Its work that waits for it is begun all the same, as other workers may have begun theirs."""
-        self.absent.given_up.add(client)
-        out = self.resume()
-        if self.parked is not None:
-            self.backlog.append(drop)
-            return out
-        self.absent.drop(client)
+    def _drop(self, client: str) -> None:
+        """A client is gone, and its work is done."""
         self.cancellation.over(client)
         self.counts.retire_all(self.spaces.pop(client, None))
         self.quotas.forget(client)
@@ -229,7 +224,6 @@ class Worker:
         if self.streams is not None:
             self.streams.forget(client)
         self.left(client)
-        return out
 
     def _values(self, client: str) -> ClientValues:
         """What there is of this client's."""
@@ -241,8 +235,6 @@ class Worker:
     def run(self, run: Run) -> list[Mail]:
         if self.parked is not None and self.executor.turn is None:
             self.backlog.append(run)
-            return []
-        if self.absent.holds(run, self.memory, self.clock):
             return []
         values = self._values(run.client)
         if run.kinds or run.traces:
@@ -338,11 +330,8 @@ class Worker:
         return self.paused(client) is not None
 
     def resume(self) -> list[Mail]:
-        """Go on where the queue stopped for other workers or for clients to come, as far as that can be."""
+        """Go on where the queue stopped for other workers, as far as that can be."""
         out: list[Mail] = []
-        if self.absent.held and self.parked is None:
-            self.backlog.extendleft(reversed(self.absent.released(self.memory, self.clock)))
-            out += self._catch_up()
         while self.parked is not None:
             parked, wait = self.parked, self.parked.stopped.wait
             if not wait.ready():
@@ -357,11 +346,10 @@ class Worker:
     def _catch_up(self) -> list[Mail]:
         """Handle the messages that came while the queue was stopped."""
         out: list[Mail] = []
-        turn, self.executor.turn = self.executor.turn, None  # work that waited for its client is done at once, in its order
         flush, self.flush = self.flush, list  # mail that the caller holds goes first
         while self.backlog and self.parked is None:
             out += self._from_dispatcher(self.backlog.popleft())
-        self.executor.turn, self.flush = turn, flush
+        self.flush = flush
         return out
 
     def stats(self, whose: Collection[str] | None = None) -> dict[str, Any]:

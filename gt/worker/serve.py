@@ -26,6 +26,7 @@ from gt.transport.messages import (
     Aborted,
     Ask,
     Attach,
+    Attached,
     Bye,
     Came,
     Drain,
@@ -86,7 +87,6 @@ class Shell:
         self.ended = ""  # why, where it is to be told
         self.spoilt = False  # the device is of no use any more
         self.inbound: deque[Any] = deque()  # messages of the dispatcher that belong to no client's stream
-        self.held_at = 0.0  # when to look again whether clients have come whose work waits
         self.client_left = False  # and the memory that was kept for it is not given back yet
         self.departure, self.busy = Departure(), BusyTime(time.perf_counter)
         self._open_sockets()
@@ -170,15 +170,12 @@ class Shell:
             self.busy.worked()
 
     def _resume_waiting(self, ready: list[Any], now: float) -> None:
-        """Go on with work that waited for other workers or for its client, where it may have come."""
+        """Go on with work that waited for other workers."""
         if self.waker.fd in ready:
             self.waker.clear()
             self._send(self.core.resume())
         if self.inbox is not None and self.inbox.fd in ready:
             self.inbox.drain()
-            self._send(self.core.resume())
-        if self.core.absent.held and now > self.held_at:
-            self.held_at = now + 1.0
             self._send(self.core.resume())
         if self.core.parked is not None:
             self._send(self.stalls.look(now))
@@ -216,7 +213,7 @@ class Shell:
 
     def _unfinished(self) -> bool:
         core = self.core
-        waiting = core.parked is not None or core.preempted or core.absent.held or core.backlog or self.inbound
+        waiting = core.parked is not None or core.preempted or core.backlog or self.inbound
         return bool(waiting) or self.turns.queue.waiting()
 
     def _control(self, now: float) -> None:
@@ -344,7 +341,7 @@ class Shell:
 
     def _attach(self, client: str, peer: Any, word: Attach) -> None:
         if self.clients.attach(client, peer, word, self.core.index, self.core.spaces):
-            self._send(self.core.resume())
+            self.dispatcher.send(Attached(self.core.index, True, client))
         else:
             self.core.dropped += 1
 

@@ -19,7 +19,6 @@ class SharedMemory(Memory):
     def __init__(self) -> None:
         self.channels: dict[str, Channel] = {}  # of clients that share
         self.pools: dict[str, shm.SegmentPool] = {}  # segments for each of them
-        self.met: set[str] = set()
 
     def share(self, client: str, channel: Channel) -> None:
         self.drop(client)
@@ -30,9 +29,6 @@ class SharedMemory(Memory):
         if client not in self.channels:
             raise ProtocolError("this worker shares no memory with that client")
         return self.channels[client].view(place, nbytes), True
-
-    def attached(self, client: str) -> bool:
-        return client in self.met
 
     def lend(self, client: str, data: memoryview) -> tuple[int, int, int] | None:
         if client not in self.channels or data.nbytes < shm.SMALL:
@@ -52,7 +48,6 @@ class SharedMemory(Memory):
 
     def drop(self, client: str) -> None:
         """A client is gone: what it was lent comes back, and its own memory is let go."""
-        self.met.discard(client)
         if client in self.channels:
             self.channels.pop(client).close()
             self.pools.pop(client).close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gt.dispatcher.core import Dispatcher
 from gt.program.code import FREE
-from gt.transport.messages import VERSION, Hello, Join, Mail, Message, Run
+from gt.transport.messages import VERSION, Attached, Hello, Join, Mail, Message, Run
 
 
 class Conversation:
@@ -31,8 +31,17 @@ class Conversation:
                 assert {ins[0] for ins in run.code} <= known, f"{mail.peer} does not know all of {run.code}"
         return mails
 
-    def client(self, name: str = "c") -> list[Mail]:
-        return self(name, Hello(VERSION, "", "here", 7))
+    def client(self, name: str = "c", attach: bool = True) -> list[Mail]:
+        """A client comes, and with `attach` connects to the workers."""
+        mails = self(name, Hello(VERSION, "", "here", 7))
+        return mails + self.attached() if attach else mails
 
-    def worker(self, name: str = "w0", label: str = "") -> list[Mail]:
-        return self(name, Join(VERSION, "", label or name, "numpy", "cpu", "here", 8, f"ipc://{name}"))
+    def worker(self, name: str = "w0", label: str = "", attach: bool = True) -> list[Mail]:
+        """A worker comes, and with `attach` clients connect to it."""
+        mails = self(name, Join(VERSION, "", label or name, "numpy", "cpu", "here", 8, f"ipc://{name}"))
+        return mails + self.attached() if attach else mails
+
+    def attached(self) -> list[Mail]:
+        """Clients connect to the workers that they have not connected to."""
+        pairs = [(c, w) for c in self.tables.clients.values() for w in self.tables.living() if w.index not in c.attached]
+        return [mail for c, w in pairs for mail in self(w.peer, Attached(w.index, True, c.name))]

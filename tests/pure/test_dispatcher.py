@@ -303,7 +303,7 @@ def test_an_upload_holds_the_stream_until_its_bytes_arrive(talk: Conversation) -
     talk.client()
     code = [(3, 1, -1, 0, 0), (2, 2, 1, 1)]
     assert Mail("c", Upload("c", 1, PAIR, (0,), (((0, 0), (2, 2)),))) in talk("c", Batch(1, (LOAD, ADD), code))
-    assert talk.tables.clients["c"].uploading == 1
+    assert talk.tables.clients["c"].loading == 1
     assert talk("c", Batch(2, (), [(FREE, 1)])) == []
     runs = [m.message for m in talk("w0", Arrived("c", 1))]
     assert [ins for run in runs for ins in run.code] == [(3, 1, -1, 1, 0), (2, 2, 1, 1), (FREE, 1)]

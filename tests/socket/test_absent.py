@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import zmq
 from processes import Processes
 
@@ -31,3 +33,32 @@ def test_others_go_on_while_a_client_does_not_reach_the_worker(processes: Proces
             assert (x + 1).tolist() == [2, 3] and gt.tensor([3.0]).tolist() == [3]
         assert not far.poll(0), "its work was not to be done yet"
     assert (x * 2).tolist() == [2, 4]
+
+
+def test_collectives_of_others_go_on_while_a_client_whose_data_is_sharded_does_not_reach_the_workers(
+    processes: Processes, disconnected: None
+) -> None:
+    _, port = processes.server()
+    for _ in range(2):
+        processes.worker(port, GT_COLLECTIVES="mail")
+    gt.connect(f"localhost:{port}")
+    gt.register_config("rows", gt.SignalConfig(shard=gt.ShardConfig(axis=0)))
+    with gt.signal.context("rows"):
+        x = gt.tensor([[1.0, 2.0], [3.0, 4.0]]) * 1.0
+    with zmq.Context.instance().socket(zmq.DEALER) as far:
+        far.linger = 0
+        reach(far, local_address(str(port)) or "")
+        far.send(m.encode(m.Hello(m.VERSION, "", "far", 1)))
+        assert far.poll(5000) and isinstance(m.decode(far.recv()), m.Welcome)
+        far.send(m.encode(m.Configure({"rows": {"mesh": None, "axes": [0], "workers": None}})))
+        load = m.KindDef(1, "load", ((-2,),) * 3, ((2, 2), (2, 2), (0, 0), float32.code), "rows")
+        sums = m.KindDef(2, "sum", ((float32.code, 2, 2),), ((0,), False))
+        read = ((9, 2, (float32.code, 2)),)
+        far.send(m.encode(m.Batch(1, (load, sums), [(1, 1, 1, 0, 16), (2, 2, 1)], read)))
+        far.send(m.encode(m.Ask(1, "clients")))
+        assert far.poll(5000) and isinstance(m.decode(far.recv()), m.Answer)  # what it sent before was handled
+        start = time.monotonic()
+        for _ in range(20):
+            assert x.sum(0).tolist() == [4, 6]
+        assert time.monotonic() - start < 20, "it waited for another's client"
+        assert not far.poll(0), "its work was not to be done yet"
