@@ -1,15 +1,18 @@
 """Checkpoints that `torch.save` wrote, read without PyTorch and without running anything they hold.
 
 Such a file is a zip of a pickle and of the storages' bytes. The pickle is gone through opcode by opcode with a table of the few
-callables that state dicts and plain containers are made of; anything else in it is refused by name."""
+callables that state dicts and plain containers are made of; anything else in it is refused by name. Memory and time are bounded
+by the size of the file: what is read of it, what its tensors take, and what keys of dicts may be, since a value of values that
+name one another twice has a hash, and a text, of any length."""
 
 from __future__ import annotations
 
+import math
 import pickletools
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,7 +23,12 @@ from gt.spec import DType, dtype_of
 STORAGES = {"DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
             "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8",
             "ByteStorage": "uint8", "BoolStorage": "bool", "UntypedStorage": "uint8"}  # fmt: skip
-MOST = 1 << 33  # elements of one tensor: a stride of zero can describe any number in a file of a kilobyte
+COPIES = 16  # times the file's bytes that its tensors may have: each has a copy of its part, and many may share a storage
+AT_LEAST = 64 << 20  # bytes that they may have in any file: a stride of zero repeats an element
+SCALARS = (str, int, float, bytes, type(None))
+
+
+Container = TypeVar("Container", list, dict, set)
 
 
 class UnsafeCheckpoint(ValueError):
@@ -33,21 +41,41 @@ class StorageType(NamedTuple):
     dtype: DType
 
 
+class Room:
+    """The bytes that something of one file may have in all."""
+
+    def __init__(self, what: str, most: int) -> None:
+        self.what, self.most, self.left = what, most, most
+
+    def take(self, nbytes: int) -> None:
+        self.left -= nbytes
+        if self.left < 0:
+            raise ValueError(f"{self.what} of this checkpoint have more than {self.most} bytes, for a file of its size")
+
+
 class Storage(NamedTuple):
     """A run of bytes of the file, to be read as elements of a dtype."""
 
     data: bytes
     dtype: DType
+    room: Room  # of all tensors
 
 
 def _tensor(storage: Storage, offset: int, size: tuple, stride: tuple, *_: Any) -> Tensor:
     """Elements of a storage, in the order of their indices. Strides may be any that stay inside it."""
     width = storage.dtype.size
     raw = np.frombuffer(storage.data, np.uint8)[: len(storage.data) // width * width].reshape(-1, width)
-    ints = all(isinstance(n, int) and n >= 0 for n in (offset, *size, *stride)) and len(size) == len(stride) <= 64
-    last = offset + sum((n - 1) * s for n, s in zip(size, stride)) if ints and 0 not in size else 0
-    if not ints or last >= max(len(raw), 1) or np.prod(size, dtype=object) > MOST:
+    if (
+        len(size) != len(stride)
+        or len(size) > 64
+        or not all(type(n) is int and 0 <= n < 1 << 62 for n in (offset, *size, *stride))
+    ):
+        raise ValueError(
+            f"invalid tensor of {len(size)} axes and {len(stride)} strides: expected as many, of whole numbers up to 2**62"
+        )
+    if 0 not in size and offset + sum((n - 1) * s for n, s in zip(size, stride)) >= len(raw):
         raise ValueError(f"a tensor of shape {size} and strides {stride} lies outside its storage of {len(raw)} elements")
+    storage.room.take(math.prod(size) * width)
     if 0 in size:
         found = np.empty((*size, width), np.uint8)
     else:
@@ -60,7 +88,21 @@ def _parameter(data: Tensor, requires_grad: bool, *_: Any) -> Tensor:
 
 
 def _ordered(pairs: Any = ()) -> OrderedDict:
-    return OrderedDict(pairs)
+    return OrderedDict((_key(key), value) for key, value in pairs)
+
+
+def _device(name: str, index: int | None = None) -> str:
+    if not isinstance(name, str) or not isinstance(index, (int, type(None))):
+        raise TypeError(f"invalid device of {type(name).__name__} and {type(index).__name__}: expected str and int")
+    return name if index is None else f"{name}:{index}"
+
+
+def _key(key: Any) -> Any:
+    """A key of a dict, or an item of a set."""
+    parts = key if type(key) is tuple else (key,)
+    if not all(isinstance(part, (*SCALARS, StorageType)) for part in parts):
+        raise UnsafeCheckpoint(f"this checkpoint has a key of type {type(key).__name__}: expected strings, numbers and bytes")
+    return key
 
 
 CALLABLES: dict[str, Callable[..., Any]] = {
@@ -71,9 +113,10 @@ CALLABLES: dict[str, Callable[..., Any]] = {
     "collections OrderedDict": _ordered,
     "collections defaultdict": lambda *_: {},
     "torch Size": lambda size=(): tuple(size),
-    "torch device": lambda *names: str(names[0]) if len(names) < 2 else f"{names[0]}:{names[1]}",
+    "torch device": _device,
     "_codecs encode": lambda text, _name="latin1": text.encode("latin1"),
-    "builtins set": lambda items=(): set(items),
+    "builtins set": lambda items=(): set(map(_key, items)),
+    "__builtin__ set": lambda items=(): set(map(_key, items)),
 }
 CLASSES = {"torch._tensor Tensor", "torch Tensor", "torch.nn.parameter Parameter"}
 
@@ -89,9 +132,9 @@ def _named(name: str) -> Any:
         return StorageType(DType.all[what])
     if name in CLASSES:
         return name
-    known = "tensors, numbers, strings, dicts, lists and tuples"
-    raise UnsafeCheckpoint(f"this checkpoint holds {name.replace(' ', '.')}: only {known} are read, as code in files is not "
-                           "run. Save `model.state_dict()` instead of the model")  # fmt: skip
+    held, known = name[:200].replace(" ", "."), "tensors, numbers, strings, dicts, lists and tuples"
+    raise UnsafeCheckpoint(f"this checkpoint holds {held}: only {known} are read, as code in files is not run. "
+                           "Save `model.state_dict()` instead of the model")  # fmt: skip
 
 
 MARK = object()
@@ -113,9 +156,16 @@ class Machine:
 
     def marked(self) -> list[Any]:
         """What lies above the last mark, taken off with it."""
-        at = max(i for i, v in enumerate(self.stack) if v is MARK)
-        found = self.stack[at + 1 :]
-        del self.stack[at:]
+        found = []
+        while (value := self.stack.pop()) is not MARK:
+            found.append(value)
+        return found[::-1]
+
+    def last(self, container: type[Container]) -> Container:
+        """The container that the next opcode adds to."""
+        found = self.stack[-1]
+        if not isinstance(found, container):
+            raise TypeError(f"expected a {container.__name__}, got {type(found).__name__}")
         return found
 
     def run(self, pickle: bytes) -> Any:
@@ -147,7 +197,7 @@ class Machine:
     def _reduce(self, _: Any) -> None:
         args, make = self.stack.pop(), self.stack.pop()
         if not callable(make) or isinstance(make, StorageType):
-            raise UnsafeCheckpoint(f"this checkpoint calls {make!r}")
+            raise UnsafeCheckpoint(f"this checkpoint calls a {type(make).__name__}")
         self.stack.append(make(*args))
 
     def _build(self, _: Any) -> None:
@@ -177,46 +227,72 @@ class Machine:
 
     def _appends(self, _: Any) -> None:
         items = self.marked()
-        self.stack[-1].extend(items)
+        self.last(list).extend(items)
 
     def _append(self, _: Any) -> None:
         item = self.stack.pop()
-        self.stack[-1].append(item)
+        self.last(list).append(item)
 
     def _setitems(self, _: Any) -> None:
         items = self.marked()
-        self.stack[-1].update(zip(items[::2], items[1::2]))
+        self.last(dict).update(zip(map(_key, items[::2]), items[1::2]))
 
     def _setitem(self, _: Any) -> None:
         value, key = self.stack.pop(), self.stack.pop()
-        self.stack[-1][key] = value
+        self.last(dict)[_key(key)] = value
 
     def _additems(self, _: Any) -> None:
         items = self.marked()
-        self.stack[-1].update(items)
+        self.last(set).update(map(_key, items))
+
+
+class Archive:
+    """The parts of a file, of which no more is read than the file is long: entries of a zip may lie over one another."""
+
+    def __init__(self, file: zipfile.ZipFile) -> None:
+        assert file.fp is not None
+        self.file, size = file, file.fp.seek(0, 2)
+        self.read, self.tensors = Room("the parts", size), Room("the tensors", max(COPIES * size, AT_LEAST))
+        names = file.namelist()
+        found = next((n for n in names if n.endswith("/data.pkl") or n == "data.pkl"), None)
+        if found is None:
+            raise ValueError("this zip file is no checkpoint of PyTorch's: it has no data.pkl")
+        self.folder = found[: -len("data.pkl")]
+        if f"{self.folder}byteorder" in names and self.part("byteorder") != b"little":
+            raise ValueError("this checkpoint was written on a big-endian machine, which is not supported")
+        self.seen: dict[str, bytes] = {}
+
+    def part(self, name: str) -> bytes:
+        about = self.file.getinfo(f"{self.folder}{name}")
+        if about.compress_type != zipfile.ZIP_STORED:
+            raise ValueError(f"{name[:100]} in this checkpoint is compressed, which torch.save does not do")
+        self.read.take(about.file_size)
+        return self.file.read(about)
+
+    def storage(self, told: tuple) -> Storage:
+        _, storage_type, key, _device, *_rest = told
+        if not isinstance(storage_type, StorageType) or not isinstance(key, str):
+            raise UnsafeCheckpoint(f"this checkpoint names a storage by a {type(key).__name__}: expected a dtype and a str")
+        if key not in self.seen:
+            self.seen[key] = self.part(f"data/{key}")
+        return Storage(self.seen[key], storage_type.dtype, self.tensors)
+
+
+DAMAGE = (
+    LookupError,
+    AttributeError,
+    TypeError,
+    UnicodeError,
+    OverflowError,
+    RecursionError,
+)  # where the stack lacks something
 
 
 def read(f: Any) -> Any:
     """What `torch.save` wrote: tensors as GT's, in the containers they lay in."""
     with zipfile.ZipFile(f) as file:
-        names = file.namelist()
-        pickle = next((n for n in names if n.endswith("/data.pkl") or n == "data.pkl"), None)
-        if pickle is None:
-            raise ValueError("this zip file is no checkpoint of PyTorch's: it has no data.pkl")
-        folder = pickle[: -len("data.pkl")]
-        if f"{folder}byteorder" in names and file.read(f"{folder}byteorder") != b"little":
-            raise ValueError("this checkpoint was written on a big-endian machine, which is not supported")
-        seen: dict[str, bytes] = {}
-
-        def storage(told: tuple) -> Storage:
-            _, storage_type, key, _device, *_rest = told
-            if not isinstance(storage_type, StorageType) or not isinstance(key, str):
-                raise UnsafeCheckpoint(f"this checkpoint names a storage {told!r}")
-            if key not in seen:
-                seen[key] = file.read(f"{folder}data/{key}")
-            return Storage(seen[key], storage_type.dtype)
-
+        archive = Archive(file)
         try:
-            return Machine(storage).run(file.read(pickle))
-        except (LookupError, AttributeError, TypeError, UnicodeError, OverflowError) as broken:  # what the stack misses
+            return Machine(archive.storage).run(archive.part("data.pkl"))
+        except DAMAGE as broken:
             raise ValueError(f"this checkpoint is damaged: {type(broken).__name__} {broken}") from None

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import pickle
+import struct
+import time
 import zipfile
+import zlib
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -110,6 +113,125 @@ def saved(pickled: bytes, storage: bytes = b"") -> io.BytesIO:
         made.writestr("a/data/0", storage)
     file.seek(0)
     return file
+
+
+def described(size: int, stride: int, storage: bytes, times: int = 1) -> io.BytesIO:
+    """So many tensors of one axis over one storage of float32."""
+    rebuild, kept = b"ctorch._utils\n_rebuild_tensor_v2\n", b"ctorch\nFloatStorage\n"
+    named = b"(X\x07\0\0\0storage" + kept + b"X\x01\0\0\x000X\x03\0\0\0cpuK\x01tQq\0"
+    numbers = b"K\0" + b"".join(b"\x8a\x08" + n.to_bytes(8, "little") + b"\x85" for n in (size, stride))
+    one = rebuild + b"(h\0" + numbers + b"\x89NtR"
+    return saved(b"\x80\x02" + named + b"](" + one * times + b"e.", storage)
+
+
+def doubled(depth: int) -> bytes:
+    """A pickled value of a few bytes a level, whose hash and text take twice as long with each."""
+    return b"K\x01" + b"q\x00h\x00\x86" * depth
+
+
+def test_tensors_that_are_described_come_back() -> None:
+    [found, again] = gt.load(described(2, 1, b"\0\0\x80?\0\0\0@", 2))
+    assert found.tolist() == again.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(("size", "stride", "storage"), [
+    (1, 1, b""), (5, 0, b""),  # bytes beside an empty storage
+    (3, 1, b"\0" * 8), (1, 1, b"\0" * 3),
+])  # fmt: skip
+def test_no_byte_is_read_that_is_not_the_storage_s(size: int, stride: int, storage: bytes) -> None:
+    with pytest.raises(ValueError, match="outside its storage"):
+        gt.load(described(size, stride, storage))
+
+
+@pytest.mark.parametrize(("size", "stride", "storage", "times"), [
+    (1 << 25, 0, b"\0" * 4, 1),  # 128 MB out of an element
+    (1 << 18, 1, b"\0" * (1 << 20), 70),  # copies of a storage, each for 40 bytes of a pickle
+])  # fmt: skip
+def test_tensors_have_no_more_bytes_than_a_file_of_its_size_explains(
+    size: int, stride: int, storage: bytes, times: int
+) -> None:
+    with pytest.raises(ValueError, match="the tensors of this checkpoint have more than 67108864 bytes"):
+        gt.load(described(size, stride, storage, times))
+
+
+def test_sizes_that_no_tensor_has_are_not_multiplied() -> None:
+    with pytest.raises(ValueError, match="whole numbers up to"):
+        gt.load(described(1 << 63, 1, b"\0" * 4))
+
+
+def test_a_compressed_part_is_not_unpacked() -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("a/data.pkl", b"\0" * (1 << 20))
+    file.seek(0)
+    with pytest.raises(ValueError, match="is compressed"):
+        gt.load(file)
+
+
+def test_parts_that_lie_over_one_another_are_not_read_again_and_again() -> None:
+    """Each of 20 parts is all that follows its header in the file, the others' headers with it."""
+    stores = b"".join(b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x02\0\0\0%02dX\x03\0\0\0cpuK\x01tQ" % n for n in range(20))
+    pickled = b"\x80\x02](" + stores + b"e."
+    first = local("a/data.pkl", zlib.crc32(pickled), len(pickled)) + pickled
+    data, sizes = b"\0" * 10_000, []
+    for n in reversed(range(20)):
+        sizes.append((f"a/data/{n:02d}", zlib.crc32(data), len(data)))
+        data = local(*sizes[-1]) + data
+    end = len(first) + len(data)
+    entries = [central(name, crc, size, end - size - len(local(name, crc, size))) for name, crc, size in sizes]
+    entries.append(central("a/data.pkl", zlib.crc32(pickled), len(pickled), 0))
+    directory = b"".join(entries)
+    last = b"PK\5\6" + struct.pack("<HHHHLLH", 0, 0, 21, 21, len(directory), end, 0)
+    with pytest.raises(ValueError, match="the parts of this checkpoint have more than"):
+        gt.load(io.BytesIO(first + data + directory + last))
+
+
+def local(name: str, crc: int, size: int) -> bytes:
+    """A part's header in a zip."""
+    return b"PK\3\4" + struct.pack("<HHHHHLLLHH", 20, 0, 0, 0, 33, crc, size, size, len(name), 0) + name.encode()
+
+
+def central(name: str, crc: int, size: int, at: int) -> bytes:
+    """A part's entry in the directory of a zip."""
+    middle = struct.pack("<HHHHHHLLLHHHHHLL", 20, 20, 0, 0, 0, 33, crc, size, size, len(name), 0, 0, 0, 0, 0, at)
+    return b"PK\1\2" + middle + name.encode()
+
+
+@pytest.mark.parametrize("pickled", [
+    b"}" + doubled(22) + b"Ns.", b"}(" + doubled(22) + b"Nu.", b"\x8f(" + doubled(22) + b"\x90.",
+    b"cbuiltins\nset\n](" + doubled(22) + b"e\x85R.", b"ccollections\nOrderedDict\n](" + doubled(22) + b"N\x86e\x85R.",
+])  # fmt: skip
+def test_keys_are_scalars_as_the_hash_of_values_in_values_takes_any_time(pickled: bytes) -> None:
+    with pytest.raises(ValueError, match="a key of type tuple"):
+        gt.load(saved(b"\x80\x04" + pickled))
+
+
+def test_keys_that_state_dicts_have_are_read() -> None:
+    things = {"a": 1, 2: 3, (0, "x"): 4, None: {1, "b"}, b"c": 5.0, True: OrderedDict([(1, 2), ("k", 3)])}
+    found = gt.load(saved(pickle.dumps(things, protocol=2)))
+    assert found == things
+
+
+@pytest.mark.parametrize("pickled", [
+    doubled(22) + b"Q.", doubled(22) + b")R.", b"ctorch\ndevice\n" + doubled(22) + b"\x85R.",
+    b"ctorch._utils\n_rebuild_tensor_v2\n(N" + doubled(22) + b"h\0K\0tR.",
+])  # fmt: skip
+def test_errors_do_not_print_what_a_file_holds(pickled: bytes) -> None:
+    with pytest.raises(ValueError) as refused:
+        gt.load(saved(b"\x80\x04" + pickled))
+    assert len(str(refused.value)) < 200
+
+
+def test_the_time_to_read_a_pickle_grows_with_its_length() -> None:
+    started = time.process_time()
+    assert gt.load(saved(b"\x80\x02(" + b"N" * 40_000 + b"(t0" * 40_000 + b"t.")) == (None,) * 40_000
+    assert time.process_time() - started < 5
+
+
+def test_only_containers_are_written_to() -> None:
+    for pickled in (b"X\x01\0\0\0aNa.", b"](K\x01K\x01u.", b"NK\x01K\x01s.", b"}(K\x01\x90."):
+        with pytest.raises(ValueError, match="is damaged: TypeError expected a"):
+            gt.load(saved(b"\x80\x04" + pickled))
 
 
 def test_strides_that_leave_the_storage_are_refused() -> None:
