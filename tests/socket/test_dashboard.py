@@ -10,6 +10,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from processes import Processes, free_port, until
@@ -153,4 +154,31 @@ async def silent_connections() -> None:
     http_connections.PATIENCE = monkeypatched
     for _, writer in several:
         writer.close()
+    made.close()
+
+
+def test_a_connection_that_was_answered_late_and_sends_no_other_request_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connections, "PATIENCE", 0.5)
+    asyncio.run(asyncio.wait_for(kept_alive(), 20))
+
+
+async def kept_alive() -> None:
+    """The time for the first request is over while that is answered; then it has the same time for the next."""
+    state = ServerState()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        [connection] = state.connections
+        await asyncio.sleep(connection.until() - connection.loop.time() + 0.1)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    config = uvicorn.Config(slow, lifespan="off", timeout_keep_alive=600)
+    config.load()
+    made = await asyncio.get_running_loop().create_server(
+        lambda: http_connections.HttpConnection(config, state, {}), "127.0.0.1", 0
+    )
+    reader, writer = await asyncio.open_connection(*made.sockets[0].getsockname())
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\nG")
+    assert (await reader.read()).startswith(b"HTTP/1.1 200")  # to its end
+    writer.close()
     made.close()
