@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
+from gt.errors import ProtocolError
 from gt.ops import TABLE, infer
 from gt.spec import Spec, float32
-from gt.transport.messages import Aborted, Peer, Piece, Reached
+from gt.transport.messages import Aborted, InputFailed, Noted, Peer, Piece, Reached, Ways
 from gt.worker.client_values import Broken
 from gt.worker.collectives import groups
 from gt.worker.collectives.groups import GroupCollectives
@@ -69,6 +72,18 @@ def test_word_of_a_collective_that_is_known_to_be_given_up_ends_no_later_one() -
     assert [talk.aborts.cause(key) for key in later] == [None, None]
     talk.hear(Aborted(1, *later[0], "OutOfMemory", "no room", 1))  # this one is news, and the last that was begun goes with it
     assert all(talk.aborts.cause(key) is not None for key in later)
+
+
+@pytest.mark.parametrize("word", [
+    Aborted(2, (0, 1), 1, "RemoteError", "odd", 1), InputFailed(2, (0, 1), 1, "RemoteError", "odd", 1),
+    Ways(2, (0, 1), ("mail",)), Noted(2, (0, 1), 1), Aborted(1, (1, 2), 1, "RemoteError", "odd", 1),
+    Ways(1, (1, 2), ("memory",)),
+])  # fmt: skip
+def test_who_is_no_member_says_nothing_about_a_group(word: Any) -> None:
+    talk = grouped(Reached("127.0.0.1:1"))
+    with pytest.raises(ProtocolError, match="unexpected word about workers"):
+        talk.hear(word)
+    assert not (talk.said or talk.heard or talk.failed_inputs or talk.aborts.last or talk.outgoing())
 
 
 def test_a_mate_that_is_gone_is_not_waited_for() -> None:

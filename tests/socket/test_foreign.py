@@ -18,6 +18,7 @@ from gt.transport import messages as m
 from gt.transport.addresses import ipc_address
 from gt.transport.auth import Keys, reach
 from gt.transport.checks import MESSAGE
+from gt.worker.client_socket import FIRST_WORD
 
 KEY = "what a stranger does not know"
 GOOD = [
@@ -144,6 +145,16 @@ def test_an_oversized_message_is_dropped(pool: int) -> None:
     with dealer(ipc_address(str(pool))) as s:
         s.send(bytes(m.LIMIT + 1))  # its connection is cut before the whole of it is there
         still_well(x)
+
+
+def test_a_worker_does_not_read_a_long_message_of_who_has_not_attached(pool: int) -> None:
+    with dealer(worker_addresses()[0], b"long") as s:
+        before = dropped()
+        s.send(m.encode(m.Attach("long", bytes(FIRST_WORD))))
+        until(lambda: dropped() == before + 1, 10, "it was counted")
+        assert not s.poll(200)
+        s.send(m.encode(m.Attach("long")))
+        assert s.poll(5000) and isinstance(m.decode(s.recv()), m.Attached)
 
 
 @pytest.mark.parametrize("noise", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, bytes(10_000), b"\xff" + bytes(8) + b"\x7f\x03"])

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gt.errors import WorkerLost
+from gt.errors import ProtocolError, WorkerLost
 from gt.ops import Kind
 from gt.transport.messages import Aborted, InputFailed, Mail, Noted, Peer, Piece, Reached, StallQuery, Store, Ways
 from gt.transport.process_memory import Inbox
@@ -113,6 +113,8 @@ class GroupCollectives:
                 box.receive(piece, frame)
 
     def hear(self, word: InputFailed | StallQuery | Noted | Ways | Aborted) -> None:
+        if not {word.sender, self.index} <= set(word.group):
+            raise ProtocolError(f"unexpected word about workers {listed(word.group)} from {word.sender} to {self.index}")
         if isinstance(word, Ways):
             if word.group in self.groups:
                 self.groups[word.group].hear(word.sender, word.ways, word.near)
