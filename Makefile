@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 
-.PHONY: demo test test-processes-1 test-processes-2 test-sessions test-others test-all test-variants check format stubs bench fuzz soak docs clean
+LANES   = test-processes-1 test-processes-2 test-sessions test-documents test-others
+
+.PHONY: demo test $(LANES) test-all test-variants check format stubs bench fuzz soak docs clean
 
 # PyTorch is pinned to a CPU build so that no GPU packages are pulled on a CPU machine; a GPU host keeps the torch it has.
 $(VENV)/.ready: pyproject.toml
@@ -15,10 +17,9 @@ $(VENV)/.ready: pyproject.toml
 demo: $(VENV)/.ready
 	$(BIN)/python examples/demo.py
 
-# At most ten minutes on two quiet cores: without the slow tests, in four lanes, since those with real processes often wait.
-# SELECT="" leaves out nothing but what needs a GPU.
+# At most ten minutes on two quiet cores: without the slow tests and tests/pure (`make check`), in lanes of which four run at a
+# time, since tests with real processes often wait. SELECT="" leaves out nothing but what needs a GPU.
 SELECT = and not slow
-LANES = test-processes-1 test-processes-2 test-sessions test-others
 test: $(VENV)/.ready
 	$(MAKE) -j4 --output-sync=target --no-print-directory $(LANES) SELECT="$(SELECT)"
 
@@ -29,12 +30,17 @@ test-processes-2: $(VENV)/.ready
 	$(BIN)/python -m pytest tests/socket/test_[g-z]*.py -m "not gpu $(SELECT)"
 
 test-sessions: $(VENV)/.ready
-	$(BIN)/python -m pytest tests/memory tests/nn -m "not gpu $(SELECT)"
+	$(BIN)/python -m pytest tests/memory -m "not gpu $(SELECT)"
 
+test-documents: $(VENV)/.ready
+	$(BIN)/python -m pytest tests/docs tests/backends tests/tensor_ops -m "not gpu $(SELECT)"
+
+OTHERS = $(filter-out $(addprefix tests/,socket memory docs backends tensor_ops pure gpu typing __init__.py conftest.py),$(wildcard tests/*))
 test-others: $(VENV)/.ready
-	$(BIN)/python -m pytest tests --ignore=tests/socket --ignore=tests/memory --ignore=tests/nn -m "not gpu $(SELECT)"
+	$(BIN)/python -m pytest $(filter-out %__pycache__,$(OTHERS)) -m "not gpu $(SELECT)"
 
 test-all: $(VENV)/.ready
+	$(BIN)/python -m pytest tests/pure
 	$(MAKE) test SELECT=
 
 # The suite again, with each of the variables that change how GT computes and not what.

@@ -69,7 +69,7 @@ def test_a_model_goes_from_pytorch_to_gt_and_back(tmp_path: Path) -> None:
     [
         *(pytest.param(name, run, marks=pytest.mark.slow) for name in ("gpt", "finetune")),
         pytest.param("tensor_parallel", printed, marks=pytest.mark.slow),
-        ("signal_demo", printed),
+        pytest.param("signal_demo", printed, marks=pytest.mark.slow),
     ],  # fmt: skip
 )
 def test_replay_changes_nothing_that_an_example_prints(example: str, show: Callable[..., str], tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_every_optimizer_is_replayed(name: str) -> None:
     )  # each parameter and its state end with the call, so they are written over
 
 
-@pytest.mark.parametrize("name", ["adamw", "sgd"])
+@pytest.mark.parametrize("name", ["adamw", pytest.param("sgd", marks=pytest.mark.slow)])
 def test_a_rate_that_changes_is_captured_once_more_and_then_given(name: str) -> None:
     def decay(optimizer: Any, i: int) -> None:
         if i >= 4:
@@ -184,7 +184,7 @@ def test_modules_in_training_and_not_are_told_apart() -> None:
         del c
 
 
-@pytest.mark.parametrize("seed_at", [None, 7])
+@pytest.mark.parametrize("seed_at", [7, pytest.param(None, marks=pytest.mark.slow)])
 def test_random_numbers_go_on_as_without_it(seed_at: int | None) -> None:
     """Dropout, noise and draws outside the function: all as in the plain step, bit by bit."""
     found = {}

@@ -84,7 +84,8 @@ print(len(ROWS), "rows,", sum(n for _, n in ways), "parts of collectives,", term
 """
 
 
-@pytest.mark.parametrize("way, backend", [("memory", "numpy"), pytest.param("gloo", "pytorch", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("way, backend", [("memory", "numpy"), ("gloo", "pytorch")])
 def test_any_layout_gives_the_numbers_of_one_worker(processes: Processes, way: str, backend: str) -> None:
     script = processes.script(SAMPLE, EXAMPLES, GT_COLLECTIVES=way, GT_BACKEND=backend, OMP_NUM_THREADS="1")
     assert script.ended(200 if int(EXAMPLES) < 4 else 1200) == 0, script.err[-4000:]

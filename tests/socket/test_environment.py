@@ -185,6 +185,7 @@ for path in sorted(path for path in root.rglob("*.py") if "from gt import" in pa
 """
 
 
+@pytest.mark.slow
 def test_any_part_can_be_imported_first(processes: Processes) -> None:
     script = processes.start("-c", FIRST, str(ROOT))
     assert script.ended(120) == 0, script.err

@@ -54,7 +54,7 @@ for i in range(1000):
 
 @pytest.mark.parametrize(
     ("work", "backend"),
-    [(MADE, "numpy"), (LOADED, "numpy"), (TRAINED, "numpy"), (TRAINED, "pytorch")],
+    [(MADE, "numpy"), (LOADED, "numpy"), pytest.param(TRAINED, "numpy", marks=pytest.mark.slow), (TRAINED, "pytorch")],
     ids=["tensors of 1 MB made", "tensors of 1 MB loaded", "training steps", "training steps on PyTorch"],
 )
 def test_resident_sizes_stay_where_they_were_after_the_first_hundred(processes: Processes, work: str, backend: str) -> None:

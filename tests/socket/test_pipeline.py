@@ -13,7 +13,7 @@ for i in (0, 1):
 weights = []
 for i in (0, 1):
     with gt.signal(f"stage_{i}"):
-        weights.append(gt.randn(384, 384) / 20)
+        weights.append(gt.randn(256, 256) / 16)
 
 def stage(i, x):
     with gt.signal(f"stage_{i}"):
@@ -25,7 +25,7 @@ def step(serial):
     outs = []
     for _ in range(6):                 # micro-batches
         with gt.signal("stage_0"):
-            x = gt.randn(384, 384)
+            x = gt.randn(256, 256)
         outs.append(stage(1, stage(0, x)).sum())
         if serial:
             outs[-1].item()            # nothing of the next is asked for before this one is done

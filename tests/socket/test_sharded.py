@@ -88,8 +88,11 @@ assert ways == {os.environ.get("WAY") or "memory"} and all(s["collectives"] for 
 """
 
 
-@pytest.mark.parametrize("backend", ["numpy", "pytorch"])
-@pytest.mark.parametrize("way", WAYS)
+FIRST = [("memory", "numpy"), ("gloo", "pytorch"), ("mail", "numpy")]  # the other pairs by `make test-all`
+PAIRS = [(way, backend) for way in WAYS for backend in ("numpy", "pytorch")]
+
+
+@pytest.mark.parametrize("way, backend", [*FIRST, *(pytest.param(*p, marks=pytest.mark.slow) for p in PAIRS if p not in FIRST)])
 def test_programs_on_shards_give_the_right_numbers(processes: Processes, backend: str, way: str) -> None:
     script = processes.script(PROGRAM, GT_BACKEND=backend, GT_COLLECTIVES=way, WAY=way)
     assert script.ended(200) == 0, script.err[-3000:]
