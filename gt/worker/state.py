@@ -24,14 +24,14 @@ def gpu_meter(device: str) -> Callable[[], float]:
         return lambda: -1.0
     try:
         import pynvml
+        import torch
     except ImportError:
         return lambda: -1.0
     try:
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(int(device.partition(":")[2] or 0))
-    except (pynvml.NVMLError, ValueError):  # no driver, or a GPU that is not counted as CUDA counts
+        torch.cuda.utilization(device)
+    except (pynvml.NVMLError, RuntimeError):  # no driver, or a part of a GPU, of which NVML tells nothing
         return lambda: -1.0
-    return lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+    return lambda: torch.cuda.utilization(device) / 100  # PyTorch finds the GPU among those that CUDA_VISIBLE_DEVICES leaves
 
 
 class StateReader:
