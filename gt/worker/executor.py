@@ -52,7 +52,7 @@ class InstructionExecutor:
     def _take_turn(self, values: ClientValues, rest: Code, turn: Turn, stopped: Preempted | None) -> None:
         """Execute until the end, or until the turn is over. Large kernels and traces look at the clock themselves."""
         if stopped is not None and stopped.resume is None:
-            self.execute(values, (stopped.instruction,))
+            self.execute(values, self.host.watch_again(values, stopped.instruction))
         elif stopped is not None:
             self._resume(values, stopped.instruction, stopped.resume)
         for ins in rest:

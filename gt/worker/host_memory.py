@@ -67,6 +67,10 @@ class HostMemory:
             return code
         return self._watched(values, code)
 
+    def watch_again(self, values: ClientValues, ins: tuple[Any, ...]) -> Code:
+        """The instruction before which a run was left: others may have moved its operands since."""
+        return self._watched(values, iter((ins,))) if values.guarded else iter((ins,))
+
     def _watched(self, values: ClientValues, code: Code) -> Code:
         needs: dict[int, tuple[int, int]] = {}  # by kind: bytes that it takes while it runs, and that it leaves
         for ins in code:
@@ -284,9 +288,12 @@ def readable(value: Any) -> Any:
 
 
 def _held_ids(worker: Holder, values: ClientValues) -> list[int]:
-    """Tensors that the current instruction holds: to move them would free no memory."""
+    """Tensors that an instruction which has begun holds: to move them would free no memory. One before which a run was left
+    has not begun: its operands are brought back when it does, or as many clients as are busy would fill the device."""
     paused = worker.paused(values.client)
-    ins = paused.stopped.instruction if paused is not None else ()
+    if paused is None or (isinstance(paused.stopped, Preempted) and paused.stopped.resume is None):
+        return []
+    ins = paused.stopped.instruction
     if not ins or ins[0] not in values.kinds:
         return []
     return [ins[i] for i in values.kinds[ins[0]][2].tensor_positions if i < len(ins)]

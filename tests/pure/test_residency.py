@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from weakref import finalize
+from types import SimpleNamespace
+from weakref import finalize, ref
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gt.spec import float32
 from gt.transport.messages import KindDef, Mail, Run, Welcome
+from gt.worker.client_turns import ClientTurns
 from gt.worker.client_values import Moved, Poisoned
 from gt.worker.core import Worker
 from gt.worker.engine.choose import make
+from gt.worker.engine.torch.cuda_graph import Graph
 from gt.worker.peer_names import DISPATCHER
 from gt.worker.programs.compile import TRACE, Executable
 from gt.worker.residency import SLACK, DeviceBuffer, Residency
@@ -181,3 +185,35 @@ def test_a_device_that_an_error_has_spoilt_is_told_of_where_memory_is_moved() ->
     worker.engine.to_host, worker.engine.poisoned = assertion, lambda error: True  # type: ignore[method-assign]
     with pytest.raises(Poisoned, match="unusable: CUDA error"):
         fill(worker, "busy", 1, 2, 3)
+
+
+ADD = KindDef(3, "add", (BLOCK, BLOCK), ())
+
+
+def test_operands_of_a_run_that_was_left_before_its_next_instruction_make_room_for_others() -> None:
+    """Each of five busy clients is left with two operands before it: all of them would fill the device twice."""
+    worker, now = shared_worker(5 * MB), iter(range(10000))
+    turns = ClientTurns(worker, lambda: float(next(now)), lambda: True, lambda: False, lambda mails: None)
+    code = [(1, 1, 1.0), (1, 2, 2.0), (3, 3, 1, 2), (3, 4, 3, 2), (3, 5, 4, 1)]
+    for client in "abcde":
+        turns.put(client, Run(client, 1, (FILL, ADD), code))
+    most = 0
+    while (client := turns.next()) is not None:
+        turns.serve(client)
+        most = max(most, len(worker.preempted))
+    assert most == 5 and turns.queue.preemptions > 5, "all of them were left at a time"
+    assert worker.host.residency.refused == worker.executor.failures == 0 and worker.host.residency.back > 0
+    for values in worker.spaces.values():
+        found = {id: a.array if type(a) is Moved else a for id, a in values.table.items()}
+        assert [float(found[id][0, 0]) for id in (3, 4, 5)] == [3.0, 5.0, 6.0]
+
+
+def test_what_a_graph_watches_before_it_is_recorded_takes_no_memory() -> None:
+    graph = Graph(SimpleNamespace(inputs=3, result_count=1), SimpleNamespace(graphs=set()))
+    weights, parameter = torch.ones(4), torch.ones(4)
+    gone = ref(parameter)
+    graph._watch({1: weights, 2: parameter, 3: torch.ones(1)}, (1, 2, 3), (4,))
+    del parameter
+    assert gone() is None and graph.held() == []
+    graph._watch({1: weights, 4: torch.ones(4), 3: weights}, (1, 4, 3), (5,))
+    assert graph.fixed == [True, False, False] and graph.links == {1: 0} and not graph.release()

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from weakref import ref
 
 import torch
 
@@ -39,7 +40,7 @@ class Graph:
         self.checked = 0  # the last capture that was compared with the straight-line function
         self.seconds = 0.0
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.seen: list[Any] = []  # the arrays of the call before
+        self.seen: list[ref[torch.Tensor]] = []  # the arrays of the call before: to hold them would double a client's memory
         self.fixed = [True] * program.inputs  # inputs that were the same array each time
         self.links: dict[int, int] = {}  # input <- result of the call before
         self.before: dict[int, int] = {}  # id -> result, of the call before
@@ -96,9 +97,9 @@ class Graph:
         """Which inputs stay the same array, and which are results of the call before."""
         arrays = [table[i] for i in ids]
         if self.seen:
-            self.fixed = [f and a is b for f, a, b in zip(self.fixed, arrays, self.seen)]
+            self.fixed = [f and a is seen() for f, a, seen in zip(self.fixed, arrays, self.seen)]
             self.links = {i: self.before[id] for i, id in enumerate(ids) if id in self.before}
-        self.seen = arrays if self.calls < HOT else []
+        self.seen = [ref(a) for a in arrays] if self.calls < HOT else []
         self.before = {id: j for j, id in enumerate(results)}
 
     def _capture(self, arrays: list[torch.Tensor], numbers: tuple) -> None:
@@ -206,7 +207,7 @@ class Graph:
     def release(self) -> bool:
         """Give up the recording and its buffers, so that what clients hold of them can be moved; after some calls it is
         recorded anew. Whether there was anything to give up."""
-        held = self.graph is not None or bool(self.statics or self.seen)
+        held = self.graph is not None or bool(self.statics)
         if held:
             torch.cuda.synchronize(self.engine.at)  # it may be under way
         for buffer in (*self.results, *self.statics):
@@ -218,8 +219,8 @@ class Graph:
         return held
 
     def held(self) -> list[torch.Tensor]:
-        """The tensors that it knows by their addresses, or watches."""
-        return [*self.statics, *self.results, *self.seen, *(self.vectors or ())]
+        """The tensors that it knows by their addresses."""
+        return [*self.statics, *self.results, *(self.vectors or ())]
 
     @property
     def recorded(self) -> bool:
