@@ -65,14 +65,14 @@ class Admission:
         if there >= most + (RESERVED if user.name and user.administrator else 0):
             raise ProtocolError(
                 f"this dispatcher is full: it serves {there} clients, the most that it takes "
-                "(GT_MAX_CLIENTS, where it was started); come again later, or use another pool"
+                f"({self.tables.most_because}); come again later, or use another pool"
             )
         if user.name and not user.administrator and there >= most * SCARCE:
             own, share = self._clients_of(user), max(1, most // len(self.users.named))
             if own >= share:
                 raise ProtocolError(
                     f"{user.name} has {own} clients: while {there} of this dispatcher's {most} places are taken "
-                    f"(GT_MAX_CLIENTS, where it was started), the others are for users with fewer than {share}"
+                    f"({self.tables.most_because}), the others are for users with fewer than {share}"
                 )
 
     def _clients_of(self, user: User) -> int:

@@ -49,7 +49,11 @@ class Server:
         self.waiting: dict[str, deque[bytes]] = {}  # what workers are to get that have as much waiting as may be
         self.more = zmq.Poller()
         self.more.register(self.router, zmq.POLLIN)
-        self.ends = ConnectionLimits(self.router, raise_descriptor_limit())
+        descriptors = raise_descriptor_limit()
+        self.ends = ConnectionLimits(self.router, descriptors)
+        if self.ends.clients < core.tables.most_clients:
+            core.tables.most_clients = self.ends.clients
+            core.tables.most_because = f"it may open {descriptors:,} descriptors; ulimit -n, where it was started"
         self.cut_off = 0  # connections that were one too many, as last told
         self.sources = Sources()
         self.lanes = DispatcherLanes(addresses, self.sources)

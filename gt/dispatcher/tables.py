@@ -238,6 +238,7 @@ class Tables:
     hosts: Hosts = field(default_factory=Hosts)  # of the workers, the lost ones too
     expected: int = 0  # workers started with this dispatcher: no tensor is placed before they have joined
     most_clients: int = 1000
+    most_because: str = "GT_MAX_CLIENTS, where it was started"  # what the number of clients is bounded by, for messages
     there: tuple[Peer, ...] | None = None  # the living workers, for clients that may use all
     drained: int = 0  # workers that asked to leave
     moved: int = 0  # tensors that were moved off them

@@ -21,6 +21,7 @@ from gt.transport.sockets import Ends
 
 PATIENCE = 10.0  # seconds for a connection to be let in
 ENOUGH = 1 << 16  # descriptors
+OF_A_CLIENT = 2  # connections to its dispatcher: one that it receives from, one that it sends over
 LOCAL = ""  # the address of all Unix connections
 
 
@@ -54,6 +55,12 @@ class ConnectionLimits(Ends):
         self.crowds: Counter[str] = Counter()  # connections of each address
         self.pending: Counter[str] = Counter()  # of these, connections that wait to be let in
         self.cut_off = 0
+
+    @property
+    def clients(self) -> int:
+        """Clients that there are connections for, with some left for workers and for those that are told that there is no
+        room: who comes when all are taken is cut off before a word can be said."""
+        return self.most * 7 // 8 // OF_A_CLIENT
 
     def drain(self) -> list[int]:
         ended = []

@@ -74,6 +74,36 @@ def test_two_thousand_idle_connections_end_nobody(
     assert new.out == "[1.0, 1.0]\n"
 
 
+MANY = """
+import os, sys
+from gt.errors import ConnectionFailed
+from gt.transport.addresses import address_of
+from gt.transport.zmq import ZmqLink
+links = []
+try:
+    while len(links) < 100: links.append(ZmqLink(address_of(sys.argv[1], 10)))
+except ConnectionFailed as full:
+    print(len(links), str(full), flush=True)
+    links.pop()._close_sockets()
+    input()
+links.append(ZmqLink(address_of(sys.argv[1], 10)))
+print("in", flush=True)
+os._exit(0)
+"""
+
+
+def test_who_finds_no_descriptor_left_for_another_client_is_told_so(processes: Processes) -> None:
+    port = free_port()
+    server = processes.start("-m", "gt.server", "-p", str(port), within=low(96, 96), GT_VERBOSE="1")
+    until(lambda: "listening" in server.err, what="a listening server")
+    many = processes.script(MANY, f"localhost:{port}").says("ulimit", 20)
+    there, _, why = many.out.partition(" ")
+    assert int(there) == 21 and "full: it serves 21 clients" in why and "it may open 96 descriptors; ulimit -n" in why
+    until(lambda: server.err.count(" left: ") == 1, what="the end of one")
+    many.go()
+    many.says("in")
+
+
 @pytest.fixture
 def crowd() -> Iterator[tuple[ConnectionLimits, str, list[float]]]:
     now = [0.0]
