@@ -115,9 +115,8 @@ class ClientTurns:
         streams = self.core.streams
         if streams is None:
             return
-        if streams.turns:
-            for client, seconds in streams.measured():
-                self.queue.charge(client, seconds)
+        for client, seconds in streams.measured():
+            self.queue.charge(client, seconds)
         if streams.answers:
             self.send(streams.answered())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection
+from math import inf
 from operator import itemgetter
 from typing import Any
 
@@ -99,17 +100,22 @@ class FairQueue:
 
     def next(self, parked: str | None, preempted: Collection[str], behind: Callable[[str], bool] | None = None) -> str | None:
         """The client whose turn it is: of those that have something to do, the one that had least. The work of `parked` waits
-        for other workers; `preempted` have begun a run that they have not ended; who is `behind` waits for the device."""
-        found, least, idle = None, 0.0, []
+        for other workers; `preempted` have begun a run that they have not ended; who is `behind` has work on the device, and
+        nobody is served meanwhile who had more than that one by a slice: side by side the device would divide its time evenly,
+        whatever the weights."""
+        found, least, first, idle = None, 0.0, inf, []
         for client, share in self.active.items():
+            if client == parked:
+                continue
             if client in preempted or self._can_begin(share):
-                if client != parked and (found is None or share.virtual < least) and not (behind and behind(client)):
+                first = min(first, share.virtual)
+                if (found is None or share.virtual < least) and not (behind and behind(client)):
                     found, least = client, share.virtual
-            elif not share.messages and client != parked:
+            elif not share.messages:
                 idle.append(client)
         for client in idle:
             del self.active[client]
-        return found
+        return found if least <= first + SLICE else None
 
     def can_go_on(self, client: str, preempted: Collection[str]) -> bool:
         """Whether there is something to do for this client."""

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from gt.spec import float32
-from gt.transport.messages import KindDef, Mail, Run, Welcome
+from gt.transport.messages import Came, KindDef, Mail, Run, Welcome
 from gt.worker.client_turns import ClientTurns
 from gt.worker.core import Worker
 from gt.worker.engine.choose import make
-from gt.worker.engine.torch.client_streams import ClientStreams
-from gt.worker.fair_queue import SLICE
+from gt.worker.engine.torch.device_time import DeviceTime
+from gt.worker.fair_queue import SLICE, FairQueue
 from gt.worker.peer_names import DISPATCHER
 from gt.worker.serve import TURNS, Shell
 from gt.worker.turns import LIGHT, LOOK, Turn
@@ -129,18 +129,56 @@ def test_a_run_of_a_client_that_is_alone_is_left_for_one_that_comes() -> None:
 class Event:
     """An event of a device, at so many milliseconds."""
 
+    now = 0.0  # how far the device has come
+
     def __init__(self, at: float) -> None:
         self.at = at
 
     def query(self) -> bool:
-        return True
+        return self.at <= Event.now
 
     def elapsed_time(self, other: Event) -> float:
+        assert self.query() and other.query()
         return other.at - self.at
 
 
-def test_time_in_which_two_clients_ran_side_by_side_is_charged_once() -> None:
-    streams = ClientStreams.__new__(ClientStreams)
-    streams.last = None
-    streams.turns = deque((c, Event(a), Event(b)) for c, a, b in [("a", 0, 2), ("b", 1, 3), ("a", 2.5, 2.9), ("b", 5, 6)])
-    assert streams.measured() == [("a", 0.002), ("b", 0.001), ("a", 0.0), ("b", 0.001)]
+def test_time_in_which_clients_ran_side_by_side_is_divided_among_them_and_charged_once() -> None:
+    spans = [("a", 0, 2), ("b", 1, 4), ("a", 2, 3), ("c", 1.5, 2.5), ("b", 6, 7), ("a", 2000, 2001), ("b", 2000.5, 2001)]
+    want = [("a", 1.25 + 1 / 6), ("c", 1 / 3), ("a", 0.5 - 1 / 12), ("b", 1.5 + 1 / 3), ("b", 1), ("a", 0.75), ("b", 0.25)]
+    for steps in (1, 500, 5000):  # however often it is looked at
+        time, found = DeviceTime(), []
+        for client, begins, ends in spans:
+            time.add(client, Event(begins), Event(ends))
+        for step in range(steps):
+            Event.now = 2100.0 * (step + 1) / steps
+            found += time.measured()
+        assert sorted(found) == [(c, pytest.approx(ms / 1e3)) for c, ms in sorted(want)], steps
+        assert sum(seconds for _, seconds in found) == pytest.approx(0.006), "the device was busy for so long"
+        assert not time.turns and not time.over and time.base_at == 2001
+
+
+def test_two_clients_that_keep_a_device_busy_have_time_by_their_weights() -> None:
+    """A device that divides itself evenly among those that have a call there, each of which takes 3 ms alone."""
+    queue, left, now = FairQueue(), dict[str, float](), 0.0
+    done, time = {"heavy": 0, "light": 0}, DeviceTime()
+    queue.introduce(Came("heavy", 3.0, 0))
+    for client in done:
+        for _ in range(4000):
+            queue.put(client, Run(client, 1, (), []), 0.0)
+    began = dict[str, float]()
+    while now < 6000.0:
+        while (client := queue.next(None, (), left.__contains__)) is not None:
+            queue.take(client, now)
+            left[client], began[client] = 3.0, now
+        step = min(left.values()) * len(left)  # until the first of them ends
+        now += step
+        Event.now = now
+        for client in [c for c in left if left[c] * len(left) <= step]:
+            time.add(client, Event(began[client]), Event(now))
+            done[client] += 1
+        share = step / len(left)
+        left = {c: rest - share for c, rest in left.items() if rest - share > 1e-9}
+        for client, seconds in time.measured():
+            queue.charge(client, seconds)
+    assert done["heavy"] / done["light"] == pytest.approx(3.0, rel=0.02), done
+    assert done["heavy"] + done["light"] == pytest.approx(2000, rel=0.01), "the device was never idle"

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from gt.worker.engine.torch.device_time import DeviceTime
+
 IN_FLIGHT = 2  # calls of programs that a client may have on the device while others wait
 HIGH = -5  # the highest priority that there is on any device; CUDA takes the nearest it has
 
@@ -54,9 +56,8 @@ class ClientStreams:
         self.preferred: set[str] = set()  # interactive clients
         self.current = ""  # whose stream kernels are launched on
         self.calls: dict[str, deque[Any]] = {}  # by client, an event behind each call of a program
-        self.turns: deque[tuple[str, Any, Any]] = deque()  # client, and events at the beginning and end of a turn
-        self.began: Any = None
-        self.last: Any = None  # the end, on the device, of the turn that ended last there
+        self.time = DeviceTime()
+        self.began: Any = None  # the event at the beginning of the turn at hand
         self.answers: deque[tuple[str, Any, Callable[[], Any]]] = deque()  # client, event, and what to send behind it
 
     def prefer(self, client: str) -> None:
@@ -93,7 +94,7 @@ class ClientStreams:
 
     def end(self, client: str) -> None:
         self.use(client)
-        self.turns.append((client, self.began, self._mark(timed=True)))
+        self.time.add(client, self.began, self._mark(timed=True))
 
     def called(self, client: str) -> None:
         """A program was launched."""
@@ -108,17 +109,8 @@ class ClientStreams:
         return calls is not None and len(calls) >= IN_FLIGHT
 
     def measured(self) -> list[tuple[str, float]]:
-        """Device seconds of turns that have ended there, by client. Where two ran side by side, the one that was launched first
-        has the time that both took, or each would pay for what the other left on the device."""
-        found = []
-        while self.turns and self.turns[0][2].query():
-            client, began, ended = self.turns.popleft()
-            took = began.elapsed_time(ended)
-            after = took if self.last is None else self.last.elapsed_time(ended)  # milliseconds; it may have ended before
-            found.append((client, max(0.0, min(took, after)) / 1e3))
-            if after > 0.0:
-                self.last = ended
-        return found
+        """Device seconds of turns that have ended there, by client."""
+        return self.time.measured()
 
     def later(self, client: str, answer: Callable[[], Any]) -> None:
         """Have an answer sent once the device has come to here."""
@@ -140,7 +132,7 @@ class ClientStreams:
 
     def pending(self) -> bool:
         """Whether to look again soon."""
-        return bool(self.answers or self.turns)
+        return bool(self.answers or self.time.turns)
 
     def to_host(self, array: torch.Tensor) -> torch.Tensor:
         """A copy in host memory, to be read when the device has come to it."""
