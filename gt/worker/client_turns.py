@@ -14,6 +14,7 @@ from gt.worker.peer_names import DISPATCHER
 from gt.worker.turns import Turn
 
 SHARED = 1.0  # seconds for which a device counts as shared after several clients were busy on it
+PAYS_OFF = 4  # times as long as its memory was moved a client has the device before that of another is moved back
 
 
 class ClientTurns:
@@ -29,6 +30,7 @@ class ClientTurns:
         self.client, self.began = "", 0.0  # whose turn it is, and since when
         self.arrivals = 0  # of clients, when it began
         self.shared_until = 0.0  # when the device counts as one client's again
+        self.resident, self.resident_until = "", 0.0  # whose memory was moved to the device, and how long it is to stay
         behind = self._behind if core.streams is not None else None
         self.turn = core.executor.turn = Turn(
             clock, self._others_wait, partial(behind, None) if behind else None, self._newcomer
@@ -49,12 +51,18 @@ class ClientTurns:
         for client in self.core.cancellation.gone:  # the rest of their work is skipped, and their memory freed
             if client != parked and self.queue.can_go_on(client, preempted):
                 return client
-        return self.queue.next(parked, preempted, self.behind)
+        away = self._away if self.resident in self.queue.active and self.clock() < self.resident_until else None
+        return self.queue.next(parked, preempted, self.behind, away)
+
+    def _away(self, client: str) -> bool:
+        """Whether memory of a client was moved to the host. Were it moved back at each of its turns, clients that do not fit
+        together would have the device move memory and do little else."""
+        return client != self.resident and client in self.core.spaces and self.core.spaces[client].moved > 0
 
     def serve(self, client: str) -> float:
         """One turn of a client: the rest of a run that was left for another client, or its next message. When it ended."""
-        began = self.began = self.clock()
-        core, streams = self.core, self.core.streams
+        began, core, streams = self.clock(), self.core, self.core.streams
+        self.began, moved = began, core.host.seconds
         self.client, self.arrivals = client, self.queue.arrivals
         self.turn.begin(began, len(self.queue.shares) > 1)
         timed = streams is not None and self._share_device(began)
@@ -68,6 +76,8 @@ class ClientTurns:
             self.send(mails)
         self.queue.preemptions += client in core.preempted
         ended = self.clock()
+        if core.host.seconds > moved:
+            self.resident, self.resident_until = client, ended + PAYS_OFF * (core.host.seconds - moved)
         if timed and client in self.queue.shares:
             streams.end(client)  # charged when the device has come to it
         else:

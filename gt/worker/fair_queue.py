@@ -48,7 +48,9 @@ class FairQueue:
     def __init__(self) -> None:
         self.shares: dict[str, Share] = {}
         self.active: dict[str, Share] = {}  # of those, who has messages or a run that was begun
-        self.virtual = 0.0  # the virtual time at which the last turn began: who comes back from a pause starts there
+        self.virtual = (
+            0.0  # the least of those that could go on when the last turn began: who comes back from a pause starts there
+        )
         self.users: dict[str, float] = {}  # virtual time of users: what all their clients had, those that went included
         self.collective_runs: deque[str] = deque()  # whose runs with collectives came, in that order, until each has ended
         self.collective_run_begun = False  # whether the first of those has begun
@@ -98,16 +100,22 @@ class FairQueue:
         """Whether anything of any client has not begun."""
         return any(share.messages for share in self.shares.values())
 
-    def next(self, parked: str | None, preempted: Collection[str], behind: Callable[[str], bool] | None = None) -> str | None:
+    def next(
+        self, parked: str | None, preempted: Collection[str], behind: Callable[[str], bool] | None = None,
+        away: Callable[[str], bool] | None = None,
+    ) -> str | None:  # fmt: skip
         """The client whose turn it is: of those that have something to do, the one that had least. The work of `parked` waits
         for other workers; `preempted` have begun a run that they have not ended; who is `behind` has work on the device, and
         nobody is served meanwhile who had more than that one by a slice: side by side the device would divide its time evenly,
-        whatever the weights."""
-        found, least, first, idle = None, 0.0, inf, []
+        whatever the weights. The turn of who is `away` comes later."""
+        found, least, first, lowest, idle = None, 0.0, inf, inf, []
         for client, share in self.active.items():
             if client == parked:
                 continue
             if client in preempted or self._can_begin(share):
+                lowest = min(lowest, share.virtual)
+                if away and away(client):
+                    continue
                 first = min(first, share.virtual)
                 if (found is None or share.virtual < least) and not (behind and behind(client)):
                     found, least = client, share.virtual
@@ -115,7 +123,10 @@ class FairQueue:
                 idle.append(client)
         for client in idle:
             del self.active[client]
-        return found if least <= first + SLICE else None
+        if found is None or least > first + SLICE:
+            return None
+        self.virtual = lowest
+        return found
 
     def can_go_on(self, client: str, preempted: Collection[str]) -> bool:
         """Whether there is something to do for this client."""
@@ -179,7 +190,6 @@ class FairQueue:
         """So much device time went into this client's turn."""
         share = self.shares.get(client)
         if share is not None:
-            self.virtual = max(self.virtual, share.virtual)
             share.seconds += seconds
             share.turns += 1
             self.total += seconds

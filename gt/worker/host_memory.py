@@ -50,6 +50,7 @@ class HostMemory:
         self.residency = Residency()
         self.always = False  # whether the device's size was given, which then binds a client that is alone, too
         self.full = ""  # why the host took nothing the last time
+        self.seconds = 0.0  # that moves took
         self.trying: tuple[tuple[Any, ...], int] = ((), 0)  # the instruction that the device had no room for, and how often
 
     def limit(self, device: int, host: int) -> None:
@@ -95,11 +96,15 @@ class HostMemory:
             operands = (values.table.get(ins[i]) for i in ready.tensor_positions)
             copies = {id(a.copy): a for a in operands if type(a) is Moved}
         need += sum(moved.copy.nbytes for moved in copies.values())
-        taken = [ins[i] for i in ready.tensor_positions] if need else []
-        if need and not self.residency.fits(need):
+        if not copies and (not need or self.residency.fits(need)):
+            return
+        began, moves, taken = self.engine.clock(), self.residency.moves, [ins[i] for i in ready.tensor_positions]
+        if not self.residency.fits(need):
             self.make_room(values, need, taken)
         for moved in copies.values():
             self._bring_back(values, moved, taken)
+        if self.residency.moves > moves:
+            self.seconds += self.engine.clock() - began
 
     def _bring_back(self, values: ClientValues, moved: Moved, taken: Collection[int]) -> None:
         try:

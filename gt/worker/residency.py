@@ -31,6 +31,10 @@ class Residency:
         self.bytes_out = self.bytes_back = 0
         self.refused = 0  # instructions that had no room on the device, nor others' memory any in the host
 
+    @property
+    def moves(self) -> int:
+        return self.out + self.back
+
     def fits(self, nbytes: int) -> bool:
         """Whether so many bytes more are within the device, as far as it is counted."""
         return not self.device or (not self.stale and self.on_device + nbytes <= self.device)

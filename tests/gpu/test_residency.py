@@ -111,6 +111,7 @@ def test_ten_clients_share_a_small_device_and_read_their_own_values(shared: Clus
         )
 
 
+@pytest.mark.filterwarnings("ignore")  # of the compiler's own
 @pytest.mark.parametrize("compiled", [False, True])
 def test_loops_in_graphs_go_on_rightly_after_their_parameters_were_away(compiled: bool, monkeypatch: Any) -> None:
     if compiled:

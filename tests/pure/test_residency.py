@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 from weakref import finalize, ref
 
 import pytest
@@ -17,6 +18,7 @@ from gt.worker.client_values import Moved, Poisoned
 from gt.worker.core import Worker
 from gt.worker.engine.choose import make
 from gt.worker.engine.torch.cuda_graph import Graph
+from gt.worker.fair_queue import SLICE
 from gt.worker.peer_names import DISPATCHER
 from gt.worker.programs.compile import TRACE, Executable
 from gt.worker.residency import SLACK, DeviceBuffer, Residency
@@ -206,6 +208,33 @@ def test_operands_of_a_run_that_was_left_before_its_next_instruction_make_room_f
     for values in worker.spaces.values():
         found = {id: a.array if type(a) is Moved else a for id, a in values.table.items()}
         assert [float(found[id][0, 0]) for id in (3, 4, 5)] == [3.0, 5.0, 6.0]
+
+
+def test_clients_that_do_not_fit_together_move_their_memory_less_often_than_they_take_turns() -> None:
+    worker, now = shared_worker(4 * MB), [0.0]
+
+    def clock() -> float:
+        now[0] += SLICE
+        return now[0]
+
+    def slowly(arrays: list) -> Any:
+        now[0] += 10 * SLICE
+        return to_host(arrays)
+
+    to_host, worker.engine.to_host, worker.engine.clock = worker.engine.to_host, slowly, clock  # type: ignore[method-assign]
+    turns = ClientTurns(worker, clock, lambda: True, lambda: False, lambda mails: None)
+    for client in "ab":
+        turns.put(client, Run(client, 1, (FILL, ADD), [(1, 1, 1.0), (1, 2, 2.0)] + [(3, 3, 1, 2)] * 100))
+    small = Run("c", 1, (FILL, ADD), [(1, 1, 1.0)])
+    served: list[str] = []
+    while (client := turns.next()) is not None:
+        turns.serve(client)
+        served.append(client)
+        if len(served) == 20:
+            turns.put("c", small)
+    assert len(served) > 50 and worker.host.residency.back < len(served) / 4, (len(served), worker.host.residency.back)
+    assert abs(turns.stats()["shares"]["a"]["turns"] - turns.stats()["shares"]["b"]["turns"]) < 20
+    assert "c" in served[20:22], "who has all its memory there is served at once"
 
 
 def test_what_a_graph_watches_before_it_is_recorded_takes_no_memory() -> None:
