@@ -165,6 +165,7 @@ class ClientTurns:
         streams = self.core.streams
         if len(self.queue.active) > 1:
             self.shared_until = now + SHARED
+            streams.ordered = not self.queue.even(streams.preferred)
         streams.shared = now < self.shared_until
         return bool(streams.shared)
 

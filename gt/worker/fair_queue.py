@@ -203,15 +203,16 @@ class FairQueue:
         if len(active) == 1:
             share.entitled += seconds
             return share.limit * min(1.0, share.weight) if share.user else share.weight
-        weights: dict[str, float] = {}  # of each user's clients together
-        for each in active:
-            weights[each.user] = weights.get(each.user, 0.0) + each.weight
-        scaled = [each.limit * each.weight / max(1.0, weights[each.user]) if each.user else each.weight for each in active]
+        scaled = _weights(active)
         total, own = sum(scaled), share.weight
         for each, weight in zip(active, scaled):
             each.entitled += seconds * weight / total
             own = weight if each is share else own
         return own
+
+    def even(self, but: Collection[str]) -> bool:
+        """Whether all that have something to do, but for these, have the same share."""
+        return len(set(_weights([share for client, share in self.active.items() if client not in but]))) <= 1
 
     def forget(self, client: str) -> None:
         """The client is gone, and nothing is left of its work."""
@@ -222,6 +223,14 @@ class FairQueue:
         """For each client: device seconds, its share of all, the seconds it was entitled to, instructions that wait, and how
         long work waited to begin."""
         return {client: _stats(s, self.total - s.since) for client, s in self.shares.items()}
+
+
+def _weights(active: Collection[Share]) -> list[float]:
+    """What busy clients weigh, those of a user no more together than that user may."""
+    together: dict[str, float] = {}
+    for each in active:
+        together[each.user] = together.get(each.user, 0.0) + each.weight
+    return [each.limit * each.weight / max(1.0, together[each.user]) if each.user else each.weight for each in active]
 
 
 def _stats(share: Share, total: float) -> dict[str, float]:

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gt.errors import OutOfMemory
-from gt.spec import Spec
 from gt.transport.messages import Came
 from gt.worker.client_values import Broken, ClientValues, Code, Moved
 from gt.worker.engine import Engine
-from gt.worker.programs.compile import COLLECTIVE, FREED, Ready
+from gt.worker.programs.compile import COLLECTIVE, FREED, Executable, Ready, growth_of
 
 Fail = Callable[[ClientValues, tuple[Any, ...], Exception], None]
 
@@ -25,14 +24,9 @@ def held(values: Iterable[ClientValues], engine: Engine) -> int:
 
 def growth(ready: Any) -> int:
     """Bytes that an instruction adds: its results, less the inputs that end with it."""
-    if isinstance(ready, Ready) and ready.kind.row.view:
-        return 0
-    ends = sum(ready.specs[ready.tensor_positions.index(i)].nbytes for i in ready.dies if isinstance(_spec_at(ready, i), Spec))
-    return max(0, sum(spec.nbytes for spec in ready.results if isinstance(spec, Spec)) - ends)
-
-
-def _spec_at(ready: Any, position: int) -> Any:
-    return ready.specs[ready.tensor_positions.index(position)] if position in ready.tensor_positions else None
+    if isinstance(ready, Executable):
+        return ready.growth
+    return 0 if isinstance(ready, Ready) and ready.kind.row.view else growth_of(ready)
 
 
 class Quota:

@@ -228,8 +228,8 @@ class Shell:
                 self._take(self.inbound.popleft())
             if (client := self.turns.next()) is None:
                 return
-            if self.turns.serve(client) > end or client in self.core.preempted:
-                return  # for another client, or for mail on another socket
+            if self.turns.serve(client) > end:
+                return  # for mail on another socket
 
     def _interrupted(self) -> bool:
         """Whether mail came on another socket than the dispatcher's."""

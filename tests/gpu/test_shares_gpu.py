@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import gt
 from gt.client.scope import HERE, Scope
 from gt.testing import cluster
+from gt.worker.engine.torch.graph_numbers import HALF, GraphNumbers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "socket"))
 from processes import Processes  # noqa: E402
@@ -50,6 +53,23 @@ def test_clients_have_streams_of_their_own_and_their_own_values() -> None:
             assert values[n][3, 4].item() == n + 30.0
         assert len({s.cuda_stream for pair in streams.streams.values() for s in pair}) == 6
         HERE.scope = Scope(sessions[0])
+
+
+def test_numbers_of_a_graph_do_not_wait_for_what_its_stream_was_given_before() -> None:
+    at = torch.device("cuda")
+    given = GraphNumbers((0.0, 0), at)
+    given.give((0.5, 1))
+    with torch.cuda.stream(torch.cuda.Stream(at)):
+        last = torch.zeros(2, dtype=torch.float64, device=at)
+        torch.cuda.synchronize(at)
+        torch.cuda._sleep(1 << 30)  # about half a second
+        began = time.perf_counter()
+        for n in range(HALF):
+            given.give((1.5 * n, n))
+            last += torch.stack([given.holes[0], given.holes[1].double()])
+        assert time.perf_counter() - began < 0.1
+        torch.cuda.synchronize(at)
+    assert last.tolist() == [sum(1.5 * n for n in range(HALF)), sum(range(HALF))]
 
 
 def test_two_trainers_and_a_reader_share_a_gpu(tmp_path: Path) -> None:

@@ -18,9 +18,13 @@ from gt.worker.client_values import Moved, Poisoned
 from gt.worker.core import Worker
 from gt.worker.engine.choose import make
 from gt.worker.engine.torch.cuda_graph import Graph
+from gt.worker.engine.torch.graph_numbers import SLOTS, GraphNumbers
 from gt.worker.fair_queue import SLICE
+from gt.worker.host_memory import _needs
 from gt.worker.peer_names import DISPATCHER
+from gt.worker.programs import compile
 from gt.worker.programs.compile import TRACE, Executable
+from gt.worker.quotas import growth
 from gt.worker.residency import SLACK, DeviceBuffer, Residency
 
 CLIENTS = ["a", "b", "c", "d"]
@@ -246,3 +250,22 @@ def test_what_a_graph_watches_before_it_is_recorded_takes_no_memory() -> None:
     assert gone() is None and graph.held() == []
     graph._watch({1: weights, 4: torch.ones(4), 3: weights}, (1, 4, 3), (5,))
     assert graph.fixed == [True, False, False] and graph.links == {1: 0} and not graph.release()
+
+
+def test_what_a_call_adds_is_computed_once_of_hundreds_of_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(compile, "growth_of", lambda ready: asked.append(1) or 5)
+    program = Executable.__new__(Executable)
+    program.faster = Recording()
+    assert [growth(program), growth(program), _needs(program)] == [5, 5, (5, 5)] and len(asked) == 1
+
+
+def test_numbers_of_a_graph_are_where_it_reads_them_at_each_call() -> None:
+    given = GraphNumbers((1.5, 2, 3.25), torch.device("cpu"))
+    for n in range(2 * SLOTS + 1):
+        numbers = (1.5 * n, n, 3.25)
+        given.give(numbers)
+        slot = given.slot
+        given.give(numbers)
+        assert [hole.item() for hole in given.holes] == list(numbers) and given.slot == slot, "what is there is not copied"
+        assert [hole.dtype for hole in given.holes] == [torch.float64, torch.int64, torch.float64]

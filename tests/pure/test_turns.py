@@ -13,6 +13,7 @@ from gt.transport.messages import Came, KindDef, Mail, Run, Welcome
 from gt.worker.client_turns import ClientTurns
 from gt.worker.core import Worker
 from gt.worker.engine.choose import make
+from gt.worker.engine.torch.client_streams import ClientStreams
 from gt.worker.engine.torch.device_time import DeviceTime
 from gt.worker.fair_queue import SLICE, FairQueue
 from gt.worker.peer_names import DISPATCHER
@@ -182,3 +183,37 @@ def test_two_clients_that_keep_a_device_busy_have_time_by_their_weights() -> Non
             queue.charge(client, seconds)
     assert done["heavy"] / done["light"] == pytest.approx(3.0, rel=0.02), done
     assert done["heavy"] + done["light"] == pytest.approx(2000, rel=0.01), "the device was never idle"
+
+
+def test_calls_of_clients_of_other_weights_have_one_order_on_a_device_and_interactive_ones_overtake() -> None:
+    streams = ClientStreams.__new__(ClientStreams)
+    streams.shared, streams.ordered, streams.preferred, streams.calls, streams.order = True, True, {"i"}, {}, deque()
+    Event.now, marks = 0.0, iter(range(1, 10))
+    streams._mark = lambda timed=False: Event(next(marks))  # type: ignore[method-assign]
+    streams.called("i")
+    streams.called("a")
+    assert not streams.behind("b"), "one is under way, and one may wait behind it"
+    streams.called("a")
+    assert streams.behind("a") and streams.behind("b") and not streams.behind("i")
+    Event.now = 2.0
+    assert not streams.behind("b") and not streams.behind("a")
+    streams.called("b")
+    assert streams.behind("b") and streams.behind("a")
+    streams.ordered = False
+    assert not streams.behind("b"), "of the same weight, each has two in flight"
+
+
+def test_clients_are_even_where_each_has_the_same_share() -> None:
+    queue = FairQueue()
+    for client in "ab":
+        queue.put(client, Run(client, 1, (), []), 0.0)
+    queue.introduce(Came("i", 4.0, 0))
+    queue.put("i", Run("i", 1, (), []), 0.0)
+    assert queue.even({"i"}) and not queue.even(())
+    queue.introduce(Came("b", 3.0, 0))
+    assert not queue.even({"i"})
+    for client, user in (("x", "one"), ("y", "one"), ("z", "two")):
+        queue.introduce(Came(client, 1.0, 0, user, 1.0))
+        queue.put(client, Run(client, 1, (), []), 0.0)
+    assert not queue.even({"a", "b", "i"}), "one user's two have half of what the other's one has"
+    assert queue.even({"a", "b", "i", "z"})

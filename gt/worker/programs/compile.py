@@ -87,6 +87,13 @@ def _unseen(stage: str, program: Program) -> None:
     """Nobody asked for programs."""
 
 
+def growth_of(ready: Any) -> int:
+    """Bytes of the results of an instruction, less those of the inputs that end with it."""
+    specs = dict(zip(ready.tensor_positions, ready.specs))
+    ends = sum(spec.nbytes for i in ready.dies if isinstance(spec := specs.get(i), Spec))
+    return max(0, sum(spec.nbytes for spec in ready.results if isinstance(spec, Spec)) - ends)
+
+
 def pauses(program: Program) -> frozenset[int]:
     """The instructions of a long program before which it is worth asking whether others wait: one for each PAUSE seconds."""
     found, since = set(), 0.0
@@ -153,6 +160,11 @@ class Executable:
         return straight_line(
             program, kernels, pauses=PausePoints(self.over, self.pauses) if self.over and self.pauses else None
         )
+
+    @cached_property
+    def growth(self) -> int:
+        """Bytes that a call adds. It is asked for at each call, and has hundreds of tensors."""
+        return growth_of(self)
 
     @cached_property
     def peak(self) -> int:

@@ -1,6 +1,7 @@
 """Clients on one GPU: each has a stream of its own, interactive ones of higher priority, so that a small kernel waits for no
 other queue. Where several clients are busy, device time is measured by events, a client has at most two calls of programs in
-flight, and the worker waits for nobody's kernels: answers are sent when the device has come to them."""
+flight, and the worker waits for nobody's kernels: answers are sent when the device has come to them. Calls of clients of the
+same weight run side by side; of others one behind another, as the device knows nothing of weights."""
 
 from __future__ import annotations
 
@@ -47,15 +48,16 @@ class StreamPairs:
 
 
 class ClientStreams:
-    """`shared` is set by the worker: whether more than one client is busy."""
+    """Set by the worker: `shared`, whether more than one client is busy, and `ordered`, whether they have different weights."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.shared = device, False
+        self.device, self.shared, self.ordered = device, False, False
         self.pairs = StreamPairs(lambda priority: torch.cuda.Stream(device, priority=priority))
         self.streams: dict[str, Pair] = {}
         self.preferred: set[str] = set()  # interactive clients
         self.current = ""  # whose stream kernels are launched on
         self.calls: dict[str, deque[Any]] = {}  # by client, an event behind each call of a program
+        self.order: deque[tuple[str, Any]] = deque()  # of clients that are not interactive: whose calls, and events behind each
         self.time = DeviceTime()
         self.began: Any = None  # the event at the beginning of the turn at hand
         self.answers: deque[tuple[str, Any, Callable[[], Any]]] = deque()  # client, event, and what to send behind it
@@ -90,6 +92,8 @@ class ClientStreams:
 
     def begin(self, client: str) -> None:
         self.use(client)
+        if self.ordered and client not in self.preferred and self.order and self.order[-1][0] != client:
+            torch.cuda.current_stream(self.device).wait_event(self.order[-1][1])
         self.began = self._mark(timed=True)
 
     def end(self, client: str) -> None:
@@ -99,13 +103,20 @@ class ClientStreams:
     def called(self, client: str) -> None:
         """A program was launched."""
         if self.shared:
-            self.calls.setdefault(client, deque()).append(self._mark())
+            event = self._mark()
+            self.calls.setdefault(client, deque()).append(event)
+            if client not in self.preferred:
+                self.order.append((client, event))
 
     def behind(self, client: str) -> bool:
-        """Whether the device has yet to come to as many of a client's calls as it may have in flight."""
-        calls = self.calls.get(client)
+        """Whether the device has yet to come to as many calls as may be in flight: a client's, or, in their order, all."""
+        calls, order = self.calls.get(client), self.order
         while calls and calls[0].query():
             calls.popleft()
+        while order and order[0][1].query():
+            order.popleft()
+        if self.ordered and client not in self.preferred and len(order) >= IN_FLIGHT:
+            return True
         return calls is not None and len(calls) >= IN_FLIGHT
 
     def measured(self) -> list[tuple[str, float]]:

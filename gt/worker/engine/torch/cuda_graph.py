@@ -17,6 +17,7 @@ from gt.program import Program
 from gt.program.code import by_result
 from gt.worker.engine.torch import checking
 from gt.worker.engine.torch.dtypes import TORCH
+from gt.worker.engine.torch.graph_numbers import GraphNumbers
 from gt.worker.engine.torch.kernels import GATHERED
 from gt.worker.engine.torch.side_stream import SideStream, constant
 from gt.worker.programs.codegen import KernelTable, straight_line
@@ -45,9 +46,7 @@ class Graph:
         self.links: dict[int, int] = {}  # input <- result of the call before
         self.before: dict[int, int] = {}  # id -> result, of the call before
         self.function: Callable[..., tuple] | None = None
-        self.numbers: tuple = ()
-        self.vectors: list[torch.Tensor] | None = None
-        self.holes: list[torch.Tensor] = []
+        self.numbers: GraphNumbers | None = None
         self.statics: list[torch.Tensor] = []
         self.results: list[torch.Tensor] = []
         self.lent: list[int | None] = [None] * program.result_count
@@ -110,17 +109,18 @@ class Graph:
         dies = set(program.program.dying)
         self.fixed = [f and i not in dies for i, f in enumerate(self.fixed)]
         self.statics = [a if f else _buffer(a) for a, f in zip(arrays, self.fixed)]
-        self._give_numbers(numbers)
+        given = self.numbers = self.numbers or GraphNumbers(numbers, self.engine.at)
+        given.give(numbers)
         function = self.function or capturable(program.program, program.kinds, self.engine, stage=program.stage)
         stream = self.engine.streams.pair()[0]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            function(*self.statics, *self.holes)  # libraries set themselves up outside the capture
+            function(*self.statics, *given.holes)  # libraries set themselves up outside the capture
         torch.cuda.current_stream().wait_stream(stream)
         graph, before = torch.cuda.CUDAGraph(), 0
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             before = _held(self.engine.at)  # (to begin a capture gives cached memory back)
-            made = list(function(*self.statics, *self.holes))
+            made = list(function(*self.statics, *given.holes))
             self.results = self._settle(made)
         del made
         self.kept = max(0, _held(self.engine.at) - before)
@@ -150,17 +150,6 @@ class Graph:
             torch._foreach_copy_(targets, sources)
         return made
 
-    def _give_numbers(self, numbers: tuple) -> None:
-        """The holes' numbers, into tensors that the graph reads: views of one vector for each type of number."""
-        if self.vectors is None:
-            self.vectors = [torch.zeros(len(numbers), dtype=t, device=self.engine.at) for t in (torch.float64, torch.int64)]
-            self.holes = [self.vectors[0 if isinstance(n, float) else 1][i] for i, n in enumerate(numbers)]
-        for vector, number_type in zip(self.vectors, (float, int)):
-            if any(isinstance(n, number_type) for n in numbers):
-                given = [number_type(n) if isinstance(n, number_type) else 0 for n in numbers]
-                vector.copy_(torch.tensor(given, dtype=vector.dtype))
-        self.numbers = numbers
-
     def _replay(self, table: dict[int, Any], ins: tuple, ids: tuple, numbers: tuple) -> None:
         program, statics = self.program, self.statics
         arrays = [table[i] for i in ids]
@@ -184,9 +173,8 @@ class Graph:
                 targets.append(buffer)
         if targets:
             torch._foreach_copy_(targets, sources)
-        if numbers != self.numbers:
-            self._give_numbers(numbers)
-        assert self.graph is not None
+        assert self.graph is not None and self.numbers is not None
+        self.numbers.give(numbers)
         self.graph.replay()
         self.runs += 1
         table.update(by_result(ins, self.results))
@@ -220,7 +208,7 @@ class Graph:
 
     def held(self) -> list[torch.Tensor]:
         """The tensors that it knows by their addresses."""
-        return [*self.statics, *self.results, *(self.vectors or ())]
+        return [*self.statics, *self.results, *(self.numbers.vectors if self.numbers is not None else ())]
 
     @property
     def recorded(self) -> bool:

@@ -1,0 +1,42 @@
+"""The numbers of a graph's calls, such as an optimizer's step: tensors that the graph reads, filled before each call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+TYPES = (torch.float64, float), (torch.int64, int)
+SLOTS = 4  # calls whose numbers may be on their way to the device: of a client that is alone no more are in flight
+HALF = SLOTS // 2
+
+
+class GraphNumbers:
+    """Views of one vector for each type of number. They are copied from pinned memory: a copy from any other waits until the
+    device has done all that the client's stream was given before, and the worker, which others wait for, with it."""
+
+    def __init__(self, numbers: tuple, at: torch.device) -> None:
+        self.last: tuple | None = None
+        self.at, self.slot = at, 0
+        self.vectors = [torch.zeros(len(numbers), dtype=dtype, device=at) for dtype, _ in TYPES]
+        self.holes = [self.vectors[0 if isinstance(n, float) else 1][i] for i, n in enumerate(numbers)]
+        pinned = at.type == "cuda"
+        self.staged = [torch.zeros(SLOTS, len(numbers), dtype=dtype, pin_memory=pinned) for dtype, _ in TYPES]
+        self.copied: list[Any] = [None, None]  # an event behind the copies from each half of the slots
+
+    def give(self, numbers: tuple) -> None:
+        """Fill the tensors, on the stream at hand."""
+        if numbers == self.last:
+            return
+        slot, half = self.slot, self.slot // HALF
+        if slot % HALF == 0 and self.copied[half] is not None:
+            self.copied[half].synchronize()
+        for (dtype, number_type), vector, staged in zip(TYPES, self.vectors, self.staged):
+            if any(isinstance(n, number_type) for n in numbers):
+                given = [number_type(n) if isinstance(n, number_type) else 0 for n in numbers]
+                staged[slot].copy_(torch.tensor(given, dtype=dtype))
+                vector.copy_(staged[slot], non_blocking=True)
+        if slot % HALF == HALF - 1 and self.at.type == "cuda":
+            self.copied[half] = torch.cuda.Event()
+            self.copied[half].record(torch.cuda.current_stream(self.at))
+        self.last, self.slot = numbers, (slot + 1) % SLOTS
