@@ -1,11 +1,12 @@
 """Traces as CUDA graphs. A graph has buffers for its inputs and results. An input that ends with the call and comes back as a
 result of the one before (a parameter, an optimizer's state) is updated where it lies; others are copied in only when they are
-not already there. A result that someone still holds when the graph is to run again is copied away first."""
+not already there. A result that someone still holds when the graph is to run again is copied away first: a small one, such as
+the loss that a loop lets go of when it has the next, by the graph itself."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -27,6 +28,7 @@ from gt.worker.programs.passes.side_stream import off_critical_path
 
 HOT = 3  # calls watched before a trace is captured
 TRIES = 3  # captures anew, where inputs turn out to vary
+SMALL = 1 << 16  # bytes of a result that a graph copies away itself
 
 
 class Graph:
@@ -50,6 +52,8 @@ class Graph:
         self.statics: list[torch.Tensor] = []
         self.results: list[torch.Tensor] = []
         self.lent: list[int | None] = [None] * program.result_count
+        self.before_last: dict[int, torch.Tensor] = {}  # by result, if it is small: what the call before the last gave
+        self.kept_there: dict[int, int] = {}  # by result, the tensor that lies there
 
     def run(self, table: dict[int, Any], ins: tuple) -> bool:
         """Whether the graph ran; else the call is the straight-line function's."""
@@ -117,20 +121,32 @@ class Graph:
         with torch.cuda.stream(stream):
             function(*self.statics, *given.holes)  # libraries set themselves up outside the capture
         torch.cuda.current_stream().wait_stream(stream)
+        self._drop_kept()
+        small = self._small_results()
+        self.before_last = {j: torch.zeros_like(a) for j, a in small.items()}
         graph, before = torch.cuda.CUDAGraph(), 0
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             before = _held(self.engine.at)  # (to begin a capture gives cached memory back)
+            _copy(small.values(), self.before_last.values())
             made = list(function(*self.statics, *given.holes))
             self.results = self._settle(made)
+            _copy([self.results[j] for j in small], small.values())
+            self.results = [small.get(j, result) for j, result in enumerate(self.results)]
         del made
         self.kept = max(0, _held(self.engine.at) - before)
-        for buffer in self.results:
+        for buffer in (*self.results, *self.before_last.values()):
             buffer.lent = True  # type: ignore[attr-defined]
         self.graph = graph
         self.lent = [None] * program.result_count
         took = self.engine.clock() - began
         self.seconds += took
         program.tell(f"captured as a CUDA graph in {took * 1e3:.1f} ms", took)
+
+    def _small_results(self) -> dict[int, torch.Tensor]:
+        """Buffers for the small results that come back as no input."""
+        back = {j for i, j in self.links.items() if not self.fixed[i]}
+        specs = {j: spec for j, spec in enumerate(self.program.results) if j not in back and spec.nbytes <= SMALL}
+        return {j: torch.zeros(s.shape, dtype=TORCH[s.dtype], device=self.engine.at) for j, s in specs.items()}
 
     def _settle(self, made: list[torch.Tensor]) -> list[torch.Tensor]:
         """Where each result is to lie: in the buffer of the input it comes back as, or where it was made."""
@@ -146,8 +162,7 @@ class Graph:
                 sources.append(made[j])
                 targets.append(buffer)
                 made[j] = buffer
-        if targets:
-            torch._foreach_copy_(targets, sources)
+        _copy(sources, targets)
         return made
 
     def _replay(self, table: dict[int, Any], ins: tuple, ids: tuple, numbers: tuple) -> None:
@@ -159,11 +174,7 @@ class Graph:
                 statics = self.statics
                 break
         dying = {ins[i] for i in program.dies}
-        for j, id in enumerate(self.lent):  # before anything ends: where there is no room, the call can be made again
-            if id is not None and id not in dying and table.get(id) is self.results[j]:
-                kept = self.results[j].clone()
-                table[id] = kept
-                arrays = [kept if x == id else a for x, a in zip(ids, arrays)]
+        arrays, later = self._keep(table, ids, dying, arrays)  # first: where there is no room, the call can be made again
         for id in dying:
             del table[id]
         sources, targets = [], []
@@ -171,14 +182,33 @@ class Graph:
             if a is not buffer:
                 sources.append(a)
                 targets.append(buffer)
-        if targets:
-            torch._foreach_copy_(targets, sources)
+        _copy(sources, targets)
         assert self.graph is not None and self.numbers is not None
         self.numbers.give(numbers)
         self.graph.replay()
         self.runs += 1
+        table.update((id, self.before_last[j]) for j, id in later.items())
         table.update(by_result(ins, self.results))
-        self.lent = list(ins[program.encoding.results])
+        self.lent, self.kept_there = list(ins[program.encoding.results]), later
+
+    def _keep(
+        self, table: dict[int, Any], ids: tuple, dying: set[int], arrays: list[torch.Tensor]
+    ) -> tuple[list[torch.Tensor], dict[int, int]]:
+        """Copy results of earlier calls that are still held. Gives the inputs, and the results that the graph itself copies,
+        with their tensors: of the call before, small, and no inputs."""
+        held = {id: self.before_last[j] for j, id in self.kept_there.items() if table.get(id) is self.before_last[j]}
+        later: dict[int, int] = {}
+        for j, id in enumerate(self.lent):
+            if id is not None and table.get(id) is self.results[j]:
+                if j in self.before_last and id not in ids:
+                    later[j] = id
+                else:
+                    held[id] = self.results[j]
+        for id, array in held.items():
+            if id not in dying:
+                kept = table[id] = array.clone()
+                arrays = [kept if x == id else a for x, a in zip(ids, arrays)]
+        return arrays, later
 
     def _vary(self, input: int, arrays: list[torch.Tensor], table: dict[int, Any], numbers: tuple) -> None:
         """An input that was always the same is another one: capture anew, with a buffer of its own."""
@@ -198,6 +228,7 @@ class Graph:
         held = self.graph is not None or bool(self.statics)
         if held:
             torch.cuda.synchronize(self.engine.at)  # it may be under way
+        self._drop_kept()
         for buffer in (*self.results, *self.statics):
             buffer.lent = False  # type: ignore[attr-defined]
         self.graph, self.statics, self.results, self.seen, self.before = None, [], [], [], {}
@@ -206,9 +237,20 @@ class Graph:
         self.calls = self.kept = 0  # who is moved away at every turn is not recorded at every turn
         return held
 
+    def _drop_kept(self) -> None:
+        """What lies in buffers for results of the call before the last stays there: they are the graph's no more."""
+        for buffer in self.before_last.values():
+            buffer.lent = False  # type: ignore[attr-defined]
+        self.before_last, self.kept_there = {}, {}
+
     def held(self) -> list[torch.Tensor]:
         """The tensors that it knows by their addresses."""
-        return [*self.statics, *self.results, *(self.numbers.vectors if self.numbers is not None else ())]
+        return [
+            *self.statics,
+            *self.results,
+            *self.before_last.values(),
+            *(self.numbers.vectors if self.numbers is not None else ()),
+        ]
 
     @property
     def recorded(self) -> bool:
@@ -258,6 +300,11 @@ def where_it_lies(kind: Kind) -> Callable[..., Any] | None:
 def _held(at: torch.device) -> int:
     """Bytes that the allocator has and that no tensor lies in."""
     return torch.cuda.memory_reserved(at) - torch.cuda.memory_allocated(at)
+
+
+def _copy(sources: Collection[torch.Tensor], targets: Collection[torch.Tensor]) -> None:
+    if targets:
+        torch._foreach_copy_(list(targets), list(sources))
 
 
 def _buffer(a: torch.Tensor) -> torch.Tensor:
