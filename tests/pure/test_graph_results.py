@@ -15,13 +15,13 @@ from gt.worker.engine.torch.graph_numbers import GraphNumbers
 class Recording:
     """Doubles its input. Like a CUDA graph it knows buffers alone, and copies the result of the call before away first."""
 
-    def __init__(self, small: bool) -> None:
+    def __init__(self, copies: bool) -> None:
         encoding = Form.of_call(1, 1, 0)
         graph = self.graph = Graph(
             SimpleNamespace(inputs=1, result_count=1, encoding=encoding, dies=()), SimpleNamespace(graphs=set())
         )
         graph.fixed, graph.statics, graph.results = [False], [torch.zeros(2)], [torch.zeros(2)]
-        graph.before_last = {0: torch.zeros(2)} if small else {}
+        graph.before_last = {0: torch.zeros(2)} if copies else {}
         graph.numbers, graph.graph = GraphNumbers((), torch.device("cpu")), self  # type: ignore[assignment]
         self.table: dict[int, torch.Tensor] = {}
 
@@ -34,9 +34,9 @@ class Recording:
         self.graph._replay(self.table, (9, result, given), (given,), ())
 
 
-@pytest.mark.parametrize("small", [False, True])
-def test_results_that_are_held_keep_their_values(small: bool) -> None:
-    made = Recording(small)
+@pytest.mark.parametrize("copies", [False, True])
+def test_results_that_are_held_keep_their_values(copies: bool) -> None:
+    made = Recording(copies)
     made.table[1] = torch.ones(2)
     for n in range(10, 16):  # all of them are held, and each is the next one's input
         made.call(n, n - 1 if n > 10 else 1)
@@ -48,7 +48,7 @@ def test_results_that_are_held_keep_their_values(small: bool) -> None:
     assert [made.table[n].tolist()[0] for n in range(14, 21)] == [32.0, 64.0, 2.0, 2.0, 2.0, 2.0, 6.0]
 
 
-def test_a_small_result_that_is_let_go_of_behind_the_next_call_is_copied_by_the_graph_alone(
+def test_a_result_that_is_let_go_of_behind_the_next_call_is_copied_by_the_graph_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made, clones = Recording(True), []
@@ -66,3 +66,14 @@ def test_a_small_result_that_is_let_go_of_behind_the_next_call_is_copied_by_the_
     made.graph.results, made.graph.statics = [], []
     made.graph._drop_kept()
     assert made.table[19].tolist() == [38.0, 38.0] and not made.table[19].lent, "it is a tensor like any other"  # type: ignore[attr-defined]
+
+
+def test_results_that_stay_until_the_next_call_are_seen_before_the_recording() -> None:
+    graph = Graph(SimpleNamespace(inputs=1, result_count=3), SimpleNamespace(graphs=set()))
+    x = torch.ones(1)
+    graph._watch({1: x}, (1,), (10, 11, 12))
+    assert graph.staying == set()
+    graph._watch({10: x, 11: x}, (10,), (20, 21, 22))  # one is an input, one is held, one is gone
+    assert graph.staying == {1} and graph.links == {0: 0}
+    graph._watch({20: x}, (20,), (30, 31, 32))
+    assert graph.staying == set()

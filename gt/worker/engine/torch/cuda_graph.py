@@ -1,7 +1,7 @@
 """Traces as CUDA graphs. A graph has buffers for its inputs and results. An input that ends with the call and comes back as a
 result of the one before (a parameter, an optimizer's state) is updated where it lies; others are copied in only when they are
-not already there. A result that someone still holds when the graph is to run again is copied away first: a small one, such as
-the loss that a loop lets go of when it has the next, by the graph itself."""
+not already there. A result that someone still holds when the graph is to run again is copied away first; one that a loop lets
+go of when it has the next, such as the loss and the gradients, by the graph itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from gt.worker.programs.passes.side_stream import off_critical_path
 
 HOT = 3  # calls watched before a trace is captured
 TRIES = 3  # captures anew, where inputs turn out to vary
-SMALL = 1 << 16  # bytes of a result that a graph copies away itself
 
 
 class Graph:
@@ -52,7 +51,8 @@ class Graph:
         self.statics: list[torch.Tensor] = []
         self.results: list[torch.Tensor] = []
         self.lent: list[int | None] = [None] * program.result_count
-        self.before_last: dict[int, torch.Tensor] = {}  # by result, if it is small: what the call before the last gave
+        self.staying: set[int] = set()  # results that are held when the next call comes
+        self.before_last: dict[int, torch.Tensor] = {}  # by result, if it is one of those: what the call before the last gave
         self.kept_there: dict[int, int] = {}  # by result, the tensor that lies there
 
     def run(self, table: dict[int, Any], ins: tuple) -> bool:
@@ -97,8 +97,9 @@ class Graph:
                 return
 
     def _watch(self, table: dict[int, Any], ids: tuple, results: tuple) -> None:
-        """Which inputs stay the same array, and which are results of the call before."""
+        """Which inputs stay the same array, which are results of the call before, and which of those are held."""
         arrays = [table[i] for i in ids]
+        self.staying = {j for id, j in self.before.items() if id in table and id not in ids}
         if self.seen:
             self.fixed = [f and a is seen() for f, a, seen in zip(self.fixed, arrays, self.seen)]
             self.links = {i: self.before[id] for i, id in enumerate(ids) if id in self.before}
@@ -122,16 +123,16 @@ class Graph:
             function(*self.statics, *given.holes)  # libraries set themselves up outside the capture
         torch.cuda.current_stream().wait_stream(stream)
         self._drop_kept()
-        small = self._small_results()
-        self.before_last = {j: torch.zeros_like(a) for j, a in small.items()}
+        held = self._staying_results()
+        self.before_last = {j: torch.zeros_like(a) for j, a in held.items()}
         graph, before = torch.cuda.CUDAGraph(), 0
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             before = _held(self.engine.at)  # (to begin a capture gives cached memory back)
-            _copy(small.values(), self.before_last.values())
+            _copy(held.values(), self.before_last.values())
             made = list(function(*self.statics, *given.holes))
             self.results = self._settle(made)
-            _copy([self.results[j] for j in small], small.values())
-            self.results = [small.get(j, result) for j, result in enumerate(self.results)]
+            _copy([self.results[j] for j in held], held.values())
+            self.results = [held.get(j, result) for j, result in enumerate(self.results)]
         del made
         self.kept = max(0, _held(self.engine.at) - before)
         for buffer in (*self.results, *self.before_last.values()):
@@ -142,10 +143,10 @@ class Graph:
         self.seconds += took
         program.tell(f"captured as a CUDA graph in {took * 1e3:.1f} ms", took)
 
-    def _small_results(self) -> dict[int, torch.Tensor]:
-        """Buffers for the small results that come back as no input."""
+    def _staying_results(self) -> dict[int, torch.Tensor]:
+        """Buffers for the results that are held when the next call comes, and come back as no input."""
         back = {j for i, j in self.links.items() if not self.fixed[i]}
-        specs = {j: spec for j, spec in enumerate(self.program.results) if j not in back and spec.nbytes <= SMALL}
+        specs = {j: self.program.results[j] for j in sorted(self.staying - back)}
         return {j: torch.zeros(s.shape, dtype=TORCH[s.dtype], device=self.engine.at) for j, s in specs.items()}
 
     def _settle(self, made: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -195,7 +196,7 @@ class Graph:
         self, table: dict[int, Any], ids: tuple, dying: set[int], arrays: list[torch.Tensor]
     ) -> tuple[list[torch.Tensor], dict[int, int]]:
         """Copy results of earlier calls that are still held. Gives the inputs, and the results that the graph itself copies,
-        with their tensors: of the call before, small, and no inputs."""
+        with their tensors: of the call before, and no inputs."""
         held = {id: self.before_last[j] for j, id in self.kept_there.items() if table.get(id) is self.before_last[j]}
         later: dict[int, int] = {}
         for j, id in enumerate(self.lent):
