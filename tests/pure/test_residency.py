@@ -18,7 +18,7 @@ from gt.worker.client_values import Moved, Poisoned
 from gt.worker.core import Worker
 from gt.worker.engine.choose import make
 from gt.worker.engine.torch.cuda_graph import Graph
-from gt.worker.engine.torch.graph_numbers import SLOTS, GraphNumbers
+from gt.worker.engine.torch.graph_numbers import FEW, SLOTS, GraphNumbers
 from gt.worker.fair_queue import SLICE
 from gt.worker.host_memory import _needs
 from gt.worker.peer_names import DISPATCHER
@@ -260,12 +260,13 @@ def test_what_a_call_adds_is_computed_once_of_hundreds_of_tensors(monkeypatch: p
     assert [growth(program), growth(program), _needs(program)] == [5, 5, (5, 5)] and len(asked) == 1
 
 
-def test_numbers_of_a_graph_are_where_it_reads_them_at_each_call() -> None:
-    given = GraphNumbers((1.5, 2, 3.25), torch.device("cpu"))
+@pytest.mark.parametrize("more", [0, FEW])
+def test_numbers_of_a_graph_are_where_it_reads_them_at_each_call(more: int) -> None:
+    given = GraphNumbers((1.5, 2, 3.25, *[7] * more), torch.device("cpu"))
     for n in range(2 * SLOTS + 1):
-        numbers = (1.5 * n, n, 3.25)
+        numbers = (1.5 * n, n, 3.25, *[7 + n] * more)
         given.give(numbers)
         slot = given.slot
         given.give(numbers)
         assert [hole.item() for hole in given.holes] == list(numbers) and given.slot == slot, "what is there is not copied"
-        assert [hole.dtype for hole in given.holes] == [torch.float64, torch.int64, torch.float64]
+        assert [hole.dtype for hole in given.holes[:3]] == [torch.float64, torch.int64, torch.float64]

@@ -1,7 +1,7 @@
 """Traces as CUDA graphs. A graph has buffers for its inputs and results. An input that ends with the call and comes back as a
 result of the one before (a parameter, an optimizer's state) is updated where it lies; others are copied in only when they are
-not already there. A result that someone still holds when the graph is to run again is copied away first; one that a loop lets
-go of when it has the next, such as the loss and the gradients, by the graph itself."""
+not already there. Results that someone still holds when the graph is to run again, as a loop does with its loss and gradients
+until it has the next, are copied away first, all at once and into the same buffers each time."""
 
 from __future__ import annotations
 
@@ -51,9 +51,8 @@ class Graph:
         self.statics: list[torch.Tensor] = []
         self.results: list[torch.Tensor] = []
         self.lent: list[int | None] = [None] * program.result_count
-        self.staying: set[int] = set()  # results that are held when the next call comes
-        self.before_last: dict[int, torch.Tensor] = {}  # by result, if it is one of those: what the call before the last gave
-        self.kept_there: dict[int, int] = {}  # by result, the tensor that lies there
+        self.before_last: dict[int, torch.Tensor] = {}  # by result that was held: what the call before the last gave
+        self.kept_there: dict[int, int] = {}  # by such a result, the tensor that lies there
 
     def run(self, table: dict[int, Any], ins: tuple) -> bool:
         """Whether the graph ran; else the call is the straight-line function's."""
@@ -97,9 +96,8 @@ class Graph:
                 return
 
     def _watch(self, table: dict[int, Any], ids: tuple, results: tuple) -> None:
-        """Which inputs stay the same array, which are results of the call before, and which of those are held."""
+        """Which inputs stay the same array, and which are results of the call before."""
         arrays = [table[i] for i in ids]
-        self.staying = {j for id, j in self.before.items() if id in table and id not in ids}
         if self.seen:
             self.fixed = [f and a is seen() for f, a, seen in zip(self.fixed, arrays, self.seen)]
             self.links = {i: self.before[id] for i, id in enumerate(ids) if id in self.before}
@@ -122,32 +120,20 @@ class Graph:
         with torch.cuda.stream(stream):
             function(*self.statics, *given.holes)  # libraries set themselves up outside the capture
         torch.cuda.current_stream().wait_stream(stream)
-        self._drop_kept()
-        held = self._staying_results()
-        self.before_last = {j: torch.zeros_like(a) for j, a in held.items()}
         graph, before = torch.cuda.CUDAGraph(), 0
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             before = _held(self.engine.at)  # (to begin a capture gives cached memory back)
-            _copy(held.values(), self.before_last.values())
             made = list(function(*self.statics, *given.holes))
             self.results = self._settle(made)
-            _copy([self.results[j] for j in held], held.values())
-            self.results = [held.get(j, result) for j, result in enumerate(self.results)]
         del made
         self.kept = max(0, _held(self.engine.at) - before)
-        for buffer in (*self.results, *self.before_last.values()):
+        for buffer in self.results:
             buffer.lent = True  # type: ignore[attr-defined]
         self.graph = graph
         self.lent = [None] * program.result_count
         took = self.engine.clock() - began
         self.seconds += took
         program.tell(f"captured as a CUDA graph in {took * 1e3:.1f} ms", took)
-
-    def _staying_results(self) -> dict[int, torch.Tensor]:
-        """Buffers for the results that are held when the next call comes, and come back as no input."""
-        back = {j for i, j in self.links.items() if not self.fixed[i]}
-        specs = {j: self.program.results[j] for j in sorted(self.staying - back)}
-        return {j: torch.zeros(s.shape, dtype=TORCH[s.dtype], device=self.engine.at) for j, s in specs.items()}
 
     def _settle(self, made: list[torch.Tensor]) -> list[torch.Tensor]:
         """Where each result is to lie: in the buffer of the input it comes back as, or where it was made."""
@@ -175,7 +161,7 @@ class Graph:
                 statics = self.statics
                 break
         dying = {ins[i] for i in program.dies}
-        arrays, later = self._keep(table, ids, dying, arrays)  # first: where there is no room, the call can be made again
+        arrays = self._keep(table, ids, dying, arrays)  # first: where there is no room, the call can be made again
         for id in dying:
             del table[id]
         sources, targets = [], []
@@ -188,28 +174,28 @@ class Graph:
         self.numbers.give(numbers)
         self.graph.replay()
         self.runs += 1
-        table.update((id, self.before_last[j]) for j, id in later.items())
         table.update(by_result(ins, self.results))
-        self.lent, self.kept_there = list(ins[program.encoding.results]), later
+        self.lent = list(ins[program.encoding.results])
 
-    def _keep(
-        self, table: dict[int, Any], ids: tuple, dying: set[int], arrays: list[torch.Tensor]
-    ) -> tuple[list[torch.Tensor], dict[int, int]]:
-        """Copy results of earlier calls that are still held. Gives the inputs, and the results that the graph itself copies,
-        with their tensors: of the call before, and no inputs."""
-        held = {id: self.before_last[j] for j, id in self.kept_there.items() if table.get(id) is self.before_last[j]}
-        later: dict[int, int] = {}
-        for j, id in enumerate(self.lent):
-            if id is not None and table.get(id) is self.results[j]:
-                if j in self.before_last and id not in ids:
-                    later[j] = id
-                else:
-                    held[id] = self.results[j]
-        for id, array in held.items():
-            if id not in dying:
-                kept = table[id] = array.clone()
-                arrays = [kept if x == id else a for x, a in zip(ids, arrays)]
-        return arrays, later
+    def _keep(self, table: dict[int, Any], ids: tuple, dying: set[int], arrays: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Copy results of the call before that are still held. Gives the inputs, of which some may be such results."""
+        held = {
+            j: id for j, id in enumerate(self.lent) if id is not None and id not in dying and table.get(id) is self.results[j]
+        }
+        again = []
+        for j, id in held.items():
+            buffer = self.before_last.get(j)
+            if buffer is None or table.get(self.kept_there[j]) is buffer:  # whoever holds what lies there keeps it
+                if buffer is not None:
+                    buffer.lent = False
+                self.before_last[j] = _buffer(self.results[j])
+            else:
+                again.append(j)
+            self.kept_there[j] = id
+        _copy([self.results[j] for j in again], [self.before_last[j] for j in again])
+        kept = {id: self.before_last[j] for j, id in held.items()}
+        table.update(kept)
+        return [kept.get(id, a) for id, a in zip(ids, arrays)] if kept else arrays
 
     def _vary(self, input: int, arrays: list[torch.Tensor], table: dict[int, Any], numbers: tuple) -> None:
         """An input that was always the same is another one: capture anew, with a buffer of its own."""

@@ -174,6 +174,9 @@ class TorchEngine:
 
 def best_device() -> str:
     """The GPU that is this process's turn, or the CPU where there is none."""
+    os.environ.setdefault(
+        "CUDA_DEVICE_MAX_CONNECTIONS", "32"
+    )  # CUDA reads it at its start; with 8, clients' streams share queues
     if not torch.cuda.is_available():
         return "cpu"
     rank = int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0)

@@ -9,10 +9,11 @@ import torch
 TYPES = (torch.float64, float), (torch.int64, int)
 SLOTS = 4  # calls whose numbers may be on their way to the device: of a client that is alone no more are in flight
 HALF = SLOTS // 2
+FEW = 4  # numbers that are filled in one by one: copies from the host have one queue, in which clients wait for one another
 
 
 class GraphNumbers:
-    """Views of one vector for each type of number. They are copied from pinned memory: a copy from any other waits until the
+    """Views of one vector for each type of number. Many are copied from pinned memory: a copy from any other waits until the
     device has done all that the client's stream was given before, and the worker, which others wait for, with it."""
 
     def __init__(self, numbers: tuple, at: torch.device) -> None:
@@ -26,17 +27,26 @@ class GraphNumbers:
 
     def give(self, numbers: tuple) -> None:
         """Fill the tensors, on the stream at hand."""
-        if numbers == self.last:
+        last = self.last
+        if numbers == last:
             return
         slot, half = self.slot, self.slot // HALF
         if slot % HALF == 0 and self.copied[half] is not None:
             self.copied[half].synchronize()
+        changed = [i for i, n in enumerate(numbers) if last is None or n != last[i]]
+        if last is not None and len(changed) <= FEW:
+            for i in changed:
+                self.holes[i].fill_(numbers[i])
+        else:
+            self._copy(numbers, slot)
+        if slot % HALF == HALF - 1 and self.at.type == "cuda":
+            self.copied[half] = torch.cuda.Event()
+            self.copied[half].record(torch.cuda.current_stream(self.at))
+        self.last, self.slot = numbers, (slot + 1) % SLOTS
+
+    def _copy(self, numbers: tuple, slot: int) -> None:
         for (dtype, number_type), vector, staged in zip(TYPES, self.vectors, self.staged):
             if any(isinstance(n, number_type) for n in numbers):
                 given = [number_type(n) if isinstance(n, number_type) else 0 for n in numbers]
                 staged[slot].copy_(torch.tensor(given, dtype=dtype))
                 vector.copy_(staged[slot], non_blocking=True)
-        if slot % HALF == HALF - 1 and self.at.type == "cuda":
-            self.copied[half] = torch.cuda.Event()
-            self.copied[half].record(torch.cuda.current_stream(self.at))
-        self.last, self.slot = numbers, (slot + 1) % SLOTS
