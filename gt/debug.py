@@ -14,11 +14,14 @@ from gt.client.here import here
 from gt.client.native import NATIVE
 from gt.client.user_lines import line_of
 from gt.errors import GTError
+from gt.lazy_import import LazyImport
 from gt.spec import Spec
 from gt.transport.events import EXACT, Watched
 from gt.watch import own, timeline
 from gt.watch.doctor import text as diagnosis_text
 from gt.watch.html import HtmlStats
+
+stats_tables = LazyImport("gt.watch.stats")  # imports rich
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,10 +262,8 @@ def print_worker_stats() -> None:
     """What each worker is and did, as tables."""
     from rich.console import Console
 
-    from gt.watch.stats import replay_table, report
-
     workers = get_worker_stats()
     console = Console()
-    console.print(report(workers))
+    console.print(stats_tables.report(workers))
     if any(s["replay"]["traces_found"] or s["replay"]["calls"] or s["replay"]["unit_calls"] for s in workers.values()):
-        console.print(replay_table(workers))
+        console.print(stats_tables.replay_table(workers))

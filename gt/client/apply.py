@@ -1,5 +1,5 @@
-"""From a call to an instruction: the client's hot path. It names the result, infers its spec from what was seen before,
-appends one tuple to the stream and, where a gradient is wanted, one node to the tape."""
+"""From a call to an instruction: the client's hot path. It gives the result an id, takes its spec from the kind's cache,
+appends one tuple to the stream and, if a gradient is required, one node to the tape."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NUMBERS = (float, int, bool)
 
 
 def user(session: Session, frame: Any) -> Any:
-    """The innermost frame of the user's code, whose module the session then knows."""
+    """The innermost frame of the user's code; notes its module in the session."""
     while frame.f_globals.get("__name__", "")[:3] == "gt.":
         frame = frame.f_back
     session.user = frame.f_globals
@@ -69,18 +69,18 @@ def binary(row: Row, a: Tensor, b: Any) -> Tensor:
 
 
 def apply(row: Row, operands: tuple[Any, ...], statics: tuple[Any, ...] = ()) -> Any:
-    """Any op: tensors and numbers in, a tensor out, or a tuple where the op has several results."""
+    """Apply any op to tensors and numbers. Returns a tensor, or a tuple if the op has several results."""
     return reference(row, operands, statics)
 
 
 def reference(row: Row, operands: tuple[Any, ...], statics: tuple[Any, ...] | None) -> Any:
-    """What issuing an op means; native.c does the same, for speed, in the common case. `statics` are None where an op that has
-    none is called by itself: such kinds are known by a shorter key."""
+    """The reference of issuing an op; native.c does the same, faster, for the common cases. `statics` is None for ops without
+    statics that are called directly: their kinds have a shorter key."""
     scope = HERE.scope or here()
     session = scope.session
     specs: list[Any] = []
     values: list[Any] = []
-    held: list[Any] = []  # the handles of tensors, which to ask for again would cost; numbers as they are
+    held: list[Any] = []  # the handles of tensors, read once; numbers as they are
     mask, bit = 0, 1
     for o in operands:
         if isinstance(o, Tensor):
@@ -134,14 +134,14 @@ def reference(row: Row, operands: tuple[Any, ...], statics: tuple[Any, ...] | No
 
 
 def _in_other_dtypes(scope: Scope, row: Row, operands: tuple[Any, ...], statics: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """The operands as autocast or the default dtype wants them; None where they already are so."""
+    """The operands cast for autocast or the default dtype; None if no cast is needed."""
     if scope.cast is not None and (changed := recast(scope.cast, row, operands)):
         return changed
     return in_default(row, operands, statics)
 
 
 def recast(low: DType, row: Row, operands: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """The operands in the dtype that autocast wants for this row, or None where they are in it."""
+    """The operands in autocast's dtype for this row, or None if they have it already."""
     if not row.autocast:
         return None
     want = low if row.autocast == "low" else float32
@@ -150,7 +150,7 @@ def recast(low: DType, row: Row, operands: tuple[Any, ...]) -> tuple[Any, ...] |
 
 
 def in_default(row: Row, operands: tuple[Any, ...], statics: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """The operands with which the floats of a result are of the default dtype; None where they already are."""
+    """The operands cast so that floating-point results have the default dtype; None if they would have it anyway."""
     if DEFAULT.dtype is float32 or any(isinstance(o, Tensor) and o.handle.spec.dtype.rank >= 2 for o in operands):
         return None
     specs = tuple(o.handle.spec if isinstance(o, Tensor) else type(o) for o in operands)
@@ -200,7 +200,7 @@ def _node(known: Any, operands: tuple[Any, ...], held: list[Any], mask: int, out
 
 
 def _belongs(handle: Handle) -> Any:
-    """The scope for a tensor of another session than this thread's last: right only if that one is closed or not begun."""
+    """The scope for a tensor of another session than this thread's last one, which must be closed or not begun."""
     scope = here()
     if handle.session.abandoned:
         raise SessionLost(handle.session.lost)
@@ -210,12 +210,12 @@ def _belongs(handle: Handle) -> Any:
 
 
 def operand(x: Any) -> Any:
-    """A tensor as it is, a number as Python's, an array or list as a tensor."""
+    """A tensor unchanged, a number as a Python number, an array or list as a tensor."""
     return x if isinstance(x, Tensor) else as_operand(x)
 
 
 def as_operand(value: Any, like: Tensor | None = None) -> Any:
-    """A number as Python's, an array or list as a tensor."""
+    """A number as a Python number, an array or list as a tensor."""
     if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
         if isinstance(value, np.generic):
             return value.item()
@@ -233,7 +233,7 @@ def as_operand(value: Any, like: Tensor | None = None) -> Any:
 
 
 def complex_number(value: complex, beside: DType) -> Tensor:
-    """A complex number as a 0-d tensor: instructions carry real numbers only."""
+    """A complex number as a 0-d tensor: instructions contain real numbers only."""
     real = beside if beside.rank >= 2 else DEFAULT.dtype
     made: Tensor = apply(TABLE["full_complex"], (value.real, value.imag), ((), real.to_complex().code))
     return made

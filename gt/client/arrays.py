@@ -1,4 +1,4 @@
-"""Arrays, nested lists and PyTorch's tensors become tensors: their bytes are loaded, and no op is applied."""
+"""Tensors from arrays, nested lists and PyTorch's tensors: their bytes are loaded, without an op."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOAD = row("load")
 NUMPY = {dtype: np.dtype(dtype.name) for dtype in DTYPES if dtype is not bfloat16}  # of this machine's byte order
 GT = {numpy: dtype for dtype, numpy in NUMPY.items()}
 WIDER = {"uint16": "int32", "uint32": "int64", "uint64": "int64", "longdouble": "float64", "clongdouble": "complex128"}
-SMALL, REMEMBERED = 64, 64  # elements of an array that is remembered, and how many of the last
+SMALL, REMEMBERED = 64, 64  # most elements of a remembered array, and number of the last arrays remembered
 
 
 def to_bfloat16_bits(array: np.ndarray) -> np.ndarray:
@@ -30,11 +30,11 @@ def to_bfloat16_bits(array: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(wide), np.uint16(0x7FC0), rounded).reshape(array.shape)
 
 
-MOST_AXES = 64  # NumPy's
+MOST_AXES = 64  # as in NumPy
 
 
 def as_array(data: Any) -> tuple[np.ndarray, DType]:
-    """The data as an array, and the dtype it stands for."""
+    """The data as an array, and its dtype."""
     if type(data) is np.ndarray and (dtype := GT.get(data.dtype)) is not None:
         return data, dtype
     if type(data).__module__.split(".")[0] == "torch":
@@ -58,7 +58,7 @@ def as_array(data: Any) -> tuple[np.ndarray, DType]:
 
 
 def load(array: np.ndarray, dtype: DType) -> Tensor:
-    """A tensor of an array's numbers, cast to a dtype."""
+    """A tensor of an array's elements, cast to a dtype."""
     scope = here()
     spec = Spec(array.shape, dtype)
     if dtype is bfloat16:
@@ -70,7 +70,7 @@ def load(array: np.ndarray, dtype: DType) -> Tensor:
 
 
 def loaded(data: np.ndarray, shape: tuple[int, ...], dtype: DType) -> Tensor:
-    """A tensor of these bytes, as they stand."""
+    """A tensor of an array's bytes."""
     return _sent(np.ascontiguousarray(data), Spec(shape, dtype), here())
 
 
@@ -85,7 +85,7 @@ def _sent(array: np.ndarray, spec: Spec, scope: Scope) -> Tensor:
 
 
 def remember(t: Tensor, array: np.ndarray) -> None:
-    """Keep a small value at the client, to check it without a read."""
+    """Keep a copy of a small array, to check its values without a read."""
     loaded = t.handle.session.loaded
     if len(loaded) >= REMEMBERED:
         del loaded[next(iter(loaded))]

@@ -1,5 +1,5 @@
-"""Tensors and the tape. The tape is the client's alone: each result that wants a gradient holds a node, a node holds what
-its gradient reads, and both go when the tensors do. Gradients are ops like any other."""
+"""Tensors and the tape. The tape exists at the client alone: each result that requires a gradient has a node, a node holds the
+values that its gradient reads, and both are freed with the tensors. Gradients are ordinary ops."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from gt.ops.table import Row
 from gt.spec import Spec
 
 LETTERS = "abcdefgh"
-AFTER = -1  # the place of a leaf's hooks that are called once `.grad` is there
+AFTER = -1  # in place of a result index: a leaf's hooks that are called after `.grad` is set
 
 
-CONSTRUCT: list[Callable[..., Tensor]] = []  # what makes a tensor of data or sizes, where that is not done in C
+CONSTRUCT: list[Callable[..., Tensor]] = []  # the function that makes a tensor of data or sizes, without native.c
 
 
 class _Constructor(type(msgspec.Struct)):  # type: ignore[misc]
-    """Lets `Tensor(2, 3)` and `Tensor([1.0])` of users be tensors of sizes and data; GT itself makes them of a handle. In C
-    this is done by native.c."""
+    """Makes `Tensor(2, 3)` and `Tensor([1.0])` of users tensors of sizes and data; GT itself makes them from a handle. With
+    native.c this is done in C."""
 
     def __call__(cls, *args: Any, **settings: Any) -> Any:
         if cls is Tensor and CONSTRUCT and not (args and (args[0] is None or type(args[0]) is Handle)):
@@ -43,12 +43,12 @@ else:
 
 
 class Tensor(_Struct, eq=False, weakref=True):
-    """A variable: its value (`handle`), whether gradients are wanted, and the tape behind it. Methods are in `functions`.
+    """A variable: its value (`handle`), whether it requires gradients, and its node on the tape. Methods are in `functions`.
 
-    A view knows its `base`, `how` it was made (a Known, or what `views.py` has beside those) and as what instruction (`made`:
-    kind, id, id of the base's value at that time, numbers). A base that has another value since makes the view stale;
-    `views.py` renews `handle`, `requires_grad` and `node` when one of them is read. Of a tensor that is no view, `made` counts
-    the writes to it."""
+    A view has its `base`, `how` it was made (a Known, or one of the classes in `views.py`) and its instruction (`made`: kind,
+    id, id of the base's value at that time, numbers). A view is stale when its base has got another value since; `views.py`
+    renews `handle`, `requires_grad` and `node` when one of them is read. For a tensor that is not a view, `made` counts the
+    writes to it."""
 
     handle: Handle
     requires_grad: bool = False
@@ -59,7 +59,7 @@ class Tensor(_Struct, eq=False, weakref=True):
     how: Any = None
     made: Any = None
 
-    if TYPE_CHECKING:  # the methods that `functions` gives it
+    if TYPE_CHECKING:  # the methods that `functions` adds
 
         def __getattr__(self, name: str) -> Any: ...
         def _operator(self, other: Any) -> Tensor: ...
@@ -92,15 +92,16 @@ def node_of(source: Any) -> Node:
 
 
 class Node(msgspec.Struct, eq=False, weakref=True):
-    """An op on the tape. `inputs` holds what its gradient reads: handles, numbers, and Specs for the rest; `edges` where each
-    input's gradient goes: a node, a port, a leaf tensor or None. `order` is the id of its first result, so that later ops
-    have larger ones and the session still knows the line that asked for it. `hooks` are (which result, function)."""
+    """An op on the tape. `inputs` has the inputs that its gradient reads, as handles and numbers, and Specs of the others;
+    `edges` the destination of each input's gradient: a node, a port, a leaf tensor or None. `order` is the id of its first
+    result, so that later ops have larger ones and the session can find the user's line. `hooks` are (result index,
+    function)."""
 
     known: Known
-    plan: Any  # a Plan; None where the node is no op of the table
+    plan: Any  # a GradientPlan; None if the node is not an op of the table
     inputs: Any
     edges: Any
-    output: Any  # the results' handles, where the gradient reads them
+    output: Any  # the results' handles, if the gradient reads them
     scope: Scope
     order: int
     hooks: Any = None
@@ -111,11 +112,11 @@ class Node(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def next_functions(self) -> tuple:
-        """What stands before this op on the tape, as PyTorch shows it."""
+        """The nodes of the inputs, as in PyTorch."""
         return tuple((e.node, e.index) if isinstance(e, Port) else (e, 0) for e in self.edges if e is not None)
 
     def pull(self, g: Any, graph: bool) -> list[Tensor | None]:
-        """The gradient of each input, given that of the output (a list of them where there are several)."""
+        """The gradient of each input, given that of the output (a list if there are several)."""
         if type(self.inputs) is not list:
             if self.inputs is None:
                 raise RuntimeError(
@@ -173,10 +174,11 @@ class Node(msgspec.Struct, eq=False, weakref=True):
 
 
 class GradientPlan:
-    """How the gradients of one kind are found, for one choice of inputs that want them (bit i of `mask`: input i). `fast`
-    gives [(input, gradient), ...] where the gradients themselves want none. `conjugate`: the gradient of an analytic function
-    is the incoming one times the conjugate of the derivative, which is the derivative at the conjugates. Of a `whole` gradient,
-    one `function` with `settings` gives all; `main` results are not there for the gradient alone."""
+    """The computation of one kind's gradients, for one set of inputs that require them (bit i of `mask`: input i). `fast`
+    returns [(input, gradient), ...] if the gradients themselves require none. `conjugate`: the gradient of an analytic function
+    is the incoming one times the conjugate of the derivative, which is the derivative at the conjugates. With a `whole`
+    gradient, one `function` with `settings` returns all gradients; `main` is the number of results that are not saved for the
+    gradient alone."""
 
     __slots__ = ("pulls", "keep", "keeps_output", "whole", "fast", "conjugate", "ins", "main", "function", "settings")
 
@@ -188,7 +190,7 @@ class GradientPlan:
         self.function, self.settings, self.ins = grad, known.kind.settings, tuple(ins)
         self.main = len(known.outs) - row.saved
         self.pulls: list[tuple[int, Any, list]] = []
-        self.keeps_output: Any  # whether the output is kept, or a function that says what of it
+        self.keeps_output: Any  # whether the output is kept, or a function that selects the part to keep
         self.fast: Callable[..., list] | None = None
         specs = (*(s for s in ins if type(s) is Spec), *known.outs)
         self.conjugate = row.complex == "analytic" and any(s.dtype.rank == 3 for s in specs)
@@ -229,7 +231,7 @@ class GradientPlan:
 
 
 def _last(n: int, outputs: list) -> list:
-    """Only the last `n` outputs: those that are there for the gradient."""
+    """Only the last `n` outputs, which are saved for the gradient."""
     return [None] * (len(outputs) - n) + outputs[len(outputs) - n :]
 
 
@@ -239,7 +241,7 @@ def gradient_plan_for(known: Known, mask: int) -> GradientPlan:
 
 
 def _reader(row: Row, known: Known, name: str) -> Any:
-    """What a gradient's parameter stands for: "g", "y", the number of an input, or a value known beforehand."""
+    """The meaning of a gradient function's parameter: "g", "y", the index of an input, or a constant."""
     if name in ("g", "y"):
         return name
     if name in known.kind.settings:

@@ -1,4 +1,4 @@
-"""Walking the tape: gradients go from the roots to the leaves, latest op first."""
+"""The walk over the tape: gradients are propagated from the roots to the leaves, latest op first."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def backward(
     roots: list[Tensor], seeds: list[Tensor], retain_graph: bool = False, create_graph: bool = False,
     inputs: list[Tensor] | None = None,
 ) -> list[Tensor | None]:  # fmt: skip
-    """Walk the tape from the roots, latest op first. Gradients go into `.grad` of the leaves, or, where `inputs` are named,
-    are returned for those."""
+    """Walk the tape from the roots, latest op first. Gradients are added to `.grad` of the leaves, or returned for `inputs`, if
+    given."""
     walk = Walk(retain_graph, create_graph, inputs)
     if inputs is not None:
         walk.needed, walk.pulled = leading(roots, walk.wanted or set())
@@ -49,18 +49,18 @@ def backward(
 
 
 class Walk:
-    """One walk over the tape: gradients on their way, and where they are to end."""
+    """One walk over the tape: the gradients that have arrived at nodes, and the inputs whose gradients are wanted."""
 
     __slots__ = ("retain", "graph", "wanted", "needed", "pulled", "arrived", "heap", "late", "caught", "check")
 
     def __init__(self, retain: bool, graph: bool, inputs: list[Tensor] | None) -> None:
         self.retain, self.graph = retain, graph
         self.wanted: Any = None if inputs is None else {tape_position(t) for t in inputs}
-        self.needed: set[Node] = set()  # nodes whose gradient is asked for or leads on, and those of them it leads on from
+        self.needed: set[Node] = set()  # nodes on a path to a wanted gradient, and those of them that propagate it
         self.pulled: set[Node] = set()
         self.arrived: dict[Node, Any] = {}
         self.heap: list[tuple[int, Node]] = []
-        self.late: dict[Tensor, Tensor] = {}  # gradients of leaves whose hooks are to see the sum
+        self.late: dict[Tensor, Tensor] = {}  # gradients of leaves whose hooks are called with the sum
         self.caught: dict[Any, Tensor] = {}
         self.check: Callable | None = ANOMALY.check
 
@@ -74,7 +74,7 @@ class Walk:
         if isinstance(edge, Tensor):
             if self.wanted is not None or getattr(edge, "hooks", None):
                 self.late[edge] = g if edge not in self.late else self.late[edge] + g
-            else:  # a variable of its own: the same gradient may go to several leaves, which are written to apart
+            else:  # a new variable: several leaves may get the same gradient, and each may be written to
                 edge.grad = Tensor(g.handle, g.requires_grad, g.node) if edge.grad is None else edge.grad + g
             return
         node, index = (edge.node, edge.index) if isinstance(edge, Port) else (edge, None)
@@ -90,8 +90,7 @@ class Walk:
             slot[index] = g if slot[index] is None else slot[index] + g
 
     def run(self) -> None:
-        """Take the gradients along the tape; native.c does the same, for speed, where no graph of them is wanted and all leaves
-        are."""
+        """Propagate the gradients; native.c does the same, faster, without create_graph and for all leaves."""
         heap, arrived = self.heap, self.arrived
         plain = not self.graph and self.wanted is None and self.check is None
         overwritten = here().session.overwritten
@@ -116,8 +115,8 @@ class Walk:
                 self._pull(node, arrived.pop(node))
 
     def _pull_each(self, node: Node, g: Tensor) -> None:
-        """Send on the gradients of an op's inputs, each of which has a function of its own. Values are let go in one order:
-        gradients, what the tape held of this op, the gradient that came."""
+        """Propagate the gradients of an op's inputs, each by its own function. Values are freed in a fixed order: gradients,
+        the node's saved values, the incoming gradient."""
         ins, edges, grad = node.plan.ins, node.edges, None
         found = node.plan.fast(g, node.inputs, node.output)
         for i, grad in found:
@@ -128,7 +127,7 @@ class Walk:
             node.inputs = node.output = None
 
     def _pull(self, node: Node, g: Any) -> None:
-        """Send on the gradients of any op's inputs."""
+        """Propagate the gradients of any op's inputs."""
         grad = None
         found = self._gradients(node, g)
         for edge, held, grad in zip(node.edges, node.known.kind.ins, found):
@@ -140,7 +139,7 @@ class Walk:
             node.inputs = node.output = None
 
     def _gradients(self, node: Node, g: Any) -> Sequence[Tensor | None]:
-        """The gradient of each input of an op; none where they lead to nothing that is wanted."""
+        """The gradient of each input of an op; None for inputs on no path to a wanted gradient."""
         if node.hooks is not None:
             g = _hooked(node.hooks, g)
         if self.wanted is not None:
@@ -158,7 +157,7 @@ class Walk:
                 self.caught[node, at] = part
 
     def settle(self) -> None:
-        """Give the leaves that waited for the whole of their gradient what is theirs."""
+        """Set the gradients of leaves whose hooks are called with the sum."""
         for leaf, g in self.late.items():
             g = _hooked(getattr(leaf, "hooks", None), g)
             if self.wanted is None:
@@ -191,7 +190,7 @@ def _enter(scope: Scope) -> None:
 
 
 def _hooked(hooks: Any, g: Any) -> Any:
-    """The gradient after each hook has seen it and, where it gave another, replaced it."""
+    """The gradient after the hooks, each of which may replace it."""
     for at, hook in [h for h in hooks or () if h[0] != AFTER]:
         part = g if at is None else g[at]
         other = hook(part) if part is not None else None
@@ -203,19 +202,19 @@ def _hooked(hooks: Any, g: Any) -> Any:
 
 
 def tape_position(t: Tensor) -> Any:
-    """Where a gradient for this tensor arrives: a leaf itself, or a node and which of its results."""
+    """The destination of a tensor's gradient: a leaf itself, or a node and the index of its result."""
     return t if t.node is None else (t.node.node, t.node.index) if isinstance(t.node, Port) else (t.node, None)
 
 
 def behind(node: Node) -> Iterator[Node]:
-    """The nodes that a node's gradients go to."""
+    """The nodes that get a node's gradients."""
     for edge in node.edges:
         if edge is not None and not isinstance(edge, Tensor):
             yield edge.node if isinstance(edge, Port) else edge
 
 
 def nodes_of(roots: list[Tensor], since: int = 0) -> list[Node]:
-    """Every node the roots were made by, latest first; with `since`, those of that order or later."""
+    """Every node that the roots depend on, latest first; with `since`, those of that order or later."""
     stack = [tape_position(t)[0] for t in roots if t.node is not None]
     seen: set[Node] = set()
     while stack:
@@ -227,7 +226,7 @@ def nodes_of(roots: list[Tensor], since: int = 0) -> list[Node]:
 
 
 def leading(roots: list[Tensor], wanted: set) -> tuple[set[Node], set[Node]]:
-    """The nodes by way of which, from the roots, a gradient comes to what is wanted; and those it passes through."""
+    """The nodes on a path from the roots to the wanted inputs, and those of them that propagate further."""
     sources = {w[0] for w in wanted if isinstance(w, tuple)}
     needed: set[Node] = set()
     passed: set[Node] = set()
@@ -240,7 +239,7 @@ def leading(roots: list[Tensor], wanted: set) -> tuple[set[Node], set[Node]]:
 
 
 def check_saved(node: Node, overwritten: Overwritten) -> None:
-    """Raise where a value that the gradient of an op reads, or PyTorch's would, was written over since."""
+    """Raise if a value that the op's gradient reads, here or in PyTorch, was overwritten since."""
     output, since = node.output, overwritten.since
     saved = list(zip(LETTERS, node.inputs))
     saved += [(f"y{i}", h) for i, h in enumerate(output)] if type(output) is list else [("y", output)]
@@ -257,7 +256,7 @@ def check_saved(node: Node, overwritten: Overwritten) -> None:
 
 
 class _Anomaly:
-    """Whether walks look at each gradient, and how: `check(node, gradients)`."""
+    """Anomaly detection: `check(node, gradients)` is called for each node if enabled."""
 
     check: Callable | None = None
 
@@ -266,7 +265,7 @@ ANOMALY = _Anomaly()
 
 
 def _fill(node: Node, g: Any) -> Any:
-    """Results that nobody used have a gradient of zeros, save those that are there for the gradient alone."""
+    """Zeros as the gradients of unused results, except results that are saved for the gradient alone."""
     main = len(node.known.outs) - node.known.row.saved
     if isinstance(g, list) and any(x is None for x in g[:main]):
         return [_zeros(s) if x is None and i < main else x for i, (x, s) in enumerate(zip(g, node.known.outs))]
@@ -278,7 +277,7 @@ def _zeros(spec: Spec) -> Tensor:
 
 
 def _shaped(grad: Tensor, want: Spec) -> Tensor:
-    """A gradient summed over broadcast axes and cast back, so that it has its input's shape and dtype."""
+    """A gradient summed over broadcast axes and cast to its input's shape and dtype."""
     spec = grad.handle.spec
     if spec is want:
         return grad

@@ -1,4 +1,4 @@
-"""What is noted while a function is captured: where the numbers of each update lie, and the modules that were called."""
+"""Notes of a captured function: the optimizer settings behind the numbers of its updates, and the called modules."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 
 class CapturedSetting:
-    """A setting of an optimizer's group or, for a `parameter`, the count of its steps, which each step adds one to. Where a
-    step is two instructions, only the first of them `counts`."""
+    """A setting of an optimizer's parameter group or, with a `parameter`, its step count. If a step is two instructions, only
+    the first of them `counts`."""
 
     __slots__ = ("optimizer", "parameter", "within", "name", "part", "counts")
 
@@ -27,14 +27,14 @@ class CapturedSetting:
         return found if self.parameter is not None else float(found if self.part is None else found[self.part])
 
     def stands(self) -> bool:
-        """Whether the optimizer still looks there: its state may have been loaded anew."""
+        """Whether the optimizer still uses this setting: its state may have been loaded again."""
         if self.parameter is not None:
             return self.optimizer.state.get(self.parameter) is self.within
         return any(group is self.within for group in self.optimizer.param_groups)
 
 
 class Notes:
-    """What is noted while a function is captured: for each update where its numbers lie, and the modules that were called."""
+    """Notes of a captured function: for each update the settings of its numbers, and the called modules."""
 
     def __init__(self) -> None:
         self.updates: list[list[CapturedSetting]] = []

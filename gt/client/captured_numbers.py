@@ -1,6 +1,6 @@
-"""What a captured function looks at besides tensors, so that a call which is replayed without its Python finds it again:
-whether modules are in training, and numbers that change. An optimizer's counts of steps go on; one of its settings that changes
-is captured anew once and from then on given with each call; random numbers are drawn on from where the session stands."""
+"""The changing numbers of a captured function, so that a call can be replayed without its Python code: an optimizer's step
+counts, which are incremented; its settings, which after a change are captured again once and from then on are arguments of
+each call; and random numbers, which continue the session's sequence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gt.program.stretch import flat
 
 
 class Numbers:
-    """The numbers of a captured function that are given with each call, found in two calls of it."""
+    """The numbers of a captured function that are arguments of its trace, found by comparing two calls."""
 
     def __init__(
         self, session: Session, noted: list[list[CapturedSetting]], before: Window, now: Window, given: set[tuple]
@@ -25,15 +25,15 @@ class Numbers:
         self.places = _places(session, noted, now)
         self.drawn = _drawn(session, before, now)
         self.counts = [x for update in noted for x in update if x.parameter is not None and x.counts]
-        self.together = [[x for x in update if x.parameter is not None] for update in noted]  # counts that are one number
+        self.together = [[x for x in update if x.parameter is not None] for update in noted]  # step counts that share a number
         old, new = flat(before.ops), flat(now.ops)
-        self.apart = {  # settings that are given with each call, by position, and what sets them apart from equal ones
+        self.apart = {  # by position, settings that are arguments, each with a label that keeps it separate from equal ones
             p: x.key for p, x in self.places.items() if x.parameter is None and (x.key in given or old[p] != new[p])
         }  # fmt: skip
 
     def fill(self, holes: list[list[int]]) -> bool:
-        """Find where the number for each hole comes from; whether that is known of all. `sources` has for each which of the
-        call's draws it is, or the places that hold it."""
+        """Find the source of each hole's number. Returns whether all are known. `sources` has for each the index of the call's
+        random draw, or the settings with its value."""
         if self.drawn is None or not all(p in self.places or p in self.drawn for positions in holes for p in positions):
             return False
         self.draws = max(self.drawn.values(), default=-1) + 1
@@ -48,7 +48,7 @@ class Numbers:
         return True
 
     def stale(self) -> str:
-        """Why these numbers are not what the function would use now; "" where they are."""
+        """Why the captured numbers are outdated; "" if they are current."""
         for setting, value in self.settings:
             if setting.value() != value and setting.key not in self.given:
                 self.given.add(setting.key)
@@ -58,11 +58,11 @@ class Numbers:
         alike = [*(source for source in self.sources if not isinstance(source, int)), *self.together]
         same = all(len({setting.value() for setting in settings}) <= 1 for settings in alike)
         if not same or not all(setting.stands() for setting in (*self.counts, *(p for p, _ in self.settings))):
-            return "an optimizer's state is another"
+            return "an optimizer's state was replaced"
         return ""
 
     def take(self) -> list[float | int]:
-        """The numbers of another call."""
+        """The numbers of the next call."""
         for count in self.counts:
             count.within[count.name] += 1
         drawn = [next(self.session.draws) for _ in range(self.draws)]
@@ -70,7 +70,7 @@ class Numbers:
 
 
 def _places(session: Session, noted: list[list[CapturedSetting]], window: Window) -> dict[int, CapturedSetting]:
-    """Where the numbers at these positions of the window lie, as far as that is known and they are still there."""
+    """The settings behind the numbers at these positions of the window, as far as known and still in use."""
     found: dict[int, CapturedSetting] = {}
     updates = iter(noted)
     for at, ins, kind, form in walk(window.ops, session.kinds.meaning.get):
@@ -82,8 +82,8 @@ def _places(session: Session, noted: list[list[CapturedSetting]], window: Window
 
 
 def _drawn(session: Session, before: Window, now: Window) -> dict[int, int] | None:
-    """Which of its call's random numbers an op takes, by the position of that number. None where one call does not go on in the
-    row of them where the one before it left off."""
+    """By position of the number, the index of the call's random draw that an op uses. None if a call does not continue the
+    previous call's sequence."""
     places = []
     for at, ins, kind, form in walk(now.ops, session.kinds.meaning.get):
         if kind.row.random:
@@ -100,6 +100,6 @@ def _drawn(session: Session, before: Window, now: Window) -> dict[int, int] | No
 
 @cache
 def _seeded(row: Any) -> tuple[int, int]:
-    """Which operands of a random op are its seed and its number."""
+    """The operand indices of a random op's seed and number."""
     names = list(inspect.signature(row.kernel).parameters)[1:]  # the first is the array namespace
     return names.index("seed"), names.index("number")

@@ -1,7 +1,7 @@
-"""`gt.compile(fn)`: the explicit form of replay. The function runs as it is for its first calls on tensors of given specs;
-from then on a call is one instruction, and none of its Python runs. What cannot be replayed without its Python (a value read
-inside, a number that changes from call to call, a result on the tape) runs as before, and `why` says so. Numbers of which it
-is known where they come from are an exception (`numbers.py`)."""
+"""`gt.compile(fn)`: explicit capture and replay. The function's Python code runs for its first calls on tensors of given specs;
+from then on a call is one instruction, without the Python code. A function that cannot be replayed (it reads a value, a number
+changes from call to call, a result is on the tape) runs as before, and `why` has the reason. Changing numbers whose source is
+known can be replayed (`captured_numbers.py`)."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from gt.client.writes import unseen
 from gt.program.code import encoded
 from gt.program.stretch import flat
 
-KNOWN = 64  # calls of one function that are known, by what they depend on; past it the oldest is forgotten
+KNOWN = 64  # most captures of one function, by key; above, the oldest is dropped
 
 
 def compile(
     fn: Callable | None = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = None, mode: Any = None,
     options: Any = None, disable: bool = False,
 ) -> Any:  # fmt: skip
-    """A function whose calls are captured once and then replayed; of a module, a module. PyTorch's settings are taken: of them
-    only `disable` matters.
+    """A function whose calls are captured once and then replayed; for a module, a module. PyTorch's settings are accepted; only
+    `disable` has an effect.
 
     >>> @gt.compile
     ... def step(x):
@@ -46,18 +46,18 @@ def compile(
         return functools.partial(compile, disable=disable)
     if disable:
         return fn
-    wrap = getattr(type(fn), "_compiled_as", None)  # how a module stays one
+    wrap = getattr(type(fn), "_compiled_as", None)  # a module's compiled form is a module
     return wrap(fn, CompiledFunction(fn)) if wrap is not None else CompiledFunction(fn)
 
 
 class CompiledFunction:
-    """`why` has the reason calls are not replayed, by the key of their arguments; `again` counts the reasons for which what was
-    captured had to be captured anew; `captures` and `replays` count."""
+    """`why` has the reason why calls are not replayed, by the key of their arguments; `again` counts the reasons for repeated
+    captures; `captures` and `replays` are counts."""
 
     def __init__(self, fn: Callable) -> None:
         functools.update_wrapper(self, fn, updated=())
         self.fn = fn
-        self.uses: dict[tuple, list[_Capture]] = {}  # several where modules it calls are now in training and now not
+        self.uses: dict[tuple, list[_Capture]] = {}  # several if the called modules change between training and evaluation
         self.why: dict[tuple, str] = {}
         self.again: Counter[str] = Counter()
         self.captures = self.replays = 0
@@ -84,8 +84,8 @@ class CompiledFunction:
         return result
 
     def _capture_for(self, key: tuple, session: Session, leaves: list[Tensor]) -> _Capture:
-        """What is known of calls like this one. What does not fit any more is forgotten: its Python must run once more, and may
-        leave other tensors behind."""
+        """The capture for calls like this one. An outdated capture is dropped: its Python code must run again, and may use
+        other tensors."""
         uses = self.uses.setdefault(key, [])
         use = next((u for u in uses if u.suits()), None)
         stale = use.stale(leaves) if use is not None and use.ready else ""
@@ -107,7 +107,7 @@ class CompiledFunction:
 
 
 def _shape_of(value: Any, leaves: list[Tensor]) -> Any:
-    """What a call depends on besides the values of its tensors; collects those."""
+    """The key of a call: all that it depends on besides the values of its tensors, which are collected in a list."""
     if isinstance(value, Tensor):
         leaves.append(value)
         return (value.handle.spec, value.requires_grad)
@@ -123,8 +123,8 @@ def _shape_of(value: Any, leaves: list[Tensor]) -> Any:
 
 
 class _Call:
-    """The last captured run: its window, where updates take their numbers from, which tensors held what when it ended, and what
-    it returned. Of the run before, only the window is kept: what holds its tensors would keep this run from ending them."""
+    """The last captured run: its window, the sources of its updates' numbers, the tensors and their values at its end, and its
+    return value. Of the run before, only the window is kept: other references would keep its tensors alive in this run."""
 
     def __init__(self, window: Window, noted: list[list[CapturedSetting]], result: Any, leaves: list[Tensor]) -> None:
         self.window, self.noted, self.result = window, noted, result
@@ -135,22 +135,22 @@ class _Call:
 
 
 class _Capture:
-    """A function on arguments of given specs."""
+    """The capture of a function on arguments of given specs."""
 
     def __init__(self, session: Session, given: set[tuple]) -> None:
         self.session = session
-        self.modes: list[tuple[ref, bool]] = []  # modules that it calls, and whether they are in training
-        self.given = given  # keys of settings that turned out to change, and are given with each call
-        self.before: Window | None = None  # of the run that was captured first
+        self.modes: list[tuple[ref, bool]] = []  # called modules, and whether they are in training
+        self.given = given  # keys of settings that have changed, which are arguments of each call
+        self.before: Window | None = None  # of the first captured run
         self.runs = 0
         self.ready = False
-        self.into_arguments = False  # whether it writes into its arguments
+        self.into_arguments = False  # whether it writes to its arguments
         self.refused = ""
 
     # Capturing
 
     def capture(self, fn: Callable, args: tuple, kwargs: dict, leaves: list[Tensor]) -> Any:
-        """Run the function; from the second run on, look at what it wrote."""
+        """Run the function; from the second run on, capture its instructions."""
         session = self.session
         self.runs += 1
         outer, session.noted = session.noted, Notes()
@@ -158,7 +158,7 @@ class _Capture:
             if self.runs > 1 and session.tracer is not None:
                 return self._watch(fn, args, kwargs, leaves, session.noted)
             self.refused = "" if session.tracer else "GT_TRACE=0"
-            return fn(*args, **kwargs)  # the first run makes what is made once, such as optimizers' state
+            return fn(*args, **kwargs)  # the first run creates lasting objects, such as optimizers' state
         finally:
             self.modes = [(ref(m), m.training) for m in session.noted.modules.values()]
             session.noted = outer
@@ -183,12 +183,12 @@ class _Capture:
         return result
 
     def _writes(self, leaves: list[Tensor], storage: list[int]) -> str:
-        """Why what was written into arguments cannot be written again without the Python; "" where it can."""
+        """Why writes to arguments cannot be replayed; "" if they can."""
         written = [t for t, before in zip(leaves, storage) if raw_handle(storage_of(t)).id != before]
         self.into_arguments = bool(written)
         if any(t.base is not None for t in written):
-            return "it writes into an argument that is a view"
-        return "it writes into an argument that shares memory with another" if written and _aliased(leaves) else ""
+            return "it writes to an argument that is a view"
+        return "it writes to an argument that shares memory with another" if written and _aliased(leaves) else ""
 
     def _look(
         self, window: Window, noted: list[list[CapturedSetting]], result: Any, leaves: list[Tensor], ids: list[int]
@@ -200,7 +200,7 @@ class _Capture:
         if size < SHORTEST:
             self.refused = f"it has only {size} ops"
         elif any(self.session.kinds.meaning[t].row.loads for t in window.tokens):
-            self.refused = "it takes in data from the client"
+            self.refused = "it loads data from the client"
         elif any(t.node is not None for t in _tensors(result)):
             self.refused = "its result is on the tape: call backward() inside, or detach()"
         if self.refused:
@@ -229,7 +229,7 @@ class _Capture:
         self._bind(trace, before, last, ids)
 
     def _bind(self, trace: Trace, before: Window, last: _Call, ids: list[int]) -> None:
-        """Where inputs come from and results go to: arguments, what the call returns, and tensors that live on."""
+        """Find the sources of the inputs and destinations of the results: arguments, returned values and surviving tensors."""
         outs_before, _ = trace.topology.bind(flat(before.ops)) or ((), ())
         results, inputs = trace.topology.bind(flat(last.window.ops)) or ((), ())
         made_before = {made: j for j, made in enumerate(outs_before)}
@@ -245,7 +245,7 @@ class _Capture:
             elif found:
                 self.sources.append(ref(found[0]))
             else:
-                self.refused = "something it reads does not outlive the call"
+                self.refused = "a tensor that it reads does not outlive the call"
                 return
         self.sinks: list[list[Any]] = [
             [last.arguments.get(id(t), ref(t)) for t in last.holders.get(results[j], ()) if id(t) not in returned]
@@ -258,7 +258,7 @@ class _Capture:
     # Replaying
 
     def suits(self) -> bool:
-        """Whether the modules it calls are in training now as they were."""
+        """Whether the called modules are in the same training modes as in the capture."""
         return all(m is None or m.training is mode for m, mode in ((module(), mode) for module, mode in self.modes))
 
     def forget(self) -> None:
@@ -266,15 +266,15 @@ class _Capture:
             self.session.tracer.drop(self.trace.number)
 
     def stale(self, leaves: list[Tensor]) -> str:
-        """Why what was captured does not fit any more: something it reads is gone, a value that ends with the call is held by
-        someone else, or an optimizer's settings are others. "" where it fits."""
+        """Why the capture is outdated: a tensor that it reads is freed, a value that dies with the call has another reference,
+        or an optimizer's settings changed. "" if it is current."""
         self.tensors = [s() if type(s) is ref else leaves[s] for s in self.sources]
         if any(t is None for t in self.tensors):
-            return "a tensor it reads is gone"
+            return "a tensor that it reads was freed"
         for i in self.trace.dies_inputs:
             source = self.tensors[i]
             if source is None or sys.getrefcount(source.handle) > 2:
-                return "a value that ends with the call is held elsewhere"
+                return "a value that dies with the call is held elsewhere"
         return self.numbers.stale()
 
     def replay(self, leaves: list[Tensor]) -> Any:
@@ -290,20 +290,20 @@ class _Capture:
                 if type(sink) is int:
                     leaves[sink].handle = handle
                 elif (t := sink()) is not None:
-                    set_raw_handle(t, handle)  # a view whose base has another value too is stale, and renewed when used
+                    set_raw_handle(t, handle)  # a view whose base has a new value becomes stale, and is renewed when used
         return _filled(self.template, made)
 
 
 def _aliased(leaves: list[Tensor]) -> bool:
-    """Whether some of these share memory."""
+    """Whether any of these tensors share memory."""
     return len({id(storage_of(t)) for t in leaves}) < len(leaves)
 
 
 def _views(result: Any) -> str:
-    """Why results cannot be made by a replay: what they are views of lives on. "" where they can."""
+    """Why results cannot be replayed: they are views of tensors that outlive the call. "" if they can."""
     for t in _tensors(result):
         if t.base is not None and not unseen(t):
-            return "it returns a view of a tensor that lives on: clone() it"
+            return "it returns a view of a tensor that outlives the call: clone() it"
         cut(t)
     return ""
 
@@ -315,11 +315,11 @@ def _tensors(value: Any) -> list[Tensor]:
 
 
 def living_tensors() -> list[Tensor]:
-    """Every tensor that something refers to. The collector itself does not keep track of most of them."""
+    """Every referenced tensor. The garbage collector itself does not track most of them."""
     frozen = gc.get_freeze_count()
     if frozen:
-        gc.unfreeze()  # the collector does not name what is frozen
-    gc.collect()  # what only garbage refers to is not living
+        gc.unfreeze()  # the garbage collector does not list frozen objects
+    gc.collect()  # tensors referenced by garbage alone do not count
     frames: list[Any] = []
     frame: Any = sys._getframe(1)
     while frame is not None:
@@ -331,13 +331,13 @@ def living_tensors() -> list[Tensor]:
     for t in list(found.values()):
         if t.grad is not None:
             found[id(t.grad)] = t.grad
-        while t.base is not None:  # which the collector does not see where it does not keep track of the view
+        while t.base is not None:  # the garbage collector does not see the base of an untracked view
             t = found[id(t.base)] = t.base
     return list(found.values())
 
 
 class _Slot(int):
-    """A place in a result that the n-th live result of the trace fills."""
+    """In a returned structure: the index of the trace's live result at this place."""
 
 
 def _templated(value: Any, places: dict[int, int]) -> Any:

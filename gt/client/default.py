@@ -1,4 +1,4 @@
-"""The one default session: connected to where the user said, or started together with a dispatcher and workers."""
+"""The default session: connected to the user's server, or started together with a dispatcher and workers."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from gt.transport.messages import PRIORITIES, WEIGHTS
 from gt.transport.zmq import ZmqLink
 
 _lock = threading.RLock()
-STARTING = 20.0  # seconds that workers of ours may take to start before it is said that they are waited for
+STARTING = 20.0  # seconds for started workers to join before the user is told that they are waited for
 
 
 class _Default:
     session: Session | None = None
     children: Children | None = None
     workers = 1
-    config: Config | None = None  # what the sessions begun here know of signals
-    share: tuple[float, str, int] = (1.0, "normal", 0)  # weight, priority and memory that were asked for
-    inherited: Session | None = None  # in a forked child, its parent's
-    of_its_own = True  # the dispatcher of that one was started with it, not named by the user
+    config: Config | None = None  # the configuration of signals for new sessions
+    share: tuple[float, str, int] = (1.0, "normal", 0)  # requested weight, priority and memory
+    inherited: Session | None = None  # in a forked child, the parent's session
+    of_its_own = True  # whether the parent's dispatcher was started with its session, not named by the user
 
 
 _default = _Default()
 
 
 def gpu_workers(n: int) -> None:
-    """How many workers to start when GT starts by itself; call it before the first op."""
+    """Set the number of workers that an implicitly started session has; call it before the first op."""
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-        raise ValueError(f"gpu_workers wants a number of workers from 1 up, not {n!r}")
+        raise ValueError(f"gpu_workers: expected a number of workers from 1 up, got {n!r}")
     with _lock:
         if _default.session is not None and n != _default.workers:
             raise RuntimeError(f"GT is running with {_default.workers} worker(s): call gt.gpu_workers before the first op")
@@ -58,7 +58,7 @@ def session() -> Session:
 
 
 class _ToCome:
-    """Stands for the default session before it begins."""
+    """In place of the default session before it begins."""
 
     @property
     def config(self) -> Config:
@@ -69,7 +69,7 @@ class _ToCome:
 
 
 def current() -> Session | _ToCome:
-    """The default session if it is begun, without beginning it."""
+    """The default session, or None if it has not begun."""
     with _lock:
         return _default.session if _default.session is not None and not _default.session.closed else _ToCome()
 
@@ -78,16 +78,16 @@ def connect(
     server: str | None = None, key: str | None = None, timeout: float = 5.0, *, weight: float | None = None,
     priority: str | None = None, memory: str | int | None = None,
 ) -> Session:  # fmt: skip
-    """Use the dispatcher at `host:port` from here on, or that of the pool of this name; by default that of GT_POOL, or of the
-    only pool of this user. Where several clients keep a worker busy, each gets device time by its
-    `weight`, 1 unless it is said; `priority="interactive"` counts four times as much, `"batch"` a quarter. With
-    `memory="20GB"` a tensor that would make more than that on one worker is `gt.errors.OutOfMemory`."""
+    """Connect to the dispatcher at `host:port`, or to the pool of this name; by default to the pool of GT_POOL, or the only
+    pool of this user. While several clients keep a worker busy, each gets device time by its `weight`, by default 1;
+    `priority="interactive"` counts four times as much, `"batch"` a quarter. With `memory="20GB"` a tensor that would exceed
+    this on one worker raises `gt.errors.OutOfMemory`."""
     if not server or ":" not in server:
         pool = pool_file.find(server or "")
         if not pool.server:
             raise ConnectionFailed(f"the dispatcher of pool {pool.name!r} has not started: see `gt status {pool.name}`")
         server, key = pool.server, key or pool.key
-        remarks: list[str] = []  # who starts a pool sets there what its processes read
+        remarks: list[str] = []  # a pool's processes have the environment of the process that started it
     else:
         remarks = environment.without_effect(server)
     environment.warn([*environment.check([environment.CLIENT]), *remarks])
@@ -122,7 +122,9 @@ def disconnect() -> None:
                 if not _default.session.lost:
                     _default.session.flush(wait=False)
                     if _default.children is not None and environment.INSTRUCTION_LOG.value():
-                        _default.session.ask("stats", timeout=1.0)  # workers answer behind all else, so the log is complete
+                        _default.session.ask(
+                            "stats", timeout=1.0
+                        )  # workers answer after all other work, so that the log is complete
             _default.session.close()
             _default.session = None
         HERE.scope = None
@@ -152,15 +154,15 @@ def _over(link: ZmqLink) -> Session:
 
 
 def _begin() -> Session:
-    """A dispatcher and workers of our own, at an address nobody else has. It is a Unix socket, which the kernel keeps for this
-    user, so there is no key."""
+    """Start a dispatcher and workers at a new address: a Unix socket that only this user can access, so that no key is
+    needed."""
     shared = _rejoin()
     if shared is not None:
         return shared
     environment.warn(environment.check())
     backend = backends.asked_for()
     if backend is not None:
-        backends.known_name(backend)  # a name that nobody knows is an error here, not in a worker
+        backends.known_name(backend)  # raises for an unknown name here, not in a worker
     name = secrets.token_hex(8)
     address = ipc_address(name)
     children = Children()
@@ -177,7 +179,7 @@ def _begin() -> Session:
         made.notice = STARTING
         backends.session_began()
         children.when_workers_end(link.give_up)
-    except BaseException:  # on any error, Ctrl-C too, the processes started for this session end
+    except BaseException:  # also KeyboardInterrupt: the processes started for this session must end
         children.close()
         raise
     _default.children = children
@@ -185,7 +187,8 @@ def _begin() -> Session:
 
 
 def _rejoin() -> Session | None:
-    """In a forked child, a session of its own with its parent's dispatcher; None where that one ended with the parent."""
+    """In a forked child: a new session with the parent's dispatcher; None if that dispatcher was started with the parent's
+    session."""
     if _default.inherited is None:
         return None
     theirs = _default.inherited.link
@@ -193,12 +196,12 @@ def _rejoin() -> Session | None:
     if _default.of_its_own and not listens(theirs.address):
         return None
     made = _over(ZmqLink(theirs.address, theirs.keys.user, 30, _see(), *_default.share))
-    made.seed, made.draws = _default.inherited.seed, copy.copy(_default.inherited.draws)  # as PyTorch's children draw
+    made.seed, made.draws = _default.inherited.seed, copy.copy(_default.inherited.draws)  # as in PyTorch's forked children
     return made
 
 
 def _forked() -> None:
-    """In a child: the session, its threads and the processes started for it are the parent's, as is whoever holds a lock."""
+    """In a forked child: the session, its threads, its processes and the owners of its locks are the parent's."""
     global _lock
     _lock = threading.RLock()
     session, children = _default.session, _default.children

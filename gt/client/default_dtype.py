@@ -1,7 +1,6 @@
-"""The dtype of floats that name none: `gt.set_default_dtype`. Rows of the op table promote to float32; under another default an
-op whose floats would come of a Python number or of whole numbers alone is given that dtype's operands instead. Uses of ops are
-remembered as they were learnt, so a change makes every session forget them, and nothing is asked on the way of an op that is
-known."""
+"""The default floating-point dtype: `gt.set_default_dtype`. Rows of the op table promote to float32; with another default, an
+op whose floats would come from a Python number or from integers alone gets operands cast to it. Cached kinds depend on the
+default, so a change makes every session forget them, and the hot path of known ops need not check it."""
 
 from __future__ import annotations
 
@@ -13,12 +12,12 @@ from gt.spec import DType, bool_, dtype_of, float32, int64
 
 
 class DefaultDType:
-    """The one setting, process-wide as in PyTorch."""
+    """The process-wide setting, as in PyTorch."""
 
     dtype: DType = float32
 
     def of(self, value: bool | int | float | complex) -> DType:
-        """The dtype of a tensor made of a Python number."""
+        """The dtype of a tensor made from a Python number."""
         if isinstance(value, bool):
             return bool_
         if isinstance(value, int):

@@ -1,7 +1,7 @@
-"""Calls sent early. Once a trace has come again often enough, its call is sent at the first instruction of the next time, if
-its inputs are there and nothing is left for the workers to do; the rest of the step is compared as Python writes it. Values on
-the workers never change, so a wrong guess costs its results, which are freed. What ends its inputs, the updates, is called
-when Python has reached the end of the trace. docs/design/early.md says why."""
+"""Speculative calls of traces. Once a trace has repeated often enough, its call is sent at the first instruction of the next
+repetition, if its inputs exist and the workers are idle; the rest of the step is compared as Python issues it. Values on the
+workers never change, so a wrong guess only costs its results, which are freed. The part that frees inputs, the updates, is
+called when Python has reached the end of the trace. See docs/design/early.md."""
 
 from __future__ import annotations
 
@@ -17,36 +17,38 @@ from gt.program.code import Encoded, Form, arguments, free, is_free, ops
 from gt.program.split import Split, before_updates
 from gt.program.stretch import flat, pick
 
-CALLS = 6  # calls of a trace that must have come before it is looked at
-RIGHT = 3  # guesses in a row that would have been right before one is sent
-LEAST = 24  # ops of a trace from which it is worth a message
-BETWEEN = 16  # calls between two reads up to which the first of them is sent early
-PATIENCE = 1 << 10  # guesses in a row that must be right after many that were wrong
-MOST = 1 << 12  # instructions of a batch past which it is not followed what they make
+CALLS = 6  # calls of a trace before guessing begins
+RIGHT = 3  # consecutive right guesses before one is sent
+LEAST = 24  # least ops of a trace that is called early
+BETWEEN = 16  # most calls between two reads with which the first of them is sent early
+RIGHT_AFTER_WRONG = 1 << 10  # consecutive right guesses required after many wrong ones
+MOST = 1 << 12  # most instructions of a batch whose results are followed
 
-SAME, FROM_FIRST, FROM_LAST = range(3)  # how an id of a call follows from those before
+SAME, FROM_FIRST, FROM_LAST = range(3)  # how an id of a call follows from earlier ones
 
 
 class Guess:
-    """How the ids and numbers of a trace's calls follow from those of calls before: an id is the `SAME` each time, or as far
-    from the first result of this call (fresh data) or of the last call of any trace (what that made) as it was."""
+    """Predicts the ids and numbers of a trace's calls from earlier calls: an id is the `SAME` in each call, or at a fixed
+    distance from the first result of this call (fresh data) or of the last call of any trace (its results)."""
 
     def __init__(self, trace: Trace, split: Split) -> None:
         self.trace, self.split = trace, split
-        self.seen: tuple[list[int], int, int] | None = None  # ids of the values, first ids of that call and the one before
+        self.seen: tuple[list[int], int, int] | None = (
+            None  # ids of a call's values, first ids of that call and of the previous one
+        )
         self.rules: dict[int, tuple[int, int]] = {}  # for each value of the first part: rule, and distance or id
-        self.told = False  # whether there is a rule for all of them
-        self.numbers: tuple[Any, ...] = ()  # of the last call's holes, and of the call before
+        self.predictable = False  # whether all values have a rule
+        self.numbers: tuple[Any, ...] = ()  # the holes' numbers in the last call, and in the call before
         self.older: tuple[Any, ...] = ()
-        self.right = 0  # guesses in a row that were, or would have been, right
+        self.right = 0  # consecutive guesses that were, or would have been, right
         self.wanted = RIGHT
 
     def note(self, numbers: tuple[Any, ...]) -> None:
-        """The numbers of another call."""
+        """Learn from the numbers of a call."""
         self.older, self.numbers = self.numbers, numbers
 
     def learn(self, ids: list[int], first: int, last: int) -> None:
-        """The ids of the values of a call. `first` is its first result, `last` that of the call before, of any trace."""
+        """Learn from the ids of a call. `first` is its first result, `last` that of the previous call of any trace."""
         before, self.seen = self.seen, (ids, first, last)
         if before is None:
             return
@@ -54,12 +56,12 @@ class Guess:
         rules = {v: _rule(ids[v], before[0][v], at, then) for v in part.given}
         rules |= {v: (FROM_FIRST, ids[v] - first) for v in part.made}
         self.rules = {v: rule for v, rule in rules.items() if rule is not None}
-        self.told = len(self.rules) == len(rules)
+        self.predictable = len(self.rules) == len(rules)
 
     def call(self, first: int, last: int) -> tuple[Encoded, list[int]] | None:
-        """The call to send where the trace's first result is named `first`, and the ids it reads; None where that cannot be
-        told."""
-        if not self.told or len(self.older) != len(self.numbers):
+        """The predicted call if the trace's first result has the id `first`, and the ids that it reads; None if it cannot be
+        predicted."""
+        if not self.predictable or len(self.older) != len(self.numbers):
             return None
         base = (0, first, last)  # by rule
         ids = {v: base[rule] + distance for v, (rule, distance) in self.rules.items()}
@@ -68,12 +70,12 @@ class Guess:
 
 
 def _following(now: Any, before: Any) -> Any:
-    """A whole number that grows goes on growing, as the count of random draws does; others stay."""
+    """An integer that grew grows by the same step, as the count of random draws does; other numbers stay."""
     return 2 * now - before if type(now) is int and type(before) is int else now
 
 
 def _rule(now: int, before: int, at: tuple[int, int], then: tuple[int, int]) -> tuple[int, int] | None:
-    """How an id follows: the rule, and the id or distance."""
+    """The rule of an id, and the id or distance."""
     if now == before:
         return (SAME, now)
     if now - at[0] == before - then[0]:
@@ -84,7 +86,7 @@ def _rule(now: int, before: int, at: tuple[int, int], then: tuple[int, int]) -> 
 
 
 class Early:
-    """What a tracer guesses. `begins` are the first tokens of traces that it may call early."""
+    """A tracer's guesses. `begins` are the first tokens of traces that it may call early."""
 
     def __init__(
         self, number: Callable[[], int], kinds: dict[int, Kind], programs: dict[int, Program],
@@ -92,20 +94,22 @@ class Early:
     ) -> None:  # fmt: skip
         self.number, self.kinds, self.programs, self.define = number, kinds, programs, define
         self.on = environment.EARLY.value()
-        self.idle = False  # a read was sent, so that the workers have nothing to do when the client goes on
-        self.looked = False  # whether the stream was looked at for that, once for each read
-        self.began = False  # at the first instruction of the stretch that is looked at
+        self.idle = False  # a read was sent, so that the workers are idle when the client continues
+        self.looked = False  # whether the stream was checked for an early call since the last read
+        self.began = False  # at the first instruction of the checked stretch
         self.begins: set[int] = set()
         self.guesses: dict[int, Guess | None] = {}  # by trace
-        self.next: dict[tuple[int, int], Trace] = {}  # by the trace before and the first token, the trace that came
+        self.next: dict[tuple[int, int], Trace] = {}  # by previous trace and first token, the trace that followed
         self.before = self.last = 0  # the trace called last, and its first result
-        self.calls = 0  # of traces since the last read
-        self.effects: dict[Any, tuple[slice, Callable[[Encoded], tuple[Any, ...]]]] = {}  # of instructions, by number
-        self.alive: set[Any] = set()  # ids of values that are there, as far as they are known
-        self.newest = 0  # the largest id that was sent
+        self.calls = 0  # calls of traces since the last read
+        self.effects: dict[
+            Any, tuple[slice, Callable[[Encoded], tuple[Any, ...]]]
+        ] = {}  # by number: results and freed ids of its instructions
+        self.alive: set[Any] = set()  # ids of live values, as far as known
+        self.newest = 0  # the largest id sent
         self.followed = 0  # instructions of the current batch that `alive` accounts for
-        self.sent: tuple[Guess, Encoded] | None = None  # a call that Python has not reached yet
-        self.expected: tuple[Guess, Encoded] | None = None  # one that would have been sent
+        self.sent: tuple[Guess, Encoded] | None = None  # an early call whose end Python has not reached
+        self.expected: tuple[Guess, Encoded] | None = None  # a call that would have been sent
         self.counts: Counter[str] = Counter()
 
     def waits(self) -> bool:
@@ -113,13 +117,13 @@ class Early:
         return self.idle and not self.looked and bool(self.begins)
 
     def read(self) -> None:
-        """A read was sent. Where many calls came since the one before, the workers wait for a small part of the time, and it is
-        not worth the guessing."""
+        """A read was sent. With many calls since the previous read, the workers are idle for a small part of the time, and
+        guessing does not pay."""
         self.idle, self.looked = self.calls <= BETWEEN, False
         self.calls = 0
 
     def begin(self, ins: Encoded, out: list[Encoded]) -> None:
-        """A trace may begin with this instruction. What goes out before it is in `out`, to which a call is added."""
+        """A trace may begin with this instruction: add its early call to `out`, the instructions to send."""
         if not self.idle or self.began:
             return
         self.began = True
@@ -141,8 +145,8 @@ class Early:
             self.counts["sent"] += 1
 
     def reached(self, trace: Trace, call: Encoded, code: list[Encoded], freed: Iterable[int], out: list[Encoded]) -> bool:
-        """Python has reached the end of a trace, `code`, which the call stands for: whether what is still to be sent of it was
-        added to `out`."""
+        """Python has reached the end of a trace with the instructions `code`. If its call was sent early, add the rest to
+        `out`; returns whether it was."""
         first, done = int(code[0][1]), False
         self.calls += 1
         guess = self._guess(trace) if self.began else self.guesses.get(trace.number)
@@ -163,10 +167,10 @@ class Early:
     def _settle(
         self, guess: Guess, code: list[Encoded], numbers: tuple[Any, ...], first: int, freed: Iterable[int], out: list[Encoded]
     ) -> bool:
-        """Compare what came with the guess, and learn from it; whether the call was sent before, so that the rest is now."""
+        """Compare a trace's call with the guess and learn from it. Returns whether it was sent early."""
         trace, known = guess.trace, flat(code)
         inputs = trace.topology.firsts(known)
-        ids = [0, *inputs, *trace.topology.results(known)]  # by value, which are counted from 1
+        ids = [0, *inputs, *trace.topology.results(known)]  # by value; values count from 1
         done = self._right(guess, guess.split.first.call(ids, numbers))
         if done:
             if guess.split.rest is not None:
@@ -179,7 +183,7 @@ class Early:
         return done
 
     def _right(self, guess: Guess, call: Encoded) -> bool:
-        """Whether the call that Python came to was sent. One that would have been is counted."""
+        """Whether the call that Python has reached was sent early. A right guess that was not sent is counted."""
         if self.sent is not None and self.sent[0] is guess and self.sent[1] == call:
             self.sent = None
             self.counts["right"] += 1
@@ -195,13 +199,13 @@ class Early:
         if self.sent is not None:
             guess, call = self.sent
             out += map(free, arguments(call)[: len(guess.split.first.made)])
-            guess.right, guess.wanted, self.sent = 0, min(2 * guess.wanted, PATIENCE), None
+            guess.right, guess.wanted, self.sent = 0, min(2 * guess.wanted, RIGHT_AFTER_WRONG), None
             self.counts["wrong"] += 1
         if self.expected is not None:
             self.expected[0].right, self.expected = 0, None
 
     def follow(self, out: list[Encoded], end: bool = False) -> None:
-        """Note the ids that the instructions of this batch make and free."""
+        """Note the ids that the instructions of this batch define and free."""
         alive = self.alive
         if len(out) - self.followed > MOST or len(alive) > 16 * MOST:
             alive.clear()
@@ -218,7 +222,7 @@ class Early:
         self.followed = 0 if end else len(out)
 
     def _effect(self, number: Any) -> tuple[slice, Callable[[Encoded], tuple[Any, ...]]] | None:
-        """Where the results of instructions of this kind or program stand, and what gives the ids that die with one."""
+        """The slice of the results in instructions of this kind or program, and a function that returns the ids they free."""
         kind, program = self.kinds.get(number), self.programs.get(number)
         if is_free((number,)):
             self.effects[number] = (slice(0), arguments)
@@ -233,10 +237,10 @@ class Early:
         return self.effects.get(number)
 
     def _guess(self, trace: Trace) -> Guess | None:
-        """The guess for a trace, from some calls on."""
+        """The guess for a trace, after `CALLS` calls."""
         if trace.number not in self.guesses and self.on and trace.calls >= CALLS and trace.size >= LEAST:
             split = None
-            if trace.live_results:  # else nobody waits for what it computes
+            if trace.live_results:  # else no result of it is used
                 split = before_updates(self.programs[trace.number], self.number(), self.number())
             if split is not None:
                 for part in (split.first, split.rest):
@@ -247,7 +251,7 @@ class Early:
         return self.guesses.get(trace.number)
 
     def drop(self, numbers: tuple[int, ...]) -> list[int]:
-        """Traces that will not be called again: the programs made of them."""
+        """Forget traces; returns the numbers of their split programs."""
         gone = [guess for n in numbers if (guess := self.guesses.pop(n, None)) is not None]
         parts = [part.program.number for g in gone for part in (g.split.first, g.split.rest) if part is not None]
         for n in (*numbers, *parts):

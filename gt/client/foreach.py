@@ -1,5 +1,5 @@
-"""An op on lists of tensors, off the tape: one instruction of the stream for all of them, as a step of an optimizer writes it.
-Those that are sent are of the items (gt/program/foreach.py), so it works wherever the op does."""
+"""An op on lists of tensors, off the tape: one instruction of the client's stream for all items, as an optimizer's step needs.
+The sent instructions are those of the items (gt/program/foreach.py), so that workers need no support for it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from gt.program.code import encoded
 from gt.program.foreach import ForeachKind
 from gt.spec import float32
 
-LIST = "foreach"  # what keys of such kinds begin with
+LIST = "foreach"  # first element of the keys of kinds on lists
 
 
 def foreach(row: Row, operands: tuple[Any, ...], statics: tuple = ()) -> list[list[Handle]]:
-    """The results of an op on the items of lists, as a list for each of its results. Lists among the operands are of one
-    length; the other operands are shared. It does not go on the tape."""
+    """Apply an op to the items of lists; returns a list for each of its results. Lists among the operands have one length;
+    other operands are shared. It is not recorded on the tape."""
     if NATIVE is not None:
         found = NATIVE.foreach(row, operands, statics)
         if found is not NotImplemented:
@@ -64,7 +64,7 @@ def _spec(operand: Any) -> Any:
 
 
 def _known(scope: Scope, row: Row, operands: tuple, items: list[tuple], statics: tuple) -> Known:
-    """The kind of this op on lists, learnt where it is met for the first time."""
+    """The kind of this op on lists, defined at its first use."""
     key: list[Any] = [LIST, row, statics]
     for o in operands:
         key += [len(o), *map(_spec, o)] if type(o) is list else [_spec(o)]
@@ -96,8 +96,8 @@ def _issue(known: Known, operands: tuple, scope: Scope) -> list[list[Handle]]:
 
 
 def overwrite_all(tensors: Sequence[Tensor], values: Sequence[Handle], counted: bool = True) -> None:
-    """Give variables other values off the tape, as an optimizer does to its parameters. Those that no gradient can have saved
-    need not be `counted`."""
+    """Set the values of variables off the tape, as an optimizer does with its parameters. Writes to variables that no gradient
+    can have saved need not be `counted`."""
     if NATIVE is not None and tensors:
         session = values[0].session
         noted = session.overwritten
@@ -116,6 +116,6 @@ def overwrite_all(tensors: Sequence[Tensor], values: Sequence[Handle], counted: 
 
 
 def plain(tensors: Sequence[Tensor]) -> bool:
-    """Whether these are no views and lead to no tape, so that a value can be set in them and nothing else changes."""
+    """Whether these are neither views nor on the tape, so that setting a value has no other effect."""
     node = RAW["node"].__get__
     return all(t.base is None and node(t) is None and raw_handle(t) is not None for t in tensors)

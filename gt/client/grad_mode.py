@@ -1,4 +1,4 @@
-"""Whether ops go on the tape: `no_grad` and its kin."""
+"""Whether ops are recorded on the tape: `no_grad` and related functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gt.client.scope import HERE, is_grad_enabled
 
 
 class grad_mode:
-    """Whether ops go on the tape: a context manager and a decorator."""
+    """Sets whether ops are recorded on the tape: a context manager and a decorator."""
 
     wanted = True
 
@@ -46,7 +46,7 @@ class grad_mode:
 
 
 class no_grad(grad_mode):
-    """`with gt.no_grad():` or `@gt.no_grad()`: nothing inside goes on the tape."""
+    """`with gt.no_grad():` or `@gt.no_grad()`: ops inside are not recorded on the tape."""
 
     wanted = False
 
@@ -56,7 +56,7 @@ class enable_grad(grad_mode):
 
 
 class set_grad_enabled:
-    """`gt.set_grad_enabled(False)`: from here on, or, as a context, inside it."""
+    """`gt.set_grad_enabled(False)`: from now on, or, as a context manager, inside its block."""
 
     def __init__(self, mode: bool) -> None:
         self.before = here()

@@ -1,4 +1,4 @@
-"""Values on the workers, as the client knows them."""
+"""Handles of values on the workers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gt.spec import Spec
 
 
 class Handle(msgspec.Struct, gc=False, eq=False):
-    """A value on the workers. It never changes, and is freed when its last user lets go. (A Struct is made in a third of the
-    time of a plain object, and one is made for every op.)"""
+    """A value on the workers. It never changes, and is freed with the last reference to its handle. (Creating a Struct takes a
+    third of the time of a plain object, and one is created for every op.)"""
 
     id: int
     spec: Spec
     session: Session
-    source: int | None = None  # of the value of a view: the id of the value of the last base
+    source: int | None = None  # for a view's value: the id of the last base's value
 
     def __del__(self) -> None:
         self.session.emit(free(self.id))
@@ -34,7 +34,7 @@ class Handle(msgspec.Struct, gc=False, eq=False):
         return self.spec.dtype
 
     def numpy(self) -> np.ndarray:
-        """The value, read from where it lies."""
+        """Read the value."""
         return self.session.read(self.id, self.spec)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -46,7 +46,7 @@ class Handle(msgspec.Struct, gc=False, eq=False):
 
 
 def origin_id(handle: Handle) -> int:
-    """The id that stands for the memory this value would have in PyTorch: its own, or of a view's value that of the base's."""
+    """The id of the memory that this value would have in PyTorch: its own, or for a view's value the base's."""
     return handle.source or handle.id
 
 

@@ -1,4 +1,4 @@
-"""This thread's scope, with the default session where none is begun."""
+"""This thread's scope, with the default session if there is none."""
 
 from __future__ import annotations
 

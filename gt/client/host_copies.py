@@ -1,7 +1,7 @@
 """Copies of tensors at the client, for scripts that read a tensor element by element: `labels[i].item()` in a Dataset. After a
-few small reads of views of one tensor the whole of it is read once, and further reads of its views are served from that copy.
-Values on the workers never change, so a copy is right for as long as it is kept. A row of a tensor that has a copy is made by
-no instruction (UNMADE) until something else than a small read asks for its value: `views.renew` then makes it."""
+few small reads of views of one tensor the whole tensor is read once, and further reads of its views use the copy. Values on
+the workers never change, so a copy stays valid. A row of a tensor with a copy needs no instruction (UNMADE) until an op uses
+its value: then `views.renew` computes it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from gt.client.views import RAW, SAME, UNMADE, raw_handle, spec_of, stale
 from gt.ops.table import TABLE
 
 READS = 8  # small reads of views of one value after which it is copied
-SMALL = 256  # elements of a read that counts as small
-LARGEST = 64 << 20  # bytes of all copies together
-COUNTED = 1 << 10  # values whose reads are counted
+SMALL = 256  # most elements of a small read
+LARGEST = 64 << 20  # most bytes of all copies together
+COUNTED = 1 << 10  # most values whose reads are counted
 SLICE = TABLE["slice"]
 wants_gradient = RAW["requires_grad"].__get__
 
 
 class _Host:
-    """NumPy's names for the kernels of views, which need no others."""
+    """The NumPy functions that the kernels of views use."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
@@ -42,7 +42,7 @@ HOST = _Host()
 
 
 class Copy:
-    """A value at the client, and how one row of it is sliced."""
+    """A value at the client, and the kind of a slice of one row."""
 
     __slots__ = ("array", "row", "rest")
 
@@ -59,15 +59,15 @@ class Copy:
 
 
 class HostCopies:
-    """The copies of one session, the oldest first, and how many reads they served."""
+    """The copies of one session, the oldest first, and the number of reads they served."""
 
     def __init__(self) -> None:
         self.copies: dict[int, Copy] = {}  # by the id of the value
-        self.counts: dict[int, int] = {}  # small reads of views of a value that has no copy
+        self.counts: dict[int, int] = {}  # small reads of views of a value without a copy
         self.bytes = self.served = 0
 
     def row(self, base: Tensor, i: int) -> Tensor | None:
-        """`base[i]` that waits to be made; None where there is no copy, or gradients are wanted."""
+        """`base[i]` without an instruction; None if there is no copy, or gradients are required."""
         value = raw_handle(base)
         copy = self.copies.get(value.id)
         if copy is None or copy.row is None or base.base is not None or wants_gradient(base) or here().signal:
@@ -79,7 +79,7 @@ class HostCopies:
         return Tensor(value, False, None, None, None, base, copy.row, made)
 
     def read(self, t: Tensor) -> np.ndarray | None:
-        """The value of a view, from a copy of what it is a view of; None where there is none."""
+        """The value of a view from a copy of its base; None if there is none."""
         if t.made[2] is UNMADE:
             copy = self.copies.get(raw_handle(t.base).id) if t.base is not None and t.base.base is None else None
             if copy is not None and copy.row is t.how:
@@ -114,7 +114,7 @@ class HostCopies:
         return array
 
     def _few(self, id: int) -> bool:
-        """Whether views of a value were read too seldom for a copy to pay."""
+        """Count a small read. Returns whether there were too few for a copy to pay."""
         if len(self.counts) > COUNTED:
             self.counts.clear()
         self.counts[id] = self.counts.get(id, 0) + 1

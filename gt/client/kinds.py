@@ -1,4 +1,4 @@
-"""The kinds of ops that a session has defined, by number, and what the client's hot path needs of each."""
+"""The kinds that a session has defined, by number, with the data that the client's hot path needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gt.program.code import first_kind
 from gt.program.foreach import ForeachKind
 from gt.transport.messages import KindDef, kind_out
 
-MOST = 1 << 15  # kinds remembered; past it all are forgotten and defined again as they are met
+MOST = 1 << 15  # most kinds; above, all are forgotten and defined again at their next use
 NO_GRAD = (
     "a view that was made in no_grad mode is being changed in place with grad mode enabled: make the view and change it "
     "both inside of no_grad(), or both outside"
@@ -18,21 +18,21 @@ NO_GRAD = (
 
 
 class Known:
-    """A kind this session has defined, and what the client's hot path wants of it."""
+    """A kind of this session with the data for the hot path."""
 
     __slots__ = ("number", "kind", "out", "outs", "row", "differentiable", "floats", "pulls", "view", "unseen")
 
     def __init__(self, number: int, kind: Kind) -> None:
         self.number, self.kind, self.row, self.outs, self.out = number, kind, kind.row, kind.outs, kind.outs[0]
         self.differentiable = kind.row.grad is not None and self.out.dtype.rank >= 2
-        self.floats = tuple([spec.dtype.rank >= 2 for spec in kind.outs])  # the results that may want gradients
-        self.pulls: dict[Any, Any] = {}  # the tape's plans, by which inputs want gradients
+        self.floats = tuple([spec.dtype.rank >= 2 for spec in kind.outs])  # whether each result may require gradients
+        self.pulls: dict[Any, Any] = {}  # gradient plans, by the set of inputs that require gradients
         self.view = kind.row.alias is not None
         self.unseen = Restricted(self, NO_GRAD) if self.view else None
 
 
 class Restricted:
-    """How a view was made that cannot be changed in place where gradients are wanted, and why."""
+    """`how` of a view that cannot be changed in place while gradients are enabled, with the reason."""
 
     __slots__ = ("known", "why")
 
@@ -41,14 +41,14 @@ class Restricted:
 
 
 class Kinds:
-    """A session's kinds. Its lock is the session's: a batch carries the definitions of all kinds that it names."""
+    """A session's kinds. Its lock is the session's: a batch contains the definitions of all new kinds that it uses."""
 
     def __init__(self) -> None:
         self.numbers = count(first_kind())
-        self.fresh: list[KindDef] = []  # definitions that the next batch carries
+        self.fresh: list[KindDef] = []  # definitions for the next batch
         self.tables: dict[tuple[str, str], dict[tuple[Any, ...], Known]] = {}  # by signal and the dtype of autocast
-        self.meaning: dict[int, Kind] = {}  # by number
-        self.lists: dict[int, ForeachKind] = {}  # of those, ops on lists of tensors
+        self.meaning: dict[int, Kind] = {}  # kinds by number
+        self.lists: dict[int, ForeachKind] = {}  # kinds on lists of tensors, by number
         self.forgotten = 0  # numbers below this one were forgotten
 
     def under(self, signal: str, cast: str = "") -> dict[tuple[Any, ...], Known]:
@@ -63,7 +63,7 @@ class Kinds:
         return Known(number, kind)
 
     def define_list(self, kind: ForeachKind) -> Known:
-        """Give a number to an op on lists. It is this session's alone: what is sent are instructions of the items' kinds."""
+        """Give a number to a kind on lists. Only this session uses it: the sent instructions are of the items' kinds."""
         number = next(self.numbers)
         self.meaning[number] = self.lists[number] = kind
         return Known(number, kind)
@@ -73,12 +73,12 @@ class Kinds:
         return fresh
 
     def clear(self) -> None:
-        """Forget which kinds are defined: each is defined again, under a new number, when it is met next."""
+        """Forget all definitions: each kind is defined again, under a new number, at its next use."""
         for table in self.tables.values():
             table.clear()
 
     def forget(self) -> int:
-        """Past the bound, forget every kind; the number below which the others may forget them too, or 0."""
+        """Above the bound, forget every kind. Returns the number below which dispatcher and workers may forget theirs, or 0."""
         if sum(map(len, self.tables.values())) < MOST:
             return 0
         self.clear()

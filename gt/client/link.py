@@ -1,4 +1,4 @@
-"""How a session reaches the others, and how its readers wait."""
+"""The interface between a session and its transport, and the waiting of readers."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from gt.transport.debug_output import show
 
 
 class Link(Protocol):
-    """How a session reaches the others."""
+    """A session's transport."""
 
     def clock(self) -> float:
         """Seconds since 1970."""
 
     @property
     def shares(self) -> bool:
-        """Whether every worker can see this process's memory files."""
+        """Whether every worker can map this process's shared memory."""
 
     def send(self, message: Any) -> None: ...
     def tell(self, message: Any) -> None:
-        """Send a message that is no batch."""
+        """Send a message other than a batch."""
 
     def seen(self, number: int) -> None:
-        """Say that a message to an observer was taken in; from the thread that receives."""
+        """Acknowledge a message of the event stream; called on the receiving thread."""
 
     def send_to(self, worker: int, message: Any, frames: tuple = ()) -> None: ...
     def wake(self) -> None:
-        """Have `session.paused` called soon, from elsewhere, when this thread pauses."""
+        """Call `session.paused` soon, on another thread, when this thread pauses."""
 
     def wait(self, reply: Reply, timeout: float | None) -> None: ...
     def put(self, data: np.ndarray) -> tuple[int, int, int]:
-        """Copy the bytes to where every worker can see them."""
+        """Copy bytes to shared memory."""
 
     def outstanding(self) -> int:
-        """Bytes placed that are not yet known to be read."""
+        """Bytes in shared memory that workers may not have read yet."""
 
     def sealed(self, serial: int) -> bool:
-        """A batch is sent, which reads the bytes put since the last one. Whether the link needs to know when it is executed."""
+        """A batch that reads the bytes put since the last one is sent. Returns whether the link needs its acknowledgement."""
 
     def executed(self, serial: int) -> None:
-        """All batches up to this one are done."""
+        """All batches up to this one are executed."""
 
     def view(self, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
-        """Bytes that a worker lends."""
+        """The bytes at a worker's place in shared memory."""
 
     def close(self) -> None: ...
 
@@ -57,7 +57,7 @@ START = "start one with `gt-worker`, with the host and port of the server"
 
 
 def await_answer(session: Any, reply: Reply, what: str, timeout: float | None = None) -> None:
-    """Wait for an answer, at most `timeout` seconds. Where there is no worker, that is said once, and after GT_WAIT seconds it
+    """Wait for an answer, at most `timeout` seconds. If there is no worker, the user is told once, and after GT_WAIT seconds it
     is an error."""
     waited = 0.0 if session.workers else _await_worker(session, reply, what, timeout)
     if not reply.done and (timeout is None or waited < timeout):
@@ -65,7 +65,7 @@ def await_answer(session: Any, reply: Reply, what: str, timeout: float | None = 
 
 
 def _await_worker(session: Any, reply: Reply, what: str, timeout: float | None) -> float:
-    """Wait until there is an answer or a worker; returns for how many seconds."""
+    """Wait until there is an answer or a worker; returns the seconds waited."""
     limit, waited = environment.WAIT.value(), 0.0
     ends = [end for end in (session.notice, limit, timeout) if end is not None]
     while not reply.done and not session.workers and (timeout is None or waited < timeout):

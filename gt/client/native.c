@@ -1,17 +1,17 @@
-/* The client's hot path in C. It does what apply.py does for the common case, an op of known kind on tensors of this thread's
-   session; whatever is unusual it leaves to the Python function it was given, which is complete. So there is one place for the
-   rules, and this file is speed only: GT works the same without it. */
+/* The client's hot path in C: apply.py's steps for the common case, an op of known kind on tensors of this thread's session.
+   All other cases are left to the Python function given to `setup`, which is complete. So the rules are in one place, and this
+   file is for speed only: GT works the same without it. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>
 
-#define MOST 62 /* operands that may want gradients, of an op that is issued here */
+#define MOST 62 /* most operands of an op with gradients that is issued here */
 
 static PyTypeObject *StreamType, *HandleType;
-static PyTypeObject *TensorType, *NodeType, *KnownType, *ScopeType, *PlanType, *PortType; /* Python's, given by `setup` */
+static PyTypeObject *TensorType, *NodeType, *KnownType, *ScopeType, *PlanType, *PortType; /* Python classes, set by `setup` */
 static PyObject *here, *zero, *name_scope, *name_due, *name_module, *name_foreach, *nothing, *empty;
 
-/* Where the slots of those lie in their objects. */
+/* Offsets of the slots in objects of these classes. */
 static Py_ssize_t tensor_handle, tensor_requires_grad, tensor_node, tensor_grad, tensor_hooks, tensor_base, tensor_how, tensor_made;
 static const Py_ssize_t *tensor_empty[] = {&tensor_grad, &tensor_hooks, &tensor_base, &tensor_how, &tensor_made};
 static Py_ssize_t known_number, known_out, known_outs, known_differentiable, known_pulls, known_view, known_unseen, known_floats;
@@ -21,21 +21,21 @@ static Py_ssize_t node_known, node_plan, node_inputs, node_edges, node_output, n
 
 #define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
 
-/* What of a session an op needs. */
+/* The part of a session that ops use. */
 typedef struct {
     PyObject_HEAD
     PyObject *code;                  /* the buffer of instructions */
-    PyObject *asked_code, *asked_at; /* the line that asked for each of the last results */
-    PyObject *user;                  /* globals of the user's module that asked last */
+    PyObject *asked_code, *asked_at; /* code object and offset of the user's line of each of the last results */
+    PyObject *user;                  /* globals of the user's module that issued the last op */
     Py_ssize_t limit;                /* length of `code` at which `due` is called */
-    long long last;                  /* the id given last */
-    char ended;                      /* frees go nowhere */
+    long long last;                  /* the last id given */
+    char ended;                      /* closed: frees are dropped */
 } Stream;
 
 typedef struct {
     PyObject_HEAD
     PyObject *id, *spec, *session;
-    PyObject *source; /* of the value of a view: the id of the value of the last base; else NULL */
+    PyObject *source; /* for a view's value: the id of the last base's value; else NULL */
 } Handle;
 
 /* Streams */
@@ -120,7 +120,7 @@ static PyObject *handle_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 static void handle_dealloc(Handle *self) {
     PyTypeObject *type = Py_TYPE(self);
     Stream *stream = (Stream *)self->session;
-    if (!stream->ended && stream->code != NULL) { /* the free is an instruction like others */
+    if (!stream->ended && stream->code != NULL) { /* append the free instruction */
         PyObject *instruction = PyTuple_Pack(2, zero, self->id);
         if (instruction == NULL || PyList_Append(stream->code, instruction) < 0) PyErr_WriteUnraisable((PyObject *)type);
         Py_XDECREF(instruction);
@@ -133,7 +133,7 @@ static void handle_dealloc(Handle *self) {
     Py_DECREF(type);
 }
 
-static PyMemberDef handle_members[] = { /* T_OBJECT_EX, which is never NULL here, is what the interpreter reads fast */
+static PyMemberDef handle_members[] = { /* T_OBJECT_EX, never NULL here, is the type that the interpreter reads fast */
     {"id", T_OBJECT_EX, offsetof(Handle, id), READONLY},
     {"spec", T_OBJECT_EX, offsetof(Handle, spec), READONLY},
     {"session", T_OBJECT_EX, offsetof(Handle, session), READONLY},
@@ -146,7 +146,7 @@ static PyType_Spec handle_spec = {"gt.client._native.Handle", sizeof(Handle), 0,
 
 /* The user's line */
 
-/* The innermost frame of the user's code, whose module the stream then knows. */
+/* The innermost frame of the user's code; notes its module in the stream. */
 static PyFrameObject *users(Stream *stream, PyFrameObject *frame) {
     Py_INCREF(frame);
     for (;;) {
@@ -164,7 +164,7 @@ static PyFrameObject *users(Stream *stream, PyFrameObject *frame) {
     }
 }
 
-/* Note for a result the line that asked for it. */
+/* Note the user's line of a result. */
 static int note(Stream *stream, PyObject *origin, Py_ssize_t slot) {
     PyObject *code, *at;
     if (origin != Py_None) {
@@ -197,7 +197,7 @@ static int note(Stream *stream, PyObject *origin, Py_ssize_t slot) {
 
 /* Views (views.py) */
 
-/* Whether a tensor is a view of one that has had another value since: `made` has the id of the base's value in place 2. */
+/* Whether a view is stale, its base having another value than the one whose id is element 2 of `made`. */
 static int stale(PyObject *tensor) {
     for (;;) {
         PyObject *base = SLOT(tensor, tensor_base), *made = SLOT(tensor, tensor_made);
@@ -209,11 +209,11 @@ static int stale(PyObject *tensor) {
     }
 }
 
-/* A field of tensors that is brought up to date before it is read: handle, requires_grad and node of a view follow its base. */
+/* A descriptor of a tensor's field that renews a stale view before it is read: handle, requires_grad or node. */
 typedef struct {
     PyObject_HEAD
     Py_ssize_t offset;
-    PyObject *renew, *write; /* renew(tensor); write(tensor, value): what setting the field of a view does */
+    PyObject *renew, *write; /* renew(tensor); write(tensor, value) sets the field of a view */
 } Field;
 
 static PyObject *field_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
@@ -280,8 +280,8 @@ static PyType_Slot field_slots[] = {
 static PyType_Spec field_spec = {
     "gt.client._native.Field", sizeof(Field), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, field_slots};
 
-/* A tensor, filled slot by slot: its own constructor would look for the default of each field. Like that one, it leaves to the
-   garbage collector only what may be part of a cycle. */
+/* A tensor, filled slot by slot, as its constructor would look up the default of each field. Like the constructor, it lets the
+   garbage collector track only tensors that may be part of a cycle. */
 static PyObject *tensor_new(PyObject *handle, PyObject *requires_grad, PyObject *node) {
     PyObject *self = PyObject_GC_New(PyObject, TensorType);
     if (self == NULL) return NULL;
@@ -295,7 +295,7 @@ static PyObject *tensor_new(PyObject *handle, PyObject *requires_grad, PyObject 
     return self;
 }
 
-/* The tape: the node of an op. `kept` is what its gradient reads of the results. */
+/* The tape: the node of an op. `kept` are the results that its gradient reads. */
 static PyObject *node_new(PyObject *known, PyObject *plan, PyObject *const *operands, Py_ssize_t n, long long mask, PyObject *kept,
                           PyObject *scope, PyObject *id) {
     PyObject *keep = SLOT(plan, plan_keep), *inputs = PyList_New(n), *edges = PyTuple_New(n), *node = NULL;
@@ -321,7 +321,7 @@ done:
     return node;
 }
 
-/* The result of an op of one, on the tape. */
+/* The result of an op with one result, on the tape. */
 static PyObject *taped(PyObject *known, PyObject *plan, PyObject *const *operands, Py_ssize_t n, long long mask, PyObject *out,
                        PyObject *scope, PyObject *id) {
     PyObject *kept = SLOT(plan, plan_keeps_output) == Py_True ? out : Py_None;
@@ -331,7 +331,7 @@ static PyObject *taped(PyObject *known, PyObject *plan, PyObject *const *operand
     return result;
 }
 
-/* The results of an op of several, whose ids stand in its instruction; on the tape where there is a plan. */
+/* The results of an op with several, whose ids are in its instruction; on the tape if there is a plan. */
 static PyObject *several(PyObject *known, PyObject *plan, PyObject *const *operands, Py_ssize_t n, long long mask,
                          PyObject *instruction, PyObject *scope, PyObject *session) {
     PyObject *specs = SLOT(known, known_outs), *floats = SLOT(known, known_floats), *node = NULL, *kept = NULL, *results = NULL;
@@ -374,7 +374,7 @@ done:
     return results;
 }
 
-/* An op on these operands. NotImplemented where that is not for here, and nothing has been done. */
+/* Issue an op on these operands. NotImplemented, without any effect, for cases that are left to Python. */
 static PyObject *issue(PyObject *row, PyObject *const *operands, Py_ssize_t n, PyObject *statics) {
     if (n < 1) return Py_NewRef(nothing);
     PyObject *scope = PyObject_GetAttr(here, name_scope), *session = NULL, *key = NULL, *result = NULL;
@@ -418,7 +418,7 @@ static PyObject *issue(PyObject *row, PyObject *const *operands, Py_ssize_t n, P
             if (plan == NULL && PyErr_Occurred()) goto done;
             if (plan == NULL || (n_results == 1 && !PyBool_Check(SLOT(plan, plan_keeps_output)))) goto unusual;
         } else if (statics != NULL || n_results > 1) {
-            goto unusual; /* perhaps it is to be taken apart into ops that are differentiable */
+            goto unusual; /* Python may decompose it into differentiable ops */
         }
     }
     Py_INCREF(known);
@@ -480,7 +480,7 @@ done:
     return result;
 }
 
-/* The function of a row, and a method of tensors; `python` is the same in Python. */
+/* The function of a row, also a method of tensors; `python` is its Python version. */
 typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
@@ -544,7 +544,7 @@ static PyType_Spec op_spec = {
     "gt.client._native.Op", sizeof(Op), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR, op_slots};
 
-static PyObject *reference; /* of apply.py, which does what is not for here */
+static PyObject *reference; /* apply.reference, for the cases that are left to Python */
 
 static PyObject *otherwise(PyObject *module, PyObject *function) {
     Py_XSETREF(reference, Py_NewRef(function));
@@ -568,7 +568,7 @@ static PyObject *apply(PyObject *module, PyObject *const *args, Py_ssize_t n) {
 
 /* Ops on lists (foreach.py) */
 
-/* What a kind is known by for this operand: its spec, or a number's type. NULL, with no error, where it is not for here. */
+/* The element of a kind's key for this operand: its spec, or a number's type. NULL, without an error, if left to Python. */
 static PyObject *part_of(PyObject *operand, PyObject *session) {
     if (PyObject_TypeCheck(operand, TensorType)) {
         Handle *handle = (Handle *)SLOT(operand, tensor_handle);
@@ -584,7 +584,7 @@ static PyObject *value_of(PyObject *operand) {
     return PyObject_TypeCheck(operand, TensorType) ? ((Handle *)SLOT(operand, tensor_handle))->id : operand;
 }
 
-/* The handles of new values of these specs, those of each item together, as a list for each result of an item. */
+/* New handles of these specs, which are grouped by item, as a list for each result of an item. */
 static PyObject *columns_of(PyObject *instruction, PyObject *specs, PyObject *session, Py_ssize_t items) {
     Py_ssize_t n_results = PyTuple_GET_SIZE(specs), each = items ? n_results / items : 0;
     PyObject *columns = PyList_New(each);
@@ -606,7 +606,7 @@ failed:
     return NULL;
 }
 
-/* foreach(row, operands, statics): the results' handles, or NotImplemented where it is Python's to do. */
+/* foreach(row, operands, statics): the results' handles, or NotImplemented if left to Python. */
 static PyObject *foreach(PyObject *module, PyObject *const *args, Py_ssize_t n) {
     if (n != 3 || !PyTuple_CheckExact(args[1])) return Py_NewRef(nothing);
     PyObject *operands = args[1], *scope = PyObject_GetAttr(here, name_scope), *key = NULL, *result = NULL, *instruction = NULL;
@@ -683,8 +683,8 @@ done:
     return result;
 }
 
-/* overwrite(tensors, handles, since by id or None, since): give variables other values off the tape. The places of those that
-   are views, which are left to Python. */
+/* overwrite(tensors, handles, since by id or None, since): set the values of variables off the tape. Returns the indices of
+   views, which are left to Python. */
 static PyObject *overwrite(PyObject *module, PyObject *const *args, Py_ssize_t n) {
     if (n != 4 || !PyList_CheckExact(args[0]) || !PyList_CheckExact(args[1]) ||
         PyList_GET_SIZE(args[0]) != PyList_GET_SIZE(args[1])) {
@@ -731,7 +731,7 @@ failed:
 typedef struct {
     PyTypeObject *module, *parameter;
     PyObject *plain[3]; /* `_members`, `named_modules` and `_own_parameters` of Module itself */
-    PyObject *modules;  /* those seen, by address */
+    PyObject *modules;  /* visited modules, by address */
     PyObject *seen, *found;
     int unusual;
 } Tree;
@@ -747,7 +747,7 @@ static int add_once(PyObject *set, void *address) {
     return known < 0 ? -1 : !known;
 }
 
-/* Take note of a parameter or module; whatever else is kept is not the module's. -1 on an error. */
+/* Note a parameter or module; other members are ignored. -1 on an error. */
 static int tree_look(Tree *tree, PyObject *name, PyObject *thing, PyObject *buffers, PyObject *inner) {
     if (PyObject_TypeCheck(thing, tree->parameter)) {
         int buffer = buffers == NULL ? 0 : PyDict_Contains(buffers, name);
@@ -807,7 +807,7 @@ end:
     return done;
 }
 
-/* parameters(module, Module, Parameter): every parameter once, or NotImplemented where a class finds them in its own way. */
+/* parameters(module, Module, Parameter): every parameter once, or NotImplemented if a class overrides the search. */
 static PyObject *parameters(PyObject *unused, PyObject *const *args, Py_ssize_t n) {
     if (n != 3 || !PyType_Check(args[1]) || !PyType_Check(args[2]) || !PyObject_TypeCheck(args[0], (PyTypeObject *)args[1]))
         return Py_NewRef(nothing);
@@ -835,7 +835,7 @@ typedef struct {
 } Due;
 
 typedef struct {
-    PyObject *arrived;                                 /* gradients on their way, by node */
+    PyObject *arrived;                                 /* arrived gradients, by node */
     PyObject *check, *enter, *found, *shaped, *deliver; /* Python's: see `walk` */
     Due *due;                                          /* a heap of nodes, the latest op first */
     Py_ssize_t count, room;
@@ -883,7 +883,7 @@ static int done(PyObject *result) {
     return result != NULL ? 0 : -1;
 }
 
-/* How many results the op of a node has; -1 on an error. */
+/* The number of results of a node's op; -1 on an error. */
 static Py_ssize_t result_count_of(PyObject *node) {
     PyObject *known = SLOT(node, node_known);
     if (Py_TYPE(known) == KnownType) return PyTuple_GET_SIZE(SLOT(known, known_outs));
@@ -913,7 +913,7 @@ static int give_port(Walk *walk, PyObject *port, PyObject *g) {
     return sum != NULL ? PyList_SetItem(parts, at, sum) : -1;
 }
 
-/* The gradient of a leaf without hooks: a variable of its own, as the same gradient may go to several leaves. */
+/* Set the gradient of a leaf without hooks to a new variable, as several leaves may get the same gradient. */
 static int give_leaf(Walk *walk, PyObject *leaf, PyObject *g) {
     PyObject *before = SLOT(leaf, tensor_grad), *hooks = SLOT(leaf, tensor_hooks), *grad;
     int hooked = hooks == Py_None ? 0 : PyObject_IsTrue(hooks);
@@ -928,7 +928,7 @@ static int give_leaf(Walk *walk, PyObject *leaf, PyObject *g) {
     return 0;
 }
 
-/* Send a gradient on along an edge: `deliver` of backward.py. */
+/* Propagate a gradient along an edge: `deliver` of backward.py. */
 static int give(Walk *walk, PyObject *edge, PyObject *g) {
     if (Py_TYPE(edge) == PortType) return give_port(walk, edge, g);
     if (PyObject_TypeCheck(edge, TensorType)) return give_leaf(walk, edge, g);
@@ -942,7 +942,7 @@ static int give(Walk *walk, PyObject *edge, PyObject *g) {
     return failed ? -1 : 0;
 }
 
-/* The same, of a gradient that first is given the shape and dtype of its input. */
+/* The same, after giving the gradient its input's shape and dtype. */
 static int give_shaped(Walk *walk, PyObject *edge, PyObject *g, PyObject *spec) {
     if (!PyObject_TypeCheck(g, TensorType)) {
         PyErr_Format(PyExc_TypeError, "a gradient is a tensor, not %s", Py_TYPE(g)->tp_name);
@@ -956,14 +956,14 @@ static int give_shaped(Walk *walk, PyObject *edge, PyObject *g, PyObject *spec) 
     return failed ? -1 : 0;
 }
 
-/* What a gradient's function reads: the value of a handle as a tensor off the tape, others as they are. */
+/* An argument of a gradient's function: a handle's value as a tensor off the tape, other objects unchanged. */
 static PyObject *value_held(PyObject *held) {
     return held != NULL && Py_TYPE(held) == HandleType ? tensor_new(held, Py_False, Py_None) : Py_NewRef(held);
 }
 
-#define READERS 16 /* arguments of a gradient's function, and such functions of an op */
+#define READERS 16 /* most arguments of a gradient's function, and most functions of an op */
 
-/* One function of a gradient plan, called with what its readers name. */
+/* Call one function of a gradient plan with the arguments that its readers name. */
 static PyObject *pull_one(PyObject *function, PyObject *readers, PyObject *g, PyObject *inputs, PyObject *output) {
     PyObject *args[READERS], *result = NULL;
     Py_ssize_t n = 0;
@@ -983,7 +983,7 @@ end:
     return result;
 }
 
-/* Each input's gradient by a function of its own; 1 where that is not for here, and nothing has been done. */
+/* The gradient of each input by its own function; 1, without any effect, if left to Python. */
 static int pull_each(Walk *walk, PyObject *plan, PyObject *g, PyObject *inputs, PyObject *output, PyObject *edges) {
     PyObject *pulls = SLOT(plan, plan_pulls), *ins = SLOT(plan, plan_ins), *found[READERS];
     Py_ssize_t count = PyList_GET_SIZE(pulls), n = 0;
@@ -1004,7 +1004,7 @@ static int pull_each(Walk *walk, PyObject *plan, PyObject *g, PyObject *inputs, 
     return failed;
 }
 
-/* The gradients of all inputs, in `found`, to where they go. */
+/* Propagate the gradients of all inputs, in `found`. */
 static int give_all(Walk *walk, PyObject *edges, PyObject *ins, PyObject *found) {
     Py_ssize_t n = PySequence_Fast_GET_SIZE(edges);
     if (PySequence_Fast_GET_SIZE(ins) < n) n = PySequence_Fast_GET_SIZE(ins);
@@ -1033,9 +1033,9 @@ static PyObject *listed(PyObject *thing) {
     return list;
 }
 
-/* The gradients of all inputs by one function of gradients, results and inputs; 1 where that is not for here. */
+/* The gradients of all inputs by one function of gradients, results and inputs; 1 if left to Python. */
 static int pull_whole(Walk *walk, PyObject *plan, PyObject *g, PyObject *inputs, PyObject *output, PyObject *edges) {
-    if (PyList_CheckExact(g)) /* results that nobody used want zeros, which Python fills in */
+    if (PyList_CheckExact(g)) /* unused results need zeros, which Python fills in */
         for (Py_ssize_t i = 0, main = PyLong_AsSsize_t(SLOT(plan, plan_main)); i < main && i < PyList_GET_SIZE(g); i++)
             if (PyList_GET_ITEM(g, i) == Py_None) return 1;
     PyObject *gs = listed(g), *held = listed(output), *args = NULL, *result = NULL, *found = NULL;
@@ -1054,7 +1054,7 @@ static int pull_whole(Walk *walk, PyObject *plan, PyObject *g, PyObject *inputs,
     return failed;
 }
 
-/* Any other op: its gradients are found in Python. */
+/* Any other op: its gradients are computed in Python. */
 static int pull_other(Walk *walk, PyObject *node, PyObject *g) {
     PyObject *result = PyObject_CallFunctionObjArgs(walk->found, node, g, NULL);
     PyObject *kind = result ? PyObject_GetAttrString(SLOT(node, node_known), "kind") : NULL;
@@ -1090,9 +1090,9 @@ static int pull(Walk *walk, PyObject *node, PyObject *g) {
     return failed;
 }
 
-/* walk(nodes, arrived, retain, written, check, enter, found, shaped, deliver): gradients from these nodes to the leaves, latest
-   op first. `check(node)` is called of nodes up to `written`, `enter(scope)` where the next op was written in another scope,
-   `found(node, g)` gives the gradients of an op that is not for here, `shaped(g, spec)` and `deliver(edge, g)` are Python's. */
+/* walk(nodes, arrived, retain, written, check, enter, found, shaped, deliver): propagate gradients to the leaves, latest op
+   first. `check(node)` is called for nodes up to `written`, `enter(scope)` when the next op has another scope; `found(node, g)`
+   returns the gradients of an op that is left to Python, `shaped(g, spec)` and `deliver(edge, g)` are Python's. */
 static PyObject *walk(PyObject *module, PyObject *const *args, Py_ssize_t n) {
     if (n != 9 || !PyList_CheckExact(args[0]) || !PyDict_CheckExact(args[1])) {
         PyErr_SetString(PyExc_TypeError, "walk expects a list of nodes, a dict of gradients, and seven more arguments");
@@ -1131,7 +1131,7 @@ static PyObject *walk(PyObject *module, PyObject *const *args, Py_ssize_t n) {
     Py_RETURN_NONE;
 }
 
-/* A trace as it comes in practice (Raw in traces.py): what each number of its instructions is to be, laid end to end. */
+/* One form of a trace (Raw in traces.py): the expected roles of its instructions' elements, concatenated. */
 enum { TOKEN, MADE, GIVEN, SAME, FIXED, HOLE, REST };
 
 typedef struct {
@@ -1141,11 +1141,11 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *number, *values;   /* the trace's, and the numbers that stay the same */
-    Py_ssize_t length, elements;   /* pieces, and numbers in them */
+    PyObject *number, *values;   /* the trace's number, and its constant numbers */
+    Py_ssize_t length, elements;   /* number of pieces, and of elements in them */
     int registers, made, holes, live, rest;
     Element *element;
-    int *alive; /* the registers of results that live on */
+    int *alive; /* the registers of live results */
 } Form;
 
 static PyObject *form_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
@@ -1204,7 +1204,7 @@ static void form_dealloc(Form *self) {
 
 static int equal(PyObject *a, PyObject *b) { return a == b ? 1 : PyObject_RichCompareBool(a, b, Py_EQ); }
 
-/* Whether inputs differ from each other and are older than all results, as ids grow. */
+/* Whether inputs are distinct and older than all results; ids grow. */
 static int apart(PyObject **registers, int made, int n) {
     long long first = LLONG_MAX;
     for (int i = 0; i < n; i++)
@@ -1229,7 +1229,7 @@ static int apart(PyObject **registers, int made, int n) {
     return fine;
 }
 
-/* call(pieces): the call that stands for these pieces and what is still to be freed; None where they are not of this form. */
+/* call(pieces): the call for these pieces and the ids still to be freed; None if they do not have this form. */
 static PyObject *form_call(Form *self, PyObject *pieces) {
     if (!PyList_CheckExact(pieces) || PyList_GET_SIZE(pieces) != self->length) Py_RETURN_NONE;
     PyObject **registers = PyMem_Calloc(self->registers + self->holes + 1, sizeof(PyObject *)), *result = NULL;
@@ -1254,7 +1254,7 @@ static PyObject *form_call(Form *self, PyObject *pieces) {
                     else same = equal(value, holes[element.which]);
                     break;
                 case REST: PyTuple_SET_ITEM(rest, left++, Py_NewRef(value)); break;
-                default: goto other; /* a longer instruction than the form's */
+                default: goto other; /* the instruction is longer than the form's */
             }
             if (same < 0) goto done;
             if (!same) goto other;
@@ -1326,13 +1326,13 @@ static PyObject *setup(PyObject *module, PyObject *args) {
     for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++)
         if (slot_of(slots[i].type, slots[i].name, slots[i].offset) < 0) return NULL;
     PyTypeObject *types[] = {TensorType, NodeType, KnownType, ScopeType, PlanType, PortType};
-    for (int i = 0; i < 6; i++) Py_INCREF(types[i]); /* for good: this module is never unloaded */
+    for (int i = 0; i < 6; i++) Py_INCREF(types[i]); /* never released: this module is never unloaded */
     here = Py_NewRef(where);
     Py_RETURN_NONE;
 }
 
-/* `Tensor(2, 3)` and `Tensor([1.0])` of users: a call whose first argument is no handle goes to a function in Python, any other
-   to the constructor that the class had. */
+/* `Tensor(2, 3)` and `Tensor([1.0])` of users: a call whose first argument is not a handle calls a Python function, any other
+   call the original constructor of the class. */
 static vectorcallfunc tensor_construct;
 static PyObject *tensor_of_data;
 

@@ -1,5 +1,5 @@
-"""The client's hot path in C (native.c), where it was built when GT was installed. GT works the same without it, with ops that
-cost the client's thread about twice as much; `GT_NATIVE=0` does without."""
+"""The client's hot path in C (native.c), if it was built when GT was installed. Without it GT works the same, with about twice
+the client's CPU time per op; `GT_NATIVE=0` disables it."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ NATIVE: Any = None
 if environment.NATIVE.value():
     try:
         from gt.client import _native as NATIVE  # type: ignore[no-redef,attr-defined]
-    except ImportError:  # no compiler was there
+    except ImportError:  # not built: there was no compiler
         NATIVE = None

@@ -1,17 +1,17 @@
-"""Which values were written over: PyTorch refuses a gradient that reads a tensor which was changed in place since it was saved.
-Values on the workers never change, so the gradient could be computed here; it raises all the same, as it does there."""
+"""Overwritten values: PyTorch refuses a gradient that reads a tensor which was changed in place after it was saved. Values on
+the workers never change, so the gradient could be computed here, but it raises as in PyTorch."""
 
 from __future__ import annotations
 
 from typing import Any
 from weakref import WeakKeyDictionary
 
-MOST = 1 << 14  # values remembered; of writes before these, gradients are given without a word
+MOST = 1 << 14  # most values remembered; gradients after older writes do not raise
 
 
 class Overwritten:
-    """The ids of values that variables had before they were written to, each with the id of the last result before that: what
-    was made later than `last` was made after all writes."""
+    """The ids of overwritten values, each with the id of the last result before the write: results with ids above `last` were
+    computed after all writes."""
 
     __slots__ = ("since", "last", "watched")
 
@@ -21,12 +21,12 @@ class Overwritten:
         self.watched: WeakKeyDictionary[Any, list[tuple[int, Any]]] = WeakKeyDictionary()
 
     def add(self, origin: int, since: int) -> None:
-        """The variable of the value with this id is written to. Ops after `since` belong to the write, and may read it."""
+        """Note a write to the variable with this value. Ops after `since` belong to the write, and may read it."""
         self.since[origin] = since
         self.wrote(since)
 
     def wrote(self, since: int) -> None:
-        """Something was noted in `since`."""
+        """An entry was added to `since`."""
         if since > self.last:
             self.last = since
         if len(self.since) > MOST:
@@ -34,5 +34,5 @@ class Overwritten:
                 del self.since[id]
 
     def watch(self, node: Any, saved: list[tuple[int, Any]]) -> None:
-        """Let the gradient of an op be refused, too, once one of these values, by id and spec, is written over."""
+        """Refuse the gradient of an op also when one of these values, by id and spec, is overwritten."""
         self.watched.setdefault(node, []).extend(saved)

@@ -1,4 +1,4 @@
-"""How a tensor prints: as PyTorch prints it. Of a large one, only the corners that are shown are fetched."""
+"""Printing tensors as PyTorch does. Of a large tensor, only the printed corners are read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gt.client.functions.join import cat
 from gt.spec import bool_, complex64, float32, int64
 
 EDGE, THRESHOLD, PRECISION, WIDTH = 3, 1000.0, 4, 80
-EXPONENT: bool | None = None  # whether floats are written with an exponent; None: where they need one
+EXPONENT: bool | None = None  # whether floats are printed with an exponent; None: automatic
 
 
 def show(t: Tensor) -> str:
@@ -40,7 +40,7 @@ def show(t: Tensor) -> str:
 
 
 def _joined(text: str, tail: list[str]) -> str:
-    """What follows the numbers, on a line of its own where it would not fit."""
+    """The text after the numbers, on a new line if it does not fit."""
     last = len(text) - text.rfind("\n") - 1
     for part in tail:
         if last + len(part) + 2 > WIDTH:
@@ -61,7 +61,7 @@ def _corners(t: Tensor) -> Tensor:
 
 
 def _writer(values: np.ndarray) -> Any:
-    """How each number of these is written, all in one width."""
+    """The format of these numbers, with a common width."""
     if values.dtype.kind == "b":
         width = max((len(str(bool(v))) for v in values.flat), default=0)
         return lambda v: str(bool(v)).rjust(width)
@@ -72,7 +72,7 @@ def _writer(values: np.ndarray) -> Any:
         real, imag = _writer(values.real), _writer(values.imag)
         return lambda v: f"{real(v.real)}{_signed(imag(v.imag).lstrip())}j"
     flat = values.astype(np.float64).reshape(-1)
-    flat = flat[np.isfinite(flat) & (flat != 0)]  # zeros, infinities and nans do not count for the width either
+    flat = flat[np.isfinite(flat) & (flat != 0)]  # zeros, infinities and nans do not decide the format
     form = _float_form(np.abs(flat))
     width = max((len(_float_text(float(v), form)) for v in flat), default=1)
     return lambda v: _float_text(float(v), form).rjust(width)
@@ -83,7 +83,7 @@ def _signed(text: str) -> str:
 
 
 def _float_form(sizes: np.ndarray) -> str:
-    """Whole numbers end in a dot; very large, very small or very mixed ones are written with an exponent."""
+    """Integral floats end in a dot; a very large or very small range is printed with an exponent."""
     if not len(sizes):
         return "whole"
     high, low = float(sizes.max()), float(sizes.min())
@@ -104,7 +104,7 @@ def _float_text(v: float, form: str) -> str:
 
 
 def _lines(values: np.ndarray, shape: tuple[int, ...], write: Any, indent: int, large: bool) -> str:
-    """Nested brackets; `...` where an axis of a large tensor was cut."""
+    """Nested brackets, with `...` for the omitted part of an axis."""
     cut = large and shape[0] > 2 * EDGE
     if len(shape) == 1:
         words = [write(v) for v in values.tolist()]

@@ -1,4 +1,4 @@
-"""Replies that a session's readers wait for: by ticket, values in pieces, and reads that are repeated."""
+"""Pending replies of a session's readers: by ticket, values in pieces, and repeated reads."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gt.transport.messages import Value
 
 
 class Reply:
-    """The reply that a reader waits for."""
+    """A reader's pending reply."""
 
     __slots__ = ("ticket", "wanted", "done", "value", "error", "pieces", "_lock")
 
     def __init__(self, ticket: int) -> None:
         self.ticket, self.done = ticket, False
-        self.wanted: tuple[int, tuple[int, ...]] | None = None  # the id and spec of a tensor that is read
+        self.wanted: tuple[int, tuple[int, ...]] | None = None  # id and spec of the tensor to read
         self.value: Any = None
         self.error: BaseException | None = None
         self.pieces = 0
@@ -33,8 +33,8 @@ class Reply:
             self._lock.release()
 
     def check(self) -> None:
-        """Raise what went wrong. The error's frames hold this reply, so it lets go of the error, or all those frames hold would
-        wait for the garbage collector."""
+        """Raise the error. Its frames refer to this reply, so the reply drops the error, or the frames' objects would wait for
+        the garbage collector."""
         error, self.error = self.error, None
         try:
             if error is not None:
@@ -43,13 +43,13 @@ class Reply:
             del error
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether it came in time. Ctrl-C interrupts."""
+        """Wait for the reply. Returns whether it came in time. KeyboardInterrupt interrupts it."""
         if self._lock.acquire(timeout=-1 if timeout is None else timeout):
             self._lock.release()
         return self.done
 
     def add(self, value: Value, spec: Spec, data: np.ndarray) -> None:
-        """Settle with the value's bytes, once all its pieces are there."""
+        """Settle with the value's bytes, once all its pieces have arrived."""
         if value.pieces == 1:
             self.settle(data)
             return
@@ -64,7 +64,7 @@ class Reply:
 
 
 class Replies(dict[int, Reply]):
-    """The replies that are waited for, by ticket."""
+    """The pending replies, by ticket."""
 
     def __init__(self) -> None:
         self.next_ticket = count(1).__next__
@@ -75,22 +75,22 @@ class Replies(dict[int, Reply]):
         return reply
 
     def awaited(self) -> bool:
-        """Whether anyone waits for a reply that has not come yet."""
+        """Whether any reply is pending."""
         return len(self) > 1 and any(not reply.done for reply in list(self.values()))
 
     def settle(self, ticket: int, value: Any = None, error: BaseException | None = None) -> None:
-        """Settle the reply of a ticket; that of a reader that was interrupted is gone."""
+        """Settle the reply of a ticket, unless its reader was interrupted."""
         reply = self.get(ticket)
         if reply is not None:
             reply.settle(value, error)
 
     def end(self, error: Callable[[], BaseException]) -> None:
-        """No reply will come any more: every waiting reader gets an error of its own."""
+        """End all pending replies, each with a new error."""
         for reply in list(self.values()):
             reply.settle(error=error())
 
     def renew(self) -> list[tuple[int, int, tuple[int, ...]]]:
-        """Give unanswered reads new tickets, so that late pieces from a lost worker do not count. Gives the reads to repeat."""
+        """Give pending reads new tickets, so that late pieces of a lost worker are ignored. Returns the reads to repeat."""
         gets = []
         for reply in list(self.values()):
             if reply.wanted is not None and not reply.done:
@@ -102,7 +102,7 @@ class Replies(dict[int, Reply]):
 
 
 def as_numpy(data: np.ndarray, spec: Spec) -> np.ndarray:
-    """Received bytes as an array; bfloat16, which NumPy lacks, widened to float32."""
+    """Received bytes as an array; bfloat16, which NumPy lacks, as float32."""
     if spec.dtype.name == "bfloat16":
         wide = data.view(np.uint16).astype(np.uint32) << 16
         return wide.view(np.float32).reshape(spec.shape)

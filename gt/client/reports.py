@@ -1,5 +1,5 @@
-"""What a client tells those who watch it: how long it waited for values and where, what it sent, which lines asked for
-what, and what its tracer has come to. While nobody listens there is none of this."""
+"""A client's events for observers: waits for values with their lines, uploads, the lines of results, and the tracer's
+statistics. Without observers nothing is recorded."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gt.program.code import is_client_kind
 from gt.transport.events import EVERY, OFF, Lines, Loaded, Subscribe, Traced, Waited, Watched, WorkerReport
 from gt.transport.messages import VERSION
 
-OFTEN = 0.2  # seconds between reports
-HELD = 1 << 10  # events kept for the next
-SAMPLED = 1 << 15  # bytes at either end of an array, and as many between, by which it is known again
+REPORT_INTERVAL = 0.2  # seconds between reports
+MAX_HELD = 1 << 10  # most events kept for the next report
+SAMPLED = 1 << 15  # bytes at either end of an array, and as many between, in its fingerprint
 
 
 class ClientReports:
-    """Events of one session, until they are sent. `asked_code` and `asked_at` are its ring of lines."""
+    """The unsent events of one session. `asked_code` and `asked_at` are its ring of lines."""
 
     def __init__(self, level: int, clock: Callable[[], float], session: Any) -> None:
         self.level, self.clock, self.session = level, clock, session
@@ -31,18 +31,18 @@ class ClientReports:
         self.traced: Any = None
 
     def waited(self, began: float, nbytes: int) -> None:
-        """A reader has its value."""
+        """A reader has received its value."""
         now = self.clock()
         with self.session.lock:
             self._add(Waited("", began, now - began, self._line(*origin(1)), nbytes))
             self.send(now)
 
     def loaded(self, began: float, data: np.ndarray) -> None:
-        """Bytes were copied to where workers find them."""
+        """Bytes were uploaded."""
         self._add(Loaded("", began, self.clock() - began, self._line(*origin(1)), data.nbytes, digest(data)))
 
     def batch(self, serial: int, code: list[tuple]) -> None:
-        """A batch goes out: the lines that its instructions come from."""
+        """A batch is sent: add the lines of its instructions."""
         if self.level < EVERY:
             return
         asked, at = self.session.asked_code, self.session.asked_at
@@ -59,10 +59,10 @@ class ClientReports:
             self._add(Lines("", *packed, tuple(table), self.clock(), serial))
 
     def send(self, now: float, late: bool = False) -> None:
-        """Send what there is, unless that was done a moment ago."""
-        if now < self.due and not late and len(self.events) < HELD // 2:
+        """Send the events, unless the last report was a moment ago."""
+        if now < self.due and not late and len(self.events) < MAX_HELD // 2:
             return
-        self.due = now + OFTEN
+        self.due = now + REPORT_INTERVAL
         session = self.session
         if session.tracer:
             tracer = session.tracer
@@ -77,13 +77,13 @@ class ClientReports:
             session.link.tell(WorkerReport(events))
 
     def _add(self, event: Any) -> None:
-        if len(self.events) < HELD:
+        if len(self.events) < MAX_HELD:
             self.events.append(event)
 
     def _line(self, code: Any, at: int) -> str:
         line = self.known.get((code, at))
         if line is None:
-            if len(self.known) > HELD:
+            if len(self.known) > MAX_HELD:
                 self.known.clear()
             text = short_line((code, at))
             line = self.known[code, at] = text if text.isprintable() else ascii(text)
@@ -94,7 +94,7 @@ Observe = Callable[[Watched], None]
 
 
 def subscribe(session: Any, level: int, observe: Observe) -> None:
-    """Have a client's own events given to `observe`, from whichever thread receives."""
+    """Call `observe` with a client's own events, on the receiving thread."""
     with session.lock:
         session.observers[observe] = level
         _tell(session)
@@ -107,19 +107,19 @@ def unsubscribe(session: Any, observe: Observe) -> None:
 
 
 def _tell(session: Any) -> None:
-    """Subscribe at the level of the observer that looks most closely."""
+    """Subscribe at the highest level of the observers."""
     session.link.tell(Subscribe(VERSION, max(session.observers.values(), default=OFF)))
 
 
 def take(session: Any, watched: Watched) -> None:
-    """Events of a client that watches itself have come."""
+    """Pass received events to the observers."""
     session.link.seen(watched.number)
     for observe in tuple(session.observers):
         observe(watched)
 
 
 def digest(data: np.ndarray) -> str:
-    """What bytes are known again by: their ends, and a sample between."""
+    """A fingerprint of bytes: of their ends, and a sample between."""
     flat = data.reshape(-1)
     if flat.nbytes <= 3 * SAMPLED:
         return f"{flat.nbytes}-{zlib.crc32(flat.data):08x}"

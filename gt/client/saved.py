@@ -1,5 +1,5 @@
-"""What PyTorch's gradients read that GT's do not. A gradient of a tensor that was changed in place since PyTorch saved it is
-refused there, and so it is here, though GT could give it. Only ids are noted: no value is kept alive for it."""
+"""Values that PyTorch's gradients save and GT's do not. PyTorch refuses a gradient if a saved tensor was changed in place, and
+so does GT, though it could compute it. Only ids are noted: no value is kept alive."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from gt.client.handle import origin_id
 
 
 def watched(tensors: list) -> list[tuple[int, Any]]:
-    """The ids that stand for the memory of tensors, and their specs."""
+    """The ids of the tensors' memory, and their specs."""
     return [(origin_id(t.handle), t.handle.spec) for t in tensors if isinstance(t, Tensor)]
 
 
 def note_saved(found: Any, *saved: Any) -> Any:
-    """A result whose gradient in PyTorch reads these (None: what was not given): once one is written over, it is refused."""
+    """Note that the result's gradient in PyTorch reads these tensors (None: an omitted argument), so that it is refused once
+    one is overwritten."""
     parts = (found,) if isinstance(found, Tensor) else found if isinstance(found, tuple) else ()
     source = next((t.node for t in parts if isinstance(t, Tensor) and t.node is not None), None)
     if source is not None:
@@ -29,7 +30,8 @@ def note_saved(found: Any, *saved: Any) -> Any:
 
 
 def saves(*names: str) -> Callable[[Callable], Callable]:
-    """A function whose gradient in PyTorch reads these arguments ("result": what it returns, "result 1": its second result)."""
+    """Decorates a function whose gradient in PyTorch reads these arguments ("result": its return value, "result 1": its second
+    result)."""
 
     def wrap(f: Callable) -> Callable:
         places = list(inspect.signature(f).parameters)

@@ -1,4 +1,4 @@
-"""What surrounds an op as it is written: the session, the signal and whether gradients are wanted. Each thread has its own."""
+"""The scope of an op: the session, the signal and whether gradients are enabled. Each thread has its own."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gt.spec import DType
 
 
 class Scope:
-    """An immutable surrounding. `kinds` is the session's table of op uses under this signal and autocast: the latter has
-    its own, and no use in it that wants a cast first, so that only ops met there for the first time ask. `origin` is the
-    user's line that all ops stand for, where one line asks for many (a backward pass, an optimizer's step)."""
+    """An immutable scope. `kinds` is the session's table of kinds under this signal and autocast: with autocast it contains
+    only kinds that need no cast, so that known ops need no check. `origin` is the user's line of all ops, if one line issues
+    many (a backward pass, an optimizer's step)."""
 
     __slots__ = ("session", "signal", "backward", "grad", "origin", "cast", "kinds", "thread")
 
@@ -28,7 +28,7 @@ class Scope:
         self.kinds = session.kinds.under(signal, cast.name if cast is not None else "")
 
     def learn(self, key: tuple[Any, ...], row: Row, ins: tuple[Any, ...], statics: tuple[Any, ...]) -> Known:
-        """Define a kind: infer its shapes (or raise the user's mistake) and give it a number."""
+        """Define a kind: infer its shapes (or raise the user's error) and give it a number."""
         kind = infer(row, ins, statics, self.signal)
         with self.session.lock:
             known = self.kinds[key] = self.session.kinds.define(kind)
@@ -45,13 +45,13 @@ class Scope:
         return Scope(**{**fields, **changed})
 
     def quiet(self, origin: Any) -> Scope:
-        """The same without a tape, for ops that all stand for one line: a pass over the tape, a step of an optimizer."""
+        """The same scope without a tape, for the ops of one line: a backward pass, an optimizer's step."""
         other = self.graded(False)
         other.origin = origin
         return other
 
     def graded(self, grad: bool) -> Scope:
-        """The same with a tape or without: `but(grad=grad)`, in less time."""
+        """The same scope with or without a tape: `but(grad=grad)`, but faster."""
         other = Scope.__new__(Scope)
         other.session, other.signal, other.backward, other.grad = self.session, self.signal, self.backward, grad
         other.origin, other.cast, other.kinds, other.thread = self.origin, self.cast, self.kinds, self.thread

@@ -1,5 +1,5 @@
-"""A client's stream: it names results, buffers instructions, sends them in batches and waits only for values. It knows no
-sockets; a link carries its messages."""
+"""A client's stream: it gives results ids, buffers instructions, sends them in batches and waits only for values. It knows no
+sockets; a link sends its messages."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ from gt.transport.events import Listen, Watched
 from gt.transport.messages import Ack, Answer, Ask, Batch, Configure, Failed, Mail, Note, Peers, Upload, Value
 from gt.transport.receiving import Pause, Pauses
 
-BATCH = 256  # instructions that are sent without being asked for, the first of a burst
-MORE = 1024  # and those after them: by then the others have something to do, and fewer messages cost everyone less
-LONGEST = 1 << 14  # instructions of a message
-BYTES = 16 << 20  # and bytes loaded; of larger tensors, one is copied out while the next is copied in
-AHEAD = 64  # instructions behind a read among which the first of a trace is looked for, to call it early
+BATCH = 256  # instructions of the first batch of a burst
+MORE = 1024  # instructions of later batches: the workers are busy by then, and fewer messages cost less
+LONGEST = 1 << 14  # most instructions of a message
+BYTES = 16 << 20  # loaded bytes after which a batch is sent, so that copying in and out overlap for large tensors
+AHEAD = 64  # instructions after a read that are searched for the first one of a trace, to call it early
 
 
 class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[misc]
-    next_id: Callable[[], int]  # a name for another result
-    reports: ClientReports | None = None  # while someone watches this client
+    next_id: Callable[[], int]  # a new id
+    reports: ClientReports | None = None  # set while this client is observed
 
     def __init__(self, link: Link, name: str, tracing: bool = True) -> None:
         self.link, self.name = link, name
-        self.code: list[tuple[Any, ...]] = []  # one list for good: any thread may append, `flush` takes from the front
+        self.code: list[tuple[Any, ...]] = []  # always the same list: any thread may append, `flush` takes from the front
         self.emit = self.code.append
         if NATIVE is None:
             self.counter = count(1)
             self.next_id = self.counter.__next__
         self.batch = BATCH
-        self.limit = 1  # length of `code` at which something is to be done: wake the link at first, then send
+        self.limit = 1  # length of `code` at which `due` is called: to wake the link at first, then to send
         self.lock = threading.RLock()
         self.kinds = Kinds()
         self.tracer = Tracer(self.kinds.numbers.__next__, self.kinds.meaning, self.kinds.lists) if tracing else None
@@ -62,25 +62,25 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.serial = 0
         self.written = 0  # instructions taken from the buffer
         self.window, self.replies, self.pauses = FlowWindow(), Replies(), Pauses()
-        # The line that asked for each of the last results. Two lists that are only written over: a pair made for every op
-        # would be one more object for the garbage collector to go through.
+        # The user's line of each of the last results. Two lists that are overwritten in a ring: a pair for every op would be
+        # one more object for the garbage collector.
         self.asked_code: list[Any] = [None] * RING
         self.asked_at: list[int] = [0] * RING
-        self.user: dict[str, Any] | None = None  # the globals of the user's module that asked last, until the next batch
+        self.user: dict[str, Any] | None = None  # globals of the user's module that issued the last op, until the next batch
         self.overwritten = Overwritten()
         self.copies: Any = None  # HostCopies, once views are read one by one
-        self.checks: Any = None  # Checks, once a condition on values waits to be read
-        self.loaded: dict[int, np.ndarray] = {}  # the last small arrays that were loaded, by the id of the value
+        self.checks: Any = None  # Checks, once there are conditions on values that have to be read
+        self.loaded: dict[int, np.ndarray] = {}  # the last loaded small arrays, by the id of the value
         self.uploads: dict[int, bytes] = {}
         self.lost: str = ""
         self.closed = False
         self.workers: tuple[Any, ...] = ()
         self.notice = NOTICE
         self.config, self.auto_shard = Config(), False
-        self.warned: set[str] = set()  # signals that the user was warned of
+        self.warned: set[str] = set()  # signals about which the user was warned
         self.notes: deque[str] = deque()  # warnings for the user, shown by the next thread that waits
-        self.observers: dict[Callable[[Watched], None], int] = {}  # by whom this client watches itself, and how closely
-        self.noted: Notes | None = None  # what a function looks at, while it is captured
+        self.observers: dict[Callable[[Watched], None], int] = {}  # this client's own observers, with their levels
+        self.noted: Notes | None = None  # set while a function is captured
         self.seed, self.draws = secrets.randbits(62), count(1)
 
     # The stream
@@ -98,7 +98,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.full()
 
     def _look_ahead(self, early: Early) -> None:
-        """The workers have nothing to do: send the call of a trace that begins here, or look at the next instruction."""
+        """The workers are idle: send the early call of a trace that begins here, or check the next instruction."""
         if any(ins[0] in early.begins for ins in self.code[-1:]):
             early.looked = True
             self._flush((), False, False)
@@ -108,7 +108,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             early.looked, self.limit = True, self.batch
 
     def flush(self, gets: tuple[Any, ...] = (), wait: bool = True) -> None:
-        """Send the buffered instructions; wait only where too many are in flight, and not in the thread that receives."""
+        """Send the buffered instructions; wait only if too many are in flight, and not on the receiving thread."""
         self.batch = BATCH
         self._flush(gets, True, bool(gets))
         if wait and self.window.full():
@@ -132,21 +132,21 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.link.wake()
 
     def buffered(self) -> bool:
-        """Whether anything waits to be sent."""
+        """Whether there are unsent instructions."""
         return bool(self.code or self.tracer and self.tracer.pieces)
 
     def mark(self) -> None:
-        """A natural boundary of what repeats, such as the end of an optimizer's step."""
+        """Mark a natural boundary of repeating stretches, such as the end of an optimizer's step."""
         self.emit((MARK,))
 
     def end_of_step(self) -> None:
-        """An optimizer's step is written: a boundary, behind which what is full is sent."""
+        """The end of an optimizer's step: a boundary, after which a full buffer is sent."""
         self.mark()
         if len(self.code) >= self.limit:
             self.due()
 
     def call(self, instruction: tuple[Any, ...]) -> None:
-        """Emit a call of a trace; the tracer does not look for repeats across it."""
+        """Emit a call of a trace; the tracer does not search for repeats across it."""
         self.code.extend(((MARK,), instruction, (MARK,)))
         if self.tracer:
             self.tracer.hits += 1
@@ -166,7 +166,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                 batch = self.tracer.fold(batch, final, mark)
                 traces, drops = self.tracer.take()
                 if self.tracer.held():
-                    self.limit = self.batch  # what is held wakes the link once, not with every instruction
+                    self.limit = self.batch  # held instructions wake the link once, not with every instruction
             lists = self.kinds.lists
             if lists and not lists.keys().isdisjoint(map(number_of, batch)):
                 batch = spelled_out(batch, lists)
@@ -178,7 +178,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                 self.tracer.reset()
             if fresh or traces or drops:
                 self.window.costs.learn(fresh, traces, drops)
-            for at in range(LONGEST, len(batch), LONGEST):  # thousands of tensors that were let go at once
+            for at in range(LONGEST, len(batch), LONGEST):  # thousands of tensors freed at once
                 self.serial += 1
                 self.link.send(Batch(self.serial, fresh, batch[at - LONGEST : at], traces=traces))
                 fresh, traces = (), ()
@@ -191,7 +191,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.reports.batch(self.serial, batch) if self.reports is not None else None
 
     def _await(self, crowded: Callable[[], bool]) -> None:
-        """Wait, from acknowledgement to acknowledgement, until there is room."""
+        """Wait for acknowledgements until the flow-control window has room."""
         while crowded() and not self.lost and not self.closed:
             self.window.waits += 1
             reply = self.reply()
@@ -203,7 +203,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.link.wait(reply, None)
 
     def _await_bytes(self, nbytes: int) -> None:
-        """Wait until this many bytes more may be in flight."""
+        """Wait until this many more bytes may be in flight."""
 
         def crowded() -> bool:
             under_way = self.link.outstanding() + sum(map(len, self.uploads.values()))
@@ -213,7 +213,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.flush(wait=False)
             self._await(lambda: bool(self.window.asked) and crowded())
 
-    abandoned = False  # it is that of the process that forked this one
+    abandoned = False  # whether it belongs to the process that forked this one
 
     # Reading
 
@@ -224,7 +224,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         return reply
 
     def read(self, id: int, spec: Spec) -> np.ndarray:
-        """The value of an id, once all before it is done."""
+        """Read the value of an id, after all earlier instructions."""
         reply, reports = self.reply(), self.reports
         began = reports.clock() if reports is not None else 0.0
         reply.wanted = (id, spec_out(spec))
@@ -248,8 +248,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         return as_numpy(reply.value, spec)
 
     def ask(self, about: str, argument: Any = None, timeout: float = 70.0) -> Any:
-        """A question to the dispatcher, behind all that was written before it. Workers that are starting are waited for, by the
-        dispatcher for a minute at most."""
+        """Ask the dispatcher a question, after all earlier instructions. The dispatcher waits at most a minute for workers that
+        are starting."""
         reply = self.reply()
         try:
             if not reply.done:
@@ -279,27 +279,27 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
     # Loading
 
     def load(self, array: np.ndarray, number: int) -> int:
-        """The id of a copy of this array, whose bytes go beside the stream; `number` is that of the kind of load."""
+        """Load an array, whose bytes are sent outside the stream, and return its id; `number` is that of the load's kind."""
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         id = self.next_id()
         shares = self.link.shares
         self._await_bytes(data.nbytes)
         began = self.reports.clock() if self.reports is not None else 0.0
-        with self.lock:  # no batch may go out between placing the bytes and naming their place
+        with self.lock:  # no batch may be sent between placing the bytes and issuing their load
             if shares:
                 place = self.link.put(data)
             else:
                 self.uploads[id] = data.tobytes()
                 place = (-1, 0, 0)
-            self.mark()  # a trace does not repeat the loading of bytes
-            self.code.extend(((MARK,), encoded(number, (id,), place), (MARK,)))  # where bytes lie is not a trace's to repeat
+            self.mark()  # loads are not part of traces
+            self.code.extend(((MARK,), encoded(number, (id,), place), (MARK,)))  # a trace cannot repeat a place in memory
             self.mark()
             self.reports.loaded(began, data) if self.reports is not None else None
         if len(self.code) >= self.limit or data.nbytes > 1 << 20:
             self.due()
         return id
 
-    # Messages, in whichever thread receives
+    # Messages, on the receiving thread
 
     def handle(self, mail: Mail) -> None:
         match mail.message:
@@ -326,8 +326,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                 send_pieces(self, upload)
 
     def _ask_again(self) -> None:
-        """A worker was lost, perhaps with reads that it was to answer: they are asked under new tickets, so that the
-        dispatcher says which tensors are lost and what of the others is still to come counts once."""
+        """A worker was lost, perhaps with unanswered reads: repeat all reads under new tickets, so that the dispatcher reports
+        the lost tensors and late pieces of the others are not counted twice."""
         gets = self.replies.renew()
         if gets:
             self.flush(tuple(gets), wait=False)
@@ -351,12 +351,12 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             reply.add(value, spec, data)
 
     def asked_for(self, id: int) -> tuple[Any, int] | None:
-        """The code and the place in it that asked for a result, if it is among the last."""
+        """The code object and offset that issued a result, if it is among the last."""
         code = self.asked_code[id % RING]
         return (code, self.asked_at[id % RING]) if code is not None else None
 
     def line(self, id: int) -> str:
-        """`train.py:12`: the line that asked for a result, if it is among the last."""
+        """`train.py:12`: the line that issued a result, if it is among the last."""
         origin = self.asked_for(id)
         return short_line(origin) if origin is not None else ""
 
@@ -367,20 +367,20 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         return cls(text + asked)
 
     def lose(self, why: str) -> None:
-        """The dispatcher is gone: every waiting read raises."""
+        """The dispatcher was lost: every waiting read raises."""
         self.lost = why
         self.replies.end(lambda: errors.SessionLost(why))
         self.window.end()
 
     def close(self) -> None:
         if not self.closed:
-            self.closed, self.limit = True, 0  # every further op comes to `due`, which raises
+            self.closed, self.limit = True, 0  # every further op calls `due`, which raises
             self.emit, self.ended, self.user = _nothing, True, None
             self.link.close()
             self.replies.end(lambda: errors.SessionLost("the session is closed"))
 
     def abandon(self, why: str) -> None:
-        """In a forked child: the session is its parent's, and its tensors are errors here. Nothing is sent."""
+        """In a forked child: the session is the parent's, and use of its tensors raises. Nothing is sent."""
         self.closed, self.limit, self.lost, self.abandoned = True, 0, why, True
         self.emit, self.ended, self.user = _nothing, True, None
         self.lock, self.window = threading.RLock(), FlowWindow()
@@ -388,10 +388,10 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
 
 def _nothing(instruction: tuple[Any, ...]) -> None:
-    """Where the frees of a closed session go."""
+    """Ignores the frees of a closed session."""
 
 
 def last_id(session: Session) -> int:
-    """The id of the last result that was named so far."""
+    """The last id given so far."""
     following: Any = () if NATIVE is not None else session.counter.__reduce__()[1]
     return int(following[0]) - 1 if following else int(session.last)

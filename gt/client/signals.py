@@ -1,4 +1,4 @@
-"""Entering and leaving signals, and the configuration that says what they mean. Scopes are each thread's own."""
+"""Entering and leaving signals, and their configuration. Each thread has its own scopes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _entered = _Entered()
 
 
 def _holder() -> Any:
-    """Whose configuration it is: this thread's session, or, before there is one, the default session to come."""
+    """The session of the configuration: this thread's, or, before there is one, the future default session."""
     scope = HERE.scope
     return scope.session if scope is not None and not scope.session.closed else default.current()
 
@@ -39,17 +39,17 @@ def get_config() -> Config:
 
 
 def load_config(path: str | os.PathLike) -> Config:
-    """Read signals from a YAML file; those that were there under the same names are replaced."""
+    """Read signals from a YAML file, replacing those of the same names."""
     found = read(os.fspath(path))
     return _change(found)
 
 
 def register_config(name: str, config: SignalConfig) -> None:
-    """Say what a signal means.
+    """Configure a signal.
 
     >>> gt.register_config("batch", gt.SignalConfig(shard=gt.ShardConfig(axis=0)))
     """
-    Config().register(name, config)  # checked before anything changes
+    Config().register(name, config)  # check before any change
     _change({name: config})
 
 
@@ -65,7 +65,7 @@ def _change(signals: dict[str, SignalConfig]) -> Config:
 def under(scope: Scope, name: str, backward: str | None = None) -> Scope:
     """The scope inside a signal."""
     if not isinstance(name, str) or not name:
-        raise TypeError(f"a signal's name is a word, not {name!r}")
+        raise TypeError(f"a signal's name: expected a non-empty string, got {name!r}")
     config = scope.session.config.get(name)
     _check(scope.session, name, config)
     if backward is None:
@@ -74,12 +74,12 @@ def under(scope: Scope, name: str, backward: str | None = None) -> Scope:
         _check(scope.session, backward, scope.session.config.get(backward))
     scope.session.tell()
     if config is not None and config.compile:
-        scope.session.mark()  # what is inside repeats and is compiled by itself
+        scope.session.mark()  # the block is traced and compiled separately
     return scope.but(signal=name, backward=backward or "")
 
 
 def _check(session: Session, name: str, config: SignalConfig | None) -> None:
-    """Warn, once a session, of a signal that says nothing."""
+    """Warn, once per session, about a signal without configuration."""
     if config is None and name not in session.warned:
         session.warned.add(name)
         known = ", ".join(session.config) or "none"
@@ -87,8 +87,8 @@ def _check(session: Session, name: str, config: SignalConfig | None) -> None:
 
 
 class context:
-    """`with gt.signal.context(name):` tensors made inside are placed, and ops inside computed, as the signal says; with
-    `backward`, their gradients as that signal says."""
+    """`with gt.signal.context(name):` ops inside run, and their results are placed, by the signal's configuration; with
+    `backward`, gradients by that signal's."""
 
     def __init__(self, name: str, backward: str | None = None) -> None:
         self.name, self.backward = name, backward
@@ -105,7 +105,7 @@ class context:
 
 
 def _restore(before: Scope) -> None:
-    """Leave a signal; whether gradients are wanted is another matter and stays."""
+    """Leave a signal; whether gradients are enabled does not change."""
     scope = HERE.scope
     if scope is None or scope.session is not before.session:
         HERE.scope = before if not before.session.closed else None
@@ -117,7 +117,7 @@ def _restore(before: Scope) -> None:
 
 
 def enter(name: str, backward: str | None = None) -> None:
-    """Enter a signal until `exit`, in this thread."""
+    """Enter a signal until `exit`, on this thread."""
     before = here()
     HERE.scope = under(before, name, backward)
     _entered.stack.append((name, before))
@@ -134,11 +134,11 @@ def exit(name: str | None = None) -> None:
 
 
 def current() -> str | None:
-    """The signal this line runs under, or None."""
+    """The current signal, or None."""
     return (HERE.scope.signal if HERE.scope is not None else "") or None
 
 
 def tensor(x: Any, name: str, backward: str | None = None) -> Any:
-    """A copy of a tensor, placed as a signal says; gradients go through it."""
+    """A copy of a tensor, placed by a signal; it is differentiable."""
     with context(name, backward):
         return apply(TABLE["redistribute"], (as_tensor(x),))

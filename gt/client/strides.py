@@ -1,5 +1,5 @@
-"""How the elements of a tensor would lie in the memory of PyTorch: the distances of neighbours and where the first one is.
-Results of ops lie row by row; views lie as their rows say (`Alias`), from base to view."""
+"""Strides and offsets that tensors would have in PyTorch. Results of ops are contiguous; the strides of a view follow from its
+base's by its row (`Alias`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _strides(kind: Kind, base: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def strides(t: Tensor) -> tuple[int, ...]:
-    """How far apart, in elements, neighbours along each axis would lie in PyTorch: results of ops lie row by row."""
+    """The strides that a tensor would have in PyTorch."""
     if t.base is not None and t.how is SAME:
         return strides(t.base)
     if type(t.how) is Custom:
@@ -33,7 +33,7 @@ def strides(t: Tensor) -> tuple[int, ...]:
 
 
 def offset(t: Tensor) -> int:
-    """How many elements would lie before the first one in PyTorch's memory."""
+    """The storage offset that a tensor would have in PyTorch."""
     if t.base is None:
         return 0
     before = offset(t.base)
@@ -48,7 +48,7 @@ def offset(t: Tensor) -> int:
 
 
 def is_contiguous(t: Tensor) -> bool:
-    """Whether elements lie row by row."""
+    """Whether strides are contiguous."""
     shape = spec_of(t).shape
     if t.base is None or 0 in shape:
         return True
@@ -56,7 +56,7 @@ def is_contiguous(t: Tensor) -> bool:
 
 
 def settle(reshaped: Tensor) -> Tensor:
-    """A reshaped tensor, which is a view only where its source lies so that nothing need be copied."""
+    """Mark a reshaped tensor as a view if its source's strides allow it without a copy."""
     base = reshaped.base
     if base is None or base.base is None:
         return reshaped
@@ -65,5 +65,5 @@ def settle(reshaped: Tensor) -> Tensor:
 
 
 def overlaps(t: Tensor) -> bool:
-    """Whether elements of a tensor are one and the same, as those of an expanded one are."""
+    """Whether several elements of a tensor share memory, as in an expanded one."""
     return t.base is not None and any(d > 1 and s == 0 for d, s in zip(spec_of(t).shape, strides(t)))

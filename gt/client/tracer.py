@@ -1,6 +1,6 @@
-"""The tracer stands between the client's buffer and the wire. A stretch of the stream that comes again is sent once as a trace
-and then called by one instruction. While a stretch is being matched its instructions are held back; where it turns out
-otherwise they are sent as they were, so replay can change the cost of a program and never its result."""
+"""The tracer between the client's buffer and the link. A stretch of the stream that repeats is sent once as a trace and then
+called by one instruction. While a stretch is being matched its instructions are held back; if it does not match they are sent
+unchanged, so replay changes the cost of a program and never its result."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ from gt.program.wire import TraceDef, write
 MARK = -1  # the pseudo-instruction (MARK,): a natural boundary, never sent
 SHORTEST = 5
 LONGEST = 1 << 14
-UNROLL = 128  # a short period is repeated to at least this many ops, so that a call is worth its message
-KNOWN = 128  # traces kept
-SEEN = 512  # stretches remembered, in the hope that they come again
-FORMS = 8  # ways in which one trace comes, remembered
-TRIES = 64  # ways tried; past it the trace's frees come anywhere, and are looked at each time
+UNROLL = 128  # a short period is unrolled to at least this many ops, so that a call pays
+KNOWN = 128  # most traces kept
+SEEN = 512  # most stretches remembered, to recognise repetitions
+FORMS = 8  # most forms (positions of frees and marks) remembered of one trace
+TRIES = 64  # most forms tried of one trace; above, its frees vary, and only the slow match is used
 
 
 class Tracer:
-    """Stands between the buffer and the wire: `fold` takes instructions and gives the ones to send. Frees and marks stay among
-    the ops as they came; where they stand matters only to the quick way of recognising a trace."""
+    """`fold` takes instructions and returns the ones to send. Frees and marks keep their positions among the ops; the positions
+    matter only to the fast match of forms."""
 
     def __init__(self, number: Callable[[], int], kinds: dict[int, Kind], lists: dict[int, ForeachKind] | None = None) -> None:
         self.number, self.kinds, self.lists = number, kinds, lists if lists is not None else {}
-        self.pieces: list[tuple] = []  # held back: the beginning of a possible trace
+        self.pieces: list[tuple] = []  # held back: the first instructions of a possible trace
         self.tokens: list[int] = []  # the first number of each
         self.stretch: list[tuple] = []  # sent since the last boundary
         self.fresh = True  # at a boundary, where a known trace may begin
-        self.ending = False  # behind a boundary, where the frees of what was before it come
-        self.traces: OrderedDict[int, list[Trace]] = OrderedDict()  # by first token, the last used at the end
+        self.ending = False  # after a boundary, where the frees of the stretch before it follow
+        self.traces: OrderedDict[int, list[Trace]] = OrderedDict()  # by first token, the most recently used last
         self.forms: dict[int, list[Raw]] = {}  # by first token, the longest first
         self.seen: OrderedDict[tuple, list[list[tuple]]] = OrderedDict()  # stretches, by the tokens of their ops
         self.plain: set[int] = set()  # tokens of ops that may be part of a trace
         self.defined: list[Program] = []
-        self.programs: dict[int, Program] = {}  # by number, all that can be called
+        self.programs: dict[int, Program] = {}  # programs that can be called, by number
         self.dropped: list[int] = []
-        self.compiled: set[str] = set()  # signals whose ops are to be compiled
+        self.compiled: set[str] = set()  # signals with `compile: true`
         self.misses: Counter[str] = Counter()
-        self.lines: dict[str, Any] = {}  # by reason, the line of an op that was not as in the trace
-        self.asked_for: Callable[[int], Any] = lambda result: None  # the session gives the real one
-        self.line: Callable[[int], str] = lambda result: ""  # the user's line that asked for a result, in short
+        self.lines: dict[str, Any] = {}  # by miss reason, the line of an op that differed
+        self.asked_for: Callable[[int], Any] = lambda result: None  # set by the session
+        self.line: Callable[[int], str] = lambda result: ""  # the user's line of a result, in short
         self.found = self.hits = self.saved = 0
         self.early = Early(number, kinds, self.programs, self._send_program)
-        self.probed = 0  # length of the stretch when it was last searched for a period
-        self.ahead = -1  # ops until a period begins anew, where one was found
+        self.probed = 0  # length of the stretch at the last search for a period
+        self.ahead = -1  # ops until the next period begins, if one was found
 
     def fold(self, batch: list[tuple], final: bool, mark: bool) -> list[tuple]:
-        """Instructions to send for these. `final`: nothing may be held back; `mark`: their end is a boundary."""
+        """The instructions to send for these. `final`: nothing may be held back; `mark`: their end is a boundary."""
         out: list[tuple] = []
         pieces, tokens = self.pieces, self.tokens
         pieces += batch
@@ -91,8 +91,8 @@ class Tracer:
         return out
 
     def _between(self, at: int, out: list[tuple]) -> int:
-        """Frees and marks between two stretches. Those behind a boundary belong to the stretch before it, which is complete
-        when an op stands behind them."""
+        """Frees and marks between two stretches. Those after a boundary belong to the stretch before it, which is complete when
+        an op follows them."""
         tokens = self.tokens
         end = next_op(tokens, at)
         freed = frees(self.pieces[at:end])
@@ -104,7 +104,7 @@ class Tracer:
         return end
 
     def _pass(self, at: int, out: list[tuple]) -> int:
-        """Send instructions that are no trace, up to the next boundary."""
+        """Send instructions that are not part of a trace, up to the next boundary."""
         try:
             end = self.tokens.index(MARK, at)
             self.ending = True
@@ -122,7 +122,7 @@ class Tracer:
         return end
 
     def _lead(self, at: int, out: list[tuple]) -> int:
-        """Send the ops that are left of a period, and their frees, as they are: a trace may begin behind them."""
+        """Send the remaining ops of a period, and their frees, unchanged: a trace may begin after them."""
         tokens, end = self.tokens, at
         while end < len(tokens) and tokens[end] != MARK and (self.ahead or not is_client_kind(tokens[end])):
             self.ahead -= is_client_kind(tokens[end])
@@ -135,7 +135,7 @@ class Tracer:
     # Replaying
 
     def _match(self, at: int, out: list[tuple], final: bool) -> int | None:
-        """The end of the call that starts here; `at` where no trace does, None where more must come first."""
+        """The end of the call that starts here; `at` if none does, None if more instructions are needed to decide."""
         pieces, tokens = self.pieces, self.tokens
         n = len(pieces)
         for form in self.forms.get(tokens[at], ()):
@@ -151,7 +151,7 @@ class Tracer:
         return self._search(at, candidates, out, final) if candidates else at
 
     def _search(self, at: int, candidates: list[Trace], out: list[tuple], final: bool) -> int | None:
-        """As `_match`, wherever the frees stand."""
+        """As `_match`, with frees at any position."""
         longest = max(t.length for t in candidates)
         places = op_places(self.tokens, at)[: longest + 1]
         tokens = [self.tokens[i] for i in places]
@@ -163,7 +163,7 @@ class Tracer:
                     why = why or "diverged"
                 elif final:
                     why = why or "a value was read"
-                    continue  # it may yet keep its promise; that it was cut short is not its fault
+                    continue  # a read cut it short: that does not count against the trace
                 elif trace.worth() > 0:
                     return None
                 else:
@@ -183,13 +183,13 @@ class Tracer:
                 why = why or "diverged"
             trace.misses += 1
         times = self.misses[why] = self.misses[why] + 1
-        if times & (times - 1) == 0:  # the first, second, fourth, ...: to look for the line each time would cost
+        if times & (times - 1) == 0:  # at powers of two only: finding the line is slow
             result = blame(*refusal) if refusal else 0
             self.lines[why] = self.asked_for(result or self._left(places, tokens, candidates))
         return at
 
     def _left(self, places: list[int], tokens: list[int], candidates: list[Trace]) -> int:
-        """The result of the op where the last of the candidates to be left was left."""
+        """The result of the op at which the last candidate differed."""
         common = 0
         for trace in candidates:
             pairs = zip(tokens, trace.tokens)
@@ -208,7 +208,7 @@ class Tracer:
         return end
 
     def _remember(self, trace: Trace, pieces: list[tuple]) -> None:
-        """This way in which a trace came, so that the next time is recognised at once."""
+        """Remember the form of a trace for the fast match."""
         trace.tries += 1
         if trace.tries > TRIES:
             return
@@ -220,7 +220,7 @@ class Tracer:
         forms.sort(key=lambda form: form.length, reverse=True)
 
     def _revise(self, trace: Trace, window: Window, why: str) -> None:
-        """A trace that fits but for a number or a lifetime gets a sibling that fits this stretch too."""
+        """For a stretch that differs from a trace only in a number or a lifetime, add a trace that fits both."""
         if why == "another topology" or trace.calls > 1 << 20:
             return
         holes = {p: None for places in trace.hole_positions for p in places}
@@ -248,20 +248,20 @@ class Tracer:
             if len(self.seen) > SEEN:
                 self.seen.popitem(last=False)
             return
-        for before in reversed(alike):  # the same kinds may come in several topologies
+        for before in reversed(alike):  # the same kinds may have several topologies
             if self._learn(Window.of(before), Window.of(stretch)):
                 break
         self.seen[key] = [*alike[-3:], stretch]
 
     def size(self, tokens: list[int]) -> int:
-        """The number of ops; an op on lists counts for each item."""
+        """The number of ops; an op on lists counts once per item."""
         lists = self.lists
         if not lists or lists.keys().isdisjoint(tokens):
             return len(tokens)
         return len(tokens) + sum([len(lists[t].kinds) - 1 for t in tokens if t in lists])
 
     def _traceable(self, stretch: list[tuple]) -> tuple[list[tuple], list[int]]:
-        """What follows the last load of a stretch, and the tokens of its ops; nothing where it calls traces."""
+        """The part of a stretch after its last load, and the tokens of its ops; empty if it contains calls of traces."""
         kinds = self.kinds
         self.plain.update(t for t in {ins[0] for ins in stretch} if t in kinds and kinds[t].row.kernel is not None)
         loads = [i for i, ins in enumerate(stretch) if ins[0] in kinds and ins[0] not in self.plain]
@@ -270,7 +270,7 @@ class Tracer:
         return (rest, tokens) if self.plain.issuperset(tokens) else ([], [])
 
     def _learn(self, before: Window, now: Window, holes: Mapping[int, Any] = MappingProxyType({})) -> bool:
-        """Make a trace of two stretches; whether they are calls of one."""
+        """Make a trace of two stretches. Returns whether they match."""
         trace = define(self.number(), self.kinds, before, now, holes)
         if trace is None:
             return False
@@ -288,7 +288,7 @@ class Tracer:
         return True
 
     def _drop(self, traces: list[Trace]) -> None:
-        """Let go of traces with the same first token."""
+        """Drop the traces with this first token."""
         self.drop(*(t.number for t in traces))
         first = traces[0].tokens[0]
         left = [form for form in self.forms.pop(first, ()) if form.trace not in traces]
@@ -296,7 +296,7 @@ class Tracer:
             self.forms[first] = left
 
     def define(self, trace: Trace) -> None:
-        """Have a trace's program sent with the next batch."""
+        """Send a trace's program with the next batch."""
         self._send_program(program_of(trace, self.compiled, self.line))
 
     def _send_program(self, program: Program) -> None:
@@ -304,15 +304,15 @@ class Tracer:
         self.programs[program.number] = program
 
     def drop(self, *numbers: int) -> None:
-        """Programs that will not be called again."""
+        """Drop programs that will not be called again."""
         numbers = (*numbers, *self.early.drop(numbers))
         self.dropped += numbers
         for number in numbers:
             self.programs.pop(number, None)
 
     def _find_period(self) -> None:
-        """A stretch without boundaries that repeats itself, such as a loop of plain arithmetic. A trace begins where the
-        repetition began, as it will the next time. The first time round is no example: its inputs may live on."""
+        """Find a period in a stretch without boundaries, such as a loop of plain arithmetic. A trace begins where the
+        repetition began, as it will the next time. The first repetition is not used: its inputs may have other lifetimes."""
         self.probed = len(self.stretch)
         places = op_places(list(map(number_of, self.stretch)))
         ops = [self.stretch[i] for i in places]
@@ -324,7 +324,7 @@ class Tracer:
             times = max(1, -(-UNROLL // period))
             length = period * times
             begin = _begin(tokens, period)
-            behind = (n - begin - 1) % period + 1  # ops of the period under way; what comes before it is freed by now
+            behind = (n - begin - 1) % period + 1  # ops of the current period; values of earlier periods are freed by now
             first, middle, end = (n - behind - k * length for k in (2, 1, 0))
             if length < SHORTEST or first < begin + period:
                 continue
@@ -337,18 +337,18 @@ class Tracer:
             return
 
     def held(self) -> int:
-        """How many instructions are held back."""
+        """The number of instructions held back."""
         return len(self.pieces)
 
     def reset(self) -> None:
-        """Forget all traces, as their kinds are forgotten."""
+        """Forget all traces, when their kinds are forgotten."""
         for known in (self.traces, self.forms, self.seen, self.plain, self.programs):
             known.clear()
         self.early.reset()
         self.stretch, self.probed, self.ahead, self.fresh, self.ending = [], 0, -1, False, False
 
     def take(self) -> tuple[tuple[TraceDef, ...], tuple[int, ...]]:
-        """Definitions to send with the next batch, and numbers that will not be called again."""
+        """Definitions for the next batch, and numbers that will not be called again."""
         defined, self.defined = tuple(map(write, self.defined)), []
         dropped, self.dropped = tuple(self.dropped), []
         return defined, dropped
@@ -365,7 +365,7 @@ class Tracer:
 
 
 def _begin(tokens: list, period: int) -> int:
-    """Where the repetition that ends with these tokens begins."""
+    """The index at which the repetition that ends with these tokens begins."""
     at = len(tokens) - period - 1
     while at >= 0 and tokens[at] == tokens[at + period]:
         at -= 1
@@ -373,7 +373,7 @@ def _begin(tokens: list, period: int) -> int:
 
 
 def _periods(tokens: list) -> list[int]:
-    """Distances at which the last token stood before, nearest first; a few are enough."""
+    """Distances from the last token to its earlier occurrences, nearest first; a few suffice."""
     found, last, at = [], tokens[-1], len(tokens) - 1
     for i in range(at - 1, max(-1, at - 1 - len(tokens) // 2), -1):
         if tokens[i] == last:

@@ -1,4 +1,4 @@
-"""Traces: the topology of a stretch of ops, how another stretch is recognised as the same, and how a trace is sent."""
+"""Traces: the topology of a stretch of ops, the match of another stretch with it, and its program."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gt.program import Program
 from gt.program.code import Encoded, freed, number_of, ops
 from gt.program.stretch import Stretch, flat, pick
 
-TOKEN, MADE, GIVEN, SAME, FIXED, HOLE, REST = range(7)  # what a number of an instruction is, to native.c
+TOKEN, MADE, GIVEN, SAME, FIXED, HOLE, REST = range(7)  # role of an element of an instruction, for native.c
 
 
 class Window:
-    """Ops of the stream, and the ids freed between the first of them and the next op behind them."""
+    """Ops of the stream, and the ids freed between the first of them and the op after the last."""
 
     __slots__ = ("ops", "freed")
 
@@ -33,7 +33,7 @@ class Window:
 
 
 class Topology:
-    """The topology of a stretch, made to recognise another stretch of the same kinds quickly."""
+    """The topology of a stretch, in a form that matches other stretches of the same kinds fast."""
 
     def __init__(self, stretch: Stretch) -> None:
         self.stretch = stretch
@@ -41,7 +41,7 @@ class Topology:
         self.ref_of, self.again, self.again_of = pick(stretch.ref_of), pick(stretch.again_at), pick(stretch.again_of)
 
     def bind(self, known: list) -> tuple[tuple, tuple] | None:
-        """Results and inputs of another stretch of the same kinds, if its topology is this one."""
+        """The results and inputs of another stretch of the same kinds, if it has this topology."""
         results, inputs = self.results(known), self.firsts(known)
         if self.refs(known) != self.ref_of(results) or self.again(known) != self.again_of(inputs):
             return None
@@ -51,9 +51,8 @@ class Topology:
 
 
 class Trace:
-    """A stretch that is known to come again: its topology, which numbers stay and which are given with each call (`holes`, the
-    positions of numbers that change together in one), which results are wanted afterwards (`live`) and which inputs
-    end in it (`dies`)."""
+    """A repeating stretch: its topology, its constant numbers and those that are arguments of each call (`holes`, each with the
+    positions of numbers that change together), the results that outlive it (`live`) and the inputs that it frees (`dies`)."""
 
     def __init__(
         self, number: int, window: Window, topology: Topology, holes: list[list[int]], live: list[int], dies: list[int]
@@ -74,14 +73,14 @@ class Trace:
         alive = set(live)
         self.dead = pick([i for i in range(count) if i not in alive])
         self.calls = self.misses = 0
-        self.tries = 0  # how often the way in which it came was remembered
+        self.tries = 0  # number of its forms that were remembered
 
     def worth(self) -> int:
-        """How much there is to gain: its length, unless it is more often begun than completed."""
+        """The gain of a call: its length, unless its attempts fail more often than they match."""
         return self.length if self.misses <= self.calls + 4 else 0
 
     def call(self, window: Window) -> tuple[Encoded | None, set[int], str]:
-        """The instruction that stands for this stretch and the ids still to be freed; or None, and why not."""
+        """The call for this stretch and the ids still to be freed; or None, and the reason."""
         known = flat(window.ops)
         bound = self.topology.bind(known)
         if bound is None:
@@ -100,7 +99,7 @@ class Trace:
 
 
 def blame(trace: Trace, window: Window, why: str) -> int:
-    """The result that stands for what differed in a stretch of a trace's kinds; 0 where that is no single one."""
+    """The result at which a stretch of a trace's kinds differed; 0 if there is no single one."""
     known = flat(window.ops)
     results, inputs = trace.topology.results(known), trace.topology.firsts(known)
     if why == "a result was kept alive":
@@ -118,14 +117,14 @@ def blame(trace: Trace, window: Window, why: str) -> int:
         changed -= len(ins)
         if changed < 0:
             return int(ins[1])
-    return 0  # numbers that were one have parted
+    return 0  # numbers of one hole differ
 
 
 def define(
     number: int, kinds: dict[int, Kind], before: Window, now: Window, holes: Mapping[int, Any] = MappingProxyType({})
 ) -> Trace | None:
-    """A trace that both stretches are calls of, or None where their topologies differ. Numbers at `holes` are given with each
-    call in any case; those with different labels there are given apart, though they may be equal now."""
+    """A trace that matches both stretches, or None if their topologies differ. Numbers at `holes` are arguments in any case;
+    numbers with different labels there are separate arguments, even if equal now."""
     topology = Topology(Stretch(now.ops, kinds.get))
     old, new = flat(before.ops), flat(now.ops)
     bound, bound_before = topology.bind(new), topology.bind(old)
@@ -142,7 +141,7 @@ def define(
 
 
 def program_of(trace: Trace, compiled: set[str] | frozenset[str], line: Callable[[int], str]) -> Program:
-    """The trace as a program; `line` gives the user's line that asked for a result."""
+    """The trace as a program; `line` returns the user's line of a result."""
     stretch = trace.topology.stretch
     kinds = (stretch.kind_of(t) for t in trace.tokens)
     return stretch.program(
@@ -154,8 +153,7 @@ def program_of(trace: Trace, compiled: set[str] | frozenset[str], line: Callable
 
 
 class Raw:
-    """A trace as it comes in practice, frees and marks among its ops at the same places each time: recognised without taking
-    them apart."""
+    """One form of a trace, with frees and marks among its ops at fixed positions: matched without separating them."""
 
     def __init__(self, trace: Trace, pieces: list[tuple], kinds: dict[int, Kind]) -> None:
         self.tokens = list(map(number_of, pieces))
@@ -182,7 +180,7 @@ class Raw:
             self.call = self._native(trace, pieces, ends, register, position).call  # type: ignore[method-assign]
 
     def _native(self, trace: Trace, pieces: list, ends: set, register: dict, position: dict) -> Any:
-        """The same check in C: what each number of the pieces is to be."""
+        """The same check in C: the role of each element of the pieces."""
         results, refs, ref_of, first, again, again_of, numbers = self.topology.stretch.signature
         places: dict[int, tuple[int, int]] = {p: (MADE, i) for i, p in enumerate(results)}
         places |= {p: (GIVEN, len(results) + i) for i, p in enumerate(first)}
@@ -198,7 +196,7 @@ class Raw:
         )
 
     def call(self, pieces: list[tuple]) -> tuple[Encoded, tuple] | None:
-        """The call that stands for these pieces, and what is still to be freed; None where they are not of this form."""
+        """The call for these pieces, and the ids still to be freed; None if they do not have this form."""
         known = flat(pieces)
         topology = self.topology
         results, inputs = topology.results(known), topology.firsts(known)
@@ -210,7 +208,7 @@ class Raw:
             or self.same(known) != self.same_of(numbers)
             or self.ended(known) != self.ended_of(results + inputs)
             or len(set(inputs)) != self.count
-            or (inputs and results and max(inputs) >= min(results))  # ids grow: an input was there before any result
+            or (inputs and results and max(inputs) >= min(results))  # ids grow: inputs are older than results
         ):
             return None
         return (self.number, *self.live(results), *inputs, *numbers), self.rest(known)

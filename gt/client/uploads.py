@@ -1,4 +1,4 @@
-"""Bytes that a client has and workers want, where they share no memory."""
+"""Uploads to workers that share no memory with the client."""
 
 from __future__ import annotations
 

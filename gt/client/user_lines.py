@@ -1,4 +1,4 @@
-"""The user's lines: which one asked for a result, and how it is told."""
+"""The user's lines of results, for messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import warnings
 from typing import Any
 
-RING = 1 << 16  # how many of the last results still know the line that asked for them
+RING = 1 << 16  # number of the last results whose lines are kept
 
 
 def line_of(origin: tuple[Any, int]) -> str:
@@ -29,7 +29,7 @@ def _number(code: Any, at: int) -> int:
 
 
 def warn(text: str) -> None:
-    """A warning that points at the user's line."""
+    """Warn with the user's line as location."""
     frame, level = sys._getframe(1), 2
     while frame.f_globals.get("__name__", "").startswith("gt.") and frame.f_back is not None:
         frame, level = frame.f_back, level + 1

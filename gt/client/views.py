@@ -1,6 +1,6 @@
-"""Views: how a variable is tied to its base, and how a stale one is renewed. Values on the workers never change: a write
-(`writes.py`) gives the base another value; its views are then stale, and are made again when they are used next. A view
-holds its base and the instruction that made it, nothing more; the base does not know its views.
+"""Views: their link to the base, and the renewal of stale ones. Values on the workers never change: a write (`writes.py`) gives
+the base another value; its views are then stale, and are computed again at their next use. A view holds its base and the
+instruction that made it; the base does not know its views.
 
 Two variables may also share a value and not the tape (`x.detach()`, `x.data`): their base is then the same, as SAME."""
 
@@ -20,18 +20,18 @@ from gt.ops.table import TABLE
 from gt.spec import Spec
 
 RAW: dict[str, Any] = {name: vars(Tensor)[name] for name in ("handle", "requires_grad", "node")}
-raw_handle: Callable[[Tensor], Handle] = RAW["handle"].__get__  # the value as it was when last used, stale or not
+raw_handle: Callable[[Tensor], Handle] = RAW["handle"].__get__  # the value at the last use, stale or not
 set_raw_handle: Callable[[Tensor, Handle], None] = RAW["handle"].__set__
 
 
 class Same:
-    """How a variable was made that has its base's value and a tape of its own."""
+    """`how` of a variable with its base's value and a tape of its own."""
 
 
 class Custom:
-    """How a view was made that is no single op: `make(base)` computes it, `strides(those of the base)` are its distances,
-    `offset` elements lie before its first, and `write(base, piece)` is the base with a piece in place of the view (None: by
-    the elements' positions)."""
+    """`how` of a view that is not a single op: `make(base)` computes it, `strides(base's strides)` are its strides, `offset` is
+    its storage offset, and `write(base, piece)` is the base with a piece in place of the view (None: by the elements'
+    positions)."""
 
     def __init__(
         self, make: Callable[[Tensor], Tensor], strides: Callable[[tuple], tuple],
@@ -41,13 +41,12 @@ class Custom:
 
 
 SAME = Same()
-UNMADE = -1  # in `made` of a view that no instruction made yet, in place of the id of the base's value
-UNCOUNTED = "uncounted"  # in `made` of what has its base's value: writes to it are no new version of the base
+UNMADE = -1  # in `made`, in place of the id of the base's value: no instruction has computed the view yet
+UNCOUNTED = "uncounted"  # in `made` of a `Same` variable: writes to it do not count as a new version of the base
 
 
 def spec_of(t: Tensor) -> Spec:
-    """The shape and dtype of a variable, which need not be brought up to date for it. A view that waits to be made has its
-    base's value until then."""
+    """The spec of a variable, without renewing it. An UNMADE view has its base's value until it is computed."""
     if t.base is not None and t.made[2] is UNMADE:
         return (t.how.known if type(t.how) is Restricted else t.how).out
     return raw_handle(t).spec
@@ -59,21 +58,21 @@ def is_view(t: Tensor) -> bool:
 
 
 def root_of(t: Tensor) -> Tensor:
-    """What a variable is a view of, on the tape too; itself where it is no view."""
+    """The base of a variable, on the tape too; itself if it is not a view."""
     while t.base is not None and t.how is not SAME:
         t = t.base
     return t
 
 
 def storage_of(t: Tensor) -> Tensor:
-    """The variable whose value is written wherever this one is."""
+    """The last base, whose value changes with every write to this variable."""
     while t.base is not None:
         t = t.base
     return t
 
 
 def link(t: Tensor, base: Tensor, how: Any, made: tuple) -> Tensor:
-    """Let a variable be a view of another. `made[1]` is when: the id of the newest value then."""
+    """Make a variable a view of another. `made[1]` is the id of the newest value at that time."""
     value = base.handle
     t.base, t.how, t.made = base, how, (*made[:2], value.id, *made[3:])
     if how is not SAME:
@@ -82,25 +81,25 @@ def link(t: Tensor, base: Tensor, how: Any, made: tuple) -> Tensor:
 
 
 def cut(t: Tensor) -> Tensor:
-    """Let a variable stand for itself."""
+    """Make a variable independent of its base."""
     t.base = t.how = t.made = None
     return t
 
 
 def apart(t: Tensor) -> Tensor:
-    """Let a variable that was made as a view have memory of its own, as PyTorch has it."""
+    """Make the result of a view op independent, for functions that copy in PyTorch."""
     raw_handle(t).source = None
     return cut(t)
 
 
 def own(t: Tensor, source: Any) -> Tensor:
-    """A result that shares nothing with what it was made of, for functions that copy in PyTorch."""
+    """A result that shares no memory with its operand, for functions that copy in PyTorch."""
     same = isinstance(source, Tensor) and raw_handle(t) is raw_handle(source)
     return t.clone() if same else apart(t)
 
 
 def custom_view(base: Tensor, how: Custom) -> Tensor:
-    """A view of a tensor that is no single op."""
+    """A view of a tensor that is not a single op."""
     found = cut(how.make(base))
     return link(found, base, how, (None, raw_handle(found).id))
 
@@ -109,19 +108,19 @@ WHOLE = Custom(lambda base: Tensor(base.handle), lambda strides: strides, lambda
 
 
 def whole(t: Tensor) -> Tensor:
-    """A view of all of a tensor in its own shape: `x[:]`. It costs an instruction only where it has a place on the tape."""
+    """A view of a whole tensor: `x[:]`. It costs an instruction only if it is on the tape."""
     if t.requires_grad:
         return apply(TABLE["reshape"], (t,), (t.handle.spec.shape,))
     return link(Tensor(t.handle), t, WHOLE, (None, raw_handle(t).id))
 
 
 def untaped(t: Tensor) -> Tensor:
-    """A variable of the same value that leads to no tape. It is `t` where that has none; else both become views of one."""
+    """A variable of the same value without a tape: `t` itself if it has none; else both become views of a new one."""
     _ = t.handle
     if t.base is None:
         if t.node is None:
             return t
-        link(t, Tensor(raw_handle(t)), SAME, (None, 0))  # 0: views of it that are older are views of it still
+        link(t, Tensor(raw_handle(t)), SAME, (None, 0))  # 0: earlier views of it stay views of it
     if t.how is SAME:
         return t.base  # type: ignore[return-value]
     base = untaped(t.base)  # type: ignore[arg-type]
@@ -129,15 +128,15 @@ def untaped(t: Tensor) -> Tensor:
 
 
 def detached(t: Tensor, counted: bool = True) -> Tensor:
-    """A variable of the same value off the tape: what is written into one is in the other. Writes to it are `counted`, unless
-    it is `x.data`, which PyTorch lets change without a word."""
+    """A variable off the tape that shares its value with `t`, including writes. Writes to it are `counted`, unless it is
+    `x.data`, for which PyTorch does no version check."""
     found = Tensor(t.handle)
     share(found, t, counted)
     return found
 
 
 def share(t: Tensor, other: Tensor, counted: bool = True) -> None:
-    """Let a variable that has another's value keep to it: what is written into one is in the other."""
+    """Make a variable share its value with another, including writes."""
     base = untaped(other)
     link(t, base, SAME, (None, base.handle.id, None, *(() if counted else (UNCOUNTED,))))
 
@@ -149,24 +148,26 @@ def remade(how: Any, base: Tensor, numbers: tuple) -> Tensor:
     return apply(known.row, (base, *numbers), known.kind.statics)
 
 
-FORMER: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # what took another shape in place (`x.t_()`), as it was
+FORMER: WeakValueDictionary[int, Tensor] = (
+    WeakValueDictionary()
+)  # the former state of variables that took another shape in place (`x.t_()`)
 
 
 def check_order(t: Tensor) -> None:
-    """Where the base took another shape in place after this view of it was made, let it be a view of what the base was; raise
-    where the base took another tensor's value."""
+    """If the base took another shape in place after this view was made, make it a view of the base's former state; raise if the
+    base took another tensor's value."""
     base: Any = t.base
     while base.base is not None and base.made[1] > t.made[1]:
         if FORMER.get(id(base.base)) is not base.base:
             raise RuntimeError(
-                "this tensor is a view of one that has since been given other data in place (x.data = y), and one of both was "
-                "written to: make the view again after that"
+                "this tensor is a view of one whose data has been replaced since (x.data = y), and one of both was written to: "
+                "make the view again after that"
             )
         t.base = base = base.base
 
 
 def renew(t: Tensor) -> None:
-    """Bring a view up to date with its base."""
+    """Renew a stale view from its base."""
     check_order(t)
     base: Any = t.base
     value, made = base.handle, t.made or ()
@@ -202,7 +203,7 @@ def stale(t: Tensor) -> bool:
 
 
 def one_of_several(views: list[Tensor], name: str) -> tuple[Tensor, ...]:
-    """The views that one function returned, which PyTorch does not let change in place where gradients are wanted."""
+    """Mark the views that one function returned, which PyTorch does not allow to change in place if gradients are enabled."""
     for t in views:
         if RAW["requires_grad"].__get__(t) and type(t.how) is Known:
             t.how = Restricted(t.how, _SEVERAL.format(name))

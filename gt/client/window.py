@@ -1,5 +1,5 @@
-"""Flow control: how much of a session's work is in flight, in instructions and in device seconds, and when the dispatcher is
-asked to acknowledge a batch. Seconds are guessed from the sizes of operands and corrected by what workers have measured."""
+"""Flow control: the work of a session in flight, in instructions and in device seconds, and which batches are acknowledged.
+Seconds are estimated from the sizes of operands and corrected by the workers' measurements."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from gt.program.code import number_of
 from gt.program.wire import TraceDef
 from gt.transport.messages import KindDef
 
-WINDOW = 1 << 14  # instructions that may be in flight
-SECONDS = 1.0  # device seconds that may be in flight
-HEAVY = 1e-4  # seconds from which an instruction is counted by its own guess; others count as instructions alone
+WINDOW = 1 << 14  # most instructions in flight
+SECONDS = 1.0  # most device seconds in flight
+HEAVY = 1e-4  # estimated seconds from which an instruction's time counts; faster ones count as instructions alone
 
 
 class Costs:
-    """Guesses of how long the instructions of a session take, by number of their kind or trace."""
+    """Estimated seconds of a session's instructions, by number of their kind or trace."""
 
     def __init__(self) -> None:
         self.each: dict[int, float] = {}
-        self.heavy: dict[int, float] = {}  # of those, what counts by itself
+        self.heavy: dict[int, float] = {}  # of those, the ones whose time counts
 
     def learn(self, kinds: Iterable[KindDef], traces: Iterable[TraceDef], drops: Iterable[int]) -> None:
         for kind in kinds:
@@ -47,32 +47,32 @@ class Costs:
 
 
 class FlowWindow:
-    """Instructions sent and known to be executed. A call of a trace counts for all instructions it stands for."""
+    """Counts of sent and executed instructions. A call of a trace counts as all its instructions."""
 
     __slots__ = ("sent", "executed", "guessed", "done", "measured", "rate", "asked", "lock", "waiting", "costs", "waits")
 
     def __init__(self) -> None:
         self.sent = self.executed = 0
-        self.guessed = self.done = 0.0  # guessed seconds of the instructions sent, and of those executed
-        self.measured = 0.0  # device seconds of the executed instructions, as workers measured
-        self.rate = 1.0  # measured seconds for a guessed one
-        # Of batches that are to be acknowledged: serial, and the instructions and guessed seconds that were sent by then
+        self.guessed = self.done = 0.0  # estimated seconds of the sent, and of the executed instructions
+        self.measured = 0.0  # measured device seconds of the executed instructions
+        self.rate = 1.0  # measured seconds per estimated second
+        # For each batch to be acknowledged: serial, and the instructions and estimated seconds sent until then
         self.asked: list[tuple[int, int, float]] = []
         self.lock = threading.Lock()
         self.waiting: Reply | None = None  # settled by the next acknowledgement
         self.costs = Costs()
-        self.waits = 0  # how often the client waited for room
+        self.waits = 0  # number of waits for room
 
     def seconds(self) -> float:
-        """Device seconds in flight, as they are guessed."""
+        """Estimated device seconds in flight."""
         return (self.guessed - self.done) * self.rate
 
     def full(self) -> bool:
         return self.sent - self.executed > WINDOW or bool(self.asked) and self.seconds() > SECONDS
 
     def batch(self, serial: int, sent: int, ack: bool, guessed: float = 0.0) -> bool:
-        """A batch goes out, by which so many instructions are sent in all. Whether it is to be acknowledged: if that is wanted
-        anyway, or a quarter of the window went out since the last that is."""
+        """A batch is sent, with `sent` instructions in all so far. Returns whether it has to be acknowledged: if requested, or
+        if a quarter of the window was sent since the last acknowledged one."""
         self.sent = sent
         self.guessed += guessed
         _, last, then = self.asked[-1] if self.asked else (0, self.executed, self.done)
@@ -82,8 +82,8 @@ class FlowWindow:
         return ack
 
     def acknowledged(self, serial: int, measured: float = 0.0) -> Reply | None:
-        """All batches up to this one are executed, in so many device seconds since the session began. The reply of who waits
-        for room, if anyone does."""
+        """All batches up to this one are executed, in `seconds` of device time since the session began. Returns the reply of a
+        thread that waits for room, if any."""
         with self.lock:
             before = self.done
             while self.asked and self.asked[0][0] <= serial:
@@ -96,7 +96,7 @@ class FlowWindow:
         return waiting
 
     def end(self) -> None:
-        """No acknowledgement will come any more."""
+        """End the wait for acknowledgements: none will come."""
         with self.lock:
             waiting, self.waiting = self.waiting, None
         if waiting is not None:

@@ -1,6 +1,6 @@
-"""Writes into variables. Values on the workers never change: a write gives a variable another value and, where it is a view,
-its base too, by the scatter that the row of its op names. `handle`, `requires_grad` and `node` of tensors are made fields
-here that renew a stale view when they are read, and write through it when they are set."""
+"""Writes to variables. Values on the workers never change: a write gives a variable another value and, if it is a view, its
+base too, by the scatter op of the view's row. `handle`, `requires_grad` and `node` of tensors become descriptors here, which
+renew a stale view when read, and write through it when set."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from gt.spec import int64
 
 
 def _links(t: Tensor) -> list[Tensor]:
-    """This variable and those it is a view of, to the last."""
+    """This variable and its bases, to the last."""
     found = [t]
     while (base := found[-1].base) is not None:
         found.append(base)
@@ -50,7 +50,7 @@ def _links(t: Tensor) -> list[Tensor]:
 
 
 def _in_order(t: Tensor) -> None:
-    """Let all views that a write goes through be views of what their bases were when they were made."""
+    """Make all views of a write's chain views of their bases' former states."""
     while t.base is not None:
         check_order(t)
         t = t.base
@@ -61,13 +61,13 @@ def _count(t: Tensor) -> int:
 
 
 _probe = Tensor(None, base=Tensor(None))  # type: ignore[arg-type]
-_ALONE = _count(_probe)  # references to a base that nothing but its view holds
+_ALONE = _count(_probe)  # reference count of a base that only its view holds
 del _probe
 
 
 def unseen(t: Tensor) -> bool:
-    """Whether nobody but this view holds any of what it is a view of. What a tensor was before it took another shape may be
-    the base of views that hold the tensor."""
+    """Whether only this view holds its bases. A tensor's state before it took another shape may be the base of views that hold
+    the tensor."""
     while t.base is not None:
         if _count(t) > _ALONE or id(t.base) in FORMER:
             return False
@@ -76,7 +76,7 @@ def unseen(t: Tensor) -> bool:
 
 
 def _inverse(t: Tensor) -> Callable[[Tensor, Tensor], Tensor] | None:
-    """`(base, piece)` to the base with a piece in place of this view; None where elements stand in it several times."""
+    """The function `(base, piece)` to the base with a piece in place of this view; None if the view repeats elements."""
     if type(t.how) is Custom:
         return t.how.write
     known: Any = t.how.known if type(t.how) is Restricted else t.how
@@ -85,7 +85,7 @@ def _inverse(t: Tensor) -> Callable[[Tensor, Tensor], Tensor] | None:
 
 
 def _positions(chain: list[Tensor]) -> Tensor:
-    """Where the elements of the first of a chain of views stand among those of the last."""
+    """The positions of the first view's elements in the last base of a chain."""
     spec = chain[-1].handle.spec
     at = apply(TABLE["iota"], (0, 1), ((spec.numel,), (spec.numel,), (0,), int64.code)).reshape(spec.shape)
     for t in reversed(chain[:-1]):
@@ -94,13 +94,13 @@ def _positions(chain: list[Tensor]) -> Tensor:
 
 
 def _scattered(chain: list[Tensor], value: Tensor) -> Tensor:
-    """The last of a chain of views with a value written where the first lies in it, by the elements' positions: for views
-    that have elements several times, so that no single op is their inverse."""
+    """The last base of a chain of views with a value written at the first view's positions: for views that repeat elements,
+    which no single op inverts."""
     base = chain[-1]
     if any(t.handle.spec.dtype is not base.handle.spec.dtype for t in chain):
         raise RuntimeError(
-            "cannot write through a view of another dtype whose base has elements several times, as an expanded or "
-            "as_strided tensor has: clone() the tensor before the view of it is made"
+            "cannot write through a view of another dtype whose base repeats elements, as an expanded or as_strided tensor "
+            "does: clone() the tensor before making the view"
         )
     shape, at = base.handle.spec.shape, _positions(chain)
     flat = apply(TABLE["index_put"], (base.reshape(-1), value.reshape(-1), at.reshape(-1)), ((0,), False))
@@ -108,7 +108,7 @@ def _scattered(chain: list[Tensor], value: Tensor) -> Tensor:
 
 
 def _repeating(chain: list[Tensor]) -> int | None:
-    """The last of a chain of views that may have elements of its base several times."""
+    """The last view of a chain that may repeat elements of its base."""
     for i in range(len(chain) - 2, -1, -1):
         if chain[i].how is not SAME and _inverse(chain[i]) is None:
             return i
@@ -116,12 +116,12 @@ def _repeating(chain: list[Tensor]) -> int | None:
 
 
 def repeats(t: Tensor) -> bool:
-    """Whether a tensor may have elements of its base several times, as expanded ones and windows that overlap have."""
+    """Whether a tensor may repeat elements of its base, as expanded tensors and overlapping windows do."""
     return t.base is not None and _repeating(_links(t)) is not None
 
 
 def _count_write(t: Tensor, since: int) -> None:
-    """Note that the value of a variable is written over, unless it is by way of `x.data`."""
+    """Note that the value of a variable is overwritten, unless through `x.data`."""
     while t.base is not None:
         if t.how is SAME and UNCOUNTED in t.made[3:]:
             return
@@ -132,7 +132,7 @@ def _count_write(t: Tensor, since: int) -> None:
 
 
 def overwrite(t: Tensor, value: Handle) -> None:
-    """Give a variable another value off the tape, as an optimizer does."""
+    """Set the value of a variable off the tape, as an optimizer does."""
     old = raw_handle(t)
     since = last_id(old.session)
     if t.base is not None:
@@ -145,7 +145,8 @@ def overwrite(t: Tensor, value: Handle) -> None:
 
 
 def _write(t: Tensor, value: Tensor, grad: bool) -> None:
-    """Give a variable a value of its own spec, and what it is a view of with it. With `grad`, the tape follows."""
+    """Set the value of a variable, and of its bases, to one of the same spec. With `grad`, the write is recorded on the
+    tape."""
     if t.base is not None and unseen(t):
         cut(t)
     base = t.base
@@ -172,7 +173,7 @@ def _write(t: Tensor, value: Tensor, grad: bool) -> None:
         whole = inverse(base, value)
         taped = grad and whole.requires_grad
         _write(base, whole, grad)
-        if not taped:  # else the view is made anew when it is used, from the base's place on the tape
+        if not taped:  # else the view is renewed at its next use, from the base's node
             _set(t, value, False)
             _seen(t)
 
@@ -185,7 +186,7 @@ def _set(t: Tensor, value: Tensor, grad: bool) -> None:
 
 
 def _seen(t: Tensor) -> None:
-    """Note that a view is up to date with its base."""
+    """Mark a view as current."""
     value = raw_handle(t.base)  # type: ignore[arg-type]
     t.made = (*t.made[:2], value.id, *t.made[3:])
     if t.how is not SAME:
@@ -193,7 +194,7 @@ def _seen(t: Tensor) -> None:
 
 
 def check_in_place(t: Tensor) -> None:
-    """Raise what PyTorch raises where a tensor is changed in place and gradients are wanted of the change."""
+    """Raise PyTorch's errors for in-place changes that require gradients."""
     if is_view(t):
         root = t
         while root.base is not None and root.how is not SAME:
@@ -213,7 +214,7 @@ def check_in_place(t: Tensor) -> None:
 
 
 def check_overlap(t: Tensor) -> None:
-    """Raise where elements of a tensor are one and the same, so that they cannot be given values one by one."""
+    """Raise if elements of a tensor share memory, so that they cannot have separate values."""
     if overlaps(t):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
@@ -222,9 +223,9 @@ def check_overlap(t: Tensor) -> None:
 
 
 def assign(target: Tensor, value: Tensor, spread: bool = False, since: int | None = None) -> Tensor:
-    """Give a variable another value of its shape, as in-place forms do. `spread`: all elements of the value are equal, so that
-    elements which the variable has several times, as an expanded one does, may be written too. `since`: the last result
-    before the value was computed (of one that is a single op it is known)."""
+    """Set the value of a variable to one of its shape, for in-place functions. `spread`: all elements of the value are equal,
+    so that a variable with repeated elements, such as an expanded one, may be written too. `since`: the last result before the
+    value was computed (known for the result of a single op)."""
     grad = is_grad_enabled()
     if since is None:
         since = last_id(raw_handle(target).session) if value.node is None else node_of(value.node).order - 1
@@ -240,8 +241,8 @@ def assign(target: Tensor, value: Tensor, spread: bool = False, since: int | Non
     if target.base is not None and not spread:
         check_overlap(target)
     if grad and value.requires_grad and value.node is None:
-        value = value.clone()  # a leaf of its own would catch the gradient that is the other's
-    if grad and target.requires_grad and not value.requires_grad:  # what was written over has a gradient: zeros
+        value = value.clone()  # a leaf would receive the gradient in place of the variable
+    if grad and target.requires_grad and not value.requires_grad:  # the overwritten value has a gradient of zeros
         statics = (tuple((d, 1) for d in want.shape),)
         value = apply(TABLE["slice_put"], (target, value, *(0 for _ in want.shape)), statics)
     if value.base is not None or raw_handle(value).id == raw_handle(target).id:
@@ -252,8 +253,8 @@ def assign(target: Tensor, value: Tensor, spread: bool = False, since: int | Non
 
 
 def fill_at(target: Tensor, name: str, pick: Callable[[Tensor], tuple]) -> Tensor:
-    """Values at some of the elements of a tensor that has elements several times: all that are the same change. `pick` gives,
-    of the elements' positions, those to fill and with what."""
+    """Write to some elements of a tensor that repeats elements: all repetitions change. `pick` returns, for the elements'
+    positions, those to fill and the values."""
     if overlaps(target):
         warnings.warn(
             f"Use of {name} on expanded tensors is deprecated. Please clone() the tensor before performing this operation.",
@@ -282,7 +283,7 @@ def fill_at(target: Tensor, name: str, pick: Callable[[Tensor], tuple]) -> Tenso
 
 
 def become(target: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
-    """Let a variable be a view of what it was: `x.t_()`."""
+    """Make a variable a view of its former state: `x.t_()`."""
     grad = is_grad_enabled()
     if grad and target.requires_grad:
         check_in_place(target)
@@ -297,12 +298,12 @@ def become(target: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def give_data(target: Tensor, value: Tensor) -> None:
-    """`x.data = y`: from here on x has the value of y, and what is written into one is in the other."""
+    """`x.data = y`: from now on x shares the value of y, including writes."""
     source = untaped(value)
     if source is target or target.base is source and target.how is SAME:
         return
     for view in _links(source):
-        if view.base is target:  # `x.data = x.data.t()`: what x was goes on as a variable that nobody else holds
+        if view.base is target:  # `x.data = x.data.t()`: the former x continues as a variable without other references
             before = Tensor(target.handle, False, None)
             before.base, before.how, before.made = target.base, target.how, target.made
             view.base = before
@@ -312,7 +313,7 @@ def give_data(target: Tensor, value: Tensor) -> None:
 
 
 def clear_grad(p: Tensor, set_to_none: bool) -> None:
-    """`p.grad` as None, or as zeros in place, so that whoever holds it sees them."""
+    """Set `p.grad` to None, or to zeros in place, so that other references to it see them."""
     if set_to_none or p.grad is None:
         p.grad = None
         return
@@ -331,7 +332,7 @@ def _set_value(t: Tensor, value: Handle) -> None:
 
 def _setter(name: str) -> Callable[[Tensor, Any], None]:
     def set_field(t: Tensor, value: Any) -> None:
-        _ = t.handle  # what is set here is not to be replaced when the view is renewed
+        _ = t.handle  # renew first, so that a later renewal does not replace the new value
         RAW[name].__set__(t, value)
 
     return set_field

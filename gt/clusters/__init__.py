@@ -1,5 +1,5 @@
 """Where the processes of a pool run: on this host, on hosts reached by ssh, or under an engine that places processes. One class
-for each, all with the same few methods; what one of them needs to be installed is imported in its own file only."""
+for each, with the methods of `Cluster`; a class's optional dependencies are imported in its own file only."""
 
 from __future__ import annotations
 

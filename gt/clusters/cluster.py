@@ -1,4 +1,4 @@
-"""The seam: what GT asks of whatever starts processes."""
+"""The interface of clusters, which start and end the processes of a pool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RUNNING, STARTING, ENDED = "running", "starting", "ended"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process of a pool, as its cluster sees it. `where` is the host, the pid, the job: what one would look for."""
+    """A process of a pool, as its cluster sees it. `where` names its host, pid or job."""
 
     name: str
     state: str
@@ -22,18 +22,18 @@ class Member:
 
 
 class Cluster:
-    """Starts the dispatcher and the workers of a pool, says how they are, and ends them. A method changes `pool`, which its
-    caller writes back; anything it must find again later goes to `pool.members` or `pool.run`."""
+    """Starts, observes and ends the dispatcher and the workers of a pool. Methods change `pool`, which the caller writes back
+    to its file; the handles of processes are kept in `pool.members` and `pool.run`."""
 
     name = ""
     summary = ""
-    follows = False  # whether `start` can tie a pool to the life of the process that calls it
+    follows = False  # whether `start` can end a pool with the calling process
 
     def arguments(self, p: argparse.ArgumentParser) -> None:
         """The options of `gt up NAME` that only this cluster has."""
 
     def check(self, pool: Pool) -> None:
-        """Raise a ConfigError for options that cannot be."""
+        """Raise a ConfigError for invalid options."""
         if int(pool.options.get("gpus_per_worker", 0) or 0) > 1:
             raise ConfigError("--gpus-per-worker: a worker computes on one device, want 0 or 1 and more workers")
 
@@ -42,21 +42,21 @@ class Cluster:
         raise NotImplementedError
 
     def grow(self, pool: Pool, count: int) -> None:
-        """Start so many more workers."""
+        """Start `count` more workers."""
         raise NotImplementedError
 
     def shrink(self, pool: Pool, count: int) -> None:
-        """Have the newest workers finish, pass on what they hold, and leave."""
+        """Drain and end the newest `count` workers."""
         raise NotImplementedError
 
     def watch(self, pool: Pool) -> list[Member]:
-        """How the dispatcher and the workers are."""
+        """The states of the dispatcher and the workers."""
         raise NotImplementedError
 
     def stop(self, pool: Pool) -> None:
-        """End all of a pool."""
+        """End all processes of a pool."""
         raise NotImplementedError
 
     def manifests(self, pool: Pool) -> str:
-        """What `start` would submit, for `gt up --dry-run`."""
+        """The commands or files that `start` would submit, for `gt up --dry-run`."""
         raise ConfigError(f"--dry-run: {self.name} submits nothing, it starts processes")

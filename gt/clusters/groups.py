@@ -1,4 +1,4 @@
-"""Workers in groups, which live and end together: the ranks of torchrun or mpirun, the tasks of a SLURM job."""
+"""Groups of workers that start and end together: the ranks of torchrun or mpirun, the tasks of a SLURM job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gt.errors import ConfigError
 
 
 class Grouped(Cluster):
-    """The first group hosts the dispatcher, unless it is to run on this host."""
+    """The first group hosts the dispatcher, unless `--dispatcher-here` puts it on this host."""
 
     def arguments(self, p: argparse.ArgumentParser) -> None:
         p.add_argument("--per-group", type=int, help="number of workers that start and end together (default: all)")
@@ -23,11 +23,11 @@ class Grouped(Cluster):
         p.add_argument("--advertise", default="", help="address at which the hosts of the workers reach the dispatcher")
 
     def launch(self, pool: Pool, group: str, count: int) -> dict[str, Any]:
-        """Start a group of so many workers; and how to find it again."""
+        """Start a group of `count` workers and return its handle."""
         raise NotImplementedError
 
     def end(self, handles: list[dict[str, Any]]) -> None:
-        """End groups, whose workers drain first."""
+        """End groups; their workers drain first."""
         raise NotImplementedError
 
     def start(self, pool: Pool, follow: bool = False) -> None:
@@ -56,7 +56,7 @@ class Grouped(Cluster):
 
     def shrink(self, pool: Pool, count: int) -> None:
         groups, gone, left = self.groups(pool), list[str](), count
-        for group in list(reversed(groups))[: len(groups) - 1]:  # the first may have the dispatcher
+        for group in list(reversed(groups))[: len(groups) - 1]:  # the first group may host the dispatcher
             if left >= len(groups[group]):
                 left -= len(groups[group])
                 gone.append(group)
@@ -77,7 +77,7 @@ class Grouped(Cluster):
         pool.members, pool.run = {}, {}
 
     def command(self, pool: Pool, group: str) -> list[str]:
-        """What each worker of a group runs."""
+        """The command of each worker of a group."""
         options = processes.worker_options(pool, group)
         advertise = pool.options.get("advertise") and not pool.options.get("dispatcher_here")
         return [
@@ -87,7 +87,7 @@ class Grouped(Cluster):
 
 
 class Launched(Grouped):
-    """Groups that are started by a command of this host, which stays with them."""
+    """Groups that a launcher command on this host starts; the launcher runs as long as its group."""
 
     program = ""
 
@@ -96,7 +96,7 @@ class Launched(Grouped):
         p.add_argument("--launcher-options", default="", help=f"more options for {self.program}, in one argument")
 
     def launcher(self, count: int) -> list[str]:
-        """The command in front of the workers'."""
+        """The launcher's command, which precedes the workers'."""
         raise NotImplementedError
 
     def launch(self, pool: Pool, group: str, count: int) -> dict[str, Any]:

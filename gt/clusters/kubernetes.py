@@ -1,5 +1,5 @@
-"""A pool on Kubernetes: a Deployment of the dispatcher, a StatefulSet of workers and what belongs to them, as plain manifests
-that `kubectl apply` takes. Clients run in pods of the same namespace, since tensors go straight between them and workers."""
+"""A pool on Kubernetes: manifests for `kubectl apply` of a Deployment of the dispatcher, a StatefulSet of workers, and their
+services, policies and secrets. Clients run in pods of the same namespace, as they exchange tensors with workers directly."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gt.clusters.pool_file import Pool
 from gt.errors import ConfigError, ConnectionFailed
 
 PORT = 9000
-LABEL = "gt-pool"  # of all that belongs to a pool
-CLIENT = "gt-client"  # of pods that may use it
+LABEL = "gt-pool"  # label of all objects of a pool
+CLIENT = "gt-client"  # label of pods that may connect to a pool
 ROLE = "gt-role"
 WITHHELD = "withheld: --with-keys prints it"
 GRACE = 60  # seconds from SIGTERM to SIGKILL, in which workers drain
@@ -65,7 +65,7 @@ class Kubernetes(Cluster):
         self._scale(pool, len(pool.members) + count)
 
     def shrink(self, pool: Pool, count: int) -> None:
-        """Kubernetes ends the pods of the highest numbers, by SIGTERM, on which they drain."""
+        """Kubernetes sends SIGTERM to the pods with the highest numbers; they drain on it."""
         self._scale(pool, len(pool.members) - count)
 
     def watch(self, pool: Pool) -> list[Member]:
@@ -109,7 +109,7 @@ def _written(found: list[dict[str, Any]]) -> str:
 
 
 def objects(pool: Pool, keys: bool) -> list[dict[str, Any]]:
-    """All that a pool is made of, in the order in which it is to be made."""
+    """The Kubernetes objects of a pool, in the order of their creation."""
     secret = (
         {"GT_KEY": pool.key, "GT_WORKER_KEY": pool.worker_key} if keys else dict.fromkeys(("GT_KEY", "GT_WORKER_KEY"), WITHHELD)
     )
@@ -137,13 +137,13 @@ def _selector(pool: Pool, role: str) -> dict[str, Any]:
 
 def _service(pool: Pool, suffix: str, role: str, headless: bool) -> dict[str, Any]:
     spec: dict[str, Any] = {"selector": {LABEL: pool.name, ROLE: role}, "ports": [{"name": "gt", "port": PORT}]}
-    if headless:  # it only gives each worker a name
+    if headless:  # its only purpose: a DNS name for each worker
         spec |= {"clusterIP": "None"}
     return {"apiVersion": "v1", "kind": "Service", "metadata": _meta(pool, suffix), "spec": spec}
 
 
 def _policy(pool: Pool, role: str, ports: list[dict[str, Any]]) -> dict[str, Any]:
-    """Only the pool's own pods and its clients may connect; workers listen at ports of the system's choice."""
+    """Only the pool's own pods and its clients may connect; workers listen on ports that the OS chooses."""
     peers = [{"podSelector": {"matchLabels": {label: pool.name}}} for label in (LABEL, CLIENT)]
     rule = {"from": peers, **({"ports": ports} if ports else {})}
     spec = {"podSelector": _selector(pool, role), "policyTypes": ["Ingress"], "ingress": [rule]}
@@ -161,7 +161,7 @@ def _probe(*args: str, every: int, failures: int, **more: int) -> dict[str, Any]
 
 
 def _pod(pool: Pool, role: str, container: dict[str, Any]) -> dict[str, Any]:
-    """A pod of one container, which is no root and writes nowhere but to memory and a scratch folder."""
+    """A pod of one container, which does not run as root and writes only to memory and a scratch folder."""
     names = ("GT_KEY", "GT_WORKER_KEY")
     keys = [{"name": n, "valueFrom": {"secretKeyRef": {"name": f"{pool.name}-keys", "key": n}}} for n in names]
     pod_name = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
@@ -191,7 +191,7 @@ def _pod(pool: Pool, role: str, container: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dispatcher(pool: Pool) -> dict[str, Any]:
-    """One pod, and never two: a second would be another pool. Its probes are answered by its own loop."""
+    """Exactly one pod: a second would be another pool. The dispatcher's own loop answers its probes."""
     asked = ["dispatcher", "--port", str(PORT)]
     container = {
         "command": ["python", "-P", "-m", "gt.server", "--host", "0.0.0.0", "-p", str(PORT)],
@@ -212,7 +212,7 @@ def _dispatcher(pool: Pool) -> dict[str, Any]:
 
 
 def _workers(pool: Pool) -> dict[str, Any]:
-    """Ready is a worker that its dispatcher knows; one that a dispatcher has answered and does not know is started again."""
+    """A worker is ready when its dispatcher lists it. A worker that a reachable dispatcher does not list is restarted."""
     o = pool.options
     limits = {"memory": str(o.get("memory") or "4Gi")}
     if o.get("gpus_per_worker"):

@@ -1,4 +1,4 @@
-"""A pool on this host: each process is one of this user's."""
+"""A pool of this user's processes on this host."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Local(Cluster):
         return [_member("dispatcher", pool.run), *(_member(name, handle) for name, handle in pool.members.items())]
 
     def stop(self, pool: Pool) -> None:
-        """The dispatcher goes first: workers whose dispatcher is gone have nobody to pass values on to, and end at once."""
+        """End the dispatcher first: workers without a dispatcher cannot drain, and end at once."""
         processes.end([pool.run] if pool.run else [])
         processes.end(list(pool.members.values()))
         pool.members, pool.run = {}, {}

@@ -1,5 +1,5 @@
-"""The record of a pool: one file of mode 600 by which commands, workers and clients of its owner find it. It holds the pool's
-keys, so that no key stands on a command line or in a log."""
+"""The record of a pool: a file of mode 600 by which the owner's commands, workers and clients find it. It contains the pool's
+keys, so that no key appears on a command line or in a log."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?")
 
 
 class Pool(msgspec.Struct, kw_only=True):
-    """A pool, as its file says. `members` holds, by each worker's name, what its cluster needs to find that worker again; `run`
-    is the same for the dispatcher."""
+    """The contents of a pool's file. `members` contains the cluster's handle of each worker, by name; `run` is the dispatcher's
+    handle."""
 
     name: str
     cluster: str
     key: str
     worker_key: str
     server: str = ""  # host:port of the dispatcher, once it listens
-    workers: int = 0  # how many there should be
+    workers: int = 0  # requested number of workers
     backend: str = ""
-    release: str = ""  # the version of GT that started it
+    release: str = ""  # the version of GT that started the pool
     options: dict[str, Any] = {}
     members: dict[str, Any] = {}
     run: dict[str, Any] = {}
-    scaler: dict[str, Any] = {}  # the process that scales it by how busy it is, where that was asked for
-    started: int = 0  # workers that were ever started: each has a number of its own
+    scaler: dict[str, Any] = {}  # handle of the autoscaler's process, if any
+    started: int = 0  # workers ever started; the next worker's number
 
     @property
     def keys(self) -> Keys:
@@ -51,7 +51,7 @@ class Pool(msgspec.Struct, kw_only=True):
 
 
 def make(name: str, cluster: str, workers: int, backend: str = "", **options: Any) -> Pool:
-    """A pool with keys of its own, not yet written."""
+    """A pool with new keys, not yet written to its file."""
     name = name or f"{cluster}-{secrets.token_hex(3)}"
     if not NAME.fullmatch(name):
         raise ConfigError(f"a pool cannot be called {name!r}: want lower-case letters, digits and '-', 52 at most")
@@ -65,7 +65,7 @@ def make(name: str, cluster: str, workers: int, backend: str = "", **options: An
 
 
 def folder() -> Path:
-    """Where this user's pools are recorded: GT_POOLS, else a folder in the home, which hosts of a cluster often share."""
+    """The folder of this user's pool files: GT_POOLS, else a folder in the home directory, which hosts often share."""
     given = environment.POOLS.value()
     state = os.environ.get("XDG_STATE_HOME", "")
     found = Path(given) if given else Path(state or Path.home() / ".local" / "state") / "gt" / "pools"
@@ -76,12 +76,12 @@ def folder() -> Path:
 
 
 def path_of(name: str) -> Path:
-    """The file of a pool: by its name, or by a path, which has a '/' in it."""
+    """The file of a pool by its name, or by a path, which contains a '/'."""
     return Path(name) if "/" in name else folder() / f"{name}.json"
 
 
 def log_path(pool: Pool, member: str) -> Path:
-    """Where a process of a pool writes, on the host that started it."""
+    """The log file of a pool's process, on the host that started it."""
     logs = folder() / f"{pool.name}.logs"
     logs.mkdir(mode=0o700, exist_ok=True)
     return logs / f"{member}.log"
@@ -92,7 +92,7 @@ def create(pool: Pool) -> Path:
     path = path_of(pool.name)
     part = _written(pool, path)
     try:
-        os.link(part, path)  # whoever waits for the file never sees it empty
+        os.link(part, path)  # atomic: no reader sees an empty file
     except FileExistsError:
         raise ConfigError(
             f"there is a pool {pool.name!r} already ({path}): choose another --name, or end it by `gt down {pool.name}`"
@@ -103,11 +103,11 @@ def create(pool: Pool) -> Path:
 
 
 def write(pool: Pool, path: Path) -> None:
-    os.replace(_written(pool, path), path)  # a reader sees the whole file or the last one
+    os.replace(_written(pool, path), path)  # atomic: a reader sees the new file or the previous one
 
 
 def _written(pool: Pool, path: Path) -> Path:
-    """A pool's record in a file beside its own."""
+    """Write a pool's record to a temporary file in the same folder."""
     part = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(pool)))
@@ -149,7 +149,7 @@ def known() -> str:
 
 
 def find(name: str = "") -> Pool:
-    """The pool of this name, by default that of GT_POOL, or the only one there is."""
+    """The pool of this name, by default that of GT_POOL, or the only one."""
     name = name or environment.POOL.value()
     if not name:
         there = names()
@@ -168,9 +168,9 @@ def _locked(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def changing(name: str) -> Iterator[Pool]:
-    """A pool that is written back afterwards; whoever else wants to change it waits."""
+    """A pool's record, locked against other writers and written back at the end of the block."""
     path = path_of(name)
-    read(path)  # an error where there is none, before its lock is made
+    read(path)  # raises before the lock file of an unknown pool is created
     with _locked(path):
         pool = read(path)
         try:
@@ -181,7 +181,7 @@ def changing(name: str) -> Iterator[Pool]:
 
 
 def save(pool: Pool) -> None:
-    """Write back a pool that was just started. Its dispatcher may have written its address meanwhile, which stays."""
+    """Write a newly started pool. An address that its dispatcher has written meanwhile is kept."""
     path = path_of(pool.name)
     with _locked(path):
         pool.server = pool.server or read(path).server
@@ -189,13 +189,13 @@ def save(pool: Pool) -> None:
 
 
 def announce(path: Path, server: str) -> None:
-    """A dispatcher's address, for all who read the pool's file."""
+    """Write a dispatcher's address to the pool's file."""
     with changing(str(path.absolute())) as pool:
         pool.server = server
 
 
 def remove(pool: Pool) -> None:
-    """Forget a pool. What its processes wrote stays."""
+    """Remove a pool's file. The logs of its processes stay."""
     path = path_of(pool.name)
     for gone in (path, path.with_suffix(".lock")):
         gone.unlink(missing_ok=True)
@@ -204,8 +204,8 @@ def remove(pool: Pool) -> None:
 def await_server(
     path: Path, timeout: float, failed: Callable[[], str] = str, stale: Callable[[Pool], bool] = lambda pool: False
 ) -> Pool:
-    """The pool of a file, once its dispatcher has written where it listens. `failed` gives why it never will; `stale` says of
-    an address whether it is one of an earlier dispatcher."""
+    """Wait for the dispatcher's address in a pool's file. `failed` returns a reason to give up, or ""; `stale` whether the
+    address is an earlier dispatcher's."""
     until = time.monotonic() + timeout
     why = ""
     while True:

@@ -1,4 +1,4 @@
-"""Processes of a pool on this host. They outlive the command that started them, so they are known by pid and time of start."""
+"""Processes of a pool on this host. They outlive the command that started them; pid and start time identify them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from gt.errors import ConnectionFailed
 
 ROOT = str(Path(__file__).parents[2])
 TAIL = 2000  # characters of a log that an error shows
-DRAINED = 30.0  # seconds that processes have to end by themselves
+DRAINED = 30.0  # seconds for processes to end after SIGTERM
 
-_children: dict[int, subprocess.Popen] = {}  # those of this process, which must be waited for
+_children: dict[int, subprocess.Popen] = {}  # children of this process, which has to reap them
 
 
 def environment_of(pool: Pool, **more: str) -> dict[str, str]:
-    """The environment of a process of a pool: without the keys, which are in the pool's file."""
+    """The environment of a pool's process, without the keys, which are in the pool's file."""
     secret = (environment.KEY.name, environment.WORKER_KEY.name)
     env = {k: v for k, v in os.environ.items() if k not in secret}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, env.get("PYTHONPATH", "")]))
@@ -34,7 +34,7 @@ def environment_of(pool: Pool, **more: str) -> dict[str, str]:
 
 
 def start(pool: Pool, member: str, command: list[str], env: dict[str, str], follow: bool = False) -> dict[str, Any]:
-    """A process in a session of its own, or one that ends when this process does; and how to find it again."""
+    """Start a process in a session of its own, or with `follow` one that ends with this process, and return its handle."""
     log = pool_file.log_path(pool, member)
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as out:
         made = subprocess.Popen(
@@ -53,7 +53,7 @@ def _born(pid: int) -> float:
 
 
 def alive(handle: dict[str, Any]) -> bool:
-    """Whether this process is still there, and no other that was given its pid."""
+    """Whether the process still runs; another process with a reused pid does not count."""
     child = _children.get(handle["pid"])
     if child is not None and child.poll() is not None:
         return False
@@ -65,7 +65,7 @@ def alive(handle: dict[str, Any]) -> bool:
 
 
 def end(handles: list[dict[str, Any]], timeout: float = DRAINED) -> None:
-    """Tell processes to end, and wait until they have; those that do not in time are killed."""
+    """Send SIGTERM to processes and wait for them; after the timeout, kill them."""
     for handle in handles:
         if alive(handle):
             with contextlib.suppress(ProcessLookupError):
@@ -85,7 +85,7 @@ def end(handles: list[dict[str, Any]], timeout: float = DRAINED) -> None:
 
 
 def tail(handle: dict[str, Any]) -> str:
-    """The end of what a process wrote."""
+    """The last lines of a process's log."""
     with contextlib.suppress(OSError):
         return Path(handle["log"]).read_text(errors="replace")[-TAIL:].strip()
     return ""
@@ -104,7 +104,7 @@ def dispatcher_command(pool: Pool, *, host: str, port: int = 0, expect: int = 0,
 
 
 def start_dispatcher(pool: Pool, *, host: str, follow: bool = False) -> None:
-    """The dispatcher of a pool, on this host; it has written its address when this returns."""
+    """Start the dispatcher of a pool on this host and wait until it has written its address."""
     path = pool_file.path_of(pool.name)
     port = int(pool.options.get("port") or 0)
     command = dispatcher_command(pool, host=host, port=port, expect=pool.workers, follow=follow)
@@ -117,13 +117,13 @@ def start_dispatcher(pool: Pool, *, host: str, follow: bool = False) -> None:
 
 
 def worker_options(pool: Pool, member: str) -> list[str]:
-    """What a worker is started with, beside where its pool is."""
+    """A worker's options on its command line, without the address of its pool."""
     options = ["--id", member, *(["--backend", pool.backend] if pool.backend else [])]
     return options + (["--plain-collectives"] if pool.options.get("plain_collectives") else [])
 
 
 def next_member(pool: Pool) -> tuple[str, int]:
-    """The name of a worker that is to be started, and the first rank of a host that none has."""
+    """The name of the next worker, and the lowest free rank on its host."""
     pool.started += 1
     taken = {m.get("rank") for m in pool.members.values()}
     return f"{pool.name}-{pool.started - 1}", next(r for r in range(len(taken) + 1) if r not in taken)

@@ -1,5 +1,5 @@
-"""Workers that a launcher starts by the number: which of them this process is, and how they find one dispatcher. The first
-hosts it and writes its address to the pool's file, on a folder that all of them see; the others wait for that."""
+"""Workers as ranks of a launcher: the rank of this process, and the rendezvous of all ranks. The first rank hosts the
+dispatcher and writes its address to the pool's file, in a shared folder; the other ranks wait for the address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gt.clusters import pool_file
 from gt.errors import ConfigError
 from gt.launch import Children
 
-# By launcher: the variables that say rank, size, rank on its host and the job's name. The first that is set counts.
+# By launcher: the variables with the rank, the size, the rank on its host and the job's name. The first one set is used.
 VARIABLES = {
     "torchrun": (("RANK",), ("WORLD_SIZE",), ("LOCAL_RANK",), ("TORCHELASTIC_RUN_ID",)),
     "mpi": (
@@ -23,12 +23,12 @@ VARIABLES = {
     ),
     "slurm": (("SLURM_PROCID",), ("SLURM_NTASKS", "SLURM_NPROCS"), ("SLURM_LOCALID",), ("SLURM_JOB_ID",)),
 }
-STARTS = 600.0  # seconds that the first rank has to start a dispatcher
+START_TIMEOUT = 600.0  # seconds for the first rank to start a dispatcher
 
 
 @dataclass(frozen=True)
 class Rank:
-    """One of the processes of a launcher. `attempt` tells a job that was started again from its earlier self."""
+    """One of the processes of a launcher. `attempt` distinguishes the runs of a requeued job."""
 
     launcher: str
     rank: int
@@ -43,7 +43,7 @@ class Rank:
 
 
 def rank_of(launcher: str, env: Mapping[str, str] = os.environ) -> Rank:
-    """Which rank this process is, as its launcher says."""
+    """The rank of this process, from its launcher's variables."""
     found = [next((env[name] for name in names if env.get(name)), "") for names in VARIABLES[launcher]]
     if not found[0] or not found[1]:
         names = " or ".join(VARIABLES[launcher][0])
@@ -55,18 +55,18 @@ def rank_of(launcher: str, env: Mapping[str, str] = os.environ) -> Rank:
 
 
 def pool_name(rank: Rank) -> str:
-    """The name of the pool of a job that was started by hand."""
+    """The pool name of a job that was started without `gt up`."""
     job = "".join(c if c.isalnum() else "-" for c in rank.job.lower()).strip("-")[-40:].strip("-")
     return f"{rank.launcher}-{job or 'job'}"
 
 
 @dataclass
-class Meeting:
-    """How this rank takes part: the pool's file, and what it started for that."""
+class Rendezvous:
+    """This rank's part in the rendezvous: the pool's file, and the dispatcher's process if this rank hosts it."""
 
     path: Path
     children: Children = field(default_factory=Children)
-    made: bool = False  # this rank made the pool's file, and removes it
+    made: bool = False  # this rank created the pool's file, and removes it
 
     def close(self) -> None:
         self.children.close()
@@ -75,27 +75,27 @@ class Meeting:
             self.path.with_suffix(".lock").unlink(missing_ok=True)
 
 
-def meet(rank: Rank, given: str = "", backend: str = "", advertise: str = "") -> Meeting:
-    """Take part in the pool of a file that is given, or in one of the job's own. Of a pool without a dispatcher, and of one
-    whose dispatcher was an earlier attempt of this job, the first rank starts it."""
+def meet(rank: Rank, given: str = "", backend: str = "", advertise: str = "") -> Rendezvous:
+    """Join the pool of a given file, or one of the job's own. The first rank starts the dispatcher if the pool has none, or if
+    its dispatcher belonged to an earlier attempt of this job."""
     os.environ["LOCAL_RANK"] = str(rank.local)
     path = Path(given) if given else pool_file.path_of(pool_name(rank))
-    meeting = Meeting(path)
+    rendezvous = Rendezvous(path)
     if rank.rank == 0:
         if not path.exists():
             pool = pool_file.make(pool_name(rank), rank.launcher, rank.size, backend)
             pool.run = rank.run
             pool_file.create(pool)
-            meeting.made = True
+            rendezvous.made = True
         if _hosts(rank, path):
-            _start_dispatcher(meeting, rank, advertise)
+            _start_dispatcher(rendezvous, rank, advertise)
     else:
         _await(rank, path)
-    return meeting
+    return rendezvous
 
 
 def _hosts(rank: Rank, path: Path) -> bool:
-    """Whether this job is the one whose first rank has the dispatcher."""
+    """Whether this job's first rank hosts the dispatcher."""
     with pool_file.changing(str(path.absolute())) as pool:
         mine = not pool.server or (pool.run.get("launcher"), pool.run.get("job")) == (rank.launcher, rank.job)
         if mine:
@@ -103,17 +103,17 @@ def _hosts(rank: Rank, path: Path) -> bool:
         return mine
 
 
-def _start_dispatcher(meeting: Meeting, rank: Rank, advertise: str) -> None:
-    args = ["--pool", str(meeting.path), "--host", "0.0.0.0", "-p", "0", "--follow", "--expect", str(rank.size)]
-    process = meeting.children.start("gt.server", *args, *(["--advertise", advertise] if advertise else []))
-    pool_file.await_server(meeting.path, STARTS, lambda: "" if process.poll() is None else "its dispatcher ended")
+def _start_dispatcher(rendezvous: Rendezvous, rank: Rank, advertise: str) -> None:
+    args = ["--pool", str(rendezvous.path), "--host", "0.0.0.0", "-p", "0", "--follow", "--expect", str(rank.size)]
+    process = rendezvous.children.start("gt.server", *args, *(["--advertise", advertise] if advertise else []))
+    pool_file.await_server(rendezvous.path, START_TIMEOUT, lambda: "" if process.poll() is None else "its dispatcher ended")
 
 
 def _await(rank: Rank, path: Path) -> None:
-    """Wait until the first rank has a dispatcher, not for the address that an earlier attempt left there."""
+    """Wait for the dispatcher's address from the first rank, ignoring an earlier attempt's address."""
 
     def stale(pool: pool_file.Pool) -> bool:
         same = (pool.run.get("launcher"), pool.run.get("job")) == (rank.launcher, rank.job)
         return same and pool.run.get("attempt") != rank.attempt
 
-    pool_file.await_server(path, STARTS, stale=stale)
+    pool_file.await_server(path, START_TIMEOUT, stale=stale)

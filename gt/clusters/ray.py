@@ -1,5 +1,5 @@
-"""A pool on Ray: the dispatcher and each worker are actors with a share of Ray's resources, in a placement group. Ray starts
-them again when a node is lost. Inside a Ray job the pool takes that job's cluster."""
+"""A pool on Ray: the dispatcher and each worker are actors with a share of Ray's resources, in a placement group. Ray restarts
+them when a node is lost. Inside a Ray job the pool uses that job's cluster."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gt.clusters.ray_actors import SPACE, Keeper
 from gt.errors import ConfigError, ConnectionFailed
 
 STRATEGIES = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
-ANSWER = 10.0  # seconds an actor may take to answer
-STARTS = 300.0  # seconds for the dispatcher: Ray's autoscaler may have to find a node first
+ANSWER_TIMEOUT = 10.0  # seconds for an actor's answer
+START_TIMEOUT = 300.0  # seconds for the dispatcher's start: Ray's autoscaler may have to add a node first
 
 
 class Ray(Cluster):
@@ -43,7 +43,7 @@ class Ray(Cluster):
             raise ConfigError(f"ray: no strategy {strategy!r}: available are {', '.join(STRATEGIES)}")
 
     def _ray(self, pool: Pool) -> Any:
-        """Ray, connected: to the job's cluster where this process is one of it."""
+        """The `ray` module, connected; inside a Ray job, to that job's cluster."""
         try:
             import ray
         except ImportError:
@@ -69,12 +69,12 @@ class Ray(Cluster):
             self._add(ray, pool, pool.workers, group)
 
     def _await_dispatcher(self, ray: Any, pool: Pool) -> None:
-        until = time.monotonic() + STARTS
+        until = time.monotonic() + START_TIMEOUT
         actor = ray.get_actor(f"{pool.name}-dispatcher", namespace=SPACE)
         while not pool.server:
             if time.monotonic() > until:
-                raise ConnectionFailed(f"ray: the dispatcher of pool {pool.name!r} did not start within {STARTS:g} s")
-            pool.server = ray.get(actor.address.remote(), timeout=STARTS)
+                raise ConnectionFailed(f"ray: the dispatcher of pool {pool.name!r} did not start within {START_TIMEOUT:g} s")
+            pool.server = ray.get(actor.address.remote(), timeout=START_TIMEOUT)
             time.sleep(0.1)
 
     def _resources(self, pool: Pool) -> dict[str, float]:
@@ -82,7 +82,7 @@ class Ray(Cluster):
         return {"CPU": float(pool.options.get("cpus_per_worker") or 1.0), **({"GPU": gpus} if gpus else {})}
 
     def _add(self, ray: Any, pool: Pool, count: int, group: Any = None) -> None:
-        """Workers in the bundles of a group, or, later ones, wherever Ray has room or finds it."""
+        """Start workers in the bundles of a placement group; without a group, wherever Ray has resources."""
         needs = self._resources(pool)
         asked = {"num_cpus": needs["CPU"], "num_gpus": needs.get("GPU", 0)}
         for i in range(count):
@@ -108,11 +108,11 @@ class Ray(Cluster):
         self._add(self._ray(pool), pool, count)
 
     def _end(self, ray: Any, name: str, seconds: float) -> None:
-        """Have an actor end its process, and then the actor."""
-        with contextlib.suppress(ValueError):  # there is no such actor any more
+        """End an actor's process, then the actor."""
+        with contextlib.suppress(ValueError):  # the actor has ended
             actor = ray.get_actor(name, namespace=SPACE)
             with contextlib.suppress(ray.exceptions.RayError):
-                ray.get(actor.stop.remote(seconds), timeout=seconds + ANSWER)
+                ray.get(actor.stop.remote(seconds), timeout=seconds + ANSWER_TIMEOUT)
             ray.kill(actor)
 
     def shrink(self, pool: Pool, count: int) -> None:
@@ -128,7 +128,7 @@ class Ray(Cluster):
     def _member(self, ray: Any, name: str) -> Member:
         try:
             actor = ray.get_actor(name, namespace=SPACE)
-            found = ray.get(actor.state.remote(), timeout=ANSWER)
+            found = ray.get(actor.state.remote(), timeout=ANSWER_TIMEOUT)
         except ValueError:
             return Member(name, ENDED, "no such actor")
         except ray.exceptions.GetTimeoutError:

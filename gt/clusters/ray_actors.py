@@ -1,5 +1,5 @@
-"""What runs inside Ray: an actor that keeps one process of a pool, a dispatcher or a worker. Ray starts it again when its
-node is lost; the actor starts its process again when that ends, with the address of the dispatcher that is there then."""
+"""The Ray actor that supervises one process of a pool, a dispatcher or a worker. Ray restarts the actor when its node is lost;
+the actor restarts its process when that ends, with the current dispatcher's address."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from gt.clusters.processes import ROOT
 
 SPACE = "gt"  # the namespace of all actors of pools
 PAUSE = 1.0  # seconds between a process's end and its next start
-STARTS = 120.0  # seconds that a process may take to write its address, or a dispatcher to be found
+START_TIMEOUT = 120.0  # seconds for a process to write its address, or to find the dispatcher
 
 
 class Keeper:
-    """Keeps a process running. What the process writes goes to this actor's log, which Ray's dashboard shows."""
+    """Keeps a process running. The process writes to this actor's log, which Ray's dashboard shows."""
 
     def __init__(self, role: str, member: str, record: bytes, options: list[str]) -> None:
         self.role, self.member, self.options = role, member, options
@@ -40,7 +40,7 @@ class Keeper:
         while not self.stopping:
             try:
                 self._run()
-            except Exception as wrong:  # whatever ended it, Ray's log says so and it is tried again
+            except Exception as wrong:  # any failure is written to Ray's log, and the process is started again
                 print(f"gt-ray: {self.member}: {type(wrong).__name__}: {wrong}", flush=True)
             time.sleep(PAUSE)
 
@@ -58,7 +58,7 @@ class Keeper:
         env = {**os.environ, "LOCAL_RANK": "0", "PYTHONPATH": ROOT, "GT_VERBOSE": "1"}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, env=env)
         try:
-            self.server = pool_file.await_server(path, STARTS, self._ended).server
+            self.server = pool_file.await_server(path, START_TIMEOUT, self._ended).server
             self.process.wait()
         finally:
             self.server = ""
@@ -70,15 +70,17 @@ class Keeper:
         return "" if self.process.poll() is None else f"it ended with status {self.process.returncode}"
 
     def _dispatcher(self, ray: Any) -> str:
-        """The address of the pool's dispatcher, once there is one."""
-        until = time.monotonic() + STARTS
+        """Wait for the address of the pool's dispatcher."""
+        until = time.monotonic() + START_TIMEOUT
         while time.monotonic() < until and not self.stopping:
             with contextlib.suppress(ValueError, ray.exceptions.RayError):
                 found = ray.get_actor(f"{self.pool.name}-dispatcher", namespace=SPACE)
                 if server := ray.get(found.address.remote(), timeout=10):
                     return str(server)
             time.sleep(0.2)
-        raise TimeoutError(f"no dispatcher of pool {self.pool.name} was found in Ray's namespace {SPACE!r} within {STARTS:g} s")
+        raise TimeoutError(
+            f"no dispatcher of pool {self.pool.name} was found in Ray's namespace {SPACE!r} within {START_TIMEOUT:g} s"
+        )
 
     def address(self) -> str:
         return self.server
@@ -92,7 +94,7 @@ class Keeper:
                 "pid": self.process.pid if self.process else 0, "server": self.server}  # fmt: skip
 
     def stop(self, seconds: float) -> None:
-        """End the process; a worker passes on its tensors first."""
+        """End the process; a worker drains first."""
         self.stopping = True
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)

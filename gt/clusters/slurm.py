@@ -17,8 +17,8 @@ from gt.clusters.pool_file import Pool
 from gt.errors import ConfigError, ConnectionFailed
 
 PASSED = ("partition", "time", "gres", "account", "qos", "constraint", "nodes", "ntasks_per_node", "mem", "cpus_per_task")
-WARNING = 90  # seconds before the time limit at which workers are told to end
-GRACE = 25  # seconds of those that they have for it
+WARNING = 90  # seconds between SLURM's warning signal and the time limit
+GRACE = 25  # seconds of those in which workers drain
 WAITS, RUNS = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED"), ("RUNNING", "COMPLETING")
 
 
@@ -39,13 +39,13 @@ class Slurm(Grouped):
     def check(self, pool: Pool) -> None:
         super().check(pool)
         if pool.workers < 1:
-            raise ConfigError("slurm: a job of 0 tasks cannot be: want --workers 1 or more")
+            raise ConfigError("slurm: cannot submit a job of 0 tasks: want --workers 1 or more")
 
     def manifests(self, pool: Pool) -> str:
         return self.script(pool, f"{pool.name}-0", min(int(pool.options.get("per_group") or pool.workers), pool.workers))
 
     def script(self, pool: Pool, group: str, count: int) -> str:
-        """The job: `count` workers, which are told to end in time before the limit and whose job then runs again."""
+        """The sbatch script of `count` workers. They drain before the job's time limit, and the job is requeued."""
         o = pool.options
         asked = [f"--{k.replace('_', '-')}={o[k]}" for k in PASSED if o.get(k)]
         if o.get("gpus_per_worker"):
@@ -79,18 +79,20 @@ class Slurm(Grouped):
         path = pool_file.folder() / f"{group}.sbatch"
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "w") as file:
             file.write(self.script(pool, group, count))
-        said = _command("sbatch", "--parsable", str(path))
-        return {"job": said.strip().partition(";")[0], "log": str(pool_file.log_path(pool, group))}
+        listed = _command("sbatch", "--parsable", str(path))
+        return {"job": listed.strip().partition(";")[0], "log": str(pool_file.log_path(pool, group))}
 
     def end(self, handles: list[dict[str, Any]]) -> None:
-        """SLURM sends SIGTERM, and SIGKILL when its KillWait is over."""
+        """SLURM sends SIGTERM, and SIGKILL after its KillWait."""
         if handles:
             _command("scancel", *(h["job"] for h in handles))
 
     def watch(self, pool: Pool) -> list[Member]:
         jobs = sorted({m["job"] for m in pool.members.values()})
-        said = _command("squeue", "--noheader", "--states=all", "--format=%i %T %N", f"--jobs={','.join(jobs)}") if jobs else ""
-        states = {line.split()[0]: line.split()[1:] for line in said.splitlines() if line.strip()}
+        listed = (
+            _command("squeue", "--noheader", "--states=all", "--format=%i %T %N", f"--jobs={','.join(jobs)}") if jobs else ""
+        )
+        states = {line.split()[0]: line.split()[1:] for line in listed.splitlines() if line.strip()}
         found = [Member("dispatcher", RUNNING if pool.server else STARTING, pool.server)]
         for name, handle in pool.members.items():
             state, *nodes = states.get(handle["job"], ["GONE"])

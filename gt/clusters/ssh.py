@@ -1,5 +1,5 @@
-"""A pool over hosts that are reached by ssh: the dispatcher on this host, workers on those that a file lists. A worker reads
-its pool's address and keys from its standard input: they stand neither on a command line nor on the other host's disk."""
+"""A pool over ssh: the dispatcher on this host, workers on the hosts listed in a file. A worker reads its pool's address and
+keys from its standard input, so that they appear neither on a command line nor on the other host's disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gt.clusters.cluster import ENDED, RUNNING, Cluster, Member
 from gt.clusters.pool_file import Pool
 from gt.errors import ConfigError, ConnectionFailed
 
-ANSWER = 60.0  # seconds that a host may take to answer
+ANSWER_TIMEOUT = 60.0  # seconds for a host's answer
 UNKNOWN = "unknown"
 LOGS = '"${XDG_STATE_HOME:-$HOME/.local/state}/gt/pools/$NAME.logs"'
 
@@ -33,7 +33,7 @@ class Host:
 
 
 def read_hosts(text: str, where: str = "hosts") -> list[Host]:
-    """The hosts of a file: one a line, `#` begins a comment."""
+    """The hosts in a file: one per line; `#` begins a comment."""
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -49,7 +49,7 @@ def read_hosts(text: str, where: str = "hosts") -> list[Host]:
 
 
 def record_for(pool: Pool) -> bytes:
-    """What a worker on another host has to know of its pool."""
+    """The part of a pool's record that a worker on another host needs."""
     kept = Pool(name=pool.name, cluster=pool.cluster, key=pool.key, worker_key=pool.worker_key, server=pool.server)
     return msgspec.json.encode(kept) + b"\n"
 
@@ -90,18 +90,19 @@ class SSH(Cluster):
             pool.started += 1
             taken = {m["rank"] for m in pool.members.values() if m["host"] == host}
             rank = next(r for r in range(len(taken) + 1) if r not in taken)
-            said = self._say(pool, host, self._start_script(pool, member, rank), record_for(pool))
-            if not said.strip().isdecimal():
-                raise ConnectionFailed(f"{host} did not start worker {member}: it said {said.strip()!r}")
-            pool.members[member] = {"host": host, "rank": rank, "pid": int(said)}
+            printed = self._shell(pool, host, self._start_script(pool, member, rank), record_for(pool))
+            if not printed.strip().isdecimal():
+                raise ConnectionFailed(f"{host} did not start worker {member}: its shell printed {printed.strip()!r}")
+            pool.members[member] = {"host": host, "rank": rank, "pid": int(printed)}
 
     def _emptiest(self, pool: Pool) -> str:
-        """The host with the most free slots, the first of those; past all slots, workers share them."""
+        """The first host with the most free slots; when all slots are taken, workers share them."""
         held = [m["host"] for m in pool.members.values()]
         return max(self.hosts(pool), key=lambda h: (h.slots - held.count(h.name)) / h.slots).name
 
     def _start_script(self, pool: Pool, member: str, rank: int) -> str:
-        """Started by the host's shell, which writes the pid. `printf` is the shell's own, so no command line has the key."""
+        """The shell script that starts a worker and prints its pid. `printf` is a shell builtin, so no command line has the
+        key."""
         python = str(pool.options.get("python") or sys.executable)
         path = str(pool.options.get("pythonpath") or processes.ROOT)
         env = {"LOCAL_RANK": str(rank), "PYTHONPATH": path, "GT_VERBOSE": "1"}
@@ -115,14 +116,14 @@ class SSH(Cluster):
             f'>>{LOGS}/{shlex.quote(member)}.log 2>&1 & echo "$!"; }}'
         )
 
-    def _say(self, pool: Pool, host: str, script: str, data: bytes = b"") -> str:
+    def _shell(self, pool: Pool, host: str, script: str, data: bytes = b"") -> str:
         ssh = shlex.split(str(pool.options.get("ssh") or "ssh -o BatchMode=yes"))
         try:
-            done = subprocess.run([*ssh, host, script], input=data, capture_output=True, timeout=ANSWER)
+            done = subprocess.run([*ssh, host, script], input=data, capture_output=True, timeout=ANSWER_TIMEOUT)
         except FileNotFoundError:
             raise ConfigError(f"cannot run {ssh[0]!r}: is it installed?") from None
         except subprocess.TimeoutExpired:
-            raise ConnectionFailed(f"{host} did not answer within {ANSWER:g} s") from None
+            raise ConnectionFailed(f"{host} did not answer within {ANSWER_TIMEOUT:g} s") from None
         if done.returncode:
             raise ConnectionFailed(f"{shlex.join([*ssh, host])} failed: {done.stderr.decode(errors='replace').strip()}")
         return done.stdout.decode(errors="replace")
@@ -133,8 +134,8 @@ class SSH(Cluster):
             found.setdefault(member["host"], {})[name] = member["pid"]
         return found
 
-    def _each(self, pids: dict[str, int], then: str) -> str:
-        """A script that does something with each worker that is still there, and is none other that has its pid."""
+    def _for_each_running(self, pids: dict[str, int], then: str) -> str:
+        """A shell script that runs `then` for each worker that still runs; another process with a reused pid is skipped."""
         ours = " ".join(f"{pid}:{shlex.quote(name)}" for name, pid in pids.items())
         return (
             f"for each in {ours}; do pid=${{each%%:*}}; name=${{each#*:}}; "
@@ -142,13 +143,17 @@ class SSH(Cluster):
         )
 
     def _signal(self, pool: Pool, members: dict[str, Any]) -> None:
-        """SIGTERM to workers, and wait for them as long as they may take to pass on their tensors."""
+        """Send SIGTERM to workers, wait while they drain, and kill those that take too long."""
         wait = (
             f'n=0; while kill -0 "$pid" 2>/dev/null && [ $n -lt {int(processes.DRAINED * 10)} ]; do sleep 0.1; n=$((n+1)); done'
         )
         for host, pids in self._by_host(members).items():
-            script = self._each(pids, 'kill -TERM "$pid"') + "; " + self._each(pids, f'{wait}; kill -KILL "$pid" 2>/dev/null')
-            self._say(pool, host, script + "; true")
+            script = (
+                self._for_each_running(pids, 'kill -TERM "$pid"')
+                + "; "
+                + self._for_each_running(pids, f'{wait}; kill -KILL "$pid" 2>/dev/null')
+            )
+            self._shell(pool, host, script + "; true")
 
     def shrink(self, pool: Pool, count: int) -> None:
         gone = {name: pool.members.pop(name) for name in list(pool.members)[len(pool.members) - count :]}
@@ -159,7 +164,7 @@ class SSH(Cluster):
         found = [Member("dispatcher", state, f"pid {pool.run['pid']} here", pool.run["log"])]
         for host, pids in self._by_host(pool.members).items():
             try:
-                there = self._say(pool, host, self._each(pids, 'echo "$name"') + "; true").split()
+                there = self._shell(pool, host, self._for_each_running(pids, 'echo "$name"') + "; true").split()
                 states = {name: RUNNING if name in there else ENDED for name in pids}
             except ConnectionFailed:
                 states = dict.fromkeys(pids, UNKNOWN)
@@ -167,7 +172,7 @@ class SSH(Cluster):
         return found
 
     def stop(self, pool: Pool) -> None:
-        """Workers end by themselves when their dispatcher does; those that do not are told to."""
+        """End the dispatcher, on which its workers end by themselves, then send SIGTERM to workers that still run."""
         processes.end([pool.run] if pool.run else [])
         self._signal(pool, pool.members)
         pool.members, pool.run = {}, {}

@@ -1,4 +1,4 @@
-"""Clients are let in, each with what it asks for as far as its user may have it."""
+"""Admission of clients: version check, limits on their number, and their share and memory within their user's limits."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gt.dispatcher.users import User, Users
 from gt.errors import ProtocolError
 from gt.transport.messages import PRIORITIES, VERSION, Bye, Hello, Mail, Welcome
 
-RESERVED = 8  # places for administrators of a pool where all others are taken
-SCARCE = 0.75  # of all places: once they are taken, each user of a pool has no more than its even share
+RESERVED = 8  # client places reserved for a pool's administrators
+SCARCE = 0.75  # share of the client places from which on a user of a pool may have no more than an even share
 
 
 def check_version(version: int, release: str = "") -> None:
-    """Refuse who speaks another version of the protocol, or is of a release that may compute otherwise. Releases that differ in
-    their last number fit, so that a pool can be renewed worker by worker."""
+    """Raise for a peer with another protocol version, or of a release whose results may differ. Releases that differ in the
+    last number are compatible, so that a pool can be upgraded worker by worker."""
     if version != VERSION:
         raise ProtocolError(f"protocol version {version} is not the dispatcher's, {VERSION}: install the same version of GT")
     if release and release.split(".")[:2] != __version__.split(".")[:2]:
@@ -33,7 +33,7 @@ def _family() -> str:
 class Admission:
     def __init__(self, tables: Tables, users: Users, reports: Reports) -> None:
         self.tables, self.users, self.reports = tables, users, reports
-        self.numbers = count(1)  # of clients, for people
+        self.numbers = count(1)  # the clients' numbers, as `gt ps` shows them
 
     def hello(self, peer: str, hello: Hello, role: str) -> Iterable[Mail]:
         client = Client(peer, f"{hello.host}:{hello.pid}", hello.host)
@@ -44,23 +44,23 @@ class Admission:
             self._limit(client, hello, user)
         except ProtocolError as refused:
             self.tables.dropped += 1
-            self.reports.tell(f"someone was refused: {refused}")
+            self.reports.tell(f"a client was refused: {refused}")
             yield Mail(peer, Bye(f"refused: {refused}"))
             return
         client.number = next(self.numbers)
         if any(c.label == client.label for c in self.tables.clients.values()):
-            client.label += f"#{client.number}"  # a client says itself where it runs: it goes by no other's label
+            client.label += f"#{client.number}"  # clients choose their labels: no two may share one
         self.tables.clients[peer] = client
         client.home = policy.home(self.tables, client)
-        self.reports.tell(f"client {client.label} came" + (f", of {client.user.name}" if client.user.name else ""))
+        self.reports.tell(f"client {client.label} joined" + (f", of {client.user.name}" if client.user.name else ""))
         if (introduction := client.introduction()) is not None:
             for worker in self.tables.usable(client):
                 yield Mail(worker.peer, introduction)
         yield Mail(peer, Welcome(peer, client.number, self.tables.peers_of(client)))
 
     def _room(self, user: User) -> None:
-        """Raise where there is no place for another client of this user. One user takes the places of no other, and an
-        administrator finds one when all are taken."""
+        """Raise if there is no place for another client of this user. No user may take all places, and some are reserved for
+        administrators."""
         there, most = len(self.tables.clients), self.tables.most_clients
         if there >= most + (RESERVED if user.name and user.administrator else 0):
             raise ProtocolError(
@@ -79,9 +79,9 @@ class Admission:
         return sum(c.user.name == user.name for c in self.tables.clients.values())
 
     def _limit(self, client: Client, hello: Hello, user: User) -> None:
-        """A client gets what it asks for, as far as its user may have it."""
+        """Set a client's weight, memory and workers: its request, capped by its user's limits."""
         there = self._clients_of(user)
         if user.clients and there >= user.clients:
-            raise ProtocolError(f"user {user.name} has {there} clients already, the most that are allowed")
+            raise ProtocolError(f"user {user.name} has {there} clients already, its maximum")
         client.user, client.weight = user, hello.weight * PRIORITIES[hello.priority]
         client.memory = min([bytes for bytes in (hello.memory, user.memory) if bytes], default=0)

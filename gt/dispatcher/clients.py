@@ -1,5 +1,4 @@
-"""Clients as people see them: by number, with what each had of the workers. Names by which processes know a client are its
-own, and never shown."""
+"""Statistics of clients by number. A client's name is its secret between processes, and never shown."""
 
 from __future__ import annotations
 
@@ -14,12 +13,12 @@ WORST = ("wait_p50", "wait_p99")
 
 
 def by_number(tables: Tables, viewer: Client, shares: Mapping[str, Any]) -> dict[str, Any]:
-    """What a worker says of its clients, by number: of those that the viewer may know of."""
+    """A worker's statistics of its clients, by number, for the clients that the viewer may see."""
     return {str(c.number): shares[c.name] for c in tables.seen_by(viewer) if c.name in shares}
 
 
 def listing(tables: Tables, viewer: Client, answers: Mapping[int, Any]) -> list[dict[str, Any]]:
-    """A row for each client that the viewer may know of: who it is, and what it had of all workers together."""
+    """A row for each client that the viewer may see: its identity, and its statistics summed over all workers."""
     found = []
     for client in tables.seen_by(viewer):
         parts = [a["shares"][client.name] for a in answers.values() if client.name in a.get("shares", {})]

@@ -52,12 +52,12 @@ from gt.transport.messages import (
 )  # fmt: skip
 
 LEFT = "it left"  # the reason, where the peer announced it
-PATIENCE = 60.0  # seconds that a read waits for a worker to join
+READ_TIMEOUT = 60.0  # seconds after which a read without a worker fails
 
 
 class Dispatcher:
-    """`watch(event, who, what)` is called for each message, where this process has an observer (`Observers`); `tell(line)` when
-    a client or worker joins or leaves."""
+    """`watch(event, who, what)` is called for each message if this process has an observer (`Observers`), `tell(line)` when a
+    client or worker joins or leaves."""
 
     def __init__(
         self, watch: Watch | None = None, tell: Callable[[str], None] | None = None, auto_shard: bool = False,
@@ -73,10 +73,10 @@ class Dispatcher:
         self.labels = count(1)
         self.drops = count(1)
         self.admission = Admission(self.tables, self.users, self.reports)
-        self.untold: list[WorkerState] = []  # workers that joined and were not announced yet
+        self.unannounced: list[WorkerState] = []  # workers that joined and were not announced yet
 
     def handle(self, mail: Mail) -> list[Mail]:
-        """The messages that follow from one message. An error in it affects only its sender, who is told."""
+        """The messages that answer one message. An error in it affects only its sender, who receives the error."""
         try:
             checks.message(mail.message)
             if isinstance(mail.message, (WorkerReport, Subscribe, Seen)):
@@ -84,13 +84,13 @@ class Dispatcher:
             else:
                 out = list(self._handle(mail.peer, mail.message, mail.role))
             return out + self.observers.flush() if self.observers.prompt else out
-        except Exception as wrong:  # no message may end the dispatcher, which all clients share; its sender is answered
+        except Exception as wrong:  # no message may end the dispatcher, which all clients share
             return self._refusal(mail.peer, mail.message, wrong)
 
     def unreadable(self, peer: str, wrong: ProtocolError) -> list[Mail]:
         """A message of this peer could not be decoded. A client may wait for the answer to it, so the client is removed."""
         self.reports.dropped(peer, str(wrong))
-        return self._let_go(peer, f"sent what cannot be read: {wrong}") if peer in self.tables.clients else []
+        return self._let_go(peer, f"sent an invalid message: {wrong}") if peer in self.tables.clients else []
 
     def _refusal(self, peer: str, message: Any, wrong: Exception) -> list[Mail]:
         """Refuse a message: count it, report it, and answer each read in it with an error."""
@@ -130,7 +130,7 @@ class Dispatcher:
             case Join() if not client and not worker:
                 return self._join(peer, message)
             case Ask(_, "placement" | "programs") | Configure() if client and client.held:
-                self.stream.hold(client, message)  # it concerns batches that are held there
+                self.stream.hold(client, message)  # it applies after the batches that are held
                 return []
             case Ask(_, "stats" | "clients") if client and len(self.tables.workers) < self.tables.expected:
                 self.stream.hold(client, message)  # the question includes workers that are still starting
@@ -159,14 +159,14 @@ class Dispatcher:
         raise ProtocolError(f"unexpected {type(message).__name__}{'' if client or worker else f' from {peer}'}")
 
     def _kill(self, client: Client, ticket: int, number: Any) -> Iterable[Mail]:
-        """An administrator ends a client by its number; anyone ends those of its own user that has a key of its own."""
+        """End a client by its number. An administrator may end any client, a user with a key of its own that user's clients."""
         other = next((c for c in self.tables.seen_by(client) if c.number == number), None)
         if not client.user.administrator and not client.user.name:
-            why = "ending clients wants an administrator's key: this server has none (gt.server --config)"
+            why = "ending clients requires an administrator's key: this server has none (gt.server --config)"
             return [Mail(client.name, Failed(ticket, "GTError", why))]
         if other is None:
             known = ", ".join(str(c.number) for c in self.tables.seen_by(client))
-            return [Mail(client.name, Failed(ticket, "GTError", f"there is no client {number!r}: there are {known}"))]
+            return [Mail(client.name, Failed(ticket, "GTError", f"no client {number!r}: the clients are {known}"))]
         who = client.user.name or "an administrator"
         return [Mail(client.name, Answer(ticket, other.label)), *self._let_go(other.name, f"ended this session: {who} asked")]
 
@@ -197,10 +197,10 @@ class Dispatcher:
                 yield from self._refusal(client.name, message, wrong)
 
     def _came(self, worker: WorkerState, name: str, came: Arrived | Attached) -> Iterable[Mail]:
-        """A client has connected to a worker, or sent it bytes: a load may have waited for that."""
+        """A client has attached to a worker, or sent it bytes, for which a load may have waited."""
         client = self.tables.clients.get(name)
         if client is None or not client.user.may_use(worker.index, worker.name):
-            yield Mail(worker.peer, Drop(name))  # whoever can connect to a worker can send it bytes, under any name
+            yield Mail(worker.peer, Drop(name))  # anybody who can connect to a worker can send it bytes, under any name
             return
         waited = client.loading is not None
         yield from loads.arrived(worker, client, came.id) if isinstance(came, Arrived) else loads.attached(worker, client)
@@ -209,7 +209,7 @@ class Dispatcher:
             yield from self._resume(client)
 
     def _drain(self, worker: WorkerState) -> Iterable[Mail]:
-        """A worker is to leave: signals and clients' homes are those that stay."""
+        """Start draining a worker: signals and clients' homes move to the staying workers."""
         began = not worker.draining
         yield from self.drains.begin(worker)
         for client in self.tables.clients.values() if began else ():
@@ -236,7 +236,7 @@ class Dispatcher:
             self.tables.check_address(join.address)
         except ProtocolError as refused:
             self.tables.dropped += 1
-            self.reports.tell(f"someone was refused: {refused}")
+            self.reports.tell(f"a worker was refused: {refused}")
             yield Mail(peer, Bye(f"refused: {refused}"))
             return
         taken = {w.name for w in self.tables.living()}
@@ -247,8 +247,8 @@ class Dispatcher:
             peer, len(self.tables.workers), name, join.backend, join.device, join.host, join.pid, join.address, join.remote
         )
         self.tables.add(worker)
-        self.reports.tell(f"worker {name} came, with index {worker.index}: {join.backend} on {join.device}, {join.host}")
-        self.untold.append(worker)
+        self.reports.tell(f"worker {name} joined with index {worker.index}: {join.backend} on {join.device}, {join.host}")
+        self.unannounced.append(worker)
         yield Mail(peer, Welcome(name, worker.index, users=dict(self.users.public)))
         yield from self.observers.came(name, peer, worker.index, f"{join.backend} on {join.device}, {join.host}")
         for client in self.tables.clients.values():
@@ -262,7 +262,7 @@ class Dispatcher:
 
     def _tell_all(self) -> Iterable[Mail]:
         """A worker joined, or the last of several expected ones."""
-        came, self.untold = self.untold, []
+        came, self.unannounced = self.unannounced, []
         yield from self._tell_workers()
         for client in self.tables.clients.values():
             if not any(client.user.may_use(worker.index, worker.name) for worker in came):
@@ -271,7 +271,7 @@ class Dispatcher:
             yield Mail(client.name, Peers(self.tables.peers_of(client)))
 
     def expect(self, workers: int) -> list[Mail]:
-        """Expect this many workers; clients that waited for more go on."""
+        """Expect this many workers; clients that waited for more of them continue."""
         waited = 0 < len(self.tables.workers) < self.tables.expected
         self.tables.expected = workers
         told = self._tell_all() if waited and len(self.tables.workers) >= workers else ()
@@ -294,7 +294,7 @@ class Dispatcher:
                 yield from self._resume(client)
 
     def tick(self, now: float) -> list[Mail]:
-        """Time has passed. Reads that have long waited for a worker to join are answered; what they read may still be made."""
+        """Answer reads that have long waited for a usable worker with an error. Their tensors may still be computed."""
         mails = list(loads.tick(self.tables, now))
         for client in self.tables.clients.values():
             reads = [m for m in client.held if isinstance(m, Batch) and m.gets] if client.home is None else []
@@ -302,14 +302,14 @@ class Dispatcher:
                 client.since = None
                 continue
             client.since = now if client.since is None else client.since
-            if now - client.since > PATIENCE:
-                why = f"no worker has joined this dispatcher for {PATIENCE:g} s: start one with `gt-worker`"
+            if now - client.since > READ_TIMEOUT:
+                why = f"no worker has joined this dispatcher for {READ_TIMEOUT:g} s: start one with `gt-worker`"
                 mails += [Mail(client.name, Failed(ticket, "GTError", why, id)) for m in reads for ticket, id, _ in m.gets]
                 client.held = deque(replace(m, gets=()) if isinstance(m, Batch) else m for m in client.held)
         return mails
 
     def _tell_workers(self, lost: str = "") -> Iterable[Mail]:
-        """Tell the workers one another's addresses; a single worker needs none."""
+        """Send each worker the addresses of its peers; a single worker needs none."""
         living = self.tables.living()
         if len(living) > 1 or lost:
             there = Peers(tuple(w.peer_for_workers() for w in living), lost)
@@ -317,12 +317,12 @@ class Dispatcher:
                 yield Mail(worker.peer, there)
 
     def _replan(self, client: Client) -> None:
-        """Signals mean other workers from here on: forget the plans made for them."""
+        """Forget a client's plans after its signals were resolved to other workers."""
         client.targets.clear()
         client.plans.clear()
 
     def lose(self, peer: str, why: str) -> list[Mail]:
-        """A client or worker is gone: free the tensors it owned and answer the clients that wait for it."""
+        """A client or worker has disconnected: free the tensors it owned and answer the clients that wait for it."""
         if peer in self.tables.clients:
             return list(self._lose_client(self.tables.clients.pop(peer), why))
         worker = self.tables.by_peer.pop(peer, None)
@@ -342,7 +342,7 @@ class Dispatcher:
             yield Mail(worker.peer, Drop(client.name, number))
 
     def _begun(self, worker: WorkerState, number: int, counts: Iterable[tuple[tuple[int, ...], int]]) -> Iterable[Mail]:
-        """How many collectives a worker has begun, now that a client is gone."""
+        """A worker's report of how many of a departed client's collectives it has begun."""
         leaving = self.tables.leaving.get(number)
         if leaving is None or worker.index not in leaving.waiting:
             return
@@ -352,7 +352,7 @@ class Dispatcher:
         yield from self._decided(number, leaving)
 
     def _decided(self, number: int, leaving: Leaving) -> Iterable[Mail]:
-        """Once all workers have told how many collectives they have begun, tell them which of the client's to skip."""
+        """Once all workers have reported their counts, tell them which of the client's collectives to skip."""
         if not leaving.waiting:
             del self.tables.leaving[number]
             for worker in self.tables.living():

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from gt.dispatcher import policy, sharding
 from gt.dispatcher.flow import Flow
 from gt.dispatcher.hosts import ONE, Hosts
-from gt.dispatcher.redistribute import Bringing
+from gt.dispatcher.redistribute import Redistribution
 from gt.dispatcher.reports import Reports
 from gt.dispatcher.steps import Draft, Plan
 from gt.dispatcher.tables import Client, Entry, Tables, WorkerState
@@ -73,7 +73,7 @@ class Drains:
 
 
 def elsewhere(layout: Layout, gone: int, staying: list[WorkerState], hosts: Hosts = ONE) -> Layout:
-    """How a tensor lies without a worker: a worker of no part in it takes over, else the others share it among them."""
+    """A tensor's layout without one worker: a worker without a piece of it takes over, else the remaining workers share it."""
     spare = [w for w in staying if w.index not in layout.workers]
     rest = tuple(w.index for w in staying if w.index in layout.workers)
     whole = all(p == REPLICATE for p in layout.placements)
@@ -94,14 +94,15 @@ def elsewhere(layout: Layout, gone: int, staying: list[WorkerState], hosts: Host
 
 
 def moving(spec: Spec, layout: Layout, to: Layout, hosts: Hosts = ONE) -> Plan:
-    """The plan that brings a tensor elsewhere, under its own name. The tensor is slot 1 of the instruction (kind, tensor)."""
+    """The plan that moves a tensor to another layout, under its own id. The tensor is slot 1 of the instruction
+    (kind, tensor)."""
     draft = Draft(2)
-    for worker, slot in Bringing(draft, spec, layout, 1, 1, True, hosts).to(to).items():
+    for worker, slot in Redistribution(draft, spec, layout, 1, 1, True, hosts).to(to).items():
         if slot != 1:
             draft.rename(worker, slot, 1)
     number, _ = free(1)
     for worker in layout.workers:
         if worker not in to.workers:
             draft.steps.setdefault(worker, []).append((draft.constant(number), 1))
-    draft.relaid.clear()  # the result's layout tells of partial sums reduced on the way
+    draft.relaid.clear()  # the result's layout already contains the partial sums reduced on the way
     return draft.plan((to,))

@@ -20,8 +20,8 @@ class Flow:
         self.expanded = 0  # instructions that expanded calls became
         self.refused: list[str] = []  # the reason of each refused instruction or definition
 
-    def beside(self) -> Flow:
-        """A flow of the same batch with instructions of its own."""
+    def fork(self) -> Flow:
+        """A flow of the same batch with separate instructions."""
         other = Flow()
         other.kinds, other.traces, other.gets, other.mail = self.kinds, self.traces, self.gets, self.mail
         other.expanded, other.refused = self.expanded, self.refused

@@ -1,4 +1,4 @@
-"""Which workers share a host, and how much dearer a byte is that crosses between hosts than one that does not."""
+"""The hosts of the workers, and the cost of a byte between hosts relative to a byte inside one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-CROSSING = 4.0  # what a byte between hosts costs in bytes inside one, where nobody has measured it
+CROSSING = 4.0  # cost of a byte between hosts, in bytes inside one, unless measured
 DEAREST = 100.0
-Link = tuple[str, str, float]  # two hosts, or one twice, and the bytes a second between workers of them
+Link = tuple[str, str, float]  # two hosts (the same one twice for a link inside it), and bytes a second
 
 
 @dataclass(slots=True)
@@ -27,11 +27,12 @@ class Hosts:
         return len(self.names) > 1
 
     def spanned(self, workers: Iterable[int]) -> int:
-        """On how many hosts these workers are."""
+        """The number of hosts of these workers."""
         return len({self.of.get(w, "") for w in workers})
 
     def nearest(self, worker: int, holders: Sequence[int], turn: int) -> int:
-        """Whom a worker takes a piece from that all of these hold: itself, one of its host, or any; in turns."""
+        """The holder from which a worker takes a piece: itself, else one of its host, else any; `turn` rotates among
+        several."""
         if worker in holders:
             return worker
         near = [h for h in holders if self.of.get(h, "") == self.of.get(worker, "")] or holders
@@ -39,7 +40,7 @@ class Hosts:
 
     @property
     def crossing(self) -> float:
-        """What a byte between hosts costs, in bytes inside one."""
+        """The cost of a byte between hosts, in bytes inside one."""
         inside = [rate for a, b, rate in self.links if a == b]
         between = [rate for a, b, rate in self.links if a != b]
         if not inside or not between:
@@ -47,7 +48,7 @@ class Hosts:
         return min(DEAREST, max(1.0, median(inside) / median(between)))
 
     def keep(self, links: Any) -> str:
-        """Keep what was measured. Why not, where it is nothing that can be kept; else ""."""
+        """Keep measured links. Returns the reason if they are invalid, else ""."""
         if not isinstance(links, (list, tuple)) or not links:
             return "expected a list of links: two hosts and the bytes a second between them"
         found = []
@@ -61,4 +62,4 @@ class Hosts:
         return ""
 
 
-ONE = Hosts()  # where nobody says otherwise, all workers are on one host
+ONE = Hosts()  # the default: all workers on one host

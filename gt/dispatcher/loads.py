@@ -1,8 +1,8 @@
-"""Loads, whose bytes come from their client: sent to each worker (an upload), or in memory that client and worker share.
+"""Loads of a client's bytes: sent to each worker (an upload), or in memory that client and worker share.
 
-A worker is sent a load when it can carry it out at once: when the bytes have come, or when the client has connected, without
-which there is no shared memory. Until then the client's stream waits here, and no other's. A worker that waited for a client
-would do so with a place in the order of collectives, and have everybody's wait behind it."""
+A worker gets a load when it can execute it at once: when the bytes have arrived, or when the client has attached, without
+which there is no shared memory. Until then the client's stream, and no other's, waits at the dispatcher. A worker that waited
+for a client would hold its place in the order of collectives, and all clients' collectives would wait behind it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from gt.ops.table import spec_out
 from gt.program.code import free
 from gt.transport.messages import Mail, Note, Run, Upload
 
-PATIENCE = 30.0  # seconds after which a client is told that a worker has not heard from it
+PATIENCE = 30.0  # seconds after which a client is told that it has not attached to a worker
 
 
 def uploaded(ins: tuple) -> bool:
-    """Whether the client sends the bytes of a load to the workers when it is asked to."""
+    """Whether the bytes of a load are uploaded, at the dispatcher's request."""
     return bool(ins[-3] == -1)
 
 
 def read(ins: tuple) -> tuple:
-    """A load as workers are to carry it out: they find uploaded bytes under the tensor's id."""
+    """A load instruction for workers, which find uploaded bytes under the tensor's id."""
     if type(ins[1]) is not int:
         raise ProtocolError(f"invalid tensor id {ins[1]!r}: expected an integer")
     return (*ins[:-3], -1, ins[1], 0) if uploaded(ins) else ins
 
 
 def begin(client: Client, ins: tuple, entry: Entry, queues: dict[int, list[Any]], flow: Flow) -> bool:
-    """Send a load, whose instructions these are, to the workers that can carry it out. Whether the client's stream has to wait
+    """Send the instructions of a load to the workers that can execute it now. Returns whether the client's stream has to wait
     for the others."""
     layout, spec = entry.layout, entry.spec
     if uploaded(ins):
@@ -49,21 +49,21 @@ def begin(client: Client, ins: tuple, entry: Entry, queues: dict[int, list[Any]]
 def arrived(worker: WorkerState, client: Client, id: int) -> Iterable[Mail]:
     """A worker has its piece of an upload."""
     if client.loading == id and client.uploads:
-        yield from _go(worker, client)
+        yield from _send_load(worker, client)
     elif code := client.late.pop((worker.index, id), None):
         yield Mail(worker.peer, Run(client.name, 0, (), code))
 
 
 def attached(worker: WorkerState, client: Client) -> Iterable[Mail]:
-    """A client has connected to a worker."""
+    """A client has attached to a worker."""
     client.attached.add(worker.index)
     client.unheard.pop(worker.index, None)
     if client.loading is not None and not client.uploads:
-        yield from _go(worker, client)
+        yield from _send_load(worker, client)
 
 
-def _go(worker: WorkerState, client: Client) -> Iterable[Mail]:
-    """Send a worker the load that waited for it. The last one ends the wait."""
+def _send_load(worker: WorkerState, client: Client) -> Iterable[Mail]:
+    """Send a worker its load instructions. Those for the last worker end the wait."""
     code = client.arriving.pop(worker.index, None)
     if code is not None:
         yield Mail(worker.peer, Run(client.name, 0, (), code))
@@ -72,7 +72,8 @@ def _go(worker: WorkerState, client: Client) -> Iterable[Mail]:
 
 
 def lost(client: Client, index: int) -> bool:
-    """A worker is gone: whether that ends the wait of a load. Workers that still get their piece of an upload free it."""
+    """A worker is lost. Returns whether that ends the wait of a load. Other workers free their pieces of an abandoned
+    upload."""
     client.attached.discard(index)
     client.unheard.pop(index, None)
     id = client.loading
@@ -85,7 +86,7 @@ def lost(client: Client, index: int) -> bool:
 
 
 def tick(tables: Tables, now: float) -> Iterable[Mail]:
-    """Time has passed: tell clients of the workers that have work of theirs and have long not heard from them."""
+    """Tell clients of workers that have their work and to which they have not attached for `PATIENCE` seconds."""
     for client in tables.clients.values():
         for index in (client.sent.keys() | client.arriving.keys()) - client.attached:
             if now - client.unheard.setdefault(index, now) > PATIENCE:

@@ -1,5 +1,5 @@
-"""Those who watch: what is told to whom, and how closely workers and clients look for them. An observer never holds anybody up:
-what it does not take in is dropped and counted."""
+"""Observers of the event stream: their subscriptions, the events each may see, and the level at which workers and clients
+report. Nobody waits for an observer: events that a slow one does not take are dropped and counted."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ from gt.transport.events import (
 )  # fmt: skip
 from gt.transport.messages import VERSION, Batch, Mail, Note, Run
 
-PENDING = 1 << 12  # events that wait for an observer to take in others
-BYTES = 16 << 20  # of those, and as many again that are on their way to it; an administrator has four times as many
-ALL_BYTES = 256 << 20  # of the events of all observers that are no administrators
-OBSERVERS = 64
+PENDING = 1 << 12  # most events pending for an observer
+BYTES = 16 << 20  # most bytes pending, and most in flight, for an observer; four times as many for an administrator
+ALL_BYTES = 256 << 20  # most bytes pending for all observers that are not administrators
+OBSERVERS = 64  # most observers
 RESERVED = 16  # of these for administrators
-EACH = 8  # observers of one user of a pool
-AWAY = 3600.0  # seconds by which the clock of a client may differ
-NOBODY = User()  # a client sees its own events, whoever's it is
+EACH = 8  # most observers of one user of a pool
+MAX_CLOCK_DIFFERENCE = 3600.0  # most seconds by which a client's clock may differ
+NOBODY = User()  # the viewer rights of a client: it sees its own events alone
 Watch = Callable[[str, str, Any], None]
 
 
 @dataclass(slots=True)
 class Flight:
-    """What a peer was sent and has not taken in. It outlives a subscription: who ends one and begins another has no more."""
+    """Event messages in flight to a peer. It outlives a subscription, so that subscribing again does not raise the limit."""
 
     sent: int = 0
     seen: int = 0
-    sizes: deque[int] = field(default_factory=deque)  # of the messages behind `seen`, in bytes
+    sizes: deque[int] = field(default_factory=deque)  # bytes of the messages after `seen`
     bytes: int = 0
 
     def send(self, size: int) -> None:
@@ -73,17 +73,17 @@ class Flight:
 
 @dataclass(slots=True)
 class Observer:
-    """Who watches, and what waits for it."""
+    """A subscription and its pending events."""
 
     peer: str
     level: int
-    user: User  # what it may see, by the key that it has shown
-    owner: User  # whose it is: a client sees its own events alone, whoever's it is
+    user: User  # whose rights decide what it may see
+    owner: User  # whose limits it counts against; differs from `user` for a client, which sees its own events alone
     flight: Flight
-    client: str = ""  # the one that it is or names
+    client: str = ""  # name of the client that it is, or that it watches
     dropped: int = 0
     pending: list[AnyEvent] = field(default_factory=list)
-    bytes: int = 0  # of these
+    bytes: int = 0  # of the pending events
 
     @property
     def most(self) -> int:
@@ -91,34 +91,34 @@ class Observer:
 
 
 def visible(observer: Observer, client: Client | None) -> bool:
-    """Whose events an observer may see: an administrator all, a user with a key of its own those of its clients, anybody else
-    those of the client that it is or can name, as clients' names are secrets. What concerns no client, such as a worker that
-    joins, all may see."""
+    """Whether an observer may see a client's events: an administrator sees all, a user with a key of its own those of its
+    clients, anybody else those of the client that it is or whose name, a secret, it knows. Events of no client, such as a
+    joining worker, are visible to all."""
     if client is None or observer.user.administrator or observer.client == client.name:
         return True
     return bool(observer.user.name) and observer.user.sees(client.user)
 
 
 class Observers:
-    """`local` are readers in this process, such as the instruction log: they are called with what passes, as it is: "batch"
-    (client, batch) came in, "run" (client, run) goes to a worker, "spans" (client, spans) came from one, "lost" (why) is a
-    worker, "gone" a client."""
+    """`local` is a reader in this process, such as the instruction log, which is called with unencoded events: "batch"
+    (client, batch) received, "run" (client, run) sent to a worker, "spans" (client, spans) received from one, "lost" (why)
+    for a worker, "gone" for a client."""
 
     def __init__(self, tables: Tables, local: Watch | None = None, users: Users | None = None) -> None:
         self.tables, self.local, self.users = tables, local, users or Users()
-        self.clock: Callable[[], float] = float  # the shell gives a real one
-        self.prompt = False  # whether observers are told behind each message; else the shell asks for it
+        self.clock: Callable[[], float] = float  # the shell sets a real clock
+        self.prompt = False  # whether events are flushed after each message; else the shell flushes them
         self.there: dict[str, Observer] = {}
         self.flights: dict[str, Flight] = {}  # by peer, until its connection ends
-        self.listening: dict[str, Listen] = {}  # what workers and clients were last told, by peer
+        self.listening: dict[str, Listen] = {}  # last level sent to each worker and client, by peer
         self.placed: set[tuple] = set()
-        self.left: dict[str, Client] = {}  # by name, the last that went: workers tell what they did a moment later
+        self.left: dict[str, Client] = {}  # recently departed clients, by name: workers' reports arrive later
         self.on = local is not None
 
-    # Who watches
+    # Subscriptions
 
     def handle(self, peer: str, message: WorkerReport | Subscribe | Seen, role: str = "") -> list[Mail]:
-        """What observers say, and what those say who are watched."""
+        """Handle subscriptions, acknowledgements of observers, and reports of workers and clients."""
         worker, client = peer in self.tables.by_peer, peer in self.tables.clients
         match message:
             case WorkerReport() if client or worker:
@@ -148,30 +148,30 @@ class Observers:
         self.on = True
         self.placed.clear()
         for worker in self.tables.living():
-            self.listening.pop(worker.peer, None)  # it is told again, and tells again what its numbers mean
+            self.listening.pop(worker.peer, None)  # a new Listen makes the worker send its meanings again
         now = self.clock()
         for worker in self.tables.living():
             known.pending.append(Joined(worker.name, now, worker.index, f"{worker.backend} on {worker.device}, {worker.host}"))
         for client in self.tables.clients.values():
             if visible(known, client):
                 known.pending.append(Joined(client.label, now))
-        return [*self.look(), *self._flush(known, first=True)]
+        return [*self.send_levels(), *self._flush(known, first=True)]
 
     def _check_room(self, owner: User) -> None:
-        """Raise where another observer of this user is one too many. Users leave room for administrators and for each other."""
+        """Raise if another observer of this user exceeds a limit. Places are reserved for administrators and other users."""
         most = OBSERVERS if owner.administrator else OBSERVERS - RESERVED
         if len(self.there) >= most:
-            raise ProtocolError(f"{len(self.there)} observers watch already, the most are {most}")
+            raise ProtocolError(f"{len(self.there)} observers are subscribed already, the maximum is {most}")
         own = sum(o.owner.name == owner.name for o in self.there.values())
         if owner.name and not owner.administrator and own >= EACH:
-            raise ProtocolError(f"{own} observers of {owner.name} watch already, the most are {EACH}")
+            raise ProtocolError(f"{own} observers of {owner.name} are subscribed already, the maximum is {EACH}")
 
     def seen(self, peer: str, number: int) -> list[Mail]:
         self.flights[peer].take_in(number)
         return self._flush(self.there[peer]) if peer in self.there else []
 
     def lose(self, peer: str) -> list[Mail]:
-        """An observer is gone, or a client or worker that was listened to."""
+        """An observer, or an observed client or worker, has disconnected."""
         self.listening.pop(peer, None)
         self.flights.pop(peer, None)
         return self._forget(peer)
@@ -180,12 +180,12 @@ class Observers:
         if self.there.pop(peer, None) is None:
             return []
         self.on = self.local is not None or bool(self.there)
-        return self.look()
+        return self.send_levels()
 
-    # How closely others look
+    # Levels of workers and clients
 
-    def look(self) -> list[Mail]:
-        """Tell workers and clients how closely to look, where that has changed."""
+    def send_levels(self) -> list[Mail]:
+        """Send workers and clients the level at which to report, where it has changed."""
         general = max((o.level for o in self.there.values() if o.user.administrator), default=OFF)
         general = max(general, EVERY if self.local is not None else OFF)
         own: dict[str, int] = {}
@@ -202,10 +202,10 @@ class Observers:
                 out.append(Mail(peer, listen))
         return out
 
-    # What happens
+    # Events
 
     def tell(self, client: Client | None, event: AnyEvent) -> None:
-        """Note an event for all who may see it."""
+        """Add an event to every observer that may see it."""
         size = nbytes(event)
         for observer in self.there.values():
             if visible(observer, client):
@@ -219,14 +219,15 @@ class Observers:
         observer.bytes += size
 
     def _has_room(self, observer: Observer, size: int) -> bool:
-        """Whether the observers that are no administrators have room for an event together. Small events fill nothing."""
+        """Whether the pending events of all observers that are not administrators have room for another. Small events always
+        fit."""
         if observer.owner.administrator or size < BYTES >> 10:
             return True
         waiting = sum(o.bytes for o in self.there.values() if not o.owner.administrator)
         return waiting + sum(f.bytes for f in self.flights.values()) + size <= ALL_BYTES
 
     def _state(self, worker: WorkerState, state: State) -> None:
-        """A worker's load is for all to see; what it executes, for those who may see whose that is."""
+        """A worker's load is visible to all; its current instruction only to observers of the instruction's client."""
         clients = self.tables.clients
         whose = clients.get(state.client) or self.left.get(state.client)
         told = replace(state, worker=worker.name, client=whose.label if whose is not None else "")
@@ -255,7 +256,7 @@ class Observers:
                 self.tell(client, Sent(client.label, run.serial, worker.name, now, len(run.code)))
 
     def results(self, client: Client, code: Iterable[tuple]) -> None:
-        """Where results that have a signal lie, told once for each signal, spec and layout."""
+        """Report the layout of results with a signal, once for each signal, spec and layout."""
         if not client.signals or not self.there:
             return
         for ins in code:
@@ -271,7 +272,7 @@ class Observers:
                     self.tell(client, Placed(client.label, self.clock(), use.signal, text, str(entry.layout)))
 
     def report(self, peer: str, report: WorkerReport) -> None:
-        """What a worker or a client has to tell."""
+        """The events that a worker or a client reports."""
         worker, clients = self.tables.by_peer.get(peer), self.tables.clients
         for event in report.events:
             match event:
@@ -284,13 +285,13 @@ class Observers:
                         self.tell(client, told)
                 case Compiled() if worker:
                     client = clients.get(event.client) or self.left.get(event.client)
-                    if client is not None:  # else nobody knows who may see it
+                    if client is not None:  # else it is unknown who may see it
                         self.tell(client, replace(event, client=client.label, worker=worker.name))
                 case State() if worker:
                     self._state(worker, event)
                 case Waited() | Loaded() | Traced() | Lines() if peer in clients:
                     now = self.clock()
-                    at = event.at if abs(event.at - now) < AWAY else now  # of a clock that is of no use to those who watch
+                    at = event.at if abs(event.at - now) < MAX_CLOCK_DIFFERENCE else now  # else the clock is wrong
                     self.tell(clients[peer], replace(event, client=clients[peer].label, at=at))
                 case _:
                     raise ProtocolError(f"{peer} may not report {type(event).__name__}")
@@ -299,7 +300,7 @@ class Observers:
         if not self.on:
             return []
         self.tell(self.tables.clients.get(peer), Joined(name, self.clock(), index, about))
-        return self.look()
+        return self.send_levels()
 
     def went(self, name: str, peer: str, why: str, index: int = -1) -> list[Mail]:
         if self.local is not None and index >= 0:
@@ -320,7 +321,7 @@ class Observers:
         return self.went(client.label, client.name, why)
 
     def note(self, worker: WorkerState, client: Client, note: Note) -> None:
-        """A worker has said that a collective does not end."""
+        """A worker has reported a stalled collective."""
         if note.tensor:
             self.tell(client, Stalled(client.label, self.clock(), note.text, worker.name, note.tensor))
 

@@ -1,5 +1,5 @@
-"""How one instruction becomes instructions for workers: which rule, what must move. Plans name no ids, so that they are
-made once for a kind and the layouts of its operands."""
+"""Plans an instruction on several workers: the choice of sharding rules, and the transfers that they need. A plan contains no
+ids, so that it is made once for a kind and the layouts of its operands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from gt.dispatcher.hosts import ONE, Hosts
-from gt.dispatcher.redistribute import Bringing, cost
+from gt.dispatcher.redistribute import Redistribution, cost
 from gt.dispatcher.steps import Draft, Plan, Slot
 from gt.ops import Kind
 from gt.ops.table import Rule
@@ -16,13 +16,13 @@ from gt.program.code import Form, result_at
 from gt.spec import REPLICATE, Layout, Mesh, Partial, Placement, Shape, Shard, Spec, split
 
 __all__ = ["Plan", "Target", "choose", "whole"]
-MANY = 400  # combinations of rules that are all looked at; past it, one dimension of the mesh after another
-SMALL = 4096  # bytes of a tensor that does not draw others to where it lies
+MANY = 400  # most combinations of rules that are all compared; above, rules are chosen one mesh dimension at a time
+SMALL = 4096  # bytes of a tensor up to which its mesh is no candidate for the op
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a signal wants results. Axes may count from the end, and a tensor that lacks one is copied instead."""
+    """The layout that a signal asks for. Axes may count from the end; a tensor without the axis is replicated instead."""
 
     mesh: Mesh
     placements: tuple[Placement, ...]
@@ -39,8 +39,8 @@ class Target:
 def choose(
     kind: Kind, layouts: tuple[Layout, ...], target: Target | None = None, alias: tuple[int, ...] = (), hosts: Hosts = ONE
 ) -> Plan:
-    """The plan for a kind whose tensor operands are laid out so; one that has none is made where its layout says. Signals
-    come as a target. `alias` says of each operand which is the first that is the same tensor."""
+    """The plan for a kind whose tensor operands have these layouts; for a kind without operands, the layout is the result's.
+    `target` is the signal's. `alias` contains for each operand the index of the first operand that is the same tensor."""
     first = layouts[0]
     if first.solo is not None and all(x is first for x in layouts) and (target is None or target.mesh.workers == first.workers):
         return Plan(first.solo, (first,) * len(kind.outs))
@@ -56,15 +56,16 @@ def choose(
 
 
 def whole(spec: Spec, layout: Layout) -> Plan:
-    """The plan for reading what lies as terms: reduced where it is. The tensor is slot 1 of the instruction (kind, tensor)."""
+    """The plan for reading a tensor with partial placements: reduce it in place. The tensor is slot 1 of the instruction
+    (kind, tensor)."""
     draft = Draft(2)
     target = Layout(layout.mesh, tuple(REPLICATE if isinstance(p, Partial) else p for p in layout.placements))
-    Bringing(draft, spec, layout, 1, 1).to(target)
+    Redistribution(draft, spec, layout, 1, 1).to(target)
     return draft.plan((target,))
 
 
 def rules_of(kind: Kind) -> list[Rule]:
-    """What needs no communication, for one dimension of a mesh, beside whole copies everywhere."""
+    """The rules of a kind that need no communication along one dimension of a mesh, and replication."""
     return kind.row.shard(kind) if kind.row.shard else []
 
 
@@ -72,7 +73,7 @@ Rules = tuple[Rule, ...]  # one for each dimension of a mesh
 
 
 class _Choice:
-    """Looking for the cheapest legal rules, and writing the program for them."""
+    """Finds the cheapest valid rules and writes the steps for them."""
 
     def __init__(
         self, kind: Kind, layouts: tuple[Layout, ...], goal: Layout | None, alias: tuple[int, ...], hosts: Hosts
@@ -84,7 +85,7 @@ class _Choice:
         self.costs: dict[tuple, int] = {}
         self.firm = goal is not None and (
             kind.row.obeys_signal or not kind.tensor_operands
-        )  # the goal is where it must lie, not where it should
+        )  # the goal is required, not preferred
 
     def plan(self) -> Plan:
         found = []
@@ -99,7 +100,7 @@ class _Choice:
         raise AssertionError(f"no rule fits {self.kind} on {self.layouts}")
 
     def _meshes(self) -> list[Mesh]:
-        """Where it may be computed: where the signal says, else on the most workers that an operand of some size lies on."""
+        """The candidate meshes: the signal's, else the largest meshes of operands that are not small."""
         if self.goal is not None:
             return [self.goal.mesh]
         large = [x for x, s in zip(self.layouts, self.specs) if s.nbytes >= SMALL] or list(self.layouts)
@@ -116,7 +117,8 @@ class _Choice:
         return [tuple(best), (self.rules[0],) * dims]
 
     def _rank(self, mesh: Mesh, rules: Rules) -> tuple:
-        """What to look for: few bytes, then results that lie as they should, then little that changes."""
+        """The sort key of rules: bytes moved, then whether the results have the preferred layout, then how many layouts
+        change."""
         wanted = self._wanted(mesh, rules)
         if wanted is None:
             return (float("inf"), 0, 0, 0)
@@ -126,18 +128,18 @@ class _Choice:
         lean = 0
         if self.goal is not None and (self.firm or not out.partial):
             lean = cost(self.kind.outs[0], out, self.goal, self.hosts)
-            lean //= 1 if self.firm else 2  # a leaning moves nothing by itself
-        elif out.partial and total:  # terms that come free are taken; others also cost what it takes to add them up
+            lean //= 1 if self.firm else 2  # a preference alone moves nothing
+        elif out.partial and total:  # partial results without transfers cost nothing; others also cost their reduction
             lean = cost(self.kind.outs[0], out, Layout(mesh, (REPLICATE,) * len(mesh.shape)), self.hosts)
         changed = sum(a is not b for a, b in zip(wanted, self.layouts))
         return (total + lean, off, changed, out.partial)
 
     def _wanted(self, mesh: Mesh, rules: Rules) -> list[Layout] | None:
-        """Where these rules want each operand, or None where that cannot be."""
+        """The layout of each operand that these rules need, or None if they contradict each other."""
         wanted = [Layout(mesh, tuple(rule[0][i] for rule in rules)) for i in self.kind.tensor_operands]
         for i, (want, has) in enumerate(zip(wanted, self.layouts)):
             if has.partial and want is not wanted[self.alias[i]]:
-                return None  # the same terms cannot be both kept and reduced
+                return None  # one tensor cannot be both partial and reduced
             for d, p in enumerate(want.placements):
                 there = has.placements[d] if has.mesh == mesh else None
                 if isinstance(p, Partial) and p.reduce == "prod" and there != p:
@@ -161,7 +163,7 @@ class _Choice:
                 slot = form.tensor_positions[self.alias[i]]
                 layout = draft.relaid.get(slot, self.layouts[i])
                 kept = kind.row.obeys_signal
-                brought[key] = Bringing(draft, self.specs[i], layout, slot, 1, kept, self.hosts).to(want)
+                brought[key] = Redistribution(draft, self.specs[i], layout, slot, 1, kept, self.hosts).to(want)
             operands[kind.tensor_operands[i]] = brought[key]
         layouts = tuple(_out(mesh, rules, i) for i in range(len(kind.outs)))
         moving = self.firm and layouts[0] is not self.goal
@@ -172,11 +174,11 @@ class _Choice:
         return draft.plan(self._deliver(draft, layouts, results) if moving else layouts)
 
     def _deliver(self, draft: Draft, layouts: tuple[Layout, ...], results: tuple[Slot, ...]) -> tuple[Layout, ...]:
-        """Bring results to where they must lie."""
+        """Move results to the required layout."""
         assert self.goal is not None
         goals = tuple(Target(self.goal.mesh, self.goal.placements).layout(s.shape) for s in self.kind.outs)
         for i, (spec, layout, slot, goal) in enumerate(zip(self.kind.outs, layouts, results, goals)):
-            for worker, last in Bringing(draft, spec, layout, slot, 1, True, self.hosts).to(goal).items():
+            for worker, last in Redistribution(draft, spec, layout, slot, 1, True, self.hosts).to(goal).items():
                 draft.rename(worker, last, result_at(i))
         return goals
 
@@ -186,7 +188,7 @@ def _out(mesh: Mesh, rules: Rules, i: int) -> Layout:
 
 
 def extent(kind: Kind, rule: Rule) -> int | None:
-    """How long the axes are that a rule cuts; None where it cuts none."""
+    """The length of the axes that a rule shards; None if it shards none."""
     for s, p in zip((*kind.ins, *kind.outs), (*rule[0], *rule[1])):
         if isinstance(p, Shard):
             return s.shape[p.axis]
@@ -194,7 +196,7 @@ def extent(kind: Kind, rule: Rule) -> int | None:
 
 
 def _pieces(kind: Kind, mesh: Mesh, rules: Rules) -> list[Kind] | None:
-    """What each worker computes; None where a piece is no use of the op (as the largest of no elements)."""
+    """The kind that each worker computes; None if the op is invalid on a piece (such as the maximum of no elements)."""
     known: dict[tuple, Kind] = {}
     found = []
     for at in range(len(mesh.workers)):

@@ -1,4 +1,4 @@
-"""Where a new tensor goes when no signal says so, and how much lies on each worker."""
+"""The placement of new tensors without a signal, and the bytes on each worker."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from gt.dispatcher.plan import Target
 from gt.dispatcher.tables import Client, Entry, Tables
 from gt.spec import REPLICATE, Layout, Mesh, Shard, Spec
 
-SLACK = 1 << 20  # bytes by which a client's home may lead before its tensors go elsewhere: moving them back costs more
-LARGE = 1 << 20  # bytes from which a tensor is worth cutting
+SLACK = 1 << 20  # bytes that a client's home may have more than the least loaded worker before new tensors are placed elsewhere
+LARGE = 1 << 20  # bytes from which a tensor is sharded
 
 
 def home(tables: Tables, client: Client) -> int | None:
-    """The worker for a client's tensors, once those that are to come have come: the one that fewest others call home, the
-    earliest of those."""
+    """The worker for a client's tensors: the earliest of those that are home to the fewest clients. None until all expected
+    workers have joined."""
     living = tables.staying(client)
     if not living or len(tables.workers) < tables.expected:
         return None
@@ -23,10 +23,10 @@ def home(tables: Tables, client: Client) -> int | None:
 
 
 def new_layout(tables: Tables, client: Client) -> Layout:
-    """Where a client's next tensor goes: to its home, or, where that holds much more than another, to the least loaded."""
+    """The layout of a client's next tensor: on its home, or, if that has much more than another, on the least loaded worker."""
     assert client.home is not None
     workers = tables.workers
-    if workers[client.home].bytes < SLACK:  # it cannot lead by more than it holds
+    if workers[client.home].bytes < SLACK:  # its lead is at most its bytes
         return Layout.on(client.home)
     may = workers if client.user.workers is None else tables.usable(client)
     least = min((w for w in may if w.alive and not w.draining), key=lambda w: w.bytes)
@@ -35,7 +35,7 @@ def new_layout(tables: Tables, client: Client) -> Layout:
 
 
 def auto(spec: Spec, living: list[int]) -> Target:
-    """Cut along the first axis over all workers, where that pays; else a copy on each."""
+    """Sharded along the first axis over all workers if large enough, else replicated."""
     pays = spec.nbytes >= LARGE and spec.shape[0] >= len(living)
     return Target(Mesh((len(living),), tuple(living)), (Shard(0) if pays else REPLICATE,))
 

@@ -21,7 +21,7 @@ class Questions:
     def ask(self, client: Client, ask: Ask) -> Iterable[Mail]:
         match ask.about:
             case "stats" | "clients" | "programs" if self._open(client) >= checks.QUESTIONS:
-                why = f"{checks.QUESTIONS} questions of this client wait for workers already"
+                why = f"{checks.QUESTIONS} questions of this client already wait for workers"
                 yield Mail(client.name, Failed(ask.ticket, "GTError", why))
             case "stats" | "clients":
                 alone = client.user.name and not client.user.administrator
@@ -35,13 +35,15 @@ class Questions:
                 yield Mail(client.name, Answer(ask.ticket, {"hosts": of, "links": hosts.links, "crossing": hosts.crossing}))
             case "network":
                 owner = not client.user.name or client.user.administrator
-                why = self.tables.hosts.keep(ask.argument) if owner else "only an administrator may say how fast the network is"
+                why = (
+                    self.tables.hosts.keep(ask.argument) if owner else "only an administrator may set the network's bandwidths"
+                )
                 kept = Answer(ask.ticket, self.tables.hosts.crossing)
                 yield Mail(client.name, Failed(ask.ticket, "GTError", why) if why else kept)
             case "placement":
                 yield Mail(client.name, Answer(ask.ticket, sharding.placement(client, ask.argument)))
             case _:
-                yield Mail(client.name, Failed(ask.ticket, "GTError", f"nothing is known about {ask.about!r}"))
+                yield Mail(client.name, Failed(ask.ticket, "GTError", f"unknown question {ask.about!r}"))
 
     def _to_workers(self, client: Client, ask: Ask, about: str, argument: Any) -> Iterable[Mail]:
         ticket, workers = next(self.tickets), self.tables.usable(client)
@@ -86,12 +88,12 @@ class Questions:
         yield Mail(client.name, Answer(question.ticket, {"workers": shown, "dispatcher": own}))
 
     def lose_client(self, client: Client) -> None:
-        """Drop the questions of a client that is gone."""
+        """Drop the questions of a departed client."""
         for ticket in [t for t, q in self.tables.questions.items() if q.client == client.name]:
             del self.tables.questions[ticket]
 
     def lose_worker(self, worker: WorkerState) -> Iterable[Mail]:
-        """Answer questions without a worker that is gone."""
+        """Answer the questions that waited for a lost worker, without its part."""
         for ticket, question in list(self.tables.questions.items()):
             question.waiting.discard(worker.index)
             yield from self._settled(ticket, question)

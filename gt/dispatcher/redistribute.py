@@ -1,4 +1,4 @@
-"""From one layout to another: what it costs, in bytes that workers receive, and the steps that do it."""
+"""Redistribution from one layout to another: its cost, in bytes that workers receive, and its steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gt.dispatcher.steps import Draft, Slot
 from gt.ops import TABLE, infer
 from gt.spec import REPLICATE, Box, Layout, Partial, Replicate, Shape, Shard, Spec, split
 
-IDEMPOTENT = ("max", "min")  # a whole tensor is its own term in each of these reductions
+IDEMPOTENT = ("max", "min")  # reductions in which copies of a tensor are valid partial terms of it
 
 
 def _numel(shape: Shape) -> int:
@@ -18,7 +18,7 @@ def _numel(shape: Shape) -> int:
 
 
 def _common(a: Box, b: Box) -> Box | None:
-    """Where two pieces overlap."""
+    """The intersection of two pieces."""
     start = tuple(map(max, a[0], b[0]))
     size = tuple(min(s + d, t + e) - f for s, d, t, e, f in zip(a[0], a[1], b[0], b[1], start))
     return (start, size) if all(d > 0 for d in size) else None
@@ -29,12 +29,13 @@ def _inside(inner: Box, outer: Box) -> bool:
 
 
 def _innermost(layout: Layout, dim: int, axis: int) -> bool:
-    """Whether no later dimension of the mesh cuts this axis again."""
+    """Whether no later dimension of the mesh shards this axis again."""
     return all(p != Shard(axis) for p in layout.placements[dim + 1 :])
 
 
 def settle(source: Layout, target: Layout) -> tuple[Layout, list[tuple[int, Shard | Replicate]]]:
-    """Which partial dimensions must be reduced on the way, to pieces or to whole copies, and the layout after that."""
+    """The layout after the necessary reductions of partial dimensions, and these dimensions with the placement of each
+    result."""
     current, todo = source, []
     for dim, p in enumerate(source.placements):
         if not isinstance(p, Partial):
@@ -49,7 +50,7 @@ def settle(source: Layout, target: Layout) -> tuple[Layout, list[tuple[int, Shar
 
 
 def _without_terms(current: Layout, target: Layout) -> Layout:
-    """The target with whole copies where it wants terms that are not there yet."""
+    """The target with Replicate in place of Partial placements that the current layout does not have."""
     placements = tuple(
         REPLICATE if isinstance(p, Partial) and (target.mesh != current.mesh or current.placements[d] != p) else p
         for d, p in enumerate(target.placements)
@@ -58,8 +59,8 @@ def _without_terms(current: Layout, target: Layout) -> Layout:
 
 
 def cost(spec: Spec, source: Layout, target: Layout, hosts: Hosts = ONE) -> int:
-    """Bytes received by all workers together, those that cross between hosts counted as often as they are dearer. Pieces of a
-    sum cost what copies do: someone will want them together."""
+    """Bytes received by all workers, with bytes between hosts multiplied by their cost. A reduce-scatter costs as much as an
+    all-reduce, as the pieces are usually gathered later."""
     if source is target:
         return 0
     current, todo = settle(source, target)
@@ -73,7 +74,7 @@ def cost(spec: Spec, source: Layout, target: Layout, hosts: Hosts = ONE) -> int:
 
 
 def _reduced(spec: Spec, source: Layout, dim: int, hosts: Hosts) -> int:
-    """A sum along one dimension of the mesh: inside each host, and between one worker of each."""
+    """The cost of a reduction along one dimension of the mesh: inside each host, and between one worker of each host."""
     held = sum(_numel(size) for _, size in source.boxes(spec.shape)) * spec.dtype.size
     n = source.mesh.shape[dim]
     if not hosts.several:
@@ -94,21 +95,21 @@ def _moved(shape: Shape, source: Layout, target: Layout, hosts: Hosts) -> int:
 
 
 def _weighed(worker: int, want: Box, lacks: int, has: dict[int, Box], hosts: Hosts) -> int:
-    """Elements that a worker lacks, those that no other one of its host has counted as often as they are dearer."""
-    near = {box for w, box in has.items() if hosts.spanned((w, worker)) == 1}  # equal, or apart
+    """The elements that a worker lacks; elements that none of its host's workers has are multiplied by their cost."""
+    near = {box for w, box in has.items() if hosts.spanned((w, worker)) == 1}  # boxes are equal or disjoint
     there = sum(_numel(both[1]) for box in near if (both := _common(want, box)))
     crosses = max(0, _numel(want[1]) - there)
     return int(lacks - crosses + crosses * hosts.crossing)
 
 
-class Bringing:
-    """One operand's way to where it is wanted. `slots` says under which slot each worker holds its piece."""
+class Redistribution:
+    """Moves one operand to another layout. `slots` has the slot of each worker's piece."""
 
     def __init__(
         self, draft: Draft, spec: Spec, layout: Layout, slot: Slot, tag: Slot, kept: bool = False, hosts: Hosts = ONE
     ) -> None:
         self.hosts = hosts
-        self.kept = kept  # the pieces outlive the op: a part of a tensor must not keep the rest of it alive
+        self.kept = kept  # the pieces outlive the op: they are copied, as a view would keep the whole tensor alive
         self.draft, self.spec, self.layout, self.slot, self.tag = draft, spec, layout, slot, tag
         self.slots = dict.fromkeys(layout.workers, slot)
 
@@ -122,7 +123,7 @@ class Bringing:
         return self.slots
 
     def _settle(self, target: Layout) -> None:
-        """Reduce where it lies, under its own name: whoever reads it next finds it reduced."""
+        """Reduce the operand in place, under its own id, so that later instructions need not reduce it again."""
         current, todo = settle(self.layout, target)
         for dim, to in todo:
             reduce = self.layout.placements[dim].reduce  # type: ignore[union-attr]
@@ -142,7 +143,7 @@ class Bringing:
             self.draft.relaid[self.slot] = current
 
     def _gather(self, goal: Layout) -> None:
-        """Along each dimension where pieces become copies and nothing else stands in the way."""
+        """All-gather along each dimension that changes from Shard to Replicate alone."""
         if goal.mesh != self.layout.mesh:
             return
         for dim in reversed(range(len(goal.placements))):
@@ -168,7 +169,8 @@ class Bringing:
         self.draft.step(worker, kind, (out,) if out is not None else (), operands)
 
     def _exchange(self, goal: Layout) -> None:
-        """Everything else, at once: each worker sends what others want of its piece and takes what it lacks."""
+        """All other changes in one all-to-all: each worker sends the parts of its piece that peers need and receives those it
+        lacks."""
         if goal is self.layout:
             return
         shape = self.spec.shape
@@ -183,7 +185,7 @@ class Bringing:
         self.layout = goal
 
     def _cut(self, worker: int, has: Box, want: Box) -> Slot:
-        """A part of what the worker has."""
+        """Slice a part out of a worker's piece."""
         if has[1] == want[1]:
             return self.slots[worker]
         out = self.draft.temporary()
@@ -246,12 +248,13 @@ class Bringing:
         self._collective(worker, "exchange", mine, out if takes else None, settings)
 
     def _empty(self, worker: int, shape: Shape, out: Slot) -> None:
-        """A piece without elements, where the worker had nothing to cut it from."""
+        """An empty piece, for a worker that has no piece to slice."""
         kind = infer(TABLE["full"], (int,), (shape, self.spec.dtype.code))
         self.draft.step(worker, kind, (out,), (self.draft.constant(0),))
 
     def _terms(self, target: Layout) -> None:
-        """A whole becomes the first term, with zeros for the others; where the reduction repeats nothing, copies will do."""
+        """Make a replicated tensor partial: the first worker keeps it, the others have zeros; of an idempotent reduction all
+        keep their copies."""
         dims = [
             d
             for d, p in enumerate(target.placements)
@@ -272,9 +275,9 @@ def _relative(box: Box, within: Box) -> Shape:
 
 
 def _parts(source: Layout, goal: Layout, has: dict[int, Box], want: dict[int, Box], hosts: Hosts) -> list[tuple[int, int, Box]]:
-    """(from, to, which part): each worker's piece, put together from those that hold its parts: itself first, then those of its
-    host."""
-    apart = [d for d, p in enumerate(source.placements) if isinstance(p, Partial)]  # terms are not one another's copies
+    """(source, destination, part) for each part of each worker's piece. Sources are the worker itself first, then workers of
+    its host."""
+    apart = [d for d, p in enumerate(source.placements) if isinstance(p, Partial)]  # whose pieces are not copies
     coordinates_of = {w: source.mesh.coordinates(at) for at, w in enumerate(source.workers)} if apart else {}
     holders: dict[tuple, list[int]] = {}
     for worker, box in has.items():

@@ -9,7 +9,7 @@ from gt.dispatcher.tables import Tables
 
 
 def shown(text: str) -> str:
-    """A text of a peer's choice as part of a line: what would begin another line or move a terminal's cursor is escaped."""
+    """A peer's text as part of a line: line breaks and terminal control characters are escaped."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
@@ -20,7 +20,7 @@ class Reports:
         self.tables, self.tell = tables, tell or (lambda line: None)
 
     def dropped(self, peer: str, why: str, count: int = 1, cause: Exception | None = None) -> None:
-        """Messages, or instructions of one, that were not carried out; `cause` is a fault of ours, shown with its traceback."""
+        """Count and report dropped messages, or instructions of one; `cause` is an internal error, shown with its traceback."""
         self.tables.dropped += count
         more = f" (and {count - 1} more)" if count > 1 else ""
         self.tell(f"dropped a message of {shown(self._sender(peer))}: {shown(why)}{more}")
@@ -29,7 +29,7 @@ class Reports:
             self.tell("\n".join(map(shown, lines)))
 
     def _sender(self, peer: str) -> str:
-        """Who sent it, without the name by which processes know a client: that is its secret."""
+        """The sender's label: a client's name is a secret."""
         if peer in self.tables.clients:
             client = self.tables.clients[peer]
             return f"client {client.number} ({client.label})"

@@ -16,21 +16,21 @@ from gt.errors import ProtocolError
 from gt.program.code import FREES, by_result, free
 from gt.spec import Layout
 
-EXPANDED = 1 << 20  # instructions that the calls of one batch may stand for where they are planned one by one
+EXPANDED = 1 << 20  # most instructions that the expanded calls of one batch may have
 REASON = 500  # characters of a reason that a tensor carries
 NOT_THERE = Lost("an instruction named an unknown kind or tensor", "ProtocolError")
 NO_SUCH_LENGTH = Lost("an instruction has another length than its kind expects", "ProtocolError")
 
 
 class Rewriter:
-    """Turns a client's instructions into those of workers. `auto_shard` has new tensors spread over all workers."""
+    """Turns a client's instructions into those of workers. With `auto_shard` new tensors are sharded over all workers."""
 
     def __init__(self, tables: Tables, auto_shard: bool = False) -> None:
         self.tables, self.auto_shard = tables, auto_shard
 
     def rewrite(self, client: Client, code: list, flow: Flow) -> int | None:
-        """Each instruction to its workers. Gives the position to go on from, where the bytes of a load must come first or
-        there is no worker for what is made of nothing."""
+        """Append each instruction to its workers' queues. Returns the position to continue from if the rest has to wait for the
+        bytes of a load, or for a worker that can create tensors; None if all are written."""
         entries, plans, uses, queues = client.entries, client.plans, client.uses, flow.code
         here = Layout.on(client.home) if client.home is not None else None
         many = self.tables.many
@@ -41,7 +41,7 @@ class Rewriter:
                 if use is FREES:
                     entry = entries.pop(ins[1], None)
                     if type(entry) is Entry:
-                        queue = queues.get(entry.solo)  # type: ignore[arg-type]  # None: there is no such queue
+                        queue = queues.get(entry.solo)  # type: ignore[arg-type]  # no queue has the key None
                         if queue is None or many:
                             self._free(client, ins, entry, flow)
                         else:
@@ -70,7 +70,7 @@ class Rewriter:
                     if self._spread(client, use, code, position, key, plan, flow):
                         return position + 1
                     continue
-            except Exception as wrong:  # whatever a client wrote costs this instruction alone: its results carry the reason
+            except Exception as wrong:  # an invalid instruction affects its own results alone, which carry the reason
                 self._refused(client, ins, wrong, flow)
                 continue
             queue = queues.get(plan.solo)
@@ -100,7 +100,7 @@ class Rewriter:
             flow.queue(worker).append(ins)
 
     def _forget_inputs(self, client: Client, ins: tuple, dies: tuple[int, ...]) -> None:
-        """The inputs that an instruction frees on its worker."""
+        """Forget the inputs that an instruction frees on its worker."""
         many = self.tables.many
         for i in dies:
             entry = client.entries.pop(ins[i], None)
@@ -108,12 +108,13 @@ class Rewriter:
                 policy.uncount(self.tables, client, ins[i], entry)
 
     def _spread(self, client: Client, use: Any, code: list, position: int, key: tuple, plan: Any, flow: Flow) -> bool:
-        """An instruction for several workers, or for none. Whether the bytes of a load must come before the next."""
+        """Write an instruction for several workers, or refuse it. Returns whether the bytes of a load must arrive before the
+        next one."""
         ins = code[position]
         if isinstance(plan, Lost):
             self._refuse(client, ins, plan, flow)
             return False
-        if any(type(id) is not int for id in ins[use.form.results]):  # workers tell one another for which it is
+        if any(type(id) is not int for id in ins[use.form.results]):  # workers use them as tags of messages to their peers
             raise ProtocolError(f"invalid tensor ids {ins[use.form.results]}: expected integers")
         if isinstance(use, TracePlans):
             self._call(client, use, ins, key, plan, flow)
@@ -140,7 +141,7 @@ class Rewriter:
         return False
 
     def _call(self, client: Client, use: TracePlans, call: tuple, key: tuple, plan: Any, flow: Flow) -> None:
-        """A call of a trace that concerns several workers."""
+        """Write a call of a trace for several workers."""
         if use.makes and use.tensor_positions:
             key = (*key, policy.new_layout(self.tables, client))
             plan = client.plans.get(key)
@@ -153,24 +154,24 @@ class Rewriter:
         ids = [call[i] for i in use.tensor_positions]
         keep = len(set(ids)) == len(ids)
         planned = expand(client, use, marked(use, call))
-        apart = flow.beside()
+        apart = flow.fork()
         self.rewrite(client, [code for _, code in planned], apart)
         for worker, code in apart.code.items():
             flow.queue(worker).extend(filled(code, call))
-        joint = learn(client, use, call, key[1:], apart.code, planned) if keep else None
-        if joint is not None:
-            client.plans[key] = joint
+        sharded = learn(client, use, call, key[1:], apart.code, planned) if keep else None
+        if sharded is not None:
+            client.plans[key] = sharded
 
     def _new_plan(self, client: Client, use: KindPlans | TracePlans, ins: tuple, key: tuple, flow: Flow) -> Any:
-        """A plan for an instruction; None where one of its operands is lost, as its results then are."""
+        """A plan for an instruction; None if an operand is lost, and then its results are marked as lost."""
         plan = self._plan(client, use, key, flow)
         if plan is None:
             self._lost(client, use, ins, key, flow)
         return plan
 
     def _plan(self, client: Client, use: KindPlans | TracePlans, key: tuple, flow: Flow, same: tuple = ()) -> Any:
-        """A plan for these operands, its kinds defined on the workers; None where an operand is lost, a Lost where no plan can
-        be made."""
+        """A plan for these operands, with its kinds defined on the workers; None if an operand is lost, a `Lost` if no plan is
+        possible."""
         known = key[1:]
         if any(type(x) is Lost for x in known):
             return None
@@ -180,12 +181,12 @@ class Rewriter:
                 if spec is not None and entry.spec is not spec:
                     raise ProtocolError(f"expected an operand of {spec}, got {entry.spec}")
             plan = self._chosen(client, use, tuple(x.layout if type(x) is Entry else x for x in known), flow, same)
-        except Exception as wrong:  # a sharding rule may meet operands that no user could write; the results carry the reason
+        except Exception as wrong:  # a sharding rule may fail on a faulty client's operands; the results carry the reason
             what = f"trace {use.definition.number}" if isinstance(use, TracePlans) else str(use.kind)
             plan = Lost(_reason(what, wrong), "ProtocolError")
         client.plans[(*key, same) if same else key] = plan
         if plan.solo is not None:
-            self._tell(client, plan.solo, use, flow)
+            self._define(client, plan.solo, use, flow)
         return plan
 
     def _chosen(self, client: Client, use: KindPlans | TracePlans, layouts: tuple, flow: Flow, same: tuple) -> Any:
@@ -202,8 +203,8 @@ class Rewriter:
             return sharding.bind(client, use, plan, flow)
         return Handed(plan.solo, tuple(map(Entry, plan.layouts, use.results)))
 
-    def _tell(self, client: Client, worker: int, use: KindPlans | TracePlans, flow: Flow) -> None:
-        """Make sure a worker knows a kind or trace, and the kinds that one is made of."""
+    def _define(self, client: Client, worker: int, use: KindPlans | TracePlans, flow: Flow) -> None:
+        """Define a kind, or a trace and its kinds, on a worker that lacks the definition."""
         told = client.told.setdefault(worker, set())
         number = use.definition.number
         if number in told:
@@ -211,13 +212,13 @@ class Rewriter:
         told.add(number)
         if isinstance(use, TracePlans):
             for n in use.kinds:
-                self._tell(client, worker, client.uses[n], flow)
+                self._define(client, worker, client.uses[n], flow)
             flow.traces.setdefault(worker, []).append(use.definition)
         else:
             flow.kinds.setdefault(worker, []).append(use.definition)
 
     def _lost(self, client: Client, use: KindPlans | TracePlans, ins: tuple, key: tuple, flow: Flow) -> None:
-        """The results of an instruction with a lost operand are lost, too; operands that it was to free are freed."""
+        """Mark the results of an instruction with a lost operand as lost, and free its dying operands."""
         gone = next(x for x in key[1:] if type(x) is Lost)
         self._end(client, ins, use.dies, gone, flow)
 
@@ -241,7 +242,7 @@ class Rewriter:
         self._end(client, ins, use.dies if use is not None else (), gone, flow)
 
     def _end(self, client: Client, ins: tuple, dies: tuple[int, ...], gone: Lost, flow: Flow) -> None:
-        """Free the operands that a refused instruction was to free, and the tensors that its results were to replace."""
+        """Free the dying operands of a refused instruction and the tensors that its results would have replaced."""
         results = results_of(client, ins)
         frees = [ins[i] for i in dies if i < len(ins)] + [id for id in results if id in client.entries]
         self.rewrite(client, [free(id) for id in frees], flow)

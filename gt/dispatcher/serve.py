@@ -1,4 +1,4 @@
-"""The dispatcher's shell: the only file here with sockets and clocks."""
+"""The dispatcher's shell: its only file with sockets and clocks."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from gt.transport.messages import LIMIT, Bye, Hello, Join, Mail, Peers, Welcome,
 from gt.transport.polling import Sources
 from gt.transport.sockets import FIRST, LAST, open_socket
 
-QUEUE = 1 << 16  # messages that wait for one peer to take them
-TICK = 2.0  # seconds between looks at what has long waited
-TELL = 0.5  # seconds between lists of who is there, while others have more to say
-UNREAD = 32  # messages of one peer that wait to be read
-UNHEARD = 1 << 12  # messages that are read of a client that is gone, at most
-LEFT = 60.0  # seconds in which a worker that is gone ceases to listen; sockets of one that does not are left alone
+QUEUE = 1 << 16  # most messages queued for one peer
+TICK = 2.0  # seconds between checks for long waits
+PEERS_INTERVAL = 0.5  # seconds between two Peers messages while other messages wait
+UNREAD = 32  # most messages of one peer in the receive queue
+MAX_LAST_MESSAGES = 1 << 12  # most messages that are read of a disconnected client
+REMOVE_SECONDS = 60.0  # seconds after a worker's loss in which its sockets are removed once nobody listens on them
 
 
 class Server:
-    """A ROUTER that all connect to. Clients send from `NAME>` and listen at `NAME`."""
+    """A ROUTER socket for all clients and workers. Clients send from `NAME>` and receive at `NAME`."""
 
     def __init__(self, addresses: list[str], core: Dispatcher, keys: Keys = NO_KEYS) -> None:
         self.core, self.keys = core, keys
         core.observers.clock = time.time
         self.router = open_socket(zmq.ROUTER)
-        self.router.setsockopt(zmq.MAXMSGSIZE, LIMIT)  # past this a peer is cut off before it fills our memory
+        self.router.setsockopt(zmq.MAXMSGSIZE, LIMIT)  # a peer with a longer message is disconnected before it fills our memory
         self.router.setsockopt(zmq.SNDHWM, QUEUE)
-        self.router.setsockopt(zmq.RCVHWM, UNREAD)  # past this a peer has to keep them itself
-        self.peers: dict[str, Peers] = {}  # who is there, as workers and clients are to be told before anything else
-        self.tell_at = 0.0  # when at the latest
-        self.encoded: tuple[Any, bytes] = (None, b"")  # the last message that went to several
-        self.waiting: dict[str, deque[bytes]] = {}  # what workers are to get that have as much waiting as may be
+        self.router.setsockopt(zmq.RCVHWM, UNREAD)  # further messages stay in the peer's send queue
+        self.peers: dict[str, Peers] = {}  # Peers messages to send before any other message, by peer
+        self.send_peers_at = 0.0  # latest time to send them
+        self.encoded: tuple[Any, bytes] = (None, b"")  # the last message to several peers, and its encoding
+        self.waiting: dict[str, deque[bytes]] = {}  # messages for workers whose send queue is full
         self.more = zmq.Poller()
         self.more.register(self.router, zmq.POLLIN)
         descriptors = raise_descriptor_limit()
@@ -54,15 +54,15 @@ class Server:
         if self.ends.clients < core.tables.most_clients:
             core.tables.most_clients = self.ends.clients
             core.tables.most_because = f"it may open {descriptors:,} descriptors; ulimit -n, where it was started"
-        self.cut_off = 0  # connections that were one too many, as last told
+        self.cut_off = 0  # closed connections at the last report
         self.sources = Sources()
         self.lanes = DispatcherLanes(addresses, self.sources)
         for address in addresses:
             listen(self.router, address, keys)
-        self.fds: dict[str, int] = {}  # each peer's connection, by its first message
-        self.far: set[str] = set()  # those on other hosts
-        self.until = float("inf")  # when to go on without workers that have not come
-        self.left: dict[str, float] = {}  # local addresses of workers that are gone, and until when to look whether they listen
+        self.fds: dict[str, int] = {}  # descriptor of each peer's connection, known from its first message
+        self.remote: set[str] = set()  # peers on other hosts
+        self.until = float("inf")  # when to continue without the expected workers
+        self.left: dict[str, float] = {}  # local addresses of lost workers, and until when to check whether they listen
         self.look_at = 0.0  # when to look next
         self.tick_at = 0.0  # when to look next for clients that wait for a worker, or a worker for them
 
@@ -84,20 +84,20 @@ class Server:
                     self._ended()
             if self.waiting:
                 self._send([])
-            if self.peers and time.monotonic() > self.tell_at:
+            if self.peers and time.monotonic() > self.send_peers_at:
                 self._send_peers()
             if self.core.observers.there:
                 self._send(self.core.observers.flush())
             if self.ends.waiting:
                 self._ended()
-            if self.left and time.monotonic() > self.look_at:
+            if self.left and time.monotonic() > self.check_sockets_at:
                 self._tidy()
             if (now := time.monotonic()) > self.tick_at:
                 self.tick_at = now + TICK
                 self._send(self.core.tick(now))
 
     def expect(self, workers: int, timeout: float = 60.0) -> None:
-        """Place nothing before so many workers have come, or that time is over."""
+        """Place no tensor before `workers` have joined, or the timeout."""
         self.until = time.monotonic() + timeout
         self._send(self.core.expect(workers))
 
@@ -107,7 +107,7 @@ class Server:
             sender = receive(copy=False)
             data = last = receive(copy=False) if sender.more else sender
             while last.more:
-                last = receive(copy=False)  # nothing travels beside what the dispatcher reads
+                last = receive(copy=False)  # messages to the dispatcher have no further frames
             self._receive(sender, data.buffer if sender.more else b"")
             if not self.more.poll(0):
                 self._send_peers()
@@ -117,26 +117,26 @@ class Server:
         peer = sender.bytes.decode("latin1")
         name, new = peer.removesuffix(">"), peer not in self.fds
         if new:
-            self._ended()  # a descriptor is used again; its last owner's end must be seen first
+            self._ended()  # the OS reuses descriptors: the end of the last owner's connection must be handled first
             if not self._is_of_its_user(sender, name):
                 self.core.tables.dropped += 1
                 return
             try:
                 self.fds[peer] = sender.get(zmq.SRCFD)
-            except zmq.ZMQError:  # a peer of ZMTP 1.0 has no metadata, and is none of ours
+            except zmq.ZMQError:  # a peer of ZMTP 1.0 has no metadata, and is not a GT process
                 self.core.tables.dropped += 1
                 return
             if from_another_host(self.fds[peer]):
-                self.far.add(peer)
-        if new and not data:  # the connection that a client will send from, which need not be soon
+                self.remote.add(peer)
+        if new and not data:  # a client's sending connection, which may stay silent for long
             self._let_in(peer)
             return
         self._read(name, data, lambda: role(sender))
         if new:
             self._let_in(peer)
 
-    def _from_lane(self, name: str, lane: Lane, said: str) -> bool:
-        """Handle the next message of a client's lane. Whether another may be there."""
+    def _from_lane(self, name: str, lane: Lane, peer_role: str) -> bool:
+        """Handle the next message of a client's lane. Returns whether there may be another."""
         try:
             data = lane.receive(checks.MESSAGE)
         except ProtocolError as wrong:
@@ -148,11 +148,11 @@ class Server:
         if not data:
             return False
         self.core.tables.lane_messages += 1
-        self._read(name, data, lambda: said)
+        self._read(name, data, lambda: peer_role)
         return True
 
-    def _read(self, name: str, data: Any, says: Callable[[], str]) -> None:
-        """Handle a message of a peer; `says` gives what its key says of it."""
+    def _read(self, name: str, data: Any, role_of_peer: Callable[[], str]) -> None:
+        """Handle a message of a peer; `role_of_peer()` is the role that its key proves."""
         try:
             message = decode(data, LIMIT if name in self.core.tables.by_peer else checks.MESSAGE)
         except ProtocolError as wrong:
@@ -161,18 +161,18 @@ class Server:
         if type(message) not in (Hello, Join, Subscribe):
             self._send(self.core.handle(Mail(name, message)))
             return
-        said = says() if self.keys.guarded else ""
-        if type(message) is Join and self.keys.guarded and said != WORKER:
+        peer_role = role_of_peer() if self.keys.guarded else ""
+        if type(message) is Join and self.keys.guarded and peer_role != WORKER:
             self.core.tables.dropped += 1
             self._send([Mail(name, Bye("refused: this is a user's key, and a worker needs the workers' (GT_WORKER_KEY)"))])
             return
-        mails = self.core.handle(Mail(name, message, (), said))
+        mails = self.core.handle(Mail(name, message, (), peer_role))
         if type(message) is not Subscribe and message.lane:
-            mails = self._open_lane(name, message, said, mails)
+            mails = self._open_lane(name, message, peer_role, mails)
         self._send(mails)
 
-    def _open_lane(self, name: str, first: Hello | Join, said: str, mails: list[Mail]) -> list[Mail]:
-        """If a peer was let in, and its lane is there, tell it so; gives the mail that is still to be sent."""
+    def _open_lane(self, name: str, first: Hello | Join, peer_role: str, mails: list[Mail]) -> list[Mail]:
+        """If a peer was admitted and its lane exists, announce the lane; returns the mail that is still to be sent."""
         welcomes = [at for at, mail in enumerate(mails) if mail.peer == name and type(mail.message) is Welcome]
         lane = self.lanes.claim(first.lane) if welcomes else None
         if lane is None:
@@ -180,18 +180,18 @@ class Server:
         at = welcomes[0]
         self._send([*mails[:at], Mail(name, replace(mails[at].message, lane=True))])
         if type(first) is Hello:
-            self.lanes.receive_from(name, lane, said)
+            self.lanes.receive_from(name, lane, peer_role)
         else:
             self.lanes.to[name] = lane
         return mails[at + 1 :]
 
     def _is_of_its_user(self, sender: Any, name: str) -> bool:
-        """Whether a new connection that goes by a client's name has the key of that client's user."""
+        """Whether a new connection under a client's name has the key of that client's user."""
         client = self.core.tables.clients.get(name) if self.keys.pool else None
         return client is None or user_name(role(sender)) == client.user.name
 
     def _let_in(self, peer: str) -> None:
-        """A peer has said its first word. Its connection counts as let in if it is known after that."""
+        """After a peer's first message: its connection counts as admitted if the core knows the peer."""
         name, tables = peer.removesuffix(">"), self.core.tables
         if name in tables.clients or name in tables.by_peer or peer in self.core.observers.there:
             self.ends.let_in(self.fds[peer])
@@ -202,24 +202,26 @@ class Server:
             try:
                 while waiting and self._post(peer, waiting[0]):
                     waiting.popleft()
-            except (zmq.ZMQError, OSError):  # its end is seen elsewhere
+            except (zmq.ZMQError, OSError):  # `_ended` handles the end of its connection
                 waiting.clear()
             if not waiting and self.lanes.pushed(peer):
                 del self.waiting[peer]
                 self.lanes.watch_room(peer, False)
         for mail in mails:
-            if type(mail.message) is Peers and not mail.message.lost:  # many come and go at once: the last word counts
+            if (
+                type(mail.message) is Peers and not mail.message.lost
+            ):  # when many join or leave at once, only the last list is sent
                 self.peers[mail.peer] = mail.message
                 continue
             if mail.peer in self.peers:
                 self._send_one(Mail(mail.peer, self.peers.pop(mail.peer)), gone)
             self._send_one(mail, gone)
-        for peer, why in gone:  # what follows from it comes after all that was decided while it was there
+        for peer, why in gone:  # its consequences come after all mail decided while the peer was connected
             self._lose(peer, why)
 
     def _send_peers(self) -> None:
-        """Tell all that have not been told yet who is there."""
-        waiting, self.peers, self.tell_at = self.peers, {}, time.monotonic() + TELL
+        """Send the waiting Peers messages."""
+        waiting, self.peers, self.send_peers_at = self.peers, {}, time.monotonic() + PEERS_INTERVAL
         gone: list[tuple[str, str]] = []
         for peer, message in waiting.items():
             self._send_one(Mail(peer, message), gone)
@@ -232,7 +234,7 @@ class Server:
             if mail.peer in self.waiting:
                 self.waiting[mail.peer].append(data)
             elif not self._post(mail.peer, data):
-                if mail.peer in self.core.tables.by_peer:  # it is long at something, and will go on
+                if mail.peer in self.core.tables.by_peer:  # a busy worker will read them later
                     self._wait_for(mail.peer, data)
                 else:
                     gone.append((mail.peer, f"it does not take its answers: {QUEUE} wait for it"))
@@ -242,12 +244,12 @@ class Server:
             gone.append((mail.peer, "it cannot be reached"))
 
     def _wait_for(self, worker: str, *messages: bytes) -> None:
-        """Keep messages until a worker has room for them, or for the rest of the last one."""
+        """Queue messages until a worker's send queue has room for them, or for the rest of the last one."""
         self.waiting[worker] = deque(messages)
         self.lanes.watch_room(worker, True)
 
     def _encode(self, message: Any) -> bytes:
-        """What goes to all is encoded once."""
+        """Encode a message; one for several peers is encoded once."""
         if type(message) is not Peers:
             return encode(message)
         last = self.encoded[0]
@@ -259,19 +261,19 @@ class Server:
         worker = self.core.tables.by_peer.get(peer)
         self.peers.pop(peer, None)
         if worker is not None:
-            self.left[worker.address] = time.monotonic() + LEFT
+            self.left[worker.address] = time.monotonic() + REMOVE_SECONDS
         self._send(self.core.lose(peer, why))
 
     def _tidy(self) -> None:
-        """Remove the sockets of workers that were killed. One whose end is just being seen may listen for another moment."""
+        """Remove the socket files of killed workers. A worker that is just ending may still listen for a moment."""
         now = time.monotonic()
-        self.look_at = now + 1.0
+        self.check_sockets_at = now + 1.0
         for address, until in list(self.left.items()):
             if remove_worker_socket(address) or now > until:
                 del self.left[address]
 
     def _post(self, peer: str, data: bytes) -> bool:
-        """Whether there was room for a message to this peer."""
+        """Send a message to a peer. Returns whether its queue had room."""
         taken = self.lanes.post(peer, data)
         if taken is not None:
             return taken
@@ -287,7 +289,7 @@ class Server:
         ended = set(self.ends.drain())
         if self.ends.cut_off != self.cut_off:
             self.core.reports.tell(
-                f"cut off {self.ends.cut_off - self.cut_off} connections: too many, or too long without a word"
+                f"cut off {self.ends.cut_off - self.cut_off} connections: too many, or none of their messages came in time"
             )
             self.cut_off = self.ends.cut_off
         if not ended:
@@ -295,16 +297,18 @@ class Server:
         for peer in [p for p, fd in self.fds.items() if fd in ended]:
             del self.fds[peer]
             silent = (
-                f", or it gave no sign of life for {environment.TIMEOUT.value():g} s (GT_TIMEOUT)" if peer in self.far else ""
+                f", or it gave no sign of life for {environment.TIMEOUT.value():g} s (GT_TIMEOUT)"
+                if peer in self.remote
+                else ""
             )
-            self.far.discard(peer)
-            self._hear_out(peer.removesuffix(">"))
+            self.remote.discard(peer)
+            self._read_last_messages(peer.removesuffix(">"))
             self._lose(peer.removesuffix(">"), f"its connection ended{silent}")
 
-    def _hear_out(self, name: str) -> None:
-        """A connection of this peer's has ended: read what it had sent before that, and end its lane."""
+    def _read_last_messages(self, name: str) -> None:
+        """A connection of this peer has ended: read the messages that it sent before, and close its lane."""
         for sender in self.lanes.of(name):
-            for _ in range(UNHEARD):
+            for _ in range(MAX_LAST_MESSAGES):
                 if not self._from_lane(*sender):
                     break
         if name in self.lanes.to and name in self.waiting:

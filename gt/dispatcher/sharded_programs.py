@@ -1,6 +1,6 @@
-"""Calls of traces whose tensors lie on several workers. The first call for a layout of the inputs is taken apart and planned
-op by op; what came of it for each worker is kept as a trace of its own, collectives inside. Later calls are one instruction
-a worker."""
+"""Calls of traces whose tensors lie on several workers. The first call for a layout of the inputs is expanded and planned op
+by op; the instructions of each worker, collectives included, are kept as a trace of that worker. Later calls are one
+instruction per worker."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from gt.program.wire import TraceDef, write
 
 
 def marked(use: TracePlans, call: tuple) -> tuple:
-    """The call with a hole for each number, so that the numbers are found again in the planned instructions."""
+    """The call with a marker in place of each number, by which the numbers are found in the planned instructions."""
     first = use.form.given.start
     return (*call[:first], *map(Hole, range(first, use.length)))
 
 
 def filled(code: list[tuple], call: tuple) -> list[tuple]:
-    """Instructions with the call's numbers where they are marked."""
+    """Instructions with the call's numbers in place of the markers."""
     return [tuple([call[x.index] if type(x) is Hole else x for x in ins]) for ins in code]
 
 
 class ShardedProgram:
-    """A trace planned for one layout of its inputs: the definition of each worker, and the elements of the client's call that
-    the worker's call is made of."""
+    """A trace planned for one layout of its inputs: each worker's definition, and the positions in the client's call of the
+    elements of the worker's call."""
 
     __slots__ = ("solo", "number", "definitions", "picks", "entries", "relaid", "told")
 
@@ -40,7 +40,7 @@ class ShardedProgram:
         self.relaid: tuple[tuple[int, Entry], ...] = ()
 
     def write(self, tables: Tables, client: Client, use: TracePlans, call: tuple, flow: Flow) -> None:
-        """A call of this trace for each worker, and how its tensors lie afterwards."""
+        """Write a call of this trace for each worker, and set the entries of its tensors."""
         if not self.told:
             self.told = True
             for worker, definition in self.definitions.items():
@@ -91,8 +91,8 @@ def learn(
 
 
 def _tags(client: Client, planned: list[tuple[Instruction | None, tuple]], position_of: dict[int, int]) -> dict[Any, int]:
-    """By the result of each instruction, where in the call the id stands that tells of it: its own, or the next one's that is
-    left when the call is done; behind the last of those, the call's first."""
+    """For the result of each instruction, the position in the call of the id that serves as its collectives' tag: its own, else
+    that of the next result that outlives the call; after the last of those, the call's first result."""
     tags: dict[Any, int] = {}
     at = 1 if position_of else 0
     for ins, code in reversed(planned):
@@ -107,8 +107,8 @@ def _share(
     client: Client, number: int, code: list[tuple], position_of: dict[int, int], tags: dict[Any, int], lines: dict[Any, str],
     compile: bool,
 ) -> tuple[Program, tuple[int, ...]] | None:  # fmt: skip
-    """One worker's share of a call as a program, and where its results, inputs and numbers stand in the client's call. None
-    where it has to do with tensors that the call does not name."""
+    """One worker's share of a call as a program, and the positions of its results, inputs and numbers in the client's call.
+    None if it uses tensors that are not in the call."""
 
     def kind_of(number: int) -> Kind | None:
         use = client.uses.get(number)
@@ -120,7 +120,7 @@ def _share(
     inputs = [*(known[p] for p in stretch.first_at), *stretch.rest]
     if not all(id in position_of for id in (*inputs, *left)):
         return None
-    slots: dict[int, int] = {}  # by position in the call, which hole it is
+    slots: dict[int, int] = {}  # number of the hole, by position in the call
     holes: dict[int, int] = {}
     for at, ins, kind, form in walk(code, kind_of):
         for i in form.numbers:

@@ -17,7 +17,7 @@ from gt.transport.messages import Fetch, Mail, Note, kind_out
 
 
 def bind(client: Client, use: KindPlans, plan: Plan, flow: Flow) -> Bound:
-    """The plan in a client's numbers; each worker is sent the definitions of the kinds in it."""
+    """The plan with a client's numbers for its kinds; workers without the definitions of these kinds receive them."""
     named = {use.length + i: e for i, e in enumerate(plan.extra) if isinstance(e, Kind)}
     for worker, steps in plan.steps:
         told = client.told.setdefault(worker, set())
@@ -45,7 +45,7 @@ def _define(client: Client, worker: int, kind: Kind, told: set[int], flow: Flow)
 
 
 def target(client: Client, signal: str, living: list[int], flow: Flow) -> Target | None:
-    """Where a client's signal wants results, or None for anywhere. The client is warned of missing workers once."""
+    """The target of a client's signal, or None if it has none. The client is warned once of missing workers."""
     if signal not in client.targets:
         found = None
         if signal in client.signals:
@@ -60,19 +60,19 @@ def target(client: Client, signal: str, living: list[int], flow: Flow) -> Target
 
 
 def signalled(client: Client, use: TracePlans) -> bool:
-    """Whether a trace holds ops of a signal with a target."""
+    """Whether a trace contains ops of a signal with a target."""
     kinds = (client.uses.get(n) for n in use.kinds)
     return any(isinstance(u, KindPlans) and u.kind.signal in client.signals for u in kinds)
 
 
 AHEAD = 512  # instructions searched for more tensors to reduce together
-BUCKET = 32 << 20  # bytes that are reduced together
-SINGLE = 1 << 20  # bytes of a tensor that is reduced by itself, in place: to join it with others would cost a copy
+BUCKET = 32 << 20  # most bytes that are reduced together
+SINGLE = 1 << 20  # bytes from which a tensor is reduced alone, in place: a bucket would cost a copy of it
 
 
 def bucket(client: Client, code: list, position: int, use: KindPlans, plan: Bound, flow: Flow) -> bool:
-    """An op wants terms added up, as an optimizer does with a gradient. Where the ops behind it are of the same row and want
-    the same, all are reduced at once, to whole tensors or to pieces. Whether that was so; the layouts say what changed."""
+    """Gradient bucketing: if an instruction needs a partial operand reduced, and following instructions of the same row do too,
+    reduce all these operands in one collective, to replicated or sharded tensors. Returns whether it did."""
     ins = code[position]
     for slot, goal in plan.relaid:
         entry = client.entries[ins[slot]]
@@ -83,7 +83,7 @@ def bucket(client: Client, code: list, position: int, use: KindPlans, plan: Boun
         if len(dims) != 1 or to is not layout.but(dims[0], to.placements[dims[0]]):
             continue
         whole = to.placements[dims[0]] == REPLICATE
-        most = SINGLE if whole else BUCKET  # pieces are copied out of what they are pieces of anyway
+        most = SINGLE if whole else BUCKET  # a reduce-scatter copies in any case
         found = {ins[slot]: entry.spec}
         total = entry.spec.nbytes
         if total >= most:
@@ -113,13 +113,13 @@ def bucket(client: Client, code: list, position: int, use: KindPlans, plan: Boun
 
 
 def _wants(client: Client, use: KindPlans, ins: tuple, slot: int, to: Layout) -> bool:
-    """Whether an instruction is known to want this operand laid out so."""
+    """Whether an instruction's cached plan redistributes this operand to the layout `to`."""
     plan = client.plans.get((ins[0], *[client.entries.get(ins[i]) for i in use.tensor_positions]))
     return isinstance(plan, Bound) and any(at == slot and goal.layout is to for at, goal in plan.relaid)
 
 
 def _reduce(client: Client, tensors: dict[int, Spec], layout: Layout, dim: int, to: Layout, tag: int, flow: Flow) -> None:
-    """Add up the terms of several tensors where they lie, as one message."""
+    """Reduce several partial tensors in place in one collective."""
     reduce = layout.placements[dim].reduce  # type: ignore[union-attr]
     boxes = [layout.boxes(spec.shape) for spec in tensors.values()]
     placement = to.placements[dim]
@@ -140,13 +140,13 @@ def _reduce(client: Client, tensors: dict[int, Spec], layout: Layout, dim: int, 
 
 
 def alias(ins: tuple, at: tuple[int, ...]) -> tuple[int, ...]:
-    """For each tensor operand the first that is the same tensor."""
+    """For each tensor operand, the index of the first operand that is the same tensor."""
     ids = [ins[i] for i in at]
     return tuple(ids.index(id) for id in ids)
 
 
 def reduced(client: Client, id: int, entry: Entry, flow: Flow) -> Entry:
-    """Reduce the partial sums of a tensor that is read, and give its entry afterwards."""
+    """Reduce a partial tensor before it is read, and return its new entry."""
     key = (0, entry)
     bound = client.plans.get(key)
     if bound is None:
@@ -158,12 +158,12 @@ def reduced(client: Client, id: int, entry: Entry, flow: Flow) -> Entry:
 
 
 def as_read(spec: Spec) -> Any:
-    """Stands for a kind where the dispatcher itself reduces or moves a tensor."""
+    """A stand-in for a KindPlans where the dispatcher itself reduces or moves a tensor."""
     return _Read(spec)
 
 
 class _Read:
-    """Stands for a kind where the dispatcher itself reduces or moves a tensor: one operand of this spec."""
+    """A stand-in for a KindPlans with one operand, where the dispatcher itself reduces or moves a tensor."""
 
     tensor_positions, length = FREES.tensor_positions, FREES.length
 
@@ -172,7 +172,7 @@ class _Read:
 
 
 def pieces(layout: Layout, spec: Spec) -> list[tuple[int, Box]]:
-    """Which worker to read which piece from: every element once, empty pieces not at all."""
+    """The (worker, piece) pairs of a read, with every element once and without empty pieces."""
     found: dict[Box, int] = {}
     for worker, box in zip(layout.workers, layout.boxes(spec.shape)):
         found.setdefault(box, worker)
@@ -181,7 +181,7 @@ def pieces(layout: Layout, spec: Spec) -> list[tuple[int, Box]]:
 
 
 def fetch(ticket: int, id: int, spec: Spec, layout: Layout, flow: Flow) -> None:
-    """A read in pieces, straight from the workers that have them."""
+    """Write a read of each piece from the worker that has it."""
     parts = pieces(layout, spec)
     for worker, (start, shape) in parts:
         wire = spec_out(Spec(shape, spec.dtype))
@@ -189,7 +189,7 @@ def fetch(ticket: int, id: int, spec: Spec, layout: Layout, flow: Flow) -> None:
 
 
 def placement(client: Client, argument: Any) -> dict[str, Any] | None:
-    """How a tensor lies, as users see it: in words, and the piece of each worker. `argument` is its id and spec."""
+    """A tensor's layout for users: as text, and the piece of each worker. `argument` is the tensor's id and spec."""
     id = argument[0] if isinstance(argument, list) and argument else None
     entry = client.entries.get(id) if type(id) is int else None
     if not isinstance(entry, Entry):

@@ -1,4 +1,4 @@
-"""What a client's signals mean with the workers there are."""
+"""Resolves a client's signals to layouts on the connected workers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from gt.dispatcher.plan import Target
 from gt.errors import ProtocolError
 from gt.spec import RANK, REPLICATE, Mesh, Shape, Shard
 
-DIMENSIONS = 8  # of a mesh
+DIMENSIONS = 8  # most dimensions of a mesh
 
 
 def check(signals: Any) -> dict[str, Any]:
-    """A client's signals as they came, if they can be read."""
+    """A client's signals, checked."""
     for name, s in signals.items():
         found: list[Any] = [s.get(k) for k in ("workers", "mesh", "axes")] if isinstance(s, dict) else [0, 0, 0]
         workers, mesh, axes = found
@@ -29,7 +29,7 @@ def _sizes(values: list, least: int) -> bool:
 
 
 def resolve(signal: dict[str, Any], living: list[int]) -> tuple[Target | None, bool]:
-    """Where a signal wants results, and whether workers are missing for it."""
+    """The target of a signal, and whether workers that it names are missing."""
     named = signal.get("workers")
     workers = [w for w in (living if named is None else named) if w in living]
     missing = named is not None and len(workers) < len(named)
@@ -47,7 +47,7 @@ def resolve(signal: dict[str, Any], living: list[int]) -> tuple[Target | None, b
 
 
 def _shrunk(shape: Shape, room: int) -> Shape:
-    """The mesh with its first dimensions made smaller until the workers suffice."""
+    """The mesh shape with its first dimensions reduced to fit `room` workers."""
     kept: list[int] = []
     for n in reversed(shape):
         kept.append(max(1, min(n, room)))

@@ -13,13 +13,13 @@ from gt.program.code import free
 from gt.spec import Layout
 
 Slot = int
-OWN = 0  # the slot of the instruction's own kind
-RESERVED = 1 << 12  # ids from -1 down to this many below zero are those of programs' temporaries
+OWN = 0  # slot of the client's instruction's kind
+RESERVED = 1 << 12  # the ids from -1 to -RESERVED are temporaries of plans
 
 
 @dataclass(frozen=True, slots=True)
 class Temporary:
-    """A tensor that lives only in this program. Programs run one after another, so all use the same few ids."""
+    """A tensor that is local to a plan. Plans run one after another, so that all use the same ids."""
 
     id: int
 
@@ -29,9 +29,9 @@ Extra = Kind | Temporary | int
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """How an instruction is executed. `solo`: hand it as it is to this worker. Otherwise each worker has steps, `extra` fills
-    the slots behind the instruction's, and operands in `relaid` lie differently afterwards: their partial sums were
-    added up where they lie, so that nobody does it twice. `layouts` are those of the results."""
+    """The execution of an instruction. With `solo`, this one worker gets it unchanged. Otherwise each worker has steps, `extra`
+    fills the slots after the instruction's, and the operands in `relaid` have another layout afterwards, as their partial
+    sums were reduced in place. `layouts` are those of the results."""
 
     solo: int | None
     layouts: tuple[Layout, ...]
@@ -45,7 +45,7 @@ class Plan:
 
 
 class Draft:
-    """A program being written, for an instruction of so many elements."""
+    """Writes the steps of a plan, for an instruction of `width` elements."""
 
     def __init__(self, width: int, own: Kind | None = None) -> None:
         self.width, self.own = width, own
@@ -80,7 +80,7 @@ class Draft:
                 self.made.setdefault(worker, []).append(slot)
 
     def rename(self, worker: int, old: Slot, new: Slot) -> None:
-        """Make a worker's temporary the result."""
+        """Replace a worker's temporary by the result's slot."""
         self.steps[worker] = [tuple(new if s == old else s for s in step) for step in self.steps[worker]]
         self.made[worker] = [s for s in self.made.get(worker, ()) if s != old]
 
@@ -95,7 +95,7 @@ class Draft:
 
 
 class Handed:
-    """The plan of an instruction that is handed to one worker as it is; `entries` are the entries of its results."""
+    """The plan of an instruction that one worker gets unchanged; `entries` are those of its results."""
 
     __slots__ = ("solo", "entry", "entries")
 
@@ -105,8 +105,8 @@ class Handed:
 
 
 class Bound:
-    """A plan with a client's numbers for its kinds: ready to write instructions. `entries` are the entries of the results,
-    `relaid` those of operands that lie differently afterwards, by slot."""
+    """A plan with a client's numbers for its kinds, which can write instructions. `entries` are those of the results, `relaid`
+    the new entries of operands whose layout changes, by slot."""
 
     __slots__ = ("solo", "entries", "relaid", "tail", "programs")
 
@@ -116,7 +116,7 @@ class Bound:
         self.programs = [(worker, [itemgetter(*step) for step in steps]) for worker, steps in plan.steps]
 
     def write(self, instruction: tuple, queues: dict[int, list]) -> None:
-        """Each worker's instructions for one of the client's, at the end of its queue."""
+        """Append each worker's instructions for one of the client's to its queue."""
         slots = (*instruction, *self.tail)
         for worker, steps in self.programs:
             queue = queues.get(worker)

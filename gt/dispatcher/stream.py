@@ -33,12 +33,12 @@ from gt.transport.messages import (
 
 
 def _size(use: Any) -> int:
-    """As how many a kind or trace counts of those that a client may have."""
+    """The weight of a kind or trace against the maximum that a client may have."""
     return checks.size(use.definition) if isinstance(use, KindPlans) else 1
 
 
 class Stream:
-    """Handles batches. `Dispatcher` handles membership and questions, and decides when held messages go on."""
+    """Handles batches. `Dispatcher` handles membership and questions, and decides when held messages continue."""
 
     def __init__(self, tables: Tables, rewriter: Rewriter, reports: Reports, observers: Observers) -> None:
         self.tables, self.rewriter, self.reports, self.observers = tables, rewriter, reports, observers
@@ -75,7 +75,7 @@ class Stream:
             batch = Batch(batch.serial, (), done)
         client.instructions += len(batch.code)
         if self.observers.on:
-            self.observers.batch(client, batch)  # the part that was handled: the rest is held and handled later
+            self.observers.batch(client, batch)  # only the handled part: the rest is held and handled later
             self.observers.results(client, batch.code)
         for ticket, id, spec in batch.gets:
             self._get(client, ticket, id, spec, flow)
@@ -117,12 +117,12 @@ class Stream:
         return runs
 
     def progress(self, client: Client, worker: int, done: int) -> bool:
-        """A worker has executed this much of a client's work. Whether the client's held messages may go on."""
+        """A worker has executed this much of a client's work. Returns whether the client's held messages may continue."""
         client.executed[worker] = done
         return self._caught_up(client)
 
     def lost(self, client: Client, worker: int) -> bool:
-        """A lost worker holds no client back. Whether it held this one."""
+        """Drop a lost worker's part in a client's flow control. Returns whether it had held the client back."""
         client.sent.pop(worker, None)
         client.executed.pop(worker, None)
         return self._caught_up(client)
@@ -133,7 +133,7 @@ class Stream:
         return before and not client.ahead
 
     def _define(self, client: Client, batch: Batch, flow: Flow) -> None:
-        """Define kinds and traces; the number of an invalid one stands for the reason."""
+        """Define kinds and traces; an invalid one is kept as `Refused`, with the reason."""
         definitions: list[KindDef | TraceDef] = [*batch.kinds, *batch.traces]
         client.traced += sum(checks.length(trace) for trace in batch.traces)
         if client.traced > checks.TRACED:
@@ -142,8 +142,8 @@ class Stream:
             number = definition.number
             if (
                 not is_client_kind(number) or number in client.uses
-            ):  # a number keeps its meaning: workers get its definition once
-                flow.refused.append(f"{number} cannot be the number of another kind")
+            ):  # a number cannot be redefined: workers get its definition once
+                flow.refused.append(f"number {number} is already defined as another kind or trace")
                 continue
             try:
                 client.uses[number] = self._use(client, definition)
@@ -161,7 +161,7 @@ class Stream:
         return KindPlans(definition, kind)
 
     def _drop(self, client: Client, numbers: tuple[int, ...]) -> tuple[int, ...]:
-        """Forget traces and their sharded programs, and give the numbers of both. Kinds stay, as other traces use them."""
+        """Forget traces and their sharded programs, and return the numbers of both. Kinds stay, as other traces use them."""
         gone = {n for n in numbers if is_client_kind(n) and isinstance(client.uses.get(n), (TracePlans, Refused))}
         for number in gone:
             dropped = client.uses.pop(number)
@@ -187,14 +187,14 @@ class Stream:
             yield Mail(client.name, Ack(batch.serial))
 
     def _forget(self, client: Client, below: int) -> None:
-        """Forget the kinds below the last bound; another thread of the client may still name kinds below this one."""
+        """Forget the kinds below the previous bound; another thread of the client may still use kinds below this one."""
         last, client.forget = client.forget, below
         client.uses = {n: u for n, u in client.uses.items() if n >= last or u is FREES}
         client.traced = sum(checks.length(u.definition) for u in client.uses.values() if isinstance(u, TracePlans))
         client.known = sum(_size(u) for u in client.uses.values())
         client.plans = {k: p for k, p in client.plans.items() if k[0] >= last}
         client.plans = {k: p for k, p in client.plans.items() if p.solo is not None}
-        client.locals.clear()  # a worker that forgets drops all kinds below zero
+        client.locals.clear()  # workers that forget drop all kinds with negative numbers
         client.kinds.clear()
         client.told = {w: {n for n in numbers if n >= max(last, 1)} for w, numbers in client.told.items()}
 
@@ -208,7 +208,7 @@ class Stream:
             return
         if (entry.spec.dtype.code, *entry.spec.shape) != wire:
             flow.mail.append(
-                Mail(client.name, Failed(ticket, "ProtocolError", f"a read of {wire} where {entry.spec} lies", id))
+                Mail(client.name, Failed(ticket, "ProtocolError", f"expected a read of {entry.spec}, got a read of {wire}", id))
             )
             return
         if entry.solo is not None:

@@ -29,7 +29,7 @@ class Entry:
     __slots__ = ("layout", "spec", "solo", "workers", "nbytes", "__weakref__")
     layout: Layout
     spec: Spec
-    solo: int | None  # the worker, where there is only one
+    solo: int | None  # the worker, if there is only one
     workers: tuple[int, ...]
     nbytes: int  # on each of its workers
     _known: ClassVar[dict[tuple, Interned]] = {}
@@ -53,21 +53,21 @@ class Entry:
 
 @dataclass(slots=True, eq=False)
 class Lost:
-    """Replaces the entry of a lost tensor, or a plan that cannot be made: the reason."""
+    """The reason why a tensor is lost or a plan is impossible, in place of its entry or plan."""
 
     why: str
     error: str = "WorkerLost"
-    solo: ClassVar[None] = None  # as of a plan for several workers: such instructions leave the fast path
+    solo: ClassVar[None] = None  # as in plans for several workers, so that its instructions leave the fast path
 
 
 class Refused:
-    """An invalid kind or trace of a client: its instructions are refused. `result_count` is None where the number of their
-    results is not known."""
+    """An invalid kind or trace of a client: its instructions are refused. `result_count` is None if the number of their
+    results is unknown."""
 
     __slots__ = ("number", "lost", "result_count", "dies", "length", "form")
 
     def __init__(self, definition: KindDef | TraceDef, why: str) -> None:
-        self.number, self.length = definition.number, -1  # no instruction is of this length
+        self.number, self.length = definition.number, -1  # no instruction has this length
         self.lost = Lost(why, "ProtocolError")
         self.result_count: int | None = None
         self.dies: tuple[int, ...] = ()
@@ -78,7 +78,7 @@ class Refused:
 
 
 class TracePlans:
-    """A client's trace: its program, and of its calls the positions and specs of the inputs and which of them it frees."""
+    """A client's trace: its program, the positions and specs of the inputs in its calls, and the inputs that it frees."""
 
     __slots__ = (
         "definition", "program", "form", "result_count", "tensor_positions", "tensor_count", "length", "loads", "dies", "kinds",
@@ -90,7 +90,7 @@ class TracePlans:
         form = self.form = Form.of_call(len(program.results), program.inputs, program.holes)
         specs = program.specs
         self.definition, self.result_count, self.loads, self.signal = definition, form.result_count, False, ""
-        self.specs = tuple(specs.get(i) for i in range(1, 1 + program.inputs))  # None: it may be anything
+        self.specs = tuple(specs.get(i) for i in range(1, 1 + program.inputs))  # None: any spec
         self.results = tuple(specs[r] for r in program.results)
         self.tensor_positions, self.tensor_count, self.length = form.tensor_positions, program.inputs, form.length
         self.dies = tuple(form.at(i) for i in program.dying)
@@ -98,7 +98,7 @@ class TracePlans:
         inner = [known[n] for n in self.kinds]
         self.makes = any(
             not u.tensor_positions and not u.signal for u in inner
-        )  # tensors without operands, placed on the worker with most room
+        )  # whether it creates tensors, which are placed on the worker with most room
 
 
 def _computed(known: dict[int, Any], number: int) -> Kind | None:
@@ -127,8 +127,7 @@ class KindPlans:
 
 
 def results_of(client: Client, ins: tuple) -> tuple:
-    """The result ids of an instruction that is refused. Where its kind is not known, they are the ids before the first tensor
-    that exists."""
+    """The result ids of a refused instruction. If its kind is unknown, the ids before the first existing tensor's."""
     use = client.uses.get(ins[0]) if ins else None
     if use is not None and use.result_count is not None:
         return ins[use.form.results]
@@ -144,39 +143,39 @@ class Client:
     entries: dict[int, Entry | Lost] = field(default_factory=dict)  # its tensors, by id
     plans: dict[tuple, Any] = field(default_factory=dict)
     told: dict[int, set[int]] = field(default_factory=dict)  # numbers of the kinds whose definition each worker has
-    home: int | None = None  # the worker where this client's tensors are made outside any signal
+    home: int | None = None  # the worker for this client's new tensors without a signal
     held: deque[Any] = field(default_factory=deque)  # batches and later messages that wait for a worker or an upload
     attached: set[int] = field(default_factory=set)  # workers that it has connected to
     unheard: dict[int, float] = field(default_factory=dict)  # others that have work of its: since when; inf where it was told
     loading: int | None = None  # the tensor whose load waits for the client
     uploads: bool = False  # for its bytes; else for it to connect
     arriving: dict[int, list] = field(default_factory=dict)  # by worker, the instructions of that load
-    late: dict[tuple[int, int], list] = field(default_factory=dict)  # the same of uploads that were given up
-    acks: dict[int, set[int]] = field(default_factory=dict)  # serial -> workers still to say Done
-    sent: dict[int, int] = field(default_factory=dict)  # work that each worker was sent, by `size_of`
-    executed: dict[int, int] = field(default_factory=dict)  # and the part of it that the worker has executed
+    late: dict[tuple[int, int], list] = field(default_factory=dict)  # the same for abandoned uploads
+    acks: dict[int, set[int]] = field(default_factory=dict)  # by serial, the workers whose Done is missing
+    sent: dict[int, int] = field(default_factory=dict)  # work sent to each worker, by `size_of`
+    executed: dict[int, int] = field(default_factory=dict)  # the executed part of it
     ahead: bool = False  # a worker has more of its work in flight than the bound
     traced: int = 0  # instructions in its traces
-    known: int = 0  # kinds and traces, where one of many operands counts as several
+    known: int = 0  # kinds and traces; one with many operands counts as several
     forget: int = 0
-    since: float | None = None  # when it began to wait for a worker to join
+    since: float | None = None  # start of its wait for a worker to join
     signals: dict[str, Any] = field(default_factory=dict)
     targets: dict[str, Any] = field(default_factory=dict)  # by signal, the target with the present workers
-    noted: set[str] = field(default_factory=set)  # warnings it was sent: signals whose workers are missing, notes of workers
-    sizes: dict[int, int] = field(default_factory=dict)  # bytes of a tensor on each of its workers, where there are several
-    locals: dict[tuple, int] = field(default_factory=dict)  # kinds of the dispatcher's own making, numbered below zero
-    kinds: dict[int, Kind] = field(default_factory=dict)  # by those numbers
+    noted: set[str] = field(default_factory=set)  # warnings already sent: signals with missing workers, notes of workers
+    sizes: dict[int, int] = field(default_factory=dict)  # bytes of each tensor per worker, if there are several workers
+    locals: dict[tuple, int] = field(default_factory=dict)  # numbers of the dispatcher's own kinds, negative
+    kinds: dict[int, Kind] = field(default_factory=dict)  # the dispatcher's own kinds, by number
     last_local: int = 0
     instructions: int = 0
-    temporaries: int = RESERVED  # ids below zero that the dispatcher has used
-    number: int = 0  # that users see
+    temporaries: int = RESERVED  # count of negative ids that the dispatcher has used
+    number: int = 0  # as `gt ps` shows it
     user: User = OWNER
-    weight: float = 1.0  # of its share of a worker's time
-    memory: int = 0  # bytes that it may have on each worker; 0: any
-    seconds: float = 0.0  # device time that it had on the worker where it had most
+    weight: float = 1.0  # weight of its share of a worker's time
+    memory: int = 0  # quota of bytes on each worker; 0: none
+    seconds: float = 0.0  # largest device time on one worker
 
     def introduction(self) -> Came | None:
-        """Its share and limits for the workers; None where it has an ordinary share and no limits."""
+        """The message with its share and limits for workers; None for the default share without limits."""
         user = self.user
         if self.weight == 1.0 and not self.memory and not user.name:
             return None
@@ -195,17 +194,17 @@ class WorkerState:
     address: str
     remote: str = ""
     alive: bool = True
-    reached: Reached | None = None  # how other workers reach it in groups
-    bytes: int = 0  # of tensors that lie on it
-    draining: bool = False  # it is about to leave: no tensor is placed on it
+    reached: Reached | None = None  # how peers reach it in process groups
+    bytes: int = 0  # of the tensors on it
+    draining: bool = False  # it leaves soon: no tensor is placed on it
     released: bool = False  # all its tensors are moving to other workers
 
     def peer_for_clients(self) -> Peer:
-        """As clients know it."""
+        """The worker's addresses for clients."""
         return Peer(self.index, self.name, self.address, self.host, remote=self.remote)
 
     def peer_for_workers(self) -> Peer:
-        """As other workers know it."""
+        """The worker's addresses for its peers."""
         return Peer(self.index, self.name, self.address, self.host, self.device, self.peer, self.reached, self.remote)
 
 
@@ -222,7 +221,7 @@ class PendingQuestion:
 
 @dataclass(slots=True)
 class Leaving:
-    """A client that is gone: the workers that have yet to report how many collectives they began, and the largest count."""
+    """A departed client: the workers that have not reported how many collectives they began, and the largest count."""
 
     waiting: set[int]
     counts: dict[tuple[int, ...], int] = field(default_factory=dict)
@@ -231,15 +230,15 @@ class Leaving:
 @dataclass(slots=True)
 class Tables:
     clients: dict[str, Client] = field(default_factory=dict)
-    workers: list[WorkerState] = field(default_factory=list)  # by index, the lost ones too
+    workers: list[WorkerState] = field(default_factory=list)  # by index, including lost ones
     by_peer: dict[str, WorkerState] = field(default_factory=dict)
     questions: dict[int, PendingQuestion] = field(default_factory=dict)
     leaving: dict[int, Leaving] = field(default_factory=dict)  # by the number of its Drop
-    hosts: Hosts = field(default_factory=Hosts)  # of the workers, the lost ones too
+    hosts: Hosts = field(default_factory=Hosts)  # of the workers, including lost ones
     expected: int = 0  # workers started with this dispatcher: no tensor is placed before they have joined
     most_clients: int = 1000
     most_because: str = "GT_MAX_CLIENTS, where it was started"  # what the number of clients is bounded by, for messages
-    there: tuple[Peer, ...] | None = None  # the living workers, for clients that may use all
+    there: tuple[Peer, ...] | None = None  # the connected workers, for clients that may use all; None: outdated
     drained: int = 0  # workers that asked to leave
     moved: int = 0  # tensors that were moved off them
     dropped: int = 0  # messages that could not be decoded or were refused
@@ -247,7 +246,7 @@ class Tables:
 
     @property
     def many(self) -> bool:
-        """Whether there are several workers, so that the bytes on each are counted."""
+        """Whether there are several workers, whose bytes are then counted."""
         return len(self.by_peer) > 1
 
     def add(self, worker: WorkerState) -> None:
@@ -264,11 +263,11 @@ class Tables:
         return [w for w in self.usable(client) if not w.draining]
 
     def usable(self, client: Client) -> list[WorkerState]:
-        """The living workers that a client may use."""
+        """The connected workers that a client may use."""
         return [w for w in self.workers if w.alive and client.user.may_use(w.index, w.name)]
 
     def peers_of(self, client: Client) -> tuple[Peer, ...]:
-        """The workers that a client may use, as it knows them."""
+        """The addresses of the workers that a client may use."""
         if client.user.workers is not None:
             return tuple(w.peer_for_clients() for w in self.usable(client))
         if self.there is None:
@@ -280,31 +279,31 @@ class Tables:
         return [c for c in self.clients.values() if client.user.sees(c.user)]
 
     def check_address(self, address: str) -> None:
-        """Raise where another worker has this address."""
+        """Raise if another worker has this address."""
         if other := next((w.name for w in self.living() if w.address == address), ""):
             raise ProtocolError(f"address {address} belongs to worker {other} already")
 
     def note_reached(self, worker: WorkerState, reached: Reached) -> None:
-        """Note how a worker is reached in groups; raise where it offers another worker's memory."""
+        """Note how a worker is reached in process groups; raise if it offers another worker's memory."""
         offers = {w.reached.memory for w in self.living() if w is not worker and w.reached is not None}
         if reached.memory and reached.memory in offers:
             raise ProtocolError(f"worker {worker.name} offers another worker's memory")
         worker.reached = reached
 
     def check(self) -> None:
-        """The invariants; a test's fixture calls this after each conversation."""
+        """Assert the invariants; a test's fixture calls this after each conversation."""
         living = {w.index for w in self.living()}
         for i, worker in enumerate(self.workers):
             assert worker.index == i, f"worker {worker.name} stands at {i} but says {worker.index}"
         assert {w.peer for w in self.living()} == set(self.by_peer)
         for client in self.clients.values():
             for id, entry in client.entries.items():
-                assert isinstance(entry, Lost) or set(entry.workers) <= living, f"{id} lies on a worker that is gone"
+                assert isinstance(entry, Lost) or set(entry.workers) <= living, f"tensor {id} lies on a lost worker"
             for waiting in client.acks.values():
-                assert waiting <= living, "an Ack waits for a worker that is gone"
+                assert waiting <= living, "an Ack waits for a lost worker"
             for at, numbers in client.told.items():
                 known = {*client.uses, *client.locals.values()}
-                assert at in living and numbers <= known, "a worker was told a kind that is not there"
+                assert at in living and numbers <= known, "an unknown kind is defined on a worker"
         assert all(leaving.waiting and leaving.waiting <= living for leaving in self.leaving.values())
         for question in self.questions.values():
             assert question.client in self.clients and question.waiting <= living

@@ -1,5 +1,5 @@
-"""Calls of traces. Where all inputs lie on one worker the call is handed on as it is; elsewhere the first is taken apart into
-the instructions it stands for, which are planned one by one (and kept, see `gt/dispatcher/sharded_programs.py`)."""
+"""Calls of traces. If all inputs lie on one worker, it gets the call unchanged; otherwise the first call is expanded into its
+instructions, which are planned one by one (and kept, see `gt/dispatcher/sharded_programs.py`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def choose_trace(use: TracePlans, layouts: tuple[Layout, ...]) -> Plan:
 
 
 def expand(client: Client, use: TracePlans, call: tuple) -> list[tuple[Instruction | None, tuple]]:
-    """The instructions a call stands for. Values become the call's ids; temporaries, ids below zero."""
+    """The instructions of a call. Its results and inputs have the call's ids, temporaries negative ids."""
 
     def temporary(value: int) -> int:
         client.temporaries += 1

@@ -1,5 +1,4 @@
-"""Users: whose a client is, and what that user may have. In a pool each user has a key of its own and limits; elsewhere all
-clients are one user's."""
+"""Users and their limits. In a pool each user has a key and limits of its own; otherwise all clients belong to one user."""
 
 from __future__ import annotations
 
@@ -12,9 +11,9 @@ from gt.transport.auth import user_name
 
 @dataclass(frozen=True)
 class User:
-    """What one user may have, with all its clients together: a `weight` where workers are busy, bytes of `memory` on each
-    worker (0: any), the `workers` it may use, by name or index (None: all), and how many `clients` (0: any). An administrator
-    sees every client and may end it."""
+    """The limits of one user, for all its clients together: a `weight` of its share of busy workers, bytes of `memory` on each
+    worker (0: no limit), the `workers` it may use, by name or index (None: all), and a number of `clients` (0: no limit). An
+    administrator sees every client and may end it."""
 
     name: str = ""
     weight: float = 1.0
@@ -27,23 +26,23 @@ class User:
         return self.workers is None or index in self.workers or name in self.workers
 
     def sees(self, other: User) -> bool:
-        """Whether it may know what another user's clients do."""
+        """Whether it may see another user's clients."""
         return self.administrator or self.name == other.name
 
 
-OWNER = User(administrator=True)  # where there are no keys, the kernel lets in none but the server's own user
-MEMBER = User()  # where all users share one key
+OWNER = User(administrator=True)  # without keys the OS admits only the server's own user
+MEMBER = User()  # of a server whose users share one key
 
 
 @dataclass(frozen=True)
 class Users:
-    """The users of a pool by name, and their names by public key. Empty where users have no keys of their own."""
+    """The users of a pool by name, and their names by public key. Empty if users have no keys of their own."""
 
     named: Mapping[str, User] = field(default_factory=dict)
     public: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, role: str) -> User:
-        """The user that a connection's key has shown to be there."""
+        """The user that a connection's key authenticates."""
         if not self.named:
             return MEMBER if role else OWNER
         name = user_name(role)

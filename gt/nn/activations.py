@@ -13,7 +13,7 @@ from gt.nn.module import Module, Parameter
 
 
 class _Activation(Module):
-    """Settings are attributes by the names of the function's arguments."""
+    """Settings are attributes with the names of the function's arguments."""
 
     function: Callable
     names: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class _Activation(Module):
 
 
 def _plain(name: str, function: Callable, **settings: Any) -> type[_Activation]:
-    """A module that takes these settings, in this order, with these defaults."""
+    """A module class with these settings, in this order, with these defaults."""
     names = tuple(settings)
 
     def begin(self: _Activation, *args: Any, **kwargs: Any) -> None:
@@ -71,7 +71,7 @@ GLU = _plain("GLU", F.glu, dim=-1)
 
 
 class Threshold(Module):
-    """`value` for all that is not above the threshold."""
+    """`value` for all elements that are not above the threshold."""
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Threshold(Module):
 
 
 class RReLU(Module):
-    """A slope for what is negative, random when training."""
+    """A random slope for negative elements when training, else the mean slope."""
 
     def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Softmax2d(Module):
 
 
 class PReLU(Module):
-    """A learnt slope for what is negative, one for all or one for each channel."""
+    """A learnable slope for negative elements, one for all or one for each channel."""
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
         super().__init__()

@@ -18,8 +18,8 @@ class ASMoutput(NamedTuple):
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
-    """Class `cutoffs[i - 1]` to `cutoffs[i]` belong to cluster i. All clusters are computed for all inputs: which of them are
-    needed is known only where the targets lie."""
+    """Classes `cutoffs[i - 1]` to `cutoffs[i]` belong to cluster i. All clusters are computed for all inputs: the needed ones
+    depend on the targets' values."""
 
     def __init__(
         self, in_features: int, n_classes: int, cutoffs: Sequence[int], div_value: float = 4.0, head_bias: bool = False,
@@ -47,7 +47,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 layer.reset_parameters()
 
     def log_prob(self, input: Tensor) -> Tensor:
-        """Of every class, for each row."""
+        """The log-probability of every class, for each row."""
         head = self.head(input).log_softmax(-1)
         parts = [head[..., : self.shortlist_size]]
         for i, pair in enumerate(self.tail):

@@ -21,7 +21,7 @@ from gt.nn.norm import Dropout, LayerNorm
 
 
 class MultiheadAttention(Module):
-    """Queries look at keys and bring back values, in several subspaces at once."""
+    """Attention with several heads, with projections of queries, keys and values."""
 
     def __init__(
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False,
@@ -30,7 +30,7 @@ class MultiheadAttention(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
-            raise ValueError(f"a width of {embed_dim} cannot be parted into {num_heads} heads")
+            raise ValueError(f"a width of {embed_dim} cannot be divided into {num_heads} heads")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
         self.head_dim = embed_dim // num_heads
         self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
@@ -60,7 +60,8 @@ class MultiheadAttention(Module):
         self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None, need_weights: bool = True,
         attn_mask: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        """The attended values, and the weights where they are wanted. Masks say what to leave out, or are added."""
+        """The attention's output, and its weights if requested. Boolean masks exclude positions, others are added to the
+        scores."""
         apart = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         heads = Heads(
             self.num_heads, self.in_proj_weight, apart, self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn,
@@ -72,7 +73,7 @@ class MultiheadAttention(Module):
 
 
 class TransformerEncoderLayer(Module):
-    """Attention of a sequence to itself, then two linear maps, each with a way around and a normalisation."""
+    """Self-attention, then two linear maps, each with a residual connection and a normalisation."""
 
     def __init__(
         self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: str | Callable = F.relu,
@@ -115,7 +116,7 @@ class TransformerEncoderLayer(Module):
 
 
 class TransformerEncoder(Module):
-    """So many copies of an encoder layer, one behind another."""
+    """A stack of copies of an encoder layer."""
 
     def __init__(
         self, encoder_layer: TransformerEncoderLayer, num_layers: int, norm: Module | None = None,
@@ -135,13 +136,13 @@ class TransformerEncoder(Module):
 
 
 def generate_square_subsequent_mask(size: int, dtype: Any = None) -> Tensor:
-    """The mask to add that hides what comes after each place."""
+    """The additive causal mask, which hides later positions."""
     hidden = ones(size, size, dtype=dtype).triu(1)
     return where(hidden > 0, full((), float("-inf"), dtype=hidden.dtype), full((), 0.0, dtype=hidden.dtype))
 
 
 class SDPBackend(Enum):
-    """PyTorch's ways to compute attention; here a worker chooses its own."""
+    """PyTorch's implementations of attention; here a worker chooses its own."""
 
     ERROR = -1
     MATH = 0

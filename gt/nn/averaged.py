@@ -22,7 +22,7 @@ __all__ = ["AveragedModel", "SWALR", "get_ema_avg_fn", "get_ema_multi_avg_fn", "
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Callable:
-    """A mean in which what is older weighs less by `decay` at each update."""
+    """An exponential moving average with the factor `decay`."""
     if not 0.0 <= decay <= 1.0:
         raise ValueError(f"decay is {decay}: expected a value from 0 to 1")
 
@@ -51,12 +51,12 @@ def _of_many(mean: Callable) -> Callable:
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable:
-    """`get_ema_avg_fn` for lists, written into the first."""
+    """`get_ema_avg_fn` for lists, in place on the first."""
     return _of_many(get_ema_avg_fn(decay))
 
 
 def get_swa_multi_avg_fn() -> Callable:
-    """`get_swa_avg_fn` for lists, written into the first."""
+    """`get_swa_avg_fn` for lists, in place on the first."""
     return _of_many(get_swa_avg_fn())
 
 
@@ -84,7 +84,7 @@ class AveragedModel(Module):
         self.module = copy.deepcopy(model)
         self.register_buffer("n_averaged", tensor(0, dtype=int64))
         self.avg_fn, self.multi_avg_fn, self.use_buffers = avg_fn, multi_avg_fn, use_buffers
-        self._count: int | None = 0  # as a number, which no update waits for
+        self._count: int | None = 0  # as a number at the client, so that no update waits for a read
         self.register_load_state_dict_post_hook(_forget_count)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -95,7 +95,7 @@ class AveragedModel(Module):
         return [(p.detach(), q.detach()) for p, q in zip(chain(*own), chain(*theirs))]
 
     def update_parameters(self, model: Module) -> None:
-        """Take the model's parameters into the mean. The first time they are copied."""
+        """Add the model's parameters to the mean. The first call copies them."""
         if self._count is None:
             self._count = int(self.n_averaged.item())
         pairs = self._pairs(model)
@@ -122,7 +122,7 @@ def _forget_count(module: Any, keys: Any) -> None:
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
-    """Compute the statistics of a model's batch norms anew, by one pass over the data."""
+    """Recompute the statistics of a model's batch norms by one pass over the data."""
     norms = [m for m in model.modules() if isinstance(m, (BatchNorm1d, BatchNorm2d, BatchNorm3d, SyncBatchNorm))]
     if not norms:
         return
@@ -145,7 +145,7 @@ def _cosine(t: float) -> float:
 
 
 class SWALR(LRScheduler):
-    """From the rate there is to `swa_lr` in `anneal_epochs` steps, and on with that."""
+    """From the current rate to `swa_lr` in `anneal_epochs` steps, then constant."""
 
     def __init__(
         self, optimizer: Optimizer, swa_lr: Any, anneal_epochs: int = 10, anneal_strategy: str = "cos", last_epoch: int = -1
@@ -160,7 +160,7 @@ class SWALR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _share(self, step: int) -> float:
-        """How far the way to `swa_lr` is gone."""
+        """The finished share of the annealing."""
         t = max(0.0, min(1.0, step / max(1, self.anneal_epochs)))
         return _cosine(t) if self._anneal_strategy == "cos" else t
 

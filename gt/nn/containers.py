@@ -1,4 +1,4 @@
-"""Modules and parameters in order or by name. What is inside has PyTorch's names: "0", "1", ... or its key."""
+"""Containers of modules and parameters, in order or by name. Their members have PyTorch's names: "0", "1", ... or the key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gt.nn.module import Module, Parameter
 
 
 class _Kept(Module):
-    """What is kept in `_kept`, by name, beside what an ordinary module keeps."""
+    """A container with its members in `_kept`, by name, besides attributes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class _Kept(Module):
 
 
 class _Row(_Kept):
-    """What is kept has a place."""
+    """A container with members in order."""
 
     def _wrap(self, thing: Any) -> Any:
         return thing
@@ -50,7 +50,7 @@ class _Row(_Kept):
     def _place(self, index: int) -> str:
         n = len(self._kept)
         if not -n <= index < n:
-            raise IndexError(f"there is no {index} among {n}")
+            raise IndexError(f"index {index} is out of range for {n} members")
         return list(self._kept)[index]
 
     def __getitem__(self, index: Any) -> Any:
@@ -94,7 +94,7 @@ class _Row(_Kept):
 
 
 class Sequential(_Row):
-    """Modules one behind another.
+    """Modules in sequence.
 
     >>> gt.nn.Sequential(gt.nn.Flatten(), gt.nn.ReLU())(gt.tensor([[[-1.0, 2.0]]]))
     tensor([[0., 2.]])
@@ -120,7 +120,7 @@ class Sequential(_Row):
 
 
 class ModuleList(_Row):
-    """Modules in order, called by their owner."""
+    """A list of modules, called by their owner."""
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class ModuleList(_Row):
 
 
 class ParameterList(_Row):
-    """Parameters in order; plain tensors become parameters."""
+    """A list of parameters; plain tensors become parameters."""
 
     def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class ParameterList(_Row):
 
 
 class _Named(_Kept):
-    """What is kept has a key."""
+    """A container with members by key."""
 
     def __getitem__(self, key: str) -> Any:
         return self._kept[key]

@@ -13,7 +13,7 @@ from gt.nn.module import Module
 
 
 class _Conv(Module):
-    """What convolutions share: a weight of (out, in / groups, *kernel), or (in, out / groups, *kernel) where transposed."""
+    """The base class of convolutions: a weight (out, in / groups, *kernel), or (in, out / groups, *kernel) if transposed."""
 
     axes: int
     transposed = False
@@ -24,7 +24,7 @@ class _Conv(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         if groups < 1 or in_channels % groups or out_channels % groups:
-            raise ValueError(f"{in_channels} channels to {out_channels} cannot be parted into {groups} groups")
+            raise ValueError(f"{in_channels} channels to {out_channels} cannot be divided into {groups} groups")
         if padding_mode not in ("zeros", "reflect", "replicate", "circular"):
             raise ValueError(f"no padding_mode {padding_mode!r}: known are zeros, reflect, replicate, circular")
         n = self.axes
@@ -113,7 +113,7 @@ class _Transpose(_Conv):
         return convolve(input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation)
 
     def _extra(self, input: Tensor, output_size: Any) -> tuple[int, ...]:
-        """How much longer than the least an output of this size is."""
+        """The output padding for an output of this size."""
         n = self.axes
         want = tuple(output_size)[-n:]
         padding: Any = self.padding
@@ -122,7 +122,7 @@ class _Transpose(_Conv):
         found = tuple(w - b for w, b in zip(want, least))
         if any(not 0 <= f < s for f, s in zip(found, self.stride)):
             most = [b + s - 1 for b, s in zip(least, self.stride)]
-            raise ValueError(f"an output of {want} does not go with an input of {input.shape}: want {least} to {most}")
+            raise ValueError(f"expected an output size from {least} to {most} for an input of shape {input.shape}, got {want}")
         return found
 
 
@@ -145,7 +145,7 @@ class ConvTranspose3d(_Transpose):
 
 
 class Unfold(Module):
-    """The windows that a convolution would meet, as columns."""
+    """The windows of a convolution as columns."""
 
     def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ class Unfold(Module):
 
 
 class Fold(Unfold):
-    """Columns added up where `Unfold` would take them from."""
+    """The inverse of `Unfold`, with overlapping columns added."""
 
     def __init__(self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> None:
         super().__init__(kernel_size, dilation, padding, stride)

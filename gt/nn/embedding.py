@@ -1,4 +1,4 @@
-"""Rows of a table, by number."""
+"""Embedding tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gt.nn.module import Module, Parameter
 
 
 class Embedding(Module):
-    """A vector for each of so many things; that of `padding_idx` is zero at first and not learnt."""
+    """A vector for each of `num_embeddings` indices; that of `padding_idx` is initially zero and gets no gradient."""
 
     def __init__(
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None,
@@ -23,12 +23,12 @@ class Embedding(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
-            raise ValueError(f"padding_idx {padding_idx} is none of the {num_embeddings} rows")
+            raise ValueError(f"padding_idx {padding_idx} is out of range for {num_embeddings} rows")
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse = max_norm, norm_type, scale_grad_by_freq, sparse
         if _weight is not None and _weight.shape != (num_embeddings, embedding_dim):
-            raise ValueError(f"this table is {(num_embeddings, embedding_dim)}, the weight given {_weight.shape}")
+            raise ValueError(f"expected a weight of shape {(num_embeddings, embedding_dim)}, got {_weight.shape}")
         self.weight = empty(num_embeddings, embedding_dim, dtype=dtype) if _weight is None else Parameter(_weight)
         if _weight is None:
             self.reset_parameters()
@@ -45,7 +45,7 @@ class Embedding(Module):
         cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None, max_norm: float | None = None,
         norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
     ) -> Embedding:  # fmt: skip
-        """A table that holds these rows."""
+        """A table with these rows."""
         rows, width = embeddings.shape
         return cls(rows, width, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, embeddings.detach(), freeze)
 
@@ -61,7 +61,7 @@ class Embedding(Module):
 
 
 class EmbeddingBag(Embedding):
-    """The sum, mean or largest of a bag of rows."""
+    """The sum, mean or maximum of a bag of rows."""
 
     def __init__(
         self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None, norm_type: float = 2.0,

@@ -1,4 +1,4 @@
-"""How parameters begin: each function fills a tensor in place, off the tape, and returns it."""
+"""Initialisation of parameters: each function fills a tensor in place, off the tape, and returns it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _filled(t: Tensor, value: Tensor) -> Tensor:
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """How much a nonlinearity shrinks what passes through it."""
+    """The gain of a nonlinearity."""
     plain = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "sigmoid")
     if nonlinearity in plain:
         return 1.0
@@ -34,7 +34,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def _fans(tensor: Tensor) -> tuple[int, int]:
-    """How many inputs meet in an output, and how many outputs an input goes to."""
+    """The fan-in and the fan-out of a weight."""
     shape = tensor.handle.spec.shape
     if len(shape) < 2:
         raise ValueError(f"a tensor of {shape} has no inputs and outputs: want 2 dimensions or more")
@@ -61,7 +61,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
 def trunc_normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Any = None
 ) -> Tensor:
-    """Normal numbers within [a, b]: even numbers put through the inverse of the distribution."""
+    """Normal numbers within [a, b], by the inverse of the cumulative distribution."""
 
     def below(x: float) -> float:
         return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
@@ -92,7 +92,7 @@ def eye_(tensor: Tensor) -> Tensor:
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """A convolution's weight that passes its input on."""
+    """A convolution's weight that is the identity."""
     import numpy as np
 
     shape = tensor.shape
@@ -133,24 +133,24 @@ def kaiming_normal_(
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tensor:
-    """Rows (or columns, the fewer of them) at right angles to one another."""
+    """Orthonormal rows, or columns if there are fewer of them."""
     if tensor.ndim < 2:
         raise ValueError(f"orthogonal_ is for 2 dimensions or more, not {tensor.shape}")
     rows, columns = tensor.shape[0], tensor.numel() // max(tensor.shape[0], 1)
     with no_grad():
         tall = randn(max(rows, columns), min(rows, columns))
         q, r = tall.qr()
-        q = q * r.diagonal().sign()  # so that every such matrix is as likely
+        q = q * r.diagonal().sign()  # so that the distribution is uniform
         return _filled(tensor, (q.mT if rows < columns else q).reshape(tensor.shape) * gain)
 
 
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
-    """Normal numbers, of which that share of each column is 0."""
+    """Normal numbers, with this share of each column set to 0."""
     if tensor.ndim != 2:
         raise ValueError(f"sparse_ is for 2 dimensions, not {tensor.shape}")
     with no_grad():
         zero = math.ceil(sparsity * tensor.shape[0])
-        order = rand(*tensor.shape).argsort(0).argsort(0)  # of each column, a random order of its rows
+        order = rand(*tensor.shape).argsort(0).argsort(0)  # a random order of the rows in each column
         return _filled(tensor, randn(*tensor.shape) * std * (order >= zero).to(tensor.dtype))
 
 

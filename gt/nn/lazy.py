@@ -1,4 +1,4 @@
-"""Modules that learn the size of their input from the first one they see. Until then they have no parameters."""
+"""Modules that take the size of their input from the first call. Until then they have no parameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LazyModule(Module):
         self._later = (args, kwargs)
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Its arguments are those of the class it becomes, without the first."""
+        """The arguments are those of the class it becomes, without the first."""
         super().__init_subclass__(**settings)
         if "becomes" in cls.__dict__ and cls.__init__ is LazyModule.__init__:
             first, _size, *rest = inspect.signature(cls.becomes.__init__).parameters.values()
@@ -103,7 +103,7 @@ class LazyBatchNorm3d(LazyModule):
 
 
 class _LazyInstanceNorm(LazyModule):
-    """Unlike the modules they become, these learn a scale and keep statistics unless told otherwise."""
+    """Unlike the modules they become, these by default have a scale and running statistics."""
 
     def __init__(
         self, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True, track_running_stats: bool = True,

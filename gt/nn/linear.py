@@ -14,12 +14,12 @@ from gt.nn.module import Module, Parameter
 
 
 def empty(*shape: int, dtype: Any = None) -> Parameter:
-    """A parameter whose beginning is still to be chosen."""
+    """A parameter that is not initialised yet."""
     return Parameter(zeros(*shape, dtype=dtype))
 
 
 def begin(weight: Tensor, bias: Tensor | None) -> None:
-    """As PyTorch begins linear maps and convolutions: even numbers, the fewer inputs the larger."""
+    """PyTorch's initialisation of linear maps and convolutions: uniform numbers, bounded by the fan-in."""
     init.kaiming_uniform_(weight, a=math.sqrt(5))
     if bias is not None:
         fan = init._fan(weight, "fan_in")
@@ -28,7 +28,7 @@ def begin(weight: Tensor, bias: Tensor | None) -> None:
 
 
 class Identity(Module):
-    """Gives back what it gets; arguments are ignored."""
+    """Returns its input; constructor arguments are ignored."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()

@@ -67,7 +67,7 @@ class HuberLoss(_Loss):
 
 
 class CrossEntropyLoss(_Loss):
-    """Of scores against class numbers or probabilities."""
+    """The cross-entropy of scores with class indices or probabilities."""
 
     def __init__(
         self, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
@@ -84,7 +84,7 @@ class CrossEntropyLoss(_Loss):
 
 
 class NLLLoss(_Loss):
-    """Minus the log-probability of the class numbers."""
+    """Minus the log-probability of the class indices."""
 
     def __init__(
         self, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
@@ -98,7 +98,7 @@ class NLLLoss(_Loss):
 
 
 class BCELoss(_Loss):
-    """Of probabilities against targets from 0 to 1."""
+    """The binary cross-entropy of probabilities with targets from 0 to 1."""
 
     def __init__(
         self, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
@@ -110,7 +110,7 @@ class BCELoss(_Loss):
 
 
 class BCEWithLogitsLoss(_Loss):
-    """Of scores, whose sigmoid is the probability, against targets from 0 to 1."""
+    """The binary cross-entropy of scores, whose sigmoid is the probability, with targets from 0 to 1."""
 
     pos_weight: Any
 
@@ -128,7 +128,7 @@ class BCEWithLogitsLoss(_Loss):
 
 
 class KLDivLoss(_Loss):
-    """How far the target's distribution is from the input's log-probabilities."""
+    """The Kullback-Leibler divergence of the target's distribution from the input's log-probabilities."""
 
     def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean", log_target: bool = False) -> None:
         super().__init__(size_average, reduce, reduction)
@@ -139,7 +139,7 @@ class KLDivLoss(_Loss):
 
 
 class CosineEmbeddingLoss(_Loss):
-    """Vectors whose target is 1 should point one way, those whose target is -1 apart by `margin`."""
+    """The cosine distance for targets of 1; for targets of -1 the cosine similarity above `margin`."""
 
     def __init__(self, margin: float = 0.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> None:
         super().__init__(size_average, reduce, reduction)

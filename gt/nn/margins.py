@@ -1,4 +1,4 @@
-"""Losses of distances and margins, and of targets that are counted or spread, as modules."""
+"""Losses of distances and margins, likelihoods of counts and Gaussians, and CTC, as modules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gt.nn.module import Module
 
 
 class MarginRankingLoss(_Loss):
-    """The first should be the larger by a margin where the target is 1, the second where it is -1."""
+    """The first input should be larger by a margin where the target is 1, the second where it is -1."""
 
     def __init__(self, margin: float = 0.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> None:
         super().__init__(size_average, reduce, reduction)
@@ -23,7 +23,7 @@ class MarginRankingLoss(_Loss):
 
 
 class HingeEmbeddingLoss(_Loss):
-    """A distance where the target is 1; where it is -1, what it lacks of the margin."""
+    """The distance where the target is 1; where it is -1, the margin minus the distance, at least 0."""
 
     def __init__(self, margin: float = 1.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> None:
         super().__init__(size_average, reduce, reduction)
@@ -60,7 +60,7 @@ class TripletMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss):
-    """The same with a distance of one's own."""
+    """`TripletMarginLoss` with a given distance function."""
 
     def __init__(
         self, *, distance_function: Callable | None = None, margin: float = 1.0, swap: bool = False, reduction: str = "mean"
@@ -76,7 +76,7 @@ class TripletMarginWithDistanceLoss(_Loss):
 
 
 class MultiMarginLoss(_Loss):
-    """The score of the class asked for should be above all others by a margin."""
+    """The score of the target class should be above all others by a margin."""
 
     def __init__(
         self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None,
@@ -90,7 +90,7 @@ class MultiMarginLoss(_Loss):
 
 
 class MultiLabelMarginLoss(_Loss):
-    """Scores of the classes listed, up to the first -1, should be above those of the others by 1."""
+    """Scores of the target classes, up to the first -1, should be above those of the others by 1."""
 
     def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> None:
         super().__init__(size_average, reduce, reduction)
@@ -112,7 +112,7 @@ class MultiLabelSoftMarginLoss(_Loss):
 
 
 class PoissonNLLLoss(_Loss):
-    """Minus the log-likelihood of counts."""
+    """Minus the Poisson log-likelihood of counts."""
 
     def __init__(
         self, log_input: bool = True, full: bool = False, size_average: Any = None, eps: float = 1e-8, reduce: Any = None,
@@ -126,7 +126,7 @@ class PoissonNLLLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """Minus the log-likelihood of targets around the input with a variance."""
+    """Minus the log-likelihood of targets under a Gaussian with the input as mean and a variance."""
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(reduction=reduction)
@@ -137,7 +137,7 @@ class GaussianNLLLoss(_Loss):
 
 
 class CTCLoss(_Loss):
-    """Minus the log-probability of all ways to read the targets off a sequence."""
+    """Minus the log-probability of all alignments of the targets with a sequence."""
 
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
         super().__init__(reduction=reduction)
@@ -159,7 +159,7 @@ class CosineSimilarity(Module):
 
 
 class PairwiseDistance(Module):
-    """How far vectors along the last axis are apart."""
+    """The distance between vectors along the last axis."""
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         super().__init__()

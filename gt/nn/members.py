@@ -1,4 +1,4 @@
-"""`module._parameters`, `_buffers` and `_modules`: what a module holds, by name, as scripts for PyTorch reach into it."""
+"""`module._parameters`, `_buffers` and `_modules`: a module's members by name, for scripts that use PyTorch's internals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gt.nn.parameter import Buffer, Parameter
 
 
 class Members(MutableMapping):
-    """The members of one sort. Writing an entry or deleting one changes the module."""
+    """The members of one type. Writing or deleting an entry changes the module."""
 
     def __init__(self, module: Any, sort: type) -> None:
         self._module, self._sort = module, sort
@@ -48,7 +48,7 @@ class Members(MutableMapping):
 
 
 def replaced(module: Any, name: str, value: Any) -> None:
-    """Raise where an attribute would put something else in the place of a parameter, a buffer or a module."""
+    """Raise if an assignment would replace a parameter, a buffer or a module by another type."""
     before = module.__dict__.get(name)
     if isinstance(before, Parameter) and not isinstance(value, Parameter) and value is not None:
         raise TypeError(f"cannot assign a {type(value).__name__} to the parameter {name!r} of {type(module).__name__}: "

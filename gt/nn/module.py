@@ -1,4 +1,4 @@
-"""Modules: things with parameters, found wherever they are kept."""
+"""Modules and their parameters, buffers and submodules."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from gt.spec import DType, dtype_of
 
 
 class Module(Hooked):
-    """Base of models. Parameters, buffers and modules kept as attributes are its own; those in plain lists, tuples and dicts
-    are not, as in PyTorch: use `ModuleList`, `ModuleDict`, `ParameterList` or `ParameterDict`.
+    """The base class of models. Attributes that are parameters, buffers or modules are its members; those in plain lists,
+    tuples and dicts are not, as in PyTorch: use `ModuleList`, `ModuleDict`, `ParameterList` or `ParameterDict`.
 
     >>> class Twice(gt.nn.Module):
     ...     def forward(self, x):
@@ -45,10 +45,10 @@ class Module(Hooked):
         replaced(self, name, value)
         object.__setattr__(self, name, value)
 
-    # What is inside
+    # Members
 
     def register_buffer(self, name: str, value: Tensor | None, persistent: bool = True) -> None:
-        """A tensor that belongs to the module's state but is not learnt."""
+        """Add a tensor that is part of the module's state but not a parameter."""
         setattr(self, name, value)
         self.__dict__.setdefault("_registered", {})[name] = persistent
 
@@ -65,7 +65,7 @@ class Module(Hooked):
     register_module = add_module
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """Modules directly inside, each once."""
+        """The direct submodules, each once."""
         seen: set[int] = set()
         for name, thing in self._members():
             if isinstance(thing, Module) and id(thing) not in seen:
@@ -78,7 +78,7 @@ class Module(Hooked):
     def named_modules(
         self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """This module and all inside, each once, by the path to it."""
+        """This module and all submodules, each once, by path."""
         memo = set() if memo is None else memo
         if id(self) in memo:
             return
@@ -93,11 +93,11 @@ class Module(Hooked):
         return (m for _, m in self.named_modules())
 
     def _members(self) -> Iterator[tuple[str, Any]]:
-        """Tensors and modules kept as attributes, by name."""
+        """The attributes that are tensors or modules, by name."""
         return ((name, thing) for name, thing in list(self.__dict__.items()) if isinstance(thing, (Tensor, Module)))
 
     def _place_of(self, name: str) -> dict[str, Any]:
-        """The dictionary that keeps what has this name."""
+        """The dictionary that has the member of this name."""
         return self.__dict__
 
     def _own_parameters(self) -> Iterator[tuple[str, Tensor]]:
@@ -117,7 +117,7 @@ class Module(Hooked):
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter once, by the path to it."""
+        """Every parameter once, by path."""
         seen: set[int] = set()
         modules = self.named_modules(None, prefix, remove_duplicate) if recurse else iter([(prefix, self)])
         for where, module in modules:
@@ -137,7 +137,7 @@ class Module(Hooked):
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """Every buffer once, by the path to it."""
+        """Every buffer once, by path."""
         seen: set[int] = set()
         modules = self.named_modules(None, prefix, remove_duplicate) if recurse else iter([(prefix, self)])
         for where, module in modules:
@@ -170,14 +170,14 @@ class Module(Hooked):
         return known[target]
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
-        """Put a module at a path, in the place of the one there."""
+        """Replace the module at a path."""
         path, _, last = target.rpartition(".")
         owner = self.get_submodule(path) if path else self
         if strict and last not in dict(owner._members()):
             raise AttributeError(f"no module {target!r} in {type(self).__name__}")
         owner.add_module(last, module)
 
-    # What changes all of it
+    # Changes of all members
 
     def train(self, mode: bool = True) -> Module:
         for module in self.modules():
@@ -197,14 +197,14 @@ class Module(Hooked):
         return self
 
     def apply(self, function: Callable[[Module], Any]) -> Module:
-        """Call a function with every module inside, then with this one."""
+        """Call a function with every submodule, then with this one."""
         for module in self.children():
             module.apply(function)
         function(self)
         return self
 
     def to(self, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False) -> Module:
-        """Floating-point parameters and buffers in another dtype. Devices are the dispatcher's business."""
+        """Cast floating-point parameters and buffers to a dtype. A device has no effect: the dispatcher places tensors."""
         for a in args:
             dtype = a.dtype if isinstance(a, Tensor) else a if isinstance(a, DType) else dtype
         if dtype is not None:
@@ -239,15 +239,15 @@ class Module(Hooked):
         return self.to(dtype=dtype_of(dst_type))
 
     def to_empty(self, *, device: Any = None, recurse: bool = True) -> Module:
-        """Devices are the dispatcher's business: what the tensors hold stays."""
+        """Without effect: the dispatcher places tensors, and values stay."""
         return self
 
     def share_memory(self) -> Module:
-        """Values on the workers are shared by all who may name them."""
+        """Without effect: values on the workers need no shared memory."""
         return self
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Calls of this module are captured and replayed from here on."""
+        """Capture and replay calls of this module from now on."""
         self.forward = captured(self.forward)  # type: ignore[method-assign]
 
     # State
@@ -255,16 +255,16 @@ class Module(Hooked):
     def state_dict(
         self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Any]:
-        """Parameters and lasting buffers, by PyTorch's names and in its order."""
+        """Parameters and persistent buffers, by PyTorch's names and in its order."""
         return collect(self, {} if destination is None else destination, prefix, keep_vars)
 
     def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True, assign: bool = False) -> IncompatibleKeys:
-        """Take values by name: tensors of GT, PyTorch or NumPy."""
+        """Load values by name: tensors of GT, PyTorch or NumPy."""
         return load(self, state_dict, strict, assign)
 
     @no_state
     def get_extra_state(self) -> Any:
-        """For modules that override it: what `state_dict()` keeps of this module besides tensors."""
+        """To override: the state of this module in `state_dict()` besides tensors."""
         raise RuntimeError("override get_extra_state() in a module that has such state")
 
     @no_state
@@ -272,7 +272,7 @@ class Module(Hooked):
         raise RuntimeError("override set_extra_state() in a module that has such state")
 
     def _compiled_as(self, call: Any) -> Module:
-        """What `gt.compile` makes of this module."""
+        """The result of `gt.compile` of this module."""
         return CompiledModule(self, call)
 
     def extra_repr(self) -> str:
@@ -285,8 +285,8 @@ class Module(Hooked):
 
 
 class CompiledModule(Module):
-    """A module whose calls are captured and replayed (`gt.compile(model)`), and which is a module still. Parameters,
-    state and modes are those of the module inside, under PyTorch's name for it: `_orig_mod`."""
+    """A module whose calls are captured and replayed (`gt.compile(model)`). Parameters, state and modes are those of the
+    original module, which has PyTorch's name for it: `_orig_mod`."""
 
     def __init__(self, module: Module, call: Any) -> None:
         super().__init__()

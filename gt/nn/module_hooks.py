@@ -1,4 +1,4 @@
-"""Functions of users that a module calls around its forward, its gradient and its state."""
+"""Users' hooks around a module's forward pass, its gradients and its state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ModuleHook(NamedTuple):
 
 
 class Hooked:
-    """What modules have of hooks. A module without any pays for one look into its dictionary."""
+    """The part of modules that calls hooks. Without hooks a call costs one dictionary lookup."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no forward()")
@@ -34,25 +34,25 @@ class Hooked:
         return [h for h in self.__dict__.get("_hooks", ()) if h.when == when]
 
     def register_forward_pre_hook(self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False) -> Hook:
-        """Call `hook(module, args)` before each forward; what it returns, if anything, are the arguments instead. With
-        `with_kwargs` it is `hook(module, args, kwargs)`, and returns both."""
+        """Call `hook(module, args)` before each forward; a returned value replaces the arguments. With `with_kwargs` it is
+        `hook(module, args, kwargs)`, and returns both."""
         return self._hook(ModuleHook("before", hook, with_kwargs), prepend)
 
     def register_forward_hook(
         self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
     ) -> Hook:
-        """Call `hook(module, args, result)` after each forward; what it returns, if anything, is the result instead. With
-        `with_kwargs` it is `hook(module, args, kwargs, result)`; `always_call` calls it after an error too."""
+        """Call `hook(module, args, result)` after each forward; a returned value replaces the result. With `with_kwargs` it is
+        `hook(module, args, kwargs, result)`; `always_call` calls it after an error too."""
         return self._hook(ModuleHook("after", hook, with_kwargs, always_call), prepend)
 
     def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> Hook:
-        """Call `hook(module, grad_input, grad_output)` when the gradients of the module's inputs are known; what it returns,
-        if anything, goes on instead of `grad_input`."""
+        """Call `hook(module, grad_input, grad_output)` when the gradients of the module's inputs are computed; a returned
+        value replaces `grad_input`."""
         return self._hook(ModuleHook("gradient_after", hook), prepend)
 
     def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> Hook:
-        """Call `hook(module, grad_output)` before the module's gradients are computed; what it returns, if anything, goes on
-        instead of `grad_output`."""
+        """Call `hook(module, grad_output)` before the module's gradients are computed; a returned value replaces
+        `grad_output`."""
         return self._hook(ModuleHook("gradient_before", hook), prepend)
 
     def register_backward_hook(self, hook: Callable) -> Hook:
@@ -71,14 +71,14 @@ class Hooked:
 
     def register_load_state_dict_pre_hook(self, hook: Callable) -> Hook:
         """Call `hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)` before
-        this module takes its part of a state, which it may change."""
+        this module loads its part of a state, which the hook may change."""
         return self._hook(ModuleHook("load_before", hook))
 
     def _register_load_state_dict_pre_hook(self, hook: Callable, with_module: bool = False) -> Hook:
         return self.register_load_state_dict_pre_hook(hook if with_module else lambda module, *args: hook(*args))
 
     def register_load_state_dict_post_hook(self, hook: Callable) -> Hook:
-        """Call `hook(module, incompatible_keys)` after a state was taken; it may change the lists of keys."""
+        """Call `hook(module, incompatible_keys)` after a state was loaded; the hook may change the lists of keys."""
         return self._hook(ModuleHook("load_after", hook))
 
     def _call_with_hooks(self, args: tuple, kwargs: dict) -> Any:
@@ -93,7 +93,7 @@ class Hooked:
             args = seen.inputs(args)
         try:
             result = self.forward(*args, **kwargs)
-        except Exception:  # a user's forward may raise anything; it is raised on
+        except Exception:  # a user's forward may raise anything; it is raised again
             for hook in self._hooks_of("after"):
                 if hook.always:
                     self._after(hook, args, kwargs, None)
@@ -108,13 +108,13 @@ class Hooked:
 
 
 class _Gradients:
-    """One call of a module whose gradients hooks see: the places of its inputs and its results on the tape."""
+    """One call of a module with gradient hooks: the nodes of its inputs and its results on the tape."""
 
     def __init__(self, module: Hooked) -> None:
         self.module = module
         self.given: tuple = ()
         self.grad_output: tuple = ()
-        self.hooked = False  # whether a gradient comes to the inputs
+        self.hooked = False  # whether an input requires gradients
 
     def inputs(self, args: tuple) -> tuple:
         self.given = args
@@ -134,7 +134,7 @@ class _Gradients:
         return result
 
     def leaving(self, gradients: tuple) -> tuple:
-        """What the gradients of the inputs become."""
+        """The gradients of the inputs after the hooks."""
         for hook in self.module._hooks_of("gradient_after"):
             changed = hook.call(self.module, gradients, self.grad_output)
             if changed is not None:
@@ -142,7 +142,7 @@ class _Gradients:
         return gradients
 
     def arriving(self, gradients: tuple) -> tuple:
-        """What the gradients of the results become."""
+        """The gradients of the results after the hooks."""
         for hook in self.module._hooks_of("gradient_before"):
             changed = hook.call(self.module, gradients)
             if changed is not None:
@@ -154,7 +154,7 @@ class _Gradients:
 
 
 def _placed(values: tuple, function: type[Function], seen: _Gradients) -> list:
-    """The values, with the tensors among them behind one node of the tape."""
+    """The values, with the tensors among them as results of one node of the tape."""
     at = [i for i, v in enumerate(values) if isinstance(v, Tensor)]
     made = list(values)
     if not any(values[i].requires_grad for i in at):
@@ -166,8 +166,8 @@ def _placed(values: tuple, function: type[Function], seen: _Gradients) -> list:
 
 
 class _Place(Function):
-    """Gives what it is given; its gradient asks the hooks. As in PyTorch no gradient is 0 for an input (`given`) and None for
-    a result."""
+    """An identity whose gradient calls the hooks. As in PyTorch a missing gradient is 0 for an input (`given`) and None for a
+    result."""
 
     @staticmethod
     def forward(ctx: Any, seen: _Gradients, at: tuple[int, ...], count: int, given: bool, *tensors: Tensor) -> Any:

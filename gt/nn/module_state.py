@@ -1,4 +1,4 @@
-"""What `state_dict()` and `load_state_dict()` of modules do: tensors by PyTorch's names and in its order."""
+"""`state_dict()` and `load_state_dict()` of modules: tensors by PyTorch's names and in its order."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gt.client.functions.create import tensor
 from gt.client.writes import overwrite
 from gt.errors import ArgumentError
 
-EXTRA = "_extra_state"  # the key of what `get_extra_state()` gave
+EXTRA = "_extra_state"  # the key of `get_extra_state()`
 
 
 class IncompatibleKeys(NamedTuple):
-    """What `load_state_dict` could not match."""
+    """The keys that `load_state_dict` could not match."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -26,7 +26,7 @@ def _own(module: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def no_state(method: Any) -> Any:
-    """Mark the method of Module that stands for none."""
+    """Mark the default method of Module, which counts as not overridden."""
     method.no_state = True
     return method
 
@@ -49,7 +49,7 @@ def collect(module: Any, state: dict[str, Any], prefix: str, keep_vars: bool) ->
 
 
 def load(module: Any, state: Any, strict: bool, assign: bool) -> IncompatibleKeys:
-    """Take values by name. Everything that does not fit is named in one error."""
+    """Load values by name. One error lists everything that does not fit."""
     state = dict(state)
     keys, wrong = IncompatibleKeys([], []), list[str]()
     expected: set[str] = set()
@@ -83,7 +83,7 @@ def load(module: Any, state: Any, strict: bool, assign: bool) -> IncompatibleKey
 def _take(owner: Any, name: str, variable: Tensor, given: Any, assign: bool, wrong: list[str], path: str) -> None:
     value = given if isinstance(given, Tensor) else tensor(given)
     if value.handle.spec.shape != variable.handle.spec.shape:
-        wrong.append(f"{path} has shape {variable.handle.spec.shape}, the state brings {value.handle.spec.shape}")
+        wrong.append(f"{path} has shape {variable.handle.spec.shape}, the state has {value.handle.spec.shape}")
         return
     copied = value if assign else value.detach().to(variable.handle.spec.dtype).clone()
     overwrite(variable, copied.handle)

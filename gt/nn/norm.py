@@ -14,7 +14,7 @@ from gt.spec import int64
 
 
 class _Scaled(Module):
-    """What norms learn: a scale that begins with 1 and a shift that begins with 0."""
+    """The parameters of norms: a scale, initially 1, and a shift, initially 0."""
 
     weight: Tensor | None
     bias: Tensor | None
@@ -73,7 +73,7 @@ class GroupNorm(_Scaled):
     ) -> None:  # fmt: skip
         super().__init__()
         if num_channels % num_groups:
-            raise ValueError(f"{num_channels} channels cannot be parted into {num_groups} groups")
+            raise ValueError(f"{num_channels} channels cannot be divided into {num_groups} groups")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
         self.weight = Parameter(ones(num_channels, dtype=dtype)) if affine else None
         self.bias = Parameter(zeros(num_channels, dtype=dtype)) if affine and bias else None
@@ -86,7 +86,7 @@ class GroupNorm(_Scaled):
 
 
 class _ChannelNorm(_Scaled):
-    """What the norms of channels hold: a scale and a shift, and what they have seen."""
+    """The base class of channel norms: a scale and a shift, and running statistics."""
 
     running_mean: Tensor | None
     running_var: Tensor | None
@@ -107,7 +107,7 @@ class _ChannelNorm(_Scaled):
         self.register_buffer("num_batches_tracked", full((), 0, dtype=int64) if tracks else None)
 
     def reset_running_stats(self) -> None:
-        """Forget what was seen."""
+        """Reset the running statistics."""
         if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
             self.running_mean.zero_()
             self.running_var.fill_(1)
@@ -125,7 +125,7 @@ class _ChannelNorm(_Scaled):
 
 
 class _BatchNorm(_ChannelNorm):
-    """Mean 0 and variance 1 for each channel: of the batch when training, of all batches seen when not."""
+    """Mean 0 and variance 1 for each channel: by the batch's statistics when training, else by the running ones."""
 
     ranks: tuple[int, ...]
 
@@ -135,7 +135,7 @@ class _BatchNorm(_ChannelNorm):
         momentum = 0.0 if self.momentum is None else self.momentum
         if self.training and self.num_batches_tracked is not None:
             self.num_batches_tracked.handle = (self.num_batches_tracked + 1).handle
-            if self.momentum is None:  # the mean of all batches alike
+            if self.momentum is None:  # a cumulative mean of all batches
                 momentum = 1.0 / float(self.num_batches_tracked)
         training = self.training or self.running_mean is None
         keep = self.training and self.track_running_stats
@@ -162,7 +162,7 @@ class BatchNorm3d(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Over (batch, channels, ...). Wherever the samples lie, the mean is that of all of them: batch norm in GT always is."""
+    """Over (batch, channels, ...). The statistics are those of all samples on all workers, as in every batch norm of GT."""
 
     ranks = tuple(range(2, 9))
 
@@ -174,7 +174,7 @@ class SyncBatchNorm(_BatchNorm):
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
-        """The module as it is."""
+        """The module unchanged."""
         return module
 
 
@@ -247,7 +247,7 @@ class _Dropout(Module):
 
 
 class Dropout(_Dropout):
-    """Elements set to zero with probability p when training, the others larger by as much."""
+    """Elements set to zero with probability p when training, and the others scaled up."""
 
 
 class Dropout1d(_Dropout):

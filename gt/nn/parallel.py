@@ -1,4 +1,4 @@
-"""PyTorch's wrappers for several devices. Here they only call their module: signals spread the work (docs/sharding.md)."""
+"""PyTorch's wrappers for several devices. Here they only call their module: signals distribute work (docs/sharding.md)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class DataParallel(Module):
 
 
 class DistributedDataParallel(DataParallel):
-    """Rank 0 of 1: gradients are whole already."""
+    """Rank 0 of 1: gradients are already complete."""
 
     def no_sync(self) -> Any:
-        """Gradients accumulate until `zero_grad()` in any case."""
+        """Without effect: gradients accumulate until `zero_grad()` in any case."""
         return nullcontext()

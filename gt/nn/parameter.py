@@ -1,4 +1,4 @@
-"""Parameters and buffers: the tensors of a module that are learnt, and those that are only kept."""
+"""Parameters and buffers, the tensors of a module."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Buffer", "Parameter"]
 
 
 class _FromData(type(Tensor)):  # type: ignore[misc]
-    """Makes a parameter of data or another tensor, where a tensor is made of a handle."""
+    """Makes a parameter from data or another tensor; the constructor of tensors takes a handle."""
 
     def __call__(cls, data: Any = None, requires_grad: bool = True) -> Any:
         given = data if isinstance(data, Tensor) else zeros(0) if data is None else tensor(data)
         if requires_grad and given.handle.spec.dtype.rank < 2:
             raise ArgumentTypeError(
                 f"only floating-point and complex tensors have gradients, not {given.handle.spec.dtype.name}: write "
-                "requires_grad=False for one that is not learnt"
+                "requires_grad=False for one without gradients"
             )
         made = super().__call__(given.handle, requires_grad)
         if isinstance(data, Tensor):
@@ -30,7 +30,7 @@ class _FromData(type(Tensor)):  # type: ignore[misc]
 
 
 class Parameter(Tensor, metaclass=_FromData, dict=True):
-    """A tensor that a module learns. It takes attributes of one's own."""
+    """A parameter of a module. It accepts additional attributes."""
 
     if TYPE_CHECKING:
 
@@ -51,7 +51,7 @@ class _BufferFromData(type(Tensor)):  # type: ignore[misc]
 
 
 class Buffer(Tensor, metaclass=_BufferFromData):
-    """A tensor that belongs to a module's state and is not learnt; one that is not `persistent` stays out of `state_dict()`.
+    """A tensor of a module's state that is not a parameter; one that is not `persistent` is not in `state_dict()`.
 
     >>> norm = gt.nn.Module()
     >>> norm.mean = gt.nn.Buffer(gt.zeros(2))

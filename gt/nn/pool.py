@@ -11,11 +11,11 @@ from gt.nn.module import Module
 
 
 class _Pool(Module):
-    """A window that moves over the last axes; settings are those of the function it calls, in its order."""
+    """The base class of pooling modules; settings are those of the function, in its order."""
 
     function: Callable
     names: tuple[str, ...]
-    shown: tuple[str, ...] = ()  # when printed; all of them unless it says otherwise
+    shown: tuple[str, ...] = ()  # settings in the repr; by default all
     kernel_size: Any
     stride: Any
     padding: Any

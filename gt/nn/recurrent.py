@@ -1,4 +1,4 @@
-"""Recurrent networks: a whole stack of layers along a sequence is one instruction; a cell is one step, of a few."""
+"""Recurrent networks: a whole stack of layers along a sequence is one instruction; a cell's step is a few."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ STEPS = {"RNN_TANH": (1, _rnn(F.tanh)), "RNN_RELU": (1, _rnn(F.relu)), "LSTM": (
 
 
 class RNNBase(Module):
-    """Layers of cells that go along a sequence (length, batch, features), forwards and, where asked, backwards too."""
+    """Layers of cells along a sequence (length, batch, features), forwards and, with `bidirectional`, backwards too."""
 
     def __init__(
         self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
@@ -80,7 +80,7 @@ class RNNBase(Module):
             init.uniform_(p, -bound, bound)
 
     def flatten_parameters(self) -> None:
-        """Nothing to do: where weights lie is the workers' business."""
+        """Without effect: workers lay out the weights."""
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
@@ -92,7 +92,7 @@ class RNNBase(Module):
         return [f"l{layer}{end}" for layer in range(self.num_layers) for end in ends]
 
     def forward(self, input: Any, hx: State = None) -> tuple[Any, State]:
-        """The last layer's states at every place, and every layer's at the end."""
+        """The last layer's states at every position, and every layer's final state."""
         packed = input if isinstance(input, PackedSequence) else None
         x = input if packed is None else packed.data
         sizes = () if packed is None else tuple(int(n) for n in packed.batch_sizes.tolist())
@@ -102,7 +102,7 @@ class RNNBase(Module):
         elif self.batch_first and packed is None:
             x = x.transpose(0, 1)
         if x.ndim != (3 if packed is None else 2) or x.shape[-1] != self.input_size:
-            raise ValueError(f"{type(self).__name__} wants {self.input_size} features at each place, not {x.shape}")
+            raise ValueError(f"{type(self).__name__} expected {self.input_size} features at each position, got {x.shape}")
         state = self._begin(x, hx, single, sizes[0] if packed is not None else x.shape[1])
         if packed is not None and packed.sorted_indices is not None and hx is not None:
             state = tuple(t.index_select(1, packed.sorted_indices) for t in state)
@@ -119,7 +119,7 @@ class RNNBase(Module):
         return y, last if self.mode == "LSTM" else last[0]
 
     def _begin(self, x: Tensor, hx: State, single: bool, batch: int) -> tuple[Tensor, ...]:
-        """The states to begin from, as (layers * ways, batch, features): h, and c of an LSTM."""
+        """The initial states, as (layers * directions, batch, features): h, and c of an LSTM."""
         n = len(self._names())
         widths = [self.proj_size or self.hidden_size, self.hidden_size][: 2 if self.mode == "LSTM" else 1]
         if hx is None:
@@ -128,11 +128,11 @@ class RNNBase(Module):
         given = tuple(t.unsqueeze(1) for t in given) if single else given
         for t, w in zip(given, widths):
             if t.shape != (n, batch, w):
-                raise ValueError(f"{type(self).__name__} wants a state of {(n, batch, w)}, not {t.shape}")
+                raise ValueError(f"{type(self).__name__} expected a state of shape {(n, batch, w)}, got {t.shape}")
         return given
 
     def _run(self, x: Tensor, state: tuple[Tensor, ...], sizes: tuple[int, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """All layers as one instruction; where there is dropout between them, each as its own."""
+        """All layers as one instruction; with dropout between them, one instruction for each."""
         weights = self.all_weights
         if not (self.dropout and self.training and self.num_layers > 1):
             y, *last = self._apply(x, state, weights, self.num_layers, sizes)

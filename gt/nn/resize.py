@@ -1,4 +1,4 @@
-"""Images made larger, smaller or otherwise arranged, and edges added."""
+"""Resizing, rearranging and padding images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gt.nn.module import Module
 
 
 class Upsample(Module):
-    """(batch, channels, ...) at another size, given or as a multiple of the one it has."""
+    """Resizes (batch, channels, ...) to a size or by a factor."""
 
     def __init__(
         self, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None,
@@ -30,14 +30,14 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Each element repeated."""
+    """Nearest-neighbour interpolation."""
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, mode="nearest")
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Lines between neighbours, corners kept."""
+    """Bilinear interpolation with aligned corners."""
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)
@@ -72,7 +72,7 @@ class PixelUnshuffle(Module):
 
 
 class ChannelShuffle(Module):
-    """Channels of all groups in turn."""
+    """The channels of all groups, interleaved."""
 
     def __init__(self, groups: int) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class _Pad(Module):
         super().__init__()
         self.padding = (padding,) * (2 * self.axes) if isinstance(padding, int) else tuple(padding)
         if len(self.padding) != 2 * self.axes:
-            raise ValueError(f"{type(self).__name__} wants one number or {2 * self.axes}, not {self.padding}")
+            raise ValueError(f"{type(self).__name__} expected one number or {2 * self.axes}, got {self.padding}")
 
     def forward(self, input: Tensor) -> Tensor:
         if self.mode != "constant":
@@ -119,7 +119,7 @@ class _Constant(_Pad):
 
 
 def _of(base: type[_Pad], name: str, axes: int, **facts: Any) -> Any:
-    doc = f"Edges of {axes} axes, filled as `F.pad` does."
+    doc = f"Pads {axes} axes as `F.pad` does."
     return type(f"{name}{axes}d", (base,), {"axes": axes, "__module__": __name__, "__doc__": doc, **facts})
 
 

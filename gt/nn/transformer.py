@@ -1,4 +1,4 @@
-"""The decoder that looks at an encoder's output, and the two together."""
+"""The transformer's decoder, and the encoder-decoder model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gt.nn.norm import Dropout, LayerNorm
 
 
 class TransformerDecoderLayer(TransformerEncoderLayer):
-    """An encoder layer that, between its two parts, also looks at a memory."""
+    """An encoder layer with cross-attention to a memory between its two parts."""
 
     def __init__(
         self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: str | Callable = F.relu,
@@ -35,7 +35,7 @@ class TransformerDecoderLayer(TransformerEncoderLayer):
         )
         self.norm3 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, dtype=dtype)
         self.dropout3 = Dropout(dropout)
-        parts = self.__dict__  # in PyTorch's order: state dicts and parameters are listed so
+        parts = self.__dict__  # in PyTorch's order, which is that of state dicts and parameters
         for name in ("linear1", "dropout", "linear2", "norm1", "norm2", "norm3", "dropout1", "dropout2", "dropout3"):
             parts[name] = parts.pop(name)
 
@@ -67,7 +67,7 @@ class TransformerDecoderLayer(TransformerEncoderLayer):
 
 
 class TransformerDecoder(Module):
-    """So many copies of a decoder layer, one behind another."""
+    """A stack of copies of a decoder layer."""
 
     def __init__(self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
@@ -132,5 +132,5 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
-        """The mask to add that hides what comes after each place."""
+        """The additive causal mask, which hides later positions."""
         return generate_square_subsequent_mask(sz, dtype)

@@ -1,5 +1,5 @@
 """L-BFGS: a quasi-Newton method that calls its closure several times a step, with a line search that meets the strong Wolfe
-conditions where it is asked for. Loss and slopes are read as they come, so steps are neither asynchronous nor captured."""
+conditions where it is asked for. Loss and slopes are read during a step, so steps are neither asynchronous nor captured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gt.optim.optimizer import Optimizer, rate
 
 
 class Point(NamedTuple):
-    """A place on the line that is searched: how far along it, the loss there, the gradient and the slope along the line."""
+    """A point of the line search: its distance, the loss, the gradient and the slope along the line there."""
 
     t: float
     loss: float
@@ -46,7 +46,7 @@ class LBFGS(Optimizer):
         return cat([full_like(p, 0.0).reshape(-1) if p.grad is None else p.grad.reshape(-1) for p in self._params])
 
     def _put(self, values: list[Tensor], t: float = 0.0, direction: Tensor | None = None) -> None:
-        """Set the parameters to these values, or as far as `t` along a direction from them."""
+        """Set the parameters to these values, plus `t` times a direction if given."""
         at = 0
         for p, value in zip(self._params, values):
             size = p.numel()
@@ -75,7 +75,7 @@ class LBFGS(Optimizer):
             state["n_iter"] += 1
             direction = _direction(grad, state, group["history_size"])
             before = loss
-            # the first step is a short one, as nothing is known of the curvature
+            # the first step is short, as the curvature is unknown
             t = min(1.0, 1.0 / float(grad.abs().sum())) * group["lr"] if state["n_iter"] == 1 else group["lr"]
             state.update(t=t, prev_loss=before)
             slope = float((grad * direction).sum())
@@ -98,8 +98,8 @@ class LBFGS(Optimizer):
     def _along(
         self, evaluate: Callable[[], Any], start: Point, direction: Tensor, t: float, left: int, last: bool
     ) -> tuple[float, Tensor, float]:
-        """Loss, gradient and length of a step along a direction, after at most `left` evaluations; parameters stand at its
-        end. Without a search the `last` direction's end is not evaluated, as nobody would look at it."""
+        """Move the parameters along a direction; returns loss, gradient and length of the step, after at most `left`
+        evaluations. Without a search the end of the `last` direction is not evaluated, as it would not be used."""
         group, origin = self.param_groups[0], [p.clone() for p in self._params]
 
         def at(t: float) -> Point:
@@ -129,7 +129,7 @@ def _counted(closure: Callable[[], Any], state: dict[str, Any]) -> Callable[[], 
 
 
 def _direction(grad: Tensor, state: dict[str, Any], history: int) -> Tensor:
-    """Where to go from here: the gradient through the inverse Hessian that earlier steps let one estimate."""
+    """The next direction: the gradient times the inverse Hessian estimated from earlier steps."""
     if "d" not in state:
         state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1.0, d=-grad, prev_flat_grad=grad)
         return state["d"]
@@ -152,7 +152,7 @@ def _direction(grad: Tensor, state: dict[str, Any], history: int) -> Tensor:
 
 
 def _cubic(a: Point, b: Point, low: float | None = None, high: float | None = None) -> float:
-    """The least point, within bounds, of the cubic through two points with their slopes."""
+    """The minimum, within bounds, of the cubic through two points with their slopes."""
     if low is None or high is None:
         low, high = min(a.t, b.t), max(a.t, b.t)
     d1 = a.slope + b.slope - 3 * (a.loss - b.loss) / (a.t - b.t)
@@ -171,7 +171,7 @@ DECREASE, CURVATURE = 1e-4, 0.9  # the constants of the Wolfe conditions
 
 
 def strong_wolfe(at: Callable[[float], Point], start: Point, t: float, largest: float, least: float, left: int) -> Point:
-    """A point along a line where the loss fell enough and the slope flattened enough, or the best that was seen."""
+    """A point that meets the strong Wolfe conditions, or the best point found."""
 
     def too_high(p: Point) -> bool:
         return p.loss > start.loss + DECREASE * p.t * start.slope
@@ -201,14 +201,14 @@ def _zoom(
     at: Callable[[float], Point], bracket: list[Point], left: int, largest: float, least: float,
     too_high: Callable[[Point], bool], flat: Callable[[Point], bool],
 ) -> Point:  # fmt: skip
-    """Narrow a bracket that holds a point that will do."""
+    """Narrow a bracket that contains a point with the Wolfe conditions."""
     stuck = False
     low, high = (0, 1) if bracket[0].loss <= bracket[1].loss else (1, 0)
     while left > 0 and abs(bracket[1].t - bracket[0].t) * largest >= least:
         t = _cubic(bracket[0], bracket[1])
         near, far = min(p.t for p in bracket), max(p.t for p in bracket)
         edge = 0.1 * (far - near)
-        if min(far - t, t - near) < edge:  # too near an end to learn much
+        if min(far - t, t - near) < edge:  # too near an end of the bracket
             if stuck or t >= far or t <= near:
                 t = far - edge if abs(t - far) < abs(t - near) else near + edge
                 stuck = False

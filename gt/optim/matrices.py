@@ -1,4 +1,4 @@
-"""Optimizers for some parameters of a model: matrices (Muon), and tables of which a step uses few rows (SparseAdam)."""
+"""Optimizers for special parameters: matrices (Muon), and tables of which a step uses few rows (SparseAdam)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
 def _orthogonal(update: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
-    """A matrix with about the same singular vectors and singular values near 1: Newton and Schulz's iteration in bfloat16."""
+    """A matrix with about the same singular vectors and singular values near 1, by the Newton-Schulz iteration in bfloat16."""
     a, b, c = coefficients
     tall = update.shape[0] > update.shape[1]
     x = update.to(bfloat16)
@@ -29,7 +29,7 @@ def _orthogonal(update: Tensor, coefficients: tuple[float, float, float], steps:
 
 
 class Muon(Optimizer):
-    """Momentum whose steps are made orthogonal: for matrices only; the other parameters of a model want another optimizer."""
+    """Momentum with orthogonalized steps: for matrices only; other parameters need another optimizer."""
 
     def __init__(
         self, params: Iterable[Any], lr: float = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95,
@@ -68,8 +68,8 @@ class Muon(Optimizer):
 
 
 class SparseAdam(Optimizer):
-    """Adam that changes only the rows that a step used, and their means. Gradients are dense here: the rows used are those
-    whose gradient is not 0 everywhere."""
+    """Adam that updates only the rows used in a step, and their means. Gradients are dense here: a row is used if its gradient
+    is not all zeros."""
 
     def __init__(
         self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,

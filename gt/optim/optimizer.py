@@ -1,4 +1,4 @@
-"""What optimizers share: parameter groups, state that can be saved, and updates that do not go on the tape."""
+"""The base class of optimizers: parameter groups, state that can be saved, and updates off the tape."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ States = list[dict[str, Any]]
 
 
 class Optimizer:
-    """`step()` gives the parameters that have gradients to `update_many`, or each to `update`, which returns its new value.
-    State tensors keep being the same variables, as in PyTorch: a step gives them new values."""
+    """`step()` calls `update_many` with the parameters that have gradients, or `update` with each, which returns its new value.
+    State tensors stay the same variables, as in PyTorch: a step sets their values."""
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
@@ -60,19 +60,19 @@ class Optimizer:
         return self._hook("state_before", hook)
 
     def register_state_dict_post_hook(self, hook: Callable) -> Hook:
-        """Call `hook(optimizer, state_dict)` after `state_dict()`; what it returns, if anything, is the state instead."""
+        """Call `hook(optimizer, state_dict)` after `state_dict()`; a returned value replaces the state."""
         return self._hook("state_after", hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable) -> Hook:
-        """Call `hook(optimizer, state_dict)` before a state is taken; what it returns, if anything, is taken instead."""
+        """Call `hook(optimizer, state_dict)` before a state is loaded; a returned value replaces the state."""
         return self._hook("load_before", hook)
 
     def register_load_state_dict_post_hook(self, hook: Callable) -> Hook:
-        """Call `hook(optimizer)` after a state was taken."""
+        """Call `hook(optimizer)` after a state was loaded."""
         return self._hook("load_after", hook)
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Hooks see the steps of any optimizer, a user's own too."""
+        """Wrap a subclass's `step`, so that hooks are called for users' optimizers too."""
         super().__init_subclass__(**settings)
         if "step" in cls.__dict__:
             cls.step = _hooked(cls.__dict__["step"])  # type: ignore[method-assign]
@@ -93,7 +93,7 @@ class Optimizer:
         self.param_groups.append({**self.defaults, **param_group, "params": params})
 
     def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        """The new value of a parameter. For optimizers of users' own; those of GT update many at once."""
+        """The new value of a parameter. For users' optimizers; GT's own update many parameters at once."""
         raise NotImplementedError
 
     def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
@@ -101,19 +101,19 @@ class Optimizer:
         return {}
 
     def update_many(self, params: list[Tensor], grads: list[Tensor], states: States, group: dict[str, Any]) -> None:
-        """Give parameters of one group, which have seen equally many steps, their new values."""
+        """Update parameters of one group with equal step counts."""
         for p, g, state in zip(params, grads, states):
             overwrite(p, self.update(p, g, state, group).handle)
 
     def apart(self, p: Tensor, state: dict[str, Any]) -> Any:
-        """Parameters of a group are updated by one instruction where this and their counts of steps are equal."""
+        """A key: parameters of a group with equal keys and step counts are updated by one instruction."""
         return None
 
     def write(
         self, row: str, operands: tuple[Any, ...], columns: list[list[Tensor]], statics: tuple[Any, ...] = ()
     ) -> None:  # fmt: skip
-        """An update of many parameters as one instruction; its results are the new values of these columns of tensors, the
-        parameters' the first."""
+        """Update many parameters by one instruction; its results are the new values of these columns of tensors, the parameters
+        first."""
         made = foreach(TABLE[row], operands, statics)
         for i, (column, values) in enumerate(zip(columns, made)):
             overwrite_all(column, values, counted=i == 0)
@@ -121,8 +121,8 @@ class Optimizer:
     def numbers(
         self, params: list[Tensor], states: States, group: dict[str, Any], *names: str, count: bool = False, again: bool = False
     ) -> tuple[float | int, ...]:  # fmt: skip
-        """What an update is given besides tensors: settings of its group, and with `count` how often it is made. `again` marks
-        the second instruction of a step."""
+        """The numbers of an update: settings of its group, and with `count` the step count. `again` marks the second
+        instruction of a step."""
         found: list[float | int] = []
         for name in names:
             value = group[name]
@@ -137,7 +137,7 @@ class Optimizer:
     def _places(
         self, params: list[Tensor], states: States, group: dict[str, Any], names: tuple[str, ...], again: bool
     ) -> list[CapturedSetting]:
-        """Where those numbers lie, and last of all each parameter's count, even where it is none of them."""
+        """The settings of these numbers, and last each parameter's step count, even if it is not one of them."""
         found = []
         for name in names:
             parts = range(len(group[name])) if type(group[name]) is tuple else (None,)
@@ -146,7 +146,7 @@ class Optimizer:
         return found + [CapturedSetting(self, state, "step", parameter=p, counts=not again) for p, state in counts]
 
     def _batches(self, group: dict[str, Any]) -> Iterator[tuple[list[Tensor], States]]:
-        """The parameters of a group that have gradients, as they are updated together, with their states."""
+        """The parameters of a group that have gradients, grouped by joint updates, with their states."""
         params = [p for p in group["params"] if p.grad is not None]
         known = self.state
         for p in params:
@@ -159,7 +159,7 @@ class Optimizer:
             yield [params[i] for i in chosen], [states[i] for i in chosen]
 
     def step(self, closure: Any = None) -> Any:
-        """Change every parameter by its gradient. A closure, if given, computes the loss and its gradients first."""
+        """Update every parameter by its gradient. A closure, if given, computes the loss and its gradients first."""
         hooks = self._hooks if type(self).step is Optimizer.step else {}
         for hook in hooks.get("before", ()):
             hook(self, (closure,) if closure is not None else (), {})
@@ -187,7 +187,7 @@ class Optimizer:
                 if set_to_none or p.grad is None:
                     p.grad = None
                 else:
-                    p.grad.detach().zero_()  # in place, so that whoever holds it sees it
+                    p.grad.detach().zero_()  # in place, so that other references see it
                     p.grad.node, p.grad.requires_grad = None, False
 
     # State, in PyTorch's form: parameters are numbers, in the order of the groups
@@ -205,7 +205,7 @@ class Optimizer:
         return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the state that `state_dict` gave, PyTorch's too."""
+        """Load a state of `state_dict`, GT's or PyTorch's."""
         for hook in self._hooks.get("load_before", ()):
             changed = hook(self, state_dict)
             state_dict = state_dict if changed is None else changed
@@ -237,7 +237,7 @@ def _hooked(step: Callable) -> Callable:
 
     @wraps(step)
     def stepped(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        if type(self).step is not stepped or not self._hooks:  # one that another calls has its hooks there
+        if type(self).step is not stepped or not self._hooks:  # a step called by a subclass's step has its hooks there
             return step(self, *args, **kwargs)
         for hook in self._hooks.get("before", ()):
             hook(self, args, kwargs)
@@ -262,11 +262,11 @@ def _restored(name: str, value: Any, like: Tensor) -> Any:
     if isinstance(value, (list, tuple)):
         return [_restored(name, v, like) for v in value]
     found = value if isinstance(value, Tensor) else tensor(value)
-    return found.detach().to(like.dtype).clone()  # steps write into it
+    return found.detach().to(like.dtype).clone()  # steps write to it
 
 
 def rate(name: str, value: Any, low: float = 0.0, below: float = float("inf")) -> None:
-    """Raise unless a setting lies where it must."""
+    """Raise unless a setting is within its bounds."""
     if not low <= value < below:
         raise ValueError(f"{name} is {value}: want {low:g} or more" + (f", less than {below:g}" if below < 1e9 else ""))
 

@@ -1,5 +1,5 @@
-"""Optimizers that adapt each element's rate in ways other than Adam's: one or two instructions for all parameters, settings and
-step counts as numbers."""
+"""Optimizers that adapt each element's rate by other rules than Adam's: one or two instructions for all parameters, with
+settings and step counts as numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _TwoMeans(Optimizer):
     op: str
     means: tuple[str, str]
     settings: tuple[str, ...] = ("lr", "betas", "eps", "weight_decay")
-    counted = True  # whether the step's count is one of its numbers
+    counted = True  # whether the step count is one of its numbers
     flags: tuple[str, ...] = ("maximize",)
 
     def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class NAdam(Optimizer):
 
 
 class RAdam(_TwoMeans):
-    """Adam without its second mean until that has seen enough gradients."""
+    """Adam without its second moment until that has seen enough gradients."""
 
     op, means = "radam", ("exp_avg", "exp_avg_sq")
     flags = ("decoupled_weight_decay", "maximize")
@@ -145,7 +145,7 @@ class Rprop(Optimizer):
 
 
 class ASGD(Optimizer):
-    """Descent with a falling rate, and in `state[p]["ax"]` the mean of the parameters since step `t0`."""
+    """SGD with a falling rate, and in `state[p]["ax"]` the mean of the parameters since step `t0`."""
 
     def __init__(
         self, params: Iterable[Any], lr: float = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,

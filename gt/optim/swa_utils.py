@@ -1,4 +1,4 @@
-"""`torch.optim.swa_utils`: what gt/nn/averaged.py has, which stands above the optimizers, loaded when it is used."""
+"""`torch.optim.swa_utils`: the names of gt/nn/averaged.py, a layer above the optimizers, imported at their first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools: a dispatcher and its workers on a cluster, started, watched, grown, shrunk and ended by the same few words."""
+"""Pools: a dispatcher and its workers on a cluster; the commands and `gt.pool` that start, scale and end them."""
 
 from gt.pools.pool import RunningPool, open_pool, pool
 

@@ -1,5 +1,5 @@
-"""`gt autoscale`: more workers while queues are long, fewer when they are idle. It asks the dispatcher as a client does, and
-its cluster for workers; any cluster will do."""
+"""`gt autoscale`: starts workers while queues are long and ends idle ones. It reads statistics from the dispatcher as a client
+does, and works with any cluster."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from gt.errors import ConfigError, GTError
 from gt.pools.pool import open_pool
 
 SUMMARY = "change the number of workers of a pool with the length of their queues, until the pool ends"
-LONG = 1000  # instructions that wait at a worker, on average, from which on a queue is long
-BUSY, IDLE = 0.9, 0.05  # parts of its time that a worker computes
+LONG = 1000  # average instructions in a worker's queue from which queues count as long
+BUSY, IDLE = 0.9, 0.05  # shares of its time that a worker computes: from BUSY on it is busy, up to IDLE it is idle
 
 
 class Autoscaler:
-    """How many workers there should be, by what they say of themselves. It reads no clock: `now` comes with each look."""
+    """Decides the number of workers from their statistics. It reads no clock: `now` is an argument."""
 
     def __init__(self, minimum: int, maximum: int, up_after: float = 15.0, down_after: float = 120.0) -> None:
         if not 1 <= minimum <= maximum:
             raise ConfigError(f"cannot scale from {minimum} to {maximum} workers: want 1 or more, and the least first")
         self.minimum, self.maximum, self.up_after, self.down_after = minimum, maximum, up_after, down_after
-        self.last: dict[str, float] = {}  # by worker, the seconds it had computed
+        self.last: dict[str, float] = {}  # busy seconds of each worker at the last look
         self.looked: float | None = None
         self.busy_since: float | None = None
         self.idle_since: float | None = None
 
     def look(self, now: float, asked: int, stats: Mapping[str, Mapping[str, Any]]) -> int:
-        """The number of workers that should be there, where `asked` were asked for and these have joined."""
+        """The wanted number of workers; `asked` is the requested number, `stats` are the statistics of those that have
+        joined."""
         passed = now - self.looked if self.looked is not None else 0.0
         seconds = {name: float(s.get("busy_seconds", 0.0)) for name, s in stats.items()}
         shares = [(t - self.last[name]) / passed for name, t in seconds.items() if name in self.last and passed > 0]
         self.last, self.looked = seconds, now
-        if not shares or len(stats) < asked:  # nothing to compare, or some have yet to come
+        if not shares or len(stats) < asked:  # the first look, or some workers have not joined yet
             self.busy_since = self.idle_since = None
             return asked
         queue = sum(int(s.get("queue", 0)) for s in stats.values()) / len(stats)
@@ -69,7 +70,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Until the pool's dispatcher is gone."""
+    """Scale the pool until its dispatcher ends."""
     scaler = Autoscaler(args.min, args.max, args.up_after, args.down_after)
     pool = open_pool(args.pool)
     session = connect(pool.name, timeout=60.0)

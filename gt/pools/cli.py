@@ -13,7 +13,14 @@ from gt.clusters import cluster as cluster_of
 from gt.errors import GTError
 from gt.pools.pool import RunningPool, open_pool
 
-COMMON = ("cluster", "workers", "name", "backend", "dry_run", "run")  # what every `gt up` has; the rest are options
+COMMON = (
+    "cluster",
+    "workers",
+    "name",
+    "backend",
+    "dry_run",
+    "run",
+)  # arguments of every `gt up`; the rest are the cluster's options
 
 
 def add_parser(commands: Any) -> None:
@@ -28,7 +35,7 @@ def add_parser(commands: Any) -> None:
         found.arguments(p)
         p.set_defaults(run=start)
     for name, run, text in (
-        ("status", status, "show a pool and how its processes are"), ("down", down, "end a pool"),
+        ("status", status, "show a pool and the states of its processes"), ("down", down, "end a pool"),
     ):  # fmt: skip
         p = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         p.add_argument("pool", nargs="?", default="", help="name of the pool (default: GT_POOL, or the only pool)")
@@ -98,7 +105,7 @@ def status(args: argparse.Namespace) -> int:
 
 
 def joined_workers(pool: RunningPool) -> dict[str, Any] | str:
-    """What the workers that the dispatcher knows say of themselves, or why it cannot be asked."""
+    """The statistics of the joined workers, or the reason why the dispatcher does not answer."""
     if not pool.server:
         return "it has not started"
     try:

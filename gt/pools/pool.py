@@ -1,4 +1,4 @@
-"""A pool in hand: what `gt.pool` gives, and what the commands work on."""
+"""A running pool, for `gt.pool` and the commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gt.errors import ConfigError
 
 
 def pool(cluster: str = "local", workers: int = 1, *, name: str = "", backend: str = "", **options: Any) -> RunningPool:
-    """A pool for as long as a block of code takes: `gt up`, `gt.connect` and `gt down` in one. `options` are those of `gt up`,
+    """A pool that lives as long as a `with` block: `gt up`, `gt.connect` and `gt down` in one. `options` are those of `gt up`,
     with `_` for `-`.
 
         with gt.pool("local", workers=2):
@@ -27,7 +27,7 @@ def pool(cluster: str = "local", workers: int = 1, *, name: str = "", backend: s
 
 
 def open_pool(name: str = "") -> RunningPool:
-    """A pool that runs already, by its name."""
+    """An already running pool, by its name."""
     found = pool_file.find(name)
     return RunningPool(found, cluster_of(found.cluster))
 
@@ -48,24 +48,24 @@ class RunningPool:
         return self.record.server
 
     def up(self, follow: bool = False) -> RunningPool:
-        """Start it. With `follow`, it ends when this process does."""
+        """Start the pool. With `follow`, it ends when this process does."""
         self.cluster.check(self.record)
         self.record.release = __version__
         pool_file.create(self.record)
         try:
             self.cluster.start(self.record, follow and self.cluster.follows)
-        except BaseException:  # whatever ended it, Ctrl-C too, no job of the pool is left behind
+        except BaseException:  # also KeyboardInterrupt: no job of the pool may be left behind
             with contextlib.suppress(OSError):
                 self.cluster.stop(self.record)
             pool_file.remove(self.record)
             raise
         pool_file.save(self.record)
         if self.record.options.get("max_workers"):
-            self._scale_by_itself(follow)
+            self._start_autoscaler(follow)
         return self
 
-    def _scale_by_itself(self, follow: bool) -> None:
-        """Start the process that adds workers while queues are long and gives them back when idle."""
+    def _start_autoscaler(self, follow: bool) -> None:
+        """Start the autoscaler's process."""
         o = self.record.options
         command = [sys.executable, "-P", "-m", "gt", "autoscale", self.name, "--max", str(o["max_workers"])]
         for option in ("every", "up_after", "down_after"):
@@ -75,7 +75,7 @@ class RunningPool:
         pool_file.save(self.record)
 
     def scale(self, workers: int) -> None:
-        """Start or end workers until there are so many. Those that end finish first and pass on their tensors."""
+        """Start or end workers until the pool has `workers` of them. Ending workers drain first."""
         if workers < 0:
             raise ConfigError(f"cannot scale to {workers} workers: want 0 or more")
         with pool_file.changing(self.name) as record:
@@ -91,7 +91,7 @@ class RunningPool:
         return self.cluster.watch(self.record)
 
     def down(self) -> None:
-        """End it, and forget it."""
+        """End the pool and remove its file."""
         processes.end([self.record.scaler] if self.record.scaler else [])
         with pool_file.changing(self.name) as record:
             self.cluster.stop(record)
@@ -99,7 +99,7 @@ class RunningPool:
             self.record = record
 
     def connect(self) -> None:
-        """Use it from here on, as `gt.connect` does."""
+        """Connect this process to the pool, as `gt.connect` does."""
         self.record = pool_file.await_server(pool_file.path_of(self.name), 600.0)
         connect(self.name, timeout=30.0)
 
@@ -107,7 +107,7 @@ class RunningPool:
         self.up(follow=True)
         try:
             self.connect()
-        except BaseException:  # whatever ended it, Ctrl-C too, the pool that was started for this block ends
+        except BaseException:  # also KeyboardInterrupt: the pool of this block must end
             self.down()
             raise
         return self

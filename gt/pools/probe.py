@@ -1,5 +1,5 @@
-"""`gt probe`: whether a dispatcher serves, or a worker belongs to it. It asks as a client does, with the key of
-the environment, so the answer is given by the loop that serves clients and by nothing else. Exit status 0 is yes."""
+"""`gt probe`: whether a dispatcher answers, or lists a worker. It connects as a client with the environment's key, so that
+the loop that serves clients gives the answer. Exit status 0 means yes."""
 
 from __future__ import annotations
 

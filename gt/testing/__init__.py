@@ -1,4 +1,4 @@
-"""For tests, GT's own and those of backends: a whole GT in one thread, and what every backend has to pass."""
+"""For tests of GT and of backends: an in-process cluster, and the conformance test of backends."""
 
 from gt.testing.close import assert_close, make_tensor
 from gt.testing.cluster import Cluster, cluster

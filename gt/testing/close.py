@@ -38,7 +38,7 @@ def assert_close(
 def _difference(
     actual: Any, expected: Any, where: str, tolerance: tuple[float | None, float | None], equal_nan: bool, check_dtype: bool
 ) -> str:
-    """What is wrong, or nothing."""
+    """A description of the difference, or ""."""
     rest = (tolerance, equal_nan, check_dtype)
     if isinstance(actual, Mapping) and isinstance(expected, Mapping):
         if actual.keys() != expected.keys():
@@ -102,7 +102,7 @@ def make_tensor(
     *shape: Any, dtype: Any, device: Any = None, low: float | None = None, high: float | None = None,
     requires_grad: bool = False, noncontiguous: bool = False, exclude_zero: bool = False, memory_format: Any = None,
 ) -> Tensor:  # fmt: skip
-    """Random values of a dtype, from `low` to `high`: -9 to 9 where neither is given, 0 to 9 of uint8, 0 or 1 of bool."""
+    """Random values of a dtype, from `low` to `high`: by default -9 to 9, 0 to 9 for uint8, 0 or 1 for bool."""
     size = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
     dtype = dtype_of(dtype)
     if dtype.name == "bool":

@@ -25,7 +25,7 @@ from gt.worker.segments import Memory
 
 
 class _SharedMemory(Memory):
-    """What the sessions of a cluster placed."""
+    """The shared memory of a cluster's sessions."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -39,7 +39,7 @@ class Cluster:
 
     def __init__(self, workers: int = 1, engine: str = "numpy", shares: bool = True, users: Users | None = None) -> None:
         self.hub, self.dispatcher, self.shares = Hub(), Dispatcher(users=users), shares
-        self.roles: dict[str, str] = {}  # what the keys of parties say
+        self.roles: dict[str, str] = {}  # the roles of peers, as keys would prove them
         self.links: dict[str, MemoryLink] = {}
         self.sessions: list[Session] = []
         self.names = [f"w{i}" for i in range(workers)]
@@ -60,7 +60,7 @@ class Cluster:
         def party(mail: Mail) -> list[Mail]:
             sender = DISPATCHER if mail.peer == "dispatcher" else mail.peer
             if isinstance(mail.message, Bye):
-                return []  # `drain` has it leave
+                return []  # `drain` makes it leave
             if sender in self.names:
                 sender = worker_peer(self.names.index(sender))
             answers = worker.handle(Mail(sender, mail.message, mail.frames))
@@ -86,7 +86,7 @@ class Cluster:
         return self.names[int(peer[1:])] if peer.startswith("#") else peer or "dispatcher"
 
     def session(self, user: str = "", memory: int = 0) -> Session:
-        """A client, of this user where the cluster has users with keys of their own."""
+        """A client, of this user if the cluster has users with keys of their own."""
         name = f"c{len(self.sessions)}"
         self.roles[name] = f"{USER} {user}" if user else ""
         link = self.links[name] = MemoryLink(self.hub, name, "dispatcher", self.names, self.shares)
@@ -104,20 +104,20 @@ class Cluster:
         return session
 
     def settle(self) -> None:
-        """Send and execute all there is."""
+        """Send and execute all instructions."""
         for session in self.sessions:
             session.flush()
         self.hub.deliver()
 
     def drain(self, worker: int) -> None:
-        """Have a worker leave as it does on SIGTERM."""
+        """Make a worker leave as on SIGTERM."""
         self.settle()
-        for said in (Drain(), Bye("it was asked to end")):
-            self.hub.post(self.names[worker], Mail("dispatcher", said))
+        for message in (Drain(), Bye("it was asked to end")):
+            self.hub.post(self.names[worker], Mail("dispatcher", message))
             self.hub.deliver()
 
     def check(self) -> None:
-        """The dispatcher's invariants hold, and workers hold just what it says they hold."""
+        """Assert the dispatcher's invariants, and that workers have exactly the tensors of the dispatcher's tables."""
         self.settle()
         tables = self.dispatcher.tables
         tables.check()
@@ -136,7 +136,7 @@ def cluster(
     workers: int = 1, engine: str = "numpy", shares: bool = True, users: Users | None = None, user: str = "", memory: int = 0
 ) -> Iterator[Cluster]:
     """`with gt.testing.cluster(2):` every op of this thread runs in it; its invariants are checked at the end. With `users`,
-    the thread's client is the one of `user`; `memory` is its quota."""
+    the thread's client belongs to `user`; `memory` is its quota."""
     made = Cluster(workers, engine, shares, users)
     before = HERE.scope
     HERE.scope = Scope(made.session(user, memory))

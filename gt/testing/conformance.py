@@ -1,4 +1,4 @@
-"""What every backend has to pass: the samples of all rows, through the engine's own interface, against NumPy's numbers."""
+"""The conformance test of backends: the samples of all rows, through the engine's interface, compared with NumPy's results."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from gt.worker.engine.choose import make
 from gt.worker.engine.custom import CustomEngine
 from gt.worker.engine.numpy import NumPyEngine
 
-SHOWN = 10  # failures that a message lists
+SHOWN = 10  # most failures listed in a message
 NUMPY = NumPyEngine()
 
 
 @dataclass
 class Report:
-    """What was checked: how many rows and samples, and how many of these ran in each way."""
+    """The number of checked rows and samples, and of samples by way."""
 
     backend: str
     rows: int = 0
@@ -42,7 +42,7 @@ class Report:
 def check_backend(backend: Any, rows: tuple[str, ...] = ()) -> Report:
     """Check a backend, given as its name, its class or its engine, on every row of the op table or on those named.
 
-    Raises AssertionError with what went wrong; a backend that is not available raises ValueError.
+    Raises AssertionError with the failures; a backend that is not available raises ValueError.
 
     >>> print(gt.testing.check_backend("numpy", rows=("add", "exp")).rows)
     2
@@ -75,7 +75,7 @@ def _engine(backend: Any) -> Engine:
 
 
 def _round_trips(engine: Engine) -> Iterator[str]:
-    """Bytes that come in go out as they came, for every dtype and for no elements at all."""
+    """Loaded bytes are stored unchanged, for every dtype and for empty tensors."""
     for spec in (Spec(shape, dtype) for dtype in DTYPES for shape in ((2, 3), (), (0, 2))):
         if wrong := _told(partial(_round_trip, engine, spec)):
             yield f"load and store of {spec.dtype.name} {spec.shape}: {wrong}"
@@ -84,19 +84,19 @@ def _round_trips(engine: Engine) -> Iterator[str]:
 def _round_trip(engine: Engine, spec: Spec) -> str:
     data = bytes(NUMPY.store(samples.draw(spec, np.random.default_rng(0)), spec))
     back = bytes(engine.store(engine.load(memoryview(data), spec, True), spec))
-    return "" if back == data else "other bytes came back"
+    return "" if back == data else "store returned other bytes than were loaded"
 
 
 def _told(check: Callable[[], str]) -> str:
-    """What a check says, or the error that the backend's code raised in it."""
+    """The result of a check, or the error that the backend's code raised in it."""
     try:
         return check()
-    except Exception as error:  # a backend may fail in any way, and only when read; where is what its author wants to know
+    except Exception as error:  # a backend may raise anything, perhaps only when a value is read; the message has the location
         return f"{type(error).__name__}: {error}"
 
 
 def _wrong(engine: Engine, sample: Sample) -> str:
-    """What is wrong with this sample, or nothing."""
+    """A description of this sample's failure, or ""."""
     given = samples.for_numpy(sample)
     want = samples.several(NUMPY.kernel(sample.kind)(*given))
     return _told(partial(_compared, engine, sample, given, want))
@@ -111,7 +111,7 @@ def _compared(engine: Engine, sample: Sample, given: list[Any], want: Sequence[A
         return f"{len(found)} results, want {len(kind.outs)}"
     for f, spec in zip(found, kind.outs):
         if tuple(f.shape) != spec.shape:
-            return f"a result of shape {tuple(f.shape)}, want {spec.shape}"
+            return f"expected a result of shape {spec.shape}, got {tuple(f.shape)}"
     read = [_read(engine, f, spec) for f, spec in zip(found, kind.outs)]
     for (f, spec), (w, _) in zip(samples.defined(kind, read), samples.defined(kind, want)):
         if wrong := _differs(f, w, spec, sample, given):
@@ -123,7 +123,7 @@ def _compared(engine: Engine, sample: Sample, given: list[Any], want: Sequence[A
 
 
 def _load(engine: Engine, value: Any, spec: Spec, strided: bool) -> Any:
-    """An operand as the engine's array; `strided`, as every second element of another, where the engine has views."""
+    """An operand as the engine's array; with `strided`, as every second element of another, if the engine has views."""
     array = np.ascontiguousarray(value)
     if not strided or not spec.ndim:
         return engine.load(memoryview(bytes(NUMPY.store(array, spec))), spec, True)
@@ -142,7 +142,7 @@ def _read(engine: Engine, array: Any, spec: Spec) -> np.ndarray:
 def _differs(found: np.ndarray, want: np.ndarray, spec: Spec, sample: Sample, given: list[Any]) -> str:
     infinite = any(isinstance(o, np.ndarray) and o.dtype.kind == "f" and np.isinf(o).any() for o in given)
     if infinite and spec.dtype.rank == 2:
-        found = np.where(np.isnan(want), want, found)  # at infinity a limit is as good as NaN
+        found = np.where(np.isnan(want), want, found)  # at infinity the limit is accepted in place of NaN
     try:
         samples.assert_close(found, want, spec, "", samples.coarsest(sample.kind))
     except AssertionError as error:

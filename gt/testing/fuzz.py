@@ -1,5 +1,6 @@
-"""`python -m gt.testing.fuzz [--count N] [--seconds S] [--seed N] [--processes N]`: hostile messages to a whole cluster in one
-thread, beside a client that computes. Nobody dies, spins, leaks or gets a wrong value, and every read is answered."""
+"""`python -m gt.testing.fuzz [--count N] [--seconds S] [--seed N] [--processes N]`: fuzzes a whole in-process
+cluster with hostile messages while another client computes. No process may fail, hang, leak or return a wrong value, and every
+read has to be answered."""
 
 from __future__ import annotations
 
@@ -35,17 +36,17 @@ from gt.worker.core import Worker
 from gt.worker.engine.choose import make
 from gt.worker.peer_names import DISPATCHER
 
-PATIENCE = 10.0  # seconds of this process's time that one message may take
-STRETCH = 20_000  # messages to a cluster, and as many again to a dispatcher's core and a worker's alone, of one seed
-REFUSED = "expected operands ["  # so says a worker of operands that are not what a kind takes
+MAX_SECONDS = 10.0  # most CPU seconds for one message
+STRETCH = 20_000  # messages of one seed to a cluster, and as many again to a dispatcher's core and a worker's core alone
+REFUSED = "expected operands ["  # a worker's error for operands of other specs than the kind's
 
 
-class Spins(BaseException):
-    """One message took too long. No error, so that no handler of errors takes it for a failed kernel and goes on."""
+class TooSlow(BaseException):
+    """One message took too long. A BaseException, so that error handlers do not take it for a failed kernel."""
 
 
 class Bad:
-    """A client that sends what it likes. It knows which of its reads were answered."""
+    """A hostile client. It tracks which of its reads were answered."""
 
     def __init__(self, fuzz: Fuzz, name: str) -> None:
         self.fuzz, self.name = fuzz, name
@@ -71,7 +72,7 @@ class Bad:
         return []
 
     def upload(self, id: int, spec: tuple, worker: int, shape: tuple) -> m.Mail:
-        """The bytes that were asked for, or others."""
+        """The requested bytes, or others."""
         dtype = gt.spec.DTYPES[spec[0]]
         r = self.fuzz.hostile.random.random()
         if r < 0.1:
@@ -97,18 +98,18 @@ class Bad:
         to = "dispatcher" if self.fuzz.hostile.random.random() < 0.97 else pool.names[0]
         pool.hub.post(self.name, m.Mail(to, said, (b"",) * (type(said) is m.Upload)))
         if to != "dispatcher":
-            self.asked.clear()  # it asked someone who does not answer questions
+            self.asked.clear()  # the receiver does not answer questions
         pool.hub.deliver()
 
     def check(self) -> None:
-        """Every read was answered, but for what waits for bytes that this client never sent."""
+        """Assert that every read was answered, except those that wait for bytes that this client never sent."""
         client = self.fuzz.pool.dispatcher.tables.clients.get(self.name)
         if client is not None and not self.let_go and client.loading is None:
             assert not self.asked, f"reads {sorted(self.asked)[:5]} were not answered"
 
 
 class Fuzz:
-    """A cluster with an innocent client, and hostile ones after one another."""
+    """A cluster with an innocent client, and hostile clients one after the other."""
 
     def __init__(self, seed: int, workers: int = 2, engine: str = "numpy", sessions: Any = None) -> None:
         self.hostile = Hostile(seed, sessions or record(max(workers, 2)))
@@ -146,7 +147,7 @@ class Fuzz:
         return Bad(self, f"bad{self.clients}")
 
     def run(self, count: int, seconds: float = float("inf")) -> int:
-        """Send so many messages, or for so long. Gives how many."""
+        """Send messages up to this number or time. Returns their number."""
         start, first = time.monotonic(), self.count
         with _watched() as restart:
             while self.count - first < count and time.monotonic() - start < seconds:
@@ -162,7 +163,7 @@ class Fuzz:
         return self.count - first
 
     def part(self) -> None:
-        """The hostile client goes, and all that it had with it."""
+        """The hostile client leaves; all its state must be dropped."""
         self.bad.check()
         for worker in self.pool.workers:
             check_values(worker, self.bad.name)
@@ -180,7 +181,7 @@ class Fuzz:
         self.bad = self._next()
 
     def well(self) -> None:
-        """The innocent client computes what it should, and nobody holds more than at first."""
+        """The innocent client computes right results, and no process holds more than at the start."""
         with self._innocent():
             expected = np.arange(12.0, dtype="float32").reshape(3, 4)
             np.testing.assert_array_equal((self.x + self.x).numpy(), expected * 2)
@@ -196,20 +197,23 @@ class Fuzz:
         assert all(now < then + 20_000 for now, then in zip(sizes, self.sizes)), f"interned: {self.sizes}, then {sizes}"
 
     def _tables(self) -> list[Any]:
-        """What is held for whom."""
+        """Sizes of the state of each process."""
         tables = self.pool.dispatcher.tables
         spaces = [sorted(w.spaces.keys() - {self.bad.name}) for w in self.pool.workers]
         return [len(tables.clients), len(tables.questions), len(tables.by_peer), spaces, len(self.pool.hub.parties)]
 
 
 def check_values(worker: Worker, client: str, sent: bool = True) -> None:
-    """What a worker holds for a client is what its specs say. Of what a dispatcher has `sent`, it had to refuse no operands."""
+    """Assert that a worker's arrays have their specs, and, for instructions that a dispatcher `sent`, that it refused no
+    operands."""
     values = worker.spaces.get(client)
     for id, found in values.table.items() if values is not None else ():
         assert values is not None
         spec = values.specs.get(id)
         if isinstance(found, Broken):
-            assert not sent or REFUSED not in found.text, f"the dispatcher let pass what a worker refused: {found.text[:500]}"
+            assert not sent or REFUSED not in found.text, (
+                f"the dispatcher accepted an instruction that a worker refused: {found.text[:500]}"
+            )
         else:
             said = (
                 (spec.shape, spec.dtype.name.replace("bfloat16", "float32")) if spec is not None else None
@@ -219,8 +223,8 @@ def check_values(worker: Worker, client: str, sent: bool = True) -> None:
 
 
 def runs(seed: int, count: int, sessions: Any) -> int:
-    """Stretches that no dispatcher would write, to a worker: what it makes of them is what it says, and every read is answered.
-    Gives how many there were."""
+    """Send a worker instructions that no dispatcher would write: its results must have their specs, and every read must be
+    answered. Returns their number."""
     hostile, worker = Hostile(seed, sessions), Worker(make("numpy"))
     worker.handle(m.Mail(DISPATCHER, m.Welcome("w", 0)))
     with _watched() as restart:
@@ -233,7 +237,9 @@ def runs(seed: int, count: int, sessions: Any) -> int:
                 answers = worker.handle(m.Mail(DISPATCHER, run))
                 unread = {get.ticket for get in gets} - {getattr(mail.message, "ticket", None) for mail in answers}
                 assert not unread, f"reads {sorted(unread)[:5]} were not answered"
-                assert not batch.ack or any(isinstance(mail.message, m.Done) for mail in answers), "nobody was told of the end"
+                assert not batch.ack or any(isinstance(mail.message, m.Done) for mail in answers), (
+                    "the batch was not acknowledged"
+                )
             if not hostile.rest:
                 check_values(worker, "bad", sent=False)
                 worker.handle(m.Mail(DISPATCHER, m.Drop("bad")))
@@ -243,8 +249,8 @@ def runs(seed: int, count: int, sessions: Any) -> int:
 
 
 def noise(seed: int, count: int, sessions: Any) -> int:
-    """Messages with bytes of them changed, to the decoder and the dispatcher's core: either one is no message, or it is handled
-    like any other. Gives how many could be read."""
+    """Send messages with changed bytes to the decoder and the dispatcher's core: each is refused by the decoder, or handled
+    like any other. Returns how many could be decoded."""
     hostile, core, read = Hostile(seed, sessions), Dispatcher(), 0
     told: list[str] = []
     core.reports.tell = told.append
@@ -274,14 +280,14 @@ def noise(seed: int, count: int, sessions: Any) -> int:
 
 @contextmanager
 def _watched() -> Iterator[Any]:
-    """Gives a function that begins a message's time; one that takes too long ends the run where it stands."""
+    """A function that starts a message's timer; a message that takes too long raises TooSlow."""
 
     def rang(*_: Any) -> None:
-        raise Spins(f"one message took more than {PATIENCE:g} s")
+        raise TooSlow(f"one message took more than {MAX_SECONDS:g} s")
 
     before = signal.signal(signal.SIGPROF, rang)
     try:
-        yield lambda: signal.setitimer(signal.ITIMER_PROF, PATIENCE)
+        yield lambda: signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
@@ -291,11 +297,12 @@ _sessions = cache(record)
 
 
 def stretch(seed: int, workers: int, engine: str, most: int, seconds: float) -> int:
-    """The messages of one seed, to a whole cluster, a dispatcher's core (with bytes changed) and a worker. Gives how many."""
+    """Run the messages of one seed against a whole cluster, a dispatcher's core (with changed bytes) and a worker. Returns
+    their number."""
     workers = workers or 1 + seed % 3
     sessions, start = _sessions(max(workers, 2)), time.monotonic()
     gc.collect()
-    gc.freeze()  # what is there from the start need not be gone over again and again
+    gc.freeze()  # existing objects need not be traversed by every collection
     try:
         done = Fuzz(seed, workers, engine, sessions).run(min(STRETCH, most), seconds)
         for part, most_of_it in ((noise, STRETCH // 2), (runs, STRETCH // 2)):
@@ -303,14 +310,14 @@ def stretch(seed: int, workers: int, engine: str, most: int, seconds: float) -> 
                 more = min(most_of_it, most - done)
                 part(seed, more, sessions)
                 done += more
-    except BaseException as failure:  # whatever ended it, the seed that does it again is said
-        failure.add_note(f"seed {seed}: `python -m gt.testing.fuzz --seed {seed} --count {most}` does this again")
+    except BaseException as failure:  # any failure is shown with the seed that reproduces it
+        failure.add_note(f"seed {seed}: `python -m gt.testing.fuzz --seed {seed} --count {most}` reproduces this")
         raise
     return done
 
 
 def share_out(args: argparse.Namespace, pool: ProcessPoolExecutor) -> int:
-    """Stretches in several processes, each with a seed of its own, until enough messages were sent or the time is over."""
+    """Run seeds in several processes, until enough messages were sent or the time is over."""
     end, seeds, planned, done = time.monotonic() + args.seconds, count(args.seed), 0, 0
     running: set[Future[int]] = set()
     while True:
@@ -322,19 +329,21 @@ def share_out(args: argparse.Namespace, pool: ProcessPoolExecutor) -> int:
             return done
         ended, running = wait(running, return_when=FIRST_COMPLETED)
         before = done
-        done += sum(each.result() for each in ended)  # raises what a stretch raised, or that its process died
+        done += sum(each.result() for each in ended)  # raises the error of a seed, or of its process
         if done // 1_000_000 > before // 1_000_000:
             print(f"{done} messages so far", flush=True)
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Hostile messages to a whole cluster in one thread.")
-    parser.add_argument("--count", type=int, default=10_000_000, help="how many messages (10,000,000)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="for how long at most")
-    parser.add_argument("--seed", type=int, default=0, help=f"of the first stretch; each of {2 * STRETCH} messages has its own")
-    parser.add_argument("--workers", type=int, default=0, help="of each cluster (one, two and three in turn, by the seed)")
+    parser.add_argument("--count", type=int, default=10_000_000, help="number of messages (10,000,000)")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="time limit")
+    parser.add_argument(
+        "--seed", type=int, default=0, help=f"seed of the first {2 * STRETCH} messages; the next ones have the next seed"
+    )
+    parser.add_argument("--workers", type=int, default=0, help="workers of each cluster (one, two or three, by the seed)")
     parser.add_argument("--engine", default="numpy")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="that fuzz side by side (one for each core)")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="number of processes (one for each core)")
     args = parser.parse_args(argv)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes: their tensors are small
     start, spawn = time.monotonic(), multiprocessing.get_context("spawn")

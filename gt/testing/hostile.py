@@ -1,5 +1,5 @@
-"""Messages of a client that means harm, or is broken: real ones, recorded, with something changed. They are well formed more
-often than not, so that they come far. The same seed gives the same messages."""
+"""Messages of a hostile or faulty client: recorded messages of real sessions with changes. Most are well formed, so that they
+pass the first checks. The same seed gives the same messages."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from gt.spec import DTYPES, Spec
 from gt.testing.cluster import Cluster, cluster
 from gt.transport import messages as m
 
-FAR = (1 << 47, 1 << 62, (1 << 63) - 1, -(1 << 63))  # sizes that fail at once: none is made
-PROGRAMS = 5  # sessions that were recorded; the rest are uses of each op
-AGAIN = 12  # uses of an op in a session, behind the one with which its operands are made
-OFTEN = 0.8  # of these, as many are changed
+FAR = (1 << 47, 1 << 62, (1 << 63) - 1, -(1 << 63))  # sizes that fail at once, without an allocation
+PROGRAMS = 5  # recorded sessions; the others are uses of one op each
+AGAIN = 12  # further uses of an op in its session
+OFTEN = 0.8  # share of these that are changed
 TEXTS = ("", "s", "sum", "none", "placement", "x" * 300, "\n", "é")
 
 
 def record(workers: int = 2) -> list[list[m.Message]]:
-    """What a real client sends, a list for each program."""
+    """The messages of real clients, a list for each program."""
     found: list[list[m.Message]] = []
     for program in (_loop, _sharded, _trained, _shapes, _loaded):
         with cluster(workers, shares=program is not _loaded) as made:
@@ -34,8 +34,8 @@ def record(workers: int = 2) -> list[list[m.Message]]:
 
 
 def _uses(row: Row) -> Iterator[list[m.Message]]:
-    """A session for each sample of an op: its operands made, on one worker or cut over all, the op applied, its results read;
-    then the op applied to them again, as the same kind or another."""
+    """A session for each sample of an op: it creates the operands, on one worker or sharded over all, applies the op and reads
+    its results; then it applies the op again, as the same kind or another."""
     cut = m.Configure({"rows": {"mesh": None, "axes": [0], "workers": None}})
     for operands, settings in row.tries if not row.collective else ():
         values = [getattr(o, "spec", o) for o in operands]
@@ -114,22 +114,22 @@ def _shapes() -> None:
 
 
 def _loaded() -> None:
-    """Bytes that the client has, in a cluster that shares no memory."""
+    """Uploads, in a cluster without shared memory."""
     for n in (2, 5):
         (gt.tensor([float(i) for i in range(n)]) * 2).tolist()
 
 
 class Hostile:
-    """Changes to messages. `message()` is one that a client sends next."""
+    """Changes messages. `message()` returns the next one of a client."""
 
     def __init__(self, seed: int, sessions: list[list[m.Message]]) -> None:
         self.random, self.sessions = Random(seed), sessions
         self.rest: list[m.Message] = []
-        self.rate = 0.5  # of the session's messages, as many are changed
-        self.uses = False  # whether the session is one of uses of an op
+        self.rate = 0.5  # share of the session's messages that are changed
+        self.uses = False  # whether the session consists of uses of one op
 
     def message(self) -> Any:
-        """The next message of the session that is being repeated, changed or not; an empty list when that is over."""
+        """The next message of the current session, changed or not; an empty list at its end."""
         if not self.rest:
             programs = self.random.random() < 0.2
             session = self.random.choice(self.sessions[:PROGRAMS] if programs else self.sessions[PROGRAMS:])
@@ -175,7 +175,7 @@ class Hostile:
         return r.choice((self.number(), None, r.choice(TEXTS), b"bytes", {"a": 1}, deep, 0, 1))
 
     def within(self, value: Any) -> Any:
-        """The same with one thing in it changed."""
+        """The same with one change."""
         r = self.random
         if isinstance(value, (list, tuple)) and value and r.random() < 0.8:
             new = list(value)
@@ -274,7 +274,7 @@ class Hostile:
         return replace(batch, code=self.code(batch.code))
 
     def other(self) -> m.Message:
-        """Anything else, whether a client may say it or not."""
+        """Any other message, whether a client may send it or not."""
         r = self.random
         signal = {"mesh": self.value(), "axes": self.value(), "workers": self.value()}
         plain = {"mesh": None, "axes": [r.choice((0, 1, -1, None))], "workers": r.choice((None, [0], [1, 7]))}
@@ -296,10 +296,10 @@ class Hostile:
         ))  # fmt: skip
 
     def bytes(self, message: Any) -> bytes:
-        """A message as it is written, now and then with a byte of it changed or its end cut off."""
+        """An encoded message, sometimes with a changed byte or truncated."""
         try:
             data = m.encode(message)
-        except (OverflowError, TypeError, RecursionError):  # a number that cannot be written at all
+        except (OverflowError, TypeError, RecursionError):  # a number that cannot be encoded
             return b""
         r = self.random.random()
         if r < 0.02 and data:

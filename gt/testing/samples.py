@@ -1,5 +1,5 @@
-"""Inputs for every row, made from its `tries` alone: as they stand, and in the forms that go wrong first (other dtypes, 0-d,
-empty, broadcast, strided, nan and inf). What a row refuses for its Specs is no sample of it."""
+"""Inputs for every row, made from its `tries`: unchanged, and in forms that often fail (other dtypes, 0-d, empty, broadcast,
+strided, nan and inf). Specs that a row refuses give no sample."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _eig(w: np.ndarray, v: np.ndarray) -> tuple:
 
 
 def _lu(lu: np.ndarray, pivots: np.ndarray) -> tuple:
-    """The matrix that was factored: libraries differ in which of two complex numbers is the larger pivot."""
+    """The product of the factors: libraries differ in which of two complex numbers is the larger pivot."""
     m, n = lu.shape[-2:]
     k = min(m, n)
     found = np.empty_like(lu)
@@ -47,7 +47,7 @@ def _lu(lu: np.ndarray, pivots: np.ndarray) -> tuple:
 
 
 def _gram(a: np.ndarray) -> np.ndarray:
-    """The products of its columns: 0 and 1 where they are orthonormal."""
+    """The products of a matrix's columns: 0 and 1 if they are orthonormal."""
     return _turned(a) @ a
 
 
@@ -56,8 +56,8 @@ def _turned(a: np.ndarray) -> np.ndarray:
     return np.conj(np.swapaxes(a, -1, -2))
 
 
-# Of results that are right up to the sign of each vector, or up to a rotation of some, which differ between LAPACKs: what is
-# defined. Factors give their product back, are orthonormal, and singular values and eigenvalues are what they are.
+# For results that are defined only up to the signs of vectors or up to rotations, which differ between LAPACKs: the defined
+# part. Products of factors, orthonormality, and singular values and eigenvalues are compared.
 SIGNED: dict[str, Callable[..., tuple]] = {"qr": _qr, "svd": _svd, "eigh": _eigh, "eig": _eig, "lu_factor": _lu}
 NUMBERS = {float: 1.7, int: 2, bool: True}
 ROWS = [r for r in TABLE.values() if r.kernel is not None]
@@ -65,7 +65,7 @@ ROWS = [r for r in TABLE.values() if r.kernel is not None]
 
 @dataclass
 class Sample:
-    """One call of a row. `form` says how it differs from the try it came of."""
+    """One call of a row. `form` is the difference from its try."""
 
     kind: Kind
     operands: list[Any]
@@ -132,7 +132,7 @@ def with_dtype(operand: Any, dtype: Any) -> Any:
 
 
 def refused(row: Row, operands: tuple, statics: dict, form: str) -> Sample | None:
-    """A sample, or None where the row refuses these Specs."""
+    """A sample, or None if the row refuses these Specs."""
     try:
         return make(row, operands, statics, form)
     except (TypeError, ValueError, IndexError):
@@ -175,7 +175,7 @@ def _with_shape(operand: Any, shape: tuple) -> Any:
 
 
 def strided(a: np.ndarray) -> np.ndarray:
-    """The same values with every second element of memory, back to front where an axis allows."""
+    """The same values with every second element of memory, reversed if an axis allows."""
     if a.ndim == 0:
         return a
     room = np.zeros((*a.shape[:-1], a.shape[-1] * 2), a.dtype)
@@ -192,24 +192,24 @@ def several(found: Any) -> tuple:
 
 
 def as_numpy(a: Any) -> np.ndarray:
-    """A result, in float64 where it is a float."""
+    """A result, in float64 if it is a float."""
     a = np.asarray(a)
     return a.astype(np.float64) if a.dtype.kind == "f" else a.astype(np.complex128) if a.dtype.kind == "c" else a
 
 
-# How far two ways of computing may differ, by the dtype of the result. 16-bit results are rounded once or more each way.
+# Tolerances by the dtype of the result. 16-bit results are rounded once or more on each side.
 CLOSE = {float64: (1e-10, 1e-10), float32: (2e-5, 2e-5), float16: (4e-3, 4e-3), bfloat16: (3e-2, 3e-2)}
 CLOSE |= {complex128: CLOSE[float64], complex64: CLOSE[float32]}
 
 
 def coarsest(kind: Kind) -> tuple[float, float]:
-    """The precision to hold a result to: that of the least precise float that went in or came out."""
+    """The precision of a comparison: that of the least precise float among operands and results."""
     floats = [s.dtype for s in (*kind.ins, *kind.outs) if isinstance(s, Spec) and s.dtype.rank >= 2]
     return max((CLOSE[d] for d in floats), default=CLOSE[float32])
 
 
 def defined(kind: Kind, results: Sequence[Any]) -> list[tuple[np.ndarray, Spec]]:
-    """What is defined of the results of a call, as NumPy arrays, and the Spec of each."""
+    """The defined part of a call's results, as NumPy arrays, and the Spec of each."""
     arrays = [as_numpy(r) for r in results]
     if kind.row.name not in SIGNED:
         return list(zip(arrays, kind.outs))

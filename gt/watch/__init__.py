@@ -1,1 +1,1 @@
-"""Readers of what passes through GT: the instruction log, worker statistics."""
+"""Monitoring: the event stream's readers, the instruction log, worker statistics."""

@@ -1,4 +1,4 @@
-"""Captures: a file with events as they came, message by message. It can be read again by the tools that look at a run later."""
+"""Capture files: the event messages of a run in the order of their arrival, for tools that analyse the run later."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gt.transport.events import Spans, Watched
 from gt.watch.events import Recording
 
 MAGIC = b"GT capture 1\n"
-LONGEST = 256 << 20  # bytes of one message
+MAX_MESSAGE_BYTES = 256 << 20  # most bytes of one message
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Watched).decode
@@ -42,13 +42,13 @@ class CaptureFile:
 
 
 def messages(path: str | Path) -> Iterator[Watched]:
-    """The messages of a capture; one that was cut short ends where it does."""
+    """The messages of a capture. A truncated file yields the messages before the truncated one."""
     with open(path, "rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
-            raise GTError(f"{path} is no capture of `gt trace`")
+            raise GTError(f"{path} is not a capture of `gt trace`")
         while len(size := file.read(4)) == 4:
             n = int.from_bytes(size, "big")
-            data = file.read(n) if n <= LONGEST else b""
+            data = file.read(n) if n <= MAX_MESSAGE_BYTES else b""
             if len(data) != n:
                 return
             try:
@@ -68,5 +68,5 @@ def read(path: str | Path) -> Recording:
 
 
 def count(watched: Watched) -> int:
-    """Events of a message, each instruction counted."""
+    """The number of events in a message; each recorded instruction counts as one."""
     return sum(len(e.seconds) // 4 if isinstance(e, Spans) else 1 for e in watched.events)

@@ -1,4 +1,4 @@
-"""A recording as lanes, bars and arrows: what pictures of it are drawn from, whatever draws them."""
+"""A recording as lanes, bars and arrows, the input of every renderer (Matplotlib, HTML, Perfetto)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLOURS = {
     "update": "#9c6b4e", "conv": "#1f4e9c", "attention": "#7a1fa2", "linalg": "#2f7f7f", "program": "#5a6f9f",
     "instructions": "#8a8f98", "unknown": "#bbbbbb",
 }  # fmt: skip
-OTHERS = ("#b5651d", "#607d3b", "#4b6584", "#a05195")  # for groups that have none
+OTHERS = ("#b5651d", "#607d3b", "#4b6584", "#a05195")  # for groups without a colour above
 
 
 def colour(group: str) -> str:
@@ -23,7 +23,7 @@ def colour(group: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Something that took time on a lane. `group` decides its colour: of a program, the group that most of its time goes to."""
+    """One activity on a lane. `group` decides its colour: of a program, the op group with the largest share of its time."""
 
     lane: int
     start: float
@@ -37,7 +37,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """From one lane to another: a batch on its way (`flow`), or a `collective` or `move` between workers."""
+    """An arrow between two lanes: a batch on its way (`flow`), or a `collective` or `move` between workers."""
 
     source: int
     at: float
@@ -77,10 +77,10 @@ class _Builder:
         self.chart.lanes = [*(f"client {c}" for c in clients), "dispatcher", *(f"worker {w}" for w in workers)]
         times = [t for t in map(_time, recording.items) if t]
         self.chart.began = min(times, default=0.0)
-        self.sends: dict[tuple[str, int], float] = {}  # when a client sent its batch
+        self.sends: dict[tuple[str, int], float] = {}  # time at which a client sent a batch
         self.received: dict[tuple[str, int], float] = {}
         self.sent: dict[tuple[str, str, int], float] = {}
-        self.run: defaultdict[tuple[str, str], list[Activity]] = defaultdict(list)  # of the run at hand
+        self.run: defaultdict[tuple[str, str], list[Activity]] = defaultdict(list)  # activities of the current run
         for item in recording.items:
             self._item(item)
         self._collectives()
@@ -112,14 +112,14 @@ class _Builder:
                 self._bar(self.client[client], at, at + seconds, "sends an array", "transfer", client, line, nbytes)
 
     def _arrived(self, worker: str, client: str, serial: int) -> None:
-        """A run has ended: an arrow from where it was sent to the first thing that was done of it."""
+        """At the end of a run: add an arrow from the send of its batch to the first activity of the run."""
         done = self.run.pop((worker, client), [])
         at = self.sent.pop((worker, client, serial), None)
         if done and at is not None and worker in self.worker:
             self._arrow(self.dispatcher, at, self.worker[worker], done[0].start, "flow", f"batch {serial}")
 
     def _collectives(self) -> None:
-        """Arrows between the workers of each collective: from each that came earlier to the one that came last."""
+        """Add the arrows of each collective: from each worker to the worker that arrived last."""
         met: defaultdict[tuple, list[Collective]] = defaultdict(list)
         times: defaultdict[tuple, int] = defaultdict(int)
         for item in self.recording.items:

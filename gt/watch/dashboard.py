@@ -1,5 +1,5 @@
-"""The dashboard: a web page on a dispatcher, with a live timeline, and its metrics for Prometheus. It is a reader of the event
-stream like any other, in a process of its own, so that nothing it does can slow the dispatcher."""
+"""The dashboard: a web page with a live timeline of one dispatcher, and metrics for Prometheus. It reads the event stream in a
+process of its own, so that it cannot slow the dispatcher down."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ from gt.watch.listen import Listener
 from gt.watch.model import Model
 from gt.watch.visualize import data
 
-SHOWN = 5.0  # seconds of the live timeline
-BARS = 3000  # bars of it at most
-FOUND = 200  # lines that a search gives
-OFTEN = 0.5  # seconds between updates
-STREAMS = 32  # pages that are kept up to date at a time
+TIMELINE_SECONDS = 5.0  # seconds of the live timeline
+MAX_BARS = 3000  # most bars of the live timeline
+MAX_FOUND = 200  # most lines of a search result
+UPDATE_INTERVAL = 0.5  # seconds between updates
+MAX_STREAMS = 32  # most pages that receive updates at one time
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'"
     ),
-    "Referrer-Policy": "no-referrer",  # the address of the page has the key
+    "Referrer-Policy": "no-referrer",  # the page's address contains the key
     "X-Content-Type-Options": "nosniff",
 }
 
 
-class Board:
-    """What is known of the cluster, shared by the thread that listens and the requests."""
+class DashboardState:
+    """The state of the cluster, shared by the listening thread and the HTTP requests."""
 
     def __init__(self, address: str, keys: Keys = NO_KEYS) -> None:
         self.address, self.keys = address, keys
@@ -75,20 +75,20 @@ class Board:
                 self.closed.wait(1.0)
 
     def update_text(self) -> str:
-        """An update in JSON, which all pages share: how many there are costs next to nothing."""
+        """The current update as JSON. All pages share one text, so that another open page costs little."""
         with self.making:
-            if not self.made or time.monotonic() - self.made > OFTEN / 2:
+            if not self.made or time.monotonic() - self.made > UPDATE_INTERVAL / 2:
                 self.text, self.made = json.dumps(self.update(), separators=(",", ":")), time.monotonic()
             return self.text
 
     def update(self) -> dict[str, Any]:
-        """All that the page shows, as it is now."""
+        """The current contents of the page."""
         now = time.time()
         with self.lock:
             model = self.model
             model.refresh(now)
-            recent = model.recording(now - SHOWN)
-            recent.items = recent.items[-BARS:]
+            recent = model.recording(now - TIMELINE_SECONDS)
+            recent.items = recent.items[-MAX_BARS:]
             workers = [
                 {
                     "name": w.name, "index": w.index, "about": w.about, "shares": w.shares, "instructions": w.instructions,
@@ -97,14 +97,14 @@ class Board:
                     "gpu": w.state.gpu if w.state else -1.0, "current": w.state.current if w.state else "",
                     "since": w.state.since if w.state else 0.0, "stack": w.state.stack if w.state else "",
                 }
-                for w in model.living()
+                for w in model.connected_workers()
             ]  # fmt: skip
             clients = [
                 {
                     "label": c.label, "share": c.share, "instructions": c.instructions, "waited": c.waited, "found": c.found,
                     "hits": c.hits, "rate": c.hit_rate, "saved": c.saved, "uploaded": c.uploaded, "misses": c.misses,
                 }
-                for c in model.there()
+                for c in model.connected_clients()
             ]  # fmt: skip
             placed = [
                 {"client": p.client, "name": p.name, "spec": p.spec, "placement": p.placement} for p in model.placed.values()
@@ -117,17 +117,17 @@ class Board:
         }  # fmt: skip
 
     def search(self, text: str) -> list[str]:
-        """The last instructions that have this in their op, client, worker or line."""
+        """The last instructions whose op, client, worker or line contains `text`."""
         wanted, found = text.lower(), []
         with self.lock:
             for item in reversed(self.model.items):
                 if not isinstance(item, Activity):
                     continue
                 line = self.model.reader.line(item)
-                said = f"{item.start:.6f} {item.worker} {item.client} {item.name} {item.seconds * 1e6:.1f} us {line}".rstrip()
-                if wanted in said.lower():
-                    found.append(said)
-                if len(found) >= FOUND:
+                shown = f"{item.start:.6f} {item.worker} {item.client} {item.name} {item.seconds * 1e6:.1f} us {line}".rstrip()
+                if wanted in shown.lower():
+                    found.append(shown)
+                if len(found) >= MAX_FOUND:
                     break
         return found
 
@@ -137,26 +137,26 @@ class Board:
 
 
 def page(first: str) -> str:
-    """The page: one file, with its code and what it shows at first, in JSON, in it."""
+    """The page: one HTML file that contains its script and the first update as JSON."""
     static = resources.files("gt.watch") / "static"
     text = (static / "dashboard.html").read_text().replace("%SCRIPT%", (static / "timeline.js").read_text())
     return text.replace("%DATA%", first.replace("<", "\\u003c"))
 
 
-async def updates(board: Board, request: Request) -> AsyncIterator[str]:
-    """What a page is sent, as long as it is there. Whoever reads slowly is sent the less."""
+async def updates(board: DashboardState, request: Request) -> AsyncIterator[str]:
+    """The updates for one open page. A page that reads slowly receives fewer."""
     board.streams += 1
     try:
         while not board.closed.is_set() and not await request.is_disconnected():
             yield f"data: {await asyncio.to_thread(board.update_text)}\n\n"
-            await asyncio.sleep(OFTEN)
+            await asyncio.sleep(UPDATE_INTERVAL)
     finally:
         board.streams -= 1
 
 
-def application(board: Board, key: str) -> Starlette:
-    """The web application. Each request has to show the key, `?key=...` or as a bearer's token: on this host, too, TCP does not
-    say whose process it is that connects, and a browser may ask for whoever wrote another page."""
+def application(board: DashboardState, key: str) -> Starlette:
+    """The web application. Each request has to contain the key, as `?key=...` or as a bearer token, also on this host: TCP does
+    not identify the connecting process, and a browser may send requests on behalf of another web page."""
 
     def allowed(request: Request) -> bool:
         shown = request.query_params.get("key", "") or request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -165,7 +165,9 @@ def application(board: Board, key: str) -> Starlette:
     def guarded(answer: Any) -> Any:
         async def endpoint(request: Request) -> Response:
             if not allowed(request):
-                return PlainTextResponse("this dashboard has a key: its server told the address with ?key=KEY in it\n", 401)
+                return PlainTextResponse(
+                    "this dashboard requires a key: open the address that its server printed, with ?key=KEY\n", 401
+                )
             made: Response = await answer(request)
             made.headers.update(HEADERS)
             return made
@@ -176,8 +178,8 @@ def application(board: Board, key: str) -> Starlette:
         return HTMLResponse(page(await asyncio.to_thread(board.update_text)))
 
     async def events(request: Request) -> Response:
-        if board.streams >= STREAMS:
-            return PlainTextResponse(f"{STREAMS} pages are kept up to date already\n", 503)
+        if board.streams >= MAX_STREAMS:
+            return PlainTextResponse(f"too many open pages: at most {MAX_STREAMS} receive updates at one time\n", 503)
         return StreamingResponse(updates(board, request), media_type="text/event-stream")
 
     async def numbers(request: Request) -> Response:
@@ -191,7 +193,7 @@ def application(board: Board, key: str) -> Starlette:
     return Starlette(routes=[Route(path, guarded(answer)) for path, answer in routes.items()])
 
 
-def serve(board: Board, host: str, port: int, key: str) -> None:
+def serve(board: DashboardState, host: str, port: int, key: str) -> None:
     thread = threading.Thread(target=board.listen, name="gt-dashboard", daemon=True)
     thread.start()
     raise_descriptor_limit()
@@ -203,7 +205,7 @@ def serve(board: Board, host: str, port: int, key: str) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The process that `gt.server --dashboard` starts; its keys come in the environment."""
+    """The process that `gt.server --dashboard` starts; it reads its keys from the environment."""
     p = argparse.ArgumentParser(prog="gt dashboard")
     p.add_argument("address", help="address of the dispatcher")
     p.add_argument("--host", default="127.0.0.1")
@@ -212,10 +214,10 @@ def main(argv: list[str] | None = None) -> int:
     follow_parent()
     key, keys = environment.DASHBOARD_KEY.value(), Keys(environment.KEY.value(), environment.WORKER_KEY.value())
     if not key:
-        print("gt dashboard: it needs a key, which its pages are asked with (GT_DASHBOARD_KEY)", file=sys.stderr)
+        print("gt dashboard: no key: set GT_DASHBOARD_KEY to the key that requests have to contain", file=sys.stderr)
         return 1
     with contextlib.suppress(KeyboardInterrupt):
-        serve(Board(args.address, keys), args.host, args.port, key)
+        serve(DashboardState(args.address, keys), args.host, args.port, key)
     return 0
 
 

@@ -20,14 +20,14 @@ from gt.watch.stats import amount
 from gt.watch.timeline import merged
 
 SUMMARY = "find what slows a program, from its log, or what this machine lacks"
-OFTEN = 3  # times from which something counts as repeated
-SOME = 0.05  # share of a run that is worth a word
-UPLOAD = 4096  # bytes of an array from which repeated uploads count
+REPEATED = 3  # least count of an event that is reported as repeated
+LEAST_SHARE = 0.05  # least share of a run's time that is reported
+LEAST_UPLOAD = 4096  # least bytes of an array whose repeated uploads are reported
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that slows a program: what, how much of the run it takes (where that is known), where, and what would help."""
+    """One cause of lost time: its check, its share of the run (where known), the user's line, a description and advice."""
 
     sort: str
     share: float
@@ -41,7 +41,7 @@ class Finding:
 
 
 def diagnose(recording: Recording) -> list[Finding]:
-    """What slows this run, the worst first."""
+    """The findings of all checks, the largest share first."""
     start, stop = span(recording)
     found = [*reads(recording, stop - start), *traces(recording), *uploads(recording), *gathers(recording, stop - start),
              *idle(recording, start, stop), *compilations(recording, stop - start), *stalls(recording)]  # fmt: skip
@@ -49,14 +49,14 @@ def diagnose(recording: Recording) -> list[Finding]:
 
 
 def span(recording: Recording) -> tuple[float, float]:
-    """From the first thing that was done to the last."""
+    """The times of the first activity's start and the last one's end."""
     begins = [w.start for w in recording.work] + [i.at for i in recording.items if isinstance(i, e.Waited)]
     ends = [w.stop for w in recording.work] + [i.at + i.seconds for i in recording.items if isinstance(i, e.Waited)]
     return min(begins, default=0.0), max(ends, default=0.0)
 
 
 def reads(recording: Recording, total: float) -> Iterator[Finding]:
-    """Reads wait until all before them is done, and meanwhile nothing new is sent: the workers' queues run empty."""
+    """Reads that drain the queue: the client waits until all earlier instructions are done and sends no new ones meanwhile."""
     waits: defaultdict[str, list[e.Waited]] = defaultdict(list)
     for item in recording.items:
         if isinstance(item, e.Waited):
@@ -64,7 +64,7 @@ def reads(recording: Recording, total: float) -> Iterator[Finding]:
     for line, there in waits.items():
         seconds = sum(w.seconds for w in there)
         share = seconds / total if total else 0.0
-        if len(there) >= OFTEN and share >= SOME:
+        if len(there) >= REPEATED and share >= LEAST_SHARE:
             text = f"{len(there)} reads drained the queue: {seconds:.3f} s of waiting, {share:.0%} of the run"
             yield Finding("reads", share, line, text, "read less often, such as every 100 steps, or keep the value as a tensor")
 
@@ -73,7 +73,7 @@ def traces(recording: Recording) -> Iterator[Finding]:
     last: dict[str, e.Traced] = {i.client: i for i in recording.items if isinstance(i, e.Traced)}
     for traced in last.values():
         for why, times, line in traced.misses:
-            if times >= OFTEN:
+            if times >= REPEATED:
                 tried = traced.hits + sum(n for _, n, _ in traced.misses)
                 text = f"a trace broke {times} times: {why} ({traced.hits} of {tried} attempts were replayed)"
                 advice = "keep steps alike: the same ops on the same shapes, and reads at their end"
@@ -83,11 +83,11 @@ def traces(recording: Recording) -> Iterator[Finding]:
 def uploads(recording: Recording) -> Iterator[Finding]:
     same: defaultdict[tuple[str, str, str], list[e.Loaded]] = defaultdict(list)
     for item in recording.items:
-        if isinstance(item, e.Loaded) and item.nbytes >= UPLOAD:
+        if isinstance(item, e.Loaded) and item.nbytes >= LEAST_UPLOAD:
             same[item.client, item.digest, item.line].append(item)
     start, stop = span(recording)
     for (_, _, line), loads in same.items():
-        if len(loads) >= OFTEN:
+        if len(loads) >= REPEATED:
             seconds = sum(load.seconds for load in loads)
             text = f"the same array of {amount(loads[0].nbytes)} was sent {len(loads)} times"
             share = seconds / (stop - start) if stop > start else 0.0
@@ -95,7 +95,7 @@ def uploads(recording: Recording) -> Iterator[Finding]:
 
 
 def gathers(recording: Recording, total: float) -> Iterator[Finding]:
-    """Tensors that were put together on every worker, though they lay in pieces."""
+    """Sharded tensors that were gathered on every worker."""
     by_line: defaultdict[tuple[str, str], list[Collective]] = defaultdict(list)
     for work in recording.work:
         if isinstance(work, Collective) and moves_only(work.name):
@@ -103,7 +103,7 @@ def gathers(recording: Recording, total: float) -> Iterator[Finding]:
     for (line, name), there in by_line.items():
         workers = len({w.worker for w in there}) or 1
         times, seconds = len(there) // workers, sum(w.seconds for w in there) / workers
-        if times >= OFTEN:
+        if times >= REPEATED:
             nbytes = sum(w.nbytes for w in there)
             text = f"{times} times a tensor was gathered ({name}, {amount(nbytes)} in all, {seconds:.3f} s on each worker)"
             advice = "give both operands a layout that the op has a rule for, such as the same shard axis (docs/sharding.md)"
@@ -121,7 +121,9 @@ def idle(recording: Recording, start: float, stop: float) -> Iterator[Finding]:
         found = shares([w for w in recording.work if w.worker == worker], start, stop)
         if found["idle"] >= 0.5 and stop > start:
             text = f"worker {worker} was idle for {found['idle']:.0%} of the run"
-            advice = "send it more at once (larger batches, fewer reads), or spread work over it with a signal's `shard`"
+            advice = (
+                "send it more instructions at once (larger batches, fewer reads), or shard work over it with a signal's `shard`"
+            )
             yield Finding("idle", found["idle"], "", text, advice)
 
 
@@ -133,11 +135,11 @@ def compilations(recording: Recording, total: float) -> Iterator[Finding]:
     for there in by_client.values():
         seconds = sum(c.seconds for c in there)
         given_up = [c.text for c in there if not c.seconds]
-        if len(there) >= OFTEN:
+        if len(there) >= REPEATED:
             text = f"{len(there)} programs were compiled in {seconds:.1f} s" + (
                 f"; {len(given_up)} were given up" if given_up else ""
             )
-            advice = "shapes or ops that differ from step to step are new programs: pad, or keep them alike"
+            advice = "shapes or ops that differ from step to step make new programs: pad the shapes, or keep the steps alike"
             yield Finding("compilations", min(1.0, seconds / total) if total else 0.0, "", text, advice)
 
 
@@ -146,17 +148,25 @@ def stalls(recording: Recording) -> Iterator[Finding]:
         if isinstance(item, e.Stalled):
             line = recording.reader.lines.get((item.client, item.id), "")
             yield Finding(
-                "stalls", 1.0, line, item.text, "look at the workers that did not come: `gt top` shows what they are at"
+                "stalls",
+                1.0,
+                line,
+                item.text,
+                "look at the workers that did not join the collective: `gt top` shows what each one runs",
             )
 
 
 def text(recording: Recording) -> str:
-    """The report that people read."""
+    """The report as text."""
     start, stop = span(recording)
     busy = sum(b - a for w in recording.workers for a, b in merged((x.start, x.stop) for x in recording.work if x.worker == w))
     head = f"{stop - start:.3f} s, {len(recording.workers)} workers, {len(recording.work)} pieces of work, {busy:.3f} s busy"
     found = diagnose(recording)
-    lost = f"\n{recording.dropped} messages came too fast and are missing here." if recording.dropped else ""
+    lost = (
+        f"\n{recording.dropped} messages were dropped because they came too fast, and are missing here."
+        if recording.dropped
+        else ""
+    )
     return "\n".join([head + lost, *(f"- {finding}" for finding in found)] if found else [head + lost, "Nothing stands out."])
 
 
@@ -187,5 +197,5 @@ def run(args: argparse.Namespace) -> int:
     if args.log:
         print(text(read(args.log)))
     if not args.host and not args.log and args.network is None:
-        raise GTError("gt doctor wants a log or a capture to look at, --host or --network")
+        raise GTError("gt doctor expects a log or a capture, --host or --network")
     return 0

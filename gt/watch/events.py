@@ -1,5 +1,5 @@
-"""The event stream as readers see it: what came packed is taken apart into typed events, each with what its numbers stand for.
-The instruction log, `gt top`, `gt trace`, `gt visualize`, the dashboard and `gt doctor` read nothing else."""
+"""The event stream, decoded: packed spans become typed events, with names in place of numbers. It is the only input of the
+instruction log, `gt top`, `gt trace`, `gt visualize`, the dashboard and `gt doctor`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from gt.ops import TABLE
 from gt.transport import events as wire
 from gt.transport.events import END, READ, STRETCH, Event, Lines, Meaning, Spans
 
-LINES = 1 << 18  # results whose lines are remembered
-MEANINGS = 1 << 17  # numbers that are known; past it the oldest are forgotten, and shown as unknown
-GONE = 64  # clients that are gone whose numbers are still known
+MAX_LINES = 1 << 18  # most results whose lines are remembered
+MAX_MEANINGS = 1 << 17  # most numbers whose meaning is remembered; spans of older numbers are shown as unknown
+GONE = 64  # departed clients whose numbers are still remembered
 UNKNOWN = Meaning(0, "unknown", "unknown")
-TO_CLIENT = Meaning(READ, "read", "transfer")  # a tensor sent to its client, which is no op
+TO_CLIENT = Meaning(READ, "read", "transfer")  # a tensor sent to its client; not an op
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Something that a worker did for a client: from when, for how long, under which name and group of ops (`Row.group`).
-    `id` is the result of the client's that it is for."""
+    """One timed unit of a worker's work for a client: start, duration, name and group of ops (`Row.group`). `id` is the
+    client's id of its result."""
 
     worker: str
     client: str
@@ -53,7 +53,7 @@ class ProgramCall(Activity):
 
 @dataclass(frozen=True, slots=True)
 class Collective(Activity):
-    """What several workers did together, until this one had its result. `workers` are their indices."""
+    """A collective, until this worker had its result. `workers` are the indices of its group."""
 
     workers: tuple[int, ...] = ()
 
@@ -65,19 +65,19 @@ class Move(Activity):
 
 @dataclass(frozen=True, slots=True)
 class Free(Activity):
-    """A tensor went."""
+    """A tensor was freed."""
 
 
 @dataclass(frozen=True, slots=True)
 class StretchActivity(Activity):
-    """Instructions that were timed as one, as only a sample is timed one by one."""
+    """Instructions that were timed together: only a sample is timed one by one."""
 
     count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """A worker has executed its part of a batch; `broken` results could not be made."""
+    """A worker has executed its part of a batch; the results in `broken` could not be computed."""
 
     worker: str
     client: str
@@ -90,7 +90,7 @@ Item = Activity | RunEnd | Event
 
 
 class Reader:
-    """Takes events apart. It remembers what numbers mean and, for a while, which line asked for which result."""
+    """Decodes events. It remembers the meaning of numbers and, for a bounded number of results, the user's line of each."""
 
     def __init__(self) -> None:
         self.meanings: dict[tuple[str, str, int], Meaning] = {}
@@ -107,7 +107,7 @@ class Reader:
                     self._lines(event)
                     yield event
                 case wire.Departed(name, _, _, index):
-                    self.gone[name] = None  # what it did may still be told
+                    self.gone[name] = None  # workers may still report spans of a departed client
                     if index >= 0 or len(self.gone) > GONE:
                         old = name if index >= 0 else next(iter(self.gone))
                         del self.gone[old]
@@ -117,7 +117,7 @@ class Reader:
                     yield event
 
     def line(self, work: Activity) -> str:
-        """The user's line that asked for it, where that is known; of a program, the lines of its ops."""
+        """The user's line of this work, where known; of a program, the lines of its ops."""
         if isinstance(work, ProgramCall):
             return ", ".join(dict.fromkeys(op[3] for op in work.ops if op[3]))
         return self.lines.get((work.client, work.id), "")
@@ -126,14 +126,14 @@ class Reader:
         for id, line in zip(array("q", event.ids), array("H", event.lines)):
             if line < len(event.table):
                 self.lines[event.client, id] = event.table[line]
-        while len(self.lines) > LINES:
+        while len(self.lines) > MAX_LINES:
             del self.lines[next(iter(self.lines))]
 
     def _spans(self, spans: Spans) -> Iterator[Item]:
         who = spans.worker, spans.client
         for meaning in spans.meanings:
             self.meanings[(*who, meaning.number)] = meaning
-        while len(self.meanings) > MEANINGS:
+        while len(self.meanings) > MAX_MEANINGS:
             del self.meanings[next(iter(self.meanings))]
         self.dropped += spans.dropped
         sizes = iter(spans.sizes)
@@ -151,7 +151,7 @@ class Reader:
 
 
 def meaning_of(name: str) -> Meaning:
-    """The meaning of work of which only the name is known, as in a log."""
+    """The meaning of work known only by its name, as in a log."""
     if name == TO_CLIENT.name:
         return TO_CLIENT
     row = TABLE.get(name)
@@ -159,7 +159,7 @@ def meaning_of(name: str) -> Meaning:
 
 
 def typed(meaning: Meaning, work: Activity) -> Activity:
-    """Activity under its name."""
+    """The activity as the class of its group, with the meaning's fields."""
     given = (work.worker, work.client, meaning.name, meaning.group, work.start, work.seconds, work.id)
     more = (meaning.signal, meaning.nbytes)
     match meaning.group:
@@ -176,11 +176,11 @@ def typed(meaning: Meaning, work: Activity) -> Activity:
 
 @dataclass(slots=True)
 class Recording:
-    """What was seen: items in the order in which they came, and the lines that asked for results."""
+    """Recorded items in the order of their arrival, and the user's line of each result."""
 
     items: list[Item] = field(default_factory=list)
     reader: Reader = field(default_factory=Reader)
-    dropped: int = 0  # messages that came too fast for whoever recorded
+    dropped: int = 0  # messages that the dispatcher dropped because this reader was too slow
 
     def add(self, events: Iterable[Event], dropped: int = 0) -> None:
         self.items += self.reader.read(events)
@@ -188,12 +188,12 @@ class Recording:
 
     @property
     def work(self) -> list[Activity]:
-        """What workers did, by its beginning; frees are no work."""
+        """The workers' activities except frees, sorted by start."""
         return sorted((i for i in self.items if isinstance(i, Activity) and not isinstance(i, Free)), key=lambda w: w.start)
 
     @property
     def workers(self) -> list[str]:
-        """By index, as far as it is known."""
+        """The workers' names, sorted by index; workers of unknown index last."""
         known = {i.name: i.index for i in self.items if isinstance(i, wire.Joined) and i.index >= 0}
         names = {i.worker for i in self.items if isinstance(i, Activity)} | known.keys()
         return sorted(names, key=lambda name: (known.get(name, 1 << 30), name))
@@ -206,11 +206,11 @@ class Recording:
         return self.reader.line(work)
 
     def between(self, start: float, stop: float) -> list[Activity]:
-        """Activity within a time, what reaches over its ends cut off there."""
-        return [cut(w, start, stop) for w in self.work if w.start < stop and w.stop > start]
+        """The activities within an interval, each clipped to it."""
+        return [clipped(w, start, stop) for w in self.work if w.start < stop and w.stop > start]
 
 
-def cut(work: Activity, start: float, stop: float) -> Activity:
-    """The part of some work that lies within a time."""
+def clipped(work: Activity, start: float, stop: float) -> Activity:
+    """An activity clipped to an interval."""
     begin = max(work.start, start)
     return replace(work, start=begin, seconds=max(0.0, min(work.stop, stop) - begin))

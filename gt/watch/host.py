@@ -1,4 +1,4 @@
-"""`gt doctor --host`: what this machine has (devices, engines, libraries, versions, network), and what is missing for what."""
+"""`gt doctor --host`: the devices, engines, libraries, versions and network of this machine, and the features that miss one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gt.transport import process_memory, shm
 from gt.transport.addresses import outward_address, own_folder
 from gt.watch.stats import amount
 
-# A package, and what there is not without it.
+# A package, and the features that need it.
 PACKAGES = {
     "torch": "the PyTorch engine, compiled programs and Gloo or NCCL collectives (pip install 'gt[torch]')",
     "textual": "gt top (pip install 'gt[monitor]')",
@@ -27,7 +27,7 @@ PACKAGES = {
     "triton": "the Triton backends (pip install 'gt[triton]')",
     "nvidia-ml-py": "the GPUs' use in gt top (pip install nvidia-ml-py)",
 }
-PROGRAMS = {"g++": "the C++ kernels of gt.tensor_ops, and torch.compile on CPUs", "nvidia-smi": "a look at NVIDIA's GPUs"}
+PROGRAMS = {"g++": "the C++ kernels of gt.tensor_ops, and torch.compile on CPUs", "nvidia-smi": "a list of NVIDIA's GPUs"}
 
 
 def version(package: str) -> str:

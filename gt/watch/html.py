@@ -1,4 +1,4 @@
-"""Statistics as notebooks show them."""
+"""Statistics as HTML, for notebooks."""
 
 from __future__ import annotations
 

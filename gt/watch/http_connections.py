@@ -1,5 +1,5 @@
-"""Connections to the dashboard: one that sends no whole request in time is cut off, and past a number the one that has been
-silent for longest is. So whoever has no key holds neither descriptors nor memory of the dashboard for long."""
+"""Limits on connections to the dashboard: a connection without a complete request in time is closed, and past the maximum
+count the longest idle one is. A peer without a key thus cannot hold the dashboard's descriptors or memory for long."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-PATIENCE = 10.0  # seconds for a request to come
-MOST = 256  # connections
+REQUEST_TIMEOUT = 10.0  # seconds for a complete request to arrive
+MAX_CONNECTIONS = 256  # most connections
 
 
 class HttpConnection(H11Protocol):
-    """A connection of uvicorn's, which waits for a request for any time unless one was answered before."""
+    """uvicorn's connection with a timeout for the first request too; uvicorn has one only between requests."""
 
     overdue: asyncio.TimerHandle | None = None
 
@@ -21,16 +21,16 @@ class HttpConnection(H11Protocol):
         super().connection_made(transport)
         self._expect_request()
         there = [c for c in self.connections if isinstance(c, HttpConnection) and not c.transport.is_closing()]
-        if len(there) > MOST:
-            min((c for c in there if c.silent), key=HttpConnection.until, default=self).transport.close()
+        if len(there) > MAX_CONNECTIONS:
+            min((c for c in there if c.idle), key=HttpConnection.deadline, default=self).transport.close()
 
     @property
-    def silent(self) -> bool:
-        """Whether no request of it is being answered."""
+    def idle(self) -> bool:
+        """Whether the connection has no request in progress."""
         return self.cycle is None or self.cycle.response_complete
 
-    def until(self) -> float:
-        """When it is cut off."""
+    def deadline(self) -> float:
+        """The time at which the connection is closed unless a request arrives."""
         return self.overdue.when() if self.overdue is not None else 0.0
 
     def on_response_complete(self) -> None:
@@ -45,8 +45,8 @@ class HttpConnection(H11Protocol):
     def _expect_request(self) -> None:
         if self.overdue is not None:
             self.overdue.cancel()
-        self.overdue = self.loop.call_later(PATIENCE, self._cut)
+        self.overdue = self.loop.call_later(REQUEST_TIMEOUT, self._close)
 
-    def _cut(self) -> None:
-        if self.silent:
+    def _close(self) -> None:
+        if self.idle:
             self.transport.close()

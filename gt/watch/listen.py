@@ -18,15 +18,16 @@ from gt.transport.events import OFF, Seen, Subscribe, Watched
 from gt.transport.messages import VERSION, Bye, decode, encode
 from gt.transport.sockets import Ends, greet, how_it_ended, open_socket
 
-FIRST = 5.0  # seconds for the dispatcher to answer
+FIRST_TIMEOUT = 5.0  # seconds for the dispatcher's first answer
 
 
 class Listener:
     """`with Listener("localhost:9000", EVERY) as listener: for watched in listener.take(0.1)`. Where a server has keys, only
-    its administrator may see all clients: whoever has its workers' key. `keys` are those of a process that knows which."""
+    its administrator, who has the workers' key, may watch all clients. `keys` replaces the keys found for `server` and
+    `key`."""
 
     def __init__(
-        self, server: str, level: int, key: str = "", client: str = "", timeout: float = FIRST, keys: Keys | None = None
+        self, server: str, level: int, key: str = "", client: str = "", timeout: float = FIRST_TIMEOUT, keys: Keys | None = None
     ) -> None:
         self.server = server
         if server.startswith("ipc://"):
@@ -41,7 +42,7 @@ class Listener:
             reach(self.socket, self.address, known.check())
             greeting = encode(Subscribe(VERSION, level, client))
             self.waiting = [self._message(greet(self.socket, self.ends, self.address, greeting, timeout))]
-        except BaseException:  # whatever ended it, Ctrl-C too, the socket is closed
+        except BaseException:  # also KeyboardInterrupt: the socket must be closed
             self.close()
             raise
 
@@ -60,7 +61,7 @@ class Listener:
         return message
 
     def take(self, seconds: float) -> Iterator[Watched]:
-        """What comes within so many seconds, as it comes."""
+        """The messages that arrive within `seconds`, each as it arrives."""
         until = time.monotonic() + seconds
         while self.waiting:
             yield self.waiting.pop(0)
@@ -84,7 +85,7 @@ class Listener:
             self.socket.close(100)
 
     def stop(self) -> None:
-        """Have nothing more sent."""
+        """Ask the dispatcher to send no more events."""
         self.socket.send(encode(Subscribe(VERSION, OFF)))
 
     def __enter__(self) -> Listener:
@@ -95,19 +96,19 @@ class Listener:
 
 
 def _keys(server: str, key: str) -> Keys:
-    """The users' key, and the workers' where this user has it."""
+    """The users' key, and the workers' key where this user has it."""
     port = server.rpartition(":")[2]
     if not key:
         return NO_KEYS
     return Keys(key, environment.WORKER_KEY.value() or (kept_worker_key(int(port)) if port.isdecimal() else ""))
 
 
-SERVER = re.compile(r"\d{1,5}|[0-9a-f]{16}")  # the name of a dispatcher's socket: its port, or what a script made up
+SERVER = re.compile(r"\d{1,5}|[0-9a-f]{16}")  # the file name of a dispatcher's socket: its port, or a script's random name
 
 
 def local_servers() -> list[str]:
-    """Addresses of this user's dispatchers on this host that listen, the youngest first; those that scripts started by
-    themselves are among them."""
+    """Addresses of this user's listening dispatchers on this host, the latest first, including those that scripts started
+    implicitly."""
     folder = Path(own_folder())
     paths = [p for p in folder.iterdir() if SERVER.fullmatch(p.name) and p.is_socket()] if folder.is_dir() else []
     paths.sort(key=lambda p: p.stat().st_mtime, reverse=True)

@@ -1,5 +1,5 @@
-"""The instruction log: a line for each instruction as it comes in, goes to workers, is done there, and is acknowledged. Times
-are seconds since the log began; when an instruction was done is the worker's own time."""
+"""The instruction log: a line for each instruction when the dispatcher receives it, sends it to workers, when a worker has
+executed it, and when it is acknowledged. Times are seconds since the log began; execution has the worker's own time."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from gt.watch.events import Activity, Free, Move, ProgramCall, Reader, RunEnd, S
 
 ARITY = {0: "CreateOp", 1: "UnaryOp", 2: "BinaryOp", 3: "TernaryOp"}
 OPERAND_NAMES = {1: ("input",), 2: ("left", "right")}
-GONE = 64  # clients that are gone of which something is remembered
-Line = tuple[float, str]  # when it happened, and the text behind its time
+GONE = 64  # departed clients whose state is still remembered
+Line = tuple[float, str]  # time of the event, and the text that follows it
 
 
-def sort_of(kind: Kind) -> str:
-    """What sort of op a kind is, by the operands that count: all of a pointwise one's, only tensors for others."""
+def arity_name(kind: Kind) -> str:
+    """The log's name for a kind's arity: all operands of a pointwise op count, only tensor operands of the others."""
     n = len(kind.ins) if kind.row.pointwise else len(kind.tensor_operands)
     return ARITY.get(n, "NaryOp")
 
 
 def operand(value: Any, spec: Any) -> str:
-    """A tensor by its id; a number with its type, so that nobody takes it for one."""
+    """A tensor as its id; a number with its type, to tell it from an id."""
     return str(value) if isinstance(spec, Spec) else f"{spec.__name__}:{value}"
 
 
 def details(kind: Kind, ins: tuple) -> str:
-    """`result=2 op=matmul left=0 right=1`, and the statics behind."""
+    """`result=2 op=matmul left=0 right=1`, followed by the statics."""
     form = Form.of(kind)
     operands = [operand(value, spec) for value, spec in zip(ins[form.operands], kind.ins)]
     words = [f"result={','.join(map(str, ins[form.results]))}", f"op={kind.row.name}"]
@@ -49,23 +49,23 @@ def details(kind: Kind, ins: tuple) -> str:
     return " ".join(words)
 
 
-Use = Kind | Program | None  # what the number of an instruction stands for
+Use = Kind | Program | None  # meaning of an instruction's number
 
 
-def spelled_out(code: Iterable[tuple[Use, Encoded]]) -> Iterator[tuple[Kind | None, Encoded]]:
-    """Each instruction with its kind (None: it frees), calls of traces as the instructions they stand for. What only lives
-    inside a call goes by its value, below zero."""
+def expanded(code: Iterable[tuple[Use, Encoded]]) -> Iterator[tuple[Kind | None, Encoded]]:
+    """Each instruction with its kind (None for a free); calls of traces are expanded. A value that is local to a call has the
+    negated number of the program's value in place of an id."""
     for use, ins in code:
         if len(ins) == 2 and is_free(ins):
             yield None, ins
         elif isinstance(use, Program) and len(ins) == Form.of_call(len(use.results), use.inputs, use.holes).length:
             yield from ((op.kind, inner) for op, inner in wire.expand(use, ins, neg) if op is not None)
-        elif isinstance(use, Kind) and len(ins) == Form.of(use).length:  # a client may write what means nothing
+        elif isinstance(use, Kind) and len(ins) == Form.of(use).length:  # else the client's instruction is invalid
             yield use, ins
 
 
 def of_client(client: Client, batch: Batch) -> list[tuple[Use, Encoded]]:
-    """A batch with what the client's numbers stand for: they may be forgotten by the time that the log is written."""
+    """A batch's instructions with the meaning of their numbers, which the client may have dropped when the log is written."""
     uses = {ins[0]: client.uses.get(ins[0]) for ins in batch.code if ins}  # type: ignore[arg-type]
     known: dict[Any, Use] = {
         n: u.kind if isinstance(u, KindPlans) else u.program if isinstance(u, TracePlans) else None for n, u in uses.items()
@@ -73,8 +73,8 @@ def of_client(client: Client, batch: Batch) -> list[tuple[Use, Encoded]]:
     return [(known[ins[0]] if ins else None, ins) for ins in batch.code]
 
 
-class Told:
-    """The kinds and traces that one worker was told of for one client, the dispatcher's own among them."""
+class WorkerDefinitions:
+    """The kinds and traces defined on one worker for one client, including the dispatcher's own kinds."""
 
     def __init__(self) -> None:
         self.known: dict[int, Kind | Program] = {}
@@ -89,7 +89,7 @@ class Told:
         return kind if isinstance(kind, Kind) else None
 
     def drop(self, run: Run) -> None:
-        """Forget what the worker forgets when this is done."""
+        """Forget the definitions that the worker drops after this run."""
         if run.forget:
             self.known = {n: meaning for n, meaning in self.known.items() if n >= self.forget}
             self.forget = run.forget
@@ -98,15 +98,15 @@ class Told:
 
 
 class InstructionLog:
-    """Makes lines of what the dispatcher saw (`Observers.local`), each with the time at which it did."""
+    """Turns the dispatcher's events (`Observers.local`) into lines with times."""
 
     def __init__(self) -> None:
-        self.received: dict[tuple[str, int], list[str]] = {}  # sorts of a batch's instructions, until it is acknowledged
-        self.waiting: dict[tuple[str, int], set[str]] = {}  # workers that have not ended their part of it
-        self.sent: dict[tuple[str, str], deque[tuple[int, tuple[Any, ...]]]] = {}  # serial and results, until each is done
-        self.told: dict[tuple[str, str], Told] = {}  # by worker and client
+        self.received: dict[tuple[str, int], list[str]] = {}  # arities of a batch's instructions, until it is acknowledged
+        self.waiting: dict[tuple[str, int], set[str]] = {}  # workers that still execute their part of a batch
+        self.sent: dict[tuple[str, str], deque[tuple[int, tuple[Any, ...]]]] = {}  # serial and results, until executed
+        self.definitions: dict[tuple[str, str], WorkerDefinitions] = {}  # by worker and client
         self.readers: dict[tuple[str, str], Reader] = {}
-        self.gone: dict[str, None] = {}  # clients, in the order in which they went
+        self.gone: dict[str, None] = {}  # departed clients, in the order of departure
 
     def lines(self, at: float, event: str, who: str, what: Any) -> Iterator[Line]:
         match event:
@@ -123,38 +123,38 @@ class InstructionLog:
                 for client, serial in [key for key, workers in self.waiting.items() if who in workers]:
                     yield from self._ended(at, who, client, serial)
             case "gone":
-                self.gone[who] = None  # workers may still have to tell what they did for it
+                self.gone[who] = None  # workers may still report spans of this client
                 if len(self.gone) > GONE:
                     self._forget(next(iter(self.gone)))
 
     def _forget(self, who: str) -> None:
-        """Forget a client that is gone."""
+        """Forget a departed client."""
         del self.gone[who]
         self.received = {k: v for k, v in self.received.items() if k[0] != who}
         self.waiting = {k: v for k, v in self.waiting.items() if k[0] != who}
         self.sent = {k: v for k, v in self.sent.items() if k[1] != who}
-        self.told = {k: v for k, v in self.told.items() if k[1] != who}
+        self.definitions = {k: v for k, v in self.definitions.items() if k[1] != who}
         self.readers = {k: v for k, v in self.readers.items() if k[1] != who}
 
     def _batch(self, at: float, who: str, serial: int, code: list[tuple[Use, Encoded]], reads: list[int]) -> Iterator[Line]:
-        sorts = self.received.setdefault((who, serial), [])
-        for kind, ins in spelled_out(code):
+        arities = self.received.setdefault((who, serial), [])
+        for kind, ins in expanded(code):
             if kind is None:
                 yield at, text("RECV", who, "FreeOp", f"tensor={ins[-1]}")
             else:
-                sorts.append(sort_of(kind))
-                yield at, text("RECV", who, sorts[-1], details(kind, ins))
+                arities.append(arity_name(kind))
+                yield at, text("RECV", who, arities[-1], details(kind, ins))
         for id in reads:
-            sorts.append("ReadOp")
+            arities.append("ReadOp")
             yield at, text("RECV", who, "ReadOp", f"tensor={id}")
 
     def _run(self, at: float, who: str, client: str, run: Run) -> Iterator[Line]:
         sent = self.sent.setdefault((who, client), deque())
         self.waiting.setdefault((client, run.serial), set()).add(who)
-        told = self.told.setdefault((who, client), Told())
-        told.define(run)
-        code = [(told.known.get(int(ins[0])), ins) for ins in run.code if ins]
-        for kind, ins in spelled_out(code):
+        definitions = self.definitions.setdefault((who, client), WorkerDefinitions())
+        definitions.define(run)
+        code = [(definitions.known.get(int(ins[0])), ins) for ins in run.code if ins]
+        for kind, ins in expanded(code):
             if kind is not None:
                 ids = ins[Form.of(kind).results]
                 sent.append((run.serial, ids))
@@ -163,7 +163,7 @@ class InstructionLog:
         for get in run.gets:
             sent.append((run.serial, ()))
             yield at, text("WORKER_SEND", who, "WorkerOp", f"op=read result={client}_{get.id}")
-        told.drop(run)
+        definitions.drop(run)
 
     def _spans(self, who: str, client: str, spans: Spans) -> Iterator[Line]:
         reader = self.readers.setdefault((who, client), Reader())
@@ -177,7 +177,7 @@ class InstructionLog:
                 case Move() | Activity():
                     yield from self._done(item.stop, who, client, sent, broken, 1)
                 case RunEnd(_, _, serial, at):
-                    left = sum(s <= serial for s, _ in sent)  # what was not timed one by one
+                    left = sum(s <= serial for s, _ in sent)  # instructions that were not timed one by one
                     yield from self._done(at, who, client, sent, broken, left)
                     yield from self._ended(at, who, client, serial)
 
@@ -196,8 +196,8 @@ class InstructionLog:
         workers.discard(who)
         if not workers:
             del self.waiting[client, serial]
-            for sort in self.received.pop((client, serial), ()):
-                yield at, text("SEND", client, sort, "success=True")
+            for arity in self.received.pop((client, serial), ()):
+                yield at, text("SEND", client, arity, "success=True")
 
 
 def text(event: str, who: str, what: str, details: str) -> str:

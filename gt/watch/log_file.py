@@ -1,5 +1,5 @@
-"""The instruction log's file: lines in the order of their times, rotated by size, written by a thread of its own. A disk that
-is full or slow costs lines, which are counted, and never holds up the dispatcher."""
+"""The instruction log's file: lines sorted by time, rotated by size, written by a thread of its own. With a full or slow disk
+lines are dropped and counted; the dispatcher never waits."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from typing import Any, TextIO
 from gt.transport.debug_output import STANDARD_ERROR, StandardError
 from gt.watch.log import InstructionLog, Line, of_client, text
 
-HOLD = 0.2  # seconds that a line waits for earlier ones, as workers report what they did a moment later
-PENDING = 1 << 18  # instructions that wait to be written
-KEPT = 4  # older files
-LONG = 2.0  # seconds for the last lines to be written, at the end
+HOLD = 0.2  # seconds that a line waits for lines with earlier times: workers' reports arrive late
+MAX_PENDING = 1 << 18  # most instructions that wait to be written
+ROTATED_FILES = 4  # rotated files
+CLOSE_TIMEOUT = 2.0  # seconds to write the last lines at close
 
 
 def _opened(path: str) -> TextIO:
-    """It tells what all users of a server do, so a new one is for none but the server's user to read."""
+    """Open a log file. A new one is readable by the server's user alone: it shows the work of all users."""
     return open(path, "a", buffering=1 << 16, opener=lambda path, flags: os.open(path, flags, 0o600))
 
 
 class RotatedFile:
-    """Appends to a file; past its size that becomes `PATH.1`, the one before `PATH.2`, and so on."""
+    """Appends to a file; a file of more than `size` bytes is renamed to `PATH.1`, `PATH.1` to `PATH.2`, and so on."""
 
     def __init__(self, path: str, size: int) -> None:
         self.path, self.size = path, size
@@ -37,7 +37,7 @@ class RotatedFile:
     def write(self, lines: str) -> None:
         if self.file.tell() + len(lines) > self.size and self.file.tell():
             self.file.close()
-            for n in reversed(range(1, KEPT)):
+            for n in reversed(range(1, ROTATED_FILES)):
                 with contextlib.suppress(FileNotFoundError):
                     os.replace(f"{self.path}.{n}", f"{self.path}.{n + 1}")
             os.replace(self.path, f"{self.path}.1")
@@ -51,7 +51,7 @@ class RotatedFile:
 
 
 class OrderedLines:
-    """Lines in the order of their times. Each is held for a while, as an earlier one may come later."""
+    """Writes lines sorted by time. Each line is held for `HOLD` seconds, as a line with an earlier time may arrive after it."""
 
     def __init__(self, out: RotatedFile | StandardError, start: float) -> None:
         self.out, self.start = out, start
@@ -62,7 +62,7 @@ class OrderedLines:
         heapq.heappush(self.held, (line[0], next(self.numbers), line[1]))
 
     def write(self, until: float) -> None:
-        """Write what happened before this time."""
+        """Write the lines with times up to `until`."""
         lines = []
         while self.held and self.held[0][0] <= until:
             at, _, line = heapq.heappop(self.held)
@@ -75,7 +75,7 @@ class OrderedLines:
 
 
 def prepared(event: str, what: Any) -> tuple[Any, int]:
-    """What the dispatcher saw, as it can be kept for a while, and for how many instructions it counts."""
+    """A dispatcher's event in a form that can be queued, and the number of instructions it counts as."""
     match event:
         case "batch":
             client, batch = what
@@ -90,15 +90,14 @@ def prepared(event: str, what: Any) -> tuple[Any, int]:
 
 
 class LogThread:
-    """The log as the dispatcher sees it: a function that only queues. `tell` is told, once, why the log ends before the
-    dispatcher does."""
+    """The log as the dispatcher's observer: calling it only queues the event. `report` is called once if writing fails."""
 
-    def __init__(self, out: str | StandardError, size: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, out: str | StandardError, size: int, report: Callable[[str], None]) -> None:
         self.name = out if isinstance(out, str) else "on standard error"
-        self.tell, self.log = tell, InstructionLog()
+        self.report, self.log = report, InstructionLog()
         self.ordered = OrderedLines(RotatedFile(out, size) if isinstance(out, str) else out, time.time())
         self.queue: deque[tuple[float, str, str, Any, int]] = deque()
-        self.pending = self.written = self.dropped = self.told = 0
+        self.pending = self.written = self.dropped = self.reported = 0
         self.ended, self.wake = False, threading.Event()
         self.thread = threading.Thread(target=self._run, name="gt-log", daemon=True)
         self.thread.start()
@@ -107,7 +106,7 @@ class LogThread:
         if self.ended:
             return
         what, size = prepared(event, what)
-        if self.pending - self.written > PENDING and event in ("batch", "run"):
+        if self.pending - self.written > MAX_PENDING and event in ("batch", "run"):
             self.dropped += size
             return
         self.pending += size
@@ -122,10 +121,10 @@ class LogThread:
                 self._take()
                 self.ordered.write(time.time() - HOLD)
             self.ordered.write(float("inf"))
-        except Exception as failed:  # no observer ends the process that it observes, for whatever reason it fails
+        except Exception as failed:  # a failing observer must not end the dispatcher
             self.ended = True
             self.queue.clear()
-            self.tell(f"the instruction log {self.name} ends here: {failed}")
+            self.report(f"the instruction log {self.name} ends here: {failed}")
         self.ordered.out.close()
 
     def _take(self) -> None:
@@ -134,18 +133,18 @@ class LogThread:
             for line in self.log.lines(at, event, who, what):
                 self.ordered.add(line)
             self.written += size
-            if self.dropped > self.told:
-                missing, self.told = self.dropped - self.told, self.dropped
+            if self.dropped > self.reported:
+                missing, self.reported = self.dropped - self.reported, self.dropped
                 self.ordered.add((at, text("DROPPED", "dispatcher", "LogOp", f"instructions={missing}")))
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining lines."""
         self.ended = True
         self.wake.set()
-        self.thread.join(LONG)
+        self.thread.join(CLOSE_TIMEOUT)
 
 
-def open_log(path: str, size: int, shown: bool, tell: Callable[[str], None]) -> list[LogThread]:
-    """The logs that are asked for: in a file, on standard error, or both."""
-    logs = [LogThread(path, size, tell)] if path else []
-    return logs + ([LogThread(STANDARD_ERROR, size, tell)] if shown else [])
+def open_log(path: str, size: int, shown: bool, report: Callable[[str], None]) -> list[LogThread]:
+    """The requested logs: in a file, on standard error, or both."""
+    logs = [LogThread(path, size, report)] if path else []
+    return logs + ([LogThread(STANDARD_ERROR, size, report)] if shown else [])

@@ -1,4 +1,4 @@
-"""An instruction log, read again: the same events that a capture holds, as far as lines tell of them."""
+"""Reads an instruction log into the same events as a capture, as far as its lines contain them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ LINE = re.compile(r"\[TAPE (\d+\.\d{3})s\] (\w+) +\| (.*?) +\| (\w+) +\| (.*)")
 
 
 class _Log:
-    """What is known half-way through a log."""
+    """The state of reading a log."""
 
     def __init__(self) -> None:
         self.recording = Recording()
-        self.sent: dict[str, deque[tuple[float, str, str]]] = {}  # by worker: when, op and result
-        self.asked: dict[str, deque[tuple[float, str]]] = {}  # by client: when, and the sort of op
-        self.ended: dict[str, float] = {}  # by worker: when it was last done with something
+        self.sent: dict[str, deque[tuple[float, str, str]]] = {}  # by worker: time, op and result
+        self.asked: dict[str, deque[tuple[float, str]]] = {}  # by client: time, and arity of the op
+        self.ended: dict[str, float] = {}  # by worker: end of its last instruction
         self.serial: dict[str, int] = {}
-        self.batches: dict[str, tuple[float, int]] = {}  # by client: when the batch at hand came, and its instructions
-        self.runs: dict[str, tuple[str, float, int]] = {}  # by worker: for whom, when, and how many
+        self.batches: dict[str, tuple[float, int]] = {}  # by client: arrival and instruction count of its current batch
+        self.runs: dict[str, tuple[str, float, int]] = {}  # by worker: client, time and instruction count of its current run
 
     def line(self, at: float, event: str, who: str, sort: str, details: str) -> None:
         match event:
@@ -82,8 +82,8 @@ class _Log:
 
 
 def read_log(lines: Iterable[str], name: str = "the log") -> Recording:
-    """The events of an instruction log's lines. Where an op begins is not written: it is when it was sent, or when its worker
-    was done with the one before."""
+    """The events of an instruction log's lines. The log has no start of an op: it is taken as the later of its send and the end
+    of the worker's previous op."""
     log, seen = _Log(), False
     for text in lines:
         found = LINE.match(text)
@@ -101,7 +101,7 @@ def read_log(lines: Iterable[str], name: str = "the log") -> Recording:
 
 
 def read(path: str | Path) -> Recording:
-    """A log or a capture, whichever it is."""
+    """Read a log or a capture."""
     try:
         with open(path, "rb") as file:
             head = file.read(len(capture.MAGIC))

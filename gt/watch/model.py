@@ -1,5 +1,5 @@
-"""A cluster as it is now, kept up to date by events: what `gt top`, the dashboard and the metrics show. It reads no clock: the
-time comes with the events."""
+"""The current state of a cluster, updated by events, for `gt top`, the dashboard and the metrics. It reads no clock: events
+contain their times."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gt.transport import events as e
 from gt.watch.events import Activity, Collective, Free, OpActivity, ProgramCall, Reader, Recording, RunEnd, StretchActivity
 from gt.watch.shares import by_client, seconds_by_group, shares
 
-WINDOW = 3.0  # seconds that shares are of
-LATE = 0.15  # seconds after which a worker has told what it did
-KEPT = 20_000  # pieces of work that are remembered
-PLACED = 1 << 12  # names whose placement is remembered
-GONE = 64  # workers, and clients, that are remembered when they are gone
-NEWEST = 0.4  # weight of the newest shares; the rest is what was shown before
+WINDOW = 3.0  # seconds over which shares are computed
+REPORT_DELAY = 0.15  # seconds after which a worker has reported its work
+MAX_ACTIVITIES = 20_000  # activities that are remembered
+MAX_PLACED = 1 << 12  # most names whose placement is remembered
+GONE = 64  # departed workers, and clients, that are remembered
+NEWEST_WEIGHT = 0.4  # weight of the newest shares in the moving average
 
 
 @dataclass(slots=True)
@@ -23,10 +23,10 @@ class WorkerView:
     name: str
     index: int = -1
     about: str = ""
-    shares: dict[str, float] = field(default_factory=dict)  # of the last seconds by group of ops, smoothed
+    shares: dict[str, float] = field(default_factory=dict)  # share of the last seconds by group of ops, smoothed
     state: e.State | None = None
     instructions: int = 0
-    seconds: Counter[str] = field(default_factory=Counter)  # by group, since this began
+    seconds: Counter[str] = field(default_factory=Counter)  # by group, since the first event
     gone: str = ""
 
     @property
@@ -37,11 +37,11 @@ class WorkerView:
 @dataclass(slots=True)
 class ClientView:
     label: str
-    share: float = 0.0  # of the work of the last seconds
+    share: float = 0.0  # its share of the work of the last seconds
     batches: int = 0
     instructions: int = 0
     reads: int = 0
-    waited: float = 0.0  # seconds that it waited for values
+    waited: float = 0.0  # seconds of waiting for values
     uploaded: int = 0  # bytes
     found: int = 0
     hits: int = 0
@@ -51,26 +51,26 @@ class ClientView:
 
     @property
     def hit_rate(self) -> float:
-        """Calls of traces, among all that was tried to be one."""
+        """Calls of traces as a share of all attempts to replay one."""
         tried = self.hits + sum(n for _, n, _ in self.misses)
         return self.hits / tried if tried else 0.0
 
 
 class Model:
-    """All that is known of a cluster."""
+    """The workers, clients and recent activities of a cluster."""
 
     def __init__(self) -> None:
         self.reader = Reader()
         self.workers: dict[str, WorkerView] = {}
         self.clients: dict[str, ClientView] = {}
-        self.recent: deque[Activity] = deque(maxlen=KEPT)
-        self.items: deque[object] = deque(maxlen=KEPT)  # for a timeline
+        self.recent: deque[Activity] = deque(maxlen=MAX_ACTIVITIES)
+        self.items: deque[object] = deque(maxlen=MAX_ACTIVITIES)  # for a timeline
         self.placed: dict[tuple[str, str], e.Placed] = {}
         self.compiled: deque[e.Compiled] = deque(maxlen=100)
         self.stalls: deque[e.Stalled] = deque(maxlen=100)
         self.compilations, self.compile_seconds = 0, 0.0
         self.dropped = self.collectives = self.calls = 0
-        self.latest = 0.0  # when the last event was
+        self.latest = 0.0  # time of the last event
         self.first = 0.0
 
     def worker(self, name: str) -> WorkerView:
@@ -137,7 +137,7 @@ class Model:
                 traced.found, traced.hits, traced.saved, traced.misses = found, hits, saved, misses
             case e.Placed(client, _, name):
                 self.placed[client, name] = item
-                if len(self.placed) > PLACED:
+                if len(self.placed) > MAX_PLACED:
                     del self.placed[next(iter(self.placed))]
             case e.Compiled(seconds=seconds):
                 self.compiled.append(item)
@@ -148,7 +148,7 @@ class Model:
                 pass
 
     def _forget(self, name: str) -> None:
-        """Keep the last that went: something may yet be told of them."""
+        """Forget a departed peer's placements, and all but the last departed peers: reports of those may still arrive."""
         self.placed = {key: placed for key, placed in self.placed.items() if key[0] != name}
         views: tuple[dict[str, WorkerView] | dict[str, ClientView], ...] = (self.workers, self.clients)
         for known in views:
@@ -156,8 +156,8 @@ class Model:
                 del known[old]
 
     def refresh(self, now: float, client: str = "") -> None:
-        """Bring shares up to the time `now`; of one client's work alone, where it is named."""
-        stop = now - LATE
+        """Compute the shares up to the time `now`, of one client's work alone where `client` is given."""
+        stop = now - REPORT_DELAY
         start = max(stop - WINDOW, self.first)
         inside: defaultdict[str, list[Activity]] = defaultdict(list)
         for work in self.recent:
@@ -168,20 +168,22 @@ class Model:
             before = view.shares or fresh
             groups = {*fresh, *before}
             view.shares = {
-                g: s for g in groups if (s := NEWEST * fresh.get(g, 0.0) + (1 - NEWEST) * before.get(g, 0.0)) > 0.001
+                g: s
+                for g in groups
+                if (s := NEWEST_WEIGHT * fresh.get(g, 0.0) + (1 - NEWEST_WEIGHT) * before.get(g, 0.0)) > 0.001
             }
         used = by_client(w for works in inside.values() for w in works)
         for label, known in self.clients.items():
             known.share = used.get(label, 0.0)
 
-    def living(self) -> list[WorkerView]:
+    def connected_workers(self) -> list[WorkerView]:
         return sorted((w for w in self.workers.values() if not w.gone), key=lambda w: w.index)
 
-    def there(self) -> list[ClientView]:
+    def connected_clients(self) -> list[ClientView]:
         return [c for c in self.clients.values() if not c.gone]
 
     def recording(self, since: float) -> Recording:
-        """What happened since then, for a timeline."""
+        """The items since a time, for a timeline."""
         found = Recording(reader=self.reader)
         for item in self.items:
             at = getattr(item, "stop", 0.0) or getattr(item, "at", 0.0)

@@ -1,5 +1,5 @@
-"""`gt doctor --network`: how fast bytes go between the workers of a pool, inside its hosts and between them. The dispatcher
-keeps what was measured, and weighs by it what its plans move."""
+"""`gt doctor --network`: bandwidth between the workers of a pool, inside hosts and between them. The dispatcher keeps the
+figures and weighs the transfers of its plans by them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gt.client.signals import context, register_config, tensor
 from gt.config import ShardConfig, SignalConfig
 from gt.errors import GTError
 
-LARGE, SMALL = 2 << 20, 1  # elements of four bytes that are moved: the second shows what a move of nothing takes
+LARGE, SMALL = 2 << 20, 1  # elements of four bytes per move: the small move measures the latency
 TIMES = 3
-Link = tuple[str, str, float]  # two hosts, or one twice, and bytes a second
+Link = tuple[str, str, float]  # two hosts (the same one twice for a link inside it), and bytes a second
 
 
 def pairs(hosts: Mapping[int, str]) -> list[tuple[int, int]]:
-    """Workers to measure between: two of each host that has two, and one of each of two hosts."""
+    """Pairs of workers to measure: one pair inside each host with two workers, and one pair for each two hosts."""
     of: dict[str, list[int]] = {}
     for worker in sorted(hosts):
         of.setdefault(hosts[worker], []).append(worker)
@@ -28,7 +28,7 @@ def pairs(hosts: Mapping[int, str]) -> list[tuple[int, int]]:
 
 
 def measure(hosts: Mapping[int, str], seconds: Callable[[int, int, int], float]) -> list[Link]:
-    """The links between hosts; `seconds` are those that so many elements take from one worker to another."""
+    """The links between hosts; `seconds(a, b, elements)` measures one move from worker `a` to worker `b`."""
     found = []
     for a, b in pairs(hosts):
         moving = max(seconds(a, b, LARGE) - seconds(a, b, SMALL), 1e-9)
@@ -37,13 +37,13 @@ def measure(hosts: Mapping[int, str], seconds: Callable[[int, int, int], float])
 
 
 def seconds(a: int, b: int, elements: int) -> float:
-    """The best of some moves, by this client's clock: from the request until the first element can be read."""
+    """The fastest of `TIMES` moves by this client's clock, from the request until the first element can be read."""
     for worker in (a, b):
         register_config(f"network {worker}", SignalConfig(ShardConfig(workers=[worker])))
     with context(f"network {a}"):
         x = zeros(elements)
     best = float("inf")
-    for _ in range(1 + TIMES):  # the first makes the connections
+    for _ in range(1 + TIMES):  # the first one opens the connections
         x[:1].item()
         start = time.perf_counter()
         tensor(x, name=f"network {b}")[:1].item()
@@ -57,7 +57,7 @@ def table(links: list[Link], crossing: float) -> str:
 
 
 def report(server: str) -> str:
-    """Measure a pool, have its dispatcher keep it, and say what was found."""
+    """Measure a pool, store the figures in its dispatcher, and return them as text."""
     session = connect(server or None)
     try:
         workers = session.ask("stats")["workers"]

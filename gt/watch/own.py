@@ -1,4 +1,4 @@
-"""A script that watches itself: its own events, over the session that it has."""
+"""A script that watches its own events over its session."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from gt.watch.events import Recording
 
 @contextmanager
 def watching(session: Any, observe: Callable[[Watched], None], level: int = EVERY) -> Iterator[None]:
-    """Have `observe` called with what a session's work leads to, from whichever thread receives; at the end, all that was
-    asked for is done and told."""
-    session.ask("stats")  # what was written before is done by now, and is not seen
+    """Call `observe` with the events of a session's work, on the thread that receives them. At the end of the block all its
+    instructions are executed and reported."""
+    session.ask("stats")  # earlier instructions are executed before the subscription, so that their events are left out
     subscribe(session, level, observe)
-    session.ask("stats")  # behind it, all look as closely as they are to
+    session.ask("stats")  # its answer comes after every process has the new level
     try:
         yield
-    except BaseException:  # whatever ended the block, what it sent is done before nobody listens
+    except BaseException:  # however the block ends, its events arrive before the unsubscription
         with suppress(GTError):
             settle(session)
         raise
     else:
         settle(session)
     finally:
-        with suppress(GTError):  # of a session that has ended there is nothing more to hear
+        with suppress(GTError):  # the session may have ended
             unsubscribe(session, observe)
 
 
 def settle(session: Any) -> None:
-    """Wait until all is done and told. Workers report before they answer; what the dispatcher passes on from these reports
-    comes before its next answer."""
+    """Wait until all instructions are executed and reported. Workers report before they answer, and the dispatcher forwards
+    their reports before its next answer."""
     session.ask("stats", timeout=600.0)
     with session.lock:
         if session.reports is not None:
@@ -47,7 +47,7 @@ def settle(session: Any) -> None:
 
 @dataclass(slots=True)
 class Diagnosis:
-    """What slows a block of a script; `findings` are there at its end, the worst first."""
+    """The diagnosis of a block of a script; `findings` is filled at the block's end, the largest share first."""
 
     recording: Recording = field(default_factory=Recording)
     findings: list[Finding] = field(default_factory=list)

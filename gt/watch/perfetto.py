@@ -10,7 +10,7 @@ from typing import Any
 from gt.watch.chart import Arrow, Bar, Chart, chart
 from gt.watch.events import Recording
 
-SHORT = 1e-6  # seconds that something without a duration is shown for
+SHORT = 1e-6  # shown seconds of an event without a duration
 
 
 def events(drawn: Chart) -> list[dict[str, Any]]:
@@ -43,7 +43,7 @@ def _slice(bar: Bar, drawn: Chart) -> dict[str, Any]:
 
 
 def _flow(arrow: Arrow, number: int, drawn: Chart) -> list[dict[str, Any]]:
-    """An arrow's two ends; each lies in the slice that begins there."""
+    """The two flow events of an arrow; each is bound to the slice that begins at its time."""
     shared = {"cat": arrow.sort, "name": arrow.name or arrow.sort, "id": number}
     begin = {"ph": "s", "pid": _pid(arrow.source, drawn), "tid": arrow.source, "ts": arrow.at * 1e6}
     end = {"ph": "f", "bp": "e", "pid": _pid(arrow.target, drawn), "tid": arrow.target, "ts": arrow.to * 1e6}

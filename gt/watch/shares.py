@@ -1,19 +1,19 @@
-"""What a worker's time went to: shares of a stretch of time by group of ops, and what of it was idle."""
+"""Shares of a worker's time in an interval: by group of ops, and idle."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
 
-from gt.watch.events import Activity, Collective, Free, Move, ProgramCall, StretchActivity, cut
+from gt.watch.events import Activity, Collective, Free, Move, ProgramCall, StretchActivity, clipped
 from gt.watch.timeline import Interval, merged
 
-IDLE, TRANSFER, COLLECTIVE = "idle", "transfer", "collective"  # their colours mean nothing else
+IDLE, TRANSFER, COLLECTIVE = "idle", "transfer", "collective"  # reserved colours
 
 
 def seconds_by_group(work: Iterable[Activity]) -> dict[str, float]:
-    """Seconds of one worker by group of ops. A program's time goes to its ops by their estimated shares, that of instructions
-    which were timed as one to the groups of those that were timed one by one."""
+    """Seconds of one worker by group of ops. A program's time is divided among its ops by their estimated shares, the time of a
+    stretch among the groups of the instructions that were timed one by one."""
     found: defaultdict[str, float] = defaultdict(float)
     unknown = 0.0
     mix: defaultdict[str, float] = defaultdict(float)
@@ -43,15 +43,15 @@ def seconds_by_group(work: Iterable[Activity]) -> dict[str, float]:
 
 
 def shares(work: Iterable[Activity], start: float, stop: float) -> dict[str, float]:
-    """Shares of the time from `start` to `stop` of one worker: groups of ops, and what is left as `idle`. While a collective
-    waits, its worker may do other clients' work: that time counts as the work's."""
+    """Shares of the time from `start` to `stop` of one worker: groups of ops, and the rest as `idle`. While a collective waits,
+    its worker may execute other clients' instructions: that time counts for those instructions."""
     window = max(stop - start, 1e-9)
-    inside = [cut(w, start, stop) for w in work if w.start < stop and w.stop > start]
+    inside = [clipped(w, start, stop) for w in work if w.start < stop and w.stop > start]
     computed = merged((w.start, w.stop) for w in inside if not isinstance(w, Collective))
     waits = merged((w.start, w.stop) for w in inside if isinstance(w, Collective))
     waited = length(merged([*computed, *waits])) - length(computed)
     found = seconds_by_group(w for w in inside if not isinstance(w, Collective))
-    scale = length(computed) / sum(found.values()) if found and sum(found.values()) else 1.0  # clocks are not that exact
+    scale = length(computed) / sum(found.values()) if found and sum(found.values()) else 1.0  # overlaps of inexact clocks
     result = {group: s * scale / window for group, s in found.items()}
     if waits:
         result[COLLECTIVE] = result.get(COLLECTIVE, 0.0) + waited / window
@@ -64,7 +64,7 @@ def length(intervals: Iterable[Interval]) -> float:
 
 
 def by_client(work: Iterable[Activity]) -> dict[str, float]:
-    """Each client's share of the work that was done."""
+    """Each client's share of the executed work."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for w in work:
         if not isinstance(w, (Free, Collective)):

@@ -1,5 +1,5 @@
-"""Every statistic by name: where it stands and what it counts. `gt stats --describe` prints them, the reference has them as a
-table, and a test compares them with the functions that give them."""
+"""Every statistic by name: the function that returns it, and a description. `gt stats --describe` prints them, the reference
+contains them as a table, and a test compares them with the functions."""
 
 from __future__ import annotations
 
@@ -148,5 +148,5 @@ STATISTICS: dict[str, Described] = {
 
 
 def described() -> Iterable[tuple[str, str, str]]:
-    """Where, name and meaning of each."""
+    """The function, name and description of each statistic."""
     return ((where, name, doc) for where, names in STATISTICS.items() for name, doc in names.items())

@@ -1,4 +1,4 @@
-"""What workers say of themselves, as a table, and the command that shows it."""
+"""Workers' statistics as a table, and the command that prints it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 from gt import environment
+from gt.lazy_import import LazyImport
 from gt.watch.statistics import described
+
+default = LazyImport("gt.client.default")  # not loaded for `gt --help` and commands that only start processes
 
 DESCRIPTION = "Show the workers and clients of a running server, with their statistics."
 
 
 def amount(n: float) -> str:
-    """Bytes in the unit that fits."""
+    """Bytes with a unit, such as `1.2 MB`."""
     for unit in ("B", "KB", "MB", "GB"):
         if n < 1024:
             return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
@@ -32,7 +35,7 @@ def ops_text(ops: dict[str, int]) -> str:
 
 
 def engine_text(stats: dict[str, Any]) -> str:
-    """The engine, and, where another does part of its work, how many ops each did."""
+    """The engine; where the base engine runs part of the ops, the number of ops of each."""
     name, ways = stats["engine"], stats.get("kernels", {})
     if stats.get("base"):
         others = {"bridged": f"by {stats['base']}"}
@@ -45,7 +48,7 @@ def failed_text(n: int) -> str:
 
 
 def report(workers: dict[str, dict[str, Any]]) -> Group:
-    """A row a worker, and below what each did by name."""
+    """A row for each worker, and below the ops of each by name."""
     table = Table(title="Workers", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("#", "worker", "engine", "device"):
         table.add_column(name, no_wrap=True)
@@ -56,7 +59,7 @@ def report(workers: dict[str, dict[str, Any]]) -> Group:
             str(s["index"]), name, engine_text(s), s["device"], str(s["instructions"]), str(s["tensors"]), amount(s["bytes"]),
             str(s.get("queue", 0)), f"{s.get('idle', 1.0):.0%}",
         )  # fmt: skip
-        table.add_row(*map(Text, row))  # no markup: names are their owners' choice
+        table.add_row(*map(Text, row))  # as Text: users choose the names, which could contain markup
     did = [Text(f"{name}: {ops_text(s['ops']) or 'no ops yet'}{failed_text(s['failures'])}") for name, s in workers.items()]
     return Group(table, *did)
 
@@ -66,7 +69,7 @@ REPLAY = ("traces_found", "hits", "instructions_saved", "traces", "calls", "unit
 
 
 def replay_table(workers: dict[str, dict[str, Any]]) -> Table:
-    """What became of repeats, a column for each worker."""
+    """The traces and programs, a column for each worker."""
     made = Table(title="Replay")
     made.add_column("")
     for name in workers:
@@ -87,7 +90,7 @@ CLIENTS = ("#", "user", "process", "weight", "seconds", "wanted", "got", "wait p
 
 
 def client_table(clients: list[dict[str, Any]]) -> Table:
-    """A row a client."""
+    """A row for each client."""
     made = Table(title="Clients", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in CLIENTS:
         made.add_column(name, justify="left" if name in ("user", "process") else "right", no_wrap=True)
@@ -113,14 +116,12 @@ def add_parser(commands: Any) -> None:
 
 
 def ask(args: argparse.Namespace, *questions: tuple[str, Any]) -> list[Any]:
-    """What a server answers to these questions, each what it is about and an argument."""
-    from gt.client.default import connect, disconnect
-
-    session = connect(args.server, key=args.key)
+    """A server's answers to questions, each a name and an argument."""
+    session = default.connect(args.server, key=args.key)
     try:
         return [session.ask(about, argument) for about, argument in questions]
     finally:
-        disconnect()
+        default.disconnect()
 
 
 def description() -> Table:

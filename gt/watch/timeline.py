@@ -1,4 +1,4 @@
-"""What workers did when, from times they recorded: as spans, and as a picture."""
+"""The workers' recorded spans, and a picture of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from pathlib import Path
 from gt.transport.events import Joined, Watched
 from gt.watch.events import Activity, Collective, Move, OpActivity, ProgramCall, Reader
 
-WIDE, LEFT, LANE, BAR = 880, 92, 44, 30  # of a picture, in pixels: all of it, its margin, a worker's lane, the bars in it
+WIDE, LEFT, LANE, BAR = (
+    880,
+    92,
+    44,
+    30,
+)  # pixels of a picture: width, left margin, height of a worker's lane, height of its bars
 WORK = ("#4269d0", "#3ca951", "#a463f2", "#6cc5b0", "#97bbf5", "#9c6b4e")  # a colour for each signal
 COLLECTIVE = ("#ff8a3d", "#efb118", "#ff725c", "#ff8ab7")  # and for each collective
 
@@ -19,7 +24,7 @@ COLLECTIVE = ("#ff8a3d", "#efb118", "#ff725c", "#ff8ab7")  # and for each collec
 @dataclass(frozen=True, slots=True)
 class Span:
     """A unit of work of a worker: an op, a trace, or, where `collective`, a collective until its end. Times are in seconds
-    since the first of the recording began."""
+    since the first span began."""
 
     worker: int
     name: str
@@ -34,7 +39,7 @@ Interval = tuple[float, float]
 
 @dataclass(slots=True)
 class Timeline:
-    """What `gt.debug.record()` saw, in the order of their beginnings."""
+    """The spans that `gt.debug.record()` recorded, sorted by start."""
 
     spans: list[Span] = field(default_factory=list)
 
@@ -43,7 +48,7 @@ class Timeline:
         return sorted({s.worker for s in self.spans})
 
     def busy(self, worker: int) -> list[Interval]:
-        """When a worker computed, waiting for others left out."""
+        """The intervals in which a worker computed; waiting for peers is left out."""
         return merged((s.start, s.stop) for s in self.spans if s.worker == worker and not s.collective)
 
     def together(self, one: int, other: int) -> float:
@@ -63,8 +68,7 @@ class Timeline:
 
 
 class LastSpans:
-    """Of each worker the last `keep` units of work, from the event stream. Hosts agree on the time as far as their clocks
-    do."""
+    """The last `keep` spans of each worker, from the event stream. Times of several hosts agree as far as their clocks do."""
 
     def __init__(self, keep: int) -> None:
         self.keep, self.reader = keep, Reader()
@@ -89,7 +93,7 @@ class LastSpans:
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same time in as few intervals as there are."""
+    """The union of intervals as disjoint intervals."""
     found: list[Interval] = []
     for start, stop in sorted(intervals):
         if found and start <= found[-1][1]:
@@ -100,7 +104,7 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def common(a: list[Interval], b: list[Interval]) -> float:
-    """How long both are at once."""
+    """The length of the intersection of two lists of disjoint intervals."""
     return sum(max(0.0, min(s, u) - max(r, t)) for r, s in a for t, u in b)
 
 
@@ -133,7 +137,8 @@ def _label(span: Span) -> str:
 
 
 def _colours(spans: list[Span]) -> dict[str, str]:
-    """By label, in the order of their appearance. A signal named after another (`stage 1 backward`) has its colour, lighter."""
+    """A colour for each label, in the order of appearance. A signal whose name begins with another's (`stage 1 backward`) has a
+    lighter shade of its colour."""
     found: dict[str, str] = {}
     for collective, colours in ((False, WORK), (True, COLLECTIVE)):
         labels = list(dict.fromkeys(_label(s) for s in spans if s.collective is collective))
@@ -148,11 +153,11 @@ def _lighter(colour: str) -> str:
     return "#" + "".join(f"{p + (255 - p) * 9 // 20:02x}" for p in parts)
 
 
-Bar = tuple[float, float, str, list[str], bool]  # from, to, colour, what it was, and whether workers did it together
+Bar = tuple[float, float, str, list[str], bool]  # start, stop, colour, labels, whether it is a collective
 
 
 def _bars(spans: list[Span], worker: int, pixel: float, colours: dict[str, str]) -> list[Bar]:
-    """Spans of one colour that touch as one bar: a step has thousands."""
+    """The bars of a worker; adjacent spans of one colour are joined, as a step has thousands."""
     found: list[Bar] = []
     for s in spans:
         if s.worker != worker:
@@ -166,7 +171,7 @@ def _bars(spans: list[Span], worker: int, pixel: float, colours: dict[str, str])
 
 
 def _bar(bar: Bar, y: float, scale: float) -> str:
-    """Work as high as the lane, collectives thinner: most of their time is waiting."""
+    """Collectives are drawn thinner than other spans: most of their time is waiting."""
     start, stop, colour, names, collective = bar
     x, width = LEFT + start * scale, max(0.6, (stop - start) * scale)
     text = escape(f"{' '.join(dict.fromkeys(names))}: {(stop - start) * 1e3:.2f} ms")

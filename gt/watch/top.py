@@ -1,4 +1,4 @@
-"""`gt top`: a cluster in a terminal. A bar for each worker shows what its last seconds went to."""
+"""`gt top`: a cluster in a terminal. A bar for each worker shows the shares of its last seconds by group of ops."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SORTS: dict[str, Callable[[WorkerView], Any]] = {
     "queue": lambda w: -(w.state.queue if w.state else 0),
     "memory": lambda w: -(w.state.nbytes if w.state else 0),
 }
-NAME, FIGURES = 14, 35  # columns of a worker's name, and of the figures behind its bar
-LEAST = 10  # columns of a bar
+NAME, FIGURES = 14, 35  # columns of a worker's name, and of the figures after its bar
+LEAST = 10  # least columns of a bar
 
 
 def bar(shares: dict[str, float], width: int) -> Text:
-    """Shares as coloured blocks of so many columns; what is left of them, idle time, is the last."""
+    """Shares as coloured blocks, `width` columns in all; the last block is idle time."""
     work = sorted(((g, s) for g, s in shares.items() if g != "idle"), key=lambda pair: -pair[1])
     text, filled, total = Text(), 0, 0.0
     for group, share in work:
@@ -57,7 +57,7 @@ def worker_line(view: WorkerView, width: int, chosen: bool) -> Text:
 
 
 def legend(views: list[WorkerView]) -> Text:
-    """Each group that is shown, with its colour and its share of all workers' time."""
+    """Each group with its colour and its share of all workers' time."""
     total: dict[str, float] = {}
     for view in views:
         for group, share in view.shares.items():
@@ -73,7 +73,7 @@ def client_lines(model: Model) -> Iterator[Text]:
     yield Text(
         f"  {'client':<22} {'share':>6} {'instr.':>10} {'waited':>9} {'traces':>7} {'hits':>8} {'rate':>5}", style="bold"
     )
-    for view in sorted(model.there(), key=lambda c: -c.share):
+    for view in sorted(model.connected_clients(), key=lambda c: -c.share):
         rate = f"{view.hit_rate:.0%}" if view.hits else ""
         label = view.label if len(view.label) <= 22 else view.label[:21] + "…"
         traces = f"{view.found:>7} {view.hits:>8} {rate:>5}"
@@ -81,7 +81,7 @@ def client_lines(model: Model) -> Iterator[Text]:
 
 
 def details(view: WorkerView) -> Text:
-    """What a worker is at, and, where that takes long, its stack."""
+    """The instruction that a worker runs, and its stack if it has run for long."""
     state = view.state
     text = Text(f"  {view.name}: {view.about}\n")
     if state is not None:
@@ -93,7 +93,7 @@ def details(view: WorkerView) -> Text:
 
 
 class Top(App[None]):
-    """`listen(stop)` yields what happens until it is told to stop, from another thread; without it the model is another's."""
+    """The Textual application. A thread listens to the chosen server, unless a `model` that somebody else updates is given."""
 
     CSS = "Screen { layout: vertical; } #details { height: auto; } Static { height: auto; }"
     BINDINGS = [
@@ -111,7 +111,7 @@ class Top(App[None]):
     def __init__(self, servers: list[str], key: str = "", model: Model | None = None, clock: Callable[[], float] = time.time):
         super().__init__()
         self.servers, self.key_, self.clock = servers, key, clock
-        self.at = 0  # which of the servers
+        self.at = 0  # index of the chosen server
         self.model = model or Model()
         self.live = model is None
         self.sort_by, self.client, self.chosen = "index", "", 0
@@ -158,7 +158,7 @@ class Top(App[None]):
         self.stop.set()
 
     def views(self) -> list[WorkerView]:
-        return sorted(self.model.living(), key=lambda w: (SORTS[self.sort_by](w), w.index))
+        return sorted(self.model.connected_workers(), key=lambda w: (SORTS[self.sort_by](w), w.index))
 
     def redraw(self) -> None:
         if self.paused_:
@@ -170,13 +170,12 @@ class Top(App[None]):
     def _draw(self) -> None:
         views, width = self.views(), self.size.width
         self.chosen = max(0, min(self.chosen, len(views) - 1))
-        said = (
-            f"gt top  {self.servers[self.at] if self.servers else ''}  {len(views)} workers, {len(self.model.there())} clients"
-        )
-        said += f"  by {self.sort_by}" + (f"  client {self.client}" if self.client else "")
-        said += "  PAUSED" if self.paused_ else ""
-        said += f"  {self.model.dropped} dropped" if self.model.dropped else ""
-        self._show("head", Text(self.failure or said, style="bold red" if self.failure else "bold", overflow="ellipsis"))
+        heading = f"gt top  {self.servers[self.at] if self.servers else ''}"
+        heading += f"  {len(views)} workers, {len(self.model.connected_clients())} clients"
+        heading += f"  by {self.sort_by}" + (f"  client {self.client}" if self.client else "")
+        heading += "  PAUSED" if self.paused_ else ""
+        heading += f"  {self.model.dropped} dropped" if self.model.dropped else ""
+        self._show("head", Text(self.failure or heading, style="bold red" if self.failure else "bold", overflow="ellipsis"))
         lines = [worker_line(w, width, self.shown and i == self.chosen) for i, w in enumerate(views)]
         self._show("workers", Text("\n").join(lines) if lines else Text("  no workers yet"))
         self._show("legend", legend(views) if views else Text(""))
@@ -187,7 +186,7 @@ class Top(App[None]):
         part = self.parts.get(name)
         if (
             part is not None and part.is_attached
-        ):  # at its beginning and end, the timer and keys come before and after the screen
+        ):  # timers and keys may fire before the screen is mounted and after it is closed
             part.update(text)
 
     # Keys
@@ -202,8 +201,8 @@ class Top(App[None]):
         self._draw()
 
     def action_filter(self) -> None:
-        """The next client, and after the last all of them."""
-        labels = ["", *(c.label for c in self.model.there())]
+        """Show the next client alone; after the last, all of them."""
+        labels = ["", *(c.label for c in self.model.connected_clients())]
         self.client = labels[(labels.index(self.client) + 1) % len(labels)] if self.client in labels else ""
         for view in self.model.workers.values():
             view.shares = {}

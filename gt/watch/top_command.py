@@ -1,4 +1,4 @@
-"""The arguments of `gt top`. What it shows needs Textual, an optional extra, which is loaded when it is run."""
+"""The arguments of `gt top`. Its screen needs Textual, an optional dependency, which is imported when the command runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     except ImportError as absent:
         raise GTError("gt top needs Textual: pip install 'gt[monitor]'") from absent
     if not sys.stdout.isatty():
-        raise GTError("gt top is for a terminal; for a file there are `gt trace` and `gt stats --json`")
+        raise GTError("gt top needs a terminal; to write to a file use `gt trace` or `gt stats --json`")
     top.Top([server(args)], args.key).run()
     return 0
 

@@ -18,7 +18,7 @@ SUMMARY = "capture the events of a running cluster, for Perfetto and Chrome"
 
 
 def server_arguments(p: argparse.ArgumentParser) -> None:
-    """Which dispatcher to watch."""
+    """Add the arguments that select a dispatcher."""
     p.add_argument("--host", default="", help="host of the dispatcher (default: this host)")
     p.add_argument(
         "-p",
@@ -31,7 +31,7 @@ def server_arguments(p: argparse.ArgumentParser) -> None:
 
 
 def server(args: argparse.Namespace) -> str:
-    """The address that these arguments mean."""
+    """The address of the selected dispatcher."""
     if args.host or args.port:
         return f"{args.host or 'localhost'}:{args.port or 9000}"
     found = local_servers()
@@ -54,7 +54,7 @@ def add_parser(commands: Any) -> None:
 
 
 def capture(address: str, path: Path, seconds: float, events: int = 0, key: str = "") -> int:
-    """Write what happens within so many seconds, or so many events, to a file. Gives their number."""
+    """Write the events of so many seconds, or so many events, to a file, and return their number."""
     seen = 0
     with Listener(address, EVERY, key) as listener, CaptureFile(path) as file:
         for watched in listener.take(seconds):
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     seen = capture(server(args), path, args.seconds, args.events, args.key)
     recording = read(path)
     perfetto.write(recording, shown)
-    lost = f"; {recording.dropped} messages came too fast and were dropped" if recording.dropped else ""
+    lost = f"; {recording.dropped} messages were dropped because they came too fast" if recording.dropped else ""
     print(f"{seen} events in {path}{lost}")
     print(f"{shown}: open it at https://ui.perfetto.dev or chrome://tracing")
     return 0

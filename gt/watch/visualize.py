@@ -1,4 +1,4 @@
-"""`gt visualize`: a log or a capture as a picture (PNG, SVG) or a page to look around in (HTML)."""
+"""`gt visualize`: a log or a capture as a picture (PNG, SVG) or an interactive page (HTML)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gt.watch.log_reader import read
 
 SUMMARY = "draw a log or a capture as a timeline"
 KINDS = (".png", ".svg", ".html")
-MANY = 2000  # arrows of a picture: more could not be told apart
+MANY = 2000  # most arrows of a picture: more could not be distinguished
 
 
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -65,7 +65,7 @@ def draw(drawn: Chart, path: Path, dpi: int = 120, width: float = 14.0, height: 
 
 
 def data(drawn: Chart) -> dict[str, Any]:
-    """A chart as the page reads it."""
+    """A chart as JSON data for the page."""
     return {
         "lanes": drawn.lanes, "seconds": drawn.seconds, "colours": {g: colour(g) for g in drawn.groups},
         "bars": [[b.lane, b.start, b.stop, b.name, b.group, b.client, b.line, b.nbytes] for b in drawn.bars],
@@ -74,11 +74,11 @@ def data(drawn: Chart) -> dict[str, Any]:
 
 
 def page(drawn: Chart, title: str) -> str:
-    """A page that needs nothing else: its data and code are in it."""
+    """A self-contained page, with its data and script."""
     static = resources.files("gt.watch") / "static"
     script = (static / "timeline.js").read_text()
     text = (static / "timeline.html").read_text()
-    safe = json.dumps(data(drawn), separators=(",", ":")).replace("<", "\\u003c")  # a line of the user's may hold </script>
+    safe = json.dumps(data(drawn), separators=(",", ":")).replace("<", "\\u003c")  # a user's line may contain </script>
     escaped = title.replace("&", "&amp;").replace("<", "&lt;")
     return text.replace("%TITLE%", escaped).replace("%SCRIPT%", script).replace("%DATA%", safe)
 

@@ -11,11 +11,14 @@ from typing import Any
 from gt import environment
 from gt.clusters import ranks
 from gt.launch import end_when_told, follow_parent
+from gt.lazy_import import LazyImport
+
+process = LazyImport("gt.worker.process")  # loaded after the process's settings, and not for `gt --help`
 
 SUMMARY = "run a worker, which executes instructions on one device"
 BACKEND = "a name that `gt backends` lists, or module:Class (GT_BACKEND, or backend: in GT_CONFIG)"
 FALLBACKS = (
-    "what to use, in this order, where the backend is not available, such as cpp,numpy "
+    "backends to use, in this order, if the backend is not available, such as cpp,numpy "
     "(GT_FALLBACK_BACKENDS, or fallback_backends: in GT_CONFIG)"
 )
 
@@ -63,8 +66,8 @@ def add_parser(commands: Any) -> None:
 
 def keep_freed_memory() -> None:
     """Have the C library keep freed memory instead of unmapping it: fresh pages cost more than most kernels. Only glibc
-    knows these options; PyTorch's builds for ARM have an allocator of their own, which looks at the environment."""
-    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")  # milliseconds: what is used in every step is never given back
+    has these options; PyTorch's builds for ARM have an allocator of their own, which reads the environment."""
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")  # milliseconds, so that memory used in every step is never unmapped
     m_mmap_max, m_trim_threshold, m_top_pad = -4, -1, -2
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -80,9 +83,7 @@ def work(args: argparse.Namespace) -> int:
         follow_parent()
     told = end_when_told()
     keep_freed_memory()
-    from gt.worker import process
-
-    return process.run(args, told)
+    return int(process.run(args, told))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,5 +1,5 @@
-"""Answers to a client's run: the tensors that it reads, and word that it is done. On a device that several clients share, an
-answer is sent when the device has come to it."""
+"""Answers to a client's run: the tensors that it reads, and Done. On a device that several clients share, an answer is sent
+when the device has computed it."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from gt.worker.segments import Memory
 class Answers:
     def __init__(self, executor: InstructionExecutor, memory: Memory) -> None:
         self.executor, self.memory = executor, memory
-        self.refused = 0  # reads that do not fit their tensor
-        self.seconds: Callable[[str], float] = lambda client: 0.0  # device time that a client has had, which the shell knows
+        self.refused = 0  # reads whose spec differs from the tensor's
+        self.seconds: Callable[[str], float] = lambda client: 0.0  # device time of a client; the shell sets it
 
     def of_run(self, values: ClientValues, run: Run, recorder: Recorder | None) -> list[Mail]:
-        """All answers to a run but those that wait for the device."""
+        """The answers to a run, except those that wait for the device."""
         out: list[Mail] = []
         streams = self.executor.streams
-        behind = streams is not None and streams.shared  # nobody is to wait for this client's kernels
+        asynchronous = streams is not None and streams.shared  # the worker must not wait for this client's kernels
         for get in run.gets:
-            if not behind or not self._read_later(values, get):
+            if not asynchronous or not self._read_later(values, get):
                 out.append(self._timed_read(values, get, recorder) if recorder is not None else self._read(values, get))
         if run.ack:
             broken = tuple(id for id in values.broken if type(id) is int)
             done = partial(self._done, run.client, run.serial, broken)
-            if behind:
+            if asynchronous:
                 streams.later(run.client, done)
             else:
                 self.executor.engine.sync()
@@ -48,7 +48,7 @@ class Answers:
         return Mail(DISPATCHER, Done(client, serial, broken, self.seconds(client)))
 
     def _read_later(self, values: ClientValues, get: Fetch) -> bool:
-        """Answer a small read when the device has come to it. Whether it can be done so."""
+        """Answer a small read once the device has computed it. Returns whether that is possible."""
         array, spec = readable(values.table.get(get.id)), spec_in(get.spec)
         if array is None or isinstance(array, Broken) or not isinstance(spec, Spec) or spec.nbytes > transfers.INLINE:
             return False
@@ -66,7 +66,7 @@ class Answers:
     def _read(self, values: ClientValues, get: Fetch) -> Mail:
         try:
             return self._answer(values.client, readable(values.table.get(get.id)), get)
-        except Exception as error:  # here a device tells of kernels that failed after they were started
+        except Exception as error:  # a device reports asynchronous kernel failures here
             cause = self.executor.failure("reading it", error, get.id)
             return Mail(values.client, Failed(get.ticket, cause.error, cause.text, cause.tensor))
 

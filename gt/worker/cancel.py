@@ -1,9 +1,9 @@
-"""Cancelling the work of clients that are gone. A client's end comes behind all that it asked for, so a worker takes in ahead
-of time what it was sent: before each message, and while it is at something long, between large kernels.
+"""Cancels the work of departed clients. A client's Drop comes after all its instructions, so a worker receives messages ahead
+of executing them: before each message and, during long instructions, between large kernels.
 
-A collective that some worker has begun has to be carried out by all its members, with nothing to give. Of the others none is:
-each worker that learns of a client's end says how many collectives it has begun, and begins none of that client's until the
-dispatcher has heard all and says how many anybody has."""
+A collective that some worker has begun has to be executed by all its members, without data; no other one is. Each worker
+that learns of a client's departure reports how many collectives it has begun, and begins none of that client's until the
+dispatcher has received all reports and sent the largest count."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from gt.ops import Kind
 from gt.spec import Spec
 from gt.worker.collectives.mail import Members, PendingCollective
 
-LARGE = 1 << 16  # elements of an operand or a result from which a kernel counts as large: smaller ones take no time
+LARGE = 1 << 16  # elements of an operand or a result from which a kernel counts as large: smaller ones are fast
 EVERY = 0.05  # seconds after which a worker within a long instruction receives messages
 
 
 class Parked(BaseException):
-    """The queue waits for other workers. A BaseException, so that handlers of errors let it pass."""
+    """The queue waits for other workers. A BaseException, so that error handlers do not catch it."""
 
     def __init__(self, instruction: tuple, wait: PendingCollective) -> None:
         self.instruction, self.wait = instruction, wait
 
 
 class Cancelled(BaseException):
-    """The client of the current instruction is gone. A BaseException, so that handlers of errors let it pass."""
+    """The client of the current instruction has left. A BaseException, so that error handlers do not catch it."""
 
 
 class Cancellation:
-    """Which clients are gone, and when to find out. The shell gives a clock, and `take_in`, which notes whose end has come; it
-    says whether that could be done."""
+    """The departed clients whose work is not yet skipped. The shell sets a clock and `take_in`, which receives messages and
+    notes Drops, and returns whether it could."""
 
     def __init__(self) -> None:
-        self.gone: dict[str, deque[int]] = {}  # the numbers of Drops that are not carried out yet: another may have its name
-        self.limits: dict[int, dict[Members, int]] = {}  # by these numbers: how many collectives anybody has begun
+        self.gone: dict[str, deque[int]] = {}  # numbers of the pending Drops of each client; a later client may reuse the name
+        self.limits: dict[int, dict[Members, int]] = {}  # by Drop number, the largest count of begun collectives of each group
         self.now: Callable[[], float] = float
         self.take_in: Callable[[], bool] = bool
         self.due = EVERY
 
     def note(self, client: str, number: int) -> bool:
-        """A client's end has come. Whether that is news."""
+        """Note a client's Drop. Returns whether it is new."""
         numbers = self.gone.setdefault(client, deque())
         if number in numbers:
             return False
@@ -50,24 +50,24 @@ class Cancellation:
         return True
 
     def settle(self, number: int, counts: Iterable[tuple[Members, int]]) -> None:
-        """How many collectives were begun by anybody, if this worker still has to know."""
+        """Note the largest counts of begun collectives, if the Drop is still pending here."""
         if any(number in numbers for numbers in self.gone.values()):
             self.limits[number] = dict(counts)
 
     def limit(self, client: str, group: Members) -> int | None:
-        """The last of a group's collectives to execute for a client that is gone; None while that is not known."""
+        """The last of a group's collectives to execute for a departed client; None while unknown."""
         limits = self.limits.get(self.gone[client][0])
         return limits.get(group, 0) if limits is not None else None
 
     def over(self, client: str) -> None:
-        """All that a client asked for before it went is done or skipped."""
+        """All work of a departed client is executed or skipped."""
         numbers = self.gone[client]
         self.limits.pop(numbers.popleft(), None)
         if not numbers:
             del self.gone[client]
 
     def watched(self, client: str, kind: Kind, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        """The kernel; a large one raises Cancelled where its client turns out to be gone."""
+        """The kernel; a large one raises Cancelled if its client has left."""
         if not any(isinstance(s, Spec) and s.numel >= LARGE for s in (*kind.ins, *kind.outs)):
             return kernel
 
@@ -86,7 +86,7 @@ class Cancellation:
 
 
 class OrphanedCollective:
-    """A collective of a client that is gone, until it is known whether another worker has begun it."""
+    """A collective of a departed client, until it is known whether another worker has begun it."""
 
     def __init__(
         self, of: Cancellation, client: str, kind: Kind, tag: int, number: int, begin: Callable[[], PendingCollective]

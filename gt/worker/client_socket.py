@@ -1,5 +1,5 @@
-"""The socket that clients connect to (and other workers, to send): which clients have attached, and the answers that wait for
-those that have not."""
+"""The socket that clients connect to (and other workers, to send): the attached clients, and the answers for clients that
+have not attached yet."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from gt.transport.polling import Sources
 from gt.transport.sockets import FIRST, LAST, PART, open_socket
 from gt.worker.shared_memory import SharedMemory
 
-QUEUE = 1 << 12  # answers that wait for a client to take them; each is one that it waits for
-UNREAD = 64  # messages of one peer that wait to be read
-CLIENTS = 1 << 16  # names of clients that have attached: whoever may connect may say so, under any number of names
-UNTAKEN = 256 << 20  # bytes of answers to a client that has not attached from which on no other is kept
-FIRST_WORD = 64 << 10  # bytes of the message with which a peer comes, at most
+QUEUE = 1 << 12  # most answers queued for a client
+UNREAD = 64  # most messages of one peer in the receive queue
+MAX_CLIENTS = 1 << 16  # most names of attached clients: any peer that may connect may attach under any number of names
+MAX_WAITING_BYTES = 256 << 20  # bytes of answers kept for a client that has not attached, from which on it is refused
+MAX_FIRST_MESSAGE = 64 << 10  # most bytes of a peer's first message
 
 
 class ClientSocket:
-    """`refuse` has the dispatcher let a client go, `forget` is told of one whose name is given up. `sources` is what the worker
-    waits for: it is told whenever the socket was used."""
+    """`refuse(client, why)` asks the dispatcher to end a client's session; `forget(client)` is called when a name is dropped.
+    `sources` are the worker's event sources, which have to be marked whenever the socket was used."""
 
     def __init__(self, keys: Keys, refuse: Callable[[str, str], None], forget: Callable[[str], None], sources: Sources) -> None:
         self.keys, self.tell_refused, self.tell_forgotten, self.sources = keys, refuse, forget, sources
@@ -39,18 +39,18 @@ class ClientSocket:
         self.socket.setsockopt(zmq.MAXMSGSIZE, 2 * PART)
         self.crowd = WatchedSocket(self.socket, raise_descriptor_limit())
         self.socket.setsockopt(zmq.SNDHWM, QUEUE)
-        self.socket.setsockopt(zmq.RCVHWM, UNREAD)  # past this a peer has to keep them itself
-        self.let_in: set[str] = set()  # peers whose connections count as let in
-        self.attached: dict[str, str] = {}  # clients that have connected, in their order, and whose key they have
-        self.users: dict[str, str] = {}  # whose key clients are to have
-        self.waiting: dict[str, list[Mail]] = {}  # answers to clients that have not attached yet; none for one that was refused
-        self.refused: set[str] = set()  # clients that do not take their answers, which the dispatcher is to let go
+        self.socket.setsockopt(zmq.RCVHWM, UNREAD)  # further messages stay in the peer's send queue
+        self.let_in: set[str] = set()  # peers whose connections count as admitted
+        self.attached: dict[str, str] = {}  # the user of each attached client, in the order of attaching
+        self.users: dict[str, str] = {}  # the user whose key a client must have
+        self.waiting: dict[str, list[Mail]] = {}  # answers to clients that have not attached yet; none for a refused one
+        self.refused: set[str] = set()  # clients that do not take their answers; the dispatcher ends their sessions
         self.listener: ChannelListener | None = None
         self.lanes = AnswerLanes()
 
     def listen(self, address: str, advertise: str = "") -> tuple[str, str]:
-        """Listen for clients of this host, and, where the dispatcher is on a network, of others; the two addresses. Where the
-        address for others is given, it may be a router's or another card's, so this host listens at all that it has."""
+        """Listen for clients of this host and, if the dispatcher is on a network, of other hosts; returns the two addresses.
+        With `advertise`, which may be a router's or another network card's address, listen on all interfaces."""
         local = worker_socket()
         listen(self.socket, local, self.keys)
         self.listener = ChannelListener(local) if shm.supported() else None
@@ -67,7 +67,7 @@ class ClientSocket:
         return local, f"tcp://{with_port(host, port or host_and_port(bound)[1])}"
 
     def receive(self) -> tuple[str, Any, list[Any]] | None:
-        """The next message: the name of its sender, the frame that carries it, and all its frames."""
+        """The next message: the name of its sender, the frame of the message, and all its frames."""
         try:
             peer, *frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
         except zmq.Again:
@@ -75,27 +75,27 @@ class ClientSocket:
         return peer.bytes.decode("latin1"), peer, frames
 
     def too_long(self, name: str, frames: list[Any]) -> bool:
-        """Whether a message is longer than what a peer may say before it is let in."""
-        return bool(frames) and name not in self.let_in and len(frames[0]) > FIRST_WORD
+        """Whether a message is longer than allowed for a peer that is not admitted."""
+        return bool(frames) and name not in self.let_in and len(frames[0]) > MAX_FIRST_MESSAGE
 
     def admit(self, name: str, peer: Any) -> None:
-        """Count the connection of this peer as let in."""
+        """Count the connection of this peer as admitted."""
         if name not in self.let_in:
             self.let_in.add(name)
             self.crowd.let_in(peer.get(zmq.SRCFD))
 
     def keep_admitted(self, workers: Collection[str]) -> None:
-        """Of the peers that were let in, only clients that have attached and these workers are left."""
+        """Forget all admitted peers except attached clients and these workers."""
         self.let_in.intersection_update({*self.attached, *workers})
 
     def expect(self, client: str, user: str) -> bool:
-        """A client that connects by this name has to have this user's key. Whether the one that has, if any, does."""
+        """A client of this name has to have this user's key. Returns whether an already attached client of the name does."""
         self.users[client] = user
         return self.attached.get(client, user) == user
 
     def attach(self, client: str, peer: Any, word: Attach, index: int, known: Collection[str]) -> bool:
-        """A client has connected with this word; it is sent the answers that waited for it. Whether it has the key of its user.
-        `known` are clients that the dispatcher has spoken of."""
+        """Attach a client and send it the answers that waited for it. Returns whether it has the key of its user. `known` are
+        the clients that the dispatcher has announced."""
         user = user_name(role(peer)) if self.keys.pool else ""
         if self.users.get(client, user) != user:
             return False
@@ -104,7 +104,7 @@ class ClientSocket:
             self.memory.share(client, channel)
         self.lanes.claim(client, word.lane)
         self.attached[client] = user
-        if len(self.attached) > CLIENTS:
+        if len(self.attached) > MAX_CLIENTS:
             self.tell_forgotten(next((name for name in self.attached if name not in known), client))
         self._post(Mail(client, Attached(index, channel is not None)))
         for mail in self.waiting.pop(client, ()):
@@ -112,7 +112,7 @@ class ClientSocket:
         return True
 
     def release(self, client: str, segment: int) -> bool:
-        """A client is done with a segment of memory. Whether it was lent it."""
+        """A client releases a memory segment. Returns whether the segment was lent to it."""
         try:
             self.memory.release(client, segment)
         except ProtocolError:
@@ -120,21 +120,21 @@ class ClientSocket:
         return True
 
     def send(self, mail: Mail, known: Collection[str]) -> None:
-        """Send an answer, or keep it for a client of the dispatcher's that has not attached yet."""
+        """Send an answer, or keep it for a client that has not attached yet."""
         if mail.peer in self.attached:
             self._post(mail)
         elif mail.peer in known and mail.peer not in self.refused:
             self._keep(mail)
 
     def _keep(self, mail: Mail) -> None:
-        """An answer for a client that has not attached yet: it will come soon, or it takes no answers."""
+        """Keep an answer for a client that has not attached yet; refuse a client that stays away."""
         waiting = self.waiting.setdefault(mail.peer, [])
         waiting.append(mail)
-        if len(waiting) > QUEUE or sum(len(f) for m in waiting[:-1] for f in m.frames) > UNTAKEN:
+        if len(waiting) > QUEUE or sum(len(f) for m in waiting[:-1] for f in m.frames) > MAX_WAITING_BYTES:
             self._refuse(mail.peer, f"it does not take its answers: {len(waiting)} wait for it, and it has not connected")
 
     def _refuse(self, client: str, why: str) -> None:
-        """Keep nothing more for a client, and have it let go: each read that it waits for ends with its session."""
+        """Drop a client's answers and have its session ended, which ends its waiting reads."""
         self.attached.pop(client, None)
         self.waiting.pop(client, None)
         self.refused.add(client)
@@ -153,10 +153,10 @@ class ClientSocket:
         except zmq.Again:
             self._refuse(mail.peer, f"it does not take its answers: {QUEUE} wait for it")
         except zmq.ZMQError:
-            self.attached.pop(mail.peer, None)  # the client is gone; the dispatcher will say so
+            self.attached.pop(mail.peer, None)  # the client has disconnected; the dispatcher will send its Drop
 
     def forget(self, client: str) -> None:
-        """A client is gone: nothing is kept for it any more."""
+        """Drop all state of a departed client."""
         self.attached.pop(client, None)
         self.users.pop(client, None)
         self.let_in.discard(client)

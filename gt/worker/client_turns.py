@@ -1,5 +1,5 @@
-"""Turns of clients on a worker: whose comes next by the fair queue, what it is charged, and whose kernels the device still has
-before it where several clients share it. It reads the clock that it is given and knows no sockets."""
+"""Turns of clients on a worker: the next client by the fair queue, the device time it is charged, and the work that a shared
+device still has in flight. It reads a given clock and knows no sockets."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gt.worker.fair_queue import FairQueue, Share
 from gt.worker.peer_names import DISPATCHER
 from gt.worker.turns import Turn
 
-SHARED = 1.0  # seconds for which a device counts as shared after several clients were busy on it
+SHARED = 1.0  # seconds for which a device counts as shared after several clients were busy
 PAYS_OFF = 4  # times as long as its memory was moved a client has the device before that of another is moved back
 
 
 class ClientTurns:
-    """`take_in` receives what the dispatcher has sent, where that can be done now; `interrupted` tells of mail on other
-    sockets, which ends a turn, too; `send` takes the mail that follows from a turn."""
+    """`take_in` receives the dispatcher's messages, if that is possible now; `interrupted` returns whether there is mail on
+    other sockets, which also ends a turn; `send` sends the mail of a turn."""
 
     def __init__(
         self, core: Worker, clock: Callable[[], float], take_in: Callable[[], bool], interrupted: Callable[[], bool],
@@ -27,9 +27,9 @@ class ClientTurns:
     ) -> None:  # fmt: skip
         self.core, self.clock, self.take_in, self.interrupted, self.send = core, clock, take_in, interrupted, send
         self.queue = FairQueue()
-        self.client, self.began = "", 0.0  # whose turn it is, and since when
-        self.arrivals = 0  # of clients, when it began
-        self.shared_until = 0.0  # when the device counts as one client's again
+        self.client, self.began = "", 0.0  # client of the current turn, and its start
+        self.arrivals = 0  # count of client arrivals at its start
+        self.shared_until = 0.0  # time from which the device no longer counts as shared
         self.resident, self.resident_until = "", 0.0  # whose memory was moved to the device, and how long it is to stay
         behind = self._behind if core.streams is not None else None
         self.turn = core.executor.turn = Turn(
@@ -42,14 +42,14 @@ class ClientTurns:
         self.queue.put(client, message, self.clock())
 
     def next(self) -> str | None:
-        """The client whose turn it is, if there is something to do."""
+        """The client of the next turn, if there is work."""
         if not self.queue.active and not self.queue.collective_run_begun:
             return None
         if self.queue.collective_run_begun and not self.core.unfinished(self.queue.collective_runs[0]):
             self.queue.ended()
         parked, preempted = self._parked(), self.core.preempted
         for client in self.core.cancellation.gone:  # the rest of their work is skipped, and their memory freed
-            if client != parked and self.queue.can_go_on(client, preempted):
+            if client != parked and self.queue.can_run(client, preempted):
                 return client
         away = self._away if self.resident in self.queue.active and self.clock() < self.resident_until else None
         return self.queue.next(parked, preempted, self.behind, away)
@@ -60,7 +60,7 @@ class ClientTurns:
         return client != self.resident and client in self.core.spaces and self.core.spaces[client].moved > 0
 
     def serve(self, client: str) -> float:
-        """One turn of a client: the rest of a run that was left for another client, or its next message. When it ended."""
+        """One turn of a client: the rest of a preempted run, or its next message. Returns the time of its end."""
         began, core, streams = self.clock(), self.core, self.core.streams
         self.began, moved = began, core.host.seconds
         self.client, self.arrivals = client, self.queue.arrivals
@@ -79,14 +79,14 @@ class ClientTurns:
         if core.host.seconds > moved:
             self.resident, self.resident_until = client, ended + PAYS_OFF * (core.host.seconds - moved)
         if timed and client in self.queue.shares:
-            streams.end(client)  # charged when the device has come to it
+            streams.end(client)  # charged when the device has executed it
         else:
             self.queue.charge(client, ended - began)
         return ended
 
     def alone(self, receive: Callable[[], Any], read: Callable[[Any], Any], sort: Callable[[Any], None], end: float) -> bool:
-        """Do messages as they come while there is one client and nothing waits, until this time; others are `sort`ed. Whether
-        there is nothing more to do now."""
+        """Until the time `end`, execute messages as they arrive while there is one client and an empty queue; other messages
+        are passed to `sort`. Returns whether there is nothing more to do now."""
         queue = self.queue
         while not (queue.active or queue.collective_run_begun or self.device_pending()):
             if (frame := receive()) is None:
@@ -106,7 +106,7 @@ class ClientTurns:
         return not (core.preempted or core.parked is not None or core.cancellation.gone or shared)
 
     def _serve_alone(self, run: Run, share: Share) -> float:
-        """A turn of the only client there is, as far as `serve` has a meaning for it. When it ended."""
+        """A turn of the only client: `serve` without the fair queue's steps. Returns the time of its end."""
         began = self.began = self.clock()
         self.client = run.client
         self.turn.begin(began)
@@ -121,7 +121,7 @@ class ClientTurns:
         return ended
 
     def follow_device(self) -> None:
-        """Charge the turns that the device has ended, and send the answers that it has come to."""
+        """Charge the turns that the device has executed, and send the answers that it has computed."""
         streams = self.core.streams
         if streams is None:
             return
@@ -134,7 +134,7 @@ class ClientTurns:
         return self.core.streams is not None and self.core.streams.pending()
 
     def seconds(self, client: str) -> float:
-        """Device time that a client has had, that of its turn under way included."""
+        """Device time of a client, including its current turn."""
         share = self.queue.shares.get(client)
         return (share.seconds if share else 0.0) + self.clock() - self.began
 
@@ -146,22 +146,23 @@ class ClientTurns:
         return self.core.parked.run.client if self.core.parked is not None else None
 
     def _others_wait(self) -> bool:
-        """Whether others than the client at hand wait for this worker, or mail came that may be for them."""
+        """Whether other clients than the current one wait for this worker, or there is mail that may be theirs."""
         if not self.take_in():
             return False
         if self.client in self.core.cancellation.gone:
-            return True  # the rest is skipped: the dispatcher was told how many collectives had begun
+            return True  # the rest is skipped: the dispatcher has this worker's count of begun collectives
         return self.queue.others(self.client, self._parked(), self.core.preempted) or self.interrupted()
 
     def _newcomer(self) -> bool:
-        """Whether a client came since this turn began that had nothing to do. Answers that the device has come to are sent."""
+        """Whether work of a previously idle client arrived since this turn began. Sends the answers that the device has
+        computed."""
         if not self.take_in():
             return False
         self.follow_device()
         return self.client in self.core.cancellation.gone or self.queue.newcomer(self.client, self.arrivals)
 
     def _share_device(self, now: float) -> bool:
-        """Whether several clients are busy on a device that runs behind, or were a moment ago."""
+        """Whether several clients are busy on an asynchronous device, or were a moment ago."""
         streams = self.core.streams
         if len(self.queue.active) > 1:
             self.shared_until = now + SHARED
@@ -170,6 +171,6 @@ class ClientTurns:
         return bool(streams.shared)
 
     def _behind(self, client: str | None) -> bool:
-        """Whether the device has enough of a client's work before it; of the one at hand, where none is named."""
+        """Whether a client, by default the current one, has the maximum of work in flight on the device."""
         streams = self.core.streams
         return bool(streams.shared and streams.behind(client or self.client))

@@ -23,7 +23,7 @@ from gt.worker.programs.units import Unit
 
 
 class Broken:
-    """Stands for a tensor that could not be computed: the first cause."""
+    """In place of a tensor that could not be computed: the first cause."""
 
     __array_ufunc__ = None
 
@@ -31,12 +31,12 @@ class Broken:
         self.error, self.text, self.tensor = error, text, tensor
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError("this tensor was not computed: an instruction before failed")
+        raise TypeError("this tensor was not computed: an earlier instruction failed")
 
 
 class Moved:
-    """Stands for a tensor while its buffer is in host memory. `ids` are the tensors of that buffer,
-    `index` is that of this one among them."""
+    """In place of a tensor whose buffer is in host memory. `ids` are the tensors of that buffer, `index` is the position of
+    this one among them."""
 
     __slots__ = ("copy", "ids", "index")
     __array_ufunc__ = None
@@ -46,12 +46,12 @@ class Moved:
 
     @property
     def array(self) -> Any:
-        """To be read where it lies; kernels take what is on the device."""
+        """The array in host memory, for reads only; kernels need it on the device."""
         return self.copy.arrays[self.index]
 
     @property
     def buffer(self) -> tuple[int, int]:
-        """As an engine's `buffer`; its numbers are not below zero."""
+        """As an engine's `buffer`, with a negative number, which no engine uses."""
         return -id(self.copy), self.copy.nbytes
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
@@ -59,13 +59,13 @@ class Moved:
 
 
 class Poisoned(BaseException):
-    """The device is unusable: this worker ends, and another is started. A BaseException, so that handlers of errors let it
-    pass."""
+    """The device is unusable: this worker ends, and another is started. A BaseException, so that error handlers do not catch
+    it."""
 
 
 def check_device(engine: Engine, error: Exception) -> None:
-    """Raise Poisoned where an error has left the device unusable. No word of whose kernel it was: all who have values here are
-    told this."""
+    """Raise Poisoned if an error has left the device unusable. The message does not name the client whose kernel failed, as all
+    clients with values here receive it."""
     if engine.poisoned(error):
         raise Poisoned(f"a kernel failed and left {engine.device} unusable: {str(error).splitlines()[0][:200]}") from None
 
@@ -78,7 +78,7 @@ def failure(what: str, error: Exception, id: int) -> Broken:
 
 
 def failure_on(where: str, what: str, error: Exception, id: Any) -> Broken:
-    """The same, naming the worker; an error of other workers is kept as it is."""
+    """The same, with the worker's name; an error of another worker is kept unchanged."""
     id = id if type(id) is int else 0
     if isinstance(error, (WorkerLost, RemoteError)):
         return Broken(type(error).__name__, str(error), id)
@@ -86,13 +86,13 @@ def failure_on(where: str, what: str, error: Exception, id: Any) -> Broken:
 
 
 def check_inputs(table: dict[int, Any], ready: Any, ins: tuple) -> None:
-    """A program with a broken input is not begun: it would free inputs before it fails, and the cause with them."""
+    """Raise if a program has a broken input: it would free inputs before it fails, and the cause with them."""
     if any(isinstance(table.get(ins[i]), Broken) for i in ready.tensor_positions):
         raise TypeError(f"{ready.title} has an input that was not computed")
 
 
 def run_general(table: dict[int, Any], ready: Any, ins: tuple) -> None:
-    """Run a kernel of any number of operands, tensors and numbers among them, and results."""
+    """Run a kernel with any operands, tensors or numbers, and any number of results."""
     operands = list(ins[ready.encoding.operands])
     for at, operand in ready.placed:
         operands[operand] = table[ins[at]]
@@ -103,8 +103,8 @@ def run_general(table: dict[int, Any], ready: Any, ins: tuple) -> None:
         table.update(by_result(ins, made))
 
 
-# How allocators without an exception of their own put it: CUDA and mimalloc (PyTorch on ARM), PyTorch's default allocator on
-# x86-64, a tensor that no address space holds (PyTorch, NumPy), cuBLAS, OpenCL.
+# Messages of allocators without an exception class of their own: CUDA and mimalloc (PyTorch on ARM), PyTorch's default
+# allocator on x86-64, a tensor larger than the address space (PyTorch, NumPy), cuBLAS, OpenCL.
 _NO_MEMORY = (
     *(
         "out of memory",
@@ -118,7 +118,7 @@ _NO_MEMORY = (
 
 
 def of_a_matrix(error: Exception) -> bool:
-    """Whether an engine's library says that a matrix is singular or the like."""
+    """Whether an engine's library reports a singular matrix or another numerical failure."""
     return type(error).__name__.lstrip("_") == "LinAlgError"
 
 
@@ -127,8 +127,8 @@ def out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(said in text for said in _NO_MEMORY)
 
 
-Code = Iterator[tuple[Any, ...]]  # instructions, as they are run
-NUMBER = itemgetter(0)  # of an instruction's kind
+Code = Iterator[tuple[Any, ...]]  # instructions in the order of execution
+NUMBER = itemgetter(0)  # the kind's number of an instruction
 
 
 class ClientValues:
@@ -161,35 +161,35 @@ class ClientValues:
         self.client = client
         self.over = over  # whether the client's turn is over and others wait
         self.table: dict[int, Any] = {}
-        self.specs: dict[int, Spec | None] = {}  # of what is in the table, and of some that was there
+        self.specs: dict[int, Spec | None] = {}  # of the tensors in the table, and of some freed ones
         self.arrived: dict[int, tuple[Any, Any]] = {}  # uploads that no instruction has taken yet
-        self.kinds: dict[int, tuple[int, Any, Any]] = kind_table((FREED, None, FREES))  # form, kernel, and all about it
-        self.counts: Counter[int] = Counter()  # how often each kind was used
+        self.kinds: dict[int, tuple[int, Any, Any]] = kind_table((FREED, None, FREES))  # form, kernel, and its Ready
+        self.counts: Counter[int] = Counter()  # uses of each kind
         self.forget = 0
-        self.units: OrderedDict[tuple, Unit] = OrderedDict()  # by topology, the last used at the end
-        self.joints = False  # whether there are traces with collectives inside
-        self.within = 0  # the first result of the call of such a one that is under way
-        self.broken: list[int] = []  # results of the last Run that could not be made
+        self.units: OrderedDict[tuple, Unit] = OrderedDict()  # by topology, the most recently used last
+        self.joints = False  # whether there are sharded traces
+        self.within = 0  # first result of the current call of a sharded trace
+        self.broken: list[int] = []  # results of the last Run that could not be computed
         self.segment = count(SEGMENTS, -1).__next__
-        self.warnings: list[str] = []  # for the client, when the stretch at hand is done
+        self.warnings: list[str] = []  # for the client, sent at the end of the current run
         self.warned: set[str] = set()
-        self.executed = self.reported = 0  # how much was done; and what the dispatcher knows of
-        self.moved = 0  # tensors that lie in host memory, or more
-        self.used = 0  # the turn in which it was last served
-        self.guarded = False  # whether the run at hand looks where its operands lie
+        self.executed = self.reported = 0  # instructions executed, and reported to the dispatcher
+        self.moved = 0  # upper bound of the tensors in host memory
+        self.used = 0  # number of its last turn
+        self.guarded = False  # whether the current run checks for operands in host memory
 
     def put(self, id: int, spec: Spec, array: Any) -> None:
         self.table[id], self.specs[id] = array, spec
 
     def forget_specs(self) -> None:
-        """Keep the specs of what is in the table alone. To forget each when it is freed would cost more."""
+        """Drop the specs of freed tensors. Dropping each one at its free would cost more."""
         specs = self.specs
         kept = {id: specs[id] for id in self.table if id in specs}
         specs.clear()
         specs.update(kept)
 
     def warn(self, text: str) -> None:
-        """Tell the client, once."""
+        """Add a warning for the client, once."""
         if text not in self.warned:
             self.warned.add(text)
             self.warnings.append(text)
@@ -197,7 +197,7 @@ class ClientValues:
     def define(
         self, trace: TraceDef, engine: Engine, compile: bool, say: Callable[..., None], show: Callable[[str, Program], None]
     ) -> None:
-        """A trace, as one program, or as several between its collectives."""
+        """Define a trace as one program, or as several between its collectives."""
         program = wire.read(trace, self._kind)
         known = {n: self.kinds[n] for n in program.kinds}
         if any(form == COLLECTIVE for form, _, _ in known.values()):
@@ -209,17 +209,17 @@ class ClientValues:
         self.kinds[trace.number] = (TRACE, executable.run, executable)
 
     def _kind(self, number: int) -> Kind | None:
-        """The kind of this number, if there is one and it is of use here."""
+        """The kind of this number, if it is defined and usable in programs."""
         ready = self.kinds[number][2] if number in self.kinds else None
         return ready.kind if isinstance(ready, Ready) else None
 
     def parts(self, number: int) -> list[int]:
-        """The numbers that go when this one goes."""
+        """The numbers that are dropped with this one."""
         ready = self.kinds[number][2] if number in self.kinds else None
         return [number, *ready.segments] if isinstance(ready, ShardedTrace) else [number]
 
     def add_counts(self, code: list[tuple]) -> None:
-        """Count the kinds of instructions that are run."""
+        """Count the kinds of executed instructions."""
         counts = self.counts
         if len(code) > 32:
             counts.update(map(NUMBER, code))

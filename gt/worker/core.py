@@ -1,5 +1,5 @@
-"""A worker's queue and clients: `handle(mail) -> [mail]`. Runs are executed in the order of arrival (`Executor`) and answered
-(`Answers`); it knows no sockets. Each client has ids and kinds of its own."""
+"""A worker's queue and clients: `handle(mail) -> [mail]`. Runs are executed in the order of arrival (`InstructionExecutor`)
+and answered (`Answers`); it knows no sockets. Each client has ids and kinds of its own."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ from gt.worker.segments import Memory
 from gt.worker.turns import Preempted
 
 Stop = TypeVar("Stop", Parked, Preempted)
-REPORT = 1 << 13  # instructions and reads of a client after which the dispatcher is told that they are done
+REPORT = 1 << 13  # instructions and reads of a client after which its progress is reported to the dispatcher
 
 
 @dataclass(frozen=True, slots=True)
 class PausedRun(Generic[Stop]):
-    """A run that has begun and has not ended: it waits for other workers (Parked) or for its client's next turn (Preempted)."""
+    """A run in progress that waits for other workers (Parked) or for its client's next turn (Preempted)."""
 
     stopped: Stop
     values: ClientValues
@@ -82,23 +82,23 @@ class Worker:
         self.collectives = collectives or MailCollectives(engine)
         self.index, self.dropped, self.runs = -1, 0, 0
         self.counts = Counts()
-        self.more: Callable[[], dict[str, Any]] = dict  # statistics that only the shell has
-        self.left: Callable[[str], None] = lambda client: None  # called when all work of a client that is gone is done
-        self.units: Units | None = None  # with GT_WORKER_BATCH_SIZE, the stretches that run as one
-        self.say: Callable[[str], None] = lambda said: None  # is called with a line for each compiled program
-        self.tell: Callable[[str], None] = lambda said: None  # is called with a line for each dropped message
+        self.more: Callable[[], dict[str, Any]] = dict  # the shell's statistics
+        self.left: Callable[[str], None] = lambda client: None  # called after the last work of a departed client
+        self.units: Units | None = None  # with GT_WORKER_BATCH_SIZE, the programs of consecutive instructions
+        self.say: Callable[[str], None] = lambda line: None  # called with a line for each compiled program
+        self.tell: Callable[[str], None] = lambda line: None  # called with a line for each dropped message
         self.flush: Callable[[list[Mail]], list[Mail] | None] = (
-            list  # sends mail at once, and gives the mail that it could not send
+            list  # sends mail at once, and returns the mail that it could not send
         )
-        self.clock: Callable[[], float] = float  # the shell gives a real one
+        self.clock: Callable[[], float] = float  # the shell sets a real clock
         self.parked: PausedRun[Parked] | None = None  # the run that waits for other workers
-        self.preempted: dict[str, PausedRun[Preempted]] = {}  # runs that were left for another client
-        self.backlog: deque[Run | Drop | Ask] = deque()  # messages that came while the queue was stopped
-        self.recorder: Recorder | None = None  # while someone watches
-        self.turns = 0  # a count, by which the client that was served longest ago is found
+        self.preempted: dict[str, PausedRun[Preempted]] = {}  # preempted runs, by client
+        self.backlog: deque[Run | Drop | Ask] = deque()  # messages that arrived while the queue was stopped
+        self.recorder: Recorder | None = None  # set while there is an observer
+        self.turns = 0  # count of turns, to find the least recently served client
         self.host = self.executor.host
         self.host.worker = self
-        self.prompt = False  # whether recorded spans are reported after each message; else the shell asks for them
+        self.prompt = False  # whether spans are reported after each message; else the shell polls for them
 
     @property
     def engine(self) -> Engine:
@@ -113,17 +113,17 @@ class Worker:
         return self.executor.name
 
     def handle(self, mail: Mail) -> list[Mail]:
-        """The messages that follow from one message. An error in it affects only its sender."""
+        """The messages that answer one message. An error in it affects only its sender."""
         try:
             out = self._handle(mail)
-        except Exception as wrong:  # no message may end a worker that other clients use; its sender is answered
+        except Exception as wrong:  # no message may end a worker that other clients use
             check_device(self.engine, wrong)
             return self._refused(mail.peer, mail.message, wrong)
         return out + self.reports() if self.prompt and self.recorder is not None else out
 
     def _refused(self, peer: str, message: Any, wrong: Exception) -> list[Mail]:
         self.dropped += 1
-        sender = peer if peer.startswith("#") else "a client" if peer else "the dispatcher"  # clients' names are their secrets
+        sender = peer if peer.startswith("#") else "a client" if peer else "the dispatcher"  # clients' names are secrets
         self.tell(f"dropped {type(message).__name__} of {sender}: {type(wrong).__name__}: {wrong}")
         if not isinstance(wrong, ProtocolError):
             self.tell("".join(traceback.format_exception(wrong)).rstrip())
@@ -151,7 +151,7 @@ class Worker:
         raise ProtocolError(f"unexpected {type(mail.message).__name__}")
 
     def _room(self, values: ClientValues, nbytes: int) -> None:
-        """Raise where there is no room for bytes that a client sends."""
+        """Raise if there is no room for the bytes of a client's upload."""
         self.quotas.uploaded(values, nbytes, self.engine)
         self.host.uploaded(values, nbytes)
 
@@ -193,7 +193,7 @@ class Worker:
         return listed(ready for _, _, ready in known)
 
     def _listen(self, asked: Listen) -> list[Mail]:
-        """Someone begins to watch, or nobody does any more."""
+        """Start, change or stop recording for observers."""
         last = self.reports()
         if asked.level == OFF and not any(level for _, level in asked.clients):
             self.recorder = None
@@ -203,13 +203,13 @@ class Worker:
         return last
 
     def reports(self) -> list[Mail]:
-        """What was recorded since this was last asked."""
-        recorder = self.recorder  # the shell asks from another thread
+        """The events recorded since the last report."""
+        recorder = self.recorder  # the shell calls this on another thread
         found = recorder.report() if recorder is not None else None
         return [Mail(DISPATCHER, found)] if found is not None else []
 
     def leaving(self, drop: Drop) -> list[Mail]:
-        """A client is gone, and its Drop is queued behind its other messages."""
+        """A client has left; its Drop is queued after its other messages."""
         if not self.cancellation.note(drop.client, drop.number) or not drop.number:
             return []
         return [Mail(DISPATCHER, Begun(drop.number, tuple(self.executor.collectives_begun.items())))]
@@ -226,7 +226,7 @@ class Worker:
         self.left(client)
 
     def _values(self, client: str) -> ClientValues:
-        """What there is of this client's."""
+        """A client's values, created at its first message."""
         found = self.spaces.get(client)
         if found is None:
             found = self.spaces[client] = ClientValues(client, self.executor.turn_is_over)
@@ -238,7 +238,7 @@ class Worker:
             return []
         values = self._values(run.client)
         if run.kinds or run.traces:
-            compile, say = self.units is not None, partial(self.said, run.client)
+            compile, say = self.units is not None, partial(self.report_program, run.client)
             self.definitions.define(values, run, self.collectives, compile, say)
         values.broken.clear()
         values.add_counts(run.code)
@@ -252,15 +252,15 @@ class Worker:
             code = self.recorder.watch(run, values.kinds, code)
         return self._proceed(values, run, code)
 
-    def said(self, client: str, text: str, seconds: float | None = None) -> None:
-        """What became of a program; with seconds, that it was compiled, or was not."""
+    def report_program(self, client: str, text: str, seconds: float | None = None) -> None:
+        """Report a line about a program; with `seconds`, about its compilation, which may have failed."""
         self.say(text)
         if seconds is not None and self.recorder is not None:
             self.recorder.compile(client, seconds, text)
 
     def _proceed(self, values: ClientValues, run: Run, rest: Code, stopped: Preempted | None = None) -> list[Mail]:
-        """Execute the rest of a run, until its end or until it must wait for other workers or clients. The traceback of what
-        stopped it is let go: its frames hold the operands, and in a circle itself."""
+        """Execute the rest of a run, until its end or until it must wait for other workers or clients. The traceback of the
+        exception that stopped it is dropped: its frames hold the operands and, in a reference cycle, the exception."""
         if self.streams is not None:
             self.streams.use(run.client)
         self.turns += 1
@@ -289,7 +289,7 @@ class Worker:
         return self._ended(values, run)
 
     def _ended(self, values: ClientValues, run: Run) -> list[Mail]:
-        """The mail that follows from a run that was executed to its end."""
+        """The mail after a run's last instruction."""
         self.runs += 1
         out = self.collectives.outgoing()
         if run.client in self.cancellation.gone:
@@ -310,12 +310,12 @@ class Worker:
         return out
 
     def go_on(self, client: str) -> list[Mail]:
-        """The next turn of a run that was left for another client."""
+        """Continue a preempted run in its client's next turn."""
         paused = self.preempted.pop(client)
         return self._proceed(paused.values, paused.run, paused.rest, paused.stopped)
 
     def paused(self, client: str) -> PausedRun[Parked] | PausedRun[Preempted] | None:
-        """The run of this client that was begun and has not ended."""
+        """This client's run in progress."""
         parked = self.parked if self.parked is not None and self.parked.run.client == client else None
         return self.preempted.get(client, parked)
 
@@ -338,22 +338,22 @@ class Worker:
                 return out + self.collectives.outgoing()
             self.parked = None
             self.executor.settle(parked.values, parked.stopped.instruction, wait)
-            out = self.flush(out + self.collectives.outgoing()) or []  # others may wait for it
+            out = self.flush(out + self.collectives.outgoing()) or []  # peers may wait for it
             out += self._proceed(parked.values, parked.run, parked.rest)
             out += self._catch_up()
         return out
 
     def _catch_up(self) -> list[Mail]:
-        """Handle the messages that came while the queue was stopped."""
+        """Handle the messages that arrived while the queue was stopped."""
         out: list[Mail] = []
-        flush, self.flush = self.flush, list  # mail that the caller holds goes first
+        flush, self.flush = self.flush, list  # the caller's mail must be sent first
         while self.backlog and self.parked is None:
             out += self._from_dispatcher(self.backlog.popleft())
         self.flush = flush
         return out
 
     def stats(self, whose: Collection[str] | None = None) -> dict[str, Any]:
-        """Statistics of this worker; with `whose`, of its work only that of these clients."""
+        """Statistics of this worker; with `whose`, of these clients' work alone."""
         used, total = self.engine.memory()
         more, seen = self.more(), self.spaces.keys() if whose is None else self.spaces.keys() & set(whose)
         shares = more.setdefault("shares", {})

@@ -1,4 +1,4 @@
-"""How often a worker ran what: by op, by how the engine ran it, and what became of traces."""
+"""Counts of executed ops, of the ways in which the engine ran them, and of programs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from gt.worker.programs.compile import FREED
 
 
 class Counts:
-    """Counts of kinds that are gone; those of the others stand with each client's values."""
+    """Counts of dropped kinds; the counts of defined kinds are in each client's values."""
 
     def __init__(self) -> None:
         self.ops: Counter[str] = Counter()
-        self.ways: Counter[str] = Counter()  # kernels the engine ran by itself, and those it did not
+        self.ways: Counter[str] = Counter()  # by way: OWN, DECOMPOSED or BRIDGED
         self.traced: Counter[str] = Counter()  # calls of traces, by form
 
     def retire(self, values: ClientValues, number: int) -> None:
-        """A kind or trace of a client goes: keep its counts."""
+        """Keep the counts of a kind or trace that is dropped."""
         _add(values, number, values.counts.pop(number, 0), self.ops, self.traced, self.ways)
 
     def forget(self, values: ClientValues, run: Run) -> None:
-        """Kinds go that a client names no more: those below the bound before this run's, and those it drops."""
+        """Drop the kinds that a client no longer uses: those below the previous run's bound, and the run's drops."""
         gone = [n for n in values.kinds if n < values.forget] if run.forget else []
         for number in (*gone, *(n for dropped in run.drops for n in values.parts(dropped))):
             if number in values.kinds and values.kinds[number][0] != FREED:
@@ -33,12 +33,12 @@ class Counts:
         values.forget = run.forget or values.forget
 
     def retire_all(self, values: ClientValues | None) -> None:
-        """A client goes."""
+        """Keep the counts of a departed client."""
         for number in values.kinds if values is not None else ():
             self.retire(values, number)  # type: ignore[arg-type]
 
     def totals(self, clients: Collection[ClientValues]) -> dict[str, Any]:
-        """Of all there was and is."""
+        """The counts of dropped and defined kinds."""
         ops, traced, ways = Counter(self.ops), Counter(self.traced), Counter(self.ways)
         for values in clients:
             for number in values.kinds:

@@ -1,4 +1,4 @@
-"""Makes a client's kinds and traces kernels and programs of a worker, or keeps the reason why it cannot."""
+"""Turns a client's kinds and traces into kernels and programs, or into refusals with the reason."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from gt.worker.segments import Memory
 
 
 class Definitions:
-    """Defines the kinds and traces of clients, whose values stand in `spaces`. `refused` is told of one that nothing can be
-    made of."""
+    """Defines the kinds and traces of clients, whose values are in `spaces`. `refused` is called for invalid definitions."""
 
     def __init__(
         self,
@@ -30,15 +29,15 @@ class Definitions:
         refused: Callable[[str, Any, Exception], Any],
     ) -> None:
         self.executor, self.memory, self.spaces, self.refused = executor, memory, spaces, refused
-        self.show: Callable[[str, Program], None] = lambda stage, program: None  # told each program that a pass gives
+        self.show: Callable[[str, Program], None] = lambda stage, program: None  # called with the result of each pass
 
     def define(self, values: ClientValues, run: Run, collectives: Collectives, compile: bool, say: Callable[..., None]) -> None:
-        """The kinds and traces of a run. One that nothing can be made of stands for the reason."""
+        """Define the kinds and traces of a run. An invalid one becomes a RefusedKind with the reason."""
         for definition in run.kinds:
             try:
                 ready: Any = self._ready(values, definition, collectives)
                 kernel = ready.watched
-            except Exception as wrong:  # an engine may fail in any way where it prepares a kernel; uses of the kind raise it
+            except Exception as wrong:  # an engine may raise anything while it prepares a kernel; uses of the kind raise it
                 self.refused(run.client, definition, wrong)
                 ready = RefusedKind(definition.op, wrong, 1)
                 kernel = ready.run
@@ -46,7 +45,7 @@ class Definitions:
         for trace in run.traces:
             try:
                 values.define(trace, self.executor.engine, compile, say, self.show)
-            except Exception as wrong:  # or where it compiles a program; calls of the trace raise it
+            except Exception as wrong:  # or while it prepares a program; calls of the trace raise it
                 self.refused(run.client, trace, wrong)
                 unfit = RefusedKind.trace(trace, wrong)
                 values.kinds[trace.number] = (unfit.form, unfit.run, unfit)
@@ -56,7 +55,7 @@ class Definitions:
         if kind.row.collective:
             return Ready(kind, partial(collectives.begin, client, kind), form=COLLECTIVE)
         if kind.row.loads:
-            spaces = self.spaces  # not the values themselves: they would hold themselves in a circle
+            spaces = self.spaces  # not the values themselves, which would make a reference cycle
             return Ready(kind, lambda *at: transfers.load(engine, self.memory, client, spaces[client], kind, at))
         ready = Ready(kind, engine.kernel(kind), engine.way(kind))
         ready.watched = self.executor.cancellation.watched(client, kind, ready.run)
@@ -64,7 +63,7 @@ class Definitions:
         return ready
 
     def _check_first(self, client: str, number: int, ready: Ready) -> None:
-        """Have the first results of a kind compared with what the kind says. Later ones are of the same shapes."""
+        """Compare the first results of a kind with its specs. Later results have the same shapes."""
         kernel, spaces = ready.watched, self.spaces
 
         def first(*operands: Any) -> Any:

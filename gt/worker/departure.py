@@ -1,14 +1,14 @@
-"""A worker that was asked to end: it leaves when its work is done and its tensors are on other workers, or when the time for
-that (GT_DRAIN) is over."""
+"""The departure of a worker: it leaves when its work is done and its tensors are on other workers, or after GT_DRAIN
+seconds."""
 
 from __future__ import annotations
 
 
 class Departure:
     def __init__(self) -> None:
-        self.deadline: float | None = None  # when it leaves at the latest, once it was asked to end
-        self.announced = False  # whether the dispatcher was told
-        self.released: str | None = None  # the dispatcher's answer: "", or which tensors could not be passed on
+        self.deadline: float | None = None  # latest time of the departure, once requested
+        self.announced = False  # whether the dispatcher knows
+        self.released: str | None = None  # the dispatcher's answer: "", or the reason why tensors could not be moved
 
     def ask(self, deadline: float) -> None:
         self.deadline = deadline
@@ -19,6 +19,6 @@ class Departure:
         return late or (self.released is not None and not unfinished)
 
     def reason(self) -> str:
-        """The last word to the dispatcher."""
+        """The reason in the last message to the dispatcher."""
         why = "the time to pass on its tensors was over (GT_DRAIN)" if self.released is None else self.released
         return f"it was asked to end{', and ' if why else ''}{why}"

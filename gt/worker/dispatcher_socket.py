@@ -1,4 +1,4 @@
-"""A worker's socket to its dispatcher, the lane over which most of its messages come, and when the connection has ended."""
+"""A worker's socket to its dispatcher, the lane over which most of its messages come, and the end of the connection."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from gt.transport.sockets import Ends, greet, how_it_ended, open_socket
 
 
 class DispatcherSocket:
-    """`sources` is what the worker waits for: it is told whenever the socket was used."""
+    """`sources` are the worker's event sources, which have to be marked whenever the socket was used."""
 
     def __init__(self, address: str, keys: Keys, token: str, sources: Sources) -> None:
         self.address, self.keys, self.sources = address, keys, sources
-        self.lane: Lane | None = None  # over which all messages behind the first one come, where there is one
-        self.lane_runs = 0  # messages that did
+        self.lane: Lane | None = None  # carries all messages after the first one, if there is one
+        self.lane_runs = 0  # messages received over it
         self.socket = open_socket(zmq.DEALER, token.encode())
-        self.sources_of_its_own: set[Any] = {self.socket}  # of those that the worker waits for
+        self.sources_of_its_own: set[Any] = {self.socket}  # the event sources of this connection
         self.ends = Ends(self.socket)
         self.poller = zmq.Poller()
         self.poller.register(self.socket, zmq.POLLIN)
 
     def join(self, join: Join, timeout: float) -> Any:
-        """Connect and join: the frame of the dispatcher's first word."""
+        """Connect and join. Returns the frame of the dispatcher's first message."""
         reach(self.socket, self.address, self.keys)
         until = time.monotonic() + timeout
-        lane, token = lanes.connect(self.address, timeout)  # the dispatcher may be starting, too
+        lane, token = lanes.connect(self.address, timeout)  # the dispatcher may still be starting
         greeting = encode(replace(join, lane=token))
         try:
             first = greet(self.socket, self.ends, self.address, greeting, max(1.0, until - time.monotonic()))
@@ -48,7 +48,7 @@ class DispatcherSocket:
                 lane.close()
 
     def poll_with(self, sources: Sources) -> None:
-        """Have the worker wait for what comes from the dispatcher."""
+        """Add the connection to the worker's event sources."""
         if self.lane is not None:
             self.sources_of_its_own.add(self.lane.fd)
         for source in self.sources_of_its_own:
@@ -59,16 +59,16 @@ class DispatcherSocket:
         self.sources.used(self.socket)
 
     def receive(self) -> Any:
-        """The next message's frame, or None where none has come. What a lane gives is valid until the next call."""
+        """The next message's frame, or None. A frame of the lane is valid until the next call."""
         if self.lane is None:
             self.sources.used(self.socket)
             return self.socket.recv() if self.poller.poll(0) else None
-        frame = self.lane.receive(LIMIT) or None  # its end is seen at the socket
+        frame = self.lane.receive(LIMIT) or None  # the socket reports the end of the connection
         self.lane_runs += frame is not None
         return frame
 
     def how_it_ended(self) -> str:
-        """Why the connection ended; nothing where both ends were on this host."""
+        """Why the connection ended; "" if both ends were on this host."""
         return "" if on_this_host(self.address) else f"the dispatcher at {self.address} {how_it_ended(self.address)}"
 
     def stats(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class DispatcherSocket:
 
 
 def _welcomes(frame: Any) -> bool:
-    """Whether the dispatcher lets this worker in, and uses its lane."""
+    """Whether the dispatcher admits this worker and uses its lane."""
     try:
         message = decode(frame)
     except ProtocolError:

@@ -1,5 +1,5 @@
-"""Runs the instructions of clients on the engine, in their order. The results of a failed instruction carry its cause. A run
-stops with Parked where a collective waits for other workers, and with Preempted where its client's turn is over."""
+"""Runs the instructions of clients on the engine, in order. The results of a failed instruction carry its cause. A run stops
+with Parked when a collective waits for other workers, and with Preempted when its client's turn is over."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gt.worker.refusals import check_numbers, mismatched_operand
 from gt.worker.turns import LIGHT, Preempted, Turn
 
 Instruction = tuple[Any, ...]
-SPARE = 1 << 10  # specs of freed tensors that may be kept, beside as many as there are tensors
+SPARE = 1 << 10  # most specs of freed tensors that are kept, in addition to the number of tensors
 
 
 class InstructionExecutor:
@@ -32,25 +32,25 @@ class InstructionExecutor:
         self.engine, self.quotas, self.cancellation = engine, quotas, cancellation
         self.streams = engine.streams
         self.host = HostMemory(engine, self.fail)
-        self.name = ""  # of the worker, for the texts of failures
-        self.turn: Turn | None = None  # the shell's, by which clients take turns; without it, each run goes to its end
+        self.name = ""  # the worker's, for error messages
+        self.turn: Turn | None = None  # set by the shell; without it, each run is executed to its end
         self.failures = 0
-        self.skipped = 0  # instructions of clients that were gone
-        self.collectives_begun: Counter[Members] = Counter()  # begun or skipped, by group: all members count alike
+        self.skipped = 0  # instructions of departed clients
+        self.collectives_begun: Counter[Members] = Counter()  # begun or skipped, by group: the counts of all members agree
 
     def turn_is_over(self) -> bool:
-        """Whether to leave a program for another client."""
+        """Whether to preempt a program."""
         return self.turn is not None and self.turn.over()
 
     def run(self, values: ClientValues, rest: Code, stopped: Preempted | None = None) -> None:
-        """Execute the rest of a run, first the instruction that it was stopped at."""
+        """Execute the rest of a run, beginning with the instruction at which it was stopped."""
         if self.turn is None:
             self.execute(values, rest)
         else:
             self._take_turn(values, rest, self.turn, stopped)
 
     def _take_turn(self, values: ClientValues, rest: Code, turn: Turn, stopped: Preempted | None) -> None:
-        """Execute until the end, or until the turn is over. Large kernels and traces look at the clock themselves."""
+        """Execute until the end, or until the turn is over. Large kernels and traces read the clock themselves."""
         if stopped is not None and stopped.resume is None:
             self.execute(values, self.host.watch_again(values, stopped.instruction))
         elif stopped is not None:
@@ -61,12 +61,12 @@ class InstructionExecutor:
             self.execute(values, chain((ins,), islice(rest, LIGHT - 1)))
 
     def _resume(self, values: ClientValues, ins: Instruction, resume: Callable[[], None] | None) -> None:
-        """Go on with a program that was left between two of its instructions."""
+        """Continue a program that was preempted between two of its instructions."""
         assert resume is not None
         try:
             resume()
             self._called(values, values.kinds[ins[0]][2], ins)
-        except Exception as error:  # a kernel may fail in any way; its tensor then carries the cause
+        except Exception as error:  # a kernel may raise anything; its results then carry the cause
             self.fail(values, ins, error)
 
     def execute(self, values: ClientValues, code: Iterable[Instruction]) -> None:
@@ -87,7 +87,7 @@ class InstructionExecutor:
                     table[ins[1]] = kernel(table[ins[2]])
                     specs[ins[1]] = made
                 elif form == FREED:
-                    table.pop(ins[1], None)  # its spec goes with many others
+                    table.pop(ins[1], None)  # its spec is dropped later, with many others
                 elif form == COLLECTIVE:
                     self._collective(values, ready, ins)
                 else:
@@ -103,7 +103,7 @@ class InstructionExecutor:
                     else:
                         run_general(table, ready, ins)
                         specs.update(by_result(ins, ready.results))
-            except Exception as error:  # a kernel may fail in any way; its tensor then carries the cause
+            except Exception as error:  # a kernel may raise anything; its results then carry the cause
                 self.fail(values, ins, error)
         if len(specs) > 2 * len(table) + SPARE:
             values.forget_specs()
@@ -118,13 +118,13 @@ class InstructionExecutor:
         self._called(values, ready, ins)
 
     def _called(self, values: ClientValues, ready: Any, ins: Instruction) -> None:
-        """A call has ended: the specs of its results, and none of the inputs that it freed."""
+        """After a call: note the specs of its results, and drop those of the inputs that it freed."""
         for i in ready.dies:
             values.specs.pop(ins[i], None)
         values.specs.update(by_result(ins, ready.results))
 
     def skip(self, values: ClientValues, code: Iterable[Instruction]) -> None:
-        """Of the work of a client that is gone, execute only the collectives that other workers may wait for."""
+        """Of a departed client's work, execute only the collectives that other workers may wait for."""
         for ins in code:
             form, _, ready = values.kinds.get(ins[0], (0, None, None))
             self.skipped += form != FREED
@@ -139,11 +139,11 @@ class InstructionExecutor:
             wait = OrphanedCollective(self.cancellation, values.client, ready.kind, ins[-1], number, begin)
             try:
                 self._wait(values, ins, wait)
-            except Exception as error:  # a collective may fail in any way; its tensor then carries the cause
+            except Exception as error:  # a collective may raise anything; its results then carry the cause
                 self.fail(values, ins, error)
 
     def _collective(self, values: ClientValues, ready: Any, ins: Instruction) -> None:
-        """A collective: begin it, and wait where it does not end at once."""
+        """Begin a collective, and wait unless it ends at once."""
         self.collectives_begun[ready.kind.settings["group"]] += 1
         self._wait(values, ins, self._begin(values, ready, ins))
 
@@ -153,7 +153,7 @@ class InstructionExecutor:
         self.settle(values, ins, wait)
 
     def _begin(self, values: ClientValues, ready: Any, ins: Instruction) -> PendingCollective:
-        """A broken operand still takes part, or the other members of the group would wait for it."""
+        """Begin a collective even with a broken operand, as the other members of the group wait for this worker."""
         ids = ins[ready.encoding.inputs]
         operands = [values.table.get(i) for i in ids]
         if any(a is None or values.specs.get(i) is not spec for a, i, spec in zip(operands, ids, ready.specs)):
@@ -165,7 +165,7 @@ class InstructionExecutor:
         """Put the results of a collective that has ended into the table."""
         try:
             made = wait.result()
-        except Exception as error:  # peers may be gone or have sent pieces that do not fit; the tensor carries the cause
+        except Exception as error:  # peers may be lost or send invalid pieces; the results carry the cause
             self.fail(values, ins, error)
             return
         results = values.kinds[ins[0]][2].results if ins else ()
@@ -175,9 +175,9 @@ class InstructionExecutor:
     def fail(self, values: ClientValues, ins: Instruction, error: Exception) -> None:
         """Mark the results of a failed instruction; a tensor made of a broken one keeps the first cause."""
         if ins[0] in values.kinds and isinstance(ready := values.kinds[ins[0]][2], Unit):
-            error.__traceback__ = error.__context__ = None  # their frames hold all that the unit had made
+            error.__traceback__ = error.__context__ = None  # their frames hold the unit's intermediate results
             chunk = self.quotas.watch(values, iter(ready.chunk), self.engine, self.fail)
-            self.execute(values, self.host.watch(values, chunk))  # one by one, so that only the failing are marked
+            self.execute(values, self.host.watch(values, chunk))  # one by one, so that only failing instructions are marked
             return
         if self.host.again(values, ins, error):
             self.execute(values, (ins,))
@@ -186,7 +186,7 @@ class InstructionExecutor:
         if ins[0] not in values.kinds:
             return
         ready = values.kinds[ins[0]][2]
-        assert not isinstance(ready, ShardedTrace)  # `unfold` has put its segments and collectives in its place
+        assert not isinstance(ready, ShardedTrace)  # `unfold` has replaced it by its segments and collectives
         causes = [values.table.get(ins[i]) for i in ready.tensor_positions if i < len(ins)]
         for i in ready.dies:
             values.table.pop(ins[i], None)
@@ -201,6 +201,6 @@ class InstructionExecutor:
             values.broken.append(id)
 
     def failure(self, what: str, error: Exception, id: Any) -> Broken:
-        """The cause that a tensor carries; raises Poisoned where the device is of no use any more."""
+        """The cause for a failed tensor; raises Poisoned if the device is unusable."""
         check_device(self.engine, error)
         return failure_on(f"worker {self.name} ({self.engine.name} on {self.engine.device})", what, error, id)

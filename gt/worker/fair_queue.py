@@ -1,8 +1,8 @@
-"""Fair shares: whose work a worker does next. Each client has a queue of its own, served in turns by the device time that it
-has used, divided by its weight (virtual time). A client that was idle saves nothing up. It reads no clock and knows no sockets.
+"""Fair queueing of clients' work. Each client has a queue; the client with the least device time divided by its weight
+(virtual time) is served next. An idle client accumulates no credit. It reads no clock and knows no sockets.
 
-Runs that hold collectives keep the dispatcher's order on every worker, or workers would wait for one another in a circle: such
-a run begins only when all earlier ones have ended. Other runs overtake them."""
+Runs with collectives keep the dispatcher's order on every worker, or workers would deadlock: a run with collectives begins
+only when all earlier ones have ended. Other runs overtake them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gt.ops import TABLE
 from gt.transport.messages import Came, Run
 
 SLICE = 0.002  # seconds of device time after which a client's turn ends, if others wait
-RECENT = 512  # waiting times that are kept of each client
+RECENT = 512  # waiting times kept of each client
 _NUMBER = itemgetter(0)
 
 
 class Share:
-    """What one client waits for, and what it had."""
+    """One client's queue, weight and used device time."""
 
     __slots__ = (
         "messages", "virtual", "weight", "user", "limit", "seconds", "entitled", "since", "turns", "waits", "collectives",
@@ -29,38 +29,40 @@ class Share:
     )  # fmt: skip
 
     def __init__(self, since: float = 0.0) -> None:
-        self.since = since  # device seconds of all clients when it came
-        self.messages: deque[tuple[Any, bool, float]] = deque()  # each with whether it holds collectives, and when it came
-        self.virtual = 0.0  # device seconds divided by weight, or what the others had by when this client came back
-        self.came = 0  # the number of its last arrival from a pause, of all clients' arrivals
+        self.since = since  # device seconds of all clients at its arrival
+        self.messages: deque[tuple[Any, bool, float]] = deque()  # each with whether it has collectives, and its arrival time
+        self.virtual = 0.0  # device seconds divided by weight; raised to the queue's virtual time after a pause
+        self.came = 0  # the queue's `arrivals` at its last arrival after a pause
         self.weight = 1.0
-        self.user, self.limit = "", 1.0  # whose it is, and the most that all busy clients of that user weigh together
+        self.user, self.limit = "", 1.0  # its user, and the maximum weight of all busy clients of that user together
         self.seconds = 0.0
-        self.entitled = 0.0  # device seconds that were its share while it had something to do
+        self.entitled = 0.0  # device seconds of its fair share while it had work
         self.turns = 0
-        self.waits: deque[float] = deque(maxlen=RECENT)  # seconds from a message's arrival to its beginning
-        self.collectives: set[int] = set()  # numbers of kinds and traces that are or hold collectives
+        self.waits: deque[float] = deque(maxlen=RECENT)  # seconds from a message's arrival to its start
+        self.collectives: set[int] = set()  # numbers of collective kinds and of traces with collectives
 
 
 class FairQueue:
-    """The messages of all clients that a worker has not begun yet."""
+    """The queued messages of all clients."""
 
     def __init__(self) -> None:
         self.shares: dict[str, Share] = {}
-        self.active: dict[str, Share] = {}  # of those, who has messages or a run that was begun
+        self.active: dict[str, Share] = {}  # of those, the clients with messages or a run in progress
         self.virtual = (
             0.0  # the least of those that could go on when the last turn began: who comes back from a pause starts there
         )
-        self.users: dict[str, float] = {}  # virtual time of users: what all their clients had, those that went included
-        self.collective_runs: deque[str] = deque()  # whose runs with collectives came, in that order, until each has ended
-        self.collective_run_begun = False  # whether the first of those has begun
+        self.users: dict[str, float] = {}  # virtual time of users, summed over their clients, including departed ones
+        self.collective_runs: deque[str] = (
+            deque()
+        )  # clients of the runs with collectives that have not ended, in the order of arrival
+        self.collective_run_begun = False  # whether the first of these runs has begun
         self.instructions = 0  # in all queues
-        self.arrivals = 0  # of clients that had nothing to do
+        self.arrivals = 0  # arrivals of work for idle clients
         self.preemptions = 0  # turns that ended before their run did
-        self.total = 0.0  # device seconds of all clients there ever were
+        self.total = 0.0  # device seconds of all clients, including departed ones
 
     def introduce(self, came: Came) -> None:
-        """A client has come that has another share than others, or is of a user with a key of its own."""
+        """Note a client's weight and user, if it has another weight than 1 or a user with a key of its own."""
         share = self.shares.setdefault(came.client, Share(self.total))
         share.weight, share.user, share.limit = came.weight, came.user, came.user_weight
 
@@ -73,7 +75,7 @@ class FairQueue:
             self.arrivals += 1
             share.came = self.arrivals
             share.virtual = max(share.virtual, self.virtual)
-            if share.user:  # what one client of a user had, another of the same does not have again
+            if share.user:  # a new client of a user continues with the user's virtual time
                 share.virtual = max(share.virtual, self.users.get(share.user, 0.0))
                 self.users[share.user] = max(self.virtual, self.users.get(share.user, 0.0))
         ordered = False
@@ -97,7 +99,7 @@ class FairQueue:
         return not share.collectives.isdisjoint(map(_NUMBER, run.code))
 
     def waiting(self) -> bool:
-        """Whether anything of any client has not begun."""
+        """Whether any message is queued."""
         return any(share.messages for share in self.shares.values())
 
     def next(
@@ -128,8 +130,8 @@ class FairQueue:
         self.virtual = lowest
         return found
 
-    def can_go_on(self, client: str, preempted: Collection[str]) -> bool:
-        """Whether there is something to do for this client."""
+    def can_run(self, client: str, preempted: Collection[str]) -> bool:
+        """Whether this client has executable work."""
         return client in preempted or (client in self.active and self._can_begin(self.active[client]))
 
     def _can_begin(self, share: Share) -> bool:
@@ -139,14 +141,15 @@ class FairQueue:
         return not ordered or (not self.collective_run_begun and self.shares[self.collective_runs[0]] is share)
 
     def others(self, client: str, parked: str | None, preempted: Collection[str]) -> bool:
-        """Whether another client than this one could go on."""
+        """Whether another client has executable work."""
         return any(
             other != client and other != parked and (other in preempted or self._can_begin(share))
             for other, share in self.active.items()
         )
 
     def newcomer(self, client: str, arrivals: int) -> bool:
-        """Whether one that had nothing to do when there were so many arrivals could go on, and had no more than this one."""
+        """Whether a client that was idle at the count `arrivals` has executable work, and no more virtual time than this
+        one."""
         if self.arrivals == arrivals:
             return False
         most = self.shares[client].virtual if client in self.shares else 0.0
@@ -156,13 +159,13 @@ class FairQueue:
         )
 
     def alone(self, run: Run) -> Share | None:
-        """The share of the only client there is, where it has nothing to do but this run, which keeps no order."""
+        """The share of the only client, if this run is its only work and has no collectives."""
         share = self.shares.get(run.client) if len(self.shares) == 1 and not self.active else None
         plain = share is not None and not (run.kinds or run.traces or share.collectives or share.user)
         return share if plain else None
 
     def charge_alone(self, share: Share, seconds: float) -> None:
-        """As `charge`, of a run that `alone` found."""
+        """As `charge`, for a run that `alone` accepted."""
         share.turns += 1
         share.seconds += seconds
         share.entitled += seconds
@@ -172,7 +175,7 @@ class FairQueue:
         share.waits.append(0.0)
 
     def take(self, client: str, now: float) -> Any:
-        """The client's next message, which begins."""
+        """Remove and return the client's next message."""
         share = self.shares[client]
         message, ordered, came = share.messages.popleft()
         if type(message) is Run:
@@ -182,12 +185,12 @@ class FairQueue:
         return message
 
     def ended(self) -> None:
-        """The run with collectives that had begun is done."""
+        """The current run with collectives has ended."""
         self.collective_runs.popleft()
         self.collective_run_begun = False
 
     def charge(self, client: str, seconds: float) -> None:
-        """So much device time went into this client's turn."""
+        """Charge a client for the device time of its turn."""
         share = self.shares.get(client)
         if share is not None:
             share.seconds += seconds
@@ -198,7 +201,8 @@ class FairQueue:
             share.virtual += seconds / self._entitle(client, share, seconds)
 
     def _entitle(self, client: str, share: Share, seconds: float) -> float:
-        """Note what of these seconds is the share of each client that has something to do; gives this client's weight."""
+        """Divide these seconds among the clients that have work, by weight, as their fair shares; returns this client's
+        weight."""
         active = self.active.values() if client in self.active else (share, *self.active.values())
         if len(active) == 1:
             share.entitled += seconds
@@ -215,13 +219,13 @@ class FairQueue:
         return len(set(_weights([share for client, share in self.active.items() if client not in but]))) <= 1
 
     def forget(self, client: str) -> None:
-        """The client is gone, and nothing is left of its work."""
+        """Forget a departed client without work."""
         self.shares.pop(client, None)
         self.active.pop(client, None)
 
     def stats(self) -> dict[str, dict[str, float]]:
-        """For each client: device seconds, its share of all, the seconds it was entitled to, instructions that wait, and how
-        long work waited to begin."""
+        """For each client: device seconds, its share of all, its fair share in seconds, queued instructions, and waiting
+        times."""
         return {client: _stats(s, self.total - s.since) for client, s in self.shares.items()}
 
 

@@ -1,5 +1,6 @@
-"""Memory of idle clients in host memory. On a full device buffers of the client served longest ago are moved there, and
-back when an instruction takes them; a read is answered from where they lie. `residency.py` decides and counts, engines copy."""
+"""Offloads tensors of idle clients to host memory. When the device is full, buffers of the least recently served client are
+moved to the host, and back when an instruction needs them; reads are answered from either. `residency.py` decides and
+counts, engines copy."""
 
 from __future__ import annotations
 
@@ -18,12 +19,14 @@ from gt.worker.quotas import Fail, growth
 from gt.worker.residency import DeviceBuffer, Residency
 from gt.worker.turns import Preempted
 
-TRIES = 2  # moves for an instruction that the device itself had no room for: first what it needs, then all that can be moved
+TRIES = (
+    2  # retries of an instruction that ran out of device memory: after moving the bytes it needs, then after moving all it can
+)
 ALL = 1 << 62
 
 
 class Paused(Protocol):
-    """A run that was begun and has not ended."""
+    """A run in progress."""
 
     @property
     def values(self) -> ClientValues: ...
@@ -34,7 +37,7 @@ class Paused(Protocol):
 
 
 class Holder(Protocol):
-    """The worker whose clients' memory is moved: what lies there, and which runs were begun and have not ended."""
+    """The worker whose clients' memory is moved: its values, and its runs in progress."""
 
     spaces: dict[str, ClientValues]
 
@@ -48,19 +51,22 @@ class HostMemory:
     def __init__(self, engine: Engine, fail: Fail) -> None:
         self.engine, self.streams, self.fail = engine, engine.streams, fail
         self.residency = Residency()
-        self.always = False  # whether the device's size was given, which then binds a client that is alone, too
-        self.full = ""  # why the host took nothing the last time
+        self.always = False  # whether a limit for the device was given, which then also applies to a single client
+        self.full = ""  # why the last move to the host failed
         self.seconds = 0.0  # that moves took
-        self.trying: tuple[tuple[Any, ...], int] = ((), 0)  # the instruction that the device had no room for, and how often
+        self.trying: tuple[tuple[Any, ...], int] = (
+            (),
+            0,
+        )  # the instruction that ran out of device memory, and the number of its retries
 
     def limit(self, device: int, host: int) -> None:
-        """The most bytes for tensors on the device, 0 for what the device has, and for those of idle clients on the host."""
+        """Set the maximum bytes of tensors on the device (0: the device's memory) and of offloaded tensors on the host."""
         self.residency = Residency(device or self.engine.capacity(), host)
         self.always = bool(device)
 
     def watch(self, values: ClientValues, code: Code) -> Code:
-        """The same instructions, each when its operands lie on the device and there is room for its results. A client that is
-        alone pays nothing: there is nobody's memory to move."""
+        """The same instructions, each after its operands are on the device with room for its results. A single client has no
+        overhead, as there is no other client's memory to move."""
         shared = self.residency.device and (self.always or len(self.worker.spaces) > 1)
         values.guarded = bool(shared or values.moved)
         if not values.guarded:
@@ -73,7 +79,7 @@ class HostMemory:
         return self._watched(values, iter((ins,))) if values.guarded else iter((ins,))
 
     def _watched(self, values: ClientValues, code: Code) -> Code:
-        needs: dict[int, tuple[int, int]] = {}  # by kind: bytes that it takes while it runs, and that it leaves
+        needs: dict[int, tuple[int, int]] = {}  # by kind: bytes that it needs while it runs, and bytes of its results
         for ins in code:
             form, _, ready = values.kinds.get(ins[0], (FREED, None, None))
             if form != FREED:
@@ -85,12 +91,12 @@ class HostMemory:
                         self.residency.refused += 1
                         self.fail(values, ins, full)
                         continue
-                    self._break_moved(values, ins, ready, full)  # it takes part all the same, as others wait for it
+                    self._break_moved(values, ins, ready, full)  # a collective is executed nevertheless, as peers wait for it
                 self.residency.on_device += need[1]
             yield ins
 
     def _prepare(self, values: ClientValues, ready: Any, ins: tuple[Any, ...], need: int) -> None:
-        """Bring the operands of an instruction to the device, and make room for its results."""
+        """Move the operands of an instruction to the device, and make room for its results."""
         copies = {}
         if values.moved:
             operands = (values.table.get(ins[i]) for i in ready.tensor_positions)
@@ -109,7 +115,7 @@ class HostMemory:
     def _bring_back(self, values: ClientValues, moved: Moved, taken: Collection[int]) -> None:
         try:
             arrays = self._copied_back(values, moved, taken)
-        except Exception as error:  # an engine has its own way of saying that there is no room
+        except Exception as error:  # each engine raises its own error when memory is short
             check_device(self.engine, error)
             if not out_of_memory(error):
                 raise
@@ -121,10 +127,10 @@ class HostMemory:
         self.residency.moved_back(moved.copy.nbytes)
 
     def _copied_back(self, values: ClientValues, moved: Moved, taken: Collection[int]) -> list[Any]:
-        """The tensors on the device; where that has less room than was counted, when all has left that can."""
+        """The tensors on the device; if it has less room than counted, after moving out all that can be moved."""
         try:
             return moved.copy.back()
-        except Exception as error:  # an engine has its own way of saying that there is no room
+        except Exception as error:  # each engine raises its own error when memory is short
             if not out_of_memory(error) or not self._move_out(values, ALL, taken, some=True):
                 raise
         return moved.copy.back()
@@ -135,13 +141,13 @@ class HostMemory:
                 values.table[ins[i]] = failure(ready.title, error, ins[i])
 
     def make_room(self, values: ClientValues, nbytes: int, taken: Collection[int] = ()) -> None:
-        """Move the least recently used buffers until this many bytes fit on the device; raises OutOfMemory where they cannot.
+        """Move the least recently used buffers until this many bytes fit on the device; raises OutOfMemory if they cannot.
         `taken` are tensors of this client that an instruction is about to use."""
         r, collected = self.residency, False
         self._count()
         while missing := r.missing(nbytes):
             if not self._move_out(values, missing, taken):
-                if not collected:  # programs of clients that left hold their recordings in a circle
+                if not collected:  # programs of departed clients hold their CUDA graphs in reference cycles
                     collected = gc.collect() >= 0
                     self._count()
                     continue
@@ -153,7 +159,7 @@ class HostMemory:
             self._count()
 
     def uploaded(self, values: ClientValues, nbytes: int) -> None:
-        """Room for bytes that a client sends."""
+        """Make room for the bytes of a client's upload."""
         r = self.residency
         if r.device and (self.always or len(self.worker.spaces) > 1):
             if not r.fits(nbytes):
@@ -161,13 +167,13 @@ class HostMemory:
             r.on_device += nbytes
 
     def again(self, values: ClientValues, ins: tuple[Any, ...], error: Exception) -> bool:
-        """Whether an instruction that the device itself had no room for is worth another try, as others' memory was moved."""
+        """Whether to retry an instruction that ran out of device memory, because other memory was moved out."""
         if not out_of_memory(error) or isinstance(error, OutOfMemory) or ins[0] not in values.kinds:
             return False
         ready = values.kinds[ins[0]][2]
         if any(
             ins[i] not in values.table for i in ready.tensor_positions
-        ):  # it has ended inputs, and perhaps written over them
+        ):  # it has freed inputs, and may have overwritten them
             return False
         before = self.trying[1] if self.trying[0] is ins else 0
         self.trying = (ins, before + 1)
@@ -180,7 +186,7 @@ class HostMemory:
         )
 
     def _move_out(self, values: ClientValues, nbytes: int, taken: Collection[int], some: bool = False) -> bool:
-        """Free this many bytes of the device, or, with `some`, as many of them as possible. Whether any were."""
+        """Free this many bytes of the device, or, with `some`, as many of them as possible. Returns whether any were freed."""
         order = sorted(self.worker.spaces.values(), key=lambda v: (v is values, v.used))
         ids: dict[DeviceBuffer, list[int]] = {}
         buffers = {
@@ -192,7 +198,7 @@ class HostMemory:
         enough = bool(chosen) and (some or sum(b.nbytes for b in chosen) >= nbytes)
         owners = dict.fromkeys(b.client for b in chosen) if enough else [v.client for v in order]
         released = [self._release(self.worker.spaces[client]) for client in owners]
-        if not any(released) or some:  # else, perhaps that was enough
+        if not any(released) or some:  # else the released memory may suffice
             released += [self._move(self.worker.spaces[b.client], ids[b]) for b in chosen if enough]
         if self.streams is not None:
             self.streams.use(values.client)
@@ -200,7 +206,7 @@ class HostMemory:
         return any(released)
 
     def _movable(self, values: ClientValues, held: Collection[int], ids: dict[DeviceBuffer, list[int]]) -> list[DeviceBuffer]:
-        """A client's buffers but for those of `held`; `ids` is told which tensors lie in each."""
+        """A client's buffers, except those of `held`; fills `ids` with the tensors of each buffer."""
         found: dict[int, list[int]] = {}
         sizes: dict[int, int] = {}
         for id, array in values.table.items():
@@ -214,7 +220,7 @@ class HostMemory:
         return list(made)
 
     def _move(self, values: ClientValues, ids: list[int]) -> bool:
-        """Move a buffer, with all tensors that lie in it, to host memory. Whether that could be done."""
+        """Move a buffer with all its tensors to host memory. Returns whether it succeeded."""
         if self.streams is not None:
             self.streams.use(values.client)
         try:
@@ -233,8 +239,8 @@ class HostMemory:
         return True
 
     def _release(self, values: ClientValues) -> bool:
-        """Have the faster forms of a client's programs let go of memory that they keep for the next call, and of the tensors
-        that they know by their addresses. Whether any did."""
+        """Release the memory that the faster forms of a client's programs keep for their next call, and the tensors whose
+        addresses they have recorded. Returns whether any did."""
         forms = [ready.faster for _, _, ready in values.kinds.values() if isinstance(ready, Executable)]
         try:
             return sum(f.release() for f in forms if hasattr(f, "release")) > 0
@@ -243,7 +249,7 @@ class HostMemory:
             raise
 
     def _guard(self, values: ClientValues) -> None:
-        """Have what is left of a client's run look for its operands."""
+        """Check the operands of the rest of a client's run."""
         if values.guarded:
             return
         values.guarded = True
@@ -256,7 +262,7 @@ class HostMemory:
         spaces = self.worker.spaces.values()
         for values in spaces:
             values.moved = sum(type(a) is Moved for a in values.table.values())
-        on_device = None if self.always else self.engine.allocated()  # libraries' workspaces are no tensors, and stay
+        on_device = None if self.always else self.engine.allocated()  # includes libraries' workspaces, which cannot be moved
         if on_device is None:
             there = self.engine.recordings() | {number: n for values in spaces for number, n in self._there(values)}
             on_device = sum(there.values())
@@ -273,7 +279,7 @@ class HostMemory:
 
 
 def _needs(ready: Any) -> tuple[int, int]:
-    """Bytes that an instruction takes while it runs, and that it leaves."""
+    """Bytes that an instruction needs while it runs, and bytes of its results."""
     leaves = growth(ready)
     if not isinstance(ready, Executable) or getattr(ready.faster, "recorded", False):
         return leaves, leaves
@@ -288,7 +294,7 @@ def moved_bytes(values: ClientValues) -> int:
 
 
 def readable(value: Any) -> Any:
-    """A tensor's array, to be read where it lies."""
+    """A tensor's array, on the device or in host memory, for a read."""
     return value.array if type(value) is Moved else value
 
 

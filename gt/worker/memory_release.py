@@ -1,4 +1,4 @@
-"""Memory that a worker gives back when clients have left: what its allocators, pools and compilers keep for the next use."""
+"""Returns memory to the system when clients have left: the caches of allocators, pools and compilers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gt.worker.engine import Engine
 
 
 def give_back(engine: Engine, alone: bool) -> None:
-    """Let the system have the memory that nothing uses. It takes a while, and whoever computes next pays for fresh pages: for
-    when there is nothing else to do. `alone`: there are no clients, so what was compiled for them is of no use, either."""
+    """Return unused memory to the system. It is slow, and the next computation has to map fresh pages, so it is done when the
+    worker is idle. `alone`: there are no clients, so that compiled code is dropped, too."""
     dynamo: Any = sys.modules.get("torch._dynamo")
     if alone and dynamo is not None:
         dynamo.reset()
@@ -22,15 +22,15 @@ def give_back(engine: Engine, alone: bool) -> None:
 
 
 def free_cached(engine: Engine, most: int = 0) -> None:
-    """Have PyTorch give the device the memory that no tensor lies in, where it keeps more than so many bytes. It keeps that for
-    the stream that had it: another client cannot use it."""
+    """Empty PyTorch's cache of device memory if it has more than `most` bytes. The cache belongs to one stream: another client
+    cannot use it."""
     torch: Any = sys.modules.get("torch")
     if torch is not None and engine.device.startswith("cuda") and torch.cuda.memory_reserved(engine.device.split()[0]) > most:
         torch.cuda.empty_cache()
 
 
 def _trim() -> None:
-    """The C library's allocator, or the one that PyTorch's builds for ARM bring."""
+    """Trim the C library's allocator, or that of PyTorch's builds for ARM."""
     try:
         library = ctypes.CDLL(None)
     except OSError:

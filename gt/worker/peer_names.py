@@ -1,4 +1,4 @@
-"""Names of those that a worker exchanges mail with: the dispatcher, other workers by their index, clients by their names."""
+"""Names of a worker's correspondents: the dispatcher, other workers by index, clients by name."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ DISPATCHER = ""
 
 
 def worker_peer(index: int) -> str:
-    """The name under which mail goes to a worker."""
+    """The name of a worker as a receiver of mail."""
     return f"#{index}"

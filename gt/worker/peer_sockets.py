@@ -1,4 +1,4 @@
-"""Sockets to other workers, by which mail for collectives goes to them, and mail of workers that are not known yet."""
+"""Sockets to other workers for the mail of collectives, and early mail of workers that are not announced yet."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gt.transport.auth import Keys, reach
 from gt.transport.messages import Mail, Peer, encode
 from gt.transport.sockets import open_socket, parts
 
-EARLY = 1024  # messages of workers that are not known yet
+EARLY = 1024  # most messages kept of workers that are not announced yet
 
 
 class PeerSockets:
     def __init__(self, token: str, keys: Keys) -> None:
         self.token, self.keys = token, keys
         self.sockets: dict[int, zmq.Socket] = {}
-        self.mailed: Counter[str] = Counter()  # bytes of tensors that went to workers of this host, and of others
+        self.mailed: Counter[str] = Counter()  # bytes of tensors sent to workers of this host, and of other hosts
         self.early: list[tuple[str, Any, tuple]] = []  # token, message and frames
 
     def send(self, index: int, peer: Peer, mail: Mail, same_host: bool) -> None:
@@ -31,12 +31,12 @@ class PeerSockets:
         self.sockets[index].send_multipart([encode(mail.message), *parts(mail.frames)])
 
     def keep_early(self, token: str, message: Any, frames: tuple) -> None:
-        """Another worker may know of this one before this one is told of it."""
+        """Keep a message of a worker that the dispatcher has not announced to this one yet."""
         if len(self.early) < EARLY:
             self.early.append((token, message, frames))
 
     def meet(self, peers: dict[int, Peer], receive: Callable[[str, Any, tuple], None]) -> None:
-        """Other workers came or went: close the sockets to those that went, and receive the mail of those that came."""
+        """The set of workers changed: close the sockets to lost ones, and receive the early mail of new ones."""
         for index in self.sockets.keys() - peers.keys():
             self.sockets.pop(index).close(0)
         early, self.early = self.early, []

@@ -1,4 +1,4 @@
-"""A worker's process: its engine, its dispatcher, and serving until the end. It says what goes wrong on standard error."""
+"""A worker's process: makes the engine, joins the dispatcher and serves until the end. Errors go to standard error."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from gt.worker.engine import Engine
 from gt.worker.engine.choose import make
 from gt.worker.serve import Shell
 
-POOL_STARTS = 600.0  # seconds that a pool's dispatcher may take to start: it may wait in a queue, too
+POOL_STARTS = 600.0  # seconds for a pool's dispatcher to start: its job may wait in a queue
 
 
 def run(args: argparse.Namespace, told: Callable[[], bool]) -> int:
-    """Work until the dispatcher goes or until `told`; the exit status."""
+    """Serve until the dispatcher ends or `told()` is true. Returns the exit status."""
     meeting = None
     try:
         meeting = take_rank(args)
@@ -49,10 +49,10 @@ def run(args: argparse.Namespace, told: Callable[[], bool]) -> int:
 
 def make_engine(args: argparse.Namespace) -> Engine:
     remarks = environment.check([environment.WORKER])
-    for remark in remarks if not args.auto else ():  # the client that starts a worker by itself has said it
+    for remark in remarks if not args.auto else ():  # the client that starts its own worker has printed it
         show(f"gt-worker: {remark}")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # said below, as everything is that a worker says
+        warnings.simplefilter("ignore", RuntimeWarning)  # shown below, in the form of a worker's messages
         engine = make(*wanted(args))
     for name, reason in engine.fell_back.items():
         show(f"gt-worker: backend {name!r} is not available: {reason}; falling back to {engine.name!r}")
@@ -68,7 +68,7 @@ def connect(args: argparse.Namespace, engine: Engine) -> Shell:
     Keys(args.key, args.worker_key).check()
     where = f"{args.host}:{args.port}" if "://" in args.host else with_port(args.host or "localhost", args.port)
     address = ipc_address(args.auto) if args.auto else address_of(where, args.timeout)
-    known = keys(args)  # after a server that is still starting has listened: it writes its workers' key before
+    known = keys(args)  # after the server listens: it writes its workers' key before that
     batch = environment.WORKER_BATCH_SIZE.value()
     see = trace("gt-worker", environment.DEBUG_WORKER.value())
     say = said("gt-worker", environment.DEBUG_COMPILE.value())
@@ -88,7 +88,7 @@ def serve(shell: Shell, told: Callable[[], bool]) -> int:
             show(f"gt-worker: {shell.ended}")
         if shell.spoilt:
             NAMES.remove()
-            os._exit(3)  # the device's own library may wait for ever in a regular end
+            os._exit(3)  # at a regular exit the device's library may wait forever
     except KeyboardInterrupt:
         pass
     except SystemExit as end:
@@ -99,8 +99,8 @@ def serve(shell: Shell, told: Callable[[], bool]) -> int:
 
 
 def bound_memory(most: int) -> None:
-    """Have the kernel refuse what there is no room for, so that it is an error of that tensor: left to itself it promises
-    any amount and ends the process when the promise is called in."""
+    """Limit the process's memory, so that an allocation without room fails as an error of its tensor. Without a limit the OS
+    overcommits, and kills the process when the memory is used."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -109,7 +109,7 @@ def bound_memory(most: int) -> None:
 
 
 def room() -> int:
-    """Bytes of memory that this process may hope for."""
+    """Bytes of memory available to this process."""
     import psutil
 
     found = psutil.virtual_memory().available
@@ -119,24 +119,24 @@ def room() -> int:
 
 
 def wanted(args: argparse.Namespace) -> tuple[str | None, tuple[str, ...]]:
-    """The backend and its fallbacks: as said here, else by the environment, else by the configuration."""
+    """The backend and its fallbacks: from the arguments, else the environment, else the configuration."""
     named = args.fallback_backends
     fallbacks = backends.fallbacks() if named is None else tuple(n.strip() for n in named.split(",") if n.strip())
     return args.backend or backends.asked_for(), fallbacks
 
 
 def keys(args: argparse.Namespace) -> Keys:
-    """The users' key and the workers'. That of a server of this user on this host need not be said."""
+    """The users' key and the workers' key. Those of this user's server on this host are found without arguments."""
     return Keys(args.key, args.worker_key or (kept_worker_key(args.port) if args.key else "")).check()
 
 
-def take_rank(args: argparse.Namespace) -> ranks.Meeting | None:
-    """Where a launcher started this worker: find the dispatcher, which the first rank hosts unless another one was named."""
+def take_rank(args: argparse.Namespace) -> ranks.Rendezvous | None:
+    """If a launcher started this worker: find the dispatcher, which the first rank hosts unless `--host` names another."""
     if not args.launcher:
         return None
     rank = ranks.rank_of(args.launcher)
     args.id = f"{args.id}-{rank.rank}" if args.id else ""
-    if args.host:  # one that somebody else has started, with the keys of the environment
+    if args.host:  # an already running dispatcher, with the environment's keys
         os.environ["LOCAL_RANK"] = str(rank.local)
         return None
     meeting = ranks.meet(rank, args.pool or "", args.backend or "", advertised(args.advertise)[0] if args.advertise else "")
@@ -145,7 +145,7 @@ def take_rank(args: argparse.Namespace) -> ranks.Meeting | None:
 
 
 def find_pool(args: argparse.Namespace) -> None:
-    """Take address and keys from a pool's file, once its dispatcher has written where it is."""
+    """Read address and keys from a pool's file, once its dispatcher has written its address."""
     if args.pool == "-":
         pool = pool_file.parse(sys.stdin.readline(), "standard input")
     else:
@@ -155,7 +155,7 @@ def find_pool(args: argparse.Namespace) -> None:
 
 
 def leave() -> None:
-    """End at once, where the end of Python would wait for a compilation that nobody needs any more."""
+    """Exit at once if Python's exit would wait for a compilation."""
     compiler = sys.modules.get("gt.worker.engine.torch.inductor")
     if compiler is not None and compiler.busy():
         NAMES.remove()

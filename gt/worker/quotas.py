@@ -1,5 +1,5 @@
-"""Quotas: how many bytes of a worker's memory a client, and all clients of one user, may have. What an instruction adds is
-known before it runs; what was freed is found by counting what lies there when the sum reaches the quota, each buffer once."""
+"""Quotas of a worker's memory for a client, and for all clients of one user. The bytes that an instruction adds are known
+before it runs; freed bytes are found by counting all buffers when the sum reaches the quota."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ Fail = Callable[[ClientValues, tuple[Any, ...], Exception], None]
 
 
 def held(values: Iterable[ClientValues], engine: Engine) -> int:
-    """Bytes of all buffers that these clients' tensors lie in, on the device or moved to host memory."""
+    """Bytes of all buffers of these clients' tensors, on the device or in host memory, each buffer once."""
     arrays = (a for v in values for a in (*v.table.values(), *(came for _, came in v.arrived.values() if came is not None)))
     found = (a.buffer if type(a) is Moved else engine.buffer(a) for a in arrays if not isinstance(a, Broken))
     return sum(dict(found).values())
 
 
 def growth(ready: Any) -> int:
-    """Bytes that an instruction adds: its results, less the inputs that end with it."""
+    """Bytes that an instruction adds: its results, less its dying inputs."""
     if isinstance(ready, Executable):
         return ready.growth
     return 0 if isinstance(ready, Ready) and ready.kind.row.view else growth_of(ready)
 
 
 class Quota:
-    """A bound on what some clients have together. `bytes` is never less than what they have."""
+    """A limit on the memory of some clients together. `bytes` is an upper bound of their memory."""
 
     def __init__(self, limit: int, whose: str) -> None:
         self.limit, self.whose, self.bytes = limit, whose, 0
         self.members: dict[str, ClientValues] = {}
 
     def take(self, nbytes: int, engine: Engine) -> None:
-        """Make room for so many bytes more, or raise."""
+        """Reserve `nbytes`, or raise OutOfMemory."""
         if self.bytes + nbytes > self.limit:
             self.bytes = held(self.members.values(), engine)
             if self.bytes + nbytes > self.limit:
@@ -63,7 +63,7 @@ class Quotas:
             self.users[came.user] = Quota(came.user_memory, f"user {came.user}")
 
     def of(self, values: ClientValues) -> list[Quota]:
-        """The quotas that bind a client, which has these values."""
+        """The quotas that apply to a client, which has these values."""
         came = self.came.get(values.client)
         if came is None:
             return []
@@ -82,7 +82,7 @@ class Quotas:
                 del self.users[came.user]  # type: ignore[union-attr]
 
     def watch(self, values: ClientValues, code: Code, engine: Engine, fail: Fail) -> Code:
-        """The same instructions, but for those that there is no room for: `fail` is told of them."""
+        """The same instructions without those that exceed a quota; `fail` is called for each of these."""
         quotas = self.of(values)
         return self._checked(quotas, values, code, engine, fail) if quotas else code
 
@@ -97,7 +97,9 @@ class Quotas:
                 nbytes = adds[number] = growth(ready) if form != FREED else 0
             if nbytes and kinds[number][0] == COLLECTIVE:
                 for quota in quotas:
-                    quota.bytes += nbytes  # it is carried out in any case, as others wait for it; what follows may be refused
+                    quota.bytes += (
+                        nbytes  # a collective is executed in any case, as peers wait for it; later instructions may be refused
+                    )
             elif nbytes:
                 try:
                     for quota in quotas:
@@ -109,11 +111,11 @@ class Quotas:
             yield ins
 
     def uploaded(self, values: ClientValues, nbytes: int, engine: Engine) -> None:
-        """Bytes that a client sends: raise where there is no room for them."""
+        """Raise if the bytes of a client's upload exceed a quota."""
         for quota in self.of(values):
             quota.take(nbytes, engine)
 
     def stats(self, values: ClientValues, engine: Engine) -> dict[str, int]:
-        """What a client has on this worker."""
+        """The memory of a client on this worker, and its quota."""
         came = self.came.get(values.client)
         return {"bytes": held([values], engine), "memory": came.memory if came is not None else 0}

@@ -1,4 +1,4 @@
-"""When a worker does what, for whoever listens: while nobody does, there is no recorder."""
+"""Records the times of a worker's instructions for observers. Without observers there is no recorder."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from gt.spec import Spec
 from gt.transport.events import END, EVERY, EXACT, OFF, READ, REPORTED, STRETCH, Compiled, Listen, Meaning, Spans, WorkerReport
 from gt.transport.messages import Run
 
-MOST = 1 << 17  # instructions that wait to be reported; past it runs are timed as one, past twice that they are dropped
-SHORT = 32  # instructions of a run that are always timed one by one
-SAMPLE = 16  # of longer runs, one in so many is
+MAX_UNREPORTED = (
+    1 << 17
+)  # unreported instructions from which on runs are timed as a whole; at twice as many the oldest are dropped
+SHORT = 32  # most instructions of a run that is always timed one by one
+SAMPLE = 16  # one of so many longer runs is timed one by one
 
 
 class Columns:
-    """What was done for one client and is not yet reported: a column for each fact, since a tuple for each instruction takes
-    longer, and garbage collection visits it. The worker's thread adds to `ends` last, so a report takes as many as that has."""
+    """The unreported instructions of one client, as columns: a tuple for each instruction would take longer, and the garbage
+    collector would visit it. The worker's thread appends to `ends` last, so a report takes the first `len(ends)` entries."""
 
     __slots__ = ("numbers", "ids", "starts", "ends", "sizes", "broken", "new", "result_at", "dropped")
 
@@ -29,10 +31,10 @@ class Columns:
         self.ids: list[int] = []
         self.starts: list[float] = []
         self.ends: list[float] = []
-        self.sizes: list[int] = []  # of READs
+        self.sizes: list[int] = []  # bytes of READs
         self.broken: list[int] = []
-        self.new: list[tuple[int, Any]] = []  # numbers that were met first since the last report, and all about each
-        self.result_at: dict[int, int] = {}  # by number that was met: where an instruction of it has the result it is for
+        self.new: list[tuple[int, Any]] = []  # numbers first seen since the last report, each with its Ready or Executable
+        self.result_at: dict[int, int] = {}  # by number: position of the client's result id in its instructions
         self.dropped = 0
 
     def add(self, number: int, id: int, start: float, end: float) -> None:
@@ -42,8 +44,8 @@ class Columns:
         self.ends.append(end)
 
     def meet(self, ins: tuple, known: Any) -> int:
-        """An instruction of a number that is new here. The first operand after the number is its first result; of a
-        collective, the result of the client's that it is for is the last operand."""
+        """Note the first instruction of a number; returns the position of its result id: 1, or, of a collective, the last one,
+        its tag."""
         number = ins[0]
         ready = known[2] if known is not None else None
         kind: Kind | None = getattr(ready, "kind", None)
@@ -54,12 +56,12 @@ class Columns:
         return at
 
     def drop(self, n: int) -> None:
-        """Lose the oldest entries."""
+        """Drop the oldest entries."""
         self.take(n)
         self.dropped += n
 
     def take(self, n: int) -> tuple[list[int], list[int], list[float], list[float], list[int]]:
-        """The oldest entries, which then are no longer here."""
+        """Remove and return the oldest entries."""
         numbers, ids, starts, ends = self.numbers[:n], self.ids[:n], self.starts[:n], self.ends[:n]
         reads = numbers.count(READ)
         sizes = self.sizes[:reads]
@@ -67,7 +69,7 @@ class Columns:
         return numbers, ids, starts, ends, sizes
 
     def spans(self, client: str) -> Spans | None:
-        """All that is here, as it is reported."""
+        """Remove and return all entries as a message."""
         n = len(self.ends)
         if not n and not self.dropped:
             return None
@@ -82,30 +84,30 @@ class Columns:
 
 
 class Recorder:
-    """What was executed since the last report. The worker's thread adds, and any thread takes reports."""
+    """The unreported activities of a worker. The worker's thread adds to it, and any thread may take reports."""
 
     def __init__(self, clock: Callable[[], float], sync: Callable[[], None]) -> None:
         self.clock, self.sync = clock, sync
-        self.level, self.levels = OFF, dict[str, int]()  # of all clients, and of those where it differs
+        self.level, self.levels = OFF, dict[str, int]()  # default level, and the level of clients with another
         self.columns: dict[str, Columns] = {}
         self.compiled: list[Compiled] = []
-        self.began = 0.0  # when the instruction at hand did
-        self.waiting: dict[str, float] = {}  # when the collective did that a client's run waits for
-        self.spent: dict[str, float] = {}  # seconds that a program had which was left in its middle
-        self.whole: dict[str, int] = {}  # by client: how many instructions of the run at hand are timed as one
+        self.began = 0.0  # start of the current instruction
+        self.waiting: dict[str, float] = {}  # by client: start of the collective that its run waits for
+        self.spent: dict[str, float] = {}  # by client: seconds spent in its preempted program
+        self.whole: dict[str, int] = {}  # by client: instructions of the current run that are timed as a whole
         self.long = 0
-        self.last: list[Spans] = []  # of clients that are gone
+        self.last: list[Spans] = []  # of departed clients
         self.lock = threading.Lock()
 
     def listen(self, asked: Listen) -> None:
-        """Look more or less closely from here on. Meanings are told again, as someone may have come."""
+        """Set the levels of detail. Meanings are sent again, as there may be a new observer."""
         with self.lock:
             self.level, self.levels = asked.level, dict(asked.clients)
             for columns in self.columns.values():
                 columns.result_at.clear()
 
     def forget(self, client: str) -> None:
-        """A client is gone; what was done for it is still to be reported."""
+        """Forget a departed client; its last activities will still be reported."""
         with self.lock:
             columns = self.columns.pop(client, None)
             spans = columns.spans(client) if columns is not None else None
@@ -125,8 +127,8 @@ class Recorder:
         return found
 
     def watch(self, run: Run, kinds: dict[int, Any], code: Iterator[tuple]) -> Iterator[tuple]:
-        """The same instructions, each timed between being handed out and the next being asked for; or, of a long run that is
-        not in the sample, all at once."""
+        """The same instructions, each timed from its yield to the request for the next one; or, for a long run outside the
+        sample, timed as a whole."""
         level = self.of(run.client)
         self.whole.pop(run.client, None)
         if level == OFF:
@@ -136,7 +138,7 @@ class Recorder:
             sampled = self.long % SAMPLE == 0
             self.long += 1
         columns = self._columns(run.client)
-        if sampled and len(columns.ends) < MOST:
+        if sampled and len(columns.ends) < MAX_UNREPORTED:
             return self._timed(columns, kinds, code, self.sync if level == EXACT else None)
         self.whole[run.client] = len(run.code)
         return code
@@ -160,11 +162,11 @@ class Recorder:
             self.began = ended
 
     def begin(self, client: str) -> None:
-        """A run begins, or goes on after others had their turn or a collective has ended."""
+        """A run begins, or continues after a preemption or a collective."""
         self.began = self.waiting.pop(client, 0.0) or self.clock() - self.spent.pop(client, 0.0)
 
     def pause(self, client: str, parked: bool) -> None:
-        """A run is left for others, or for a collective, which lasts until the run goes on."""
+        """A run is preempted, or waits for a collective, which lasts until the run continues."""
         if client in self.whole:
             self._stretch(client)
         elif parked:
@@ -182,14 +184,14 @@ class Recorder:
         columns = self._columns(client)
         columns.broken.extend(broken)
         columns.add(END, run.serial, now, now)
-        if len(columns.ends) > 2 * MOST:
+        if len(columns.ends) > 2 * MAX_UNREPORTED:
             with self.lock:
-                columns.drop(MOST)
+                columns.drop(MAX_UNREPORTED)
 
     def _stretch(self, client: str) -> None:
-        """What was executed since the run began or went on, as one; how many instructions it is of is said once."""
+        """Add one entry for all instructions since the run began or continued; the first entry has their number."""
         columns = self._columns(client)
-        if len(columns.ends) < 2 * MOST:
+        if len(columns.ends) < 2 * MAX_UNREPORTED:
             columns.add(STRETCH, self.whole[client], self.began, self.clock())
         self.whole[client] = 0
 
@@ -201,12 +203,12 @@ class Recorder:
             columns.add(READ, id, began, self.clock())
 
     def compile(self, client: str, seconds: float, text: str) -> None:
-        """A program was compiled, or was not."""
+        """Add the compilation of a program, which may have failed."""
         if len(self.compiled) < REPORTED:
             self.compiled.append(Compiled(client, self.clock(), seconds, text[:512]))
 
     def report(self) -> WorkerReport | None:
-        """What happened since the last one."""
+        """The events since the last report."""
         with self.lock:
             compiled = self.compiled[:]
             del self.compiled[: len(compiled)]
@@ -216,7 +218,7 @@ class Recorder:
 
 
 def _whole(ids: list[int]) -> array[int]:
-    """Ids as they are sent; 0 for an operand that is no id."""
+    """Ids as an array for a message, with 0 for operands that are not integers."""
     try:
         return array("q", ids)
     except TypeError:
@@ -224,7 +226,7 @@ def _whole(ids: list[int]) -> array[int]:
 
 
 def meaning(number: int, ready: Any) -> Meaning:
-    """What a number stands for, as it is told."""
+    """The meaning of a number for observers."""
     kind: Kind | None = getattr(ready, "kind", None)
     if kind is not None:
         nbytes = sum(s.nbytes for s in kind.outs)
@@ -240,8 +242,8 @@ def meaning(number: int, ready: Any) -> Meaning:
 
 
 def work(kind: Kind) -> float:
-    """An estimate of how long an op takes, in elements that it touches: where a program is timed as a whole, its ops share
-    its time by this. A product takes a sixteenth of an element's time for each multiplication."""
+    """An estimate of an op's time in elements, by which a program's time is divided among its ops. A multiplication of a matrix
+    product counts as a sixteenth of an element."""
     specs = [s for s in (*kind.ins, *kind.outs) if isinstance(s, Spec)]
     touched = float(sum(s.numel for s in specs)) + 64.0
     if kind.row.blas and kind.ins and isinstance(first := kind.ins[0], Spec) and first.shape:

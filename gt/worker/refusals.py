@@ -15,7 +15,7 @@ REASON = 500  # characters of a reason
 
 
 class RefusedKind:
-    """Stands for a kind or trace that this worker cannot make a function of: every use of it fails for the same reason."""
+    """In place of a kind or trace that cannot be prepared: every use of it fails with the same reason."""
 
     ways: dict[str, int] = {}
     ops: dict[str, int] = {}
@@ -51,15 +51,15 @@ def mismatched_operand(ready: Any, ins: tuple, specs: dict[int, Any]) -> Protoco
 
 
 def check_results(ready: Any, made: Any) -> None:
-    """Raise where a kernel gave other shapes than its kind says: a client may have written settings that mean something else
-    to the kernel than to the rule of shapes, and the next kernel believes the rule."""
+    """Raise if a kernel's results do not have its kind's shapes: a faulty client may send settings that the kernel and the
+    shape rule interpret differently, and later kernels rely on the rule."""
     for spec, array in zip(ready.results, (made,) if ready.result_count == 1 else made):
         if tuple(array.shape) != spec.shape:
-            raise ProtocolError(f"{ready.kind} gave a tensor of shape {tuple(array.shape)} where it says {spec.shape}")
+            raise ProtocolError(f"{ready.kind}: expected a result of shape {spec.shape}, got {tuple(array.shape)}")
 
 
 def check_numbers(ready: Any, ins: tuple) -> None:
-    """Raise where a number of an instruction would give a result of another shape than its kind says."""
+    """Raise if a number of an instruction would give a result of another shape than its kind's."""
     for at, low, high in ready.limits:
         if type(ins[at]) is not int or not low <= ins[at] <= high:  # NumPy takes True, which is an int, for a mask
             raise ProtocolError(f"{ready.kind} with the number {ins[at]}: expected an integer from {low} to {high}")

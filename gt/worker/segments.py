@@ -1,4 +1,4 @@
-"""Bytes that a worker shares with its clients, as its queue sees them."""
+"""Shared memory between a worker and its clients, as an interface of the queue."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from gt.errors import ProtocolError
 
 
 class Memory:
-    """Where bytes come from and go to beside the messages; the shell gives one that shares memory with clients."""
+    """Transfers of tensor bytes outside messages; the shell's implementation shares memory with clients."""
 
     def load(self, client: str, place: tuple[int, int, int], nbytes: int) -> tuple[Any, bool]:
-        """The bytes a client placed, and whether they must be copied before this returns to the queue."""
+        """A client's bytes at a place, and whether they must be copied before the queue continues."""
         raise ProtocolError("this worker shares no memory with its clients")
 
     def lend(self, client: str, data: memoryview) -> tuple[int, int, int] | None:
-        """A place where the client can see these bytes, or None where they should travel in a frame."""
+        """A place where the client can read these bytes, or None if they have to be sent in a frame."""
         return None

@@ -69,14 +69,14 @@ from gt.worker.programs.units import Units
 from gt.worker.stalls import Stalls
 from gt.worker.state import StateReader
 
-TURNS = 32  # of clients, at most, before it looks at its other sockets
-LINGER = 5000  # milliseconds in which clients can take the last answers of a worker that leaves
+TURNS = 32  # most turns of clients before the other sockets are polled
+LINGER = 5000  # milliseconds for clients to take the last answers of a leaving worker
 MAIN = threading.main_thread().ident
-WAKE = 1000  # milliseconds after which it looks up: a signal that comes to another thread, such as Gloo's, wakes no poll
+WAKE = 1000  # milliseconds of the longest poll: a signal delivered to another thread, such as Gloo's, does not end a poll
 
 
 class Shell:
-    """Joins a dispatcher and serves until it goes away."""
+    """Joins a dispatcher and serves until the dispatcher ends."""
 
     def __init__(
         self, address: str, engine: Engine, keys: Keys = NO_KEYS, name: str = "", timeout: float = 10.0, see: See | None = None,
@@ -84,21 +84,21 @@ class Shell:
     ) -> None:  # fmt: skip
         check_host(address)
         self.see, self.address, self.keys = see, address, keys
-        self.ended = ""  # why, where it is to be told
-        self.spoilt = False  # the device is of no use any more
-        self.inbound: deque[Any] = deque()  # messages of the dispatcher that belong to no client's stream
-        self.client_left = False  # and the memory that was kept for it is not given back yet
+        self.ended = ""  # reason of the end, if it has to be reported
+        self.spoilt = False  # the device is unusable
+        self.inbound: deque[Any] = deque()  # messages of the dispatcher that are not part of a client's stream
+        self.client_left = False  # whether a client has left and cached memory is not released yet
         self.departure, self.busy = Departure(), BusyTime(time.perf_counter)
         self._open_sockets()
         self._make_core(engine, batch, say)
         self._prepare_collectives(plain)
         self.turns = ClientTurns(self.core, time.perf_counter, self._take_in, self._interrupted, self._send)
-        self.state, self.state_at = StateReader(self.core, time.time, self._load), 0.0  # and when to report it next
+        self.state, self.state_at = StateReader(self.core, time.time, self._load), 0.0  # and the time of its next report
         self._join(name or f"{host_name()}-{os.getpid()}", timeout, advertise)
 
     def _open_sockets(self) -> None:
         self.token, self.waker = secrets.token_hex(12), Waker()
-        self.sources = Sources()  # all that mail comes from
+        self.sources = Sources()  # sockets, lanes and wake-ups to poll
         self.dispatcher = DispatcherSocket(self.address, self.keys, self.token, self.sources)
         self.reporter = Reporter(self.address, self.keys, self.token.encode() + b">", self._reports)
         refuse: Callable[[str, str], None] = lambda client, why: self.dispatcher.send(Refuse(client, why))
@@ -121,7 +121,7 @@ class Shell:
         on_network = self.address.startswith("tcp://")
         self.alone = True  # until there is a second worker
         self.host = own_address(self.address) if on_network else "127.0.0.1"
-        self.plain = plain or (on_network and not self.keys.guarded)  # without a key nothing is encrypted anyway
+        self.plain = plain or (on_network and not self.keys.guarded)  # without a key nothing is encrypted
         self.inbox = Inbox() if way_asked() == "memory" and process_memory.supported() else None
 
     def _join(self, name: str, timeout: float, advertise: str) -> None:
@@ -134,10 +134,10 @@ class Shell:
             raise ConnectionFailed(f"the dispatcher at {self.address} refused this worker")
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Serve until the end. A kernel that spoilt the device is told of, and ends this worker."""
+        """Serve until the end. A kernel failure that made the device unusable is reported, and ends this worker."""
         try:
             self._run(until)
-        except (Poisoned, RuntimeError) as spoilt:  # a device tells of it wherever it is asked next, for an event's time, too
+        except (Poisoned, RuntimeError) as spoilt:  # the next call to the device raises it, even a query of an event's time
             if not isinstance(spoilt, Poisoned) and not self.core.engine.poisoned(spoilt):
                 raise
             self.ended, self.spoilt = str(spoilt), True
@@ -166,7 +166,7 @@ class Shell:
             self._control(after)
             if self.dispatcher.ends.socket in ready and self.dispatcher.ends.drain():
                 self.ended = self.dispatcher.how_it_ended()
-                return  # the dispatcher is gone, and with it everyone this worker worked for
+                return  # the dispatcher has ended, and with it all clients' sessions
             self.busy.worked()
 
     def _resume_waiting(self, ready: list[Any], now: float) -> None:
@@ -189,13 +189,13 @@ class Shell:
         self.dispatcher.poll_with(self.sources)
 
     def drain(self) -> None:
-        """Leave, but not before the queue is empty and the tensors are on other workers, or the time for that is over. Called
-        from a signal's handler, so it only notes that."""
+        """Request the departure, which follows when the queue is empty and the tensors are on other workers, or after GT_DRAIN
+        seconds. Called by a signal handler, so it only notes the request."""
         self.departure.ask(time.perf_counter() + environment.DRAIN.value())
         self.waker.wake()
 
     def _departs(self, now: float) -> bool:
-        """Whether a worker that was asked to end has nothing left to do; the dispatcher is told, first and last."""
+        """Whether a leaving worker has no work left; announces the departure to the dispatcher at its begin and end."""
         if not self.departure.announced:
             self.departure.announced = True
             self.dispatcher.send(Drain())
@@ -205,7 +205,7 @@ class Shell:
         return True
 
     def say_goodbye(self, why: str) -> None:
-        """The last word to the dispatcher, which passes it on to those who have values here."""
+        """Send the last message to the dispatcher, which forwards the reason to clients with values here."""
         for socket in (self.dispatcher.socket, self.clients.socket):
             socket.setsockopt(zmq.LINGER, LINGER)
         self.peers.linger(LINGER)
@@ -217,7 +217,7 @@ class Shell:
         return bool(waiting) or self.turns.queue.waiting()
 
     def _control(self, now: float) -> None:
-        """Some turns of clients, in the order that is fair, for a slice of time. Messages that are no client's come first."""
+        """Messages outside clients' streams, then some turns of clients in the fair queue's order, for a slice of time."""
         end = now + SLICE
         if not self.inbound and self.turns.alone(self.dispatcher.receive, self._read, self._sort, end):
             return
@@ -232,12 +232,12 @@ class Shell:
                 return  # for mail on another socket
 
     def _interrupted(self) -> bool:
-        """Whether mail came on another socket than the dispatcher's."""
+        """Whether there is mail on other sockets than the dispatcher's."""
         return not self.dispatcher.sources_of_its_own.issuperset(self.sources.wait(0))
 
     def _take_in(self) -> bool:
-        """Receive what the dispatcher has sent, and note which clients are gone by it: their work is not done any more. Kernels
-        ask for it, too, from whichever thread runs them; sockets are the first thread's alone."""
+        """Receive the dispatcher's messages and note the Drops of clients, whose work is then skipped. Kernels call this, too,
+        on the threads that run them; only the main thread may use the sockets."""
         if threading.get_ident() != MAIN:
             return False
         while (frame := self.dispatcher.receive()) is not None:
@@ -280,7 +280,7 @@ class Shell:
             self.reporter.on(self.core.recorder is not None)
 
     def _meet(self) -> None:
-        """Other workers came or went."""
+        """The set of workers has changed."""
         peers = self.core.collectives.peers
         self.clients.keep_admitted([peer.token for peer in peers.values()])
         self.peers.meet(peers, self._from_peer)
@@ -308,7 +308,7 @@ class Shell:
                     self.clients.admit(client, peer)
                     self._from_peer(client, word, whole([f.buffer for f in frames[1:]]))
                 case Upload() if client not in self.clients.attached:
-                    self.core.dropped += 1  # nobody whom the dispatcher knows, or no longer
+                    self.core.dropped += 1  # unknown to the dispatcher, or no longer known
                 case message:
                     self._send(self.core.handle(Mail(client, message, whole([f.buffer for f in frames[1:]]))))
 
@@ -323,7 +323,7 @@ class Shell:
         return message
 
     def _from_peer(self, token: str, word: Piece | InputFailed | StallQuery | Noted | Ways | Aborted, frames: tuple) -> None:
-        """A message of another worker, or of one that this one is not told of yet."""
+        """A message of another worker, or of one that the dispatcher has not announced yet."""
         peer = self.core.collectives.peers.get(word.sender)
         if peer is not None and peer.token == token:
             self._send(self.core.handle(Mail(worker_peer(word.sender), word, frames)))
@@ -331,7 +331,7 @@ class Shell:
             self.peers.keep_early(token, word, frames)
 
     def _introduce(self, came: Came) -> None:
-        """A client has come. One that connects by its name has to have its user's key."""
+        """The dispatcher announces a client. A connection under its name has to have its user's key."""
         if not self.clients.expect(came.client, came.user):
             self.core.dropped += 1
             self._left(came.client)
@@ -350,11 +350,11 @@ class Shell:
         return {key: value for part in parts for key, value in part.stats().items()}
 
     def _load(self) -> tuple[float, float, int]:
-        """Seconds busy and idle, and instructions in the queue; for any thread."""
+        """Seconds busy and idle, and instructions in the queue; may be called on any thread."""
         return *self.busy.so_far(), self.turns.queue.instructions
 
     def _reports(self) -> list[WorkerReport]:
-        """What was recorded, and twice a second the state; called by the reporter's thread."""
+        """The recorded events and, twice a second, the state; called by the reporter's thread."""
         found = [mail.message for mail in self.core.reports()]
         if time.monotonic() > self.state_at:
             self.state_at = time.monotonic() + 0.5
@@ -362,12 +362,12 @@ class Shell:
         return found
 
     def _release_memory(self) -> None:
-        """A client has left, and for a turn there was nothing to do."""
+        """Release cached memory after a client has left, once the worker is idle."""
         self.client_left = False
         give_back(self.core.engine, alone=not self.core.spaces)
 
     def _left(self, client: str) -> None:
-        """Nothing is left of a client's work, or of its name."""
+        """A client's work and state are dropped: forget its name."""
         self.clients.forget(client)
         self.turns.queue.forget(client)
         self.client_left = True
@@ -385,7 +385,7 @@ class Shell:
 
     def _to_peer(self, index: int, mail: Mail) -> None:
         peer, hosts = self.core.collectives.peers.get(index), self.core.collectives.hosts
-        if peer is not None:  # else it is gone, and nobody waits for the mail
+        if peer is not None:  # else the peer is lost, and nobody waits for the mail
             self.peers.send(index, peer, mail, hosts.get(index) == hosts.get(self.core.index))
 
     def close(self) -> None:

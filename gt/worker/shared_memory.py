@@ -13,12 +13,12 @@ from gt.worker.segments import Memory
 
 
 class SharedMemory(Memory):
-    """Segments of clients on this host, and this worker's own that it lends them. Each client has its own: what one was lent is
-    never written with another's bytes."""
+    """The segments of clients on this host, and this worker's segments that it lends them. A segment lent to one client is
+    never used for another's bytes."""
 
     def __init__(self) -> None:
-        self.channels: dict[str, Channel] = {}  # of clients that share
-        self.pools: dict[str, shm.SegmentPool] = {}  # segments for each of them
+        self.channels: dict[str, Channel] = {}  # of clients on this host
+        self.pools: dict[str, shm.SegmentPool] = {}  # segments for each client
 
     def share(self, client: str, channel: Channel) -> None:
         self.drop(client)
@@ -41,13 +41,13 @@ class SharedMemory(Memory):
         return (segment.serial, 0, data.nbytes)
 
     def release(self, client: str, segment: int) -> None:
-        """A client is done with a segment that it was lent."""
+        """A client releases a segment that was lent to it."""
         if client not in self.pools or segment not in self.pools[client].lent:
             raise ProtocolError("cannot release a segment that was not lent to this client")
         self.pools[client].give(segment)
 
     def drop(self, client: str) -> None:
-        """A client is gone: what it was lent comes back, and its own memory is let go."""
+        """Take back the segments lent to a departed client, and unmap its own."""
         if client in self.channels:
             self.channels.pop(client).close()
             self.pools.pop(client).close()

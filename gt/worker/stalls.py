@@ -1,4 +1,5 @@
-"""Collectives that do not end: who is missing is found out, the client is told once, and in the end they are given up."""
+"""Stalled collectives: the missing workers are determined, the client is warned once, and finally the collective is given
+up."""
 
 from __future__ import annotations
 
@@ -9,21 +10,21 @@ from gt.worker.collectives.mail import PendingCollective, listed
 from gt.worker.core import Worker
 from gt.worker.peer_names import DISPATCHER
 
-ANSWER = 0.5  # seconds for the others to say that they wait, too
+ANSWER_SECONDS = 0.5  # seconds for the peers to answer that they wait, too
 
 
 class Stalls:
-    """Looks, from time to time, at the collective that a worker's queue waits for. One that takes `stall` seconds is reported,
-    with those who do not answer in a moment; one that takes `limit` (GT_COLLECTIVE_TIMEOUT) is given up."""
+    """Periodically checks the collective that a worker's queue waits for. After `stall` seconds it is reported with the workers
+    that do not answer; after `limit` (GT_COLLECTIVE_TIMEOUT) it is given up."""
 
     def __init__(self, worker: Worker, stall: float, limit: float) -> None:
         self.worker, self.stall, self.limit = worker, stall, limit
-        self.parked: Any = None  # what the queue waits for, and since when
+        self.parked: Any = None  # the parked run, and the start of its wait
         self.since = 0.0
-        self.asked = self.told = False  # whether the others were asked whether they wait, too; and the client told
+        self.asked = self.told = False  # whether the peers were queried, and the client warned
 
     def look(self, now: float) -> list[Mail]:
-        """What is to be sent."""
+        """The mail to send."""
         parked = self.worker.parked
         assert parked is not None
         if parked is not self.parked:
@@ -38,7 +39,7 @@ class Stalls:
             why = f"after {self.limit:g} s (GT_COLLECTIVE_TIMEOUT): {self._missing(wait)}"
             wait.give_up(self._report(wait, "was given up", why))
             return self.worker.resume()
-        if not self.told and waited > self.stall + ANSWER:
+        if not self.told and waited > self.stall + ANSWER_SECONDS:
             self.told = True
             text = self._report(wait, "waits", f"for more than {self.stall:g} s: {self._missing(wait)}")
             return [Mail(DISPATCHER, Note(text, wait.tag, client))]
@@ -51,5 +52,5 @@ class Stalls:
     def _missing(self, wait: PendingCollective) -> str:
         peers = self.worker.collectives.peers
         late = [f"{peers[m].name} (index {m})" for m in wait.missing() if m in peers]
-        named = listed(late)[1:-1]  # a note that is too long would reach nobody
+        named = listed(late)[1:-1]  # a note above the length limit would be dropped
         return f"worker{'s' * (len(late) > 1)} {named} did not come" if late else "all of them came"

@@ -1,4 +1,4 @@
-"""What a worker is at, seen from another of its threads: the instruction at hand and the stack, also where it is stuck."""
+"""A worker's current instruction and stack, read on another thread, so that a stuck worker can be inspected."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gt.worker.core import Worker
 from gt.worker.executor import InstructionExecutor
 from gt.worker.programs.compile import Ready
 
-LONG = 1.0  # seconds at one instruction after which the stack is told, too
+LONG = 1.0  # seconds in one instruction after which the stack is reported, too
 EXECUTE = InstructionExecutor.execute.__code__
 
 
 def gpu_meter(device: str) -> Callable[[], float]:
-    """The share of the last second in which the GPU worked; below zero where NVML cannot tell."""
+    """The GPU's utilization in the last second; negative if NVML is not available."""
     if not device.startswith("cuda"):
         return lambda: -1.0
     try:
@@ -35,13 +35,13 @@ def gpu_meter(device: str) -> Callable[[], float]:
 
 
 class StateReader:
-    """Reads a worker's state for a report. `times` gives its seconds busy and idle and its queue."""
+    """Reads a worker's state for a report. `times()` returns its seconds busy and idle and its queue."""
 
     def __init__(self, core: Worker, clock: Callable[[], float], times: Callable[[], tuple[float, float, int]]) -> None:
         self.core, self.clock, self.times = core, clock, times
         self.gpu = gpu_meter(core.engine.device)
         self.thread = threading.main_thread().ident
-        self.at: Any = None  # the instruction seen last, and since when
+        self.at: Any = None  # the instruction seen last, and the time it was first seen
         self.since = 0.0
 
     def __call__(self) -> State:
@@ -58,7 +58,7 @@ class StateReader:
         return State(now, busy, idle, queue, used, total, tensor_count, self.gpu(), text, lasted, stack, "", client)
 
     def _current(self, frame: FrameType | None) -> tuple[Any, str, str]:
-        """The instruction that is executed, its name, and the client that it is for."""
+        """The current instruction, its name, and its client."""
         parked = self.core.parked
         if parked is not None:
             return parked, f"{parked.stopped.wait.kind.row.name} (waits for others)", parked.run.client

@@ -1,4 +1,4 @@
-"""Bytes that come from clients and go to them: loads, uploads and reads of a worker's tensors."""
+"""Transfers of bytes between clients and a worker's tensors: loads, uploads and reads."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from gt.worker.collectives.ops import box
 from gt.worker.engine import Engine
 from gt.worker.segments import Memory
 
-INLINE = 4096  # bytes of a value that travel in the message itself
-UPLOADS = 1 << 12  # of a client that are kept until an instruction takes them
+INLINE = 4096  # most bytes of a value that are sent inside the message
+UPLOADS = 1 << 12  # most uploads of a client that no instruction has loaded yet
 
 
 def load(engine: Engine, memory: Memory, client: str, values: ClientValues, kind: Kind, place: tuple) -> Any:
-    """The bytes a client placed, or this worker's piece of them."""
+    """The bytes at a client's place, or this worker's piece of them."""
     spec, whole, start = kind.outs[0], kind.settings["whole"], kind.settings["start"]
     if place[0] == -1:
         return _take_upload(values, place[1], spec)
@@ -40,8 +40,8 @@ def load(engine: Engine, memory: Memory, client: str, values: ClientValues, kind
 def keep_upload(
     engine: Engine, values: ClientValues, id: int, spec: Any, frame: Any, room: Callable[[int], None] = lambda nbytes: None
 ) -> bool:
-    """Keep what a client sent for a tensor, until an instruction takes it. Whether it fits; if not, the tensor fails, and
-    whoever reads it is told. `room` raises where there is none for so many bytes."""
+    """Keep a client's upload until an instruction loads it. Returns whether there was room; if not, the tensor fails and
+    carries the reason. `room(nbytes)` raises if there is none."""
     data = memoryview(frame)
     if len(values.arrived) >= UPLOADS:
         raise ProtocolError(f"{len(values.arrived)} uploads wait for an instruction: expected at most {UPLOADS}")
@@ -52,7 +52,7 @@ def keep_upload(
         values.arrived[id] = (spec, engine.load(data, spec, True))
     except OutOfMemory as exceeded:
         values.arrived[id] = (exceeded, None)
-    except Exception as wrong:  # an engine may fail in any way where it copies bytes; the tensor carries the cause
+    except Exception as wrong:  # an engine may raise anything while it copies bytes; the tensor carries the cause
         full = out_of_memory(wrong)
         values.arrived[id] = (OutOfMemory(str(wrong)) if full else str(wrong), None)
         return full
@@ -60,7 +60,7 @@ def keep_upload(
 
 
 def _take_upload(values: ClientValues, id: int, spec: Spec) -> Any:
-    """An upload becomes a tensor only by the dispatcher's word."""
+    """The array of an upload, at the dispatcher's load instruction."""
     came, array = values.arrived.pop(id, (None, None))
     if isinstance(came, OutOfMemory):
         raise came
@@ -70,7 +70,7 @@ def _take_upload(values: ClientValues, id: int, spec: Spec) -> Any:
 
 
 def answer(engine: Engine, memory: Memory, worker: str, client: str, array: Any, get: Fetch) -> Mail:
-    """The answer to a read: bytes in the message, in memory that the client sees, or in a frame."""
+    """The answer to a read: its bytes are in the message, in shared memory, or in a frame."""
     if array is None:
         return Mail(client, Failed(get.ticket, "ProtocolError", f"no tensor {get.id} on worker {worker}", get.id))
     if isinstance(array, Broken):

@@ -1,4 +1,4 @@
-"""A client's turn on a worker: until when it lasts, and how a run is left in its middle and gone on with."""
+"""A client's turn on a worker: its end, and the preemption and continuation of runs."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Callable
 
 from gt.worker.fair_queue import SLICE
 
-LOOK = 0.00025  # seconds after which a turn makes room for a client that was idle, where several are connected
-LIGHT = 128  # instructions on small tensors that are executed before the clock is looked at
-LARGE = 1 << 14  # elements of an operand or a result from which a kernel counts as large: before each the clock is looked at
+LOOK = 0.00025  # seconds after which a turn ends for a previously idle client, if several are connected
+LIGHT = 128  # instructions on small tensors that are executed between two reads of the clock
+LARGE = 1 << 14  # elements of an operand or a result from which a kernel counts as large: the clock is read before each
 
 
 class Preempted(BaseException):
-    """The turn is over, and other clients wait. A BaseException, so that handlers of errors let it pass."""
+    """The turn is over, and other clients wait. A BaseException, so that error handlers do not catch it."""
 
     def __init__(self, instruction: tuple, resume: Callable[[], None] | None = None) -> None:
-        self.instruction = instruction  # the next to execute, or, with `resume`, the one being executed
-        self.resume = resume  # goes on with a program that was left between two of its instructions
+        self.instruction = instruction  # the next to execute, or, with `resume`, the one in progress
+        self.resume = resume  # continues a program that was preempted between two of its instructions
 
 
 class Turn:
-    """The time that the client at hand has. `now` is a clock, `others` says whether anyone else waits for this worker,
-    `behind` whether the device has enough of this client's work before it, on a device that runs behind its worker, and
-    `newcomer` whether someone came since this turn began who was idle."""
+    """The current client's time slice. `now` is a clock; `others()` returns whether another client waits for this worker,
+    `behind()` whether an asynchronous device has the maximum of this client's work in flight, and `newcomer()` whether work of
+    a previously idle client has arrived since this turn began."""
 
     __slots__ = ("now", "others", "end", "look", "behind", "newcomer", "several", "fresh")
 
@@ -32,8 +32,8 @@ class Turn:
     ) -> None:  # fmt: skip
         self.now, self.others, self.behind, self.newcomer = now, others, behind, newcomer
         self.end = self.look = 0.0
-        self.several = False  # whether others are connected, be they idle
-        self.fresh = False  # whether nothing was executed since it began: then it is not over, whatever the clock says
+        self.several = False  # whether other clients are connected, even if idle
+        self.fresh = False  # whether nothing was executed since it began: then it is not over at any time
 
     def begin(self, now: float, several: bool = False) -> None:
         self.end = now + SLICE
@@ -42,8 +42,8 @@ class Turn:
         self.fresh = True
 
     def over(self) -> bool:
-        """Whether to make room for another client. Where nobody waits, the next slice begins; but no more is given to a device
-        that is behind, as a launch that has to wait there keeps the worker from everyone."""
+        """Whether to preempt the run. If no other client waits, the next slice begins; but no more work is launched on a device
+        that is behind, as a launch that blocks there would stop the worker for all clients."""
         if self.fresh:
             self.fresh = False
             return False

@@ -128,8 +128,8 @@ def by_samples() -> list[str]:
         "## By PyTorch's own samples",
         "",
         f"PyTorch's OpInfo has {NAMES} public names for floats. Called in PyTorch and in GT, `tests/ops/test_opinfo.py` finds",
-        f"{NAMES - len(wrong)} of them equal in results, dtypes and gradients, on the PyTorch and NumPy engines,",
-        "alone and over 3 workers. `python tests/ops/opinfo_run.py` prints the comparison. What differs, and",
+        f"{NAMES - len(wrong)} of them equal in results, dtypes and gradients, on the PyTorch engine, alone and over 3",
+        "workers, and on the NumPy engine alone. `python tests/ops/opinfo_run.py` prints the comparison. What differs, and",
         "why:",
         "",
     ]

@@ -78,7 +78,7 @@ def run(engine: str, log: bool = False, device: str = "cpu") -> tuple[list[float
 
             observers = made.dispatcher.observers
             observers.local, observers.on = see, True
-            for mail in observers.look():
+            for mail in observers.send_levels():
                 made.hub.post("dispatcher", mail)
             made.hub.deliver()
         for worker in made.workers:

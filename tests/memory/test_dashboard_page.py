@@ -13,7 +13,7 @@ from gt.transport import events as e
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
-from gt.watch.dashboard import STREAMS, Board, application  # noqa: E402
+from gt.watch.dashboard import MAX_STREAMS, DashboardState, application  # noqa: E402
 
 KEY, SHOWN = "the key of a page", "key=the%20key%20of%20a%20page"
 
@@ -38,8 +38,8 @@ def get(app: Any, path: str, query: str = "", **headers: str) -> tuple[int, str]
 
 
 @pytest.fixture
-def board() -> Board:
-    made = Board("ipc://nowhere")
+def board() -> DashboardState:
+    made = DashboardState("ipc://nowhere")
     columns = (array("q", [1]), array("q", [5]), array("d", [10.0]), array("f", [0.5]))
     spans = e.Spans("vm:7", *(c.tobytes() for c in columns), meanings=(e.Meaning(1, "matmul", "matmul"),), worker="w0")
     lines = e.Lines("vm:7", array("q", [5]).tobytes(), array("H", [0]).tobytes(), ("</script>.py:3",))
@@ -47,7 +47,7 @@ def board() -> Board:
     return made
 
 
-def test_the_page_holds_what_it_shows_at_first_and_loads_nothing_from_elsewhere(board: Board) -> None:
+def test_the_page_holds_what_it_shows_at_first_and_loads_nothing_from_elsewhere(board: DashboardState) -> None:
     status, text = get(application(board, KEY), "/", SHOWN)
     begin = text.index('type="application/json">') + len('type="application/json">')
     first = json.loads(text[begin : text.index("</script>", begin)])
@@ -57,7 +57,7 @@ def test_the_page_holds_what_it_shows_at_first_and_loads_nothing_from_elsewhere(
     assert "src=" not in text and "http" not in text.replace("http-equiv", "")
 
 
-def test_metrics_and_search_are_of_the_same_events(board: Board) -> None:
+def test_metrics_and_search_are_of_the_same_events(board: DashboardState) -> None:
     app = application(board, KEY)
     assert 'gt_worker_group_seconds_total{worker="w0",group="matmul"} 0.5' in get(app, "/metrics", SHOWN)[1].splitlines()
     assert get(app, "/search", f"text=matmul&{SHOWN}")[1] == "10.000000 w0 vm:7 matmul 500000.0 us </script>.py:3"
@@ -65,7 +65,7 @@ def test_metrics_and_search_are_of_the_same_events(board: Board) -> None:
 
 
 @pytest.mark.parametrize("key", [KEY, ""])
-def test_nothing_is_shown_without_the_key_and_nothing_at_all_where_there_is_none(board: Board, key: str) -> None:
+def test_nothing_is_shown_without_the_key_and_nothing_at_all_where_there_is_none(board: DashboardState, key: str) -> None:
     app = application(board, key)
     for path in ("/", "/metrics", "/search", "/events"):
         assert get(app, path)[0] == 401 and get(app, path, "key=another")[0] == 401 and get(app, path, "key=")[0] == 401
@@ -75,7 +75,7 @@ def test_nothing_is_shown_without_the_key_and_nothing_at_all_where_there_is_none
         assert get(app, "/metrics", authorization=f"Bearer {KEY}")[0] == 200
 
 
-def test_pages_share_one_update_and_are_so_many_at_most(board: Board) -> None:
+def test_pages_share_one_update_and_are_so_many_at_most(board: DashboardState) -> None:
     made = 0
     update = board.update
 
@@ -87,18 +87,18 @@ def test_pages_share_one_update_and_are_so_many_at_most(board: Board) -> None:
     board.update = counted  # type: ignore[method-assign]
     texts = [board.update_text() for _ in range(5)]
     assert made == 1 and len(set(texts)) == 1 and json.loads(texts[0])["workers"]
-    board.streams = STREAMS
+    board.streams = MAX_STREAMS
     assert get(application(board, KEY), "/events", SHOWN)[0] == 503
 
 
-def test_who_has_gone_is_forgotten_in_time(board: Board) -> None:
+def test_who_has_gone_is_forgotten_in_time(board: DashboardState) -> None:
     model = board.model
     for i in range(500):
         model.add(e.Watched(i, (e.Joined(f"c{i}", 1.0), e.Placed(f"c{i}", 1.0, "rows", "float32[2]", "on 0"))))
         left = (e.Departed(f"c{i}", 1.0, "it left"), e.Departed(f"w-{i}", 1.0, "", i))
         model.add(e.Watched(i, (e.Joined(f"w-{i}", 1.0, i), *left)))
     assert len(model.clients) < 100 and len(model.workers) < 100 and not model.placed
-    assert [w.name for w in model.living()] == ["w0"] and [c.label for c in model.there()] == ["vm:7"]
+    assert [w.name for w in model.connected_workers()] == ["w0"] and [c.label for c in model.connected_clients()] == ["vm:7"]
     for i in range(5000):
         model.add(e.Watched(i, (e.Placed("vm:7", 1.0, f"signal {i}", "float32[2]", "on 0"),)))
     assert len(model.placed) <= 4096 and ("vm:7", "signal 4999") in model.placed

@@ -92,5 +92,5 @@ def test_a_worker_tells_no_more_than_there_is_room_for(monkeypatch: pytest.Monke
         known = [ready for _, _, ready in c.workers[0].spaces["c0"].kinds.values()]
         whole = listed(known)
         assert len(whole["programs"]) > 1 and whole["left_out"] == 0
-        monkeypatch.setattr("gt.worker.programs.listing.MOST", 1)
+        monkeypatch.setattr("gt.worker.programs.listing.MAX_CHARACTERS", 1)
         assert listed(known) == {"programs": whole["programs"][-1:], "left_out": len(whole["programs"]) - 1}

@@ -11,7 +11,7 @@ import pytest
 
 from gt.transport import events as e
 from gt.watch.metrics import text
-from gt.watch.model import LATE, WINDOW, Model
+from gt.watch.model import REPORT_DELAY, WINDOW, Model
 
 pytest.importorskip("textual")
 from gt.watch.top import Top, bar  # noqa: E402
@@ -29,7 +29,7 @@ def spans(worker: str, client: str, rows: list[tuple[int, float, float]]) -> e.S
 @pytest.fixture
 def model() -> Model:
     """Two workers over three seconds: the first multiplies for half of them and does exps for a sixth, the second sleeps."""
-    made, begin = Model(), NOW - LATE - WINDOW
+    made, begin = Model(), NOW - REPORT_DELAY - WINDOW
     state = e.State(NOW, 2.0, 1.0, 17, 3 << 30, 16 << 30, 12, 0.9, "matmul", 2.5, 'File "kernel.py", line 7\n', "w0")
     made.first = begin
     events: list[Any] = [
@@ -59,10 +59,10 @@ def shown(app: Top, name: str) -> str:
 
 def test_shares_are_those_of_what_ran_and_a_worker_that_sleeps_is_idle(model: Model) -> None:
     model.refresh(NOW)
-    first, second = model.living()
+    first, second = model.connected_workers()
     assert {g: round(s, 3) for g, s in first.shares.items()} == {"matmul": 0.5, "elementwise": 0.167, "idle": 0.333}
     assert second.shares == {"idle": 1.0}
-    assert {c.label: c.share for c in model.there()} == {"here:1": 0.75, "here:2": 0.25}
+    assert {c.label: c.share for c in model.connected_clients()} == {"here:1": 0.75, "here:2": 0.25}
     assert model.clients["here:1"].hit_rate == 0.75
 
 

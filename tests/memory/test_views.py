@@ -335,7 +335,7 @@ def test_a_captured_function_does_not_replay_what_returns_or_writes_views_of_wha
         first.fill_(5)
         assert x[0].tolist() == [5, 5, 5]
         assert [*run.why.values(), *other.why.values()] == [
-            "it returns a view of a tensor that lives on: clone() it", "it writes into an argument that is a view"
+            "it returns a view of a tensor that outlives the call: clone() it", "it writes to an argument that is a view"
         ]  # fmt: skip
 
 

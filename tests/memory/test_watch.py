@@ -224,7 +224,7 @@ def test_a_log_that_cannot_be_written_fast_enough_drops_and_counts(tmp_path: Pat
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    monkeypatch.setattr("gt.watch.log_file.PENDING", 1000)
+    monkeypatch.setattr("gt.watch.log_file.MAX_PENDING", 1000)
     monkeypatch.setattr("gt.watch.log_file.RotatedFile.write", lambda self, lines: (blocked.wait(), None)[1])
     blocked = threading.Event()
     log = LogThread(str(pipe), 1 << 20, lambda line: None)

@@ -577,9 +577,9 @@ def test_comings_and_goings_are_told_in_words() -> None:
     d.lose("w0", "its connection ended")
     d.lose("c", "it left")
     assert lines == [
-        "worker w0 came, with index 0: numpy on cpu, there",
-        "client here:7 came",
-        f"someone was refused: protocol version {VERSION + 1} is not the dispatcher's, {VERSION}: "
+        "worker w0 joined with index 0: numpy on cpu, there",
+        "client here:7 joined",
+        f"a client was refused: protocol version {VERSION + 1} is not the dispatcher's, {VERSION}: "
         "install the same version of GT",
         "worker w0 (index 0) was lost: its connection ended",
         "client here:7 left",

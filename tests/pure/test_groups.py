@@ -83,7 +83,7 @@ def test_who_is_no_member_says_nothing_about_a_group(word: Any) -> None:
     talk = grouped(Reached("127.0.0.1:1"))
     with pytest.raises(ProtocolError, match="unexpected word about workers"):
         talk.hear(word)
-    assert not (talk.said or talk.heard or talk.failed_inputs or talk.aborts.last or talk.outgoing())
+    assert not (talk.announced_ways or talk.heard or talk.failed_inputs or talk.aborts.last or talk.outgoing())
 
 
 def test_a_mate_that_is_gone_is_not_waited_for() -> None:
@@ -104,7 +104,7 @@ def decided(own: tuple[str, ...], *others: tuple[str, ...]) -> str:
     """The way of a group whose first member can go `own`, and the others these."""
     group = Group.__new__(Group)
     group.members, group.own, group.way = tuple(range(len(others) + 1)), own, ""
-    group.said, group._start = {}, lambda what: None  # type: ignore[method-assign]
+    group.peer_ways, group._start = {}, lambda what: None  # type: ignore[method-assign]
     group.near, group.hosts = {0: (0,)}, None
     for member, ways in enumerate(others, 1):
         group.decide()
@@ -124,7 +124,7 @@ def test_members_go_the_best_way_that_all_of_them_can() -> None:
 
 def test_nothing_listens_for_others_unless_plain_collectives_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[str] = []
-    transport = groups.transports()
+    transport = groups.torch_transport
     monkeypatch.setattr(transport, "keep_store", lambda host: (kept.append(host), f"{host}:1"))
     for host, plain in (("127.0.0.1", False), ("127.0.0.1", True), ("10.0.0.7", False), ("10.0.0.7", True)):
         talk = GroupCollectives(TorchEngine("cpu"), host, lambda: None, float, None, plain)

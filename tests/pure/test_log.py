@@ -16,7 +16,7 @@ from gt.program.code import FREE
 from gt.spec import Spec, float32
 from gt.transport.events import END, READ, Meaning, Spans, WorkerReport
 from gt.transport.messages import VERSION, Batch, Hello, Join, KindDef, Mail, TraceDef
-from gt.watch.log import GONE, InstructionLog, sort_of
+from gt.watch.log import GONE, InstructionLog, arity_name
 from gt.watch.log_file import OrderedLines, RotatedFile, prepared
 
 F = float32.code
@@ -173,14 +173,14 @@ def test_a_lost_worker_leaves_nothing_to_wait_for(written: Written) -> None:
 def test_a_client_that_goes_leaves_nothing_in_the_log_s_memory(written: Written) -> None:
     written("c", Batch(1, (FULL,), [(1, 5, 1.0)]))
     log = written.log
-    assert log.received and log.sent and log.told and log.waiting
+    assert log.received and log.sent and log.definitions and log.waiting
     written.dispatcher.lose("c", "it left")
     written("w0", done([(1, 5, 1.0), (END, 1, 1.0)]))
     assert written.of("SEND") == ["success=True"], "what a worker did is told after its client went"
     for i in range(GONE):
         written(f"c{i}", Hello(VERSION, "", "127.0.0.1", i))
         written.dispatcher.lose(f"c{i}", "it left")
-    assert not (log.received or log.sent or log.told or log.waiting or log.readers) and len(log.gone) == GONE
+    assert not (log.received or log.sent or log.definitions or log.waiting or log.readers) and len(log.gone) == GONE
 
 
 def test_the_log_asks_for_no_acknowledgement(written: Written) -> None:
@@ -218,4 +218,4 @@ def test_every_row_is_some_sort_of_op(row: object, operands: tuple, statics: dic
     ins = tuple(o if isinstance(o, (Spec, type)) else type(o) for o in operands)
     kind = infer(row, ins, tuple(statics[s] for s in row.statics))  # type: ignore[arg-type, attr-defined]
     tensors = sum(isinstance(i, Spec) for i in ins)
-    assert sort_of(kind) == "CreateOp" if not tensors else sort_of(kind) in ("UnaryOp", "BinaryOp", "TernaryOp", "NaryOp")
+    assert arity_name(kind) == "CreateOp" if not tensors else arity_name(kind) in ("UnaryOp", "BinaryOp", "TernaryOp", "NaryOp")

@@ -14,8 +14,8 @@ def pairs() -> StreamPairs:
 
 def test_clients_have_no_stream_in_common_and_who_comes_later_takes_those_of_who_left() -> None:
     made = pairs()
-    held = [made.take(0) for _ in range(StreamPairs.MOST)]
-    assert len({stream for pair in held for stream in pair}) == 2 * StreamPairs.MOST < 32, "PyTorch has 32 of a priority"
+    held = [made.take(0) for _ in range(StreamPairs.MAX_PAIRS)]
+    assert len({stream for pair in held for stream in pair}) == 2 * StreamPairs.MAX_PAIRS < 32, "PyTorch has 32 of a priority"
     assert made.take(-5)[0][0] == -5
     made.give_back(held[3])
     assert made.take(0) == held[3]
@@ -23,7 +23,7 @@ def test_clients_have_no_stream_in_common_and_who_comes_later_takes_those_of_who
 
 def test_past_the_most_a_pair_is_shared_as_a_whole() -> None:
     made = pairs()
-    held = [made.take(0) for _ in range(2 * StreamPairs.MOST)]
-    assert sorted(held) == sorted(2 * held[: StreamPairs.MOST])
+    held = [made.take(0) for _ in range(2 * StreamPairs.MAX_PAIRS)]
+    assert sorted(held) == sorted(2 * held[: StreamPairs.MAX_PAIRS])
     made.give_back(held[0])
     assert made.take(0) == held[0], "the one that fewest have"

@@ -359,7 +359,7 @@ def test_a_kernel_that_gives_another_shape_than_its_kind_says_gives_nothing(work
     """An axis below zero means one thing to the rule of shapes and another to the kernel; the next kernel believes the rule."""
     least = KindDef(7, "argmin", (PAIR,), ((-1,), False))
     run(worker, [(1, 1, 3.0), (7, 2, 1)], kinds=(*KINDS, least))
-    assert "gave a tensor of shape (2,) where it says (2, 2)" in worker.spaces["c"].table[2].text
+    assert "expected a result of shape (2, 2), got (2,)" in worker.spaces["c"].table[2].text
 
 
 STARTS = [

@@ -99,7 +99,7 @@ class Soak:
     def clients(self) -> int:
         """How many the dispatcher believes to be there."""
         lines = [line for line in self.server.err.splitlines() if " client " in line]
-        return sum(" came" in line for line in lines) - sum(" left" in line for line in lines)
+        return sum(" joined" in line for line in lines) - sum(" left" in line for line in lines)
 
     def sizes(self) -> dict[str, float]:
         until(lambda: self.clients() == 0, what="all visitors have left")

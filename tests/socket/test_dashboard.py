@@ -20,7 +20,7 @@ uvicorn = pytest.importorskip("uvicorn")
 from uvicorn.server import ServerState  # noqa: E402
 
 from gt.watch import http_connections  # noqa: E402
-from gt.watch.dashboard import Board, application  # noqa: E402
+from gt.watch.dashboard import DashboardState, application  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 KEY = "a-long-enough-key-of-a-page"
@@ -125,14 +125,14 @@ def test_the_page_of_a_pool_wants_the_key_that_its_server_told(processes: Proces
 
 
 def test_a_connection_that_sends_no_request_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connections, "PATIENCE", 0.2)
-    monkeypatch.setattr(http_connections, "MOST", 4)
+    monkeypatch.setattr(http_connections, "REQUEST_TIMEOUT", 0.2)
+    monkeypatch.setattr(http_connections, "MAX_CONNECTIONS", 4)
     asyncio.run(asyncio.wait_for(silent_connections(), 60))
 
 
 async def silent_connections() -> None:
     """Ones that say nothing, half a request, or half a second one; and more of them than there may be."""
-    config = uvicorn.Config(application(Board("ipc://nowhere"), KEY), lifespan="off", timeout_keep_alive=600)
+    config = uvicorn.Config(application(DashboardState("ipc://nowhere"), KEY), lifespan="off", timeout_keep_alive=600)
     config.load()
     state = ServerState()
     made = await asyncio.get_running_loop().create_server(
@@ -146,19 +146,19 @@ async def silent_connections() -> None:
         answer = await reader.read()  # to its end
         assert answer.startswith(b"HTTP/1.1 200") == (len(said) > len(whole))
         writer.close()
-    monkeypatched, http_connections.PATIENCE = http_connections.PATIENCE, 60.0
+    monkeypatched, http_connections.REQUEST_TIMEOUT = http_connections.REQUEST_TIMEOUT, 60.0
     several = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
     assert [await several[i][0].read() for i in range(2)] == [b"", b""], "the first are cut off for the last"
     several[5][1].write(whole)
     assert (await several[5][0].readline()).startswith(b"HTTP/1.1 200")
-    http_connections.PATIENCE = monkeypatched
+    http_connections.REQUEST_TIMEOUT = monkeypatched
     for _, writer in several:
         writer.close()
     made.close()
 
 
 def test_a_connection_that_was_answered_late_and_sends_no_other_request_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connections, "PATIENCE", 0.5)
+    monkeypatch.setattr(http_connections, "REQUEST_TIMEOUT", 0.5)
     asyncio.run(asyncio.wait_for(kept_alive(), 20))
 
 

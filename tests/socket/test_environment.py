@@ -88,11 +88,11 @@ def test_the_instruction_log_shows_where_a_program_hangs(processes: Processes, t
 def test_verbose_says_where_servers_listen_and_who_comes_and_goes(processes: Processes) -> None:
     err = auto(processes, GT_VERBOSE="1").err
     assert "gt-server: listening at ipc://" in err and "gt-server: client " in err
-    assert re.search(r"gt-server: worker auto_worker came, with index 0: numpy on cpu", err)
+    assert re.search(r"gt-server: worker auto_worker joined with index 0: numpy on cpu", err)
     assert re.search(r"gt-worker: auto_worker is worker 0: numpy on cpu", err)
     server, worker, client = separate(processes, GT_VERBOSE="1")
     until(lambda: " left" in server.err, 5, "the client's leave")
-    assert "listening at" in server.err and "came, with index 0" in server.err and "is worker 0" in worker.err
+    assert "listening at" in server.err and "joined with index 0" in server.err and "is worker 0" in worker.err
     assert client.err == ""
 
 

@@ -18,7 +18,7 @@ from gt.transport import messages as m
 from gt.transport.addresses import ipc_address
 from gt.transport.auth import Keys, reach
 from gt.transport.checks import MESSAGE
-from gt.worker.client_socket import FIRST_WORD
+from gt.worker.client_socket import MAX_FIRST_MESSAGE
 
 KEY = "what a stranger does not know"
 GOOD = [
@@ -150,7 +150,7 @@ def test_an_oversized_message_is_dropped(pool: int) -> None:
 def test_a_worker_does_not_read_a_long_message_of_who_has_not_attached(pool: int) -> None:
     with dealer(worker_addresses()[0], b"long") as s:
         before = dropped()
-        s.send(m.encode(m.Attach("long", bytes(FIRST_WORD))))
+        s.send(m.encode(m.Attach("long", bytes(MAX_FIRST_MESSAGE))))
         until(lambda: dropped() == before + 1, 10, "it was counted")
         assert not s.poll(200)
         s.send(m.encode(m.Attach("long")))

@@ -151,12 +151,12 @@ __all__ += ["grid_sampler", "grid_sampler_2d", "grid_sampler_3d"]
 __all__ += ["celu_", "hardtanh_", "selu_", "threshold_"]
 __all__ += ["native_batch_norm", "native_group_norm", "native_layer_norm"]
 
-# Those that take `out=` in PyTorch.
+# Functions that have `out=` in PyTorch.
 for _name in ("avg_pool2d", "avg_pool3d", "gelu", "hardshrink", "linear", "logsigmoid", "normalize", "softplus", "softshrink"):
     globals()[_name] = with_out(_name, globals()[_name])
 native_batch_norm = with_out("native_batch_norm", native_batch_norm)
 
-# PyTorch's functions that give indices without being asked to
+# PyTorch's functions that always return indices
 max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (
     partial(pool, return_indices=True) for pool in (max_pool1d, max_pool2d, max_pool3d)
 )

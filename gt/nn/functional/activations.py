@@ -1,4 +1,4 @@
-"""Activations: one instruction each where the table has a row, else a few."""
+"""Activations: one instruction each if the table has a row, else a few."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gt.ops.table import TABLE
 
 
 def _written(input: Tensor, y: Tensor, inplace: bool, since: int | None = None) -> Tensor:
-    """The result, or, in place, the variable that points at it from here on. `since`: the last result before it was computed,
-    where several ops did so."""
+    """The result, or, with `inplace`, the variable with the result as its value. `since`: the last result before it was
+    computed, if several ops computed it."""
     return assign(input, y, since=since) if inplace else y
 
 
@@ -77,7 +77,7 @@ def logsigmoid(input: Tensor) -> Tensor:
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     if min_val > max_val:
-        raise ArgumentError(f"hardtanh wants a min_val of at most max_val, not {min_val} and {max_val}")
+        raise ArgumentError(f"hardtanh: expected min_val up to max_val, got {min_val} and {max_val}")
     return _written(input, apply(TABLE["hardtanh"], (input, float(min_val), float(max_val))), inplace)
 
 
@@ -108,9 +108,9 @@ def tanhshrink(input: Tensor) -> Tensor:
 
 @saves("input")
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """Nearer to zero by `lambd`, and zero within it."""
+    """Elements moved towards zero by `lambd`, and zero within it."""
     if lambd < 0:
-        raise ArgumentError(f"lambd is not negative: {lambd}")
+        raise ArgumentError(f"lambd: expected 0 or more, got {lambd}")
     return where(input > lambd, input - lambd, where(input < -lambd, input + lambd, input * 0.0))
 
 
@@ -123,9 +123,9 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
 def rrelu(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    """A slope for what is negative: a random one for each element when training, the middle one when not."""
+    """A slope for negative elements: random for each element when training, else the mean slope."""
     if lower > upper:
-        raise ArgumentError(f"rrelu wants a lower bound up to the upper one, not {lower} and {upper}")
+        raise ArgumentError(f"rrelu: expected lower up to upper, got {lower} and {upper}")
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
     slope = rand(input.shape, dtype=input.dtype) * (upper - lower) + lower
@@ -133,7 +133,7 @@ def rrelu(
 
 
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
-    """A random choice that gradients pass through; `hard` gives it as 0 and 1."""
+    """A differentiable random choice; with `hard` as 0 and 1."""
     clocks = -(1.0 - rand(logits.shape, dtype=logits.dtype)).log()
     soft = softmax((logits - clocks.log()) / tau, dim)
     if not hard:
@@ -167,7 +167,7 @@ def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
     return celu(input, alpha, True)
 
 
-_thresholded = threshold  # whose name is that of a parameter, too
+_thresholded = threshold  # `threshold` is a parameter's name, too
 
 
 def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
@@ -179,13 +179,13 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     axis = axis_of(dim, input.ndim)
     size = input.shape[axis]
     if size % 2:
-        raise ArgumentError(f"glu halves an axis of even size, not {size} of {input.shape}")
+        raise ArgumentError(f"glu: expected an axis of even size, got {size} of {input.shape}")
     return input.narrow(axis, 0, size // 2) * sigmoid(input.narrow(axis, size // 2, size // 2))
 
 
 def _along(name: str, input: Tensor, dim: int | None, dtype: Any) -> Tensor:
     if dim is None:
-        raise ArgumentTypeError(f"{name} wants an axis: {name}(x, dim=-1)")
+        raise ArgumentTypeError(f"{name} needs an axis: {name}(x, dim=-1)")
     x = input if dtype is None else input.to(dtype)
     return apply(TABLE[name], (x,), (axis_of(dim, max(x.ndim, 1)),))
 
@@ -213,7 +213,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     shape = broadcast(x1.shape, x2.shape)
     x1, x2 = x1.expand(shape), x2.expand(shape)
     if x1.dtype.rank < 2 or x2.dtype.rank < 2:
-        raise ArgumentTypeError(f"cosine_similarity wants floating-point tensors, not {x1.dtype.name} and {x2.dtype.name}")
+        raise ArgumentTypeError(f"cosine_similarity: expected floating-point tensors, got {x1.dtype.name} and {x2.dtype.name}")
     if not shape:
         return (x1 / x1.abs().maximum(eps)) * (x2 / x2.abs().maximum(eps))
     sizes = [apply(TABLE["norm"], (x,), (2.0, (axis_of(dim, x.ndim),), True)).maximum(eps) for x in (x1, x2)]

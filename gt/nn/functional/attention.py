@@ -1,4 +1,4 @@
-"""Attention: one instruction where the scores need not be seen, else what it is made of."""
+"""Attention: one instruction if the scores are not needed, else its steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gt.spec import bool_
 
 
 def _repeated(t: Tensor, heads: int) -> Tensor:
-    """Each head as often as it takes to have so many."""
+    """Heads repeated up to this number."""
     have = t.shape[-3]
     if have == heads:
         return t
@@ -31,14 +31,14 @@ def _repeated(t: Tensor, heads: int) -> Tensor:
 
 
 def weighted(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Scores with a mask on them: booleans say where to look, numbers are added."""
+    """Masked scores: a boolean mask selects positions, another one is added."""
     if mask is None:
         return scores
     return where(mask, scores, float("-inf")) if mask.dtype is bool_ else scores + mask
 
 
 def _same_batch(query: Tensor, key: Tensor, value: Tensor, gqa: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """The leading axes broadcast against one another, as PyTorch does; heads of keys may stay fewer."""
+    """The leading axes broadcast against one another, as in PyTorch; keys may have fewer heads."""
     n = 3 if gqa and query.ndim > 2 else 2
     leads = [t.shape[:-n] for t in (query, key, value)]
     if leads[0] == leads[1] == leads[2] and query.ndim == key.ndim == value.ndim:
@@ -54,7 +54,8 @@ def scaled_dot_product_attention(
 ) -> Tensor:  # fmt: skip
     """`softmax(query @ key.T * scale) @ value` over the last two axes.
 
-    Causal, a query looks at no key behind it. With `enable_gqa` keys and values may have fewer heads than queries (axis -3).
+    With `is_causal` a query attends to no later key. With `enable_gqa` keys and values may have fewer heads than queries
+    (axis -3).
     """
     if is_causal and attn_mask is not None:
         raise ArgumentError("scaled_dot_product_attention takes a mask or is_causal=True, not both")
@@ -65,10 +66,10 @@ def scaled_dot_product_attention(
     if not dropout_p and (attn_mask is None or not attn_mask.requires_grad):
         operands = (query, key, value, by) if attn_mask is None else (query, key, value, by, attn_mask)
         y = apply(TABLE["attention"], operands, (bool(is_causal),))[0]
-        if query.ndim != 4:  # PyTorch composes it, of scaled copies of queries and keys
+        if query.ndim != 4:  # PyTorch composes it from scaled copies of queries and keys
             return note_saved(y, value)
         return note_saved(y, query, key, value, y, None if attn_mask is None or attn_mask.dtype is bool_ else attn_mask)
-    query, key = query.clone(), key.clone()  # as above
+    query, key = query.clone(), key.clone()  # scaled copies, as above
     if query.ndim > 2:
         key, value = _repeated(key, query.shape[-3]), _repeated(value, query.shape[-3])
     if is_causal:
@@ -85,9 +86,9 @@ def multi_head_attention_forward(
     q_proj_weight: Tensor | None = None, k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None,
     static_k: Tensor | None = None, static_v: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """What `nn.MultiheadAttention` does, with the weights as arguments: (length, batch, width) or (length, width)."""
+    """`nn.MultiheadAttention` with the weights as arguments: (length, batch, width) or (length, width)."""
     if query.shape[-1] != embed_dim_to_check:
-        raise ArgumentError(f"queries of width {embed_dim_to_check} were promised, not {query.shape}")
+        raise ArgumentError(f"expected queries of width {embed_dim_to_check}, got {query.shape}")
     if static_k is not None or static_v is not None:
         raise NotImplementedError("multi_head_attention_forward with static_k or static_v: give them as key and value")
     together = None if use_separate_proj_weight else in_proj_weight
@@ -100,15 +101,14 @@ def multi_head_attention_forward(
 
 
 def added(mask: Tensor | None, like: Tensor) -> Tensor | None:
-    """A mask as something to add to scores: booleans, which say here what to leave out, become -inf."""
+    """An additive mask: True in a boolean mask, which here excludes a position, becomes -inf."""
     if mask is None or mask.dtype is not bool_:
         return mask
     return where(mask, full((), float("-inf"), dtype=like.dtype), full((), 0.0, dtype=like.dtype))
 
 
 class Heads(NamedTuple):
-    """Attention in several subspaces at once, by these weights. The projections of queries, keys and values are one matrix, or
-    three."""
+    """Attention with several heads, by these weights. The projections of queries, keys and values are one matrix, or three."""
 
     number: int
     in_weight: Tensor | None
@@ -124,7 +124,8 @@ class Heads(NamedTuple):
         self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, need_weights: bool,
         attn_mask: Tensor | None, average_attn_weights: bool, is_causal: bool, batch_first: bool = False,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        """The attended values, and the weights where they are wanted. Masks say what to leave out, or are added."""
+        """The attention's output, and its weights if requested. Boolean masks exclude positions, others are added to the
+        scores."""
         single = query.ndim == 2
         if is_causal and attn_mask is None:
             raise ValueError("is_causal=True is a hint about attn_mask: give both")
@@ -160,7 +161,7 @@ class Heads(NamedTuple):
         return q, k, v
 
     def _mask(self, q: Tensor, k: Tensor, attn_mask: Tensor | None, padding: Tensor | None) -> Tensor | None:
-        """One mask to add to the scores (batch, heads, queries, keys); keys added here are always seen."""
+        """One additive mask for the scores (batch, heads, queries, keys); appended keys are never masked."""
         extra = (self.bias_k is not None) + self.add_zero_attn
         mask, hidden = added(attn_mask, q), added(padding, q)
         if mask is not None:

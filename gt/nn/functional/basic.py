@@ -31,26 +31,26 @@ def _row(padding_idx: int | None, rows: int) -> int:
     if padding_idx is None:
         return -1
     if not -rows <= padding_idx < rows:
-        raise ArgumentError(f"padding_idx {padding_idx} is none of the {rows} rows")
+        raise ArgumentError(f"padding_idx {padding_idx} is out of range for {rows} rows")
     return padding_idx % rows
 
 
 @no_grad()
 def _hold(weight: Tensor, input: Tensor, most: float, order: float) -> None:
-    """Rows that the input numbers and that are longer than `most` are made that long, in the table itself."""
+    """Rescale the input's rows whose norm is above `most` to that norm, in the table itself."""
     size = weight.norm(float(order), dim=1, keepdim=True)
     asked = _counts(input, weight) > 0
     weight.handle = where(asked & (size > most), weight * (most / (size + 1e-7)), weight).handle
 
 
 def _counts(input: Tensor, weight: Tensor) -> Tensor:
-    """How often each row is asked for, as (rows, 1)."""
+    """The number of uses of each row, as (rows, 1)."""
     ones_ = ones(input.numel(), dtype=weight.dtype)
     return zeros(weight.shape[0], dtype=weight.dtype).index_add(0, input.reshape(-1), ones_).unsqueeze(1)
 
 
 class _Shared(Function):
-    """Rows as they are, whose gradients are divided by how often each was asked for."""
+    """Rows, with gradients divided by the number of uses of each row."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, counts: Tensor) -> Tensor:
@@ -66,10 +66,10 @@ def embedding(
     input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
     scale_grad_by_freq: bool = False, sparse: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The rows of `weight` that the input numbers; row `padding_idx` gets no gradient. With `max_norm`, rows asked for that
-    are longer become that long in `weight` itself first."""
+    """The rows of `weight` at the input's indices; row `padding_idx` gets no gradient. With `max_norm`, used rows with a larger
+    norm are first rescaled to it in `weight` itself."""
     if weight.ndim != 2:
-        raise ArgumentError(f"embedding wants a weight (rows, width), not {weight.shape}")
+        raise ArgumentError(f"embedding: expected a weight (rows, width), got {weight.shape}")
     padding = _row(padding_idx, weight.shape[0])
     if max_norm is not None:
         _hold(weight, input, float(max_norm), norm_type)
@@ -86,7 +86,7 @@ def embedding_bag(
     scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, per_sample_weights: Tensor | None = None,
     include_last_offset: bool = False, padding_idx: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """The sum, mean or largest of the rows in each bag: a row of a 2-d input, or what lies from one offset to the next."""
+    """The sum, mean or maximum of the rows in each bag: a row of a 2-d input, or the indices from one offset to the next."""
     if mode not in ("sum", "mean", "max"):
         raise ArgumentError(f"no mode {mode!r}: known are sum, mean, max")
     if per_sample_weights is not None and mode != "sum":
@@ -98,7 +98,7 @@ def embedding_bag(
         bags, bag = input.shape[0], arange(input.numel()) // max(input.shape[1], 1)
     else:
         if offsets is None:
-            raise ArgumentError(f"embedding_bag of an input of shape {input.shape} needs offsets, where each bag begins")
+            raise ArgumentError(f"embedding_bag of an input of shape {input.shape} needs offsets, the start of each bag")
         offsets = offsets[:-1] if include_last_offset else offsets
         bags = offsets.shape[0]
         bag = FUNCTIONS["searchsorted"](offsets, arange(input.numel()), right=True) - 1
@@ -133,7 +133,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 def _feature_dropout(input: Tensor, p: float, training: bool, axes: int, name: str) -> Tensor:
     """Whole channels set to zero: a mask over the leading axes."""
     if input.ndim not in (axes + 1, axes + 2):
-        raise ArgumentError(f"{name} wants (channels, ...) or (batch, channels, ...), not {input.shape}")
+        raise ArgumentError(f"{name}: expected (channels, ...) or (batch, channels, ...), got {input.shape}")
     if not training or p == 0:
         return input
     lead = input.shape[: input.ndim - axes]
@@ -161,7 +161,7 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
-    """Dropout that keeps mean 0 and variance 1, for networks of selu: what is dropped becomes selu's least value."""
+    """Dropout that keeps mean 0 and variance 1, for networks of selu: dropped elements become selu's least value."""
     if not 0.0 <= p <= 1.0:
         raise ArgumentError(f"a probability is from 0 to 1, not {p}")
     if not training or p == 0:
@@ -180,7 +180,7 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
     if not training or p == 0:
         return input
     if input.ndim < 2:
-        raise ArgumentError(f"feature_alpha_dropout wants (batch, channels, ...), not {input.shape}")
+        raise ArgumentError(f"feature_alpha_dropout: expected (batch, channels, ...), got {input.shape}")
     least = -1.7580993408473766
     kept = dropout(ones(*input.shape[:2], *[1] * (input.ndim - 2), dtype=input.dtype), p) > 0
     scale = ((1 - p) * (1 + p * least**2)) ** -0.5 if p < 1 else 0.0

@@ -31,7 +31,7 @@ def spread(value: Any, n: int, name: str = "a size") -> tuple[int, ...]:
 def ranked(input: Tensor, n: int, name: str) -> bool:
     """Whether the batch is missing from (batch, channels, ...) with n axes more."""
     if input.ndim not in (n + 1, n + 2):
-        raise ArgumentError(f"{name} wants (channels, ...) or (batch, channels, ...) with {n} axes more, not {input.shape}")
+        raise ArgumentError(f"{name}: expected (channels, ...) or (batch, channels, ...) with {n} more axes, got {input.shape}")
     return input.ndim == n + 1
 
 
@@ -47,12 +47,12 @@ def _over(row: str, x: Tensor, weight: Tensor, bias: Tensor | None, single: bool
 
 
 def _same(x: Tensor, size: Any, stride: Any, dilation: Any) -> tuple[Tensor, tuple[int, ...]]:
-    """The input and the padding that give an output of the input's size."""
+    """The input and the padding for an output of the input's size."""
     if any(s != 1 for s in stride):
         raise ArgumentError(f"padding='same' needs a stride of 1, not {tuple(stride)}")
     totals = [d * (k - 1) for d, k in zip(dilation, size)]
     uneven = [t % 2 for t in totals]
-    if any(uneven):  # the odd element goes behind, as PyTorch has it
+    if any(uneven):  # the odd element is padded at the end, as in PyTorch
         x = pad(x, [w for u in reversed(uneven) for w in (0, u)])
     return x, tuple(t // 2 for t in totals)
 
@@ -86,7 +86,7 @@ def _transpose(n: int) -> Callable:
         extra = spread(output_padding, n, "output_padding")
         for e, s, d in zip(extra, stride, dilation):
             if e >= max(s, d):
-                raise ArgumentError(f"output_padding is less than stride or dilation: {extra} for {stride} and {dilation}")
+                raise ArgumentError(f"output_padding: expected less than stride {stride} or dilation {dilation}, got {extra}")
         size = tuple(
             (d - 1) * s - 2 * p + e * (k - 1) + o + 1
             for d, s, p, e, k, o in zip(input.shape[-n:], stride, padding, dilation, weight.shape[2:], extra)
@@ -101,7 +101,7 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = map(_transpose, (1, 2, 3)
 
 
 def _windows(size: tuple[int, ...], kernel: Any, dilation: Any, stride: Any) -> tuple[np.ndarray, int]:
-    """The places, among all of an image of this size, that each window meets: (elements of a window, windows), flat."""
+    """The flat indices of each window's elements in an image of this size: (elements of a window, windows)."""
     counts = [(d - e * (k - 1) - 1) // s + 1 for d, k, e, s in zip(size, kernel, dilation, stride)]
     if min(counts) < 1:
         raise ArgumentError(f"a window of {kernel} with dilation {dilation} does not fit into {size}")
@@ -112,7 +112,7 @@ def _windows(size: tuple[int, ...], kernel: Any, dilation: Any, stride: Any) -> 
 
 
 def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
-    """The windows that a convolution would meet, as columns: (batch, channels * elements of a window, windows)."""
+    """The windows of a convolution as columns: (batch, channels * elements of a window, windows)."""
     single = ranked(input, 2, "unfold")
     kernel, by, gaps, edges = (spread(v, 2) for v in (kernel_size, stride, dilation, padding))
     x = pad(input.unsqueeze(0) if single else input, [p for e in reversed(edges) for p in (e, e)])
@@ -123,16 +123,20 @@ def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
 
 
 def fold(input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
-    """Columns back to where `unfold` would take them from, overlapping ones added."""
+    """The inverse of `unfold`, with overlapping columns added."""
     if input.ndim not in (2, 3):
-        raise ArgumentError(f"fold wants (channels * elements of a window, windows), with a batch or not, not {input.shape}")
+        raise ArgumentError(
+            f"fold: expected (channels * elements of a window, windows), with or without a batch, got {input.shape}"
+        )
     x = input.unsqueeze(0) if input.ndim == 2 else input
     size, kernel, by, gaps, edges = (spread(v, 2) for v in (output_size, kernel_size, stride, dilation, padding))
     wide = tuple(d + 2 * e for d, e in zip(size, edges))
     places, n = _windows(wide, kernel, gaps, by)
     each = len(places) // n
     if x.shape[1] % each or x.shape[2] != n:
-        raise ArgumentError(f"fold to {size} by windows of {kernel} wants (.., a multiple of {each}, {n}), not {input.shape}")
+        raise ArgumentError(
+            f"fold to {size} by windows of {kernel}: expected (.., a multiple of {each}, {n}), got {input.shape}"
+        )
     channels = x.shape[1] // each
     flat = zeros(x.shape[0], channels, wide[0] * wide[1], dtype=x.dtype)
     found = flat.index_add(2, from_numpy(places), x.reshape(x.shape[0], channels, -1)).reshape(*flat.shape[:2], *wide)

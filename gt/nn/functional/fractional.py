@@ -1,4 +1,4 @@
-"""Pooling by windows that stand at random places, of which there are as many as are wanted."""
+"""Pooling by a given number of windows at random positions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gt.spec import int64
 
 
 def _starts(sample: Tensor, d: int, n: int, kernel: int) -> Tensor:
-    """Where the n windows of an axis of d elements begin, (..., n) for samples (...) from 0 to 1."""
+    """The starts of the n windows of an axis of d elements, (..., n) for samples (...) from 0 to 1."""
     i = arange(n)
     if n == 1:
         return (sample.unsqueeze(-1) * 0.0).to(int64) + (d - kernel)
@@ -52,13 +52,13 @@ def _fractional(n: int) -> Callable:
         note_saved(tuple(found), input, found[1])
         return tuple(found) if return_indices else found[0]
 
-    pool.__doc__ = f"The largest of each of so many windows over the last {n} axes, whose places are random."
+    pool.__doc__ = f"The maximum of each of a given number of windows over the last {n} axes, at random positions."
     return named(pool, name)
 
 
 def _wanted(name: str, sizes: tuple[int, ...], size: Any, ratio: Any, n: int) -> tuple[int, ...]:
     if size is None and ratio is None:
-        raise ArgumentError(f"{name} wants an output_size or an output_ratio")
+        raise ArgumentError(f"{name} needs an output_size or an output_ratio")
     if size is not None:
         return spread(size, n, "output_size")
     ratios = (ratio,) * n if isinstance(ratio, (int, float)) else tuple(ratio)
@@ -68,7 +68,7 @@ def _wanted(name: str, sizes: tuple[int, ...], size: Any, ratio: Any, n: int) ->
 
 
 def _places(samples: Tensor, sizes: tuple[int, ...], want: tuple[int, ...], kernel: tuple[int, ...]) -> Tensor:
-    """The flat places that each window meets. The first sample is the last axis's, as PyTorch has it."""
+    """The flat indices of each window's elements. The first sample is the last axis's, as in PyTorch."""
     n, lead = len(sizes), samples.shape[:2]
     order = range(n) if n == 3 else reversed(range(n))
     starts = [_starts(samples.select(2, s), d, w, k) for s, d, w, k in zip(order, sizes, want, kernel)]

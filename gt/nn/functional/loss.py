@@ -19,7 +19,7 @@ from gt.spec import float32
 
 
 def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
-    """PyTorch's two old flags as the word that took their place."""
+    """PyTorch's deprecated flags `size_average` and `reduce` as a reduction."""
     if size_average is None and reduce is None:
         return reduction
     return "none" if reduce is False else "mean" if size_average is not False else "sum"
@@ -70,7 +70,7 @@ def smooth_l1_loss(
 ) -> Tensor:
     """Squared within `beta` of the target, absolute beyond."""
     if beta < 0:
-        raise ArgumentError(f"beta is not negative: {beta}")
+        raise ArgumentError(f"beta: expected 0 or more, got {beta}")
     reduction = _reduction(size_average, reduce, reduction)
     if beta == 0:
         return l1_loss(input, target, reduction=reduction)
@@ -85,7 +85,7 @@ def huber_loss(
 ) -> Tensor:
     """Squared within `delta` of the target, absolute beyond, with the slope of `delta`."""
     if delta <= 0:
-        raise ArgumentError(f"huber_loss wants a delta above 0, not {delta}")
+        raise ArgumentError(f"huber_loss: expected a delta above 0, got {delta}")
     input, target = _wide(input, target)
     far = (input - target).abs()
     loss = where(far <= delta, far * far * 0.5, (far - 0.5 * delta) * delta)
@@ -96,7 +96,7 @@ def cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100,
     reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
 ) -> Tensor:  # fmt: skip
-    """Of scores (n, classes, ...) against class numbers (n, ...) or against probabilities of the scores' shape."""
+    """The cross-entropy of scores (n, classes, ...) with class indices (n, ...) or probabilities of the scores' shape."""
     reduction = _reduction(size_average, reduce, reduction)
     (input,) = _wide(input)
     if not 0.0 <= label_smoothing <= 1.0:
@@ -114,20 +114,22 @@ def linear_cross_entropy(
     reduction: str = "mean", ignore_index: int | None = None, label_smoothing: float = 0.0, options: Any = None,
 ) -> Tensor:  # fmt: skip
     """`cross_entropy` of `linear(input, linear_weight, linear_bias)`. The weight may have axes between classes and features;
-    `options`, which say how PyTorch saves memory, change nothing."""
+    `options`, by which PyTorch saves memory, have no effect."""
     if linear_weight.ndim < 2:
-        raise ArgumentError(f"linear_cross_entropy wants a weight (classes, ..., features), not {linear_weight.shape}")
+        raise ArgumentError(f"linear_cross_entropy: expected a weight (classes, ..., features), got {linear_weight.shape}")
     classes, *inner, features = linear_weight.shape
     lead = input.shape[:-1]
     if input.shape[-1] != features or len(lead) > 1 or inner and not lead:
-        raise ArgumentError(f"linear_cross_entropy of {input.shape} by {linear_weight.shape}: want (batch, {features})")
+        raise ArgumentError(
+            f"linear_cross_entropy by {linear_weight.shape}: expected an input (batch, {features}), got {input.shape}"
+        )
     if (
         options is not None and reduction != "none" and not inner
-    ):  # PyTorch then finds the gradients in the forward pass, and saves those
+    ):  # PyTorch then computes the gradients in the forward pass, and saves them
         input, linear_weight, target = input.clone(), linear_weight.clone(), target.clone()
     shape = (*lead, classes, *inner)
     if ignore_index is not None and target.shape == shape:
-        raise ArgumentError(f"ignore_index={ignore_index} needs a target of class numbers, not of probabilities")
+        raise ArgumentError(f"ignore_index={ignore_index} needs a target of class indices, not of probabilities")
     bias = None if linear_bias is None else linear_bias.reshape(-1)
     scores = linear(input, linear_weight.reshape(-1, features), bias).reshape(shape)
     return cross_entropy(
@@ -138,7 +140,7 @@ def linear_cross_entropy(
 
 def _against_probabilities(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float) -> Tensor:
     if target.handle.spec.shape != input.handle.spec.shape:
-        raise ArgumentError(f"probabilities have the scores' shape {input.shape}, not {target.shape}")
+        raise ArgumentError(f"expected probabilities of the scores' shape {input.shape}, got {target.shape}")
     axis = 1 if input.ndim > 1 else 0
     classes = input.shape[axis]
     if smoothing:
@@ -155,7 +157,7 @@ def nll_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100,
     reduce: Any = None, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
-    """Minus the log-probability, given as input (n, classes, ...), of the class numbers (n, ...)."""
+    """Minus the log-probability, given as input (n, classes, ...), of the class indices (n, ...)."""
     reduction = _reduction(size_average, reduce, reduction)
     (input,) = _wide(input)
     axis = 1 if input.ndim > 1 else 0
@@ -171,7 +173,7 @@ def nll_loss(
 
 
 class _BinaryCrossEntropy(Function):
-    """PyTorch's: logarithms no lower than -100, and a gradient that stays finite where the input is 0 or 1."""
+    """As PyTorch's: logarithms of at least -100, and a finite gradient for inputs of 0 and 1."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, t: Tensor) -> Tensor:
@@ -189,9 +191,9 @@ def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None,
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
-    """Of probabilities against targets from 0 to 1."""
+    """The binary cross-entropy of probabilities with targets from 0 to 1."""
     if target.handle.spec.shape != input.handle.spec.shape:
-        raise ArgumentError(f"binary_cross_entropy of {input.shape} wants targets of that shape, not {target.shape}")
+        raise ArgumentError(f"binary_cross_entropy: expected targets of the input's shape {input.shape}, got {target.shape}")
     input, target = _wide(input, target)
     require_of(input, lambda p: (p >= 0) & (p <= 1), "binary_cross_entropy: a probability lies between 0 and 1; found others")
     loss = _BinaryCrossEntropy.apply(input, target)
@@ -203,10 +205,10 @@ def binary_cross_entropy_with_logits(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None,
     reduction: str = "mean", pos_weight: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Of scores, whose sigmoid is the probability, against targets from 0 to 1."""
+    """The binary cross-entropy of scores, whose sigmoid is the probability, with targets from 0 to 1."""
     if target.handle.spec.shape != input.handle.spec.shape:
         raise ArgumentError(
-            f"binary_cross_entropy_with_logits of {input.shape} wants targets of that shape, not {target.shape}"
+            f"binary_cross_entropy_with_logits: expected targets of the input's shape {input.shape}, got {target.shape}"
         )
     input, target = _wide(input, target)
     log = logsigmoid(input)
@@ -222,7 +224,7 @@ def kl_div(
     reduction: str = "mean",
     log_target: bool = False,
 ) -> Tensor:
-    """How far the target's distribution is from the input's log-probabilities."""
+    """The Kullback-Leibler divergence of the target's distribution from the input's log-probabilities."""
     input, target = _wide(input, target)
     if log_target:
         loss = target.exp() * (target - input)
@@ -239,7 +241,7 @@ def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, size_average: Any = None, reduce: Any = None,
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
-    """Vectors whose target is 1 should point one way, those whose target is -1 apart by `margin`."""
+    """The cosine distance for targets of 1; for targets of -1 the cosine similarity above `margin`."""
     input1, input2 = _wide(input1, input2)
     product = (input1 * input2).sum(axis=-1)
     size = ((input1 * input1).sum(axis=-1) + 1e-12) * ((input2 * input2).sum(axis=-1) + 1e-12)

@@ -1,4 +1,4 @@
-"""Losses of distances and margins, and of targets that are counted or spread."""
+"""Losses of distances and margins, likelihoods of counts and Gaussians, and CTC."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gt.spec import int64
 
 
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
-    """How far vectors along the last axis are apart."""
+    """The distance between vectors along the last axis."""
     return (x1 - x2 + eps).norm(float(p), dim=-1, keepdim=keepdim)
 
 
@@ -26,7 +26,7 @@ def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, size_average: Any = None, reduce: Any = None,
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
-    """The first should be the larger by a margin where the target is 1, the second where it is -1."""
+    """The first input should be larger by a margin where the target is 1, the second where it is -1."""
     input1, input2 = _wide(input1, input2)
     loss = (-target * (input1 - input2) + margin).clamp(min=0)
     return reduced(loss, _reduction(size_average, reduce, reduction))
@@ -35,7 +35,7 @@ def margin_ranking_loss(
 def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> Tensor:
-    """A distance where the target is 1; where it is -1, what it lacks of the margin."""
+    """The distance where the target is 1; where it is -1, the margin minus the distance, at least 0."""
     (input,) = _wide(input)
     loss = where(target != 1, (margin - input).relu(), 0.0) + where(target != -1, input, 0.0)
     return reduced(loss, _reduction(size_average, reduce, reduction))
@@ -54,9 +54,9 @@ def triplet_margin_with_distance_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, *, distance_function: Callable | None = None, margin: float = 1.0,
     swap: bool = False, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
-    """The anchor should be nearer to the positive than to the negative by a margin, as a function measures it."""
+    """The anchor should be nearer to the positive than to the negative by a margin, with a given distance function."""
     if margin <= 0:
-        raise ArgumentError(f"triplet_margin_loss wants a margin above 0, not {margin}")
+        raise ArgumentError(f"triplet_margin_loss: expected a margin above 0, got {margin}")
     far = pairwise_distance if distance_function is None else distance_function
     near, apart = far(anchor, positive), far(anchor, negative)
     if swap:
@@ -80,15 +80,17 @@ def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: Any = None,
     reduce: Any = None, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
-    """The score of the class asked for should be above all others by a margin."""
+    """The score of the target class should be above all others by a margin."""
     known_reduction(_reduction(size_average, reduce, reduction))
     if weight is not None and weight.ndim != 1:
-        raise ArgumentError(f"multi_margin_loss wants one weight for each class, not {weight.shape}")
+        raise ArgumentError(f"multi_margin_loss: expected one weight for each class, got {weight.shape}")
     if p not in (1, 2):
-        raise ArgumentError(f"multi_margin_loss has the power 1 or 2, not {p}")
+        raise ArgumentError(f"multi_margin_loss: expected p of 1 or 2, got {p}")
     (x,) = _wide(input if input.ndim == 2 else input.reshape(1, -1))
     if target.shape not in ((), (x.shape[0],)):
-        raise ArgumentError(f"multi_margin_loss of {input.shape} wants targets of {(x.shape[0],)}, not {target.shape}")
+        raise ArgumentError(
+            f"multi_margin_loss of {input.shape}: expected targets of shape {(x.shape[0],)}, got {target.shape}"
+        )
     places = target.reshape(-1, 1)
     terms = (x - x.gather(1, places) + margin).relu()
     if p == 2:
@@ -104,10 +106,10 @@ def multi_margin_loss(
 def multilabel_margin_loss(
     input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> Tensor:
-    """Scores of the classes listed, up to the first -1, should be above those of the others by 1."""
+    """Scores of the target classes, up to the first -1, should be above those of the others by 1."""
     known_reduction(_reduction(size_average, reduce, reduction))
     if target.shape != input.shape:
-        raise ArgumentError(f"multilabel_margin_loss of {input.shape} wants targets of that shape, not {target.shape}")
+        raise ArgumentError(f"multilabel_margin_loss: expected targets of the input's shape {input.shape}, got {target.shape}")
     x, places = (t if t.ndim == 2 else t.reshape(1, -1) for t in (input, target))
     listed = (places >= 0).to(int64).cumprod(axis=1)
     hot = (places.unsqueeze(2) == arange(x.shape[1])) & (listed > 0).unsqueeze(2)  # (batch, listed, classes)
@@ -134,7 +136,7 @@ def poisson_nll_loss(
     input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, size_average: Any = None, eps: float = 1e-8,
     reduce: Any = None, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
-    """Minus the log-likelihood of counts; `full` adds Stirling's approximation of what does not depend on the input."""
+    """Minus the Poisson log-likelihood of counts; `full` adds Stirling's approximation of the term without the input."""
     input, target = _wide(input, target)
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
@@ -146,12 +148,12 @@ def poisson_nll_loss(
 def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
-    """Minus the log-likelihood of targets around the input with a variance."""
+    """Minus the log-likelihood of targets under a Gaussian with the input as mean and a variance."""
     if isinstance(var, Tensor):
         input, target, given = _wide(input, target, var)
         if given.ndim == input.ndim - 1 and given.shape == input.shape[:-1]:
             given = given.unsqueeze(-1)
-        spread = given + (given.maximum(eps) - given).detach()  # held up without a hand in the gradient
+        spread = given + (given.maximum(eps) - given).detach()  # a lower bound without an effect on the gradient
     else:
         spread = input.detach() * 0 + max(float(var), eps)
     loss = (spread.log() + (input - target) ** 2 / spread) * 0.5
@@ -163,8 +165,8 @@ def ctc_loss(
     log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Minus the log-probability of all ways to read the targets (batch, longest) off log-probabilities (time, batch,
-    classes), blanks and repeats left out. Lengths are numbers."""
+    """Minus the log-probability of all alignments of the targets (batch, longest) with log-probabilities (time, batch,
+    classes), without blanks and repeats. Lengths are numbers."""
     single = log_probs.ndim == 2
     p = log_probs.unsqueeze(1) if single else log_probs
     time, batch, _ = p.shape
@@ -197,7 +199,7 @@ def ctc_loss(
 
 
 def _normalised(p: Tensor, steps: list[int]) -> Any:
-    """0, whose gradient is that of log-probabilities being normalised: PyTorch's gradient takes the softmax into account."""
+    """A value of 0 with the gradient of the log-softmax normalisation, which PyTorch's gradient includes."""
     if not p.requires_grad:
         return 0.0
     chances = p.exp()
@@ -210,7 +212,7 @@ def _lengths(sizes: list[int], like: Tensor, least: int = 1) -> Tensor:
 
 
 def _padded(targets: Tensor, sizes: list[int]) -> Tensor:
-    """Targets as (batch, longest), of that shape or all in one row."""
+    """Targets as (batch, longest), from that shape or concatenated."""
     if targets.ndim == 2:
         return targets
     longest, at, rows = max(sizes), 0, []
@@ -221,7 +223,7 @@ def _padded(targets: Tensor, sizes: list[int]) -> Tensor:
 
 
 def _log_sum(x: Tensor) -> Tensor:
-    """The logarithm of a sum over the first axis; of nothing but -inf, -inf, with a gradient of 0."""
+    """The logsumexp over the first axis; if all are -inf, -inf with a gradient of 0."""
     top = x.amax(0, keepdims=True).detach()
     top = where(top == -math.inf, 0.0, top)
     total = (x - top).exp().sum(axis=0)

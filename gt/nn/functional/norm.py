@@ -18,7 +18,7 @@ EPS = {bfloat16: 2.0**-7, float16: 2.0**-10, float32: 2.0**-23, float64: 2.0**-5
 
 
 def _parts(weight: Tensor | None, bias: Tensor | None, shape: Sequence[int], like: Tensor) -> tuple[Tensor, ...]:
-    """What the rows take: weight and bias, a weight, or nothing. A bias alone has a weight of ones beside it."""
+    """The parameter operands of the rows: weight and bias, a weight, or none. A bias alone gets a weight of ones."""
     if bias is None:
         return () if weight is None else (weight,)
     return (ones(*shape, dtype=like.dtype) if weight is None else weight, bias)
@@ -27,7 +27,7 @@ def _parts(weight: Tensor | None, bias: Tensor | None, shape: Sequence[int], lik
 def _inner(input: Tensor, shape: Sequence[int], name: str) -> tuple[int, ...]:
     want = tuple(shape)
     if not want or input.shape[input.ndim - len(want) :] != want:
-        raise ArgumentError(f"{name} over {want} wants an input that ends so, not {input.shape}")
+        raise ArgumentError(f"{name}: expected trailing dimensions {want}, got input of shape {input.shape}")
     return want
 
 
@@ -39,7 +39,7 @@ def layer_norm(
 
 
 def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
-    """Divided by the root of the mean square; without `eps`, the dtype's own."""
+    """Divided by the root mean square; `eps` is by default the dtype's."""
     shape = _inner(input, normalized_shape, "rms_norm")
     small = EPS[input.dtype] if eps is None else float(eps)
     return apply(TABLE["rms_norm"], (input, small, *_parts(weight, None, shape, input)), (len(shape),))[0]
@@ -53,7 +53,7 @@ def group_norm(
 
 
 def _move(running: Tensor, found: Tensor, momentum: float) -> None:
-    """A running value, moved towards what was found."""
+    """A running value, moved towards the batch's value."""
     running.handle = apply(TABLE["lerp"], (running, found.detach().to(running.dtype), float(momentum))).handle
 
 
@@ -61,8 +61,8 @@ def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
     bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
-    """By the batch's own mean and variance when training, which then move the running ones; else by those."""
-    if not input.numel():  # as PyTorch: nothing is learnt of it, but the parameters have a gradient, of zeros
+    """By the batch's mean and variance when training, which also update the running ones; else by the running ones."""
+    if not input.numel():  # as in PyTorch: the statistics stay, and the parameters get gradients of zeros
         out = input * 1 if weight is None or not weight.numel() else input * weight[0]
         return out if bias is None or not bias.numel() else out + bias[0]
     parts = _parts(weight, bias, input.shape[1:2], input)
@@ -82,7 +82,7 @@ def instance_norm(
     input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None, weight: Tensor | None = None,
     bias: Tensor | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
-    """Each channel of each sample by its own mean and variance, or by the running ones."""
+    """Each channel of each sample by its mean and variance, or by the running ones."""
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     if running_mean is not None and running_var is not None:
@@ -90,14 +90,14 @@ def instance_norm(
             flat = input.reshape(*input.shape[:2], -1)
             _move(running_mean, flat.mean(axis=2).mean(axis=0), momentum)
             _move(running_var, flat.var(dim=2).mean(axis=0), momentum)
-    kept = weight.clone() if weight is not None and weight.requires_grad else weight  # PyTorch keeps a copy: it may change
+    kept = weight.clone() if weight is not None and weight.requires_grad else weight  # PyTorch saves a copy: it may change
     return group_norm(input, input.shape[1], kept, bias, eps)
 
 
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """Each element by the squares of its neighbours in other channels."""
     if input.ndim < 3:
-        raise ArgumentError(f"local_response_norm wants (batch, channels, ...), not {input.shape}")
+        raise ArgumentError(f"local_response_norm: expected (batch, channels, ...), got {input.shape}")
     if not input.numel():
         return input
     flat = (input * input).reshape(input.shape[0], 1, input.shape[1], -1)
@@ -107,7 +107,7 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
 
 
 def _statistics(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:
-    """The mean and one over the deviation along axes, which stay with one element."""
+    """The mean and the reciprocal standard deviation along axes, which are kept with one element."""
     mean = x.mean(axes, keepdim=True)
     return mean, (x.var(axes, correction=0, keepdim=True) + eps).rsqrt()
 
@@ -116,7 +116,7 @@ def _statistics(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor, T
 def native_layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`layer_norm`, the means and one over the deviations."""
+    """`layer_norm`, the means and the reciprocal standard deviations."""
     axes = tuple(range(input.ndim - len(tuple(normalized_shape)), input.ndim))
     return layer_norm(input, normalized_shape, weight, bias, eps), *_statistics(input.detach(), axes, eps)
 
@@ -125,7 +125,7 @@ def native_layer_norm(
 def native_group_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`group_norm`, the means and one over the deviations of each group."""
+    """`group_norm`, the means and the reciprocal standard deviations of each group."""
     groups = input.reshape(N, group, C // group * HxW)
     mean, rest = _statistics(groups, (2,), eps)
     return group_norm(input, group, weight, bias, eps), mean.squeeze(2), rest.squeeze(2)
@@ -136,7 +136,7 @@ def native_batch_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
     training: bool, momentum: float, eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """`batch_norm`, and when training the means and one over the deviations of each channel."""
+    """`batch_norm`, and when training the means and the reciprocal standard deviations of each channel."""
     none = input.new_zeros(0)
     y = batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if not training:

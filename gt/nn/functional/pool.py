@@ -16,7 +16,7 @@ from gt.ops.table import TABLE
 
 
 def _steps(size: tuple[int, ...], stride: Any) -> tuple[int, ...]:
-    """Windows stand side by side unless a stride says otherwise."""
+    """The stride, by default the window's size."""
     return size if stride is None or stride == () else spread(stride, len(size), "stride")
 
 
@@ -29,7 +29,7 @@ def _max_pool(n: int) -> Callable:
     ) -> Any:  # fmt: skip
         single = ranked(input, n, name)
         if 0 in input.shape[0 if single else 1 :]:
-            raise ArgumentError(f"{name} wants channels and axes of some length, not {input.shape}")
+            raise ArgumentError(f"{name}: expected channels and non-empty axes, got {input.shape}")
         size = spread(kernel_size, n, "kernel_size")
         edges, gaps = spread(padding, n, "padding"), spread(dilation, n, "dilation")
         found = apply(TABLE["max_pool"], (input,), (size, _steps(size, stride), edges, gaps, bool(ceil_mode)))
@@ -66,7 +66,7 @@ def _avg_pool(n: int) -> Callable:
 
 
 def _wanted(input: Tensor, n: int, size: Any, name: str) -> tuple[int, ...]:
-    """An output size; where it has None, the input's."""
+    """An output size, with the input's in place of None."""
     ranked(input, n, name)
     want = (size,) * n if size is None or isinstance(size, int) else tuple(size)
     if len(want) != n:
@@ -121,10 +121,10 @@ def _max_unpool(n: int) -> Callable:
     def unpool(
         input: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
     ) -> Tensor:
-        """The largest of each window back in its place, zeros elsewhere."""
+        """The maxima of windows at their positions, zeros elsewhere."""
         ranked(input, n, name)
         if indices.shape != input.shape:
-            raise ArgumentError(f"{name} of {input.shape} wants as many places, not {indices.shape}")
+            raise ArgumentError(f"{name}: expected indices of the input's shape {input.shape}, got {indices.shape}")
         size = spread(kernel_size, n, "kernel_size")
         by, edges = _steps(size, stride), spread(padding, n, "padding")
         least = tuple((d - 1) * s - 2 * p + k for d, s, p, k in zip(input.shape[-n:], by, edges, size))

@@ -1,4 +1,4 @@
-"""Images made larger, smaller or otherwise arranged."""
+"""Resizing and rearranging images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 
 
 def _cubic(t: np.ndarray) -> list[np.ndarray]:
-    """The weights of the four elements around a place, `t` beyond the second."""
+    """The cubic weights of the four elements around a position at `t` after the second."""
     a = -0.75
     near = [((a + 2) * x - (a + 3)) * x * x + 1 for x in (t, 1 - t)]
     far = [((a * x - 5 * a) * x + 8 * a) * x - 4 * a for x in (t + 1, 2 - t)]
@@ -26,7 +26,7 @@ def _cubic(t: np.ndarray) -> list[np.ndarray]:
 
 
 def _taps(d: int, n: int, scale: float | None, mode: str, corners: bool) -> list[tuple[np.ndarray, Any]]:
-    """For an axis of d elements that becomes n: which elements each of the n is made of, and how much of them."""
+    """For an axis resized from d to n elements: the source elements of each, and their weights."""
     step = d / n if scale is None else 1.0 / scale
     i = np.arange(n)
     if mode == "nearest":
@@ -56,20 +56,20 @@ def interpolate(
     input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None, antialias: bool = False,
 ) -> Tensor:  # fmt: skip
-    """(batch, channels, ...) at another size, given or as a multiple of the one it has."""
+    """Resize (batch, channels, ...) to a size or by a factor."""
     n = input.ndim - 2
     if not 1 <= n <= 3:
-        raise ArgumentError(f"interpolate wants (batch, channels, ...) with one to three axes more, not {input.shape}")
+        raise ArgumentError(f"interpolate: expected (batch, channels, ...) with one to three more axes, got {input.shape}")
     if mode not in ("nearest", "nearest-exact", "area", *LINEAR):
         raise ArgumentError(f"no mode {mode!r}: known are nearest, nearest-exact, area, {', '.join(LINEAR)}")
     if LINEAR.get(mode, n) != n:
         raise ArgumentError(f"mode {mode!r} is for {LINEAR[mode]} axes besides batch and channels, not {input.shape}")
     if (size is None) == (scale_factor is None):
-        raise ArgumentError("interpolate wants a size or a scale_factor, and not both")
+        raise ArgumentError("interpolate: expected either a size or a scale_factor")
     if antialias:
         raise NotImplementedError("interpolate with antialias=True")
     if align_corners is not None and mode not in LINEAR:
-        raise ArgumentError(f"align_corners goes with {', '.join(LINEAR)}, not {mode}")
+        raise ArgumentError(f"align_corners needs a mode of {', '.join(LINEAR)}, got {mode}")
     old = input.shape[2:]
     scales: list[float | None] = [None] * n
     if size is None:
@@ -79,7 +79,7 @@ def interpolate(
     else:
         want = (size,) * n if isinstance(size, int) else tuple(size)
     if len(want) != n or min(want) < 1:
-        raise ArgumentError(f"interpolate of {input.shape} wants {n} sizes of 1 or more, not {want}")
+        raise ArgumentError(f"interpolate of {input.shape}: expected {n} sizes of 1 or more, got {want}")
     if mode == "area":
         return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[n - 1](input, want)
     x = input.to(float32) if input.dtype.rank == 1 and mode in LINEAR else input
@@ -99,7 +99,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """(.., channels * r * r, h, w) as (.., channels, h * r, w * r)."""
     r, (*lead, c, h, w) = upscale_factor, input.shape
     if r < 1 or c % (r * r):
-        raise ArgumentError(f"pixel_shuffle by {r} wants a multiple of {r * r} channels, not {c} of {input.shape}")
+        raise ArgumentError(f"pixel_shuffle by {r}: expected a multiple of {r * r} channels, got {c} of {input.shape}")
     n = len(lead)
     x = input.reshape(*lead, c // (r * r), r, r, h, w)
     return own(x.permute(*range(n), n, n + 3, n + 1, n + 4, n + 2).reshape(*lead, c // (r * r), h * r, w * r), input)
@@ -109,15 +109,15 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """(.., channels, h * r, w * r) as (.., channels * r * r, h, w)."""
     r, (*lead, c, h, w) = downscale_factor, input.shape
     if r < 1 or h % r or w % r:
-        raise ArgumentError(f"pixel_unshuffle by {r} wants height and width that it divides, not {input.shape}")
+        raise ArgumentError(f"pixel_unshuffle by {r}: expected height and width that are multiples of it, got {input.shape}")
     n = len(lead)
     x = input.reshape(*lead, c, h // r, r, w // r, r)
     return own(x.permute(*range(n), n, n + 2, n + 4, n + 1, n + 3).reshape(*lead, c * r * r, h // r, w // r), input)
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
-    """Channels of all groups in turn."""
+    """The channels of all groups, interleaved."""
     b, c, *rest = input.shape
     if groups < 1 or c % groups:
-        raise ArgumentError(f"{c} channels cannot be parted into {groups} groups")
+        raise ArgumentError(f"{c} channels cannot be divided into {groups} groups")
     return own(input.reshape(b, groups, c // groups, *rest).transpose(1, 2).reshape(input.shape), input)

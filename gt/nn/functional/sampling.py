@@ -1,4 +1,4 @@
-"""Images looked at between their pixels."""
+"""Sampling images between their pixels."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MODES, PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "refle
 
 
 def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> Tensor:
-    """The places (batch, ..., axes) that pixels of images of this size look at, by matrices (batch, axes, axes + 1)."""
+    """The sampling grid (batch, ..., axes) for images of this size, by affine matrices (batch, axes, axes + 1)."""
     n = len(size) - 2
     if n not in (2, 3) or theta.shape[1:] != (n, n + 1):
-        raise ArgumentError(f"affine_grid for {tuple(size)} wants matrices (batch, {n}, {n + 1}), not {theta.shape}")
+        raise ArgumentError(f"affine_grid for {tuple(size)}: expected matrices (batch, {n}, {n + 1}), got {theta.shape}")
     if theta.shape[0] != size[0] or min(size) < 1:
-        raise ArgumentError(f"affine_grid wants a matrix for each of {size[0]} images of some size, not {theta.shape}")
+        raise ArgumentError(f"affine_grid: expected a matrix for each of {size[0]} non-empty images, got {theta.shape}")
     axes = [_centres(d, theta, bool(align_corners)) for d in size[2:]]
     shape = tuple(size[2:])
     spread = [a.reshape((-1,) + (1,) * (n - i - 1)).expand(shape) for i, a in enumerate(axes)]
@@ -33,7 +33,7 @@ def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> 
 
 
 def _centres(d: int, like: Tensor, corners: bool) -> Tensor:
-    """Where pixels stand from -1 to 1, the ends being the outermost pixels or their outer edges."""
+    """The positions of pixels from -1 to 1, where the ends are the outermost pixels or their outer edges."""
     at = arange(d, dtype=like.dtype)
     if corners:
         return at * (2.0 / (d - 1)) - 1.0 if d > 1 else at * 0.0
@@ -44,16 +44,16 @@ def _centres(d: int, like: Tensor, corners: bool) -> Tensor:
 def grid_sample(
     input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None
 ) -> Tensor:
-    """What images (batch, channels, ...) show at the places of a grid (batch, ..., axes): from -1 to 1, x first."""
+    """Sample images (batch, channels, ...) at the positions of a grid (batch, ..., axes), from -1 to 1, x first."""
     n = input.ndim - 2
     if mode not in MODES or padding_mode not in PADDINGS:
         raise ValueError(f"no mode {mode!r} or padding {padding_mode!r}: known are {', '.join(MODES)}; {', '.join(PADDINGS)}")
     if n not in (2, 3) or grid.ndim != input.ndim or grid.shape[-1] != n or grid.shape[0] != input.shape[0]:
-        raise ArgumentError(f"grid_sample of {input.shape} wants a grid (batch, ..., {n}), not {grid.shape}")
+        raise ArgumentError(f"grid_sample of {input.shape}: expected a grid (batch, ..., {n}), got {grid.shape}")
     if mode == "bicubic" and n != 2:
         raise ArgumentError("grid_sample has bicubic for images of two axes only")
     if not input.numel() and min(input.shape[2:]) == 0:
-        raise ArgumentError(f"grid_sample wants images of some size, not {input.shape}")
+        raise ArgumentError(f"grid_sample: expected non-empty images, got {input.shape}")
     corners = bool(align_corners)
     sizes = input.shape[2:]
     at = [_unscaled(grid.select(-1, n - 1 - i), d, corners) for i, d in enumerate(sizes)]  # (batch, ...) for each axis
@@ -75,12 +75,12 @@ def grid_sample(
 
 
 def _unscaled(x: Tensor, d: int, corners: bool) -> Tensor:
-    """-1 to 1 as numbers of pixels."""
+    """Positions from -1 to 1 as pixel coordinates."""
     return (x + 1.0) * ((d - 1) / 2.0) if corners else ((x + 1.0) * float(d) - 1.0) * 0.5
 
 
 def _inside(x: Tensor, d: int, padding: str, corners: bool) -> Tensor:
-    """Places beyond the edges brought back, as the padding says."""
+    """Positions beyond the edges, mapped back by the padding mode."""
     if padding == "border":
         return _clipped(x, d)
     if padding == "reflection":
@@ -89,7 +89,7 @@ def _inside(x: Tensor, d: int, padding: str, corners: bool) -> Tensor:
 
 
 def _clipped(x: Tensor, d: int) -> Tensor:
-    """From 0 to d - 1; at the ends and beyond them the gradient is 0, as PyTorch has it."""
+    """Clipped to 0 to d - 1; at the ends and beyond them the gradient is 0, as in PyTorch."""
     kept = (x > 0.0) & (x < d - 1.0)
     return where(kept, x, x.detach().clamp(0.0, d - 1.0))
 
@@ -105,7 +105,7 @@ def _reflected(x: Tensor, low: float, high: float) -> Tensor:
 
 
 def _picked(input: Tensor, at: list[Tensor]) -> Tensor:
-    """Pixels (batch, channels, ...) at whole places; 0 outside."""
+    """Pixels (batch, channels, ...) at integral positions; 0 outside."""
     lead, sizes = input.shape[:2], input.shape[2:]
     there: Any = None
     flat_index: Any = None
@@ -132,7 +132,7 @@ def _cubic(input: Tensor, at: list[Tensor], padding: str, corners: bool) -> Tens
 
 
 def _cubic_weights(t: Tensor) -> list[Tensor]:
-    """The weights of the four elements around a place, `t` beyond the second."""
+    """The cubic weights of the four elements around a position at `t` after the second."""
     a = -0.75
     near: Callable[[Tensor], Tensor] = lambda x: ((a + 2) * x - (a + 3)) * x * x + 1
     far: Callable[[Tensor], Tensor] = lambda x: ((a * x - 5 * a) * x + 8 * a) * x - 4 * a

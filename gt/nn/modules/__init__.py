@@ -1,4 +1,4 @@
-"""`torch.nn.modules`, by whose parts scripts import: each names what `gt.nn` has."""
+"""`torch.nn.modules`: its submodules, from which scripts import, with the names of `gt.nn`."""
 
 from gt.nn.modules import batchnorm, container, conv, linear, loss, module, utils
 from gt.nn.modules.module import Module

@@ -1,4 +1,4 @@
-"""Gradients held within bounds, parameters as one vector or computed from others, sequences of unequal length."""
+"""Gradient clipping, parameters as one vector, parametrizations, and sequences of unequal length."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ clip_grad = convert_parameters = clip  # PyTorch's files
 
 
 def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """The module: its beginning costs a script nothing, as the workers draw it."""
+    """Create a module. Its initialisation is not skipped, as it runs on the workers and costs the script little."""
     return module_cls(*args, **kwargs)
 
 

@@ -1,4 +1,4 @@
-"""Gradients held within bounds, and parameters as one vector."""
+"""Gradient clipping, and parameters as one vector."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _gradients(parameters: Any) -> list[Tensor]:
 
 
 def _alike(tensors: list[Tensor], key: Callable[[Tensor], Any]) -> list[list[Tensor]]:
-    """The tensors in lists of those with the same key."""
+    """The tensors grouped by key."""
     found: dict[Any, list[Tensor]] = {}
     for t in tensors:
         found.setdefault(key(t), []).append(t)
@@ -48,7 +48,7 @@ def get_total_norm(tensors: Iterable[Tensor], norm_type: float = 2.0, error_if_n
 
 
 def _change(parameters: Any, change: Callable[[list[Tensor]], list[Handle]]) -> None:
-    """Give the gradients other values, those of one dtype by one instruction."""
+    """Set the values of the gradients, by one instruction for each dtype."""
     for params in _alike(_gradients(parameters), lambda p: p.grad.handle.spec.dtype if p.grad is not None else None):
         grads: list[Any] = [p.grad for p in params]
         values = change(grads)
@@ -69,7 +69,7 @@ def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Tensor, 
 def clip_grad_norm_(
     parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
 ) -> Tensor:
-    """Scale the gradients down so that their norm, all together, is at most `max_norm`; the norm they had comes back."""
+    """Scale the gradients down so that their total norm is at most `max_norm`; returns the norm before."""
     given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     total = get_total_norm([p.grad for p in _gradients(given)], norm_type, error_if_nonfinite)
     clip_grads_with_norm_(given, max_norm, total)
@@ -78,7 +78,7 @@ def clip_grad_norm_(
 
 @no_grad()
 def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
-    """Bring each element of the gradients into [-clip_value, clip_value]."""
+    """Clip each element of the gradients to [-clip_value, clip_value]."""
     most = float(clip_value)
     _change(parameters, lambda grads: _foreach(TABLE["clamp"], (grads, -most, most))[0])
 

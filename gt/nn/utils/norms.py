@@ -12,7 +12,7 @@ from gt.nn.utils.parametrizations import axis_of_outputs, norm_except, unit
 
 
 class _ByHook:
-    """What is computed before each forward. `name` is the parameter's."""
+    """A parameter that a hook computes before each forward. `name` is the parameter's."""
 
     def __init__(self, name: str) -> None:
         self.name, self.handle = name, None
@@ -92,7 +92,7 @@ class _SpectralNorm(_ByHook):
 def spectral_norm(
     module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
 ) -> Module:
-    """The weight over its largest singular value; `name_orig` is what is learnt."""
+    """The weight divided by its largest singular value; `name_orig` is the parameter."""
     if _found(module, name, _SpectralNorm) is not None:
         raise RuntimeError(f"{name} of {type(module).__name__} has a spectral norm already")
     hook = _SpectralNorm(name, n_power_iterations, axis_of_outputs(module, dim), eps)

@@ -44,7 +44,7 @@ def unit(x: Tensor, eps: float) -> Tensor:
 
 
 class SpectralNorm(Module):
-    """The largest singular value is followed by power iteration, a step or more at each use in training."""
+    """The largest singular value is estimated by power iteration, a step or more at each use in training."""
 
     _u: Tensor
     _v: Tensor

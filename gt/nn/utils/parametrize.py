@@ -1,5 +1,5 @@
-"""Parameters computed from others: `register_parametrization(module, "weight", f)` makes `module.weight` be `f(original)`,
-computed anew at each use, with gradients to the original."""
+"""Parameters computed from others: after `register_parametrization(module, "weight", f)`, `module.weight` is `f(original)`,
+computed at each use, with gradients to the original."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cached() -> Iterator[None]:
 
 
 class ParametrizationList(Module):
-    """Functions in a row, and the original: `original`, or `original0`, `original1`, ... where an inverse gives several."""
+    """A chain of functions, and the original: `original`, or `original0`, `original1`, ... if an inverse returns several."""
 
     def __init__(self, modules: list[Module], original: Tensor, unsafe: bool = False) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 
 
 def register_parametrization(module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False) -> Module:
-    """From here on `module.tensor_name` is what the parametrization makes of it."""
+    """From now on `module.tensor_name` is computed by the parametrization."""
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
         found: Any = _lists(module)[tensor_name]

@@ -13,7 +13,7 @@ from gt.client.functions.join import cat, stack
 
 
 class PackedSequence(NamedTuple):
-    """Elements of all sequences, place by place, longest sequence first; `batch_sizes` has how many there are at each."""
+    """Elements of all sequences, position by position, longest sequence first; `batch_sizes` has their number at each."""
 
     data: Tensor
     batch_sizes: Tensor
@@ -21,11 +21,11 @@ class PackedSequence(NamedTuple):
     unsorted_indices: Tensor | None = None
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
-        """With its data in another dtype."""
+        """The same with data in another dtype."""
         return self._replace(data=self.data.to(*args, **kwargs))
 
     def cpu(self, *args: Any, **kwargs: Any) -> PackedSequence:
-        """Devices are the dispatcher's business."""
+        """Without effect: the dispatcher places tensors."""
         return self
 
     def cuda(self, *args: Any, **kwargs: Any) -> PackedSequence:
@@ -57,7 +57,7 @@ class PackedSequence(NamedTuple):
 def pad_sequence(
     sequences: Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
 ) -> Tensor:
-    """Sequences as one tensor (longest, batch, ...), the shorter ones filled up."""
+    """Sequences as one tensor (longest, batch, ...), with the shorter ones padded."""
     if padding_side not in ("right", "left"):
         raise ValueError(f"padding_side is right or left, not {padding_side!r}")
     longest = max(s.shape[0] for s in sequences)
@@ -70,20 +70,22 @@ def pad_sequence(
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:
-    """The sequences that `pad_sequence` was given."""
+    """The inverse of `pad_sequence`."""
     x = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     return [x[i, :n] for i, n in enumerate(lengths.tolist())]
 
 
 def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True) -> PackedSequence:
-    """What is not padding, place by place. The lengths are read."""
+    """Pack the elements that are not padding, position by position. Reads the lengths."""
     x = input.transpose(0, 1) if batch_first else input  # (longest, batch, ...)
     sizes = np.asarray(lengths.tolist() if isinstance(lengths, Tensor) else lengths, np.int64)
     order = np.argsort(-sizes, kind="stable")
     if sizes.ndim != 1 or len(sizes) != x.shape[1] or sizes.min() < 1:
-        raise ValueError(f"pack_padded_sequence of {x.shape[1]} sequences wants as many lengths of 1 or more, not {sizes}")
+        raise ValueError(f"pack_padded_sequence: expected {x.shape[1]} lengths of 1 or more, got {sizes}")
     if enforce_sorted and (order != np.arange(len(sizes))).any():
-        raise RuntimeError(f"lengths are not falling: {sizes.tolist()}; want enforce_sorted=False")
+        raise RuntimeError(
+            f"expected decreasing lengths, got {sizes.tolist()}: sort the sequences, or use enforce_sorted=False"
+        )
     counts = np.array([(sizes > t).sum() for t in range(sizes.max())], np.int64)
     places = np.concatenate([t * len(sizes) + order[:n] for t, n in enumerate(counts)]).astype(np.int64)
     flat = x.reshape(-1, *x.shape[2:]).index_select(0, from_numpy(places))
@@ -120,6 +122,6 @@ def pad_packed_sequence(
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
-    """The sequences that `pack_sequence` was given."""
+    """The inverse of `pack_sequence`."""
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)

@@ -1,4 +1,4 @@
-"""Schedules made of schedules, and the one that follows what is measured."""
+"""Schedules made of schedules, and ReduceLROnPlateau, which follows a measured value."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SequentialLR(_Schedulers):
 
 
 class ChainedScheduler(_Schedulers):
-    """All of these at each step, one after the other."""
+    """Applies all these schedules at each step, one after the other."""
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
         if not schedulers:
@@ -73,7 +73,7 @@ class ChainedScheduler(_Schedulers):
 
 
 class ReduceLROnPlateau:
-    """Times `factor` when what is measured has not got better for `patience` steps."""
+    """Multiplies the rate by `factor` when the measured value has not improved for `patience` steps."""
 
     def __init__(
         self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10, threshold: float = 1e-4,
@@ -98,7 +98,7 @@ class ReduceLROnPlateau:
         return value > edge
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:
-        """Tell what was measured."""
+        """Take a step with the measured value."""
         value = float(metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self.is_better(value):

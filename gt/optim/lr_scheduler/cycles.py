@@ -1,4 +1,4 @@
-"""Schedules in which the rate rises and falls, once or again and again; some move the momentum the other way."""
+"""Cyclic schedules: the rate rises and falls, once or repeatedly; some move the momentum in the opposite direction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def set_momentum(group: dict[str, Any], value: float) -> None:
 
 
 class OneCycleLR(LRScheduler):
-    """Up from a small rate to `max_lr` and down to a much smaller one, the momentum going the other way."""
+    """From a small rate up to `max_lr` and down to a much smaller one; the momentum moves in the opposite direction."""
 
     def __init__(
         self, optimizer: Optimizer, max_lr: Any, total_steps: int | None = None, epochs: int | None = None,
@@ -33,7 +33,7 @@ class OneCycleLR(LRScheduler):
     ) -> None:  # fmt: skip
         if total_steps is None:
             if epochs is None or steps_per_epoch is None:
-                raise ValueError("OneCycleLR wants total_steps, or epochs and steps_per_epoch")
+                raise ValueError("OneCycleLR: expected total_steps, or epochs and steps_per_epoch")
             total_steps = epochs * steps_per_epoch
         if total_steps <= 0 or not 0 <= pct_start <= 1:
             raise ValueError(f"total_steps is above 0 and pct_start from 0 to 1, not {total_steps} and {pct_start}")
@@ -89,7 +89,7 @@ class OneCycleLR(LRScheduler):
 
 
 class CyclicLR(LRScheduler):
-    """From `base_lr` up to `max_lr` and back, again and again, each cycle's height scaled by its mode."""
+    """From `base_lr` up to `max_lr` and back, repeatedly, with each cycle's amplitude scaled by the mode."""
 
     def __init__(
         self, optimizer: Optimizer, base_lr: Any, max_lr: Any, step_size_up: int = 2000, step_size_down: int | None = None,
@@ -123,7 +123,7 @@ class CyclicLR(LRScheduler):
         self.base_lrs = bases
 
     def scale_fn(self, x: float) -> float:
-        """The height of a cycle, or of a step, relative to the first."""
+        """The amplitude of a cycle, or of a step, relative to the first."""
         if self.custom_scale is not None:
             return self.custom_scale(x)
         return {"triangular": 1.0, "triangular2": 2.0 ** (1 - x), "exp_range": self.gamma**x}[self.mode]
@@ -144,7 +144,7 @@ class CyclicLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Down to `eta_min` along half a cosine, then at once up again: after `T_0` steps, then after `T_mult` times as many."""
+    """Down to `eta_min` along half a cosine, then restarted: after `T_0` steps, then after `T_mult` times as many."""
 
     def __init__(self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1) -> None:
         if T_0 <= 0 or not isinstance(T_0, int):
@@ -161,7 +161,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
 
     def step(self, epoch: float | None = None) -> None:
-        """Go on by one, or to an epoch named, which may be a fraction."""
+        """Advance by one epoch, or to the given epoch, which may be a fraction."""
         if epoch is None:
             epoch = self.last_epoch + 1
             self.T_cur += 1

@@ -13,7 +13,7 @@ from gt.optim.optimizer import Optimizer
 
 
 class StepLR(LRScheduler):
-    """Times `gamma` every `step_size` steps."""
+    """Multiplies the rate by `gamma` every `step_size` steps."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
         self.step_size, self.gamma = step_size, gamma
@@ -30,7 +30,7 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """Times `gamma` at each milestone."""
+    """Multiplies the rate by `gamma` at each milestone."""
 
     def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1) -> None:
         self.milestones, self.gamma = Counter(milestones), gamma
@@ -53,7 +53,7 @@ class MultiStepLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """Times `factor` for the first `total_iters` steps."""
+    """Multiplies the rate by `factor` for the first `total_iters` steps."""
 
     def __init__(self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
         if not 0 <= factor <= 1:
@@ -72,7 +72,7 @@ class ConstantLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """A warm-up: from `start_factor` of the rate to `end_factor` of it, evenly over `total_iters` steps."""
+    """A warm-up: linearly from `start_factor` to `end_factor` times the rate over `total_iters` steps."""
 
     def __init__(
         self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5,
@@ -98,7 +98,7 @@ class LinearLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """Times `gamma` each step."""
+    """Multiplies the rate by `gamma` each step."""
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
         self.gamma = gamma
@@ -135,12 +135,12 @@ class _PerGroup(LRScheduler):
         n = len(optimizer.param_groups)
         self.lr_lambdas: list[Callable[[int], float]] = [lr_lambda] * n if callable(lr_lambda) else list(lr_lambda)
         if len(self.lr_lambdas) != n:
-            raise ValueError(f"{n} groups want as many functions, not {len(self.lr_lambdas)}")
+            raise ValueError(f"expected {n} functions, one for each group, got {len(self.lr_lambdas)}")
         super().__init__(optimizer, last_epoch)
 
 
 class LambdaLR(_PerGroup):
-    """The first rate times a function of the step."""
+    """The initial rate times a function of the step."""
 
     def _begin(self) -> None:
         self.last_epoch += 1
@@ -151,14 +151,14 @@ class LambdaLR(_PerGroup):
 
 
 class MultiplicativeLR(_PerGroup):
-    """The rate there is times a function of the step."""
+    """The current rate times a function of the step."""
 
     def _next(self, i: int, lr: float, base: float) -> float:
         return lr * self.lr_lambdas[i](self.last_epoch)
 
 
 class PolynomialLR(LRScheduler):
-    """Down to zero over `total_iters` steps, along a power of what is left."""
+    """Down to zero over `total_iters` steps, by a power of the remaining share of steps."""
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
         self.total_iters, self.power = total_iters, power

@@ -1,6 +1,6 @@
-"""What schedules share.
+"""The base class of schedules.
 
-Most change the rate there is by a factor, as PyTorch's do, so that several schedules of one optimizer act together."""
+Most multiply the current rate by a factor, as in PyTorch, so that several schedules of one optimizer combine."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from gt.optim.optimizer import Optimizer
 
 
 class LRScheduler:
-    """`change(lr, base, epoch)` gives a group's next rate from the one it has; `at(base, epoch)` the rate by itself. A
-    schedule of one's own may have `get_lr()` instead, which gives the rates of all groups, as PyTorch's do."""
+    """`change(lr, base, epoch)` returns a group's next rate from its current one; `at(base, epoch)` the rate in closed form. A
+    user's schedule may define `get_lr()` instead, which returns the rates of all groups, as in PyTorch."""
 
-    _step_count = 1  # steps so far and the beginning
+    _step_count = 1  # steps so far, including the initial one
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"a schedule wants an optimizer, not {type(optimizer).__name__}")
+            raise TypeError(f"a schedule: expected an optimizer, got {type(optimizer).__name__}")
         self.optimizer, self.last_epoch = optimizer, last_epoch
         for i, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
                 group["initial_lr"] = group.get("initial_lr", float(group["lr"]))
             elif "initial_lr" not in group:
-                raise KeyError(f"group {i} has no initial_lr: resuming wants the groups of an optimizer that had a schedule")
+                raise KeyError(f"group {i} has no initial_lr: to resume, load the state of an optimizer that had a schedule")
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self._begin()
 
@@ -35,7 +35,7 @@ class LRScheduler:
             self._set([self.first(float(g["lr"]), b) for g, b in zip(self.optimizer.param_groups, self.base_lrs)])
 
     def get_lr(self) -> list[float]:
-        """The rates that follow from those there are, at `last_epoch`."""
+        """The next rates of all groups, at `last_epoch`."""
         groups = zip(self.optimizer.param_groups, self.base_lrs)
         return [self._next(i, float(group["lr"]), base) for i, (group, base) in enumerate(groups)]
 
@@ -50,7 +50,7 @@ class LRScheduler:
         return None
 
     def step(self, epoch: int | None = None) -> None:
-        """Go on by one, or to a step named."""
+        """Advance by one step, or to the given step."""
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         self._step_count += 1
         if epoch is None:
@@ -79,7 +79,7 @@ class LRScheduler:
 
 
 def _calls(value: Any) -> bool:
-    """Functions are no state."""
+    """Functions are not part of the state."""
     return callable(value) or (isinstance(value, list) and any(callable(v) for v in value))
 
 

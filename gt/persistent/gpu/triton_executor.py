@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from gt.lazy_import import LazyImport
 from gt.persistent import attention
 from gt.persistent.executor import ExecutorSettings
 from gt.persistent.gpu.executor import GraphExecutor, Rows
 from gt.persistent.gpu.phases import Product
 from gt.persistent.gpu.state import DecodeState
 from gt.persistent.program import Attention, DecodeProgram
+
+kernels = LazyImport("gt.persistent.gpu.triton_kernels")  # imports Triton
 
 
 def interpreted() -> bool:
@@ -38,10 +41,7 @@ class TritonExecutor(GraphExecutor):
     def __init__(self, program: DecodeProgram, settings: ExecutorSettings) -> None:
         import torch
 
-        from gt.persistent.gpu import triton_kernels
-
         super().__init__(program, settings)
-        self.kernels: Any = triton_kernels
         self.captures = not interpreted()
         if self.captures:
             self.units = torch.cuda.get_device_properties(self.device).multi_processor_count
@@ -63,16 +63,16 @@ class TritonExecutor(GraphExecutor):
     def embed_rows(self, tokens: Any, table: Any, out: Any) -> None:
         rows, width = out.shape
         block = min(1024, power_of_two(width))
-        self.kernels.embed_kernel[rows, -(-width // block)](tokens, table, out, width, table.stride(0), BLOCK=block)
+        kernels.embed_kernel[rows, -(-width // block)](tokens, table, out, width, table.stride(0), BLOCK=block)
 
     def norm(self, x: Any, weight: Any, eps: float, out: Any) -> None:
         rows, width = x.shape
-        self.kernels.norm_kernel[rows,](x, weight, out, width, eps, BLOCK=power_of_two(width))
+        kernels.norm_kernel[rows,](x, weight, out, width, eps, BLOCK=power_of_two(width))
 
     def gate(self, x: Any, out: Any) -> None:
         rows, width = out.shape
         block = min(1024, power_of_two(width))
-        self.kernels.gate_kernel[rows, -(-width // block)](x, out, width, BLOCK=block)
+        kernels.gate_kernel[rows, -(-width // block)](x, out, width, BLOCK=block)
 
     def product(self, phase: Product, x: Any, residual: Any, out: Any) -> None:
         weight, norm, bias = (self.weight(w) for w in (phase.weight, phase.norm, phase.bias))
@@ -86,7 +86,7 @@ class TritonExecutor(GraphExecutor):
         if interpreted():  # a program costs the same there whatever it computes
             blocks |= dict(BN=min(256, power_of_two(wide)), BK=min(256, max(16, power_of_two(width))))
         grid = (-(-wide // blocks["BN"]), -(-rows // blocks["BM"]))
-        self.kernels.product_kernel[grid](
+        kernels.product_kernel[grid](
             x, norm, weight, up, bias, bias_up, residual, out, rows, wide, width, weight.stride(0), phase.eps,
             NORM=norm is not None, SILU=phase.silu, BIAS=bias is not None, RESIDUAL=residual is not None, **blocks,
         )  # fmt: skip
@@ -106,7 +106,7 @@ class TritonExecutor(GraphExecutor):
         sizes = dict(HEADS=h, KV_HEADS=g, WIDTH=d)
         size, width = self.settings.page_size, state.tables.shape[1]
         together = power_of_two(h + 2 * g) if interpreted() else 2  # heads to a program
-        self.kernels.rotate_kernel[count, -(-(h + 2 * g) // together)](
+        kernels.rotate_kernel[count, -(-(h + 2 * g) // together)](
             qkv, q_norm, k_norm, cos, sin, *where, keys, values, width, size, layer.eps, **sizes,
             NORM_Q=q_norm is not None, NORM_K=k_norm is not None, ROTARY=cos is not None, BLOCK=power_of_two((d + 1) // 2),
             HEAD_BLOCK=together,
@@ -114,11 +114,11 @@ class TritonExecutor(GraphExecutor):
         splits = self.splits(count * g)
         partial = self.room("partial", count, h, splits, d)
         weights = self.room("weights", count, h, splits, 2)
-        self.kernels.attention_kernel[count, g, splits](
+        kernels.attention_kernel[count, g, splits](
             qkv, keys, values, *where, partial, weights, width, size, attention.softmax_scale(d), **sizes, SPLITS=splits,
             GROUP=power_of_two(h // g), BLOCK=power_of_two(d), TOKENS=16,
         )  # fmt: skip
-        self.kernels.combine_kernel[count, -(-h // together)](
+        kernels.combine_kernel[count, -(-h // together)](
             partial, weights, rows.positions, out, HEADS=h, WIDTH=d, SPLITS=splits, BLOCK=power_of_two(d), HEAD_BLOCK=together
         )
 
@@ -130,11 +130,11 @@ class TritonExecutor(GraphExecutor):
         parts = -(-count // block)
         best = self.room("best", self.settings.slots, parts)
         index = self.room("index", self.settings.slots, parts, dtype=torch.int32)
-        self.kernels.argmax_kernel[rows, parts](logits, best, index, count, PARTS=parts, BLOCK=block)
-        self.kernels.last_argmax_kernel[rows,](best, index, chosen, PARTS=parts, BLOCK=power_of_two(parts))
+        kernels.argmax_kernel[rows, parts](logits, best, index, count, PARTS=parts, BLOCK=block)
+        kernels.last_argmax_kernel[rows,](best, index, chosen, PARTS=parts, BLOCK=power_of_two(parts))
 
     def advance(self, state: DecodeState, rows: int) -> None:
-        self.kernels.advance_kernel[1,](
+        kernels.advance_kernel[1,](
             state.chosen, state.tokens, state.positions, state.counts, state.limits, state.made, state.eos,
             state.stop_at_first_end, rows, state.made.shape[1], BLOCK=power_of_two(rows), STOPS=len(state.eos),
         )  # fmt: skip

@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 
 from gt.backends.machine import driver_reason
+from gt.lazy_import import LazyImport
+
+kernels = LazyImport("gt.tensor_ops.cuda.kernels")  # imports Triton
 
 name = "cuda"
 dtypes = ("float32", "float64", "float16", "bfloat16")
@@ -29,14 +32,12 @@ def reason_unavailable() -> str | None:
     return None
 
 
-def _modules() -> tuple[Any, Any]:
+def _torch() -> Any:
     if reason := reason_unavailable():
         raise RuntimeError(reason)
     import torch
 
-    from gt.tensor_ops.cuda import kernels
-
-    return torch, kernels
+    return torch
 
 
 def _tensor(torch: Any, raw: np.ndarray, dtype: str) -> Any:
@@ -47,14 +48,14 @@ def _tensor(torch: Any, raw: np.ndarray, dtype: str) -> Any:
 
 
 def elementwise(op: str, x: np.ndarray, out: np.ndarray, dtype: str) -> None:
-    torch, kernels = _modules()
+    torch = _torch()
     moved = _tensor(torch, _owned(x), dtype).to("cuda")
     kernels.run_elementwise(op, moved, moved, dtype == "float64")
     _tensor(torch, out, dtype).copy_(moved)
 
 
 def rms_norm(x: np.ndarray, weight: np.ndarray, out: np.ndarray, eps: float, dtype: str) -> None:
-    torch, kernels = _modules()
+    torch = _torch()
     moved = _tensor(torch, _owned(x), dtype).to("cuda")
     scale = torch.from_numpy(_owned(weight)).to("cuda")
     kernels.run_rms_norm(moved, scale, moved, eps, dtype == "float64")
@@ -68,7 +69,7 @@ def _owned(array: np.ndarray) -> np.ndarray:
 
 def elementwise_there(op: str, kernel: str, x: Any, out: Any) -> Any:
     """The op on a torch tensor that lies on a GPU; the result lies there too."""
-    torch, kernels = _modules()
+    torch = _torch()
     dtype = _checked(op, "x", x)
     result, room = _room(op, x, out)
     if x.numel():
@@ -78,7 +79,7 @@ def elementwise_there(op: str, kernel: str, x: Any, out: Any) -> Any:
 
 
 def rms_norm_there(x: Any, weight: Any, eps: float, out: Any) -> Any:
-    torch, kernels = _modules()
+    torch = _torch()
     dtype = _checked("rms_norm", "x", x)
     if x.dim() == 0:
         raise ValueError("rms_norm needs x with at least one axis, and was given a single number")
@@ -154,7 +155,7 @@ def _contiguous() -> Any:
 
 def get_cuda_info() -> dict[str, Any]:
     """The GPU in use. Raises RuntimeError, with the reason, where there is none."""
-    torch, _ = _modules()
+    torch = _torch()
     import triton
 
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())

@@ -1,9 +1,9 @@
-"""Collectives that were given up: by a member that could not take part, whose connection broke, or that waited too long. All
-members have to agree which they were, since they count alike, and go on with a new group behind them.
+"""Aborted collectives: a member could not take part, its connection broke, or it waited too long. All members have to agree on
+the aborted numbers, since their counts must agree, and continue with a new group after them.
 
-Each member that learns that the collectives up to a number were given up tells all others, with its own number if it had come
-further; so all agree on the highest. What a member held in the old group is kept until all others know: one of them may be
-reading it."""
+A member that learns that the collectives up to a number were aborted tells all others, with its own number if that is higher,
+so that all agree on the highest. The buffers of the old group are kept until all members know, as a peer may be reading
+them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from typing import Any
 from gt.worker.client_values import Broken
 
 Members = tuple[int, ...]
-Key = tuple[Members, int]  # a collective: its members, and which of theirs it is
+Key = tuple[Members, int]  # a collective: its members, and its number among theirs
 
 
 class Aborts:
     def __init__(self) -> None:
-        self.last: dict[Members, tuple[int, Broken]] = {}  # the last collective that was given up, and why
-        self.kept: list[tuple[Any, Key, set[int]]] = []  # old groups, and who may still use them
+        self.last: dict[Members, tuple[int, Broken]] = {}  # the last aborted collective of each group, and the cause
+        self.kept: list[tuple[Any, Key, set[int]]] = []  # old groups, and the members that may still read from them
 
     def cause(self, key: Key) -> Broken | None:
-        """Why a collective was given up, if it was."""
+        """The cause if a collective was aborted."""
         number, cause = self.last.get(key[0], (0, None))
         return cause if key[1] <= number else None
 
     def generation(self, members: Members) -> int:
-        """Which of the groups of these members is in use."""
+        """The number of the current group of these members."""
         return self.last[members][0] if members in self.last else 0
 
     def note(self, key: Key, cause: Broken) -> bool:
-        """All up to this one are given up; whether that is news."""
+        """Abort all collectives up to this one. Returns whether that is new."""
         members, number = key
         if number <= self.generation(members) and members in self.last:
             return False
@@ -42,14 +42,14 @@ class Aborts:
             self.kept.append((group, key, others))
 
     def known_to(self, member: int, key: Key) -> None:
-        """That member has heard of it."""
+        """A member knows of the abort."""
         for _, (members, number), others in self.kept:
             if members == key[0] and number <= key[1]:
                 others.discard(member)
         self._let_go()
 
     def meet(self, living: set[int]) -> None:
-        """Who is there. No set with another member will do anything any more."""
+        """Drop the state of groups with a lost member."""
         for _, _, others in self.kept:
             others &= living
         self.last = {members: told for members, told in self.last.items() if living.issuperset(members)}

@@ -1,4 +1,4 @@
-"""By which way a worker's collectives go."""
+"""Chooses the transports of a worker's collectives."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gt.worker.engine import Engine
 
 
 def way_asked() -> str:
-    """The way that bytes are to go between workers: the first that works of these, from the one that is asked for on."""
+    """The requested way for collectives; if it does not work, the next one of the list that does is used."""
     return environment.COLLECTIVES.value()
 
 
 def collectives_for(
     engine: Engine, host: str, waker: Callable[[], None], clock: Callable[[], float], inbox: Inbox | None, plain: bool
 ) -> Collectives:
-    """How this worker talks to others: as each group can, or by mail where PyTorch is not installed."""
+    """This worker's collectives: by the best transport of each group, or by mail if PyTorch is not installed."""
     if way_asked() == "mail" or not importlib.util.find_spec("torch"):
         return MailCollectives(engine, announces=True)
     return GroupCollectives(engine, host, waker, clock, inbox, plain, environment.HOST.value())

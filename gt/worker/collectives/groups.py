@@ -1,5 +1,5 @@
-"""Collectives of workers that have PyTorch. Nothing here blocks: groups are built in threads of their own, torch.distributed
-ends its work in threads of its own, and both ring `waker`; on one host, peers leave word in the `inbox`."""
+"""Collectives of workers that have PyTorch. Nothing here blocks: groups are built in threads, torch.distributed completes its
+work in threads, and both call `waker`; on one host, peers write to the `inbox`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gt.worker.collectives.aborts import Aborts, Key
 from gt.worker.collectives.mail import MailCollectives, PendingCollective, Undecided, failed_operand, is_worker_peer, listed
 from gt.worker.collectives.mail_transport import OperandFailed
 from gt.worker.collectives.ops import Part, Work, begin
-from gt.worker.collectives.process_group import Group, transports
+from gt.worker.collectives.process_group import Group, torch_transport
 from gt.worker.engine import Engine
 from gt.worker.peer_names import worker_peer
 
-PATIENCE = 5.0  # seconds for the dispatcher to notice a worker that its peers have noticed
+LOSS_TIMEOUT = 5.0  # seconds for the dispatcher to report the loss of a worker whose connection to a peer broke
 
 
 def has_torch(peer: Peer) -> bool:
@@ -29,32 +29,32 @@ def has_torch(peer: Peer) -> bool:
 
 
 def gpu_of(engine: Engine) -> str:
-    """Which GPU an engine computes on; "" where that is none."""
-    return "" if engine.device == "cpu" else transports().gpu_of(engine)
+    """The GPU of an engine; "" if it has none."""
+    return "" if engine.device == "cpu" else torch_transport.gpu_of(engine)
 
 
 class GroupCollectives:
-    """The way of workers that have PyTorch. Sets of workers that one without it belongs to talk by mail."""
+    """Collectives by the best transport of each group. A group with a worker without PyTorch uses mail."""
 
     def __init__(
         self, engine: Engine, host: str, waker: Callable[[], None], clock: Callable[[], float], inbox: Inbox | None = None,
         plain: bool = False, label: str = "",
     ) -> None:  # fmt: skip
         self.engine, self.host, self.waker, self.clock, self.inbox, self.plain = engine, host, waker, clock, inbox, plain
-        self.label = label  # of its host, where it was given one
+        self.label = label  # name of its host, if one was given
         self.mail = MailCollectives(engine)
         self.ways, self.hosts = self.mail.ways, self.mail.hosts
         self.groups: dict[tuple[int, ...], Group] = {}
         self.posts: list[Mail] = []
-        self.announced = False  # whether the others were told how this worker is reached
+        self.announced = False  # whether the peers know how this worker is reached
         self.store: Any = None
-        self.said: dict[tuple[int, ...], dict[int, Ways]] = {}  # what others can do, of groups not begun here
+        self.announced_ways: dict[tuple[int, ...], dict[int, Ways]] = {}  # peers' transports, for groups not begun here
         self.aborts = Aborts()
-        self.counts: Counter[tuple[int, ...]] = Counter()  # collectives begun, by members: all of them count alike
-        self.at: Key = ((), 0)  # the last one begun
-        self.failed_inputs: dict[Key, Broken] = {}  # to which others have no part to give
-        self.heard: dict[Key, set[int]] = {}  # who has answered
-        self.overdue: list[Undecided] = []  # given up before their way was known: the others are still to be told
+        self.counts: Counter[tuple[int, ...]] = Counter()  # collectives begun, by members: the counts of all members agree
+        self.at: Key = ((), 0)  # the last collective begun
+        self.failed_inputs: dict[Key, Broken] = {}  # collectives in which a peer's operand failed
+        self.heard: dict[Key, set[int]] = {}  # peers that have answered
+        self.overdue: list[Undecided] = []  # given up before their transport was known: the peers do not know yet
 
     @property
     def index(self) -> int:
@@ -73,22 +73,22 @@ class GroupCollectives:
         if not self.announced and len(workers) > 1:
             self.announced, at = True, ""
             if self.plain and not self.host.startswith("127."):
-                self.store, at = transports().keep_store(self.host)
+                self.store, at = torch_transport.keep_store(self.host)
             offer = self.inbox.offer() if self.inbox is not None else ""
             self.posts.append(Mail("", Store(Reached(at, gpu_of(self.engine), offer, host=self.label))))
         if self.inbox is not None:
             self.inbox.keep({w.reached.memory for w in workers if w.reached is not None and w.reached.torch})
-        for members in [m for m in self.said if not set(m) <= self.peers.keys()]:
-            del self.said[members]
+        for members in [m for m in self.announced_ways if not set(m) <= self.peers.keys()]:
+            del self.announced_ways[members]
         for members in [m for m in self.groups if not set(m) <= self.peers.keys()]:
             self.abort((members, self.counts[members]), Broken("WorkerLost", lost, 0))
         self.aborts.meet(set(self.peers))
-        for said in (self.failed_inputs, self.heard):
-            for key in [k for k in said if not set(k[0]) <= self.peers.keys()]:
-                del said[key]
+        for messages in (self.failed_inputs, self.heard):
+            for key in [k for k in messages if not set(k[0]) <= self.peers.keys()]:
+                del messages[key]
 
     def abort(self, key: Key, cause: Broken) -> None:
-        """The collectives up to this one are given up, and all members are told. The next one needs another group."""
+        """Abort the collectives up to this one and tell all members. The next one needs a new group."""
         members = key[0]
         if not self.aborts.note(key, cause):
             return
@@ -109,7 +109,7 @@ class GroupCollectives:
     def receive(self, piece: Piece, frame: Any) -> None:
         boxes = (self.mail,) if not piece.within else (group.mailbox for group in self.groups.values())
         for box in boxes:
-            if box.group == piece.within:  # what is of a group that was given up goes nowhere
+            if box.group == piece.within:  # pieces of an aborted group are dropped
                 box.receive(piece, frame)
 
     def hear(self, word: InputFailed | StallQuery | Noted | Ways | Aborted) -> None:
@@ -119,13 +119,13 @@ class GroupCollectives:
             if word.group in self.groups:
                 self.groups[word.group].hear(word.sender, word.ways, word.near)
             elif set(word.group) <= self.peers.keys():
-                self.said.setdefault(word.group, {})[word.sender] = word
+                self.announced_ways.setdefault(word.group, {})[word.sender] = word
             return
         key = (word.group, word.number)
         if isinstance(word, Aborted):
             self.posts.append(Mail(worker_peer(word.sender), Noted(self.index, word.group, -word.number)))
-            known = word.number <= self.aborts.generation(word.group)  # it may come late: what was begun since goes on
-            if not known and set(word.group) <= self.peers.keys():  # with a lost member, all know
+            known = word.number <= self.aborts.generation(word.group)  # a late message does not abort later collectives
+            if not known and set(word.group) <= self.peers.keys():  # all members learn of a lost one from the dispatcher
                 cause = Broken(word.error, word.text, word.tensor)
                 self.abort((word.group, max(word.number, self.counts[word.group])), cause)
             return
@@ -142,12 +142,12 @@ class GroupCollectives:
         self.posts.append(Mail(worker_peer(word.sender), Noted(self.index, *key)))
 
     def number(self, members: tuple[int, ...]) -> Key:
-        """The next collective of these workers. What was said of earlier ones is over."""
+        """The key of the next collective of these workers. Drops the messages about earlier ones."""
         self.counts[members] += 1
         self.at = (members, self.counts[members])
-        for said in (self.failed_inputs, self.heard):
-            for key in [k for k in said if k[0] == members and k[1] < self.at[1]]:
-                del said[key]
+        for messages in (self.failed_inputs, self.heard):
+            for key in [k for k in messages if k[0] == members and k[1] < self.at[1]]:
+                del messages[key]
         return self.at
 
     def outgoing(self) -> list[Mail]:
@@ -163,7 +163,7 @@ class GroupCollectives:
         return Undecided(self, client, kind, operands, tag) if self.unknown(kind) else self.choose(client, kind, operands, tag)
 
     def unknown(self, kind: Kind) -> bool:
-        """Whether it is open yet by which way the members go."""
+        """Whether the members have not agreed on a transport yet."""
         members = kind.settings["group"]
         group = self.groups.get(members)
         if group is not None and group.way:
@@ -176,8 +176,8 @@ class GroupCollectives:
         return not self._agree(group or self._begin(members))
 
     def silent(self, members: tuple[int, ...]) -> list[int]:
-        """Which of these workers have not said yet how they are reached, or what they can do."""
-        heard = self.groups[members].said if members in self.groups else self.said.get(members, {})
+        """The workers that have not announced how they are reached, or their possible transports."""
+        heard = self.groups[members].peer_ways if members in self.groups else self.announced_ways.get(members, {})
         others = [m for m in members if m in self.peers and m != self.index]
         return [m for m in others if self.peers[m].reached is None or (m not in heard and members in self.groups)]
 
@@ -185,14 +185,14 @@ class GroupCollectives:
         made = self.groups[members] = Group(
             members, self.index, self.peers, self.host, self.waker, self.inbox, self.plain, self.aborts.generation(members)
         )
-        for word in self.said.pop(members, {}).values():
+        for word in self.announced_ways.pop(members, {}).values():
             made.hear(word.sender, word.ways, word.near)
         return made
 
     def _agree(self, group: Group) -> bool:
-        """Tell the others what this worker can do, once that is known. Whether all have told."""
-        if group.own is not None and not group.told:
-            group.told = True
+        """Send this worker's possible transports to the peers, once they are known. Returns whether a transport is chosen."""
+        if group.own is not None and not group.announced:
+            group.announced = True
             word = Ways(self.index, group.members, group.own, group.near[self.index])
             self.posts += [Mail(worker_peer(m), word) for m in group.members if m != self.index]
         group.decide()
@@ -213,13 +213,13 @@ class GroupCollectives:
         return way == "mail" or way == "hosts" and "sends" in kind.settings  # an exchange has no levels
 
     def _tell_overdue(self) -> None:
-        """Tell the members of collectives that were given up before their way was known, where it is known now."""
+        """Tell the members of collectives that were given up before their transport was known, if it is known now."""
         overdue, self.overdue = self.overdue, []
         for given_up in overdue:
             members, cause, at = given_up.kind.settings["group"], given_up.late, self.at
             assert cause is not None
             if not set(members) <= self.peers.keys():
-                continue  # all know that it cannot end
+                continue  # the members know of the lost one
             if self.unknown(given_up.kind):
                 self.overdue.append(given_up)
             elif self._by_mail(given_up.kind):
@@ -230,8 +230,8 @@ class GroupCollectives:
 
 
 class _Collective:
-    """One collective of one worker: waits for its group, then for its work. One whose part could not be made must take part
-    all the same, since the others count on it; it does so when they know not to use what comes of it."""
+    """One collective of one worker: waits for its group, then for its work. A worker whose operand failed takes part
+    nevertheless, since the peers wait for it, after they know not to use the results."""
 
     def __init__(self, collectives: GroupCollectives, client: str, kind: Kind, operands: list[Any], tag: int) -> None:
         self.collectives, self.client, self.kind, self.tag = collectives, client, kind, tag
@@ -241,25 +241,26 @@ class _Collective:
         self.work: Work | None = None
         self.finish: Callable[[], list[Any]] = list
         self.failed: Exception | None = None
-        self.since = 0.0  # when it failed
-        self.told: set[int] = set()  # those that are to know first
+        self.since = 0.0  # time of the failure
+        self.must_know: set[int] = set()  # peers that must acknowledge the failed input before this worker takes part
         self.cause: Broken | None = None
         cause = failed_operand(operands, tag)
         if cause is not None:
             self._input_failed(cause)
 
     def _input_failed(self, cause: Broken) -> None:
-        """Tell those that wait for what this worker does not have. None of them can be through before it has taken part."""
+        """Tell the peers that wait for this worker's operand that it failed. None can finish before this worker has taken
+        part."""
         self.cause, self.operands = cause, []
         concerned = [to for to, _, _ in self.kind.settings["sends"]] if "sends" in self.kind.settings else self.members
-        self.told = set(concerned) - {self.collectives.index}
-        self._say(self.told, InputFailed(self.collectives.index, *self.key, cause.error, cause.text, cause.tensor))
+        self.must_know = set(concerned) - {self.collectives.index}
+        self._send(self.must_know, InputFailed(self.collectives.index, *self.key, cause.error, cause.text, cause.tensor))
 
-    def _say(self, to: Iterable[int], word: InputFailed | StallQuery) -> None:
+    def _send(self, to: Iterable[int], word: InputFailed | StallQuery) -> None:
         self.collectives.posts += [Mail(worker_peer(m), word) for m in to]
 
     def ask(self) -> None:
-        self._say(set(self.members) - {self.collectives.index}, StallQuery(self.collectives.index, *self.key))
+        self._send(set(self.members) - {self.collectives.index}, StallQuery(self.collectives.index, *self.key))
 
     def missing(self) -> list[int]:
         return sorted(set(self.members) - {self.collectives.index} - self.collectives.heard.get(self.key, set()))
@@ -272,14 +273,15 @@ class _Collective:
         if self.failed is None and self.work is not None:
             try:
                 if self.work.done():
-                    self.work.wait()  # this only raises what went wrong
+                    self.work.wait()  # raises the error, if any
                     return True
-            except Exception as failed:  # a kernel or the network may fail in any way; the tensor carries the cause
+            except Exception as failed:  # a kernel or the network may raise anything; the results carry the cause
                 self._fail(failed, out_of_memory(failed) or not isinstance(failed, (RuntimeError, OSError)))
         return bool(self.collectives.aborts.cause(self.key)) or self.failed is not None and self._confirmed()
 
     def _fail(self, failed: Exception, local: bool) -> None:
-        """It cannot go on. What failed here the others must be told; what the network did the dispatcher may know better."""
+        """The collective cannot continue. Peers are must_know of a local failure; of a network failure the dispatcher may know
+        the cause, so it is awaited first."""
         if local:
             self.collectives.abort(
                 self.key, failure(f"{self.kind.row.name} with workers {listed(self.members)}", failed, self.tag)
@@ -291,28 +293,28 @@ class _Collective:
         self.collectives.abort(self.key, Broken("RemoteError", why, self.tag))
 
     def _begin(self) -> None:
-        """Take part, once there is a group, and those that are to know something first know it."""
+        """Take part, once the group is built and the peers that have to know of a failed input do."""
         group = self._group()
         if group is None or (group.made is None and group.failed is None):
             return
-        if self.told - self.collectives.heard.get(self.key, set()):
+        if self.must_know - self.collectives.heard.get(self.key, set()):
             return
         if group.failed is not None:
             self._fail(group.failed, False)
             return
         try:
             self._issue(group)
-        except Exception as failed:  # a kernel, the allocator or the network may fail in any way; peers are told
+        except Exception as failed:  # a kernel, the allocator or the network may raise anything; peers are must_know
             if self.cause is None:
                 self._input_failed(failure(f"{self.kind.row.name} with workers {listed(self.members)}", failed, self.tag))
             else:
-                self._fail(failed, True)  # it cannot even take part with nothing to give
+                self._fail(failed, True)  # it cannot take part even without data
 
     def _confirmed(self) -> bool:
-        """A connection that broke most often means a worker that is gone: the dispatcher should be the one to say so, since
-        whoever is told goes on at once with those that it says are there."""
+        """Whether a network failure is final. A broken connection mostly means a lost worker: wait for the dispatcher to report
+        the loss, as collectives then continue with the remaining workers."""
         self.since = self.since or self.collectives.clock()
-        if self._alive() and self.collectives.clock() - self.since > PATIENCE:
+        if self._alive() and self.collectives.clock() - self.since > LOSS_TIMEOUT:
             text = f"{self.kind.row.name} with workers {listed(self.members)} failed: {self.failed}"
             self.collectives.abort(self.key, Broken("WorkerLost", text, self.tag))
             return True
@@ -322,24 +324,24 @@ class _Collective:
         return set(self.members) <= self.collectives.peers.keys()
 
     def _group(self) -> Group | None:
-        """The group, if its members are all there."""
+        """The group, if all its members are connected."""
         return self.collectives.groups.get(self.members)
 
     def _issue(self, group: Group) -> None:
-        # Held by the worker's table, by `operands` and by the call that counts: nobody else computes with it.
+        # References of the worker's table, of `operands` and of this call: no other value shares the tensor.
         alone = self.cause is not None or len(self.operands) == 1 and sys.getrefcount(self.operands[0]) <= 3
         engine = self.collectives.engine
         moves = group.moves(engine, self.client, self.kind, self.tag)
-        part = Part(self.kind, self.collectives.index, transports().TorchArrays(engine, group.nccl, alone), moves)
+        part = Part(self.kind, self.collectives.index, torch_transport.TorchArrays(engine, group.nccl, alone), moves)
         self.work, self.finish = begin(part, self.operands, self.cause is not None)
         self.collectives.ways[moves.way] += 1
 
     def result(self) -> list[Any]:
         if not self._alive():
-            lost = self.collectives.mail.lost or "one of them went away"
+            lost = self.collectives.mail.lost or "one of them was lost"
             raise WorkerLost(f"{self.kind.row.name} with workers {listed(self.members)} cannot end: {lost}")
         cause = self.collectives.aborts.cause(self.key) or self.cause or self.collectives.failed_inputs.get(self.key)
         if cause is not None:
             raise OperandFailed(cause)
-        finish, self.finish, self.work = self.finish, list, None  # what was moved is its tensors' alone from here on
+        finish, self.finish, self.work = self.finish, list, None  # drops this object's references to the moved arrays
         return finish()

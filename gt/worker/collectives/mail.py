@@ -1,5 +1,5 @@
-"""How a worker takes part in collectives. `MailCollectives` does it by mail: the way of the in-process cluster, and of workers
-without PyTorch. It never blocks: a collective is begun, and ends when all its mail is there."""
+"""The interface of a worker's collectives, and collectives by mail, which the in-process cluster and workers without PyTorch
+use. Nothing blocks: a collective is begun, and ends when all its mail has arrived."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from gt.worker.peer_names import worker_peer
 
 NO_TORCH = Reached(torch=False)
 Members = tuple[int, ...]
-LISTED = 16  # workers that a message names
+LISTED = 16  # most workers named in a message
 
 
 def failed_operand(operands: list[Any], tag: int) -> Broken | None:
-    """Why a worker has no part to give, if it has none."""
+    """The cause if an operand of this worker failed."""
     if any(a is None for a in operands):
         return Broken("RemoteError", "a tensor is missing", tag)
     return next((a for a in operands if isinstance(a, Broken)), None)
 
 
 def listed(workers: Sequence[Any]) -> str:
-    """Workers in a message, which has no room for hundreds."""
+    """Workers as text for a message, at most `LISTED` of them."""
     shown = ", ".join(map(str, workers[:LISTED]))
     return f"[{shown}]" if len(workers) <= LISTED else f"[{shown}, and {len(workers) - LISTED} more]"
 
 
 class PendingCollective(Protocol):
-    """A collective under way."""
+    """A collective in progress."""
 
     tag: int
 
@@ -48,40 +48,40 @@ class PendingCollective(Protocol):
 
     def ready(self) -> bool: ...
     def result(self) -> list[Any]:
-        """Its outputs, or the error that keeps them from being."""
+        """Its results; raises the error if it failed."""
 
     def ask(self) -> None:
-        """Find out who is missing, since it takes long."""
+        """Query which members are missing, for a stalled collective."""
 
     def missing(self) -> list[int]:
-        """The workers that are not there yet, as far as is known."""
+        """The members that have not joined yet, as far as known."""
 
     def give_up(self, why: str) -> None:
-        """It has waited too long: it ends, with this as its error."""
+        """End the collective with this error, after a timeout."""
 
 
 class Collectives(Protocol):
-    """How a worker reaches the others. `ways` counts its collectives by how their bytes went."""
+    """A worker's collectives with its peers. `ways` counts them by transport."""
 
     index: int
     ways: Counter[str]
-    hosts: dict[int, str]  # what tells the hosts of workers apart
+    hosts: dict[int, str]  # a name of each worker's host
 
     @property
     def peers(self) -> dict[int, Peer]:
-        """The workers there are, this one among them."""
+        """The connected workers, including this one."""
 
     def begin(self, client: str, kind: Kind, operands: list[Any], tag: int) -> PendingCollective: ...
     def meet(self, workers: tuple[Peer, ...], lost: str) -> None:
-        """Who else is there; whoever is not any more will send nothing."""
+        """Set the connected workers; the others are lost."""
 
     def from_peer(self, peer: str, sender: int) -> bool:
-        """Whether mail from this peer is that worker's."""
+        """Whether this peer is the worker `sender`."""
 
     def receive(self, piece: Piece, frame: Any) -> None: ...
     def hear(self, word: InputFailed | StallQuery | Noted | Ways | Aborted) -> None: ...
     def outgoing(self) -> list[Mail]:
-        """What is to be sent."""
+        """The mail to send."""
 
 
 def is_worker_peer(peer: str, sender: int) -> bool:
@@ -95,7 +95,7 @@ class MailCollectives(Mailbox):
         super().__init__()
         self.engine, self.announces = engine, announces
         self.lost = ""
-        self.hosts: dict[int, str] = {}  # of all workers there ever were, so that all members see the same sets
+        self.hosts: dict[int, str] = {}  # of all workers, including lost ones, so that all members compute the same sets
         self.ways: Counter[str] = Counter()
 
     @property
@@ -125,11 +125,11 @@ class MailCollectives(Mailbox):
         return made
 
     def begin_failed(self, client: str, kind: Kind, cause: Broken, tag: int) -> None:
-        """Take part in a collective that was given up here already: with nothing to give, and waiting for nobody."""
+        """Take part in a collective that was already given up here: without data, and waiting for nobody."""
         _MailCollective(self, client, kind, [cause] * len(kind.tensor_operands), tag).work.abandon(cause)
 
     def moves(self, client: str, kind: Kind, tag: int, cause: Broken | None) -> Moves:
-        """The transport of one collective: in two levels where its members are on several hosts, or many."""
+        """The transport of one collective: in two levels if its members are on several hosts, or many."""
         members: Members = kind.settings["group"]
         sets = sets_by_mail(members, lambda m: self.hosts.get(m, "")) if "sends" not in kind.settings else None
         if sets is None:
@@ -154,9 +154,10 @@ class MailCollectives(Mailbox):
 
 
 class _MailCollective:
-    """One collective of one worker, by mail: its pieces go out when it begins; it ends when those it waits for are there."""
+    """One collective of one worker, by mail: it sends its pieces when it begins, and ends when its peers' pieces have
+    arrived."""
 
-    late = ""  # why it was given up
+    late = ""  # reason for giving up
 
     def __init__(self, collectives: MailCollectives, client: str, kind: Kind, operands: list[Any], tag: int) -> None:
         self.collectives, self.kind, self.tag = collectives, kind, tag
@@ -172,11 +173,11 @@ class _MailCollective:
         return self.work.done() or self._gone() is not None or bool(self.late)
 
     def give_up(self, why: str) -> None:
-        """The others have what they need of this worker, or get the reason in place of what is still to be made."""
+        """The peers have this worker's pieces already, or get the reason in place of pieces of later stages."""
         self.late = why
 
     def ask(self) -> None:
-        """Whose mail has not come is known."""
+        """Nothing to query: the missing mail shows the missing members."""
 
     def missing(self) -> list[int]:
         return [w for w in self.work.sources if not self.collectives.came.get(w)]
@@ -200,12 +201,12 @@ class _MailCollective:
 
 
 class Undecided:
-    """A collective whose members have not all said how they can be reached, and by which ways they can go."""
+    """A collective whose members have not all announced how they are reached and which transports they can use."""
 
     def __init__(self, collectives: Any, client: str, kind: Kind, operands: list[Any], tag: int) -> None:
         self.collectives, self.client, self.kind, self.operands, self.tag = collectives, client, kind, operands, tag
         self.chosen: PendingCollective | None = None
-        self.late: Broken | None = None  # why it was given up
+        self.late: Broken | None = None  # reason for giving up
 
     def ready(self) -> bool:
         if self.late is not None:
@@ -231,7 +232,7 @@ class Undecided:
         return self.collectives.silent(self.kind.settings["group"])
 
     def give_up(self, why: str) -> None:
-        """Without its way the others cannot be told. They are when it is known, before anything else is begun with them."""
+        """The peers cannot be told before the transport is known; then they are, before the next collective with them."""
         if self.chosen is not None:
             self.chosen.give_up(why)
         else:

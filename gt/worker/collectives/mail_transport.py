@@ -17,18 +17,18 @@ from gt.worker.engine import Engine
 from gt.worker.peer_names import worker_peer
 
 REDUCE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
-Fill = Callable[[dict[int, Any]], None]  # gets each source's bytes
+Fill = Callable[[dict[int, Any]], None]  # is called with each source's bytes
 
 
 class OperandFailed(Exception):
-    """What a collective gives where a part of it could not be made."""
+    """A member's operand could not be computed."""
 
     def __init__(self, cause: Broken) -> None:
         self.cause = cause
 
 
 def elements(data: Any, spec: Spec) -> np.ndarray:
-    """Bytes as an array of elements that are only moved, never computed with."""
+    """Bytes as an array of opaque elements, which are only moved."""
     return np.frombuffer(data, f"V{spec.dtype.size}", spec.numel).reshape(spec.shape)
 
 
@@ -67,14 +67,14 @@ class HostArrays:
 
 
 class Mailbox:
-    """The mail of one worker's collectives, sent and received. Everyone begins them in the dispatcher's order, so pieces from a
-    worker come in order, too. `group` names the group whose mail it is; 0 where it is that of all who have no other."""
+    """The sent and received mail of one worker's collectives. All workers begin collectives in the dispatcher's order, so the
+    pieces of a worker arrive in order. `group` is the number of the group; 0 for the collectives outside groups."""
 
     def __init__(self, index: int = -1, group: int = 0) -> None:
         self.index, self.group = index, group
         self.posts: list[Mail] = []
         self.came: dict[int, deque[tuple[Piece, Any]]] = {}
-        self.late: Counter[int] = Counter()  # pieces still to come from each, of collectives that were given up
+        self.late: Counter[int] = Counter()  # pieces of given-up collectives that each peer will still send
         self.known: dict[int, Peer] = {}
 
     def receive(self, piece: Piece, frame: Any) -> None:
@@ -84,7 +84,7 @@ class Mailbox:
             self.came.setdefault(piece.sender, deque()).append((piece, frame))
 
     def give_up(self, sources: list[int]) -> None:
-        """A collective will not end. What those that are left send for it is not for the next."""
+        """Give up a collective. The pieces that its remaining sources will send are ignored."""
         for worker in sources:
             if self.came.get(worker):
                 self.came[worker].popleft()
@@ -93,8 +93,7 @@ class Mailbox:
 
 
 class MailTransport:
-    """What the members of a group do together in one collective: see `Moves`. A worker that has no part to give sends its
-    `cause` in its place."""
+    """The transport of one collective: see `Moves`. A worker whose operand failed sends its `cause` in place of data."""
 
     way = "mail"
 
@@ -103,7 +102,7 @@ class MailTransport:
         group: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
         self.mailbox, self.engine, self.client, self.tag, self.cause = mailbox, engine, client, tag, cause
-        self.dtype = kind.outs[0].dtype if kind.outs else None  # that of what is reduced
+        self.dtype = kind.outs[0].dtype if kind.outs else None  # of the reduced elements
         self.group: tuple[int, ...] = group or kind.settings["group"]
         self.rank = self.group.index(mailbox.index)
         self.others = [w for w in self.group if w != mailbox.index]
@@ -167,14 +166,14 @@ class MailTransport:
         return self._begin(sends, self.others, fill), lambda: self._combined(terms, how)
 
     def end(self) -> None:
-        """There is nothing to end: mail that is not needed is counted by `Mailbox`."""
+        """Nothing to do: `Mailbox` ignores mail that is no longer needed."""
 
     def _terms(self, mine: np.ndarray, frames: dict[int, Any]) -> list[np.ndarray]:
-        """Every member's, in the group's order."""
+        """Every member's array, in the group's order."""
         return [mine if w == self.mailbox.index else _like(mine, frames[w]) for w in self.group]
 
     def _combined(self, terms: list[np.ndarray], how: str) -> np.ndarray:
-        """By the engine's kernel, in the group's order, so that all workers have the same bits."""
+        """Reduce with the engine's kernel in the group's order, so that all workers have the same bits."""
         assert self.dtype is not None
         if self.dtype is bool_:
             how = {"sum": "max", "prod": "min"}.get(how, how)
@@ -197,12 +196,12 @@ class MailTransport:
 
 
 def _like(array: np.ndarray, frame: Any) -> np.ndarray:
-    """Bytes that came, as elements of this array's dtype."""
+    """Received bytes as elements of this array's dtype."""
     return np.frombuffer(frame, array.dtype, len(array))
 
 
 class MailWork:
-    """A collective under way: done when a piece of each source has come. See `Work`."""
+    """A collective in progress: done when a piece of each source has arrived. See `Work`."""
 
     def __init__(self, moves: MailTransport, sources: list[int], fill: Fill) -> None:
         self.moves, self.sources, self.fill = moves, sources, fill
@@ -212,11 +211,11 @@ class MailWork:
         return all(came.get(w) for w in self.sources)
 
     def abandon(self, cause: Broken) -> None:
-        """What has come for it, or will, is for nothing else. This worker's pieces are out already."""
+        """Ignore the pieces that have arrived or will arrive. This worker's pieces are already sent."""
         self.moves.mailbox.give_up(self.sources)
 
     def wait(self) -> None:
-        """Take the pieces in; where one could not be made, raise why."""
+        """Read the pieces; raise the cause if a member's operand failed."""
         moves, frames = self.moves, {}
         cause = moves.cause
         for worker in self.sources:

@@ -1,6 +1,6 @@
-"""The collectives, each written once: how a worker's tensors are laid out for a transport, and how its results are made of
-what came. The transports are `PeerMemoryGroup`, `Distributed`, `MailTransport` and, over two of them, `TwoLevel`; the arrays
-that they move are PyTorch's or, by mail, NumPy's."""
+"""The collectives, each written once over any transport: how a worker's tensors are laid out for it, and how the results are
+made from the received arrays. The transports are `PeerMemoryGroup`, `Distributed`, `MailTransport` and, over two of them,
+`TwoLevel`; the arrays are PyTorch's or, by mail, NumPy's."""
 
 from __future__ import annotations
 
@@ -12,57 +12,56 @@ from gt.spec import DTYPES, DType, Shape, Spec, split
 
 
 class Work(Protocol):
-    """Something begun with the other workers of a group."""
+    """A transport's operation in progress."""
 
     def done(self) -> bool: ...
     def wait(self) -> Any:
-        """When it is done: fill in what came, or raise what went wrong."""
+        """Once done: write the received data, or raise the error."""
 
 
 class Moves(Protocol):
-    """A transport: what the members of a group do together. All arrays are contiguous; but for `reduce` and `scatter`, they are
-    bytes."""
+    """A transport: the operations of a group. All arrays are contiguous, and, except for `reduce` and `scatter`, bytes."""
 
     way: str
 
     def reduce(self, whole: Any, how: str) -> Work:
-        """All members' arrays combined, in place."""
+        """Reduce all members' arrays, in place."""
 
     def reduce_first(self, whole: Any, how: str) -> Work:
-        """The same for the first member alone; what is left in the others' arrays is of no use."""
+        """Reduce to the first member alone; the others' arrays are undefined afterwards."""
 
     def gather(self, out: Any, part: Any) -> Work:
-        """All members' parts, one after the other."""
+        """Concatenate all members' parts into `out`."""
 
     def spread(self, tensor: Any) -> Work:
-        """The first member's array."""
+        """Broadcast the first member's array."""
 
     def swap(self, out: Any, data: Any, takes: list[int], sends: list[int]) -> Work:
-        """A part to each member, and one from each, of these sizes."""
+        """All-to-all: send a part of `data` to each member and receive one from each into `out`, of these sizes."""
 
     def scatter(self, data: Any, sizes: list[int], how: str) -> tuple[Work, Callable[[], Any]]:
-        """All members' terms of this one's part combined, and a function that gives it when that is done. The parts, of these
-        sizes, lie one after the other."""
+        """Reduce-scatter: the work, and a function that returns this member's part when the work is done. The parts, of these
+        sizes, are consecutive in `data`."""
 
     def end(self) -> None:
-        """A member is gone."""
+        """A member is lost."""
 
 
 class Arrays(Protocol):
-    """The arrays that a transport moves, and how they come from and go to an engine."""
+    """The arrays that a transport moves, and their conversion from and to an engine's."""
 
     def moved(self, array: Any, spec: Spec) -> Any:
-        """An engine's array as a contiguous one that can be moved."""
+        """An engine's array as a contiguous array of the transport."""
 
     def result(self, array: Any, spec: Spec) -> Any:
-        """An array that came as the engine's."""
+        """A received array as the engine's."""
 
     def blank(self, shape: Shape, dtype: DType) -> Any: ...
     def owned(self, array: Any) -> Any:
-        """The array itself where nobody else sees its memory; else a copy."""
+        """The array itself if nothing else shares its memory, else a copy."""
 
     def reducible(self, array: Any, dtype: DType) -> tuple[Any, Callable[[Any], Any]]:
-        """The array as the transport can reduce it, and a function back from there."""
+        """The array in a dtype that the transport can reduce, and the function back."""
 
     def contiguous(self, array: Any) -> Any: ...
     def joined(self, arrays: Sequence[Any], axis: int = 0) -> Any: ...
@@ -86,11 +85,11 @@ class Part(NamedTuple):
         return self.kind.settings["group"]
 
 
-Begun = tuple[Work, Callable[[], list[Any]]]  # the results are there when the work is done
+Begun = tuple[Work, Callable[[], list[Any]]]  # the work, and a function that returns the results when it is done
 
 
 def begin(part: Part, operands: list[Any], failed_inputs: bool) -> Begun:
-    """Take part in a collective. One whose operands could not be computed takes part with arrays that nobody looks at."""
+    """Take part in a collective. A worker whose operands failed takes part with arrays that nobody uses."""
     specs: list[Spec] = [part.kind.ins[i] for i in part.kind.tensor_operands]
     if failed_inputs:
         tensors = [part.arrays.blank(s.shape, s.dtype) for s in specs]
@@ -115,14 +114,14 @@ def reduce_scatter(part: Part, *tensors: Any) -> Begun:
     arrays, axis, n, outs = part.arrays, part.kind.settings["axis"], len(part.group), part.kind.outs
     pieces = [[_piece(t, axis, *split(t.shape[axis], n, i)) for t in tensors] for i in range(n)]
     sizes = [sum(_numel(p.shape) for p in each) for each in pieces]
-    in_order = len(tensors) == 1 and axis == 0  # so they lie there already
+    in_order = len(tensors) == 1 and axis == 0  # the parts are already consecutive
     data = tensors[0].reshape(-1) if in_order else arrays.joined([p.reshape(-1) for each in pieces for p in each])
     work, made = part.moves.scatter(data, sizes, part.kind.settings["reduce"])
     return work, lambda: [arrays.result(p, o) for p, o in zip(_cut_up(made(), [o.numel for o in outs]), outs)]
 
 
 def all_gather(part: Part, tensor: Any) -> Begun:
-    """Each member's piece is padded to the longest."""
+    """Each member's piece is padded to the length of the longest."""
     arrays, out, n = part.arrays, part.kind.outs[0], len(part.group)
     axis, size = part.kind.settings["axis"], part.kind.settings["size"]
     most = split(size, n, 0)[1]
@@ -182,7 +181,7 @@ COLLECTIVES: dict[str, Callable[..., Begun]] = {
 
 
 def _swap(part: Part, sends: list[Any], shapes: list[Shape], dtype: DType) -> tuple[Work, Callable[[], list[Any]]]:
-    """An array to each member, and one of these shapes from each."""
+    """Send an array to each member, and receive one of these shapes from each."""
     arrays = part.arrays
     sizes = [_numel(s) * dtype.size for s in shapes]
     out = arrays.as_bytes(arrays.blank((sum(map(_numel, shapes)),), dtype))
@@ -201,7 +200,7 @@ def _numel(shape: Shape) -> int:
 
 
 def _cut_up(flat: Any, sizes: Sequence[int]) -> list[Any]:
-    """Pieces of these sizes, one after the other."""
+    """Consecutive pieces of these sizes."""
     found, at = [], 0
     for size in sizes:
         found.append(flat[at : at + size])

@@ -1,6 +1,6 @@
-"""Collectives of workers on one host. Each says where its part lies and reads what it needs from where the others say theirs
-does, so bytes are copied once and pass no socket. It never waits: a collective goes on when those that it needs have left
-word."""
+"""Collectives of workers on one host through peer memory. Each member publishes the address of its part and reads from the
+addresses of its peers, so that bytes are copied once, without a socket. Nothing blocks: a collective continues when the
+peers that it needs have published theirs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from gt.spec import split
 from gt.transport.process_memory import BROKEN_OFF, Inbox, PeerProcess
 from gt.worker.collectives.members import name_of
 
-SMALL = 64 << 10  # bytes of which each member makes the whole sum, instead of a slice
-CHUNK = 1 << 20  # bytes that are read and added before the next are: they are still in the cache
+SMALL = 64 << 10  # bytes up to which each member computes the whole reduction instead of a slice
+CHUNK = 1 << 20  # bytes that are read and reduced at a time, while they are in the cache
 COMBINE: dict[str, Callable] = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum, "prod": torch.mul}
-ROUNDS = 3  # of a collective, at most. All members count so many, whatever becomes of it
-Say = tuple[dict[int, int], Collection[int]]  # an address to each of these members, and whose word is waited for
-Steps = Generator[Say, dict[int, int], None]  # gets what those have said
+ROUNDS = 3  # most rounds of a collective. All members advance by so many, however it ends
+Publication = tuple[dict[int, int], Collection[int]]  # the address for each of these members, and the members to wait for
+Steps = Generator[Publication, dict[int, int], None]  # is sent the addresses of those members
 
 
 class PeerMemoryGroup:
-    """The collectives that workers use, as `Distributed` has them."""
+    """The transport by peer memory: see `Moves`."""
 
     way = "memory"
 
@@ -31,9 +31,9 @@ class PeerMemoryGroup:
         of: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
         self.rank, self.size, self.peers, self.inbox = rank, len(members), peers, inbox
-        self.name = name_of(members, generation, of)  # a host's part of a group counts by itself
+        self.name = name_of(members, generation, of)  # a host's part of a group has a number of its own
         self.round = 0
-        self.last: Round | None = None  # kept: where it never ended, somebody may still read what it holds
+        self.last: Round | None = None  # kept alive: if it did not end, a peer may still read its arrays
 
     def reduce(self, whole: torch.Tensor, how: str) -> Round:
         return self._begin(self._reduce(whole.view(-1), COMBINE[how]))
@@ -56,7 +56,7 @@ class PeerMemoryGroup:
 
     def _begin(self, steps: Steps) -> Round:
         self.inbox.drain()
-        self.inbox.forget(self.name, self.round)  # what was left where one was broken off
+        self.inbox.forget(self.name, self.round)  # messages of an aborted round
         self.last = Round(self, steps, self.round)
         self.round += ROUNDS
         return self.last
@@ -65,33 +65,33 @@ class PeerMemoryGroup:
         """A member is gone."""
         self.inbox.forget(self.name, self.round + ROUNDS)
 
-    # What each does, between one round and the next
+    # The steps of each operation between two rounds
 
     def _others(self) -> Iterator[int]:
-        """From the next one on, so that not all read from one."""
+        """The peers, beginning with the next rank, so that not all read from one."""
         for i in range(1, self.size):
             yield (self.rank + i) % self.size
 
-    def _to_all(self, what: int = 0) -> Say:
+    def _to_all(self, what: int = 0) -> Publication:
         return dict.fromkeys(self.peers, what), self.peers
 
     def _reduce(self, whole: torch.Tensor, combine: Callable, takers: Collection[int] | None = None) -> Steps:
-        """In place: each member makes a slice of the result, then the takers (all of them) read the other slices. Of what is
-        small each makes all, which takes a round less."""
+        """Reduce in place: each member computes a slice of the result, then the takers (by default all) read the other slices.
+        A small array is computed by each member as a whole, which saves a round."""
         takes = takers is None or self.rank in takers
         item, n, base = whole.element_size(), self.size, whole.data_ptr()
         addresses = yield self._to_all(base)
         if whole.nbytes <= SMALL:
             total = torch.empty_like(whole)
             if takes:
-                self._add_up(total, whole, addresses, combine)
+                self._reduce_into(total, whole, addresses, combine)
             yield self._to_all()
             if takes:
                 whole.copy_(total)
             return
         start, size = split(len(whole), n, self.rank)
         mine = whole[start : start + size]
-        self._add_up(mine, mine, {r: address + start * item for r, address in addresses.items()}, combine)
+        self._reduce_into(mine, mine, {r: address + start * item for r, address in addresses.items()}, combine)
         yield self._to_all()
         for r in self._others() if takes else ():
             start, size = split(len(whole), n, r)
@@ -100,11 +100,12 @@ class PeerMemoryGroup:
 
     def _scatter(self, out: torch.Tensor, parts: tuple[torch.Tensor, ...], combine: Callable) -> Steps:
         addresses = yield {r: parts[r].data_ptr() for r in self.peers}, self.peers
-        self._add_up(out, parts[self.rank], addresses, combine)
+        self._reduce_into(out, parts[self.rank], addresses, combine)
         yield self._to_all()
 
-    def _add_up(self, out: torch.Tensor, mine: torch.Tensor, addresses: dict[int, int], combine: Callable) -> None:
-        """This member's terms and those that lie at these addresses, in the group's order, into `out`, which `mine` may be."""
+    def _reduce_into(self, out: torch.Tensor, mine: torch.Tensor, addresses: dict[int, int], combine: Callable) -> None:
+        """Reduce this member's array and its peers' at these addresses, in the group's order, into `out`, which may be
+        `mine`."""
         item = out.element_size()
         each = max(1, CHUNK // item)
         for at in range(0, len(out), each):
@@ -145,7 +146,7 @@ class PeerMemoryGroup:
             yield {0: 0}, ()
 
     def _swap(self, takes: tuple[torch.Tensor, ...], sends: tuple[torch.Tensor, ...]) -> Steps:
-        """Only those wait for each other of whom one has something for the other."""
+        """Only members that exchange data wait for each other."""
         to = {r: sends[r].data_ptr() for r in self.peers if len(sends[r])}
         sources = [r for r in self.peers if len(takes[r])]
         addresses = yield to, sources
@@ -157,14 +158,14 @@ class PeerMemoryGroup:
 
 
 class Round:
-    """A collective under way: it leaves word at each round, and goes on when those that it needs have."""
+    """A collective in progress: at each round it publishes an address, and continues when the needed peers have."""
 
     def __init__(self, group: PeerMemoryGroup, steps: Steps, number: int) -> None:
         self.group, self.steps, self.number, self.over = group, steps, number, False
         self.waits: Collection[int] = ()
-        self._say(*next(steps))
+        self._publish(*next(steps))
 
-    def _say(self, to: dict[int, int], waits: Collection[int]) -> None:
+    def _publish(self, to: dict[int, int], waits: Collection[int]) -> None:
         self.number, self.waits = self.number + 1, waits
         for r, what in to.items():
             self.group.peers[r].tell(self.group.name, self.number, self.group.rank, what)
@@ -173,25 +174,25 @@ class Round:
         inbox, name = self.group.inbox, self.group.name
         inbox.drain()
         while not self.over:
-            said = inbox.words.get((name, self.number), {})
-            if BROKEN_OFF in said.values():
+            peer_addresses = inbox.words.get((name, self.number), {})
+            if BROKEN_OFF in peer_addresses.values():
                 raise OSError("another worker of the group broke off the collective")
-            if any(r not in said for r in self.waits):
+            if any(r not in peer_addresses for r in self.waits):
                 return False
             inbox.words.pop((name, self.number), None)
-            self._go_on(said)
+            self._advance(peer_addresses)
         return True
 
-    def _go_on(self, said: dict[int, int]) -> None:
+    def _advance(self, peer_addresses: dict[int, int]) -> None:
         try:
-            self._say(*self.steps.send(said))
+            self._publish(*self.steps.send(peer_addresses))
         except StopIteration:
             self.over = True
-        except Exception:  # whatever failed here, peers that wait for this worker learn that it does not come
+        except Exception:  # after any failure, the peers that wait for this worker must know
             for peer in self.group.peers.values():
-                with contextlib.suppress(OSError):  # the one for whose sake it breaks off
+                with contextlib.suppress(OSError):  # the lost peer itself
                     peer.tell(self.group.name, self.number + 1, self.group.rank, BROKEN_OFF)
             raise
 
     def wait(self) -> None:
-        """It has been waited for."""
+        """Nothing to do: the caller has polled `done`."""

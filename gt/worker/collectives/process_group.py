@@ -1,14 +1,13 @@
-"""How a set of workers moves bytes: by NCCL where each has a GPU of its own, out of each other's memory where all are on one
-host, in two levels where hosts have several of them, by mail elsewhere, or by Gloo where that was asked for. A group is built
-when first needed."""
+"""The group of a set of workers and its transport: NCCL if each has a GPU of its own, peer memory if all are on one host, two
+levels if hosts have several of them, mail otherwise, or Gloo if requested. A group is built when first needed."""
 
 from __future__ import annotations
 
 import copy
 import threading
 from collections.abc import Callable
-from typing import Any
 
+from gt.lazy_import import LazyImport
 from gt.ops import Kind
 from gt.transport.addresses import listener
 from gt.transport.messages import Peer, Reached
@@ -22,17 +21,14 @@ from gt.worker.engine import Engine
 ORDER = ("nccl here", "nccl", "memory", "gloo here", "gloo")  # ways, the best first; "here": on one host
 
 
-def transports() -> Any:
-    """The transports that need PyTorch. To load it takes seconds: a thread does so, when a group is built."""
-    from gt.worker.collectives import torch_transport
-
-    return torch_transport
+# The transports that need PyTorch. Loading them takes seconds: a thread does it when a group is built.
+torch_transport = LazyImport("gt.worker.collectives.torch_transport")
 
 
 class Group:
-    """A set of workers whose way to move bytes is being found, or is found, or could not be. Each member tries what it can do
-    with all others and says so; the first way that all can is theirs. NCCL and Gloo neither encrypt nor ask who connects: on
-    one host they meet in a file that only this user can read, between hosts they are used where that was asked for."""
+    """A set of workers that agree on a transport. Each member tests which ways work with all others and announces them; the
+    first one that all can use is chosen. NCCL and Gloo neither encrypt nor authenticate: on one host their rendezvous is a file
+    that only this user can read, between hosts they are used only if requested."""
 
     def __init__(
         self, members: tuple[int, ...], me: int, peers: dict[int, Peer], host: str, waker: Callable[[], None],
@@ -40,20 +36,20 @@ class Group:
     ) -> None:  # fmt: skip
         self.members, self.rank, self.host, self.waker, self.inbox = members, members.index(me), host, waker, inbox
         self.plain, self.generation, self.ended = plain, generation, False
-        self.mailbox = Mailbox(me, name_of(members, generation))  # between hosts
-        self.hosts: Sets | None = None  # the members by host, where they go in two levels
-        said = [peers[m].reached or Reached() for m in members]
+        self.mailbox = Mailbox(me, name_of(members, generation))  # for mail between hosts
+        self.hosts: Sets | None = None  # the members by host, if the transport has two levels
+        reached_at = [peers[m].reached or Reached() for m in members]
         self.locals = [peers[m].address for m in members]
-        self.store, gpus, self.offers = said[0].store, {r.gpu for r in said}, [r.memory for r in said]
+        self.store, gpus, self.offers = reached_at[0].store, {r.gpu for r in reached_at}, [r.memory for r in reached_at]
         self.gpus = "" not in gpus and len(gpus) == len(members)  # NCCL refuses two members on one GPU
-        self.stores = all(r.store for r in said)
-        self.labels = [r.host for r in said]
+        self.stores = all(r.store for r in reached_at)
+        self.labels = [r.host for r in reached_at]
         self.neighbours: dict[int, PeerProcess] = {}  # by rank
-        self.own: tuple[str, ...] | None = None  # the ways that this member can go
-        self.said: dict[int, tuple[str, ...]] = {}  # and the others
-        self.near: dict[int, tuple[int, ...]] = {}  # whose memory each member reads, its own among them
-        self.told = False  # whether they were told
-        self.way = ""  # "" until all have said
+        self.own: tuple[str, ...] | None = None  # the ways that work for this member
+        self.peer_ways: dict[int, tuple[str, ...]] = {}  # the ways that work for each peer
+        self.near: dict[int, tuple[int, ...]] = {}  # the members whose memory each member can read, including itself
+        self.announced = False  # whether the peers know `own`
+        self.way = ""  # the chosen way; "" until all members have announced theirs
         self.made: Moves | None = None
         self.failed: Exception | None = None
         self._start(self._find)
@@ -66,7 +62,7 @@ class Group:
         threading.Thread(target=what, name="gt-group", daemon=True).start()
 
     def _find(self) -> None:
-        """Try what this member can do with all others."""
+        """Test which ways work with all other members."""
         same = [label == self.labels[self.rank] for label in self.labels]
         processes = {r: listener(at) if same[r] else 0 for r, at in enumerate(self.locals) if r != self.rank}
         near = all(processes.values())
@@ -84,13 +80,13 @@ class Group:
         self.waker()
 
     def hear(self, member: int, ways: tuple[str, ...], near: tuple[int, ...] = ()) -> None:
-        """What another member can do."""
-        self.said[member], self.near[member] = ways, near
+        """Note the ways that work for a peer."""
+        self.peer_ways[member], self.near[member] = ways, near
 
     def decide(self) -> None:
-        """Choose the way, once all have said what they can, and go it."""
-        if not self.way and self.own is not None and len(self.said) == len(self.members) - 1:
-            common = set(self.own).intersection(*self.said.values())
+        """Choose the way, once all members have announced theirs, and build the group."""
+        if not self.way and self.own is not None and len(self.peer_ways) == len(self.members) - 1:
+            common = set(self.own).intersection(*self.peer_ways.values())
             self.way = next((way for way in ORDER if way in common), "")
             if not self.way:
                 self.hosts = hosts_agreed(self.members, self.near)
@@ -100,7 +96,7 @@ class Group:
 
     def _build(self) -> None:
         try:
-            by = transports()
+            by = torch_transport
             if self.way == "memory":
                 self.made = by.PeerMemoryGroup(self.members, self.rank, self.neighbours, self.inbox, self.generation)
             elif self.hosts is not None:
@@ -108,38 +104,38 @@ class Group:
             else:
                 group = (self.members, self.rank, self.generation)
                 self.made = by.process_group(self.way, *group, self.locals[0], self.store, self.host, self.waker)
-        except Exception as failed:  # torch.distributed may fail in any way; the collective that waits for the group raises it
+        except Exception as failed:  # torch.distributed may raise anything; the collective that waits for the group raises it
             self.failed = failed
         if self.ended and self.made is not None:
             self.made.end()
         self.waker()
 
     def _two_level(self, hosts: Sets) -> TwoLevel:
-        """Out of each other's memory inside a host. Between hosts each collective has a transport of its own: see `moves`."""
+        """Peer memory inside a host. Between hosts each collective has a transport of its own: see `moves`."""
         ranks = tuple(tuple(map(self.members.index, there)) for there in hosts)
         here, inside = next(i for i, there in enumerate(ranks) if self.rank in there), None
         if len(ranks[here]) > 1:
             assert self.inbox is not None
             peers = {i: self.neighbours[r] for i, r in enumerate(ranks[here]) if r != self.rank}
             mine = ranks[here].index(self.rank)
-            inside = transports().PeerMemoryGroup(hosts[here], mine, peers, self.inbox, self.generation, self.members)
+            inside = torch_transport.PeerMemoryGroup(hosts[here], mine, peers, self.inbox, self.generation, self.members)
         return TwoLevel("hosts", ranks, self.rank, inside, None, lambda like, n: like.new_empty(n))
 
     def moves(self, engine: Engine, client: str, kind: Kind, tag: int) -> Moves:
-        """What one collective goes by."""
+        """The transport of one collective."""
         assert self.made is not None
         firsts = tuple(there[0] for there in self.hosts or ())
         if self.members[self.rank] not in firsts:
             return self.made
         assert isinstance(self.made, TwoLevel)
         made = copy.copy(self.made)
-        made.between = transports().TorchMail(MailTransport(self.mailbox, engine, client, kind, tag, None, firsts))
+        made.between = torch_transport.TorchMail(MailTransport(self.mailbox, engine, client, kind, tag, None, firsts))
         return made
 
     def renewed(self, generation: int) -> Group:
-        """The next group of these members, which go the same way: what is begun in it is none of this one's."""
+        """A new group of these members with the same way, which shares no collective with this one."""
         mailbox = Mailbox(self.mailbox.index, name_of(self.members, generation))
-        if not self.way:  # its members are still to say what they can do
+        if not self.way:  # its members have not announced their ways yet
             self.generation, self.mailbox = generation, mailbox
             return self
         other = copy.copy(self)
@@ -150,7 +146,7 @@ class Group:
         return other
 
     def end(self) -> None:
-        """It is not used any more."""
+        """End the group."""
         self.ended = True
         if self.made is not None:
             self.made.end()

@@ -1,4 +1,4 @@
-"""The tensors that peers read from memory, torch.distributed or mail moves, and how they come from and go to an engine."""
+"""PyTorch tensors as the arrays of transports, and their conversion from and to an engine's arrays."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from gt.worker.engine.torch.engine import TorchEngine
 
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as bytes: what is only moved is moved for every dtype alike. A single element counts as contiguous
-    whatever its stride, so the stride is said."""
+    """The same memory as bytes, so that data of every dtype is moved alike. A single element counts as contiguous with any
+    stride, so the stride is given explicitly."""
     return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
@@ -49,14 +49,15 @@ class TorchArrays:
 
     def owned(self, array: torch.Tensor) -> torch.Tensor:
         storage = array.untyped_storage()
-        owners = torch._C._storage_Use_Count(storage._cdata)  # the table's tensor, this one and `storage`; a view would be more
+        # References of the table's tensor, of `array` and of `storage`; a view adds one.
+        owners = torch._C._storage_Use_Count(storage._cdata)
         alone = self.alone and owners <= 3 and storage.nbytes() == array.numel() * array.element_size()
         return array if alone else array.clone()
 
     def reducible(self, array: torch.Tensor, dtype: DType) -> tuple[torch.Tensor, Callable[[Any], Any]]:
-        if dtype.is_complex:  # a sum of complex numbers is one of their parts, and they are reduced in no other way
+        if dtype.is_complex:  # a complex sum is a sum of its parts; complex numbers have no other reduction
             return torch.view_as_real(array), torch.view_as_complex
-        if dtype is bool_ or dtype is int16:  # Gloo adds neither
+        if dtype is bool_ or dtype is int16:  # Gloo cannot reduce them
             return array.to(torch.int32), lambda reduced: reduced.to(TORCH[dtype])
         return array, lambda reduced: reduced
 
@@ -74,7 +75,7 @@ class TorchArrays:
 
 
 class TorchMail:
-    """Mail of PyTorch's tensors, for the first members of hosts: see `Moves`."""
+    """The mail transport for PyTorch's tensors, between the first members of hosts: see `Moves`."""
 
     way = "mail"
 
@@ -103,11 +104,11 @@ class TorchMail:
         return self.reduce(whole, how), lambda: whole[start : start + sizes[self.mail.rank]]
 
     def end(self) -> None:
-        """There is nothing to end."""
+        """Nothing to do."""
 
 
 class _Then:
-    """Work with something to do when it is done."""
+    """Work with a function to call at its end."""
 
     def __init__(self, work: Work, then: Callable[[], Any]) -> None:
         self.work, self.then = work, then

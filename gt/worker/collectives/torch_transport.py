@@ -1,5 +1,5 @@
-"""The transports of collectives that need PyTorch, which takes seconds to load: `process_group.transports` imports this when
-the first group is built. A worker of another engine that takes part in no collective does without."""
+"""The transports of collectives that need PyTorch, which takes seconds to load: a thread imports this module when the
+first group is built (`process_group.py`). A worker of another engine without collectives does not load it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ OPS: dict[str, Any] = {
 
 
 def gpu_of(engine: Engine) -> str:
-    """Which GPU an engine computes on; "" where that is none."""
+    """The GPU of an engine; "" if it has none."""
     if not isinstance(engine, TorchEngine) or engine.at.type != "cuda":
         return ""
     return str(torch.cuda.get_device_properties(engine.at).uuid)
 
 
 def patience() -> timedelta:
-    """How long torch.distributed waits: GT_COLLECTIVE_TIMEOUT. Most groups end by message long before."""
+    """The timeout of torch.distributed: GT_COLLECTIVE_TIMEOUT. Most aborts come by message long before."""
     return timedelta(seconds=environment.COLLECTIVE_TIMEOUT.value() or 7 * 24 * 3600)
 
 
@@ -72,22 +72,22 @@ class Distributed:
         return work, lambda: functools.reduce(COMBINE[how], terms.unbind())
 
     def end(self) -> None:
-        """To end it is to wait for what is under way, until that fails or its time is over; a thread does that."""
+        """Abort the group in a thread, as that waits for operations in progress, until they fail or time out."""
         made, self.made = [self.made], None
         threading.Thread(target=made.clear, name="gt-group-end", daemon=True).start()
 
     def _watch(self, work: Any) -> Work:
         if self.way == "nccl":
             return OnDevice(work, self.waker)
-        future, waker = work.get_future(), self.waker  # is done before the work says so, and its callback comes in between
-        future.add_done_callback(lambda _: waker())  # naming `self` would close a cycle that no collector sees
+        future, waker = work.get_future(), self.waker  # completes, and calls back, before `work.is_completed()` is true
+        future.add_done_callback(lambda _: waker())  # `self` here would make a cycle that the garbage collector cannot see
         return future
 
 
 def process_group(
     way: str, members: tuple[int, ...], rank: int, generation: int, first: str, store: str, host: str, waker: Callable[[], None]
 ) -> Distributed:
-    """A process group of NCCL or Gloo. `first` is the local address of the first member, `store` where its store is."""
+    """A process group of NCCL or Gloo. `first` is the local address of the first member, `store` the address of its store."""
     here, size = way.endswith("here"), len(members)
     name = "-".join(map(str, members)) + (f".{generation}" if generation else "")
     met = _file_store(first, name, size) if here else _tcp_store(store, name)
@@ -97,12 +97,12 @@ def process_group(
 
 
 def _file_store(first: str, name: str, size: int) -> Any:
-    """A store in which members find each other: a file beside the first member's socket."""
+    """The rendezvous store as a file in the folder of the first member's socket."""
     return dist.FileStore(f"{first.removeprefix('ipc://')}.{name}.store", size)
 
 
 def _tcp_store(at: str, name: str) -> Any:
-    """The same: the first member's own, by TCP."""
+    """The rendezvous store of the first member, by TCP."""
     host, _, port = at.rpartition(":")
     return dist.PrefixStore(f"gt/{name}", dist.TCPStore(host, int(port), None, False, patience(), False))
 
@@ -116,7 +116,7 @@ def _gloo(store: Any, rank: int, size: int, host: str) -> Any:
 
 def _nccl(store: Any, rank: int, size: int, host: str) -> Any:
     if host.startswith("127."):
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # what is on one host listens there
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # on one host, listen on the loopback interface only
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = patience()
     group = dist.ProcessGroupNCCL(store, rank, size, options)
@@ -125,18 +125,18 @@ def _nccl(store: Any, rank: int, size: int, host: str) -> Any:
 
 
 def keep_store(host: str) -> tuple[Any, str]:
-    """A store for groups at this address of this host, and where it is."""
+    """A TCP store for groups on this host, and its address."""
     fd, port = open_port(host)
     made = dist.TCPStore(host, port, None, True, timedelta(seconds=60), False, False, fd, True)
     return made, f"{host}:{port}"
 
 
 class OnDevice:
-    """Work of NCCL. What follows it on the device would be in order without a word to the host; the host waits, as only then
-    is it sure that nobody had nothing to give."""
+    """Work of NCCL. Later kernels on the device's stream would be ordered without the host; the host waits, since only then is
+    it known that no member's operand failed."""
 
     def __init__(self, work: Any, waker: Callable[[], None]) -> None:
-        work.wait()  # orders this device's stream behind the collective
+        work.wait()  # orders this device's stream after the collective
         self.end = torch.cuda.Event(blocking=True)
         self.end.record()
         threading.Thread(target=self._watch, args=(self.end, waker), name="gt-device", daemon=True).start()
@@ -150,4 +150,4 @@ class OnDevice:
         return self.end.query()
 
     def wait(self) -> None:
-        """It has been waited for."""
+        """Nothing to do: the caller has polled `done`."""

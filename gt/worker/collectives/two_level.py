@@ -1,5 +1,5 @@
-"""Collectives in two levels, each written once over any two transports: inside each set of members that are close, such as the
-workers of a host, then between the first member of each set, then inside again. Which sets these are is decided here, too."""
+"""Hierarchical collectives over any two transports: inside each set of close members, such as the workers of a host, then
+between the first members of the sets, then inside again. The sets are computed here, too."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gt.worker.client_values import Broken
 from gt.worker.collectives.mail_transport import OperandFailed
 from gt.worker.collectives.ops import Moves, Work
 
-WIDE = 16  # members that talk by mail in one level, at most: each sends to each other one, by a connection of its own
+WIDE = 16  # most members of a collective by mail in one level, as every pair has a connection
 Members = tuple[int, ...]
 Sets = tuple[Members, ...]
 
 
 def hosts_agreed(members: Members, near: Mapping[int, Members]) -> Sets | None:
-    """The members by host, from what each says of whom it reaches in memory, itself included. None where they do not agree,
-    where all are on one host, or where each is alone on its own."""
+    """The members by host, from each member's list of members whose memory it can read, including itself. None if the lists
+    disagree, if all are on one host, or if each is alone on its host."""
     for m in members:
         if m not in near[m] or not set(near[m]) <= set(members) or any(set(near[o]) != set(near[m]) for o in near[m]):
             return None
@@ -27,8 +27,8 @@ def hosts_agreed(members: Members, near: Mapping[int, Members]) -> Sets | None:
 
 
 def sets_by_mail(members: Members, host: Callable[[int], str]) -> Sets | None:
-    """The sets in which members talk that do so by mail alone: the hosts, where some have several of them. More than WIDE of
-    one host, or each on its own, are cut into about as many sets as one has members. None where one level is enough."""
+    """The sets of a collective by mail: the hosts, if one has several members. More than WIDE members of one host, or of as
+    many hosts, are divided into about as many sets as a set has members. None if one level is enough."""
     by_host: dict[str, list[int]] = {}
     for m in members:
         by_host.setdefault(host(m), []).append(m)
@@ -45,8 +45,8 @@ def _cut(members: Members) -> Iterator[Members]:
 
 
 class Stages:
-    """Works one after the other: each is begun when the one before it is done. A stage that fails for want of somebody's part
-    (OperandFailed) is followed by the others all the same, as their members count on it; `spoil` has them give that cause."""
+    """Consecutive works: each is begun when the one before is done. After a stage with a failed operand (OperandFailed) the
+    other stages still run, as their members wait for this one; `spoil` makes them send that cause."""
 
     def __init__(self, steps: Iterator[Any], spoil: Callable[[Broken], None]) -> None:
         self.steps, self.spoil = steps, spoil
@@ -71,11 +71,11 @@ class Stages:
 
     @property
     def sources(self) -> list[int]:
-        """By mail: whose pieces the stage at hand waits for."""
+        """By mail: the members whose pieces the current stage waits for."""
         return self.now.sources if self.now is not None else []
 
     def abandon(self, cause: Broken) -> None:
-        """By mail: take part in what is left with nothing but this cause, and wait for nobody."""
+        """By mail: take part in the remaining stages with this cause in place of data, and wait for nobody."""
         self.spoil(cause)
         while self.now is not None:
             self.now.abandon(cause)
@@ -83,10 +83,10 @@ class Stages:
 
 
 class TwoLevel:
-    """One member's transport: see `Moves`. `inside` is that of its own set, None where it is alone there; `between` that of the
-    first members of all sets, None where it is none of them. `ranks` are the members of each set as they are counted in the
-    group; the group's first member is the first of the first set. An exchange has no levels: bytes go straight to whoever wants
-    them. `blank` makes an array of so many elements like another."""
+    """One member's transport: see `Moves`. `inside` is the transport of its own set, None if it is alone there; `between` that
+    of the first members of all sets, None if it is not one of them. `ranks` are the group ranks of each set's members; the
+    group's first member is the first of the first set. An exchange has no levels: bytes are sent to their destination directly.
+    `blank(like, n)` makes an array of n elements."""
 
     def __init__(
         self, way: str, ranks: Sets, rank: int, inside: Moves | None, between: Moves | None,
@@ -106,7 +106,7 @@ class TwoLevel:
         return Stages(self._spread(tensor), self.spoil)
 
     def scatter(self, data: Any, sizes: list[int], how: str) -> tuple[Stages, Callable[[], Any]]:
-        """By way of the whole sum, which crosses between the sets no more often than all its parts would."""
+        """By an all-reduce, which moves no more bytes between the sets than a reduce-scatter would."""
         whole, start = self.blank(data, len(data)), sum(sizes[: self.rank])
         whole[...] = data
         return self.reduce(whole, how), lambda: whole[start : start + sizes[self.rank]]
@@ -136,7 +136,8 @@ class TwoLevel:
             yield self.inside.spread(tensor)
 
     def _gather(self, out: Any, part: Any) -> Iterator[Work]:
-        """The first member of each set takes the parts of its set; those, padded to the largest set's, go between them."""
+        """The first member of each set gathers the parts of its set; these, padded to the largest set, are gathered between the
+        sets."""
         size, n = len(part), len(self.own)
         if self.between is None:
             assert self.inside is not None

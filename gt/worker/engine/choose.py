@@ -1,5 +1,5 @@
-"""From a backend's name to its engine. A backend that does not compute the right numbers here is refused with the registry's
-reason, or, where fallbacks are named, passed over with a warning and recorded."""
+"""Makes the engine of a backend's name. A backend that computes wrong results here is refused with the registry's reason, or,
+if there are fallbacks, skipped with a warning and recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gt.worker.engine.numpy import NumPyEngine
 
 
 class RenamedNumPyEngine(NumPyEngine):
-    """NumPy under another name: the CPU where there is no PyTorch."""
+    """NumPy under another name: the backend `cpu` without PyTorch."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class RenamedNumPyEngine(NumPyEngine):
 
 
 def cpu(name: str) -> Engine:
-    """The engine of the backend `cpu`: PyTorch's, or NumPy's where it is not installed."""
+    """The engine of the backend `cpu`: PyTorch's, or NumPy's if PyTorch is not installed."""
     registry = backends.registry()
     if registry.plain_default() == "numpy":
         return RenamedNumPyEngine(name)
@@ -39,8 +39,8 @@ def _made(name: str) -> Engine:
 
 
 def make(name: str | None = None, fallbacks: tuple[str, ...] = ()) -> Engine:
-    """The engine for a backend, or for the first of the fallbacks that can be had. Raises ValueError for an unknown name among
-    any of them, and where none can be had."""
+    """The engine of a backend, or of the first available fallback. Raises ValueError for an unknown name among any of them, and
+    if none is available."""
     registry = backends.registry()
     wanted = [registry.name(n) for n in (name or registry.plain_default(), *fallbacks)]
     found, refused = registry.first(wanted, registry.engine_reason)

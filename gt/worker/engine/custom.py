@@ -1,5 +1,5 @@
-"""A user's backend as an engine. Its class keeps tensors by number and knows some ops by name; which ones, and that their
-numbers are right, is found by asking. What it lacks is decomposed, or done by NumPy on what `get_data` gives."""
+"""A user's backend as an engine. Its class keeps tensors by number and has some ops by name; which ones, and that their results
+are right, is found by trying. Missing ops are decomposed, or run by NumPy on the arrays of `get_data`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gt.spec import DType, Spec, bfloat16, float16, float32, float64
 from gt.worker.engine.mixed import Kernel, resolve
 from gt.worker.engine.numpy import NumPyEngine, numpy_dtype
 
-# A backend may lack these, but one that has them wrong is refused.
+# A backend may lack these ops, but one that computes them wrong is refused.
 PROMISED = ("add", "sub", "mul", "div", "relu", "sigmoid", "tanh", "exp", "log")
 CLOSE = {float32: 1e-4, float64: 1e-9}
 
 
 class Held:
-    """A tensor that the backend keeps; it is dropped there with the last use of it here."""
+    """A tensor that the backend keeps; it is dropped there when this object is freed."""
 
     __slots__ = ("id", "spec", "tensors")
 
@@ -38,7 +38,7 @@ class Held:
 
 
 class Wrong(ArithmeticError):
-    """The backend ran, and its numbers are not right."""
+    """The backend computed wrong results."""
 
 
 class CustomEngine:
@@ -107,7 +107,7 @@ class CustomEngine:
         return binary
 
     def _shaped(self, kind: Kind) -> Kernel:
-        """An op that makes a tensor of nothing, or moves elements of one, by the method that the backend has for such."""
+        """A creation or movement op by the backend's method for it."""
         op, out = kind.row.name, kind.outs[0]
         settings = {name: value for name, value in kind.settings.items() if name not in ("shape", "dtype")}
 
@@ -132,17 +132,17 @@ class CustomEngine:
 
         return kernel
 
-    # What it has
+    # Supported ops
 
     def _has(self, kind: Kind, op: str) -> bool:
-        """Whether the backend has this op for such operands: asked once for each dtype and way to broadcast."""
+        """Whether the backend has this op for these operands: tried once for each dtype and broadcast."""
         small = _small(kind)
         if small.key not in self.found:
             self.found[small.key] = self._ask(small, self._call(op, small))
         return self.found[small.key]
 
     def _shapes(self, kind: Kind) -> bool:
-        """Whether it has this op that creates or moves: asked once for each dtype, with the samples of the op's row."""
+        """Whether the backend has this creation or movement op: tried once for each dtype, with the samples of the op's row."""
         method, dtype = _method(kind), kind.outs[0].dtype
         if method is None or not hasattr(self.backend, method):
             return False
@@ -155,19 +155,23 @@ class CustomEngine:
         try:
             return self._try(small, run, numbers)
         except Wrong as wrong:
-            warnings.warn(f"backend {self.name!r}: {wrong}; it is left to NumPy", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"backend {self.name!r}: {wrong}; NumPy computes it instead", RuntimeWarning, stacklevel=2)
             return False
 
     def _try(self, small: Kind, run: Kernel, numbers: tuple = ()) -> bool:
-        """Whether it has the op. Raises Wrong where it has, and the numbers are not right."""
-        for low, high in ((0.25, 0.9), (-0.9, 0.9), (-0.9, -0.25)):  # the last for what fails on one negative number alone
+        """Whether the backend has the op. Raises Wrong if its results are wrong."""
+        for low, high in (
+            (0.25, 0.9),
+            (-0.9, 0.9),
+            (-0.9, -0.25),
+        ):  # the last finds ops that fail only on a negative second operand
             operands = [_values(s, low, high, i) for i, s in enumerate(small.ins)]
             operands[len(operands) - len(numbers) :] = numbers
             want = self.numpy.kernel(small)(*operands)
             held = [self.put(o, s) if isinstance(s, Spec) else o for o, s in zip(operands, small.ins)]
             try:
                 got = self.get(run(*held))
-            except Exception:  # it lacks this op, however it says so
+            except Exception:  # the backend lacks this op and may raise anything
                 return False
             rtol = CLOSE.get(small.outs[0].dtype, 0.0)
             right = np.isclose(got, want, rtol=rtol, atol=rtol, equal_nan=True)
@@ -225,11 +229,11 @@ class CustomEngine:
 
 
 def asked_as(kind: Kind) -> str | None:
-    """The op's name as a custom backend may know it, or None where no such backend has a word for the kind."""
+    """The op's name for custom backends, or None if the kind has none."""
     specs = [s for s in kind.ins if isinstance(s, Spec)]
     dtypes = {s.dtype for s in specs}
     if len(dtypes) != 1 or len(kind.outs) != 1 or not isinstance(kind.ins[0], Spec) or dtypes & {bfloat16, float16}:
-        return None  # promotion and rounding to 16 bits are GT's to decide
+        return None  # GT decides about promotion and rounding to 16 bits
     row, first = kind.row, kind.ins[0]
     if row.pointwise and not row.statics and len(kind.ins) <= 2:
         return row.name
@@ -239,7 +243,7 @@ def asked_as(kind: Kind) -> str | None:
 
 
 def _method(kind: Kind) -> str | None:
-    """Which method of a custom backend may have this op that is known by its shape, if any."""
+    """The method of a custom backend for this creation or movement op, if any."""
     tensors = [s for s in kind.ins if isinstance(s, Spec)]
     if len(kind.outs) != 1 or kind.outs[0].dtype in (bfloat16, float16) or kind.row.kernel is None:
         return None
@@ -249,7 +253,7 @@ def _method(kind: Kind) -> str | None:
 
 
 def _sample(row: Row, operands: tuple, statics: dict[str, Any], dtype: DType) -> tuple[Kind, tuple]:
-    """One of a row's samples in another dtype: its kind, and the numbers among its operands."""
+    """One of a row's samples in another dtype: its kind, and its number operands."""
     operands = tuple(Spec(o.shape, dtype) if isinstance(o, Spec) else 1.5 if o is float else o for o in operands)
     ins = tuple(o if isinstance(o, Spec) else type(o) for o in operands)
     settings = {**statics, "dtype": dtype.code}
@@ -257,7 +261,7 @@ def _sample(row: Row, operands: tuple, statics: dict[str, Any], dtype: DType) ->
 
 
 def _small(kind: Kind) -> Kind:
-    """The same kind of work on a few elements: sizes of 1 stay, equal sizes stay equal."""
+    """The kind with small shapes: sizes of 1 stay, equal sizes stay equal."""
     sizes: dict[int, int] = {0: 2, 1: 1}
 
     def shrunk(s: Any) -> Any:

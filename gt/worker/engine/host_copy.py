@@ -1,5 +1,5 @@
-"""Buffers of a device outside of its memory. Where the device is the CPU, they lie in files without a name, which the kernel
-writes to disk when memory is scarce and which count to no process's data segment."""
+"""Copies of a device's buffers outside its memory. If the device is the CPU, they are in unnamed files, which the OS writes to
+disk when memory is scarce and which do not count towards a process's data segment."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Array = Any
 
 
 class HostCopy(Protocol):
-    """A buffer that was moved, with all arrays that lay in it."""
+    """A moved buffer with all its arrays."""
 
     nbytes: int
-    arrays: list[Array]  # over the copy, in the order in which they were given: to be read, not to be computed with
+    arrays: list[Array]  # over the copy, in the given order; for reads, not for kernels
 
     def back(self) -> list[Array]:
         """The same arrays on the device, in one buffer as before."""
 
 
 def in_file(data: memoryview) -> mmap.mmap:
-    """These bytes in a file that ends with the object. Raises OSError where the disk has no room for them."""
+    """These bytes in a file that is deleted with the object. Raises OSError if the disk is full."""
     with tempfile.TemporaryFile(prefix="gt-idle-", buffering=0) as file:
         left = data
-        while left.nbytes:  # written rather than mapped and copied: a full disk is an error here, not a signal
+        while left.nbytes:  # write instead of mmap and copy: a full disk is an error here, not a signal
             left = left[file.write(left) :]
         return mmap.mmap(file.fileno(), data.nbytes)
 
@@ -37,7 +37,7 @@ class NumPyCopy:
 
     @staticmethod
     def of(arrays: list[Any]) -> NumPyCopy | None:
-        """None where the base is no plain block of memory."""
+        """None if the base is not a plain block of memory."""
         base = arrays[0]
         while isinstance(base.base, np.ndarray):
             base = base.base
@@ -60,6 +60,6 @@ class NumPyCopy:
 
 
 def host_share(engine: Any) -> int:
-    """Bytes of host memory for what a worker moves there, unless it is told otherwise: half of the host's, divided by the
-    devices of the engine's kind, each of which may have a worker."""
+    """The default bytes of host memory for offloaded buffers: half of the host's memory, divided by the number of the engine's
+    devices, each of which may have a worker."""
     return psutil.virtual_memory().total // 2 // engine.devices()

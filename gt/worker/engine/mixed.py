@@ -1,4 +1,4 @@
-"""Which kernel a kind runs on an engine that has some of its own: that, its decomposition, or another engine's."""
+"""The kernel of a kind on an engine with some kernels of its own: its own, a decomposition, or the base engine's."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Kernel = Callable[..., Any]
 def resolve(
     kind: Kind, own: Callable[[Kind], Kernel | None], bridge: Callable[[Kind], Kernel], views: bool
 ) -> tuple[str, Kernel]:
-    """The way and the kernel. A decomposition is taken only if the backend itself runs all of it, so that no array goes back
-    and forth; with `views`, the bridge's views are free and count as such."""
+    """The way and the kernel. A decomposition is used only if the backend runs all of it, so that no array is converted back
+    and forth; with `views`, views by the base engine are free and allowed in it."""
     if found := own(kind):
         return OWN, found
     steps = lowered(kind)

@@ -1,4 +1,4 @@
-"""GT's own kernels, in C++ and in OpenCL, as engines: arrays are NumPy's, and so is what they have no kernel for."""
+"""GT's own C++ and OpenCL kernels as engines over NumPy arrays; NumPy runs the kinds without a kernel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class BackendKernels:
         self.dtypes: tuple[str, ...] = backend.dtypes
         self.unary: frozenset[str] = frozenset(backend.unary)
         self.pairs: frozenset[str] = frozenset(backend.pairs)
-        self.rows: dict[str, Callable[[Kind], Kernel]] = {"rms_norm": self._rms_norm}  # kernels over rows of the last axes
+        self.rows: dict[str, Callable[[Kind], Kernel]] = {"rms_norm": self._rms_norm}  # kernels over the last axes
         self.empty: Callable[..., np.ndarray] = getattr(backend, "empty", np.empty)
 
     def __call__(self, kind: Kind) -> Kernel | None:
@@ -35,7 +35,7 @@ class BackendKernels:
         if kind.row.name in self.rows:
             return self.rows[kind.row.name](kind) if first.numel else None
         if kind.outs != (first,):
-            return None  # what is broadcast or promoted is not done here
+            return None  # broadcasting and promotion are not supported
         op = kind.row.name + {True: "_tanh", False: "_erf", None: ""}[kind.settings.get("tanh")]
         if op in self.unary and len(kind.ins) == 1:
             return self._unary(op, first.dtype)
@@ -61,7 +61,7 @@ class BackendKernels:
             last = first.shape[first.ndim - second.ndim :] if second.ndim <= first.ndim else None
             if second.dtype is not first.dtype or second.shape != last and second.numel != 1:
                 return None
-        elif second is bool or first.dtype is float16:  # the number would be rounded to 16 bits, which NumPy's is not
+        elif second is bool or first.dtype is float16:  # the kernel would round the number to 16 bits, unlike NumPy
             return None
         run, empty, dtype, rounds = self.backend.binary, self.empty, numpy_dtype(first.dtype), first.dtype is bfloat16
 

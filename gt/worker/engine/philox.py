@@ -1,5 +1,5 @@
-"""Random numbers on the CPU: those of `gt.ops.random`, made in a core's cache and some of them by each thread. In C (philox.c)
-where that was built when GT was installed, else in NumPy's passes; `GT_NATIVE=0` does without the C."""
+"""Random numbers of `gt.ops.random` on the CPU, generated in cache-sized blocks by several threads: in C (philox.c) if it was
+built when GT was installed, else in NumPy. `GT_NATIVE=0` disables the C."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ NATIVE: Any = None
 if environment.NATIVE.value():
     try:
         from gt.worker.engine import _philox as NATIVE  # type: ignore[no-redef,attr-defined]
-    except ImportError:  # no compiler was there
+    except ImportError:  # not built: there was no compiler
         NATIVE = None
 FRACTIONS, WORDS, BERNOULLI, NORMAL, DROPOUT = range(5)  # as philox.c numbers them
 
-BLOCK = 1 << 15  # counters at once: few enough for a core's cache, enough that threads seldom meet at the interpreter
-SHARE = 1 << 18  # lanes that are worth a thread
-NATIVE_SHARE = 1 << 16  # numbers in C that are
+BLOCK = 1 << 15  # counters per block: few enough for a core's cache, enough that threads rarely contend for the GIL
+SHARE = 1 << 18  # least lanes per thread in NumPy
+NATIVE_SHARE = 1 << 16  # least numbers per thread in C
 TIMES = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 LOW, HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 Make = Callable[[np.ndarray, np.ndarray], None]
@@ -39,7 +39,7 @@ def _threads() -> int:
 
 
 class _Philox:
-    """Philox 4x32 over consecutive counters, a block at a time, each pass into memory that is there already."""
+    """Philox 4x32 over consecutive counters, a block at a time, in preallocated memory."""
 
     def __init__(self, seed: int, number: int) -> None:
         self.number, self.keys, key = number, [], [seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF]
@@ -50,7 +50,7 @@ class _Philox:
         self.words = np.empty((BLOCK, 4), np.uint32)
 
     def block(self, first: int, n: int) -> np.ndarray:
-        """The words of n counters in a row."""
+        """The words of n consecutive counters."""
         c0, c1, c2, c3, p0, p1 = self.room[:, :n]
         c1[:] = np.arange(first, first + n, dtype=np.uint64)
         np.bitwise_and(c1, LOW, out=c0)
@@ -73,8 +73,8 @@ class _Philox:
         return words
 
 
-def _each(seed: int, number: int, first: int, count: int, dtype: str, out: np.ndarray, make: Make) -> None:
-    """`make(lanes, part of out)` over the lanes of this dtype from the `first` on, block by block."""
+def _fill_blocks(seed: int, number: int, first: int, count: int, dtype: str, out: np.ndarray, make: Make) -> None:
+    """Call `make(lanes, part of out)` block by block, for `count` lanes of this dtype from the lane `first` on."""
     each = 16 // np.dtype(dtype).itemsize
     at, done, philox = first // each, 0, _Philox(seed, number)
     skip = first - at * each
@@ -88,10 +88,12 @@ def _each(seed: int, number: int, first: int, count: int, dtype: str, out: np.nd
 def _filled(seed: int, number: int, first: int, count: int, dtype: str, out: np.ndarray, make: Make) -> np.ndarray:
     parts = min(_threads(), max(1, count // SHARE))
     if parts == 1:
-        _each(seed, number, first, count, dtype, out, make)
+        _fill_blocks(seed, number, first, count, dtype, out, make)
         return out
     edges = [count * i // parts for i in range(parts + 1)]
-    jobs = [_pool().submit(_each, seed, number, first + a, b - a, dtype, out[a:b], make) for a, b in zip(edges, edges[1:])]
+    jobs = [
+        _pool().submit(_fill_blocks, seed, number, first + a, b - a, dtype, out[a:b], make) for a, b in zip(edges, edges[1:])
+    ]
     for job in jobs:
         job.result()
     return out
@@ -114,7 +116,8 @@ def _native(
     least: int = 0,
     scale: float = 0.0,
 ) -> None:
-    """Numbers from the `first` on, into memory at `out` of elements of `size` bytes; dropout reads its input at `a`."""
+    """Write `count` numbers from the number `first` on to the address `out`, elements of `size` bytes; dropout reads its input
+    at the address `a`."""
     parts = min(_threads(), max(1, count // NATIVE_SHARE))
     edges = [count * i // parts for i in range(parts + 1)]
     seed, number = seed & 0xFFFFFFFFFFFFFFFF, number & 0xFFFFFFFFFFFFFFFF
@@ -156,12 +159,12 @@ def bernoulli(seed: int, number: int, first: int, count: int, least: int) -> np.
 
 
 def normals(seed: int, number: int, first: int, count: int) -> np.ndarray:
-    """By the method of `gt.ops.random.normals`: in C only."""
+    """Normally distributed numbers by the method of `gt.ops.random.normals`; in C only."""
     out = np.empty(count, np.float32)
     _native(NORMAL, seed, number, first, count, out.ctypes.data, 4)
     return out
 
 
 def dropout(seed: int, number: int, first: int, count: int, out: int, a: int, least: int, scale: float) -> None:
-    """float32 at the address `a` with some of them dropped, to the address `out`: in C only."""
+    """Dropout of float32 elements at the address `a`, written to the address `out`; in C only."""
     _native(DROPOUT, seed, number, first, count, out, 4, a, least, scale)

@@ -1,5 +1,5 @@
-"""A program as one Python function: a line for each instruction over local variables, `r` and the number of a value. What is
-called for an instruction is a table's to say: an engine's kernels, or NumPy's functions."""
+"""Generates one Python function from a program: a line for each instruction over local variables, `r` and the number of a
+value. A table gives the function to call for an instruction: an engine's kernels, or NumPy's functions."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ NONE: Mapping[int, Any] = MappingProxyType({})
 
 
 class Side(Protocol):
-    """Where instructions run that are marked for a second stream: nobody may use their results before `join`."""
+    """Runs instructions that are marked for a second stream: their results may be used only after `join`."""
 
     def run(self, kernel: Callable[..., Any], *operands: Any) -> Any: ...
     def join(self) -> None: ...
 
 
 class KernelTable:
-    """Kernels by number of the kind, and those for instructions that passes changed: `over` has one for each kind that writes
-    over its first operand, `fused(kind)` one that takes the operands of many instructions at once and gives a list of their
-    results."""
+    """Kernels by number of the kind, and kernels for instructions that passes changed: `over` has the in-place kernels, which
+    overwrite the first operand, `fused(kind)` returns one that takes the operands of many instructions at once and returns a
+    list of their results."""
 
     def __init__(
         self, kernels: Mapping[int, Callable], over: Mapping[int, Callable] = NONE,
@@ -33,23 +33,23 @@ class KernelTable:
         self.kernels, self.over, self.fused = kernels, over, fused
 
     def kernel(self, ins: Instruction) -> tuple[str, Any]:
-        """A name for what an instruction calls, and that."""
-        name = f"k{ins.number}".replace("-", "_")  # the dispatcher's own kinds have numbers below zero
+        """The name and the kernel of an instruction."""
+        name = f"k{ins.number}".replace("-", "_")  # the dispatcher's own kinds have negative numbers
         if ins.parts:
-            assert self.fused is not None, "a program with fused updates wants kernels for them"
+            assert self.fused is not None, "a program with fused updates needs fused kernels"
             return f"all_{name}", self.fused(ins.kind)
         return (f"o{name}", self.over[ins.number]) if ins.in_place else (name, self.kernels[ins.number])
 
     def begin(self, holes: int) -> list[str]:
-        """Lines before all others."""
+        """The function's first lines."""
         return []
 
     def globals(self) -> dict[str, Any]:
-        """What those lines and results name."""
+        """The globals that these lines and results use."""
         return {}
 
     def number(self, value: Any) -> Any:
-        """A number of the program, as kernels take it."""
+        """A number of the program as kernels expect it."""
         return value
 
     def operands(self, ins: Instruction, names: list[str]) -> list[str]:
@@ -63,15 +63,15 @@ def straight_line(
     program: Program, table: KernelTable, flat: bool = False, side: Side | None = None, pauses: PausePoints | None = None
 ) -> Callable[..., Any]:
     """`f(inputs, *numbers) -> results`, or with `flat` `f(*inputs, *numbers)`; kernels, constants and numbers are bound as
-    globals. The list of inputs is emptied, so that each array ends with its last use. With `pauses` it is a generator that
-    yields where it was asked to pause, and returns the results."""
+    globals. The list of inputs is emptied, so that each array is freed after its last use. With `pauses` it is a generator
+    that yields at pause points, and returns the results."""
     writer = _Writer(program, table, flat, side, pauses)
     exec(compile("\n".join(writer.lines), f"<program {program.number}>", "exec"), writer.names)
     return writer.names["program"]
 
 
 class PausePoints(NamedTuple):
-    """Where a program can be left: before these of its instructions, if `over()` says that others wait."""
+    """Where a program can be preempted: before these of its instructions, if `over()` returns that other clients wait."""
 
     over: Callable[[], bool]
     before: frozenset[int]
@@ -86,7 +86,7 @@ class _Writer:
         if side is not None:
             self.names |= {"side_stream": side.run, "join": side.join}
         self.numbers = 0
-        self.apart: set[int] = set()  # values that may be used only after a join
+        self.apart: set[int] = set()  # values of the second stream, which need a join before their use
         inputs = [f"r{i + 1}" for i in range(program.inputs)]
         given = [*(inputs if flat else ["inputs"]), *(f"h{i}" for i in range(program.holes))]
         self.lines = [f"def program({', '.join(given)}):"]

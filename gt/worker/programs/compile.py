@@ -1,5 +1,5 @@
-"""From a kind or a program to a callable. A program becomes one Python function of resolved kernels over local variables; an
-engine may give a faster form of it, which then takes its place."""
+"""Turns kinds and programs into callables. A program becomes one Python function of kernels over local variables; an engine
+may replace it by a faster form."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from gt.worker.programs.peak import peak
 from gt.worker.turns import LARGE, Preempted
 
 TRACE = 3  # the form of a call of a program
-COLLECTIVE = 4  # the form of what workers do together
+COLLECTIVE = 4  # the form of a collective
 FREED = 5  # the form of a free
-PAUSE = 0.0005  # seconds, as they are guessed, after which a program asks whether others wait
+PAUSE = 0.0005  # estimated seconds between two pause points of a program
 
 
 class Ready:
-    """A kind resolved to a kernel. `form` is how it is called: 1 or 2 tensors in and one out, or 0 for any other way. `specs`
-    are those of the tensors that it takes, `results` those that it gives, `short` both; `encoding` says where they stand in an
-    instruction, `placed` where each tensor does and which operand it is."""
+    """A kind resolved to a kernel. `form` is its calling form: 1 or 2 tensor operands and one result, or 0 for any other.
+    `specs` are those of its tensor operands, `results` those of its results, `short` both; `encoding` has their positions in an
+    instruction, `placed` the position and the operand index of each tensor."""
 
     __slots__ = (
         "run", "watched", "form", "kind", "encoding", "result_count", "tensor_positions", "placed", "ops", "ways", "dies",
@@ -40,7 +40,7 @@ class Ready:
 
     def __init__(self, kind: Kind, run: Callable, way: str = "", form: int | None = None) -> None:
         self.run, self.kind, self.result_count, self.dies = run, kind, len(kind.outs), ()
-        self.watched = run  # the same where it is called by itself: it may find that its client is gone
+        self.watched = run  # the kernel outside programs, which raises Cancelled if its client has left
         self.encoding = Form.of(kind)
         self.tensor_positions = self.encoding.tensor_positions
         self.placed = tuple(zip(self.tensor_positions, kind.tensor_operands))
@@ -56,7 +56,7 @@ class Ready:
 
     @property
     def title(self) -> str:
-        """As messages name it."""
+        """Its name in messages."""
         return str(self.kind)
 
     def stats(self) -> dict[str, float]:
@@ -64,12 +64,12 @@ class Ready:
 
 
 def limits_of(kind: Kind) -> tuple[tuple[int, int, int], ...]:
-    """Of each number on which the shape of a result depends: which operand it is, and from where to where it may be."""
+    """For each number that decides the shape of a result: its operand index, and its least and largest valid value."""
     return kind.row.limits(kind) if kind.row.limits is not None else ()
 
 
 def _limits_of_call(program: Program, encoding: Form) -> Iterator[tuple[int, int, int]]:
-    """The same of a call, by where in it each number stands. Raises where one that is no hole cannot be."""
+    """The same for a call, by position in the call. Raises if a number that is not a hole is invalid."""
     for ins in program.instructions:
         for i, low, high in limits_of(ins.kind):
             number = ins.operands[i]
@@ -80,11 +80,11 @@ def _limits_of_call(program: Program, encoding: Form) -> Iterator[tuple[int, int
 
 
 def _silent(line: str, seconds: float | None = None) -> None:
-    """Nobody asked what is compiled."""
+    """The default of `say`."""
 
 
 def _unseen(stage: str, program: Program) -> None:
-    """Nobody asked for programs."""
+    """The default of `show`."""
 
 
 def growth_of(ready: Any) -> int:
@@ -95,7 +95,7 @@ def growth_of(ready: Any) -> int:
 
 
 def pauses(program: Program) -> frozenset[int]:
-    """The instructions of a long program before which it is worth asking whether others wait: one for each PAUSE seconds."""
+    """The pause points of a long program: one for each PAUSE seconds."""
     found, since = set(), 0.0
     for n, ins in enumerate(program.instructions):
         if since >= PAUSE:
@@ -107,14 +107,14 @@ def pauses(program: Program) -> frozenset[int]:
 
 
 class Executable:
-    """A program on this worker: its straight-line function, and, once it is hot, whatever faster form the engine has. `compile`
-    asks for a compiled form, `say` is told what became of it, `warn` why the user's `compile: true` is not obeyed, `show` each
-    program that a pass gives; `stages` keeps those. `plain` is the reason why there must be no faster form.
-    `source` is what it is made of: a trace, a unit, or a segment of a trace between collectives."""
+    """A program on this worker: its straight-line function, and, once it is hot, a faster form if the engine has one. `compile`
+    requests a compiled form; `say` is called with lines about it, `warn` with the reason why the user's `compile: true` is not
+    obeyed, `show` with the result of each pass; `stages` keeps these. `plain` is the reason why there must be no faster form.
+    `source` is its origin: a trace, a unit, or a segment of a trace between collectives."""
 
     source = "trace"
 
-    large = True  # it takes long enough to look at the clock before
+    large = True  # as a large kernel: the clock is read before it
 
     def __init__(
         self, program: Program, kinds: dict[int, Ready], engine: Engine, compile: bool = False,
@@ -123,7 +123,7 @@ class Executable:
     ) -> None:  # fmt: skip
         self.program, self.kinds, self.engine, self.say, self.warn, self.show = program, kinds, engine, say, warn, show
         self.number, self.over = program.number, over
-        self.pauses: frozenset[int] = frozenset()  # instructions before which it can be left for another client
+        self.pauses: frozenset[int] = frozenset()  # its pause points
         self.compile = compile or program.compile
         encoding = self.encoding = Form.of_call(len(program.results), program.inputs, program.holes)
         self.result_count, self.inputs, self.tensor_positions = encoding.result_count, program.inputs, encoding.tensor_positions
@@ -135,15 +135,15 @@ class Executable:
         self.length = len(program.instructions)
         self.title = f"a trace of {self.length} ops"
         held = program.specs
-        self.specs = tuple(held.get(i) for i in range(1, 1 + self.inputs))  # None: nothing looks at it
+        self.specs = tuple(held.get(i) for i in range(1, 1 + self.inputs))  # None: unused
         self.results = tuple(held[r] for r in program.results)
         self.limits = tuple(_limits_of_call(program, encoding))
         self.stages: dict[str, Program] = {}
         self.function = self._function()
         self.calls = 0
-        self.failed: str = ""  # why there is no faster form, where one was tried
+        self.failed: str = ""  # why the faster form failed, if one was tried
         self.faster: Any = engine.faster(self) if not plain else None
-        becomes = f"{type(self.faster).__name__} when it is hot" if self.faster is not None else "no faster form is asked for"
+        becomes = f"{type(self.faster).__name__} when it is hot" if self.faster is not None else "no faster form is requested"
         self.tell(f"one function of {', '.join(f'{name} {n}' for name, n in self.ops.most_common(6))}; {becomes}")
         if program.compile and self.faster is None:
             self.give_up(plain or f"the {engine.name} engine compiles nothing")
@@ -155,7 +155,7 @@ class Executable:
         program = self.stage("updates fused", fuse_updates(program, lambda kind: engine.update(kind) is not None))
         program = self.stage("written in place", write_in_place(program, over))
         kernels = KernelTable({n: r.watched for n, r in kinds.items()}, over, engine.update)
-        if self.over is not None and engine.device == "cpu":  # elsewhere kernels are only launched here
+        if self.over is not None and engine.device == "cpu":  # on other devices kernels are only launched here
             self.pauses = pauses(program)
         return straight_line(
             program, kernels, pauses=PausePoints(self.over, self.pauses) if self.over and self.pauses else None
@@ -168,11 +168,11 @@ class Executable:
 
     @cached_property
     def peak(self) -> int:
-        """Bytes that a call takes at most besides its inputs."""
+        """Most bytes that a call needs besides its inputs."""
         return peak(self.program)
 
     def stage(self, name: str, program: Program) -> Program:
-        """Note what a pass gave, if it did anything."""
+        """Note the result of a pass, if it changed the program."""
         if all(program != known for known in self.stages.values()):
             self.stages[name] = program
             self.show(name, program)
@@ -194,7 +194,7 @@ class Executable:
             table.update(by_result(ins, made))
 
     def _advance(self, program: Generator[None, None, tuple[Any, ...]], table: dict[int, Any], ins: tuple) -> None:
-        """Run to the end, or until others wait: what is under way then lives in the generator alone."""
+        """Run to the end, or until other clients wait: its intermediate values are then held by the generator alone."""
         try:
             next(program)
         except StopIteration as end:
@@ -203,14 +203,14 @@ class Executable:
         raise Preempted(ins, partial(self._advance, program, table, ins))
 
     def give_up(self, why: str) -> None:
-        """There will be no faster form; the reason is shown with the statistics."""
+        """Give up the faster form; the statistics show the reason."""
         self.faster, self.failed = None, why
         self.tell(f"left to its straight-line function: {why}", 0.0)
         if self.program.compile:
             self.warn(f"compile: true is not obeyed: {why}")
 
     def tell(self, what: str, seconds: float | None = None) -> None:
-        """Say what becomes of it; with how many seconds it took to compile, where it was."""
+        """Report a line about this program, with the seconds of its compilation, if any."""
         text = f"{self.title} (number {self.number}): {what}"
         self.say(text) if seconds is None else self.say(text, seconds)
 

@@ -1,4 +1,4 @@
-"""How many bytes a call of a program takes at most besides its inputs, by the shapes of its values."""
+"""The peak memory of a program's call besides its inputs, by the shapes of its values."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from gt.program import Program
 
 
 def peak(program: Program) -> int:
-    """The most that its values take at a time. An input that ends inside gives its bytes back. Memory that kernels take for
-    themselves is not known here. A value of which a view was taken counts to the end, as the view may outlive it."""
+    """The most bytes of values that are live at one time. A dying input gives its bytes back. Workspaces of kernels are unknown
+    here. A value with a view counts to the end, as the view may outlive it."""
     specs = program.specs
     viewed = {v for ins in program.instructions if ins.op.view for v in ins.values}
     views = {r for ins in program.instructions if ins.op.view for r in ins.results}

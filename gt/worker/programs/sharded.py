@@ -1,5 +1,5 @@
-"""A trace with collectives inside: its share of one worker. The kernels between two collectives are one program; collectives
-stay instructions, in the order of the trace, since workers meet in that order."""
+"""One worker's share of a trace with collectives. The kernels between two collectives are one program; collectives stay
+instructions, in the order of the trace, as all workers execute them in that order."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from gt.worker.engine import Engine
 from gt.worker.programs.compile import COLLECTIVE, TRACE, Executable
 from gt.worker.programs.passes.segments import SHORT, FreedValues, ProgramSegment, segments
 
-PRIVATE = -(1 << 50)  # ids of what lives only inside a call, downwards; calls come one after another, so all use the same
-SEGMENTS = -(1 << 61)  # numbers of programs between collectives, downwards
-# A device must not record a graph while others wait for it in a collective.
+PRIVATE = -(1 << 50)  # ids of values local to a call, downwards; calls run one after another, so all use the same ids
+SEGMENTS = -(1 << 61)  # numbers of the programs between collectives, downwards
+# A GPU must not capture a graph while peers wait for it in a collective.
 ON_DEVICES = "on a GPU, programs between collectives are not compiled"
 FEW = f"fewer than {SHORT} ops between two collectives run one by one"
 
 
 class ShardedTrace:
-    """`code(call)` gives the instructions that a call stands for: each is made of slots, the first ones being the elements of
-    the call, the rest numbers that stay."""
+    """`code(call)` yields the instructions of a call. Each is a tuple of slots: the first ones are the elements of the call,
+    the rest constants."""
 
     source = "sharded trace"
 
@@ -39,14 +39,14 @@ class ShardedTrace:
         self.length = len(program.instructions)
         self.title = f"a trace of {self.length} ops"
         form = self.form = Form.of_call(self.result_count, program.inputs, program.holes)
-        self.slot_of = dict(zip(program.results, form.made))  # where the ids of values stand
+        self.slot_of = dict(zip(program.results, form.made))  # slot of each value's id
         self.slot_of |= dict(enumerate(form.tensor_positions, 1))
         self.tail: list[Any] = []
         self.steps: list[Any] = []
-        self.segments: list[int] = []  # numbers of the programs
+        self.segments: list[int] = []  # numbers of its programs
         self.stages = {"as received": program}
         show("as received", program)
-        self.uncompiled = 0  # stretches too short for a program, where the user wants the trace compiled
+        self.uncompiled = 0  # instructions in segments too short for a program, if the user wants the trace compiled
         alone = False
         for step in segments(program):
             if not isinstance(step, FreedValues):
@@ -74,7 +74,7 @@ class ShardedTrace:
         return own | short
 
     def _segment(self, part: ProgramSegment) -> None:
-        """A program between two collectives."""
+        """Add a program between two collectives."""
         number = self.space.segment()
         program = part.program.with_instructions(part.program.instructions, number=number)
         used = {n: self.kinds[n] for n in program.kinds}
@@ -87,7 +87,7 @@ class ShardedTrace:
         self._step(encoded(self._slot(number), map(self._value, part.results), given))
 
     def _plain(self, ins: Instruction) -> None:
-        """An instruction by itself."""
+        """Add a single instruction."""
         operands = [
             self._value(o) if type(spec) is Spec else self.form.numbers[o.index] if type(o) is Hole else self._slot(o)
             for o, spec in zip(ins.operands, ins.kind.ins)
@@ -108,7 +108,7 @@ class ShardedTrace:
 
 
 def unfold(space: Any, code: Iterable[tuple]) -> Iterator[tuple]:
-    """Instructions, with what calls of such traces stand for in their place."""
+    """Instructions with the calls of sharded traces expanded."""
     kinds = space.kinds
     for ins in code:
         ready = kinds[ins[0]][2] if ins[0] in kinds else None

@@ -1,6 +1,6 @@
-"""`GT_WORKER_BATCH_SIZE=N`: every N instructions in a row that are no call of a trace run as one unit. A unit is known by its
-topology (kinds, which result feeds which operand, what is freed inside), never by the names of its ops alone, and is compiled
-like a trace once it is hot."""
+"""`GT_WORKER_BATCH_SIZE=N`: every N consecutive instructions that are not calls of traces run as one unit. A unit is identified
+by its topology (kinds, data flow, values freed inside), never by the names of its ops alone, and is compiled like a trace
+once it is hot."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from gt.program.code import encoded, free, is_free
 from gt.program.stretch import Stretch, flat
 from gt.worker.programs.compile import TRACE, Executable, Ready
 
-FIRST = -(1 << 60)  # numbers of units, downwards: no client's and no dispatcher's kind has such a one
-KNOWN = 256  # units kept for a client
+FIRST = -(1 << 60)  # numbers of units, downwards: below those of clients' and the dispatcher's kinds
+KNOWN = 256  # most units kept for a client
 
 
 class Unit(Executable):
-    """Some instructions as one. `chunk` are those of the call at hand, to be run one by one where it fails."""
+    """Consecutive instructions as a program. `chunk` are the instructions of the current call, to run one by one if it
+    fails."""
 
     source = "unit"
     chunk: list[tuple] = []
-    values: tuple = ()  # numbers of the call it was made of, in order
-    holes: frozenset[int] = frozenset()  # which of them are given with each call
+    values: tuple = ()  # numbers in the instructions it was made from, in order
+    holes: frozenset[int] = frozenset()  # indices of those that are arguments of each call
 
     def run(self, table: dict[int, Any], ins: tuple) -> None:
         held = {id: table[id] for id in ins[self.encoding.inputs]}
         try:
             super().run(table, ins)
-        except Exception:  # a kernel may fail in any way: its instructions run again one by one, on the same inputs
+        except Exception:  # a kernel may raise anything: the instructions run again one by one, on the same inputs
             table.update(held)
             raise
 
@@ -41,7 +42,7 @@ class Units:
         self.numbers = count(FIRST, -1)
 
     def fold(self, space: Any, code: Iterable[tuple], worker: Any) -> Iterator[tuple]:
-        """The same instructions, those that make a unit as one call of it."""
+        """The same instructions, with those of a unit replaced by its call."""
         chunk: list[tuple] = []
         ops = 0
         for ins in code:
@@ -81,7 +82,7 @@ class Units:
         yield from map(free, stretch.rest)
 
     def _learn(self, space: Any, key: tuple, stretch: Stretch, numbers: tuple, before: Unit | None, worker: Any) -> Unit:
-        """A unit for this chunk. Numbers that differ from those of one alike are given with the call from now on."""
+        """A unit for this chunk. Numbers that differ from those of `before`, a unit of the same topology, become arguments."""
         holes: frozenset[int] = frozenset()
         if before is not None:
             holes = before.holes | {i for i, (v, w) in enumerate(zip(numbers, before.values)) if v != w}
@@ -90,7 +91,7 @@ class Units:
         program = stretch.program(next(self.numbers), list(stretch.left.values()), stretch.ended, places)
         kinds = {n: space.kinds[n][2] for n in program.kinds}
         show = worker.definitions.show
-        unit = Unit(program, kinds, worker.engine, True, partial(worker.said, space.client), show=show)
+        unit = Unit(program, kinds, worker.engine, True, partial(worker.report_program, space.client), show=show)
         unit.values, unit.holes = numbers, holes
         space.kinds[unit.number] = (TRACE, unit.run, unit)
         space.units[key] = unit

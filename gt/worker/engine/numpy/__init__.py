@@ -1,5 +1,5 @@
-"""The NumPy engine: the reference. 16-bit floats are computed in float32 and rounded after every op, as PyTorch does;
-bfloat16, which NumPy lacks, is held in float32 too."""
+"""The NumPy engine: the reference. 16-bit floats are computed in float32 and rounded after every op, as in PyTorch; bfloat16,
+which NumPy lacks, is stored in float32."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gt.worker.engine.numpy import bessel, special
 
 
 def round_bfloat16(a: np.ndarray) -> np.ndarray:
-    """The nearest value that bfloat16 holds, ties to even, in float32."""
+    """Round to the nearest bfloat16, ties to even, in float32."""
     a = np.ascontiguousarray(a, np.float32).reshape(np.shape(a))
     bits = a.view(np.uint32)
     rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
@@ -31,7 +31,7 @@ def numpy_dtype(dtype: DType) -> np.dtype:
 
 
 class NumpyNamespace:
-    """NumPy's names, and the few that kernels need beside them."""
+    """NumPy's namespace, and a few more functions that kernels need."""
 
     def __getattr__(self, name: str) -> Any:
         home = special if hasattr(special, name) else bessel if hasattr(bessel, name) else np
@@ -39,7 +39,7 @@ class NumpyNamespace:
         setattr(self, name, value)
         return value
 
-    block = 1 << 14  # elements to work on at once where many passes are made: they should stay in a core's cache
+    block = 1 << 14  # elements per block of a function with many passes, which should fit in a core's cache
     fractions = staticmethod(philox.fractions)
     words = staticmethod(philox.words)
     bernoulli = staticmethod(philox.bernoulli)
@@ -62,7 +62,7 @@ class NumpyNamespace:
             return round_bfloat16(a)
         a = np.asarray(a)
         if a.dtype.kind == "c" and DTYPES[code].rank < 3 and DTYPES[code] is not bool_:
-            a = a.real  # NumPy warns of the imaginary part that is dropped
+            a = a.real  # else NumPy warns about the dropped imaginary part
         with np.errstate(invalid="ignore"):
             return a.astype(numpy_dtype(DTYPES[code]), copy=False)
 
@@ -74,7 +74,7 @@ class NumpyNamespace:
 
     @staticmethod
     def bitcast(a: np.ndarray, old: int, new: int) -> np.ndarray:
-        a = np.ascontiguousarray(a).reshape(a.shape)  # which gives a 0-d array an axis
+        a = np.ascontiguousarray(a).reshape(a.shape)  # ascontiguousarray gives a 0-d array an axis
         if DTYPES[old] is bfloat16:
             a = (a.view(np.uint32) >> 16).astype(np.uint16)
         if DTYPES[new] is bfloat16:
@@ -85,7 +85,8 @@ class NumpyNamespace:
 
     @staticmethod
     def solve_triangle(t: np.ndarray, b: np.ndarray, upper: bool) -> np.ndarray:
-        """By NumPy's solver, which pivots not in a triangle; where it refuses a zero, row by row to infinity."""
+        """By NumPy's solver, which does not pivot in a triangle; with a zero on the diagonal, which it refuses, by
+        substitution, giving infinities."""
         try:
             return np.linalg.solve(t, b)
         except np.linalg.LinAlgError:
@@ -120,13 +121,13 @@ class NumpyNamespace:
 
     @staticmethod
     def add_at(a: np.ndarray, index: tuple, value: np.ndarray) -> np.ndarray:
-        """`value` added at these places, as often as each stands there."""
+        """`value` added at these indices; repeated indices accumulate."""
         np.add.at(a, index, value)
         return a
 
     @staticmethod
     def reduce_at(a: np.ndarray, index: tuple, value: np.ndarray, how: str) -> np.ndarray:
-        """All values for a place and the one that is there: their product, the largest or the least."""
+        """Reduce all values for an index with the element there, by product, maximum or minimum."""
         {"prod": np.multiply, "amax": np.maximum, "amin": np.minimum}[how].at(a, index, value)
         return a
 
@@ -184,7 +185,7 @@ class NumPyEngine:
         pass
 
     def buffer(self, array: Any) -> tuple[int, int]:
-        base = array  # a number of NumPy's own is no array, and has no other's memory
+        base = array  # a NumPy scalar has no base
         while isinstance(base.base, np.ndarray):
             base = base.base
         return id(base), base.nbytes
@@ -212,9 +213,8 @@ class NumPyEngine:
 
 
 def _widened(kind: Kind) -> list[Any]:
-    """What each operand is cast to before the kernel: 16-bit floats to 32, and, since NumPy would compute with small
-    integers in 16-bit floats and refuse numbers that do not fit, all of a pointwise op to the dtype that PyTorch
-    computes in."""
+    """The dtype to which each operand is cast before the kernel: 16-bit floats to 32 bits and, as NumPy would compute small
+    integers in 16-bit floats and refuse numbers out of range, all operands of a pointwise op to PyTorch's dtype."""
     row = kind.row
     if row.view:
         return [None] * len(kind.ins)
@@ -222,7 +222,7 @@ def _widened(kind: Kind) -> list[Any]:
     to, logic = None, False
     if row.pointwise and specs:
         best = promote(*kind.ins)
-        logic = best is bool_  # among other dtypes NumPy takes booleans as they are, and a condition must stay one
+        logic = best is bool_  # NumPy accepts booleans with other dtypes, and a condition must stay boolean
         best = kind.outs[0].dtype if best.rank < kind.outs[0].dtype.rank else best
         to = numpy_dtype(float32 if best is float16 else best)
     casts: list[Any] = []
@@ -241,7 +241,7 @@ def _wide(run: Callable, casts: list[Any], *operands: Any) -> Any:
 
 
 def _one(run: Callable, spec: Spec, *operands: Any) -> np.ndarray:
-    with np.errstate(all="ignore"):  # infinities and nans are values, as on every other engine
+    with np.errstate(all="ignore"):  # infinities and nans are valid results, as on every other engine
         return _fit(run(*operands), spec)
 
 
@@ -251,7 +251,7 @@ def _several(run: Callable, specs: tuple[Spec, ...], *operands: Any) -> tuple[np
 
 
 def _fit(a: Any, spec: Spec) -> np.ndarray:
-    """NumPy gives scalars for 0-d results and promotes in its own way; the spec says what it must be."""
+    """Cast a result to its spec: NumPy returns scalars for 0-d results and has other promotion rules."""
     if spec.dtype is bfloat16:
         return round_bfloat16(a)
     want = numpy_dtype(spec.dtype)

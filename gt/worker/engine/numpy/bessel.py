@@ -1,5 +1,6 @@
-"""Bessel's and Airy's functions for NumPy, which lacks them, to the precision of float64: integrals over a period or along a
-line on which they fall fast, where equal steps converge faster than any power, and Hankel's series far out."""
+"""Bessel and Airy functions for NumPy, which lacks them, to the precision of float64: by the trapezoidal rule on integrals over
+a period or along a line of fast decay, where it converges exponentially, and by Hankel's asymptotic series for large
+arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 EULER = 0.57721566490153286
-FAR = 25.0  # from here on Hankel's series has all digits
+FAR = 25.0  # arguments from which Hankel's series is exact to float64
 _TURN = (np.arange(128) + 0.5) * (math.pi / 128)
 _SINE = np.sin(_TURN)
 _K = np.arange(1, 41)
@@ -20,7 +21,7 @@ _SERIES_1 = (_SIGN * (2 * _K + 1) / (_K * (_K + 1))) @ np.sin((2 * _K[:, None] +
 
 
 def _hankel(order: int, x: np.ndarray, terms: int = 16) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The two series and the angle: J is the root of 2 / (pi x) times (p cos - q sin), and Y the same a quarter turn on."""
+    """The series p and q and the angle: J is sqrt(2 / (pi x)) * (p cos - q sin), Y is sqrt(2 / (pi x)) * (p sin + q cos)."""
     p, q, term = np.ones_like(x), np.zeros_like(x), np.ones_like(x)
     for k in range(1, terms):
         term = term * ((4 * order * order - (2 * k - 1) ** 2) / (8.0 * k)) / x
@@ -33,7 +34,7 @@ def _hankel(order: int, x: np.ndarray, terms: int = 16) -> tuple[np.ndarray, np.
 
 
 def _split(a: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The numbers, their sizes where those are small, and where they are large."""
+    """The arguments, their absolute values where small, and a mask of the large ones."""
     x = np.asarray(a, np.float64)
     y = np.abs(x)
     return x, np.where(y <= FAR, y, 1.0), np.where(y > FAR, y, FAR)
@@ -111,7 +112,7 @@ def modified_bessel_i1(a: Any) -> np.ndarray:
 
 
 def _ke(order: int, a: Any) -> np.ndarray:
-    """The modified function of the second kind, times exp(x): an integral, or near zero its series."""
+    """The modified function of the second kind, times exp(x): by an integral, or near zero by its series."""
     x = np.asarray(a, np.float64)
     y = np.where((x >= 0.1) & np.isfinite(x), x, 1.0)[..., None]
     t = np.arccosh(1.0 + 745.0 / y) * (np.arange(201) / 200.0)
@@ -158,14 +159,15 @@ def spherical_bessel_j0(a: Any) -> np.ndarray:
 
 
 def airy_ai(a: Any) -> np.ndarray:
-    """Airy's integral along a line above the real one, through the saddle where there is one; far below zero its series."""
+    """Airy's integral along a line above the real axis, through the saddle point if there is one; for large negative arguments
+    the asymptotic series."""
     x = np.asarray(a, np.float64)
     near = np.where((x > -FAR) & (x < 120.0), x, 0.0)
     height = np.sqrt(np.maximum(near, 0.25))[..., None]
     t = np.sqrt(40.0 / height) * (np.arange(601) / 600.0)
     weight = np.where(np.arange(601) == 0, 0.5, 1.0)
     z = t + 1j * height
-    # the saddle's own size apart, so that nothing underflows before it must
+    # the saddle point's exponent is factored out to avoid underflow
     wave = 1j * (z**3 / 3.0 + near[..., None] * z)
     small = np.sum(np.exp(wave).real * weight, -1) * t[..., 1] / math.pi
     y = np.where(x <= -FAR, -x, FAR)

@@ -1,4 +1,4 @@
-"""Functions of analysis for NumPy, which lacks them, to the precision of float64."""
+"""Special functions for NumPy, which lacks them, to the precision of float64."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _ratio(x: np.ndarray, over: tuple, under: tuple) -> np.ndarray:
 
 
 def _tail(y: np.ndarray) -> np.ndarray:
-    """erfc of what is above 0.46875."""
+    """erfc of arguments above 0.46875."""
     near = _ratio(np.minimum(y, 4.0), _C, _D)
     z = 1.0 / np.square(np.maximum(y, 4.0))
     far = (1.0 / math.sqrt(math.pi) - z * _ratio(z, _P, _Q)) / np.maximum(y, 4.0)
@@ -67,7 +67,7 @@ def erfc(a: Any) -> np.ndarray:
 
 
 def erfinv(a: Any) -> np.ndarray:
-    """A first guess (Winitzki 2008), then Halley's steps on erf, or on erfc near 1, where erf has no digits left."""
+    """A first guess (Winitzki 2008), then Halley's steps on erf, or on erfc near 1, where erf loses precision."""
     x = np.asarray(a, np.float64)
     y = np.abs(x)
     inside = np.where(y < 1.0, y, 0.0)
@@ -92,12 +92,12 @@ def lgamma(a: Any) -> np.ndarray:
     return np.vectorize(_lgamma, otypes=[np.float64])(np.asarray(a, np.float64))
 
 
-# B(2k) of Bernoulli's numbers, for the sums of Euler and Maclaurin.
+# Bernoulli numbers B(2k), for the Euler-Maclaurin formula.
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 
 
 def digamma(a: Any) -> np.ndarray:
-    """Moved up by its recurrence to where the series is exact; below 0.5 by its mirror image."""
+    """By the recurrence up to where the asymptotic series is exact; below 0.5 by the reflection formula."""
     x = np.asarray(a, np.float64)
     y = np.where(x < 0.5, 1.0 - x, x)
     total = np.zeros_like(y)
@@ -113,7 +113,7 @@ def digamma(a: Any) -> np.ndarray:
 
 
 def zeta(s: Any, a: Any) -> np.ndarray:
-    """The sum of (a + k) ** -s over k from 0, s above 1: some terms, and Euler and Maclaurin's for the rest."""
+    """The sum of (a + k) ** -s over k from 0, s above 1: some terms, and the Euler-Maclaurin formula for the rest."""
     x = np.asarray(a, np.float64)
     low = np.nanmin(x) if x.size else 0.0
     first = int(min(max(10.0 - low, 10.0), 10_000.0)) if np.isfinite(low) else 10
@@ -128,11 +128,11 @@ def zeta(s: Any, a: Any) -> np.ndarray:
 
 
 def i1(a: Any) -> np.ndarray:
-    """Bessel's integral by equal steps, which for a whole period converges faster than any power."""
+    """Bessel's integral by the trapezoidal rule, which converges exponentially over a whole period."""
     x = np.asarray(a, np.float64)
     turn = np.cos((np.arange(256) + 0.5) * (math.pi / 256))
     found = np.mean(np.exp(x[..., None] * turn) * turn, axis=-1)
-    return np.where(np.isinf(x), np.nan, found)  # as PyTorch has it
+    return np.where(np.isinf(x), np.nan, found)  # as in PyTorch
 
 
 def erfcx(a: Any) -> np.ndarray:
@@ -159,7 +159,7 @@ def log_ndtr(a: Any) -> np.ndarray:
 
 
 def ndtri(a: Any) -> np.ndarray:
-    """Newton's steps on the logarithm of erfc, which is concave: they cannot overshoot twice."""
+    """Newton's method on the logarithm of erfc, which is concave, so that it overshoots at most once."""
     p = np.asarray(a, np.float64)
     inside = (p > 0) & (p < 1)
     twice = np.where(inside, 2.0 * np.minimum(p, 1.0 - p), 1.0)
@@ -172,7 +172,7 @@ def ndtri(a: Any) -> np.ndarray:
 
 
 def special_zeta(s: Any, a: Any) -> np.ndarray:
-    """Hurwitz's function of two arrays."""
+    """The Hurwitz zeta function of two arrays."""
     s, a = np.broadcast_arrays(np.asarray(s, np.float64), np.asarray(a, np.float64))
     found = zeta(np.where(s > 1, s, 2.0), a)
     found = np.where((a <= 0) & (a != np.floor(a)) & (s != np.floor(s)), np.nan, found)
@@ -180,7 +180,7 @@ def special_zeta(s: Any, a: Any) -> np.ndarray:
 
 
 def _gamma_shares(a: Any, x: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The shares of the gamma integral below and above x: a series where x is small, else a continued fraction."""
+    """The regularized lower and upper incomplete gamma functions: a series for small x, else a continued fraction."""
     a, x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
     fine = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
     n, y = np.where(fine, a, 1.0), np.where(fine, x, 1.0)
@@ -193,7 +193,7 @@ def _gamma_shares(a: Any, x: Any) -> tuple[np.ndarray, np.ndarray]:
         total = total + term
         if not np.any(np.abs(term) > np.abs(total) * 1e-17):
             break
-    w = np.where(small, n + 2.0, y)  # Lentz's way, up from the front
+    w = np.where(small, n + 2.0, y)  # Lentz's algorithm
     b = w + 1.0 - n
     c, d = np.full_like(b, 1e300), 1.0 / b
     h = d

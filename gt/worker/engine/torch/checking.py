@@ -1,4 +1,4 @@
-"""`GT_CHECK_COMPILED=1`: what a faster form of a trace gives is compared with what its straight-line function gives."""
+"""`GT_CHECK_COMPILED=1`: compares the results of a program's faster form with those of its straight-line function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def wanted() -> bool:
 
 
 def alike(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two results are the same but for rounding, measured by the largest element."""
+    """Whether two results are equal up to rounding errors, relative to the largest element."""
     if not b.is_floating_point():
         return torch.equal(a, b)
     close = 1e-3 if b.dtype.itemsize > 2 else 2e-2

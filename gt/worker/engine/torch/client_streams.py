@@ -13,28 +13,28 @@ import torch
 
 from gt.worker.engine.torch.device_time import DeviceTime
 
-IN_FLIGHT = 2  # calls of programs that a client may have on the device while others wait
-HIGH = -5  # the highest priority that there is on any device; CUDA takes the nearest it has
+IN_FLIGHT = 2  # most calls of programs that a client may have on the device while others wait
+HIGH = -5  # the highest priority of any device; CUDA takes the nearest that it has
 
 
-Pair = tuple[Any, Any]  # a client's stream, and one for what is off the critical path of its recorded programs
+Pair = tuple[Any, Any]  # a client's stream, and its side stream for instructions off the critical path of CUDA graphs
 
 
 class StreamPairs:
-    """Streams of clients that come and go. Libraries keep a workspace for each stream, which recorded kernels know by its
-    address: no two clients whose kernels run side by side may have it in common, and those that come later take the streams
-    of those that left. PyTorch itself has 32 for each priority, and then gives the first again."""
+    """The streams of clients. Libraries keep a workspace for each stream, whose address CUDA graphs have recorded: no two
+    clients whose kernels run concurrently may share one. New clients reuse the streams of departed ones. PyTorch has a pool of
+    32 streams for each priority, and then reuses the first."""
 
-    MOST = 12  # of each priority: past them, clients take turns on the same pair
+    MAX_PAIRS = 12  # most pairs of each priority: further clients share a pair
 
     def __init__(self, make: Callable[[int], Any]) -> None:
         self.make = make
-        self.users: dict[int, list[int]] = {}  # by priority, how many clients have each pair
+        self.users: dict[int, list[int]] = {}  # by priority, the number of clients of each pair
         self.made: dict[int, list[Pair]] = {}
 
     def take(self, priority: int) -> Pair:
         users, made = self.users.setdefault(priority, []), self.made.setdefault(priority, [])
-        if 0 not in users and len(made) < self.MOST:
+        if 0 not in users and len(made) < self.MAX_PAIRS:
             made.append((self.make(priority), self.make(priority)))
             users.append(0)
         least = users.index(min(users))
@@ -55,31 +55,33 @@ class ClientStreams:
         self.pairs = StreamPairs(lambda priority: torch.cuda.Stream(device, priority=priority))
         self.streams: dict[str, Pair] = {}
         self.preferred: set[str] = set()  # interactive clients
-        self.current = ""  # whose stream kernels are launched on
-        self.calls: dict[str, deque[Any]] = {}  # by client, an event behind each call of a program
+        self.current = ""  # client on whose stream kernels are launched
+        self.calls: dict[str, deque[Any]] = {}  # by client, an event after each call of a program
         self.order: deque[tuple[str, Any]] = deque()  # of clients that are not interactive: whose calls, and events behind each
         self.time = DeviceTime()
         self.began: Any = None  # the event at the beginning of the turn at hand
-        self.answers: deque[tuple[str, Any, Callable[[], Any]]] = deque()  # client, event, and what to send behind it
+        self.answers: deque[tuple[str, Any, Callable[[], Any]]] = (
+            deque()
+        )  # client, event, and the function that makes the answer after it
 
     def prefer(self, client: str) -> None:
         self.preferred.add(client)
 
     def use(self, client: str) -> None:
-        """Launch on this client's stream from here on."""
+        """Launch on this client's stream from now on."""
         if client != self.current:
             self.current = client
             torch.cuda.set_stream(self.pair()[0])
 
     def pair(self) -> Pair:
-        """The streams of the client at hand."""
+        """The streams of the current client."""
         found = self.streams.get(self.current)
         if found is None:
             found = self.streams[self.current] = self.pairs.take(HIGH if self.current in self.preferred else 0)
         return found
 
     def forget(self, client: str) -> None:
-        """A client is gone, and its memory is free for others once its kernels have run."""
+        """Forget a departed client; its memory is reused after its kernels have run."""
         if (pair := self.streams.pop(client, None)) is not None:
             pair[0].synchronize()
             self.pairs.give_back(pair)
@@ -124,11 +126,11 @@ class ClientStreams:
         return self.time.measured()
 
     def later(self, client: str, answer: Callable[[], Any]) -> None:
-        """Have an answer sent once the device has come to here."""
+        """Send an answer once the device has executed all kernels launched so far."""
         self.answers.append((client, self._mark(), answer))
 
     def answered(self) -> list[Any]:
-        """The answers whose time has come. Streams overtake one another, a client's own answers do not."""
+        """The answers whose events are done. Streams may overtake one another, the answers of one client may not."""
         found: list[Any] = []
         waiting: set[str] = set()
         kept: deque[tuple[str, Any, Callable[[], Any]]] = deque()
@@ -142,11 +144,11 @@ class ClientStreams:
         return found
 
     def pending(self) -> bool:
-        """Whether to look again soon."""
+        """Whether to poll again soon."""
         return bool(self.answers or self.time.turns)
 
     def to_host(self, array: torch.Tensor) -> torch.Tensor:
-        """A copy in host memory, to be read when the device has come to it."""
+        """A copy in host memory, valid once the device has executed it."""
         host = torch.empty(array.shape, dtype=array.dtype, pin_memory=True)
         return host.copy_(array, non_blocking=True)
 

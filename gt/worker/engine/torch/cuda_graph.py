@@ -26,8 +26,8 @@ from gt.worker.programs.passes.constants import fold_constants
 from gt.worker.programs.passes.fuse_updates import fuse_updates
 from gt.worker.programs.passes.side_stream import off_critical_path
 
-HOT = 3  # calls watched before a trace is captured
-TRIES = 3  # captures anew, where inputs turn out to vary
+HOT = 3  # calls that are observed before a capture
+TRIES = 3  # most captures after inputs turned out to vary
 
 
 class Graph:
@@ -37,9 +37,9 @@ class Graph:
         self.program, self.engine = program, engine
         engine.graphs.add(self)
         self.calls = self.captures = self.runs = self.varied = 0
-        self.kept = 0  # bytes of its own pool that lie between results, for the next replay
-        self.no_room = 0  # captures that the device had no room for
-        self.checked = 0  # the last capture that was compared with the straight-line function
+        self.kept = 0  # bytes of its memory pool that hold no results, kept for the next replay
+        self.no_room = 0  # captures that failed for lack of device memory
+        self.checked = 0  # number of the last capture that was compared with the straight-line function
         self.seconds = 0.0
         self.graph: torch.cuda.CUDAGraph | None = None
         self.seen: list[ref[torch.Tensor]] = []  # the arrays of the call before: to hold them would double a client's memory
@@ -55,7 +55,7 @@ class Graph:
         self.kept_there: dict[int, int] = {}  # by such a result, the tensor that lies there
 
     def run(self, table: dict[int, Any], ins: tuple) -> bool:
-        """Whether the graph ran; else the call is the straight-line function's."""
+        """Run the graph. Returns whether it ran; else the straight-line function has to."""
         encoding = self.program.encoding
         ids, numbers = ins[encoding.inputs], ins[encoding.given]
         if self.graph is None:
@@ -65,7 +65,7 @@ class Graph:
                 return False
             try:
                 self._capture([table[i] for i in ids], numbers)
-            except RuntimeError as refused:  # CUDA's way of saying that an op cannot be captured
+            except RuntimeError as refused:  # CUDA's error for an op that cannot be captured
                 self._not_captured(refused)
                 return False
         if self.checked == self.captures or not checking.wanted():
@@ -75,17 +75,17 @@ class Graph:
         return True
 
     def _not_captured(self, refused: RuntimeError) -> None:
-        """The straight-line function takes less memory: where there is none, a capture is worth another try later."""
-        context = refused.__context__  # within a capture, its end complains, too, and hides the cause
+        """A capture failed. The straight-line function needs less memory: after an out-of-memory error, try again later."""
+        context = refused.__context__  # the end of a failed capture raises, too, and hides the cause
         self.no_room += (no_room := any(isinstance(e, torch.OutOfMemoryError) for e in (refused, context)))
         why = str(context if no_room and context is not None else refused).splitlines()[0][:120]
-        traceback.clear_frames(refused.__traceback__)  # they hold what was made before it failed
+        traceback.clear_frames(refused.__traceback__)  # they hold the tensors computed before it failed
         self.release()
         if not no_room or self.no_room >= TRIES:
             self.program.give_up(f"not captured: {why}")
 
     def _check(self, table: dict[int, Any], ins: tuple, ids: tuple, numbers: tuple) -> None:
-        """The first run of a capture, beside the straight-line function. Where they differ, that is used from here on."""
+        """Compare the first run of a capture with the straight-line function, which is used from then on if they differ."""
         self.checked = self.captures
         want = self.program.function([table[i].clone() for i in ids], *numbers)
         self._replay(table, ins, ids, numbers)
@@ -96,7 +96,7 @@ class Graph:
                 return
 
     def _watch(self, table: dict[int, Any], ids: tuple, results: tuple) -> None:
-        """Which inputs stay the same array, and which are results of the call before."""
+        """Note which inputs are the same array as in the previous call, and which are its results."""
         arrays = [table[i] for i in ids]
         if self.seen:
             self.fixed = [f and a is seen() for f, a, seen in zip(self.fixed, arrays, self.seen)]
@@ -107,7 +107,7 @@ class Graph:
     def _capture(self, arrays: list[torch.Tensor], numbers: tuple) -> None:
         began = self.engine.clock()
         self.captures += 1
-        self.graph, self.results, self.kept = None, [], 0  # where this one fails, there is none
+        self.graph, self.results, self.kept = None, [], 0  # if this capture fails, there is no graph
         program = self.program
         dies = set(program.program.dying)
         self.fixed = [f and i not in dies for i, f in enumerate(self.fixed)]
@@ -118,11 +118,11 @@ class Graph:
         stream = self.engine.streams.pair()[0]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            function(*self.statics, *given.holes)  # libraries set themselves up outside the capture
+            function(*self.statics, *given.holes)  # libraries initialize outside the capture
         torch.cuda.current_stream().wait_stream(stream)
         graph, before = torch.cuda.CUDAGraph(), 0
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-            before = _held(self.engine.at)  # (to begin a capture gives cached memory back)
+            before = _held(self.engine.at)  # (the start of a capture releases cached memory)
             made = list(function(*self.statics, *given.holes))
             self.results = self._settle(made)
         del made
@@ -136,7 +136,7 @@ class Graph:
         program.tell(f"captured as a CUDA graph in {took * 1e3:.1f} ms", took)
 
     def _settle(self, made: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Where each result is to lie: in the buffer of the input it comes back as, or where it was made."""
+        """The buffer of each result: that of the input which it becomes in the next call, or its own."""
         owned = {s.untyped_storage().data_ptr() for s in self.statics}
         home = {j: self.statics[i] for i, j in self.links.items() if not self.fixed[i]}
         for j, m in enumerate(made):
@@ -198,7 +198,7 @@ class Graph:
         return [kept.get(id, a) for id, a in zip(ids, arrays)] if kept else arrays
 
     def _vary(self, input: int, arrays: list[torch.Tensor], table: dict[int, Any], numbers: tuple) -> None:
-        """An input that was always the same is another one: capture anew, with a buffer of its own."""
+        """An input that was always the same array has changed: capture again, with a buffer for it."""
         for j, id in enumerate(self.lent):
             if id is not None and table.get(id) is self.results[j]:
                 table[id] = kept = self.results[j].clone()
@@ -210,18 +210,18 @@ class Graph:
         self._capture(arrays, numbers)
 
     def release(self) -> bool:
-        """Give up the recording and its buffers, so that what clients hold of them can be moved; after some calls it is
-        recorded anew. Whether there was anything to give up."""
+        """Drop the graph and its buffers, so that clients' tensors in them can be moved; after some calls it is captured again.
+        Returns whether there was a graph."""
         held = self.graph is not None or bool(self.statics)
         if held:
-            torch.cuda.synchronize(self.engine.at)  # it may be under way
+            torch.cuda.synchronize(self.engine.at)  # it may be running
         self._drop_kept()
         for buffer in (*self.results, *self.statics):
             buffer.lent = False  # type: ignore[attr-defined]
         self.graph, self.statics, self.results, self.seen, self.before = None, [], [], [], {}
         self.fixed = [True] * self.program.inputs
         self.lent = [None] * self.program.result_count
-        self.calls = self.kept = 0  # who is moved away at every turn is not recorded at every turn
+        self.calls = self.kept = 0  # a client that is moved out in every turn must not capture in every turn
         return held
 
     def _drop_kept(self) -> None:
@@ -241,7 +241,7 @@ class Graph:
 
     @property
     def recorded(self) -> bool:
-        """Whether a call takes no memory but its graph's own."""
+        """Whether a call needs no memory besides the graph's own."""
         return self.graph is not None
 
     def stats(self) -> dict[str, float]:
@@ -252,8 +252,8 @@ def capturable(
     program: Program, kinds: dict[int, Any], engine: Any, in_place: bool = True,
     stage: Callable[[str, Program], Program] = lambda name, program: program,
 ) -> Callable[..., tuple]:  # fmt: skip
-    """A program over kernels of tensors only: where a number is a hole, it is a 0-d tensor. With `in_place`, updates of many
-    parameters run as one call and are written where those lie; without, all is in terms a compiler can fuse."""
+    """A program as a function of tensors alone: holes are 0-d tensors. With `in_place`, updates of many parameters run as one
+    fused call in place; without, all ops are in a form that a compiler can fuse."""
     kernels = tensor_kernels(program, kinds, engine, in_place)
     if not in_place:
         return straight_line(program, KernelTable(kernels), flat=True)
@@ -267,7 +267,7 @@ def capturable(
 
 
 def tensor_kernels(program: Program, kinds: dict[int, Any], engine: Any, in_place: bool) -> dict[int, Callable[..., Any]]:
-    """By number of the kind, kernels that take a 0-d tensor for each number that is a hole."""
+    """Kernels by number of the kind, which take 0-d tensors for holes."""
     open_ = {part.number for ins in program.instructions for part in ins.parts or (ins,) if part.holes}
     kernels = {}
     for number, ready in kinds.items():
@@ -279,13 +279,13 @@ def tensor_kernels(program: Program, kinds: dict[int, Any], engine: Any, in_plac
 
 
 def where_it_lies(kind: Kind) -> Callable[..., Any] | None:
-    """A kernel for many updates that writes over what they update, whoever holds it."""
+    """A fused kernel for many updates that overwrites their operands, even if others hold them."""
     run = GATHERED.get(kind.row.name)
     return None if run is None else partial(run, **kind.settings)
 
 
 def _held(at: torch.device) -> int:
-    """Bytes that the allocator has and that no tensor lies in."""
+    """Bytes that the allocator has reserved without a tensor in them."""
     return torch.cuda.memory_reserved(at) - torch.cuda.memory_allocated(at)
 
 
@@ -295,15 +295,15 @@ def _copy(sources: Collection[torch.Tensor], targets: Collection[torch.Tensor]) 
 
 
 def _buffer(a: torch.Tensor) -> torch.Tensor:
-    """A buffer holding this value, densely."""
+    """A contiguous buffer with this value."""
     copy = a.clone(memory_format=torch.contiguous_format)
     copy.lent = True  # type: ignore[attr-defined]
     return copy
 
 
 def _cast(run: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
-    """A kernel whose numbers are tensors, its results in the dtypes the numbers would have given. Whole numbers that
-    are computed with in floating point are doubles, as Python's would be; those that say where to begin stay whole."""
+    """A kernel that takes 0-d tensors as numbers, with results in the dtypes that Python numbers would give. Integers in
+    floating point arithmetic are doubles, as Python's would be; integers that are offsets stay integers."""
     dtypes = tuple(TORCH[s.dtype] for s in kind.outs)
     computed = kind.row.pointwise or kind.row.updates
     widen = computed and all(t.is_floating_point for t in dtypes)

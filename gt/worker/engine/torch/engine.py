@@ -1,5 +1,5 @@
-"""The PyTorch engine, on a GPU when there is one. Pointwise rows carry PyTorch's names, so its functions are their kernels;
-`kernels.py` holds its faster kernels for other rows, and the rest run generically over `namespace.py`."""
+"""The PyTorch engine, on a GPU if there is one. Pointwise rows have PyTorch's names, so its functions are their kernels;
+`kernels.py` has faster kernels for other rows, and the rest run the rows' generic kernels over `namespace.py`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import psutil
 import torch
 
 from gt import environment
+from gt.lazy_import import LazyImport
 from gt.ops import Kind
 from gt.ops.rules import promote
 from gt.spec import Spec, bfloat16
@@ -27,9 +28,11 @@ from gt.worker.engine.torch.namespace import TorchNamespace
 from gt.worker.engine.torch.numpy_traces import numpy_trace
 from gt.worker.engine.torch.training import over_dying
 
+inductor = LazyImport("gt.worker.engine.torch.inductor")  # loads torch.compile, which takes seconds
+
 
 def _unlent(run: Callable[..., Any], a: torch.Tensor, *operands: Any) -> Any:
-    """A view of a buffer that a graph will write again is taken of a copy."""
+    """Run a view op on a copy if the operand is a buffer that a CUDA graph will overwrite."""
     return run(a.clone() if getattr(a, "lent", False) else a, *operands)
 
 
@@ -41,14 +44,14 @@ class TorchEngine:
         self.at = torch.device(device)
         self.device = device if self.at.type == "cpu" else f"{device} {torch.cuda.get_device_name(self.at)}"
         self.xp = TorchNamespace(self.at)
-        self.clock: Callable[[], float] = float  # the shell gives a real one
+        self.clock: Callable[[], float] = float  # the shell sets a real clock
         self.fell_back: dict[str, str] = {}
         self.streams = ClientStreams(self.at) if self.at.type == "cuda" else None
         self.graphs: WeakSet[Graph] = WeakSet()
 
     def begin(self) -> None:
-        self.mode = torch.inference_mode()  # for good: nothing here ever asks PyTorch for a gradient
-        self.mode.__enter__()  # (the object is kept, as the mode ends with it)
+        self.mode = torch.inference_mode()  # for the life of the process: PyTorch's autograd is never used
+        self.mode.__enter__()  # (the object is kept: the mode ends when it is freed)
 
     def kernel(self, kind: Kind) -> Callable[..., Any]:
         run = self.plain(kind)
@@ -71,7 +74,7 @@ class TorchEngine:
         return partial(own, **kind.settings) if kind.settings else own
 
     def generic(self, kind: Kind) -> Callable[..., Any]:
-        """The row's own kernel, which takes 0-d tensors where numbers stand."""
+        """The row's own kernel, which accepts 0-d tensors as numbers."""
         assert kind.row.kernel is not None, f"{kind.row} has no kernel of its own"
         return partial(kind.row.kernel, self.xp, **kind.settings)
 
@@ -87,9 +90,7 @@ class TorchEngine:
 
     def faster(self, program: Any) -> Any:
         if program.compile or environment.AUTO_COMPILE.value():
-            from gt.worker.engine.torch.inductor import Inductor
-
-            return Inductor(program, self)
+            return inductor.Inductor(program, self)
         if self.at.type == "cuda" and environment.CUDA_GRAPHS.value():
             return Graph(program, self)
         if self.at.type == "cpu":
@@ -97,7 +98,7 @@ class TorchEngine:
         return None
 
     def tensors_only(self, function: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
-        """A function that takes no numbers, or none first: they become 0-d tensors of the dtype computed in."""
+        """Wraps a PyTorch function that accepts no numbers, or none as first operand: they become 0-d tensors."""
         if all(isinstance(s, Spec) for s in kind.ins):
             return function
         dtype = TORCH[promote(*kind.ins)]
@@ -113,7 +114,7 @@ class TorchEngine:
         if spec.numel == 0:
             return torch.empty(spec.shape, dtype=TORCH[spec.dtype], device=self.at)
         if memoryview(buffer).readonly:
-            buffer, copy = memoryview(bytearray(buffer)), False  # PyTorch knows no read-only memory
+            buffer, copy = memoryview(bytearray(buffer)), False  # PyTorch has no read-only tensors
         host = torch.frombuffer(buffer, dtype=TORCH[spec.dtype], count=spec.numel).reshape(spec.shape)
         if self.at.type != "cpu":
             return host.to(self.at)
@@ -123,13 +124,13 @@ class TorchEngine:
         if spec.numel == 0:
             return memoryview(b"")
         host = array if self.at.type == "cpu" else array.cpu()
-        if spec.dtype is bfloat16:  # which NumPy lacks
+        if spec.dtype is bfloat16:  # NumPy has no bfloat16
             host = host.view(torch.int16)
         return np.ascontiguousarray(host.detach().numpy()).reshape(-1).view(np.uint8).data
 
     def sync(self) -> None:
         if self.at.type == "cuda":
-            torch.cuda.current_stream(self.at).synchronize()  # what the client at hand asked for
+            torch.cuda.current_stream(self.at).synchronize()  # of the current client
 
     def buffer(self, array: torch.Tensor) -> tuple[int, int]:
         storage = array.untyped_storage()
@@ -138,7 +139,7 @@ class TorchEngine:
     def capacity(self) -> int:
         if self.at.type != "cuda":
             return 0
-        return int(torch.cuda.mem_get_info(self.at)[0]) + torch.cuda.memory_reserved(self.at)  # others may have some of it
+        return int(torch.cuda.mem_get_info(self.at)[0]) + torch.cuda.memory_reserved(self.at)  # without other processes'
 
     def devices(self) -> int:
         return torch.cuda.device_count() if self.at.type == "cuda" else 1
@@ -154,7 +155,7 @@ class TorchEngine:
 
     def to_host(self, arrays: list[torch.Tensor]) -> TorchCopy | None:
         if any(getattr(a, "lent", False) for a in arrays):
-            return None  # a graph's own, which keeps the memory
+            return None  # a CUDA graph's buffer, whose memory would stay
         return TorchCopy(arrays)
 
     def poisoned(self, error: Exception) -> bool:
@@ -162,7 +163,7 @@ class TorchEngine:
             return False
         try:
             torch.cuda.synchronize(self.at)
-        except RuntimeError:  # an error of a kernel stays with its process and is told of at every call
+        except RuntimeError:  # after a kernel's error every CUDA call of the process raises it
             return True
         return False
 
@@ -173,7 +174,7 @@ class TorchEngine:
 
 
 def best_device() -> str:
-    """The GPU that is this process's turn, or the CPU where there is none."""
+    """The GPU for this process, or the CPU if there is none."""
     os.environ.setdefault(
         "CUDA_DEVICE_MAX_CONNECTIONS", "32"
     )  # CUDA reads it at its start; with 8, clients' streams share queues

@@ -1,4 +1,4 @@
-"""PyTorch's tensors over one storage, outside of their device's memory."""
+"""Copies of PyTorch storages outside their device's memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gt.worker.engine.host_copy import in_file
 
 
 class TorchCopy:
-    """The storage in host memory, or, where the device is the CPU, in a file; and how each tensor lay in it."""
+    """A storage in host memory, or, if the device is the CPU, in a file, with the offset, shape and strides of each tensor."""
 
     def __init__(self, arrays: list[torch.Tensor]) -> None:
         storage = arrays[0].untyped_storage()

@@ -1,7 +1,7 @@
-"""Traces through torch.compile's compiler: the whole trace as one torch.fx graph, compiled by Inductor in the background while
-the straight-line function goes on serving, and then put in its place; on CUDA, captured as a CUDA graph besides. What Dynamo
-would find out by running Python is known here from the trace, so it has no part in it and there is nothing to guard. Updates
-of parameters stay PyTorch's fused kernels, which write in place where compiled code would write a second copy of them all."""
+"""Programs compiled by Inductor: the whole program is one torch.fx graph, compiled in the background while the straight-line
+function serves calls, and then replaces it; on CUDA it is also captured as a CUDA graph. Dynamo is not needed, as the trace is
+known, and there are no guards. Updates of parameters stay PyTorch's fused kernels, which write in place, while compiled code
+would write a second copy of all parameters."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from gt.worker.programs.codegen import KernelTable, straight_line
 from gt.worker.programs.passes.fuse_updates import fuse_updates
 from gt.worker.programs.passes.split_updates import split_updates
 
-HOT = 3  # calls before a trace is worth compiling
-_turns = threading.Lock()  # torch.fx patches functions while it traces, so one trace is compiled at a time
-_threads: set[threading.Thread] = set()  # that compile, or wait for their turn
-_ending = threading.Event()  # the process ends: nothing more is compiled
+HOT = 3  # calls before a program is compiled
+_turns = threading.Lock()  # torch.fx patches functions while it traces, so only one program is compiled at a time
+_threads: set[threading.Thread] = set()  # threads that compile, or wait for the lock
+_ending = threading.Event()  # set when the process ends: no compilation starts any more
 
 
 def busy() -> bool:
-    """Whether something is being compiled."""
+    """Whether a program is being compiled."""
     return _turns.locked()
 
 
 @atexit.register
 def finish() -> None:
-    """Wait for the compilation under way, and begin no other. At its exit Python ends a thread where it next asks for the
-    interpreter: within C++, be it the compiler or a tensor's end, that is an abort of the whole process. So the threads
-    themselves are waited for, not their turns."""
+    """Wait for the current compilation, and begin no other. At exit Python ends a thread when it next acquires the GIL: inside
+    C++ code, such as the compiler or a tensor's destructor, that aborts the whole process. So the threads are joined, not just
+    the lock awaited."""
     _ending.set()
     for thread in tuple(_threads):
         thread.join()
 
 
 def build(function: Callable[..., tuple], samples: list[torch.Tensor]) -> Callable[..., Any]:
-    """The function of these tensors, compiled. PyTorch's cache on disk serves only those who trace with an environment of
-    shapes; all of them are static."""
+    """The compiled function of these tensors. PyTorch's cache on disk requires tracing with a ShapeEnv, although all shapes are
+    static."""
     fx = make_fx(lambda *xs: _apart(function(*xs), xs))(*samples)
     fake = FakeTensorMode(shape_env=ShapeEnv())
     with tracing(TracingContext(fake)):
@@ -56,7 +56,7 @@ def build(function: Callable[..., tuple], samples: list[torch.Tensor]) -> Callab
 
 
 class CompiledCode:
-    """A trace as compiled code, and the updates it leads to."""
+    """A program as compiled code and fused updates."""
 
     def __init__(self, program: Any, engine: Any, samples: list[torch.Tensor], numbers: tuple) -> None:
         on_gpu = engine.at.type == "cuda"
@@ -79,7 +79,7 @@ class CompiledCode:
         return self.end(arrays, self.begin(arrays, numbers), numbers)
 
     def begin(self, arrays: list[Any], numbers: tuple) -> tuple:
-        """What the compiled code gives. The arrays are left as they are."""
+        """The results of the compiled code. The input arrays are not modified."""
         given = list(arrays)
         for i, (a, stride) in enumerate(zip(given, self.strides)):
             if a.stride() != stride:
@@ -88,7 +88,7 @@ class CompiledCode:
         return tuple(self.first(*given, *[_tensor(n, self.at) for n in numbers]))
 
     def end(self, arrays: list[Any], made: tuple, numbers: tuple) -> tuple:
-        """The results of the trace. Nobody but `arrays` is to hold what ends with the call."""
+        """Run the updates and return the program's results. Only `arrays` may hold the inputs that die with the call."""
         if self.halves is None:
             return made
         _, _, given, results = self.halves
@@ -99,8 +99,8 @@ class CompiledCode:
 
 
 class Inductor:
-    """A trace that is being compiled, or has been. Numbers of a call become 0-d tensors, so that no other number compiles it
-    anew; an input whose strides are others than those compiled for is copied into them."""
+    """A program during and after its compilation. Numbers of a call become 0-d tensors, so that another number does not compile
+    it again; an input with other strides than those compiled for is copied."""
 
     def __init__(self, program: Any, engine: Any) -> None:
         self.program, self.engine = program, engine
@@ -126,7 +126,7 @@ class Inductor:
             return False
         try:
             made = self.compiled.begin(arrays, numbers)
-        except Exception as refused:  # compiled code may fail in any way; the program then runs as written
+        except Exception as refused:  # compiled code may raise anything; the straight-line function runs instead
             program.give_up(_reason("its call failed", refused))
             return False
         for i in program.dies:
@@ -136,7 +136,7 @@ class Inductor:
         return True
 
     def _start(self, arrays: list[Any], numbers: tuple) -> None:
-        """Compile elsewhere, on copies of this call's inputs."""
+        """Compile in a thread, with copies of this call's inputs as samples."""
         samples = [a.clone() for a in arrays]
         self.thread = threading.Thread(target=self._compile, args=(samples, numbers), name="gt-compile", daemon=True)
         self.thread.start()
@@ -154,7 +154,7 @@ class Inductor:
                 wrong = self._fault(compiled(*(s.clone() for s in samples), *numbers), samples, numbers)
                 self.cached = counters["inductor"]["fxgraph_cache_hit"] - hits
                 self.seconds = self.engine.clock() - began
-        except Exception as refused:  # a compiler may fail in any way; the straight-line function serves on
+        except Exception as refused:  # a compiler may raise anything; the straight-line function stays
             self.failure = _reason("torch.compile", refused)
             return
         if wrong:
@@ -166,13 +166,13 @@ class Inductor:
             graph = Graph(self.program, self.engine)
             graph.function = compiled
             self.graph = graph
-        self.compiled = compiled  # last: from here on it is run
+        self.compiled = compiled  # last: from now on calls run it
 
     def _fault(self, made: Any, samples: list[Any], numbers: tuple) -> str:
-        """What is wrong with the results, if anything: their specs are always looked at, their values if one asks for it."""
+        """A description of wrong results, or "": their specs are always checked, their values with GT_CHECK_COMPILED."""
         for array, spec in zip(made, self.program.results):
             if tuple(array.shape) != spec.shape or str(array.dtype) != f"torch.{spec.dtype.name}":
-                return f"compiled, it gave {array.dtype}{list(array.shape)} for {spec}"
+                return f"the compiled code returned {array.dtype}{list(array.shape)}: expected {spec}"
         if not wanted():
             return ""
         for i, (a, b) in enumerate(zip(made, self.program.function(samples, *numbers))):
@@ -185,7 +185,7 @@ class Inductor:
         return self.graph is not None and self.graph.recorded
 
     def release(self) -> bool:
-        """As a graph's; what was compiled stays."""
+        """Release the CUDA graph, if any; the compiled code stays."""
         return self.graph is not None and self.graph.release()
 
     def stats(self) -> dict[str, float]:
@@ -213,6 +213,6 @@ def _tensor(n: Any, at: Any) -> torch.Tensor:
 
 
 def _apart(made: tuple, inputs: tuple) -> tuple:
-    """Results of their own memory: no result is an input, nor a view of one."""
+    """Results in separate memory: a result that is an input or shares memory is copied."""
     owned = {x.untyped_storage()._cdata for x in inputs}
     return tuple(m.clone() if m.untyped_storage()._cdata in owned else m for m in made)

@@ -1,4 +1,4 @@
-"""PyTorch's own kernels for rows whose generic one is slower or is not to be had. Statics arrive as keywords."""
+"""PyTorch's own kernels for rows without a generic kernel, or with a slower one. Statics are keyword arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gt.worker.engine.torch import training as steps
 aten = torch.ops.aten
 Array = torch.Tensor
 
-# Kernels that take many instructions of a row at once and write over operands that end there.
+# Fused kernels of many instructions of a row, which overwrite dying operands.
 GATHERED: dict[str, Callable[..., Any]] = {
     "adam": steps.adam_in_place, "sgd": steps.sgd_in_place, "sgd_momentum": steps.sgd_momentum_in_place,
 }  # fmt: skip
@@ -27,13 +27,13 @@ NUMBERS = {"add", "sub", "mul", "div", "pow", "floor_divide", "remainder", "fmod
            "lerp"}  # fmt: skip
 
 
-SMALL = 1 << 20  # elements up to which a kernel's start and choice matter more than the bytes it moves
+SMALL = 1 << 20  # elements up to which the launch and choice of a kernel matter more than its memory traffic
 
 
 def _linear(x: Array, w: Array, *bias: Array) -> Array:
-    """In float32 on a GPU the bias of a small result is added apart: on an H200 cuBLASLt, which would add it in one kernel,
-    takes up to twice as long (128x256 by 10 columns 15.9 us against 8.3, 256x1536 by 384 34 against 18), and saves at most
-    1 us until the result's own traffic counts."""
+    """In float32 on a GPU the bias of a small result is added separately: on an H200 cuBLASLt, which would add it in one
+    kernel, takes up to twice as long (128x256 by 10 columns 15.9 us against 8.3, 256x1536 by 384 34 against 18), and saves at
+    most 1 us for results of this size."""
     if bias and x.is_cuda and x.dtype is torch.float32 and x.numel() // max(x.shape[-1], 1) * w.shape[0] <= SMALL:
         return torch.matmul(x, w.t()) + bias[0]
     return F.linear(x, w, *bias)
@@ -143,7 +143,7 @@ def _with_places(function: Callable) -> Callable:
 
 
 def _polygamma(a: Array, *, n: int) -> Array:
-    """By the zeta function: torch.polygamma(1, a) has nine digits."""
+    """By the zeta function: torch.polygamma(1, a) has only nine correct digits."""
     if n == 0:
         return torch.digamma(a)
     wide = a.double() if a.dtype is torch.float64 or not a.dtype.is_floating_point else a.float()
@@ -152,7 +152,7 @@ def _polygamma(a: Array, *, n: int) -> Array:
 
 
 def _widened(function: Callable) -> Callable:
-    """In 32 bits where numbers have 16, for which CUDA has no kernel."""
+    """Compute 16-bit operands in 32 bits, as CUDA has no 16-bit kernel."""
 
     def run(a: Array, b: Array) -> Array:
         dtype = torch.result_type(a, b)
@@ -177,7 +177,7 @@ def _logsumexp(a: Array, *, axis: Any, keepdims: bool) -> Array:
 
 
 def _sparse_matmul(rows: Array, columns: Array, values: Array, dense: Array, *, n: int) -> Array:
-    """PyTorch's own product, which trusts places: those that lie outside are refused first. (On one core, 20,000 elements by
+    """PyTorch's own product, which does not check indices: they are checked first. (On one core, 20,000 elements by
     16 columns 1.1 ms against 10 by adding rows up, 200,000 by 64 66 ms against 314.)"""
     m, width = dense.shape
     if values.is_cuda or not values.numel() or not width:
@@ -191,7 +191,7 @@ def _sparse_matmul(rows: Array, columns: Array, values: Array, dense: Array, *, 
 
 
 def _real_only(function: Callable, otherwise: Callable) -> Callable:
-    """PyTorch's backward conjugates what it reads; rows are given the conjugate."""
+    """PyTorch's backward kernels conjugate their operand; rows get the conjugate already."""
     return lambda g, y: otherwise(g, y) if y.is_complex() else function(g, y)
 
 
@@ -206,14 +206,14 @@ def _gelu_loses_infinity() -> bool:
 
 
 def gelu_of_clamped(a: Array, *, tanh: bool) -> Array:
-    """gelu(-inf) is 0, where PyTorch multiplies by infinity. For wherever results cannot be searched for what is not finite: in
-    compiled code, which makes one loop of it, and on GPUs, where whoever looks at a result waits for it."""
+    """gelu with gelu(-inf) = 0, which is NaN in PyTorch. For compiled code, which fuses the clamp, and for GPUs, where checking
+    a result for non-finite values would wait for it."""
     return F.gelu(a.clamp(min=GELU_ZERO), approximate=_tanh(tanh))
 
 
 def _gelu(a: Array, *, tanh: bool) -> Array:
-    """gelu(inf) is inf, large numbers stay as they are, and gelu(-inf) is 0. On the CPU PyTorch's results are searched for what
-    is not finite, which costs one sum."""
+    """gelu with gelu(inf) = inf and gelu(-inf) = 0. On the CPU PyTorch's results are checked for non-finite values, which costs
+    one sum."""
     if a.device.type != "cpu" or torch._C._len_torch_dispatch_stack():
         return gelu_of_clamped(a, tanh=tanh)
     y = F.gelu(a, approximate=_tanh(tanh))

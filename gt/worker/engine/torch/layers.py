@@ -20,7 +20,7 @@ def _wide(a: Array) -> torch.dtype:
 
 
 def _pair(parts: tuple[Array, ...]) -> list[Array | None]:
-    """Weight and bias, or None for what is not there. The kernels read them as if they were packed."""
+    """Weight and bias, or None if absent. The kernels require contiguous ones."""
     return [*(p.contiguous() for p in parts), None, None][:2]
 
 
@@ -29,13 +29,13 @@ def _kept(found: Any, weight: tuple[Array, ...]) -> Any:
 
 
 def _saved(like: Array, *saved: Array) -> list[Array]:
-    """Mean and deviation as the backward kernels want them: packed, and on the CPU in the dtype of the parameters."""
+    """Mean and deviation for the backward kernels: contiguous, and on the CPU in the dtype of the parameters."""
     dtype = like.dtype if like.device.type == "cpu" else _wide(like)
     return [s.to(dtype).contiguous() for s in saved]
 
 
 def _format(a: Array) -> torch.memory_format:
-    """In which order the axes of images lie in memory."""
+    """The memory format of images."""
     last = a.ndim == 4 and not a.is_contiguous() and a.is_contiguous(memory_format=torch.channels_last)
     return torch.channels_last if last else torch.contiguous_format
 
@@ -69,7 +69,7 @@ def rms_norm_grad(g: Array, a: Array, rstd: Array, *weight: Array, ndim: int) ->
             g.contiguous(), a.contiguous(), _inner(a, ndim), rstd.contiguous(), w if w is None else w.contiguous(),
             [True, w is not None]), weight)  # fmt: skip
     axes = list(range(a.ndim - ndim, a.ndim))
-    hat = a * rstd  # in 32 bits where the input has 16
+    hat = a * rstd  # in 32 bits for 16-bit inputs
     wg = g * w if w is not None else g
     inner = torch.linalg.vecdot(wg.to(hat.dtype), hat) if ndim == 1 else (wg * hat).sum(axes)
     inner = inner.reshape(rstd.shape).mul_(1.0 / max(hat.numel() // max(rstd.numel(), 1), 1))
@@ -97,8 +97,8 @@ def group_norm_grad(g: Array, a: Array, mean: Array, rstd: Array, *weight: Array
 
 
 def _cudnn_takes(a: Array, parts: tuple[Array, ...]) -> bool:
-    """Whether cuDNN computes batch norm of this, by the rule of torch.nn.functional.batch_norm. A compiler of PyTorch gets
-    PyTorch's own form, which it takes apart."""
+    """Whether cuDNN computes this batch norm, by the rule of torch.nn.functional.batch_norm. PyTorch's compilers get ATen's
+    form, which they can decompose."""
     return (
         a.is_cuda
         and a.ndim >= 3
@@ -117,10 +117,10 @@ def batch_norm_train(a: Array, eps: float, *parts: Array) -> tuple[Array, ...]:
     seen = torch.zeros(a.shape[1], dtype=dtype, device=a.device)
     if not a.shape[1]:
         return a, *[seen.to(_wide(a))] * 3
-    var = torch.zeros_like(seen)  # with a momentum of 1 it ends as the unbiased variance
+    var = torch.zeros_like(seen)  # with a momentum of 1 it becomes the unbiased variance
     if _cudnn_takes(a, parts):
         y, mean, rstd, reserve = aten.cudnn_batch_norm(_dense(a), *_pair(parts), seen, var, True, 1.0, eps)
-        rstd.cudnn = reserve, eps  # which the gradient wants besides; where it is lost, that is PyTorch's own
+        rstd.cudnn = reserve, eps  # needed by cuDNN's gradient; if the attribute is lost, ATen's gradient is used
         return y, mean, rstd, var
     y, mean, rstd = aten.native_batch_norm(a, *_pair(parts), seen, var, True, 1.0, eps)
     return y, mean.to(_wide(a)), rstd.to(_wide(a)), var.to(_wide(a))
@@ -128,7 +128,7 @@ def batch_norm_train(a: Array, eps: float, *parts: Array) -> tuple[Array, ...]:
 
 def batch_norm_grad(g: Array, a: Array, mean: Array, rstd: Array, *weight: Array, bias: bool) -> Any:
     w = weight[0].contiguous() if weight else None
-    if not a.numel():  # PyTorch divides by the count of channels
+    if not a.numel():  # PyTorch would divide by the number of channels
         return _kept((torch.zeros_like(a), *[torch.zeros_like(w) if w is not None else None] * (1 + bias)), weight)
     kept = getattr(rstd, "cudnn", None) if bias else None
     if kept is not None and _cudnn_takes(a, (*weight, *weight)):
@@ -147,7 +147,7 @@ def batch_norm(a: Array, mean: Array, var: Array, eps: float, *parts: Array) -> 
 
 def conv(a: Array, w: Array, *bias: Array, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
     zero = [0] * len(stride)
-    if not w.numel():  # no channels in: nothing is summed; none out: nothing is made
+    if not w.numel():  # without input channels the result is zero; without output channels it is empty
         out = aten.convolution(a[:, :1].new_zeros(a.shape[0], 1, *a.shape[2:]), w.new_zeros(1, 1, *w.shape[2:]), None,
                                stride, padding, dilation, False, zero, 1)  # fmt: skip
         return out[:, :0] if not w.shape[0] else out.expand(-1, w.shape[0], *[-1] * len(stride)).contiguous()
@@ -163,7 +163,7 @@ def conv_transpose(a: Array, w: Array, *bias: Array, size: Any, stride: Any, pad
         (d + 2 * p - e * (k - 1) - 1) // s + 1 == n
         for d, k, s, p, e, n in zip(size, w.shape[2:], stride, padding, dilation, a.shape[2:])
     )
-    if not fits:  # an output padding of the size of a stride: more than a convolution's input could be
+    if not fits:  # an output padding as large as the stride exceeds the input of any convolution
         extra = [
             d - ((n - 1) * s - 2 * p + e * (k - 1) + 1)
             for d, k, s, p, e, n in zip(size, w.shape[2:], stride, padding, dilation, a.shape[2:])
@@ -178,14 +178,14 @@ def conv_weight_grad(g: Array, a: Array, *, size: Any, stride: Any, padding: Any
     if not g.numel() or not a.numel():
         return a.new_zeros(g.shape[1], a.shape[1] // groups, *size)
     fit = [(d + 2 * p - e * (k - 1) - 1) // s + 1 for d, k, s, p, e in zip(a.shape[2:], size, stride, padding, dilation)]
-    if list(g.shape[2:]) != fit:  # of a transposed convolution whose output is padded: the windows more count nothing
+    if list(g.shape[2:]) != fit:  # of a transposed convolution with output padding: the additional windows have no effect
         g = torch.nn.functional.pad(g, [w for d, n in reversed([*zip(g.shape[2:], fit)]) for w in (0, n - d)])
     like = torch.empty((), dtype=a.dtype, device=a.device).expand(g.shape[1], a.shape[1] // groups, *size)
     return aten.convolution_backward(g, a, like, None, stride, padding, dilation, False, zero, groups, [False, True, False])[1]
 
 
 def _flat_axis(function: Callable) -> Callable:
-    """PyTorch's pooling kernels are for two axes or three: one axis is pooled as a plane of a single row."""
+    """PyTorch's pooling kernels have two or three axes: one axis is pooled as a plane with a single row."""
 
     def run(a: Array, *, kernel: Any, **settings: Any) -> Any:
         if len(kernel) > 1:
@@ -199,8 +199,8 @@ def _flat_axis(function: Callable) -> Callable:
 
 
 def _planes(function: Callable, a: Array, n: int) -> Any:
-    """PyTorch pools (batch, channels, ...) or (channels, ...): other leading axes are made one for it, and none of it is
-    none of the result."""
+    """PyTorch pools (batch, channels, ...) or (channels, ...): other leading axes are flattened for it; an empty batch gives an
+    empty result."""
     if not a.numel():
         found = function(torch.zeros((1, 1, *a.shape[-n:]), dtype=a.dtype, device=a.device))
         several = found if isinstance(found, tuple) else (found,)
@@ -215,7 +215,7 @@ def _planes(function: Callable, a: Array, n: int) -> Any:
 
 
 def _planes_back(function: Callable, g: Array, size: Any) -> Array:
-    """A gradient of pooling, given planes of gradients and something of the input's shape."""
+    """The gradient of pooling, from gradients as planes and an array of the input's shape."""
     n = len(size)
     if not g.numel():
         return g.new_zeros(*g.shape[:-n], *size)
@@ -225,7 +225,7 @@ def _planes_back(function: Callable, g: Array, size: Any) -> Array:
 
 
 def _full(a: Array) -> Array:
-    """PyTorch's CPU kernels for three axes know no 16-bit floats."""
+    """In 32 bits: PyTorch's CPU kernels for three axes have no 16-bit floats."""
     return a.float() if a.device.type == "cpu" and a.dtype.itemsize == 2 else a
 
 

@@ -1,11 +1,11 @@
-"""PyTorch engines on a library or device that was asked for by name. `own` counts only what is certain to run there:
+"""PyTorch engines on a library or device that was requested by name. `own` counts only kinds that are certain to run there:
 
-- cpu, cuda, openmp: every op, since PyTorch computes all of them on that device, or in loops that its OpenMP may divide.
-- mkl: products of float32 and float64 matrices, which PyTorch hands to the BLAS it was built with; oneDNN is switched off.
-- mkldnn: products of float32 matrices and convolutions, by oneDNN's own entries: left to itself, PyTorch decides by size.
-- cudnn: convolutions, by cuDNN's own entry. triton: silu, gelu and rms_norm, by GT's kernels.
+- cpu, cuda, openmp: every op, since PyTorch computes all of them on that device, or in OpenMP loops.
+- mkl: products of float32 and float64 matrices, which PyTorch computes by the BLAS it was built with; oneDNN is disabled.
+- mkldnn: products of float32 matrices and convolutions, by direct calls of oneDNN: PyTorch itself would decide by size.
+- cudnn: convolutions, by direct calls of cuDNN. triton: silu, gelu and rms_norm, by GT's kernels.
 
-All else is PyTorch's, on the same device."""
+All other kinds run by PyTorch, on the same device."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from gt.lazy_import import LazyImport
 from gt.ops import Kind
 from gt.spec import Spec, float32, float64
 from gt.worker.engine import BRIDGED, OWN
@@ -23,10 +24,11 @@ from gt.worker.engine.torch.dtypes import TORCH
 from gt.worker.engine.torch.engine import TorchEngine, best_device
 
 aten = torch.ops.aten
+kernels = LazyImport("gt.tensor_ops.cuda.kernels")  # imports Triton
 
 
 class Everywhere(TorchEngine):
-    """PyTorch on one device, whatever else there is."""
+    """PyTorch on a given device, even if there are others."""
 
     def __init__(self, name: str, device: str) -> None:
         super().__init__(device)
@@ -39,7 +41,7 @@ class Everywhere(TorchEngine):
 
 
 class LibraryEngine(TorchEngine):
-    """PyTorch, with kernels of a library where it has them."""
+    """PyTorch, with a library's kernels for the kinds that it has."""
 
     base = "pytorch"
 
@@ -77,12 +79,12 @@ class Mkl(TorchEngine):
 
 
 def _bias(b: tuple[torch.Tensor, ...]) -> torch.Tensor | None:
-    """oneDNN reads a bias as if it were packed."""
+    """oneDNN requires a contiguous bias."""
     return b[0].contiguous() if b else None
 
 
 def _convolution(kind: Kind) -> tuple | None:
-    """How a convolution over images moves, or None for others."""
+    """Stride, padding, dilation and groups of a convolution over images, or None for other kinds."""
     s = kind.settings
     return (s["padding"], s["stride"], s["dilation"], s["groups"]) if kind.ins[0].ndim == 4 else None
 
@@ -135,7 +137,7 @@ def cudnn(kind: Kind) -> Kernel | None:
 
 
 def triton(kind: Kind) -> Kernel | None:
-    """GT's Triton kernels, on tensors where they lie."""
+    """GT's Triton kernels, on the tensors' device."""
     first = kind.ins[0] if kind.ins else None
     if not isinstance(first, Spec) or first.dtype.rank != 2 or not first.numel:
         return None
@@ -144,7 +146,7 @@ def triton(kind: Kind) -> Kernel | None:
     op = {"silu": "silu", "gelu": "gelu_tanh" if kind.settings.get("tanh") else "gelu_erf"}.get(kind.row.name)
     if op is None:
         return None
-    from gt.tensor_ops.cuda.kernels import run_elementwise
+    run_elementwise = kernels.run_elementwise
 
     def kernel(a: torch.Tensor) -> torch.Tensor:
         x = a.contiguous()
@@ -156,7 +158,7 @@ def triton(kind: Kind) -> Kernel | None:
 
 
 def _triton_rms_norm(kind: Kind, first: Spec) -> Kernel:
-    from gt.tensor_ops.cuda.kernels import run_rms_norm
+    run_rms_norm = kernels.run_rms_norm
 
     wide, shape = TORCH[kind.outs[1].dtype], kind.outs[1].shape
     columns = torch.Size(first.shape[first.ndim - kind.settings["ndim"] :]).numel()

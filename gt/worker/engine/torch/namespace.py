@@ -1,4 +1,4 @@
-"""NumPy's names over PyTorch, for the kernels that rows bring themselves."""
+"""NumPy's names over PyTorch, for the rows' generic kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gt.worker.engine.torch.dtypes import TORCH
 
 
 def forward(index: tuple, shape: Any) -> tuple[tuple, list[int]]:
-    """An index without backward slices, which PyTorch lacks, and the axes of its result to turn round afterwards."""
+    """An index without negative steps, which PyTorch lacks, and the axes of its result to flip afterwards."""
     if not any(isinstance(i, slice) and i.step is not None and i.step < 0 for i in index):
         return index, []
     ahead: list[Any] = []
@@ -31,13 +31,13 @@ def forward(index: tuple, shape: Any) -> tuple[tuple, list[int]]:
 
 
 def _traced() -> bool:
-    """Whether a compiler of PyTorch's looks at what is computed."""
+    """Whether a compiler of PyTorch traces the call."""
     return bool(torch._C._len_torch_dispatch_stack())
 
 
 @cache
 def _random_kernels() -> Any:
-    """None where there is no Triton."""
+    """The module of random Triton kernels; None if Triton is not installed."""
     if importlib.util.find_spec("triton") is None:
         return None
     return importlib.import_module("gt.worker.engine.torch.random_kernels")  # which imports Triton
@@ -48,7 +48,7 @@ class TorchNamespace:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.block = 1 << 14 if device.type == "cpu" else 1 << 24  # a CPU's passes should stay in cache, a GPU's be few
+        self.block = 1 << 14 if device.type == "cpu" else 1 << 24  # a CPU's blocks should fit in the cache, a GPU's be few
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(torch, name, None) or getattr(torch.special, name)
@@ -56,7 +56,7 @@ class TorchNamespace:
         return value
 
     def _random(self, name: str, seed: Any, number: Any, *args: int) -> torch.Tensor:
-        """The host's generator; PyTorch's operations elsewhere, and where the seed is a tensor (a graph's)."""
+        """The host's generator on a CPU; PyTorch's operations on other devices, and if the seed is a CUDA graph's tensor."""
         if self.device.type == "cpu" and isinstance(seed, int) and isinstance(number, int):
             return torch.from_numpy(getattr(philox, name)(seed, number, *args))
         return getattr(random, name)(self, seed, number, *args)
@@ -95,14 +95,14 @@ class TorchNamespace:
         return y
 
     def _triton(self) -> Any:
-        """GT's Triton kernels, on a GPU and where no compiler looks at what is computed."""
+        """GT's Triton kernels, on a GPU outside of tracing."""
         return None if self.device.type != "cuda" or _traced() else _random_kernels()
 
     def solve_triangle(self, t: torch.Tensor, b: torch.Tensor, upper: bool) -> torch.Tensor:
         return torch.linalg.solve_triangular(t, b, upper=upper)
 
     def fft_complex(self, a: torch.Tensor, axes: tuple, forward: bool) -> torch.Tensor:
-        if not a.numel():  # MKL refuses a batch of none
+        if not a.numel():  # MKL refuses an empty batch
             return a.clone()
         return torch.fft.fftn(a, dim=axes) if forward else torch.fft.ifftn(a, dim=axes, norm="forward")
 
@@ -122,7 +122,7 @@ class TorchNamespace:
     def cast(self, a: torch.Tensor, code: int) -> torch.Tensor:
         dtype = TORCH[DTYPES[code]]
         if a.is_complex() and not dtype.is_complex and dtype is not torch.bool:
-            a = a.real  # PyTorch warns of the imaginary part that is dropped
+            a = a.real  # else PyTorch warns about the dropped imaginary part
         return a.to(dtype)
 
     def bitcast(self, a: torch.Tensor, old: int, new: int) -> torch.Tensor:

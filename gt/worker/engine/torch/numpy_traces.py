@@ -1,6 +1,6 @@
-"""Traces of plain arithmetic on small tensors, on the CPU, run by NumPy over the tensors' own memory: its functions start in a
-third of the time of PyTorch's, which on a few hundred elements is all there is. Only operations that are rounded once, by the
-letter of IEEE 754, so both give the same bits."""
+"""Programs of plain arithmetic on small CPU tensors, run by NumPy over the tensors' memory: its functions have a third of the
+overhead of PyTorch's, which dominates on a few hundred elements. Only operations that IEEE 754 rounds once, so that both
+give the same bits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FUNCTIONS: dict[str, Any] = {
 
 
 class NumpyTrace:
-    """Such a trace; `program` is the worker's Executable, `form` the program as NumPy runs it."""
+    """A program run by NumPy; `program` is the worker's Executable, `form` the program in NumPy's form."""
 
     def __init__(self, program: Any, form: Program, dtype: DType) -> None:
         self.program, self.calls = program, 0
@@ -31,7 +31,7 @@ class NumpyTrace:
     def run(self, table: dict[int, Any], ins: tuple) -> bool:
         program, encoding = self.program, self.program.encoding
         arrays = [table[i].numpy() for i in ins[encoding.inputs]]
-        with np.errstate(all="ignore"):  # PyTorch gives infinities and nans without a word
+        with np.errstate(all="ignore"):  # as PyTorch, without warnings about infinities and nans
             made = self.function(*arrays, *ins[encoding.given])
         for i in program.dies:
             del table[ins[i]]
@@ -44,14 +44,13 @@ class NumpyTrace:
 
 
 def numpy_trace(program: Any) -> NumpyTrace | None:
-    """This form of a worker's Executable, or None where NumPy cannot run it."""
+    """The NumPy form of a worker's Executable, or None if NumPy cannot run it."""
     found = numpy_form(program.program, FUNCTIONS)
     return NumpyTrace(program, *found) if found is not None else None
 
 
 class Functions(KernelTable):
-    """NumPy's functions, which take where to write as a last operand. Numbers are arrays without axes, so that they are of the
-    dtype computed in."""
+    """NumPy's functions, with the output array as last operand. Numbers are 0-d arrays of the program's dtype."""
 
     def __init__(self, dtype: np.dtype) -> None:
         super().__init__({})

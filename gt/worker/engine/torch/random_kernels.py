@@ -1,6 +1,6 @@
-"""Random numbers on a GPU, one Triton kernel each: the Philox numbers of `gt.ops.random`, made where they are used.
+"""Random numbers on a GPU, one Triton kernel each: the Philox numbers of `gt.ops.random`, generated inside the kernel.
 
-Seed and number may be 0-d tensors, as a CUDA graph has them. Under TRITON_INTERPRET=1 the same source runs on the CPU."""
+Seed and number may be 0-d tensors, as in CUDA graphs. With TRITON_INTERPRET=1 the same source runs on the CPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-COUNTERS = 256  # Philox counters a program: 1024 words, 2048 numbers of 16 bits
+COUNTERS = 256  # Philox counters per program: 1024 words, 2048 numbers of 16 bits
 WARPS = 4
 OPTIONS = {"enable_fp_fusion": True}
 
@@ -42,7 +42,7 @@ def four_words(
 
 @triton.jit
 def in_order(w0, w1, w2, w3):
-    """Words of all counters, one counter after another."""
+    """The words of all counters in order."""
     return tl.interleave(tl.interleave(w0, w2), tl.interleave(w1, w3))
 
 
@@ -65,7 +65,7 @@ def uniform_kernel(
 
 @triton.jit
 def box_muller(u, v, on_cpu: tl.constexpr):
-    """`u` and `v` in [0, 1). The hardware's logarithm is wrong by more than the result just below 1; libdevice's is not."""
+    """`u` and `v` in [0, 1). Just below 1 the hardware's logarithm has an error larger than the result; libdevice's has not."""
     u = u + 1.0 / 16777216.0
     angle = v * 6.283185307179586
     if on_cpu:
@@ -78,7 +78,7 @@ def normal_kernel(
     y_ptr, count, first, seed, number, seed_is_tensor: tl.constexpr, number_is_tensor: tl.constexpr, counters: tl.constexpr,
     on_cpu: tl.constexpr,
 ):  # fmt: skip
-    """Each number of two words of its own, so two for each counter."""
+    """Each number uses two words, so a counter gives two numbers."""
     begin = first // 2
     w0, w1, w2, w3 = four_words(begin, seed, number, seed_is_tensor, number_is_tensor, counters)
     even, odd = box_muller(fraction(w0), fraction(w1), on_cpu), box_muller(fraction(w2), fraction(w3), on_cpu)
@@ -91,7 +91,7 @@ def dropout_kernel(
     a_ptr, y_ptr, count, first, least, scale, seed, number, seed_is_tensor: tl.constexpr, number_is_tensor: tl.constexpr,
     counters: tl.constexpr,
 ):  # fmt: skip
-    """Eight numbers of 16 bits for each counter: an element is kept where its number is not below `least`."""
+    """Eight numbers of 16 bits for each counter: an element is kept if its number is at least `least`."""
     begin = first // 8
     w0, w1, w2, w3 = four_words(begin, seed, number, seed_is_tensor, number_is_tensor, counters)
     words = in_order(w0, w1, w2, w3)
@@ -104,7 +104,7 @@ def dropout_kernel(
 
 
 def _programs(first: int, count: int, each: int) -> tuple[int]:
-    """Programs that cover these elements, of which `each` belong to a counter."""
+    """The number of Triton programs for these elements, of which a counter gives `each`."""
     return (triton.cdiv(-(-(first + count) // each) - first // each, COUNTERS),)
 
 

@@ -1,8 +1,8 @@
 """Recurrent layers by PyTorch's own kernels: cuDNN on a GPU, oneDNN and ATen on the CPU.
 
-What the backward pass of a library reads has a size that only the library knows, so it is no result of the row: it hangs on the
-row's last result, the `saved` number, as a Python attribute. A gradient whose `saved` lacks it (it was copied, or used before)
-runs the forward pass again."""
+The size of a library's saved state for the backward pass is known only to the library, so it is no result of the row: it is a
+Python attribute of the row's last result, the number `saved`. A gradient whose `saved` lacks it (it was copied, or already
+used) runs the forward pass again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL = 1 << 14  # elements up to which a copy is cheaper than another tensor ov
 
 
 class _Torch:
-    """NumPy's names, as far as the unrolled form uses them."""
+    """The NumPy functions that the unrolled form uses, over PyTorch."""
 
     tanh, where = staticmethod(torch.tanh), staticmethod(torch.where)
 
@@ -40,12 +40,12 @@ class _Torch:
 
 
 def _by_steps(x: Array) -> bool:
-    """Whether no library takes it: nothing to compute, or a compiler that is to see each step."""
+    """Whether to unroll the steps: for an empty input, which libraries refuse, or for a compiler that traces the call."""
     return not x.numel() or bool(torch._C._len_torch_dispatch_stack())
 
 
 def _wide(operands: Sequence[Array]) -> list[Array]:
-    """Numbers of 16 bits in 32 where they lie on a CPU: they would be rounded at each step."""
+    """16-bit operands on a CPU in 32 bits, as they would be rounded at each step."""
     return [a.float() if a.dtype.itemsize == 2 and a.device.type == "cpu" else a for a in operands]
 
 
@@ -93,7 +93,7 @@ def _counts(sizes: tuple) -> Array:
 def _aten(
     x: Array, begin: Sequence[Array], weights: Sequence[Array], mode: str, layers: int, ways: int, bias: bool, sizes: tuple
 ) -> tuple:
-    """PyTorch's functions of these names, which choose a library themselves."""
+    """PyTorch's function of this mode, which chooses a library itself."""
     functions: dict[str, Any] = {"LSTM": torch.lstm, "GRU": torch.gru, "RNN_TANH": torch.rnn_tanh, "RNN_RELU": torch.rnn_relu}
     run = functions[mode]
     state = list(begin) if mode == "LSTM" else begin[0]
@@ -102,7 +102,7 @@ def _aten(
     if layers_of(weights, layers * ways, bias)[0].w_hr is None:
         return tuple(run(*operands))
     on = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)  # oneDNN has no projections, and PyTorch would warn of it
+    torch._C._set_mkldnn_enabled(False)  # oneDNN has no projections, and PyTorch would warn about it
     try:
         return tuple(run(*operands))
     finally:
@@ -110,15 +110,15 @@ def _aten(
 
 
 def _leaf(a: Array) -> Array:
-    """A tensor with this value that PyTorch's autograd takes, which those of inference mode are not."""
+    """A tensor with this value for PyTorch's autograd, which does not accept inference tensors."""
     if a.numel() <= SMALL:
         return a.clone().requires_grad_()
     return torch.empty(0, dtype=a.dtype).set_(a.untyped_storage(), a.storage_offset(), a.shape, a.stride()).requires_grad_()
 
 
 def _recorded(x: Array, begin: Sequence[Array], weights: Sequence[Array], *settings: Any) -> tuple[tuple, tuple]:
-    """Results of their own, and what PyTorch's backward pass begins with. Results are copies, since others may write over
-    theirs and the backward pass reads them."""
+    """The results, and the tensors of PyTorch's backward pass. The results are copies, since later instructions may overwrite
+    them and the backward pass reads its own."""
     with torch.inference_mode(False), torch.enable_grad():
         leaves = tuple(_leaf(a) for a in (x, *begin, *weights))
         n = 1 + len(begin)
@@ -143,7 +143,7 @@ def _cudnn(
     settings = _cudnn_arguments(weights, mode, layers, ways, bias, sizes, saves)
     x, h, *c = (t.contiguous() for t in (x, *begin))
     each = len(weights) // (layers * ways)
-    packed = [w.contiguous().detach() for w in weights]  # tensors of their own, which the next line points into the buffer
+    packed = [w.contiguous().detach() for w in weights]  # new tensors, which the next line makes views of the buffer
     mode_number, hidden, projected = settings[:3]
     buffer = torch._cudnn_rnn_flatten_weight(
         packed, each, x.shape[-1], mode_number, hidden, projected, layers, False, ways == 2

@@ -1,6 +1,6 @@
-"""Making a CUDA graph of a program shorter. Small kernels leave most of a GPU idle, and each waits for the one before it. So
-what is not on the critical path (the gradients of weights, while those of activations go on) runs on a second stream, and what
-is the same in every call is computed once, before the graph."""
+"""Shortens the CUDA graph of a program. Small kernels leave most of a GPU idle, and each waits for the one before. So
+instructions off the critical path (the gradients of weights, while those of activations continue) run on a second stream,
+and constants are computed once, before the graph."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gt.program import Instruction
 from gt.spec import Spec
 from gt.worker.engine.torch.dtypes import TORCH
 
-HELD = 256 << 20  # bytes of operands that may be kept for the second stream before it is waited for
+HELD = 256 << 20  # most bytes of operands that are kept for the second stream before a join
 
 
 def constant(kernels: Mapping[int, Callable], at: torch.device, ins: Instruction, known: Mapping[int, Any]) -> tuple:
-    """What an instruction gives that is the same in every call. Of an operand that is not known only the shape is looked at."""
+    """The results of an instruction that are the same in every call. It uses only the shape of unknown operands."""
     operands = [
         o if type(spec) is not Spec
         else known[o] if o in known
@@ -29,9 +29,9 @@ def constant(kernels: Mapping[int, Callable], at: torch.device, ins: Instruction
 
 
 class SideStream:
-    """A second stream. What it reads is kept until it is waited for, since the memory of what ends belongs to the first stream
-    at once; what it makes may be used from then on. It begins each time behind all that the first stream was given so far, so
-    what it made before and nobody holds any more has been read."""
+    """A second stream. Its operands are kept until the join, since the memory of a freed tensor is reused by the first stream
+    at once; its results may be used after the join. Each kernel on it waits for all work of the first stream so far, so memory
+    of its earlier, freed results has been read."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self.stream = stream

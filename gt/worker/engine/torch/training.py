@@ -1,4 +1,4 @@
-"""PyTorch's kernels for what a training step is made of: attention, cross-entropy, updates."""
+"""PyTorch's kernels for training steps: attention, cross-entropy, updates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _repeated(q: Array, k: Array) -> Array:
 
 
 def _bias(q: Array, k: Array, mask: tuple[Array, ...]) -> Array | None:
-    """The mask as something to add, with four axes."""
+    """The mask as an additive bias with four axes."""
     if not mask:
         return None
     m = mask[0]
@@ -28,12 +28,12 @@ def _bias(q: Array, k: Array, mask: tuple[Array, ...]) -> Array | None:
 
 
 def _packed(a: Array) -> Array:
-    """The kernel reads the last axis as if it were packed."""
+    """The kernel requires a contiguous last axis."""
     return a if a.stride(-1) == 1 else a.contiguous()
 
 
 def _fused(q: Array, k: Array, v: Array, mask: tuple[Array, ...], causal: bool) -> str:
-    """Which kernel of PyTorch's does not write the scores down, if one does."""
+    """The name of PyTorch's fused kernel for these operands, which does not store the scores, or ""."""
     if q.ndim != 4 or q.shape[-1] != v.shape[-1] or not q.numel() or not k.numel():
         return ""
     if q.device.type == "cpu":
@@ -60,13 +60,13 @@ def _run_fused_grad(
     if name == "cpu":
         run = aten._scaled_dot_product_flash_attention_for_cpu_backward
         return run(g, q, k, v, y, lse, 0.0, causal, attn_mask=bias, scale=scale)
-    none = torch.zeros((), dtype=torch.int64, device=q.device)  # the place of a random state: nothing is dropped
+    none = torch.zeros((), dtype=torch.int64, device=q.device)  # in place of a random state: there is no dropout
     if name == "flash":
         return aten._scaled_dot_product_flash_attention_backward(
             g, q, k, v, y, lse, None, None, q.shape[-2], k.shape[-2], 0.0, causal, none, none, scale=scale
         )
     lse = torch.nn.functional.pad(lse, (0, -lse.shape[-1] % 32), value=float("inf"))  # the kernel reads 32 at a time
-    y = y.transpose(1, 2).contiguous().transpose(1, 2)  # and takes its output to lie as it made it, heads inside rows
+    y = y.transpose(1, 2).contiguous().transpose(1, 2)  # and expects its output in its own layout, heads inside rows
     wanted = [True, True, True, False]
     return aten._scaled_dot_product_efficient_attention_backward(
         g, q, k, v, None, y, lse, none, none, 0.0, wanted, causal, scale=scale
@@ -91,7 +91,7 @@ def attention(q: Array, k: Array, v: Array, scale: float, *mask: Array, causal: 
     wide = torch.float32 if q.dtype.itemsize == 2 else q.dtype
     s = _scores(q, k, scale, mask, causal).to(wide)
     lse = torch.logsumexp(s, -1)
-    lse = lse.masked_fill_(lse == float("-inf"), 0.0)  # a query that may look at nothing
+    lse = lse.masked_fill_(lse == float("-inf"), 0.0)  # a fully masked query
     p = torch.exp(s - lse.unsqueeze(-1))
     return p.to(q.dtype) @ v, lse
 
@@ -152,14 +152,14 @@ def adam(
     p: Array, g: Array, m: Array, v: Array, lr: float, b1: float, b2: float, eps: float, decay: float, step: int,
     *top: Array, decoupled: bool, maximize: bool,
 ) -> tuple[Array, ...]:  # fmt: skip
-    """PyTorch's fused step, which writes in place: into copies."""
+    """PyTorch's fused step, which writes in place, on copies."""
     state = [_dense(t) for t in (p, m, v, *top)]
     call = (state[0], g, state[1], state[2], lr, b1, b2, eps, decay, step, *state[3:])
     return adam_in_place([call], decoupled=decoupled, maximize=maximize)[0]
 
 
 def adam_in_place(calls: list[tuple], *, decoupled: bool, maximize: bool) -> list[tuple[Array, ...]]:
-    """Many steps at once, written where the parameters and their state lie. Numbers may be 0-d tensors."""
+    """Many steps at once, in place on parameters and their state. Numbers may be 0-d tensors."""
     groups: dict[tuple, list[tuple]] = {}
     for call in calls:
         groups.setdefault((*map(_identity, call[4:10]), len(call), call[0].dtype), []).append(call)
@@ -176,7 +176,7 @@ def adam_in_place(calls: list[tuple], *, decoupled: bool, maximize: bool) -> lis
 
 
 def sgd(p: Array, g: Array, lr: Any, decay: Any, *, maximize: bool) -> Array:
-    """Plain descent in one pass over memory. Numbers that are 0-d tensors take two."""
+    """SGD without momentum in one pass over memory; with 0-d tensors as numbers in two."""
     if isinstance(lr, Array) or isinstance(decay, Array):
         g = -g if maximize else g
         return p - (g + p * decay) * lr
@@ -186,7 +186,7 @@ def sgd(p: Array, g: Array, lr: Any, decay: Any, *, maximize: bool) -> Array:
 
 
 def sgd_in_place(calls: list[tuple], *, maximize: bool) -> list[tuple[Array, ...]]:
-    """Many steps of plain descent at once, written where the parameters lie."""
+    """Many steps of SGD without momentum at once, in place on the parameters."""
     for same in _alike(calls, 2):
         lr, decay = same[0][2:4]
         p, g = ([c[i] for c in same] for i in (0, 1))
@@ -195,7 +195,7 @@ def sgd_in_place(calls: list[tuple], *, maximize: bool) -> list[tuple[Array, ...
 
 
 def sgd_momentum_in_place(calls: list[tuple], *, nesterov: bool, maximize: bool) -> list[tuple[Array, ...]]:
-    """Many steps with momentum at once, written where the parameters and their buffers lie."""
+    """Many steps with momentum at once, in place on parameters and their buffers."""
     for same in _alike(calls, 3):
         lr, decay, momentum, dampening = same[0][3:7]
         p, g, buffer = ([c[i] for c in same] for i in (0, 1, 2))
@@ -211,7 +211,7 @@ def sgd_momentum(p: Array, g: Array, buffer: Array, *numbers: float, nesterov: b
 
 
 def _alike(calls: list[tuple], first: int) -> list[list[tuple]]:
-    """Calls whose numbers, from this operand on, and dtypes are the same."""
+    """The calls grouped by equal numbers, from this operand on, and dtypes."""
     groups: dict[tuple, list[tuple]] = {}
     for call in calls:
         groups.setdefault((call[0].dtype, *map(_identity, call[first:])), []).append(call)
@@ -248,24 +248,24 @@ def _descend(p: list[Array], g: list[Array], lr: Any) -> None:
 
 
 def _identity(number: object) -> object:
-    """Numbers are alike by value, tensors that hold numbers by being the same."""
+    """A key of a number: numbers compare by value, 0-d tensors by identity."""
     return id(number) if isinstance(number, Array) else number
 
 
 def _holders(calls: list[tuple]) -> list[list[int]]:
-    """How many hold each operand of the calls."""
+    """The reference count of each operand of the calls."""
     return [[sys.getrefcount(x) for x in call] for call in calls]
 
 
 def _alone() -> int:
-    """How many hold an operand that nobody but the caller and its call holds, as this Python counts."""
+    """The reference count, in this Python version, of an operand that only the caller and its call hold."""
     register = torch.zeros(1)
     return _holders([(register,)])[0][0]
 
 
 def over_dying(run: Callable[..., Any], calls: list[tuple], **settings: Any) -> Any:
-    """`run`, which writes over parameters and their state: over those that end with the call and that nobody else holds (no
-    other name, no view, no bytes on their way to a reader, no memory of a client's), else over copies."""
+    """Call `run`, which overwrites parameters and their state, on operands that die with the call and have no other reference
+    (no other id, no view, no read in progress, no memory shared with a client), and on copies of all others."""
     given = []
     for call, counts in zip(calls, _holders(calls)):
         own = [
@@ -278,7 +278,7 @@ def over_dying(run: Callable[..., Any], calls: list[tuple], **settings: Any) -> 
 
 def _owned(x: Array) -> bool:
     storage = x.untyped_storage()
-    count = torch._C._storage_Use_Count(storage._cdata)  # the tensor's, and that of `storage` here
+    count = torch._C._storage_Use_Count(storage._cdata)  # references of the tensor and of `storage`
     return x.is_contiguous() and storage.resizable() and count == 2 and x._use_count() == 1  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,4 @@
-"""Values that are the same in every call, computed once."""
+"""Constant folding."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 from gt.program import Instruction, Program
 
-SMALL = 1 << 20  # bytes of a constant that is worth keeping
+SMALL = 1 << 20  # most bytes of a folded constant
 
 
 def fold_constants(program: Program, evaluate: Callable[[Instruction, dict[int, Any]], tuple]) -> Program:
-    """Ops that create, from numbers that stay, and ops on those, as constants. Results of the program and what an update takes
-    are not among them, as they are written over. `evaluate(instruction, constants so far)` computes one."""
+    """Replace creation ops of constant numbers, and ops on their results, by constants. Results of the program and operands of
+    updates are left out, as they are overwritten. `evaluate(instruction, constants so far)` computes one."""
     taken = set(program.results)
     for ins in program.instructions:
         if ins.op.updates:
             taken.update(ins.values)
     found: dict[int, Any] = {}
     body: list[Instruction] = []
-    loose: list[int] = []  # what was freed by instructions that are gone, before any that stays
+    loose: list[int] = []  # values freed by folded instructions before the first remaining one
     for ins in program.instructions:
         if not _constant(ins, taken, found):
             body.append(replace(ins, frees=(*loose, *ins.frees)) if loose else ins)

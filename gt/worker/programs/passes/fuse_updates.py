@@ -1,4 +1,4 @@
-"""Updates of many parameters as one call, where the last of them stands."""
+"""Fuses the updates of many parameters into one instruction, at the position of the last."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from gt.program import Instruction, Program
 
 
 def fuse_updates(program: Program, fusable: Callable[[Kind], bool]) -> Program:
-    """Updates of the same op and settings in one instruction, whose kernel may write over all their tensors but the
-    gradients. `fusable` says for which kinds there is such a kernel."""
+    """Fuse updates of the same op and settings into one instruction, whose kernel may overwrite all their tensors except the
+    gradients. `fusable(kind)` returns whether there is a fused kernel."""
     numbers = {n for n, kind in program.kinds.items() if fusable(kind) and may_overwrite(program, n)}
     groups: dict[tuple, list[int]] = {}
     for index, ins in enumerate(program.instructions):
@@ -25,9 +25,9 @@ def fuse_updates(program: Program, fusable: Callable[[Kind], bool]) -> Program:
 
 
 def may_overwrite(program: Program, number: int) -> bool:
-    """Whether updates of this kind, run together where the last of them or a later update stands, may write over all their
-    tensors but the second, the gradient: each ends in the program, and neither another update nor anything from there on reads
-    it or a view of it, and no view of it is a result."""
+    """Whether updates of this kind, fused at the position of the last one or of a later update, may overwrite all their tensors
+    except the second, the gradient: each tensor dies in the program, neither another update nor a later instruction reads it
+    or a view of it, and no view of it is a result."""
     places = [i for i, ins in enumerate(program.instructions) if ins.number == number]
     updates = [program.instructions[i] for i in places]
     written = [v for ins in updates for i, v in enumerate(ins.values) if i != 1]
@@ -43,7 +43,7 @@ def may_overwrite(program: Program, number: int) -> bool:
 
 
 def _bases(program: Program) -> dict[int, int]:
-    """By value that may be a view, the value in whose memory it lies."""
+    """For each value that may be a view, the value whose memory it shares."""
     base: dict[int, int] = {}
     for ins in program.instructions:
         if ins.op.view and ins.values and not ins.parts:
@@ -52,8 +52,8 @@ def _bases(program: Program) -> dict[int, int]:
 
 
 def _fuse(body: list[Instruction | None], places: list[int]) -> None:
-    """Put one instruction in place of those at these places, unless something before the last of them uses what they make.
-    What they use is freed behind it."""
+    """Replace the instructions at these positions by one, unless an instruction before the last of them uses their results. It
+    frees the operands that they freed."""
     parts = [ins for i in places if (ins := body[i]) is not None]
     made = {r for part in parts for r in part.results}
     used = {v for part in parts for v in part.values}

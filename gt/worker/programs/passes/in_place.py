@@ -1,4 +1,4 @@
-"""Ops that write their result over an operand which ends there."""
+"""Ops that overwrite a dying operand with their result."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gt.spec import Spec
 
 
 def write_in_place(program: Program, numbers: Container[int]) -> Program:
-    """Mark instructions of these kinds that may write over their first operand: it was made here as new memory, nothing but
-    kinds that make new memory has seen it, so that there is no view of it, and it ends there."""
-    fresh: set[int] = set()  # values that are new memory
-    uses: dict[int, list[int]] = {}  # values, and the instructions of these kinds that use them
+    """Mark instructions of these kinds that may overwrite their first operand: the program computed it in new memory, only
+    kinds that return new memory have used it, so that there is no view of it, and it dies there."""
+    fresh: set[int] = set()  # values in new memory
+    uses: dict[int, list[int]] = {}  # by value, the instructions of these kinds that use it
     for index, ins in enumerate(program.instructions):
         member = ins.number in numbers and not ins.parts
         for value in ins.values:

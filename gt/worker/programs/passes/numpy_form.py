@@ -8,13 +8,12 @@ from gt.program import Program
 from gt.spec import DType, Spec, float32, float64
 from gt.worker.programs.passes.in_place import write_in_place
 
-MOST = 1 << 14  # elements of a tensor; beyond, PyTorch's own loops are as good
+MOST = 1 << 14  # most elements of a tensor: PyTorch is as fast on larger ones
 
 
 def numpy_form(program: Program, functions: Container[str]) -> tuple[Program, DType] | None:
-    """The program with NumPy's results written over operands that end, and the dtype it computes in; None where something in it
-    is large, of another dtype or no op of these names. NumPy gives a number for an array without axes, which cannot be written
-    to."""
+    """The program with NumPy's results written over dying operands, and its dtype; None if it has a large tensor, another dtype
+    or an op not in `functions`. NumPy returns a scalar for a 0-d array, which cannot be overwritten."""
     kinds = program.kinds
     if not kinds or any(ins.parts for ins in program.instructions) or not all(k.row.name in functions for k in kinds.values()):
         return None

@@ -1,5 +1,5 @@
-"""A program cut at its collectives, which workers meet in and which stay instructions: what stands between two of them is a
-program of its own."""
+"""Splits a program at its collectives, which stay instructions: the instructions between two of them become a program of
+their own."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 from gt.program import Instruction, Program
 
-SHORT = 3  # ops from which a program is worth its call; updates are in any case, as a program writes them in place
+SHORT = 3  # least ops of a segment; updates always become one, as a program runs them in place
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramSegment:
-    """A part of a program as a program: which of the whole's values are its inputs and results, and which of the whole's holes
-    its holes are."""
+    """A part of a program as a program: the whole program's values that are its inputs and results, and the whole program's
+    holes that are its holes."""
 
     program: Program
     inputs: tuple[int, ...]
@@ -24,7 +24,7 @@ class ProgramSegment:
 
 @dataclass(frozen=True, slots=True)
 class FreedValues:
-    """Values that end between two steps."""
+    """Values that are freed between two steps."""
 
     values: tuple[int, ...]
 
@@ -33,7 +33,7 @@ Step = ProgramSegment | Instruction | FreedValues
 
 
 def segments(program: Program) -> list[Step]:
-    """What a call of the program does, step by step. An instruction that stands for itself frees nothing: that is a step."""
+    """The steps of a call of the program. A single instruction frees nothing: its frees are a step of their own."""
     freed = program.freed
     steps: list[Step] = [FreedValues(tuple(i + 1 for i in program.dying if i + 1 not in freed))]
     chunk: list[Instruction] = []
@@ -58,7 +58,7 @@ def _closed(program: Program, chunk: list[Instruction], behind: Iterable[Instruc
 
 
 def segment(program: Program, chunk: list[Instruction], wanted: set[int]) -> ProgramSegment:
-    """Some instructions of a program as a program, which gives what is wanted of them."""
+    """Some instructions of a program as a program with the results `wanted`."""
     made = [r for ins in chunk for r in ins.results]
     inside = set(made)
     inputs = list(dict.fromkeys(v for ins in chunk for v in ins.values if v not in inside))

@@ -1,4 +1,4 @@
-"""What is not on the critical path runs on a second stream."""
+"""Instructions off the critical path run on a second stream."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gt.program import Program
 
 def off_critical_path(program: Program) -> Program:
     """Mark instructions that the last one on the critical path does not depend on. Updates are never among them."""
-    length: dict[int, int] = {}  # by value, ops on the longest way to it
+    length: dict[int, int] = {}  # by value, ops on the longest path to it
     longest: tuple[int, int] = (0, -1)
     for i, ins in enumerate(program.instructions):
         way = max((length.get(v, 0) for v in ins.reads), default=0) + (not ins.op.view)

@@ -1,4 +1,4 @@
-"""A program in two: all but its fused updates, and those. Compiled code then writes nothing in place."""
+"""Splits a program into all but its fused updates, and the fused updates, so that compiled code writes nothing in place."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from gt.program import Program
 
 
 class Halves(NamedTuple):
-    """`first` has the program's inputs and numbers, and gives those of its results that it makes, then what the updates want of
-    it; `updates` has the updates' tensors as its inputs."""
+    """`first` has the program's inputs and numbers, and returns the program's results that it computes, then the operands that
+    the updates need from it; `updates` has the updates' tensors as its inputs."""
 
     first: Program
     updates: Program
-    given: tuple[int, ...]  # for each input of the second: an input of the program, or, from `inputs` on, a result of the first
-    results: tuple[int, ...]  # for each result of the program: a result of the first, or, from its number on, of the second
+    given: tuple[int, ...]  # for each input of `updates`: an input of the program, or, from `inputs` on, a result of `first`
+    results: tuple[int, ...]  # for each result of the program: a result of `first`, or, from their number on, of `updates`
 
 
 def split_updates(program: Program) -> Halves | None:
-    """The program with its fused updates apart. None where there are none, or something else uses their results."""
+    """The program and its fused updates separately. None if there are none, or another instruction uses their results."""
     late = [ins for ins in program.instructions if ins.parts]
     made = [r for ins in late for r in ins.results]
     if not late or any(set(made).intersection(ins.values) for ins in program.instructions):
