@@ -29,6 +29,7 @@ from gt.ops import TABLE
 from gt.spec import Layout, Spec
 from gt.testing.cluster import Cluster
 from gt.testing.hostile import Hostile, record
+from gt.testing.schedule import Schedule
 from gt.transport import messages as m
 from gt.transport.checks import MESSAGE
 from gt.worker.client_values import Broken
@@ -95,11 +96,12 @@ class Bad:
             self.asked.add(said.ticket)
         elif isinstance(said, m.Bye):
             self.let_go = True
-        to = "dispatcher" if self.fuzz.hostile.random.random() < 0.97 else pool.names[0]
+        random = self.fuzz.hostile.random
+        to = "dispatcher" if random.random() < 0.97 else random.choice(pool.names)
         pool.hub.post(self.name, m.Mail(to, said, (b"",) * (type(said) is m.Upload)))
         if to != "dispatcher":
             self.asked.clear()  # the receiver does not answer questions
-        pool.hub.deliver()
+        self.fuzz.go_on()
 
     def check(self) -> None:
         """Assert that every read was answered, except those that wait for bytes that this client never sent."""
@@ -109,11 +111,16 @@ class Bad:
 
 
 class Fuzz:
-    """A cluster with an innocent client, and hostile clients one after the other."""
+    """A cluster with an innocent client, and hostile clients one after the other. With `scheduled`, workers serve clients in
+    turns as their shells do, hostile clients use collectives most of the time, and clients send and leave while work of others
+    is under way."""
 
-    def __init__(self, seed: int, workers: int = 2, engine: str = "numpy", sessions: Any = None) -> None:
-        self.hostile = Hostile(seed, sessions or record(max(workers, 2)))
+    def __init__(
+        self, seed: int, workers: int = 2, engine: str = "numpy", sessions: Any = None, scheduled: bool = False
+    ) -> None:  # fmt: skip
+        self.hostile = Hostile(seed, sessions or record(max(workers, 2)), scheduled)
         self.pool = Cluster(workers, engine)
+        self.schedule = Schedule(self.pool, self.hostile.random) if scheduled else None
         self.unexpected: list[str] = []
         self.pool.dispatcher.reports.tell = self._told
         for worker in self.pool.workers:
@@ -146,6 +153,17 @@ class Fuzz:
         self.clients += 1
         return Bad(self, f"bad{self.clients}")
 
+    def go_on(self) -> None:
+        """Deliver what was said; by a schedule, a part of it."""
+        if self.schedule is None:
+            self.pool.hub.deliver()
+            return
+        self.schedule.some(12)
+        if self.hostile.random.random() < 0.1:
+            with self._innocent():
+                (self.cut * self.cut).sum(0).max()  # a collective that nobody reads, behind others and before others
+                self.scope.session.flush(wait=False)
+
     def run(self, count: int, seconds: float = float("inf")) -> int:
         """Send messages up to this number or time. Returns their number."""
         start, first = time.monotonic(), self.count
@@ -163,8 +181,10 @@ class Fuzz:
         return self.count - first
 
     def part(self) -> None:
-        """The hostile client leaves; all its state must be dropped."""
-        self.bad.check()
+        """The hostile client leaves; all its state must be dropped. With a schedule, it leaves at times with work under way."""
+        if self.schedule is None or self.hostile.random.random() < 0.5:
+            self.pool.hub.deliver()
+            self.bad.check()
         for worker in self.pool.workers:
             check_values(worker, self.bad.name)
         hub = self.pool.hub
@@ -304,7 +324,8 @@ def stretch(seed: int, workers: int, engine: str, most: int, seconds: float) -> 
     gc.collect()
     gc.freeze()  # existing objects need not be traversed by every collection
     try:
-        done = Fuzz(seed, workers, engine, sessions).run(min(STRETCH, most), seconds)
+        scheduled = workers > 1 and bool(seed & 1 << 1)
+        done = Fuzz(seed, workers, engine, sessions, scheduled).run(min(STRETCH, most), seconds)
         for part, most_of_it in ((noise, STRETCH // 2), (runs, STRETCH // 2)):
             if done < most and time.monotonic() - start < seconds:
                 more = min(most_of_it, most - done)

@@ -18,7 +18,9 @@ from gt.testing.cluster import Cluster, cluster
 from gt.transport import messages as m
 
 FAR = (1 << 47, 1 << 62, (1 << 63) - 1, -(1 << 63))  # sizes that fail at once, without an allocation
-PROGRAMS = 5  # recorded sessions; the others are uses of one op each
+PROGRAMS = 7  # recorded sessions; the others are uses of one op each
+SPREAD = slice(4, 7)  # the recorded sessions with tensors on several workers, whose programs hold collectives
+GROUPS = ((0, 1), (1, 0), (0, 1, 2), (0,), (1, 2), (0, 0), (), (7, 1 << 40))
 AGAIN = 12  # further uses of an op in its session
 OFTEN = 0.8  # share of these that are changed
 TEXTS = ("", "s", "sum", "none", "placement", "x" * 300, "\n", "é")
@@ -27,7 +29,7 @@ TEXTS = ("", "s", "sum", "none", "placement", "x" * 300, "\n", "é")
 def record(workers: int = 2) -> list[list[m.Message]]:
     """The messages of real clients, a list for each program."""
     found: list[list[m.Message]] = []
-    for program in (_loop, _sharded, _trained, _shapes, _loaded):
+    for program in (_loop, _trained, _shapes, _loaded, _sharded, _trained_on_all, _moved):
         with cluster(workers, shares=program is not _loaded) as made:
             found.append(_recorded(made, program))
     return found + [session for row in TABLE.values() for session in _uses(row)]
@@ -93,11 +95,38 @@ def _sharded() -> None:
     (w + 1).max().item()
 
 
-def _trained() -> None:
+def _trained_on_all() -> None:
+    """Steps whose trace holds the sums of gradients, which are collectives."""
+    gt.register_config("rows", gt.SignalConfig(shard=gt.ShardConfig(axis=0)))
+    with gt.signal.context("rows"):
+        x = gt.randn(6, 4)
+    _trained(x, 14)
+
+
+def _moved() -> None:
+    """Tensors from one layout to another: gathered, cut, copied and exchanged."""
+    layouts = {
+        "rows": gt.ShardConfig(axis=0), "columns": gt.ShardConfig(axis=1), "turned": gt.ShardConfig(axis=0, workers=[1, 0]),
+        "copies": gt.ShardConfig(replicated=True), "one": gt.ShardConfig(axis=0, workers=[1]),
+    }  # fmt: skip
+    for name, shard in layouts.items():
+        gt.register_config(name, gt.SignalConfig(shard=shard))
+    with gt.signal.context("rows"):
+        x = gt.ones(4, 6) * 0.5
+    for _ in range(4):
+        for name in layouts:
+            with gt.signal.context(name):
+                y = gt.full((6, 4), 2.0)
+                z = x @ y + gt.ones(4, 4)
+            x = (z @ z.T).sum(0).reshape(4, 1) * 0.0 + x
+            (x[1:] + x[:-1]).max(1).values.tolist()
+
+
+def _trained(x: gt.Tensor | None = None, steps: int = 3) -> None:
     model = gt.nn.Sequential(gt.nn.Linear(4, 3), gt.nn.ReLU(), gt.nn.Linear(3, 2))
     optimizer = gt.optim.Adam(model.parameters(), lr=0.01)
-    x = gt.ones(5, 4)
-    for _ in range(3):
+    x = gt.ones(5, 4) if x is None else x
+    for _ in range(steps):
         optimizer.zero_grad()
         loss = (model(x) ** 2).mean()
         loss.backward()
@@ -122,8 +151,9 @@ def _loaded() -> None:
 class Hostile:
     """Changes messages. `message()` returns the next one of a client."""
 
-    def __init__(self, seed: int, sessions: list[list[m.Message]]) -> None:
+    def __init__(self, seed: int, sessions: list[list[m.Message]], spread: bool = False) -> None:
         self.random, self.sessions = Random(seed), sessions
+        self.spread = spread  # most sessions hold collectives
         self.rest: list[m.Message] = []
         self.rate = 0.5  # share of the session's messages that are changed
         self.uses = False  # whether the session consists of uses of one op
@@ -131,8 +161,9 @@ class Hostile:
     def message(self) -> Any:
         """The next message of the current session, changed or not; an empty list at its end."""
         if not self.rest:
-            programs = self.random.random() < 0.2
-            session = self.random.choice(self.sessions[:PROGRAMS] if programs else self.sessions[PROGRAMS:])
+            programs = self.random.random() < (0.7 if self.spread else 0.2)
+            recorded = self.sessions[SPREAD] if self.spread else self.sessions[:PROGRAMS]
+            session = self.random.choice(recorded if programs else self.sessions[PROGRAMS:])
             self.uses = not programs
             self.rest = list(session[self.random.choice((0, 0, 0, 0, 0, 1, 2)) :] or session)
             self.rate = self.random.choice((0.05, 0.15, 0.3, 0.8))
@@ -224,6 +255,8 @@ class Hostile:
     def kind(self, kind: m.KindDef) -> m.KindDef:
         r = self.random
         match r.randrange(6):
+            case 0 if r.random() < 0.2:
+                return self.collective(kind)
             case 0:
                 return replace(kind, op=r.choice((*TABLE, "no such op")))
             case 1:
@@ -236,6 +269,29 @@ class Hostile:
         i = r.randrange(len(ins) + 1)
         ins[i : i + 1] = [self.wire(ins[i] if i < len(ins) else ())]
         return replace(kind, ins=tuple(ins))
+
+    def collective(self, kind: m.KindDef) -> m.KindDef:
+        """As the dispatcher writes it, which a client may not."""
+        r, group = self.random, self.random.choice(GROUPS)
+        spec = next((spec for spec in kind.ins if spec and spec[0] >= 0 and len(spec) > 1), (0, 2))
+        op, statics = r.choice((
+            ("all_reduce", (group, r.choice(("sum", "max", "odd")))), ("all_gather", (group, 0, r.choice((4, *FAR)))),
+            ("reduce_scatter", (group, "sum", 0, (r.choice((1, 2)),))), ("broadcast", (group, spec[1:], spec[0])),
+            ("exchange", (group, ((1, (0,), spec[1:]),), ((0, (0,), spec[1:]),), spec[1:], spec[0])),
+        ))  # fmt: skip
+        return m.KindDef(r.choice((kind.number, -1, -2)), op, (spec, (-2,)), statics)
+
+    def word(self) -> m.Message:
+        """What only workers say to one another, and to the dispatcher, about collectives."""
+        r, peer = self.random, self.random.choice(("c0", "bad1", ""))
+        at = (r.choice((0, 1, 2, -1, 99)), r.choice(GROUPS), r.choice((0, 1, 2, -1, -2, *FAR)))
+        counts = tuple((r.choice(GROUPS), self.whole()) for _ in range(r.randrange(3)))
+        return r.choice((
+            m.Piece(at[0], peer, self.whole(), r.choice(TEXTS), "RemoteError", 1, r.choice((0, 0, 1))), m.StallQuery(*at),
+            m.InputFailed(*at, "RemoteError", "odd", 1), m.Noted(*at), m.Aborted(*at, "WorkerLost", "odd", 1),
+            m.Ways(*at[:2], ("memory", "mail", "odd"), (0, 1)), m.Begun(self.whole(), counts), m.Skip(self.whole(), counts),
+            m.Attached(at[0], True, peer), m.Attach(peer, b"t"), m.Drop(peer, self.whole()), m.Peers((), "odd"),
+        ))  # fmt: skip
 
     def trace(self, trace: TraceDef) -> TraceDef:
         r = self.random
@@ -276,8 +332,11 @@ class Hostile:
     def other(self) -> m.Message:
         """Any other message, whether a client may send it or not."""
         r = self.random
+        if r.random() < 0.2:
+            return self.word()
         signal = {"mesh": self.value(), "axes": self.value(), "workers": self.value()}
-        plain = {"mesh": None, "axes": [r.choice((0, 1, -1, None))], "workers": r.choice((None, [0], [1, 7]))}
+        workers = r.choice((None, [0], [1, 7], [1, 0], [0, 1], [0, 0], [2, 0, 1]))
+        plain = {"mesh": None, "axes": [r.choice((0, 1, -1, None))], "workers": workers}
         peer = r.choice(("c0", "bad", "w0", ""))
         return r.choice((
             m.Ask(self.whole(), r.choice((*TEXTS, "stats", "programs")), self.value()),

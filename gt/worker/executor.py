@@ -34,6 +34,7 @@ class InstructionExecutor:
         self.host = HostMemory(engine, self.fail)
         self.name = ""  # the worker's, for error messages
         self.turn: Turn | None = None  # set by the shell; without it, each run is executed to its end
+        self.light = LIGHT
         self.failures = 0
         self.skipped = 0  # instructions of departed clients
         self.collectives_begun: Counter[Members] = Counter()  # begun or skipped, by group: the counts of all members agree
@@ -58,7 +59,7 @@ class InstructionExecutor:
         for ins in rest:
             if turn.over():
                 raise Preempted(ins)
-            self.execute(values, chain((ins,), islice(rest, LIGHT - 1)))
+            self.execute(values, chain((ins,), islice(rest, self.light - 1)))
 
     def _resume(self, values: ClientValues, ins: Instruction, resume: Callable[[], None] | None) -> None:
         """Continue a program that was preempted between two of its instructions."""

@@ -20,6 +20,7 @@ from gt.transport import messages as m
 from gt.transport.checks import kind_in
 from gt.transport.messages import KindDef
 from gt.worker import executor
+from gt.worker.fair_queue import FairQueue
 
 SESSIONS: list[list[m.Message]] = []
 
@@ -43,6 +44,25 @@ def test_hostile_messages_harm_nobody_and_every_read_is_answered(
     assert fuzz.run(count) == count
     assert sum(w.stats()["instructions"] for w in fuzz.pool.workers) > count // 2  # much of it came as far as a kernel
     assert fuzz.pool.dispatcher.tables.dropped > count // 10
+
+
+@pytest.mark.parametrize(("workers", "seed", "count"), [(2, 1, 300), pytest.param(3, 2, 3_000, marks=pytest.mark.slow)])
+def test_hostile_clients_whose_collectives_are_under_way_beside_others_harm_nobody(
+    workers: int, seed: int, count: int, sessions: list[list[m.Message]]
+) -> None:
+    """They say what they like, and leave, in the midst of it; workers take turns, and hear of it in any order."""
+    fuzz = Fuzz(seed, workers, sessions=sessions, scheduled=True)
+    assert fuzz.run(count) == count
+    for worker in fuzz.pool.workers:
+        assert worker.executor.collectives_begun.total() > count // 3 and worker.executor.skipped > count // 10
+
+
+def test_the_fuzzer_notices_collectives_that_overtake_one_another(
+    sessions: list[list[m.Message]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FairQueue, "_can_begin", lambda self, share: bool(share.messages))
+    with pytest.raises(AssertionError, match="a worker waits|out of step"):
+        Fuzz(1, 2, sessions=sessions, scheduled=True).run(300)
 
 
 @pytest.mark.parametrize("count", [20_000, pytest.param(60_000, marks=pytest.mark.slow)])

@@ -1,0 +1,103 @@
+"""Workers of an in-process cluster as their shells serve them, each by a queue and a clock of its own: mail comes in any order
+between them, and turns end at any instruction. The same seed gives the same schedule."""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import Any
+
+from gt.testing.cluster import Cluster
+from gt.transport.in_process import Hub
+from gt.transport.messages import Ask, Drop, Mail, Run
+from gt.worker.client_turns import ClientTurns
+from gt.worker.peer_names import DISPATCHER, worker_peer
+
+
+class ScheduledWorker:
+    """A worker whose mail waits here until the schedule lets it in."""
+
+    def __init__(self, made: Cluster, index: int, random: Random) -> None:
+        self.made, self.name, self.random = made, made.names[index], random
+        self.core, self.now = made.workers[index], 0.0
+        self.core.executor.light = 1  # a turn may end between any two instructions
+        self.control: deque[Any] = deque()
+        self.data: deque[Mail] = deque()
+        self.turns = ClientTurns(self.core, self.clock, self.take_in, lambda: bool(self.data), self.send)
+        self.core.left = self.turns.queue.forget
+        made.hub.parties[self.name] = self.receive
+
+    def clock(self) -> float:
+        self.now += self.random.random() * 0.004  # a turn may end with each look at it
+        return self.now
+
+    def receive(self, mail: Mail) -> list[Mail]:
+        if mail.peer == "dispatcher":
+            self.control.append(mail.message)
+        else:
+            names = self.made.names
+            sender = worker_peer(names.index(mail.peer)) if mail.peer in names else mail.peer
+            self.data.append(Mail(sender, mail.message, mail.frames))
+        return []
+
+    def send(self, mails: list[Mail]) -> None:
+        for mail in mails:
+            to = self.made.names[int(mail.peer[1:])] if mail.peer.startswith("#") else mail.peer or "dispatcher"
+            self.made.hub.post(self.name, Mail(to, mail.message, mail.frames))
+
+    def take_in(self) -> bool:
+        """Some of what the dispatcher has sent."""
+        for _ in range(self.random.randrange(3)):
+            self._take()
+        return True
+
+    def _take(self) -> None:
+        if not self.control:
+            return
+        message = self.control.popleft()
+        match message:
+            case Run(client) | Drop(client) | Ask(_, _, (client, _)):
+                self.turns.put(client, message)
+                if type(message) is Drop:
+                    self.send(self.core.leaving(message))
+            case _:
+                self.send(self.core.handle(Mail(DISPATCHER, message)))
+
+    def step(self) -> bool:
+        """One thing that this worker can do, at random; whether there was any."""
+        client = self.turns.next()
+        can = ["take"] * bool(self.control) + ["hear"] * bool(self.data) + ["serve"] * (client is not None)
+        match self.random.choice(can) if can else "":
+            case "take":
+                self._take()
+            case "hear":
+                self.send(self.core.handle(self.data.popleft()))
+            case "serve":
+                assert client is not None
+                self.turns.serve(client)
+        return bool(can)
+
+
+class Schedule:
+    """The workers of a cluster, which go on in an order drawn at random. From here on the hub delivers by it."""
+
+    def __init__(self, made: Cluster, random: Random) -> None:
+        self.made, self.random = made, random
+        self.workers = [ScheduledWorker(made, index, random) for index in range(len(made.workers))]
+        made.hub.deliver = self.deliver  # type: ignore[method-assign]
+
+    def deliver(self) -> None:
+        """Go on until nobody has anything to do."""
+        while self.step():
+            pass
+
+    def some(self, most: int) -> None:
+        """Go on for a while, so that work of some clients is under way when others say something."""
+        for _ in range(self.random.randrange(most)):
+            self.step()
+
+    def step(self) -> bool:
+        """Whether anybody had anything to do."""
+        Hub.deliver(self.made.hub)
+        order = self.random.sample(self.workers, len(self.workers))
+        return any(worker.step() for worker in order) or bool(self.made.hub.queue)
