@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gt.dispatcher import sharding
+from gt.dispatcher import policy, sharding
 from gt.dispatcher.flow import Flow
 from gt.dispatcher.observers import Observers
 from gt.dispatcher.reports import Reports
@@ -221,8 +221,13 @@ class Stream:
 
     def done(self, worker: WorkerState, done: Done) -> Iterable[Mail]:
         client, serial = self.tables.clients.get(done.client), done.serial
-        waiting = client.acks.get(serial) if client else None
-        if client is None or waiting is None:
+        if client is None:
+            return
+        for id in done.broken:
+            if isinstance(entry := client.entries.get(id), Entry):
+                policy.uncount(self.tables, client, id, entry)  # else others' tensors would make room for what is not there
+        waiting = client.acks.get(serial)
+        if waiting is None:
             return
         waiting.discard(worker.index)
         client.seconds = max(client.seconds, done.seconds)

@@ -181,7 +181,7 @@ def size_of(run: Run) -> int:
 
 class Done(Message, frozen=True, tag=13):
     """A worker has executed a client's Run; these of its results could not be made. `seconds` is the device time that the
-    client has had there in all."""
+    client has had there in all. Of a Run that asks for no word, only such results are told, with 0 for its serial."""
 
     client: str
     serial: int

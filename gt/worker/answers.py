@@ -35,14 +35,21 @@ class Answers:
             if not asynchronous or not self._read_later(values, get):
                 out.append(self._timed_read(values, get, recorder) if recorder is not None else self._read(values, get))
         if run.ack:
-            broken = tuple(id for id in values.broken if type(id) is int)
-            done = partial(self._done, run.client, run.serial, broken)
+            done = partial(self._done, run.client, run.serial, self._broken(values))
             if asynchronous:
                 streams.later(run.client, done)
             else:
                 self.executor.engine.sync()
                 out.append(done())
         return out
+
+    def of_failures(self, values: ClientValues) -> Mail:
+        """Word of the results that a run could not make, where nobody asked whether it is done."""
+        return Mail(DISPATCHER, Done(values.client, 0, self._broken(values)))
+
+    @staticmethod
+    def _broken(values: ClientValues) -> tuple[int, ...]:
+        return tuple(id for id in values.broken if type(id) is int)
 
     def _done(self, client: str, serial: int, broken: tuple[int, ...]) -> Mail:
         return Mail(DISPATCHER, Done(client, serial, broken, self.seconds(client)))

@@ -301,6 +301,8 @@ class Worker:
         if values.warnings:
             out += [Mail(DISPATCHER, Note(text, 0, run.client)) for text in values.warnings]
             values.warnings.clear()
+        if values.broken and not run.ack and len(self.collectives.peers) > 1:  # where there is a choice of workers
+            out.append(self.answers.of_failures(values))
         if run.gets or run.ack:
             out += self.answers.of_run(values, run, self.recorder)
         if self.recorder is not None:

@@ -49,6 +49,17 @@ def test_an_op_on_two_workers_moves_the_smaller():
         assert y.numpy()[0, 0] == 1024
 
 
+def test_tensors_that_could_not_be_made_drive_others_from_no_worker():
+    """A client that makes nothing but mistakes, and asks for no word of them, would else decide where others compute."""
+    with cluster(2) as made:
+        kept = [gt.zeros(1 << 47)]
+        assert loads(made) == [0, 0]
+        HERE.scope = Scope(made.session())  # of the other home
+        HERE.scope = Scope(made.session())
+        assert gt.ones(512, 1024).placement.workers == [0]
+        assert kept
+
+
 def test_small_tensors_stay_at_home():
     with cluster(2) as made:
         kept = [gt.ones(16) for _ in range(8)]

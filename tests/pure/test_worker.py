@@ -175,7 +175,8 @@ def test_a_worker_that_is_not_told_in_time_how_far_others_are_takes_part(worker:
 def test_a_tensor_that_was_freed_is_no_operand_though_its_spec_is_kept_for_a_while(worker: Worker) -> None:
     worker.handle(Mail(DISPATCHER, Peers(BOTH)))
     code = [(1, 1, 3.0), (FREE, 1), (3, 2, 1), (7, 3, 1, 3)]
-    [post, failed] = run(worker, code, 2, kinds=(*KINDS, REDUCE)) + worker.handle(piece("c", 3, "nothing here either"))
+    [post, told, failed] = run(worker, code, 2, kinds=(*KINDS, REDUCE)) + worker.handle(piece("c", 3, "nothing here either"))
+    assert told == Mail(DISPATCHER, Done("c", 0, (2, 3))), "with several workers, the dispatcher counts what is there"
     assert post.peer == "#1" and "[None]" in post.message.why, "it takes part, with nothing to give"
     assert isinstance(failed.message, Failed)
 
