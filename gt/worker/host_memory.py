@@ -15,7 +15,7 @@ from gt.worker.client_values import Broken, ClientValues, Code, Moved, check_dev
 from gt.worker.engine import Engine
 from gt.worker.memory_release import free_cached
 from gt.worker.programs.compile import COLLECTIVE, FREED, Executable
-from gt.worker.quotas import Fail, growth
+from gt.worker.quotas import Fail, copied, growth, may_share
 from gt.worker.residency import DeviceBuffer, Residency
 from gt.worker.turns import Preempted
 
@@ -94,6 +94,8 @@ class HostMemory:
                     self._break_moved(values, ins, ready, full)  # a collective is executed nevertheless, as peers wait for it
                 self.residency.on_device += need[1]
             yield ins
+            if form != FREED and may_share(ready):
+                self.residency.on_device += copied(values, ready, ins, self.engine)
 
     def _prepare(self, values: ClientValues, ready: Any, ins: tuple[Any, ...], need: int) -> None:
         """Move the operands of an instruction to the device, and make room for its results."""

@@ -22,11 +22,28 @@ def held(values: Iterable[ClientValues], engine: Engine) -> int:
     return sum(dict(found).values())
 
 
+def may_share(ready: Any) -> bool:
+    """Whether the result of an instruction may lie in the memory of an operand."""
+    return isinstance(ready, Ready) and ready.kind.row.view
+
+
+def copied(values: ClientValues, ready: Any, ins: tuple[Any, ...], engine: Engine) -> int:
+    """Bytes that such an instruction, which has run, has added: none where its result does lie there."""
+    operands = [ins[i] for i in ready.tensor_positions]
+    arrays = [values.table.get(id) for id in (ins[1], *operands)]
+    if isinstance(arrays[0], (Broken, Moved, type(None))):
+        return 0
+    buffers = [engine.buffer(a)[0] for a in arrays if not isinstance(a, (Broken, Moved, type(None)))]
+    shares = buffers[0] in buffers[1:] and ins[1] not in operands  # a result in its operand's place has nothing to compare with
+    return 0 if shares else sum(spec.nbytes for spec in ready.results)
+
+
 def growth(ready: Any) -> int:
-    """Bytes that an instruction adds: its results, less its dying inputs."""
+    """Bytes that an instruction adds: its results, less its dying inputs. Whether an op that may give a view has copied is known
+    afterwards: see `copied`."""
     if isinstance(ready, Executable):
         return ready.growth
-    return 0 if isinstance(ready, Ready) and ready.kind.row.view else growth_of(ready)
+    return 0 if may_share(ready) else growth_of(ready)
 
 
 class Quota:
@@ -89,12 +106,15 @@ class Quotas:
     def _checked(self, quotas: list[Quota], values: ClientValues, code: Code, engine: Engine, fail: Fail) -> Code:
         kinds = values.kinds
         adds: dict[int, int] = {}
+        views: dict[int, Any] = {}  # kinds whose results may share memory
         for ins in code:
             number = ins[0]
             nbytes = adds.get(number, -1)
             if nbytes < 0:
                 form, _, ready = kinds.get(number, (FREED, None, None))
                 nbytes = adds[number] = growth(ready) if form != FREED else 0
+                if form != FREED and may_share(ready):
+                    views[number] = ready
             if nbytes and kinds[number][0] == COLLECTIVE:
                 for quota in quotas:
                     quota.bytes += (
@@ -109,6 +129,21 @@ class Quotas:
                     fail(values, ins, exceeded)
                     continue
             yield ins
+            if number in views and (more := copied(values, views[number], ins, engine)):
+                self._add_copy(quotas, values, ins, more, engine, fail)
+
+    def _add_copy(
+        self, quotas: list[Quota], values: ClientValues, ins: tuple[Any, ...], nbytes: int, engine: Engine, fail: Fail
+    ) -> None:
+        """The result of an instruction that has run turned out to be a copy. One that is over a quota does not stay."""
+        held_before, values.table[ins[1]] = values.table[ins[1]], Broken("OutOfMemory", "", ins[1])  # `held` leaves it out
+        try:
+            for quota in quotas:
+                quota.take(nbytes, engine)
+            values.table[ins[1]] = held_before
+        except OutOfMemory as exceeded:
+            self.exceeded += 1
+            fail(values, ins, exceeded)
 
     def uploaded(self, values: ClientValues, nbytes: int, engine: Engine) -> None:
         """Raise if the bytes of a client's upload exceed a quota."""

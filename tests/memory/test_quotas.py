@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from gt.client.scope import HERE, Scope
 from gt.dispatcher.users import User, Users
 from gt.errors import OutOfMemory
 from gt.testing import cluster
+from gt.transport.messages import Batch, Failed, KindDef, Mail
+from gt.worker.quotas import held
 
 MB = 1 << 20
 ENGINES = ["numpy", "pytorch"]
@@ -39,6 +43,40 @@ def test_what_is_freed_and_views_count_nothing(engine: str) -> None:
         for _ in range(20):
             x = x + 1.0
         assert x[0, 0].item() == 21.0 and views[0].shape == (1024, 64)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("copy", [lambda x: x.T.reshape(-1), lambda x: x.double(), lambda x: x.expand(2, 64, 1024).reshape(-1)],
+                         ids=["reshape", "cast", "expand"])  # fmt: skip
+def test_copies_that_ops_make_which_may_give_views_count(engine: str, copy: Callable[[gt.Tensor], gt.Tensor]) -> None:
+    quota = MB + 1024
+    with cluster(1, engine, memory=quota) as made:
+        x = gt.ones(64, 1024)  # 256 KB
+        kept = [copy(x) for _ in range(20)]
+        with pytest.raises(OutOfMemory):
+            kept[-1].sum().item()
+        worker = made.workers[0]
+        assert MB // 2 < held(worker.spaces.values(), worker.engine) <= quota
+        assert x.sum().item() == 65536.0 and x.T[0].sum().item() == 64.0
+        del kept
+        assert copy(x)[:3].sum().item() in (3.0, 3072.0)
+
+
+def test_a_copy_in_the_place_of_its_operand_counts() -> None:
+    """So no client of ours writes it."""
+    with cluster(1, "numpy", memory=MB) as made:
+        wire = (gt.float32.code, 64, 1024)
+        kinds = (
+            KindDef(1, "full", ((-3,),), ((64, 1024), gt.float32.code)), KindDef(2, "expand", (wire,), ((8, 64, 1024),)),
+            KindDef(3, "reshape", ((wire[0], 8, 64, 1024),), ((8 * 64 * 1024,),)),
+        )  # fmt: skip
+        code = [(1, 1, 1.0), (2, 1, 1), (3, 1, 1)]
+        name = made.sessions[0].name
+        made.hub.post(name, Mail("dispatcher", Batch(1, kinds, code, ((9, 1, (wire[0], 8 * 64 * 1024)),))))
+        heard: list[Any] = []
+        made.hub.parties[name] = lambda mail: heard.append(mail.message) or []
+        made.hub.deliver()
+        assert [type(m) for m in heard] == [Failed] and heard[0].error == "OutOfMemory"
 
 
 @pytest.mark.parametrize("engine", ENGINES)
