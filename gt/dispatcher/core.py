@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
-from msgspec.structs import replace
-
-from gt.dispatcher import loads, policy, signals
+from gt.dispatcher import loads, patience, policy, signals
 from gt.dispatcher.admission import Admission, check_version
 from gt.dispatcher.drain import Drains
 from gt.dispatcher.observers import Observers, Watch
 from gt.dispatcher.questions import Questions
 from gt.dispatcher.reports import Reports
-from gt.dispatcher.rewrite import REASON, Rewriter
+from gt.dispatcher.rewrite import REASON, SLICE, Rewriter
 from gt.dispatcher.stream import Stream
 from gt.dispatcher.tables import Client, Entry, Leaving, Lost, Tables, WorkerState
 from gt.dispatcher.users import Users
@@ -52,7 +50,6 @@ from gt.transport.messages import (
 )  # fmt: skip
 
 LEFT = "it left"  # the reason, where the peer announced it
-READ_TIMEOUT = 60.0  # seconds after which a read without a worker fails
 
 
 class Dispatcher:
@@ -77,6 +74,7 @@ class Dispatcher:
 
     def handle(self, mail: Mail) -> list[Mail]:
         """The messages that answer one message. An error in it affects only its sender, who receives the error."""
+        self.rewriter.left = SLICE
         try:
             checks.message(mail.message)
             if isinstance(mail.message, (WorkerReport, Subscribe, Seen)):
@@ -189,7 +187,10 @@ class Dispatcher:
 
     def _resume(self, client: Client) -> Iterable[Mail]:
         """Handle the messages held until a worker joined, an upload arrived or a worker caught up."""
-        while client.held and client.home is not None and client.loading is None and not client.ahead:
+        while client.held and client.home is not None and client.loading is None and not client.ahead and not client.cut:
+            if self.rewriter.left <= 0:
+                self.tables.cut_short(client)
+                return
             message = client.held.popleft()
             try:
                 yield from self.stream.run(client, message) if isinstance(message, Batch) else self._told(client, message)
@@ -294,19 +295,17 @@ class Dispatcher:
                 yield from self._resume(client)
 
     def tick(self, now: float) -> list[Mail]:
-        """Answer reads that have long waited for a usable worker with an error. Their tensors may still be computed."""
-        mails = list(loads.tick(self.tables, now))
-        for client in self.tables.clients.values():
-            reads = [m for m in client.held if isinstance(m, Batch) and m.gets] if client.home is None else []
-            if not reads:
-                client.since = None
-                continue
-            client.since = now if client.since is None else client.since
-            if now - client.since > READ_TIMEOUT:
-                why = f"no worker has joined this dispatcher for {READ_TIMEOUT:g} s: start one with `gt-worker`"
-                mails += [Mail(client.name, Failed(ticket, "GTError", why, id)) for m in reads for ticket, id, _ in m.gets]
-                client.held = deque(replace(m, gets=()) if isinstance(m, Batch) else m for m in client.held)
-        return mails
+        """The messages that follow from the time alone."""
+        return patience.tick(self.tables, now)
+
+    def advance(self) -> list[Mail]:
+        """Continue with the messages of the client that has waited longest since they were cut, within one slice."""
+        self.rewriter.left = SLICE
+        client = self.tables.clients.get(self.tables.cut.popleft())
+        if client is None:
+            return []
+        client.cut = False
+        return list(self._resume(client))
 
     def _tell_workers(self, lost: str = "") -> Iterable[Mail]:
         """Send each worker the addresses of its peers; a single worker needs none."""

@@ -10,13 +10,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from gt.dispatcher.flow import Flow
-from gt.dispatcher.tables import Client, Entry, Lost, Tables, WorkerState
+from gt.dispatcher.tables import Client, Entry, Lost, WorkerState
 from gt.errors import ProtocolError
 from gt.ops.table import spec_out
 from gt.program.code import free
-from gt.transport.messages import Mail, Note, Run, Upload
-
-PATIENCE = 30.0  # seconds after which a client is told that it has not attached to a worker
+from gt.transport.messages import Mail, Run, Upload
 
 
 def uploaded(ins: tuple) -> bool:
@@ -83,15 +81,3 @@ def lost(client: Client, index: int) -> bool:
         client.late.update({(other, id): [*code, free(id)] for other, code in client.arriving.items() if other != index})
     client.loading, client.arriving = None, {}
     return True
-
-
-def tick(tables: Tables, now: float) -> Iterable[Mail]:
-    """Tell clients of workers that have their work and to which they have not attached for `PATIENCE` seconds."""
-    for client in tables.clients.values():
-        for index in (client.sent.keys() | client.arriving.keys()) - client.attached:
-            if now - client.unheard.setdefault(index, now) > PATIENCE:
-                client.unheard[index] = float("inf")
-                worker = tables.workers[index]
-                where = f"{worker.name} ({worker.remote or worker.address})"
-                text = f"has not heard from this script for {PATIENCE:g} s: it is busy, or cannot be reached from {client.host}"
-                yield Mail(client.name, Note(f"worker {where} {text}"))

@@ -17,6 +17,8 @@ from gt.program.code import FREES, by_result, free
 from gt.spec import Layout
 
 EXPANDED = 1 << 20  # most instructions that the expanded calls of one batch may have
+LONG = 1 << 14  # most instructions of a trace that is planned as a whole: no other client has a turn meanwhile
+SLICE = 1 << 11  # instructions times workers (some 0.05 s) that are planned before other clients have their turn
 REASON = 500  # characters of a reason that a tensor carries
 NOT_THERE = Lost("an instruction named an unknown kind or tensor", "ProtocolError")
 NO_SUCH_LENGTH = Lost("an instruction has another length than its kind expects", "ProtocolError")
@@ -27,10 +29,12 @@ class Rewriter:
 
     def __init__(self, tables: Tables, auto_shard: bool = False) -> None:
         self.tables, self.auto_shard = tables, auto_shard
+        self.left = SLICE  # of what one message may take
 
-    def rewrite(self, client: Client, code: list, flow: Flow) -> int | None:
+    def rewrite(self, client: Client, code: list, flow: Flow, whole: bool = True) -> int | None:
         """Append each instruction to its workers' queues. Returns the position to continue from if the rest has to wait for the
-        bytes of a load, or for a worker that can create tensors; None if all are written."""
+        bytes of a load, for a worker that can create tensors, or, unless `whole`, for the turns of other clients; None if all
+        are written."""
         entries, plans, uses, queues = client.entries, client.plans, client.uses, flow.code
         here = Layout.on(client.home) if client.home is not None else None
         many = self.tables.many
@@ -68,6 +72,9 @@ class Rewriter:
                     continue
                 if plan.solo is None:
                     if self._spread(client, use, code, position, key, plan, flow):
+                        return position + 1
+                    if self.left <= 0 and not whole:
+                        self.tables.cut_short(client)
                         return position + 1
                     continue
             except Exception as wrong:  # an invalid instruction affects its own results alone, which carry the reason
@@ -110,6 +117,7 @@ class Rewriter:
     def _spread(self, client: Client, use: Any, code: list, position: int, key: tuple, plan: Any, flow: Flow) -> bool:
         """Write an instruction for several workers, or refuse it. Returns whether the bytes of a load must arrive before the
         next one."""
+        self.left -= len(self.tables.by_peer)
         ins = code[position]
         if isinstance(plan, Lost):
             self._refuse(client, ins, plan, flow)
@@ -117,7 +125,7 @@ class Rewriter:
         if any(type(id) is not int for id in ins[use.form.results]):  # workers use them as tags of messages to their peers
             raise ProtocolError(f"invalid tensor ids {ins[use.form.results]}: expected integers")
         if isinstance(use, TracePlans):
-            self._call(client, use, ins, key, plan, flow)
+            self._call(client, use, code, position, key, plan, flow)
             return False
         if plan.relaid and sharding.bucket(client, code, position, use, plan, flow):
             return self.rewrite(client, [ins], flow) is not None
@@ -140,8 +148,11 @@ class Rewriter:
             client.entries[ins[slot]] = entry
         return False
 
-    def _call(self, client: Client, use: TracePlans, call: tuple, key: tuple, plan: Any, flow: Flow) -> None:
-        """Write a call of a trace for several workers."""
+    def _call(
+        self, client: Client, use: TracePlans, code: list, position: int, key: tuple, plan: Any, flow: Flow
+    ) -> None:  # fmt: skip
+        """Write a call of a trace for several workers. A call whose plan is not kept is replaced by its instructions."""
+        call = code[position]
         if use.makes and use.tensor_positions:
             key = (*key, policy.new_layout(self.tables, client))
             plan = client.plans.get(key)
@@ -152,13 +163,15 @@ class Rewriter:
         if flow.expanded > EXPANDED:
             raise ProtocolError(f"the calls of a batch expand to more than {EXPANDED} instructions")
         ids = [call[i] for i in use.tensor_positions]
-        keep = len(set(ids)) == len(ids)
+        if len(set(ids)) < len(ids) or len(use.definition.body) > LONG:
+            code[position + 1 : position + 1] = [ins for _, ins in expand(client, use, call)]
+            return
         planned = expand(client, use, marked(use, call))
         apart = flow.fork()
-        self.rewrite(client, [code for _, code in planned], apart)
-        for worker, code in apart.code.items():
-            flow.queue(worker).extend(filled(code, call))
-        sharded = learn(client, use, call, key[1:], apart.code, planned) if keep else None
+        self.rewrite(client, [ins for _, ins in planned], apart)
+        for worker, instructions in apart.code.items():
+            flow.queue(worker).extend(filled(instructions, call))
+        sharded = learn(client, use, call, key[1:], apart.code, planned)
         if sharded is not None:
             client.plans[key] = sharded
 

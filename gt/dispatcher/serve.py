@@ -75,13 +75,16 @@ class Server:
             if time.monotonic() > self.until:
                 self.until = float("inf")
                 self._send(self.core.expect(0))
-            for source in self.sources.wait(10 if self.waiting else 1000):
+            cut = self.core.tables.cut
+            for source in self.sources.wait(0 if cut else 10 if self.waiting else 1000):
                 if source in self.lanes.senders:
                     self._from_lane(*self.lanes.senders[source])
                 elif source is self.router:
                     self._drain()
                 elif source is self.ends.socket:
                     self._ended()
+            if cut:
+                self._send(self.core.advance())
             if self.waiting:
                 self._send([])
             if self.peers and time.monotonic() > self.send_peers_at:

@@ -31,6 +31,8 @@ from gt.transport.messages import (
     size_of,
 )  # fmt: skip
 
+SOLO = 16  # instructions of one worker that take as long to plan as a worker's part of one for several
+
 
 def _size(use: Any) -> int:
     """The weight of a kind or trace against the maximum that a client may have."""
@@ -67,7 +69,8 @@ class Stream:
     def run(self, client: Client, batch: Batch) -> list[Mail]:
         flow = Flow()
         self._define(client, batch, flow)
-        stop = self.rewriter.rewrite(client, batch.code, flow)
+        stop = self.rewriter.rewrite(client, batch.code, flow, whole=False)
+        self.rewriter.left -= len(batch.code) // SOLO
         if stop is not None:
             done = batch.code[:stop]
             rest = Batch(batch.serial, (), batch.code[stop:], batch.gets, batch.ack, batch.forget, (), batch.drops)

@@ -154,6 +154,7 @@ class Client:
     acks: dict[int, set[int]] = field(default_factory=dict)  # by serial, the workers whose Done is missing
     sent: dict[int, int] = field(default_factory=dict)  # work sent to each worker, by `size_of`
     executed: dict[int, int] = field(default_factory=dict)  # the executed part of it
+    cut: bool = False  # the rest of its last message is held until other clients have had their turns
     ahead: bool = False  # a worker has more of its work in flight than the bound
     traced: int = 0  # instructions in its traces
     known: int = 0  # kinds and traces; one with many operands counts as several
@@ -234,6 +235,7 @@ class Tables:
     by_peer: dict[str, WorkerState] = field(default_factory=dict)
     questions: dict[int, PendingQuestion] = field(default_factory=dict)
     leaving: dict[int, Leaving] = field(default_factory=dict)  # by the number of its Drop
+    cut: deque[str] = field(default_factory=deque)  # clients whose messages were cut, in the order of their turns
     hosts: Hosts = field(default_factory=Hosts)  # of the workers, including lost ones
     expected: int = 0  # workers started with this dispatcher: no tensor is placed before they have joined
     most_clients: int = 1000
@@ -289,6 +291,11 @@ class Tables:
         if reached.memory and reached.memory in offers:
             raise ProtocolError(f"worker {worker.name} offers another worker's memory")
         worker.reached = reached
+
+    def cut_short(self, client: Client) -> None:
+        """The rest of what a client has sent waits for its next turn."""
+        client.cut = True
+        self.cut.append(client.name)
 
     def check(self) -> None:
         """Assert the invariants; a test's fixture calls this after each conversation."""

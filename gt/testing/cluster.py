@@ -74,6 +74,8 @@ class Cluster:
         answers = self.dispatcher.handle(replace(mail, role=self.roles.get(mail.peer, "")))
         if isinstance(mail.message, (Hello, Join)):
             answers += self._attached()
+        while self.dispatcher.tables.cut:
+            answers += self.dispatcher.advance()
         return answers
 
     def _attached(self) -> list[Mail]:

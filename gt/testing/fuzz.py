@@ -289,7 +289,10 @@ def noise(seed: int, count: int, sessions: Any) -> int:
                 core.unreadable("bad", wrong)
                 continue
             read += 1
-            for mail in core.handle(m.Mail("bad", message)):
+            mails = core.handle(m.Mail("bad", message))
+            while core.tables.cut:
+                mails += core.advance()
+            for mail in mails:
                 m.decode(m.encode(mail.message))
             if not hostile.rest:
                 core.lose("bad", "it left")

@@ -10,6 +10,8 @@ import pytest
 
 import gt
 from gt.config import ShardConfig, SignalConfig
+from gt.dispatcher import core, rewrite
+from gt.dispatcher.tables import Tables
 from gt.testing import cluster
 
 MOVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "exchange")
@@ -61,3 +63,17 @@ def test_random_programs_over_overlapping_workers_end(seed):
             program(rng, names, 40)
             made.settle()
             done += sum(n for w in made.workers for k, n in w.stats()["ops"].items() if k in MOVES)
+
+
+def test_random_programs_are_the_same_where_the_dispatcher_serves_clients_in_small_turns(monkeypatch):
+    monkeypatch.setattr(core, "SLICE", 6)
+    monkeypatch.setattr(rewrite, "LONG", 3)
+    rng = random.Random(7)
+    with cluster(3):
+        for i in range(4):
+            workers = rng.sample(range(3), rng.randint(1, 3))
+            gt.register_config(f"s{i}", SignalConfig(ShardConfig(rng.randint(0, 1), workers, rng.random() < 0.3)))
+        cut, cut_short = [], Tables.cut_short
+        monkeypatch.setattr(Tables, "cut_short", lambda self, client: (cut.append(client.name), cut_short(self, client)))
+        program(rng, [f"s{i}" for i in range(4)], 40)
+        assert len(cut) > 20

@@ -18,6 +18,13 @@ class Conversation:
     def __call__(self, peer: str, message: Message) -> list[Mail]:
         return self.told(self.dispatcher.handle(Mail(peer, message)))
 
+    def turns(self) -> list[Mail]:
+        """Clients whose messages were cut have their turns."""
+        mails: list[Mail] = []
+        while self.tables.cut:
+            mails += self.told(self.dispatcher.advance())
+        return mails
+
     def gone(self, peer: str) -> list[Mail]:
         return self.told(self.dispatcher.lose(peer, "its connection ended"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conversation import Conversation
 
-from gt.dispatcher import loads
+from gt.dispatcher import patience
 from gt.program.code import FREE
 from gt.spec import float32
 from gt.transport.messages import Arrived, Attached, Batch, Configure, Drain, Drop, KindDef, Mail, Note, Run, Upload
@@ -76,8 +76,8 @@ def test_a_client_is_told_once_of_a_worker_that_has_its_work_and_does_not_hear_f
     talk("far", Batch(1, KINDS, CODE))
     talk("near", Batch(1, KINDS, CODE))
     tick = talk.dispatcher.tick
-    assert tick(10.0) == [] == tick(10.0 + loads.PATIENCE)
-    told = tick(11.0 + loads.PATIENCE)
+    assert tick(10.0) == [] == tick(10.0 + patience.HEARD)
+    told = tick(11.0 + patience.HEARD)
     assert [mail.peer for mail in told] == ["far", "far"] and tick(99.0) == []
     assert {m.message.text.split(":")[0].split(" has not")[0] for m in told if isinstance(m.message, Note)} == {
         "worker w0 (ipc", "worker w1 (ipc"
