@@ -39,8 +39,7 @@ def copied(values: ClientValues, ready: Any, ins: tuple[Any, ...], engine: Engin
 
 
 def growth(ready: Any) -> int:
-    """Bytes that an instruction adds: its results, less its dying inputs. Whether an op that may give a view has copied is known
-    afterwards: see `copied`."""
+    """Bytes that an instruction adds: its results, less its dying inputs; 0 for an op that may give a view (see `copied`)."""
     if isinstance(ready, Executable):
         return ready.growth
     return 0 if may_share(ready) else growth_of(ready)
