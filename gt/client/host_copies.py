@@ -58,6 +58,26 @@ class Copy:
             self.row = scope.kinds.get(key) or scope.learn(key, SLICE, (spec, *(int,) * spec.ndim), (take,))
 
 
+def chain_of_ops(t: Tensor) -> tuple[Handle, list[Tensor]] | None:
+    """The value of a view's last base, and the views between that are ops, the last view first; None if one is no single op."""
+    steps: list[Tensor] = []
+    while t.base is not None:
+        if t.how is not SAME:
+            if type(t.how) is not Known and type(t.how) is not Restricted:
+                return None
+            steps.append(t)
+        t = t.base
+    return raw_handle(t), steps
+
+
+def applied(steps: list[Tensor], array: np.ndarray) -> np.ndarray:
+    """The ops of a chain of views, applied to an array at the client."""
+    for view in reversed(steps):
+        known: Any = view.how.known if type(view.how) is Restricted else view.how
+        array = known.row.kernel(HOST, array, *view.made[3:], **known.kind.settings)
+    return array
+
+
 class HostCopies:
     """The copies of one session, the oldest first, and the number of reads they served."""
 
@@ -92,26 +112,17 @@ class HostCopies:
     def _read(self, t: Tensor) -> np.ndarray | None:
         if spec_of(t).numel > SMALL:
             return None
-        steps: list[Tensor] = []
-        base = t
-        while base.base is not None:
-            if base.how is not SAME:
-                if type(base.how) is not Known and type(base.how) is not Restricted:
-                    return None
-                steps.append(base)
-            base = base.base
-        value = raw_handle(base)
+        chain = chain_of_ops(t)
+        if chain is None:
+            return None
+        value, steps = chain
         copy = self.copies.get(value.id)
         if copy is None:
             if value.spec.nbytes > LARGEST or not steps or self._few(value.id):
                 return None
             copy = self._copy(value)
-        array = copy.array
-        for view in reversed(steps):
-            known: Any = view.how.known if type(view.how) is Restricted else view.how
-            array = known.row.kernel(HOST, array, *view.made[3:], **known.kind.settings)
         self.served += 1
-        return array
+        return applied(steps, copy.array)
 
     def _few(self, id: int) -> bool:
         """Count a small read. Returns whether there were too few for a copy to pay."""

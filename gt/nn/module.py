@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gt.client.autograd import Tensor
@@ -118,14 +118,7 @@ class Module(Hooked):
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
         """Every parameter once, by path."""
-        seen: set[int] = set()
-        modules = self.named_modules(None, prefix, remove_duplicate) if recurse else iter([(prefix, self)])
-        for where, module in modules:
-            for name, p in module._own_parameters():
-                if id(p) not in seen:
-                    if remove_duplicate:
-                        seen.add(id(p))
-                    yield (f"{where}.{name}" if where else name), p
+        return self._named_tensors(lambda module: module._own_parameters(), prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Tensor]:
         if NATIVE is not None and recurse and type(self).named_parameters is Module.named_parameters:
@@ -138,10 +131,17 @@ class Module(Hooked):
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
         """Every buffer once, by path."""
+        own = lambda module: ((name, value) for name, value, _ in module._own_buffers())  # noqa: E731
+        return self._named_tensors(own, prefix, recurse, remove_duplicate)
+
+    def _named_tensors(
+        self, own: Callable[[Module], Iterable[tuple[str, Tensor]]], prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The tensors `own(module)` of this module and its submodules, each once, by path."""
         seen: set[int] = set()
         modules = self.named_modules(None, prefix, remove_duplicate) if recurse else iter([(prefix, self)])
         for where, module in modules:
-            for name, value, _ in module._own_buffers():
+            for name, value in own(module):
                 if id(value) not in seen:
                     if remove_duplicate:
                         seen.add(id(value))

@@ -25,43 +25,44 @@ class _Scaled(Module):
                 init.constant_(p, value)
 
 
-class LayerNorm(_Scaled):
+class _TrailingNorm(_Scaled):
+    """The base class of norms over the last axes."""
+
+    def __init__(self, normalized_shape: Any, eps: Any, elementwise_affine: bool, dtype: Any) -> None:
+        super().__init__()
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.weight = Parameter(ones(*self.normalized_shape, dtype=dtype)) if elementwise_affine else None
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class LayerNorm(_TrailingNorm):
     """Mean 0 and variance 1 over the last axes, then scaled and shifted."""
 
     def __init__(
         self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True, device: Any = None,
         dtype: Any = None,
     ) -> None:  # fmt: skip
-        super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
-        self.weight = Parameter(ones(*self.normalized_shape, dtype=dtype)) if elementwise_affine else None
+        super().__init__(normalized_shape, eps, elementwise_affine, dtype)
         self.bias = Parameter(zeros(*self.normalized_shape, dtype=dtype)) if elementwise_affine and bias else None
 
     def forward(self, input: Tensor) -> Tensor:
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
-    def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
-
-class RMSNorm(_Scaled):
+class RMSNorm(_TrailingNorm):
     """Mean square 1 over the last axes, then scaled."""
 
     def __init__(
         self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True, device: Any = None,
         dtype: Any = None,
     ) -> None:  # fmt: skip
-        super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
-        self.weight = Parameter(ones(*self.normalized_shape, dtype=dtype)) if elementwise_affine else None
+        super().__init__(normalized_shape, eps, elementwise_affine, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
-
-    def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
 class GroupNorm(_Scaled):

@@ -39,13 +39,19 @@ def _state(*taken: int, scalars: tuple[int, ...] = ()):
 op = partial(table.op, shard=by_axis, updates=True)
 
 
-def _adam(xp, p, g, m, v, lr, b1, b2, eps, decay, step, *top, decoupled, maximize):
+def _decayed(p, g, lr, decay, decoupled, maximize):
+    """Parameter and gradient after weight decay, which acts on one of them."""
     g = -g if maximize else g
     if decay:
         if decoupled:
             p = p * (1.0 - lr * decay)
         else:
             g = g + p * decay
+    return p, g
+
+
+def _adam(xp, p, g, m, v, lr, b1, b2, eps, decay, step, *top, decoupled, maximize):
+    p, g = _decayed(p, g, lr, decay, decoupled, maximize)
     m = m + (g - m) * (1.0 - b1)
     v = v * b2 + g * g * (1.0 - b2)
     largest = xp.maximum(top[0], v) if top else v
@@ -123,12 +129,7 @@ def _nadam_product(xp, product, b1, b2, momentum_decay, step):
 
 
 def _nadam(xp, p, g, m, v, product, lr, b1, b2, eps, decay, momentum_decay, step, *, decoupled, maximize):
-    g = -g if maximize else g
-    if decay:
-        if decoupled:
-            p = p * (1.0 - lr * decay)
-        else:
-            g = g + p * decay
+    p, g = _decayed(p, g, lr, decay, decoupled, maximize)
     m = m + (g - m) * (1.0 - b1)
     v = v * b2 + g * g * (1.0 - b2)
     now, after = (_nesterov_momentum(b1, momentum_decay, t) for t in (step, step + 1))
@@ -138,12 +139,7 @@ def _nadam(xp, p, g, m, v, product, lr, b1, b2, eps, decay, momentum_decay, step
 
 
 def _radam(xp, p, g, m, v, lr, b1, b2, eps, decay, step, *, decoupled, maximize):
-    g = -g if maximize else g
-    if decay:
-        if decoupled:
-            p = p * (1.0 - lr * decay)
-        else:
-            g = g + p * decay
+    p, g = _decayed(p, g, lr, decay, decoupled, maximize)
     m = m + (g - m) * (1.0 - b1)
     v = v * b2 + g * g * (1.0 - b2)
     change = m * (lr / (1.0 - b1**step))

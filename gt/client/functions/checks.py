@@ -14,12 +14,11 @@ from gt.client.functions.registry import FUNCTIONS
 from gt.client.grad_mode import no_grad
 from gt.client.handle import Handle
 from gt.client.here import here
-from gt.client.host_copies import HOST
-from gt.client.kinds import Known, Restricted
+from gt.client.host_copies import applied, chain_of_ops
 from gt.client.replies import Reply
 from gt.client.session import Session
 from gt.client.user_lines import line_of, origin
-from gt.client.views import SAME, raw_handle, stale
+from gt.client.views import raw_handle, stale
 from gt.errors import ArgumentError
 from gt.ops.table import spec_out
 
@@ -101,22 +100,12 @@ def require_of(t: Tensor, holds: Callable[[Any], Any], text: str) -> None:
 
 def known_value(t: Tensor) -> np.ndarray | None:
     """The value of a small tensor that was loaded from this client, or of a view of one; None of any other."""
-    steps: list[Tensor] = []
-    base = t
     own = raw_handle(t)
     if t.base is not None and own.id == raw_handle(t.base).id and not stale(t):  # a view that has its base's value
         return own.session.loaded.get(own.id)
-    while base.base is not None:
-        if base.how is not SAME:
-            if type(base.how) is not Known and type(base.how) is not Restricted:
-                return None
-            steps.append(base)
-        base = base.base
-    value = raw_handle(base)
-    array = value.session.loaded.get(value.id)
-    if array is None or stale(t):
+    chain = chain_of_ops(t)
+    if chain is None:
         return None
-    for view in reversed(steps):
-        known: Any = view.how.known if type(view.how) is Restricted else view.how
-        array = known.row.kernel(HOST, array, *view.made[3:], **known.kind.settings)
-    return array
+    value, steps = chain
+    array = value.session.loaded.get(value.id)
+    return None if array is None or stale(t) else applied(steps, array)

@@ -13,6 +13,7 @@ import numpy as np
 from gt.ops import TABLE, Kind, infer
 from gt.ops.table import Row, arity
 from gt.spec import DType, Spec, bfloat16, float16, float32, float64
+from gt.worker.engine.host_device import HostDevice
 from gt.worker.engine.mixed import Kernel, resolve
 from gt.worker.engine.numpy import NumPyEngine, numpy_dtype
 
@@ -41,7 +42,7 @@ class Wrong(ArithmeticError):
     """The backend computed wrong results."""
 
 
-class CustomEngine:
+class CustomEngine(HostDevice):
     base = "numpy"
     streams: Any = None
     clock: Callable[[], float] = float
@@ -200,29 +201,11 @@ class CustomEngine:
     def store(self, array: Held, spec: Spec) -> memoryview:
         return self.numpy.store(self.get(array), spec)
 
-    def sync(self) -> None:
-        pass
-
-    def poisoned(self, error: Exception) -> bool:
-        return False
-
     def memory(self) -> tuple[int, int]:
         return self.numpy.memory()
 
     def buffer(self, array: Held) -> tuple[int, int]:
         return array.id, array.spec.nbytes
-
-    def capacity(self) -> int:
-        return 0
-
-    def devices(self) -> int:
-        return 1
-
-    def recordings(self) -> dict[int, int]:
-        return {}
-
-    def allocated(self) -> None:
-        return None
 
     def to_host(self, arrays: list[Held]) -> None:
         return None

@@ -15,6 +15,7 @@ from gt.ops.rules import promote
 from gt.spec import DTYPES, DType, Spec, bfloat16, bool_, float16, float32
 from gt.worker.engine import OWN, philox
 from gt.worker.engine.host_copy import NumPyCopy
+from gt.worker.engine.host_device import HostDevice
 from gt.worker.engine.numpy import bessel, special
 
 
@@ -135,7 +136,7 @@ class NumpyNamespace:
 XP = NumpyNamespace()
 
 
-class NumPyEngine:
+class NumPyEngine(HostDevice):
     streams: Any = None
     name = "numpy"
     device = "cpu"
@@ -181,32 +182,14 @@ class NumPyEngine:
             array = (np.ascontiguousarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
         return np.ascontiguousarray(array).data.cast("B") if array.size else memoryview(b"")
 
-    def sync(self) -> None:
-        pass
-
     def buffer(self, array: Any) -> tuple[int, int]:
         base = array  # a NumPy scalar has no base
         while isinstance(base.base, np.ndarray):
             base = base.base
         return id(base), base.nbytes
 
-    def capacity(self) -> int:
-        return 0
-
-    def devices(self) -> int:
-        return 1
-
-    def recordings(self) -> dict[int, int]:
-        return {}
-
-    def allocated(self) -> None:
-        return None
-
     def to_host(self, arrays: list[Any]) -> NumPyCopy | None:
         return NumPyCopy.of(arrays)
-
-    def poisoned(self, error: Exception) -> bool:
-        return False
 
     def memory(self) -> tuple[int, int]:
         return psutil.Process().memory_info().rss, psutil.virtual_memory().total
