@@ -34,8 +34,8 @@ from gt.transport.events import Listen, Watched
 from gt.transport.messages import Ack, Answer, Ask, Batch, Configure, Failed, Mail, Note, Peers, Upload, Value
 from gt.transport.receiving import Pause, Pauses
 
-BATCH = 256  # instructions of the first batch of a burst
-MORE = 1024  # instructions of later batches: the workers are busy by then, and fewer messages cost less
+BATCH = 32  # instructions of the first batch of a burst: the workers are idle
+MORE = 1024  # most instructions of later batches, each twice as long as the one before: fewer messages cost less
 LONGEST = 1 << 14  # most instructions of a message
 BYTES = 16 << 20  # loaded bytes after which a batch is sent, so that copying in and out overlap for large tensors
 AHEAD = 64  # instructions after a read that are searched for the first one of a trace, to call it early
@@ -116,7 +116,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
     def full(self) -> None:
         """Send the buffered instructions, up to the beginning of a possible trace."""
-        self.batch = MORE
+        self.batch = min(MORE, 2 * self.batch)
         self._flush((), False, False)
         if self.window.full():
             self._await(self.window.full)
@@ -297,6 +297,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.reports.loaded(began, data) if self.reports is not None else None
         if len(self.code) >= self.limit or data.nbytes > 1 << 20:
             self.due()
+        elif len(self.code) >= BATCH and self.batch < MORE:  # a step begins: the one before it is complete
+            self.full()
         return id
 
     # Messages, on the receiving thread

@@ -98,6 +98,29 @@ def test_a_full_buffer_is_sent_without_waiting(wire: Wire) -> None:
     assert len({id(m) for m in made}) == BATCH
 
 
+def test_a_burst_begins_with_a_small_batch_and_each_is_twice_the_one_before(wire: Wire) -> None:
+    wire.session.tracer = None
+    x = gt.ones(2)
+    kept = [x + i for i in range(3 * MORE)]
+    sizes = [len(batch.code) for batch in wire.sent]
+    assert sizes[:6] == [BATCH * 2**i for i in range(6)] and max(sizes) == MORE and len(kept) == 3 * MORE
+    wire.session.flush()
+    wire.sent.clear()
+    kept += [x + i for i in range(BATCH)]
+    assert [len(batch.code) for batch in wire.sent] == [BATCH]
+
+
+def test_a_load_sends_the_step_before_it_while_a_burst_is_young(wire: Wire) -> None:
+    wire.session.tracer = None
+    x = gt.ones(2)
+    wire.session.batch = 2 * BATCH
+    wire.session.limit = 2 * BATCH
+    kept = [x + i for i in range(BATCH)]
+    assert wire.sent == []
+    kept.append(gt.from_numpy(np.ones(4096, np.float32)))
+    assert [len(batch.code) for batch in wire.sent] != [] and len(kept) == BATCH + 1
+
+
 def test_a_kind_is_defined_once_before_its_first_use(wire: Wire) -> None:
     x = gt.ones(2)
     y = (x + x) * 2.0 + x
