@@ -7,6 +7,7 @@ from itertools import product
 
 from gt.ops.activation import floats
 from gt.ops.table import Kind, Rule, op
+from gt.ops.work import CONVOLVED
 from gt.spec import REPLICATE, Partial, Placement, Shape, Shard, Spec, float32
 
 
@@ -111,19 +112,31 @@ def _count(shape: Shape) -> int:
     return n
 
 
-def _conv_pull(gs, ys, ins, **s):
-    g, (a, w, *bias) = gs[0], ins
-    found = [g.op("conv_transpose", w, size=a.shape[2:], **s), g.op("conv_weight_grad", a, size=w.shape[2:], **s)]
-    return found + [g.sum(axis=(0, *range(2, g.ndim))) for _ in bias]
+# Each gradient names both operands, as PyTorch saves both whichever of them wants its gradient.
+def _conv_input_grad(g, a, b, stride, padding, dilation, groups):
+    settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    return g.op("conv_transpose", b, size=a.shape[2:], **settings)
 
 
-def _transpose_pull(gs, ys, ins, size, **s):
-    g, (a, w, *bias) = gs[0], ins
-    by_input = g.op("conv", w, **s)
-    if by_input.shape != a.shape:  # an output padding as wide as the stride lets windows more fit in
-        by_input = by_input.op("slice", *[0] * a.ndim, take=tuple((d, 1) for d in a.shape))
-    found = [by_input, a.op("conv_weight_grad", g, size=w.shape[2:], **s)]
-    return found + [g.sum(axis=(0, *range(2, g.ndim))) for _ in bias]
+def _conv_weight_grad(g, a, b, stride, padding, dilation, groups):
+    settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    return g.op("conv_weight_grad", a, size=b.shape[2:], **settings)
+
+
+def _transpose_input_grad(g, a, b, stride, padding, dilation, groups):
+    found = g.op("conv", b, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    if found.shape != a.shape:  # an output padding as wide as the stride lets windows more fit in
+        found = found.op("slice", *[0] * a.ndim, take=tuple((d, 1) for d in a.shape))
+    return found
+
+
+def _transpose_weight_grad(g, a, b, stride, padding, dilation, groups):
+    settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    return a.op("conv_weight_grad", g, size=b.shape[2:], **settings)
+
+
+def _bias_grad(g):
+    return g.sum(axis=(0, *range(2, g.ndim)))
 
 
 def _rules(out: int, inner: int):
@@ -154,21 +167,34 @@ def _weight_rules(kind: Kind) -> list[Rule]:
     return rules
 
 
+def _grain(which: int):
+    """Seconds of a convolution (0), its transpose (1) or its weight's gradient (2): on the side of its result each
+    element meets the weights of one channel."""
+
+    def grain(kind: Kind) -> float:
+        weight = kind.outs[0] if which == 2 else kind.ins[1]
+        return CONVOLVED * (kind.ins[0] if which else kind.outs[0]).numel * weight.numel / max(1, weight.shape[0])
+
+    return grain
+
+
 X1, W1 = Spec((3, 2, 7), float32), Spec((4, 2, 3), float32)
 X2, W2, B2 = Spec((3, 4, 5, 6), float32), Spec((4, 2, 3, 2), float32), Spec((4,), float32)
 PLAIN = {"stride": (1,), "padding": (0,), "dilation": (1,), "groups": 1}
 BUSY = {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2), "groups": 2}
 G2 = Spec((3, 4, 3, 8), float32)
 
-op("conv", unchecked="c", autocast="low", shape=_conv, shard=_rules(0, 1), keep="inputs", grad=_conv_pull,
+op("conv", grain=_grain(0), autocast="low", shape=_conv, shard=_rules(0, 1),
+   grad=(_conv_input_grad, _conv_weight_grad, _bias_grad),
    tries=(((X1, W1), PLAIN), ((X2, W2, B2), BUSY), ((X1, W1, B2), {**PLAIN, "padding": (1,)})),
    kernel=_run)  # fmt: skip
-op("conv_transpose", unchecked="c", autocast="low", shape=_transpose, shard=_rules(1, 0), keep="inputs", grad=_transpose_pull,
+op("conv_transpose", grain=_grain(1), autocast="low", shape=_transpose, shard=_rules(1, 0),
+   grad=(_transpose_input_grad, _transpose_weight_grad, _bias_grad),
    tries=(((Spec((3, 4, 5), float32), W1), {"size": (7,), **PLAIN}), ((G2, W2, B2), {"size": (5, 6), **BUSY}),
           ((Spec((3, 4, 3), float32), W1, Spec((2,), float32)), {"size": (8,), **PLAIN, "stride": (2,)}),
           ((Spec((3, 4, 3), float32), W1), {"size": (8,), **PLAIN, "dilation": (2,)})),
    kernel=_run_transpose)  # fmt: skip
-op("conv_weight_grad", shape=_weight, shard=_weight_rules, keep="inputs",
+op("conv_weight_grad", grain=_grain(2), shape=_weight, shard=_weight_rules, keep="inputs",
    tries=(((Spec((3, 4, 5), float32), X1), {"size": (3,), **PLAIN}), ((G2, X2), {"size": (3, 2), **BUSY})),
    grad=lambda gs, ys, ins, size, **s: [ins[1].op("conv", gs[0], **s),
                                         ins[0].op("conv_transpose", gs[0], size=ins[1].shape[2:], **s)],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gt.ops.rules import broadcast, promote
 from gt.ops.table import Kind, Rule, op
+from gt.ops.work import MULTIPLIED
 from gt.spec import REPLICATE, Partial, Placement, Shard, Spec, float32
 
 
@@ -60,7 +61,17 @@ def _matmul_rules(kind: Kind) -> list[Rule]:
 
 X, W, B = Spec((4, 3), float32), Spec((5, 3), float32), Spec((5,), float32)
 
-op("matmul", blas=True, plain_name="matmul", complex="analytic", autocast="low",
+
+def _product_grain(kind: Kind) -> float:
+    inner = kind.ins[1 if len(kind.ins) > 3 else 0]  # behind what is added, of `addmm`
+    return MULTIPLIED * kind.outs[0].numel * (inner.shape[-1] if inner.shape else 1)
+
+
+def _weight_grad_grain(kind: Kind) -> float:
+    return MULTIPLIED * kind.ins[0].numel * kind.ins[1].shape[-1]
+
+
+op("matmul", blas=True, grain=_product_grain, plain_name="matmul", complex="analytic", autocast="low",
    shape=_matmul, shard=_matmul_rules, grad=(_left_grad, _right_grad),
    tries=(((X, Spec((3, 2), float32)), {}), ((Spec((2, 4, 3), float32), Spec((3, 2), float32)), {}),
           ((Spec((3,), float32), Spec((3,), float32)), {}), ((X, Spec((3,), float32)), {})),
@@ -101,7 +112,7 @@ def _rows(xp, a):
     return xp.reshape(a, (Spec(tuple(a.shape[:-1])).numel, a.shape[-1]))
 
 
-op("linear", blas=True, complex="analytic", autocast="low", shape=_linear, shard=_linear_rules, 
+op("linear", blas=True, grain=_product_grain, complex="analytic", autocast="low", shape=_linear, shard=_linear_rules, 
    grad=(lambda g, b: g @ b, lambda g, a: g.op("linear_weight_grad", a),
          lambda g, sc: g.op("linear_bias_grad") if g.shape != sc.shape else g),
    tries=(((X, W, B), {}), ((X, W), {}), ((Spec((2, 4, 3), float32), W, B), {}), ((Spec((3,), float32), W, B), {})),
@@ -111,7 +122,8 @@ op("linear_bias_grad", complex="analytic", shape=lambda g: Spec(g.shape[-1:], g.
    tries=(((Spec((4, 5), float32),), {}), ((Spec((2, 4, 5), float32),), {})),
    kernel=lambda xp, g: xp.sum(g, axis=tuple(range(g.ndim - 1)), keepdims=False),
    grad=(lambda g, sa: g.expand(sa.shape),))  # fmt: skip
-op("linear_weight_grad", complex="analytic", shape=lambda g, x: Spec((g.shape[-1], x.shape[-1]), g.dtype),
+op("linear_weight_grad", grain=_weight_grad_grain, complex="analytic",
+   shape=lambda g, x: Spec((g.shape[-1], x.shape[-1]), g.dtype),
    shard=_weight_grad_rules,
    tries=(((Spec((4, 5), float32), X), {}), ((Spec((2, 4, 5), float32), Spec((2, 4, 3), float32)), {})),
    kernel=lambda xp, g, x: xp.matmul(xp.swapaxes(_rows(xp, g), 0, 1), _rows(xp, x)),
@@ -139,7 +151,7 @@ def _addmm_rules(kind: Kind) -> list[Rule]:
     return found
 
 
-op("addmm", blas=True, complex="analytic", autocast="low", shape=_add_product, shard=_addmm_rules,
+op("addmm", blas=True, grain=_product_grain, complex="analytic", autocast="low", shape=_add_product, shard=_addmm_rules,
    tries=(((Spec((2,), float32), X, Spec((3, 2), float32), 0.5, 2.0), {}),
           ((Spec((2, 4, 2), float32), Spec((2, 4, 3), float32), Spec((2, 3, 2), float32), 1.0, 1.0), {})),
    kernel=lambda xp, c, a, b, beta, alpha: (beta * c if beta else 0) + alpha * xp.matmul(a, b),

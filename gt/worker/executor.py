@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import partial
 from itertools import chain, islice
 from typing import Any, cast
@@ -30,7 +31,7 @@ SPARE = 1 << 10  # most specs of freed tensors that are kept, in addition to the
 class InstructionExecutor:
     def __init__(self, engine: Engine, quotas: Quotas, cancellation: Cancellation) -> None:
         self.engine, self.quotas, self.cancellation = engine, quotas, cancellation
-        self.streams = engine.streams
+        self.streams, self.threads = engine.streams, engine.threads or nullcontext()
         self.host = HostMemory(engine, self.fail)
         self.name = ""  # the worker's, for error messages
         self.turn: Turn | None = None  # set by the shell; without it, each run is executed to its end
@@ -45,10 +46,11 @@ class InstructionExecutor:
 
     def run(self, values: ClientValues, rest: Code, stopped: Preempted | None = None) -> None:
         """Execute the rest of a run, beginning with the instruction at which it was stopped."""
-        if self.turn is None:
-            self.execute(values, rest)
-        else:
-            self._take_turn(values, rest, self.turn, stopped)
+        with self.threads:
+            if self.turn is None:
+                self.execute(values, rest)
+            else:
+                self._take_turn(values, rest, self.turn, stopped)
 
     def _take_turn(self, values: ClientValues, rest: Code, turn: Turn, stopped: Preempted | None) -> None:
         """Execute until the end, or until the turn is over. Large kernels and traces read the clock themselves."""
@@ -146,7 +148,9 @@ class InstructionExecutor:
     def _collective(self, values: ClientValues, ready: Any, ins: Instruction) -> None:
         """Begin a collective, and wait unless it ends at once."""
         self.collectives_begun[ready.kind.settings["group"]] += 1
-        self._wait(values, ins, self._begin(values, ready, ins))
+        threads = self.engine.threads  # those that add up the pieces
+        begin = self._begin if threads is None else partial(threads.all, self._begin)
+        self._wait(values, ins, begin(values, ready, ins))
 
     def _wait(self, values: ClientValues, ins: Instruction, wait: PendingCollective) -> None:
         if not wait.ready():

@@ -257,3 +257,15 @@ def test_training_does_not_grow(pool: Cluster) -> None:
     for _ in range(200):
         step()
     assert held() == early == (2, 2)
+
+
+@pytest.mark.parametrize(("function", "other"), [("conv2d", "conv_transpose"), ("conv_transpose2d", "conv")])
+def test_a_convolution_computes_no_gradient_of_an_image_that_wants_none(function: str, other: str) -> None:
+    x, w = R.normal(size=(2, 3, 6, 6)).astype("f4"), R.normal(size=(3, 3, 2, 2)).astype("f4")
+    with gt.testing.cluster(engine="pytorch") as made:
+        ours, theirs = gt.tensor(w, requires_grad=True), torch.tensor(w, requires_grad=True)
+        getattr(gt.nn.functional, function)(gt.tensor(x), ours).sum().backward()
+        getattr(torch.nn.functional, function)(torch.tensor(x), theirs).sum().backward()
+        np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), rtol=1e-4, atol=1e-4)
+        done = made.workers[0].stats()["ops"]
+        assert done["conv_weight_grad"] == 1 and other not in done

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import gt
+from gt.worker.engine.torch import training
 from gt.worker.engine.torch.training import adam_in_place, over_dying
 
 A, G = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4), np.linspace(2, -1, 12, dtype=np.float32).reshape(3, 4)
@@ -91,3 +93,32 @@ def test_an_old_value_read_after_the_update_within_a_trace_is_the_old_one() -> N
             v = v - 0.2 * v
         np.testing.assert_allclose(total.item(), want, atol=1e-4)
         np.testing.assert_allclose(w.detach().numpy(), v.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("settings", [{}, {"weight_decay": 0.1, "maximize": True}, {"momentum": 0.9, "weight_decay": 5e-4},
+                                      {"momentum": 0.9, "nesterov": True, "maximize": True}])  # fmt: skip
+def test_many_steps_of_sgd_at_once_are_pytorchs_and_those_one_by_one(settings: dict, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    made = [torch.randn(n, 7, dtype=dtype, generator=generator) for n in (1, 40, 300)]
+    slopes = [(p * 3 + 1).t().contiguous().t() for p in made]
+    theirs = [torch.nn.Parameter(p.clone()) for p in made]
+    for p, g in zip(theirs, slopes):
+        p.grad = g.clone()
+    torch.optim.SGD(theirs, lr=0.1, **settings).step()
+    gathered: Any
+    extra: dict
+    rows: list[Any]
+    maximize, numbers = settings.get("maximize", False), (0.1, settings.get("weight_decay", 0.0))
+    if "momentum" in settings:  # PyTorch's first step leaves the gradient in the buffer, as momentum does with zeros
+        gathered, extra = training.sgd_momentum_in_place, {"nesterov": settings.get("nesterov", False)}
+        rows = [(p, g, torch.zeros_like(p), *numbers, 0.9, 0.0) for p, g in zip(made, slopes)]
+        single = [training.sgd_momentum(*row, maximize=maximize, **extra)[0] for row in rows]
+    else:
+        gathered, extra = training.sgd_in_place, {}
+        rows = [(p, g, *numbers) for p, g in zip(made, slopes)]
+        single = [training.sgd(*row, maximize=maximize) for row in rows]
+    copies = [(row[0].clone(), *row[1:]) for row in rows]
+    together = [found[0] for found in gathered(copies, maximize=maximize, **extra)]
+    assert all(torch.equal(a, b) for a, b in zip(single, together))
+    assert all(torch.allclose(a, b.detach(), rtol=1e-6) for a, b in zip(single, theirs))

@@ -24,6 +24,7 @@ class Engine(Protocol):
     base: str  # the engine of bridged kinds; "" if there is none
     fell_back: dict[str, str]  # requested backends that are not available, and why
     clock: Callable[[], float]
+    threads: Any  # of a CPU: a context for each run of instructions, in which short kernels take one thread; else None
     streams: Any  # of an asynchronous device: a stream for each client (ClientStreams); else None
 
     def begin(self) -> None:

@@ -45,6 +45,7 @@ class Wrong(ArithmeticError):
 class CustomEngine(HostDevice):
     base = "numpy"
     streams: Any = None
+    threads: Any = None
     clock: Callable[[], float] = float
 
     def __init__(self, name: str, cls: Any) -> None:

@@ -138,6 +138,7 @@ XP = NumpyNamespace()
 
 class NumPyEngine(HostDevice):
     streams: Any = None
+    threads: Any = None
     name = "numpy"
     device = "cpu"
     base = ""

@@ -26,6 +26,7 @@ from gt.worker.engine.torch.host_copy import TorchCopy
 from gt.worker.engine.torch.kernels import GATHERED, NUMBERS, OWN
 from gt.worker.engine.torch.namespace import TorchNamespace
 from gt.worker.engine.torch.numpy_traces import numpy_trace
+from gt.worker.engine.torch.threads import Threads, is_long
 from gt.worker.engine.torch.training import over_dying
 
 inductor = LazyImport("gt.worker.engine.torch.inductor")  # loads torch.compile, which takes seconds
@@ -34,6 +35,9 @@ inductor = LazyImport("gt.worker.engine.torch.inductor")  # loads torch.compile,
 def _unlent(run: Callable[..., Any], a: torch.Tensor, *operands: Any) -> Any:
     """Run a view op on a copy if the operand is a buffer that a CUDA graph will overwrite."""
     return run(a.clone() if getattr(a, "lent", False) else a, *operands)
+
+
+LARGE = 1 << 20  # bytes that are copied by all threads
 
 
 class TorchEngine:
@@ -48,6 +52,7 @@ class TorchEngine:
         self.fell_back: dict[str, str] = {}
         self.streams = ClientStreams(self.at) if self.at.type == "cuda" else None
         self.graphs: WeakSet[Graph] = WeakSet()
+        self.threads: Threads | None = Threads() if self.at.type == "cpu" else None
 
     def begin(self) -> None:
         self.mode = torch.inference_mode()  # for the life of the process: PyTorch's autograd is never used
@@ -55,6 +60,8 @@ class TorchEngine:
 
     def kernel(self, kind: Kind) -> Callable[..., Any]:
         run = self.plain(kind)
+        if self.threads is not None:
+            return partial(self.threads.all, run) if is_long(kind) else run
         return partial(_unlent, run) if kind.row.view and self.at.type == "cuda" else run
 
     def way(self, kind: Kind) -> str:
@@ -80,13 +87,17 @@ class TorchEngine:
 
     def over(self, kind: Kind) -> Callable[..., Any] | None:
         name = kind.row.name
-        if self.at.type != "cpu" or kind.outs != kind.ins[:1] or self.kernel(kind) is not getattr(torch, name, None):
+        if self.at.type != "cpu" or kind.outs != kind.ins[:1] or self.plain(kind) is not getattr(torch, name, None):
             return None
-        return getattr(torch.Tensor, f"{name}_", None)
+        run = getattr(torch.Tensor, f"{name}_", None)
+        return partial(self.threads.all, run) if run is not None and self.threads is not None and is_long(kind) else run
 
     def update(self, kind: Kind) -> Callable[..., Any] | None:
         run = GATHERED.get(kind.row.name)
-        return partial(over_dying, run, **kind.settings) if run is not None else None
+        if run is None:
+            return None
+        over = partial(over_dying, run, **kind.settings)
+        return partial(self.threads.for_updates, over) if self.threads is not None else over
 
     def faster(self, program: Any) -> Any:
         if program.compile or environment.AUTO_COMPILE.value():
@@ -118,7 +129,9 @@ class TorchEngine:
         host = torch.frombuffer(buffer, dtype=TORCH[spec.dtype], count=spec.numel).reshape(spec.shape)
         if self.at.type != "cpu":
             return host.to(self.at)
-        return host.clone() if copy else host
+        if not copy:
+            return host
+        return self.threads.all(host.clone) if self.threads is not None and spec.nbytes >= LARGE else host.clone()
 
     def store(self, array: torch.Tensor, spec: Spec) -> memoryview:
         if spec.numel == 0:

@@ -112,6 +112,10 @@ class Inductor:
         self.thread: threading.Thread | None = None
 
     def run(self, table: dict[int, Any], ins: tuple) -> bool:
+        threads = self.engine.threads
+        return bool(threads.all(self._run, table, ins)) if threads is not None else self._run(table, ins)
+
+    def _run(self, table: dict[int, Any], ins: tuple) -> bool:
         self.calls += 1
         if self.failure:
             self.program.give_up(self.failure)
@@ -144,6 +148,8 @@ class Inductor:
         _threads.add(self.thread)
 
     def _compile(self, samples: list[Any], numbers: tuple) -> None:
+        if self.engine.threads is not None:
+            torch.set_num_threads(self.engine.threads.total)  # of this thread; compiled code takes as many
         try:
             with _turns, torch.inference_mode():
                 if _ending.is_set():

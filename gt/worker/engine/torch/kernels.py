@@ -11,10 +11,9 @@ import torch
 import torch.nn.functional as F
 
 from gt.ops.activation import GELU_ZERO
-from gt.worker.engine.torch import layers, recurrent
+from gt.worker.engine.torch import aten, layers, recurrent
 from gt.worker.engine.torch import training as steps
 
-aten = torch.ops.aten
 Array = torch.Tensor
 
 # Fused kernels of many instructions of a row, which overwrite dying operands.
@@ -235,20 +234,20 @@ OWN: dict[str, Callable[..., Any]] = {
     "pow_grad": _pow_grad,
     "spread": _spread_out,
     "relu_grad": lambda g, y: aten.threshold_backward(g, y, 0),
-    "sigmoid_grad": _real_only(aten.sigmoid_backward.default, lambda g, y: g * y * (1.0 - y)),
-    "tanh_grad": _real_only(aten.tanh_backward.default, lambda g, y: g * (1.0 - y * y)),
+    "sigmoid_grad": _real_only(aten.sigmoid_backward, lambda g, y: g * y * (1.0 - y)),
+    "tanh_grad": _real_only(aten.tanh_backward, lambda g, y: g * (1.0 - y * y)),
     "gelu": _gelu,
     "gelu_grad": lambda g, a, *, tanh: aten.gelu_backward(g, a, approximate=_tanh(tanh)),
     "silu": F.silu,
-    "silu_grad": aten.silu_backward.default,
+    "silu_grad": aten.silu_backward,
     "leaky_relu": F.leaky_relu,
     "leaky_relu_grad": lambda g, a, slope: aten.leaky_relu_backward(g, a, slope, False),
     "elu": F.elu,
     "elu_grad": lambda g, a, alpha: aten.elu_backward(g, alpha, 1.0, 1.0, False, a),
     "softplus": F.softplus,
-    "softplus_grad": aten.softplus_backward.default,
+    "softplus_grad": aten.softplus_backward,
     "hardtanh": F.hardtanh,
-    "hardtanh_grad": aten.hardtanh_backward.default,
+    "hardtanh_grad": aten.hardtanh_backward,
     "matmul": torch.matmul,
     "linear": _linear,
     "linear_bias_grad": _bias_grad,

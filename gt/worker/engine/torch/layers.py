@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-aten = torch.ops.aten
+from gt.worker.engine.torch import aten
+
 Array = torch.Tensor
 
 
@@ -158,7 +159,7 @@ def conv_transpose(a: Array, w: Array, *bias: Array, size: Any, stride: Any, pad
     zero = [0] * len(stride)
     if not a.numel() or not w.numel():
         return a.new_zeros(a.shape[0], w.shape[1] * groups, *size)
-    like = torch.empty((), dtype=a.dtype, device=a.device).expand(a.shape[0], w.shape[1] * groups, *size)
+    like = a.new_empty(a.shape[0], w.shape[1] * groups, *size)  # only its shape counts, but oneDNN packs one that is not
     fits = all(
         (d + 2 * p - e * (k - 1) - 1) // s + 1 == n
         for d, k, s, p, e, n in zip(size, w.shape[2:], stride, padding, dilation, a.shape[2:])
@@ -180,7 +181,7 @@ def conv_weight_grad(g: Array, a: Array, *, size: Any, stride: Any, padding: Any
     fit = [(d + 2 * p - e * (k - 1) - 1) // s + 1 for d, k, s, p, e in zip(a.shape[2:], size, stride, padding, dilation)]
     if list(g.shape[2:]) != fit:  # of a transposed convolution with output padding: the additional windows have no effect
         g = torch.nn.functional.pad(g, [w for d, n in reversed([*zip(g.shape[2:], fit)]) for w in (0, n - d)])
-    like = torch.empty((), dtype=a.dtype, device=a.device).expand(g.shape[1], a.shape[1] // groups, *size)
+    like = a.new_empty(g.shape[1], a.shape[1] // groups, *size)
     return aten.convolution_backward(g, a, like, None, stride, padding, dilation, False, zero, groups, [False, True, False])[1]
 
 

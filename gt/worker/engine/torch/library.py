@@ -33,6 +33,8 @@ class Everywhere(TorchEngine):
     def __init__(self, name: str, device: str) -> None:
         super().__init__(device)
         self.name = name
+        if name == "openmp":
+            self.threads = None  # whoever asks for OpenMP gets its threads for every kernel
 
     def begin(self) -> None:
         if self.name == "openmp":

@@ -8,8 +8,11 @@ from typing import Any
 
 import torch
 
-aten = torch.ops.aten
+from gt.worker.engine.torch import aten
+
 Array = torch.Tensor
+NUMBERS = (float, int, bool)  # asked first, as PyTorch answers isinstance slowly
+FUSED = (torch.float32, torch.float64)  # dtypes in which the fused step computes
 
 
 def _repeated(q: Array, k: Array) -> Array:
@@ -136,6 +139,10 @@ def cross_entropy(
 
 def cross_entropy_grad(g: Array, logp: Array, target: Array, smoothing: float, *weight: Array, ignore: int) -> Array:
     axis = 1 if logp.ndim > 1 else 0
+    if logp.ndim == 2 and not smoothing and logp.numel():
+        w = weight[0] if weight else None
+        slope = aten.nll_loss_backward(g, logp, target, w, 0 if g.ndim else 2, ignore, g if not g.ndim else g.sum())
+        return aten._log_softmax_backward_data(slope, logp, 1, logp.dtype)
     classes = logp.shape[axis]
     counted = (target != ignore).unsqueeze(axis)
     safe = torch.where(counted, target.unsqueeze(axis), 0)
@@ -177,6 +184,8 @@ def adam_in_place(calls: list[tuple], *, decoupled: bool, maximize: bool) -> lis
 
 def sgd(p: Array, g: Array, lr: Any, decay: Any, *, maximize: bool) -> Array:
     """SGD without momentum in one pass over memory; with 0-d tensors as numbers in two."""
+    if _fused_on_cpu([p], lr, decay):
+        return sgd_in_place([(_dense(p), g, lr, decay)], maximize=maximize)[0][0]
     if isinstance(lr, Array) or isinstance(decay, Array):
         g = -g if maximize else g
         return p - (g + p * decay) * lr
@@ -190,7 +199,10 @@ def sgd_in_place(calls: list[tuple], *, maximize: bool) -> list[tuple[Array, ...
     for same in _alike(calls, 2):
         lr, decay = same[0][2:4]
         p, g = ([c[i] for c in same] for i in (0, 1))
-        _descend(p, _decayed(p, g, decay, maximize), lr)
+        if _fused_on_cpu(p, lr, decay):
+            _fused_sgd(p, g, [], lr, decay, 0.0, 0.0, False, maximize)
+        else:
+            _descend(p, _decayed(p, g, decay, maximize), lr)
     return [(c[0],) for c in calls]
 
 
@@ -199,6 +211,9 @@ def sgd_momentum_in_place(calls: list[tuple], *, nesterov: bool, maximize: bool)
     for same in _alike(calls, 3):
         lr, decay, momentum, dampening = same[0][3:7]
         p, g, buffer = ([c[i] for c in same] for i in (0, 1, 2))
+        if _fused_on_cpu(p, lr, decay, momentum, dampening):
+            _fused_sgd(p, g, buffer, lr, decay, momentum, dampening, nesterov, maximize)
+            continue
         g = _decayed(p, g, decay, maximize)
         torch._foreach_mul_(buffer, _narrow(momentum, buffer[0]))
         _descend(buffer, g, dampening - 1.0)
@@ -208,6 +223,20 @@ def sgd_momentum_in_place(calls: list[tuple], *, nesterov: bool, maximize: bool)
 
 def sgd_momentum(p: Array, g: Array, buffer: Array, *numbers: float, nesterov: bool, maximize: bool) -> tuple[Array, ...]:
     return sgd_momentum_in_place([(_dense(p), g, _dense(buffer), *numbers)], nesterov=nesterov, maximize=maximize)[0]
+
+
+def _fused_on_cpu(p: list[Array], *numbers: Any) -> bool:
+    """Whether PyTorch's fused step for the CPU takes these: one call for all, where `torch._foreach_*` there starts a kernel
+    for each tensor (62 small ones with momentum and decay: 0.11 ms against 0.84)."""
+    return p[0].device.type == "cpu" and p[0].dtype in FUSED and not any(isinstance(n, Array) for n in numbers)
+
+
+def _fused_sgd(p: list[Array], g: list[Array], buffer: list[Array], lr: float, decay: float, momentum: float,
+               dampening: float, nesterov: bool, maximize: bool) -> None:  # fmt: skip
+    torch._fused_sgd_(
+        p, [x.contiguous() for x in g], buffer, weight_decay=decay, momentum=momentum, lr=lr, dampening=dampening,
+        nesterov=nesterov, maximize=maximize, is_first_step=False,
+    )  # fmt: skip
 
 
 def _alike(calls: list[tuple], first: int) -> list[list[tuple]]:
@@ -249,12 +278,12 @@ def _descend(p: list[Array], g: list[Array], lr: Any) -> None:
 
 def _identity(number: object) -> object:
     """A key of a number: numbers compare by value, 0-d tensors by identity."""
-    return id(number) if isinstance(number, Array) else number
+    return number if type(number) in NUMBERS or not isinstance(number, Array) else id(number)
 
 
 def _holders(calls: list[tuple]) -> list[list[int]]:
     """The reference count of each operand of the calls."""
-    return [[sys.getrefcount(x) for x in call] for call in calls]
+    return [list(map(sys.getrefcount, call)) for call in calls]
 
 
 def _alone() -> int:
@@ -269,7 +298,7 @@ def over_dying(run: Callable[..., Any], calls: list[tuple], **settings: Any) -> 
     given = []
     for call, counts in zip(calls, _holders(calls)):
         own = [
-            x if i == 1 or not isinstance(x, Array) or count == ALONE and _owned(x) else _dense(x)
+            x if i == 1 or type(x) in NUMBERS or not isinstance(x, Array) or count == ALONE and _owned(x) else _dense(x)
             for i, (x, count) in enumerate(zip(call, counts))
         ]
         given.append(tuple(own))

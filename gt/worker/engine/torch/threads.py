@@ -1,0 +1,65 @@
+"""How many threads PyTorch's kernels take on a CPU. A kernel of some microseconds gains little by a second thread and pays for
+it: threads wait for one another, spin in between, and keep their cores from the client that writes the next instructions. So
+a run of instructions takes one thread, and within it each kernel that is long enough takes all there are. Which do is told
+from their kinds alone, so that a kernel rounds alike in every run, inside traces and outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gt.ops import Kind
+from gt.ops.work import grain
+from gt.spec import Spec
+
+LONG = 8e-5  # seconds on one core from which a kernel takes all threads
+SPLIT = 1 << 15  # elements of a parameter from which PyTorch splits its update among threads
+
+
+class Threads:
+    """`with` it around a run of instructions."""
+
+    __slots__ = ("total", "count", "_depth")
+
+    def __init__(self) -> None:
+        self.total = torch.get_num_threads()
+        self.count = 1  # that long kernels take, within a run
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            self.count = torch.get_num_threads()
+            if self.count > 1:
+                torch.set_num_threads(1)
+
+    def __exit__(self, *error: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            if self.count > 1:
+                torch.set_num_threads(self.count)
+            self.count = 1
+
+    def all(self, run: Callable[..., Any], *operands: Any) -> Any:
+        """Call a kernel with all threads. Code that is compiled, in a thread of its own, has them anyway."""
+        if self.count == 1 or torch.get_num_threads() == self.count:
+            return run(*operands)
+        torch.set_num_threads(self.count)
+        try:
+            return run(*operands)
+        finally:
+            torch.set_num_threads(1)
+
+    def for_updates(self, run: Callable[..., Any], calls: list[tuple[Any, ...]]) -> Any:
+        """Call a kernel of many updates, with all threads where their parameters are large."""
+        if self.count > 1 and max([call[0].numel() for call in calls]) >= SPLIT:
+            return self.all(run, calls)
+        return run(calls)
+
+
+def is_long(kind: Kind) -> bool:
+    """Whether a kernel takes all threads."""
+    first = kind.ins[0] if kind.ins else None
+    return first.numel >= SPLIT if kind.row.updates and isinstance(first, Spec) else grain(kind) >= LONG
