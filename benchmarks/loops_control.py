@@ -109,7 +109,9 @@ def ppo(at: Setting) -> Steps:
     return steps
 
 
+READS = "a read in each step waits for three processes, 0.1 ms and more; eager computes in the caller's own"
 LOOPS = {
-    "policy": Loop(policy, steps=200),
-    "ppo": Loop(ppo, steps=4, compare=2, tolerance=2e-2),  # an action that falls the other way changes what follows
+    "policy": Loop(policy, steps=200, remark=READS),
+    # an action that falls the other way changes what follows
+    "ppo": Loop(ppo, steps=4, compare=2, tolerance=2e-2, remark=f"{READS}; 32 reads a step"),
 }
