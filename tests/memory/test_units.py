@@ -49,12 +49,12 @@ def test_units_count_what_they_ran_and_ops_are_counted_as_before() -> None:
         c.workers[0].units = Units(5)
         x = gt.ones(4)
         c.settle()
-        for _ in range(10):
+        for _ in range(5):  # with their frees, fewer than a first batch has: units end with their message
             x = x * 2.0 - 1.0
         c.settle()
         found = c.workers[0].stats()
-        assert found["traces"]["unit_calls"] == 4 and found["traces"]["launches_saved"] == 16
-        assert found["ops"]["mul"] == 10 == found["ops"]["sub"]
+        assert found["traces"]["unit_calls"] == 2 and found["traces"]["launches_saved"] == 8
+        assert found["ops"]["mul"] == 5 == found["ops"]["sub"]
         np.testing.assert_array_equal(x.numpy(), np.ones(4))
 
 

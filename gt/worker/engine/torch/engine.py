@@ -38,6 +38,7 @@ def _unlent(run: Callable[..., Any], a: torch.Tensor, *operands: Any) -> Any:
 
 
 LARGE = 1 << 20  # bytes that are copied by all threads
+SMALL = 1 << 12  # bytes up to which NumPy copies in less time than PyTorch starts to
 
 
 class TorchEngine:
@@ -124,6 +125,8 @@ class TorchEngine:
     def load(self, buffer: memoryview, spec: Spec, copy: bool) -> torch.Tensor:
         if spec.numel == 0:
             return torch.empty(spec.shape, dtype=TORCH[spec.dtype], device=self.at)
+        if copy and spec.nbytes <= SMALL and self.threads is not None and spec.dtype is not bfloat16:
+            return torch.from_numpy(np.frombuffer(buffer, spec.dtype.name, spec.numel).reshape(spec.shape).copy())
         if memoryview(buffer).readonly:
             buffer, copy = memoryview(bytearray(buffer)), False  # PyTorch has no read-only tensors
         host = torch.frombuffer(buffer, dtype=TORCH[spec.dtype], count=spec.numel).reshape(spec.shape)
@@ -136,6 +139,8 @@ class TorchEngine:
     def store(self, array: torch.Tensor, spec: Spec) -> memoryview:
         if spec.numel == 0:
             return memoryview(b"")
+        if spec.nbytes <= SMALL and self.threads is not None and spec.dtype is not bfloat16:
+            return memoryview(array.numpy().tobytes())
         host = array if self.at.type == "cpu" else array.cpu()
         if spec.dtype is bfloat16:  # NumPy has no bfloat16
             host = host.view(torch.int16)
