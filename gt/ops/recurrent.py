@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gt.ops.table import Kind, Rule, op
-from gt.ops.work import MULTIPLIED
+from gt.ops.work import one_step
 from gt.spec import REPLICATE, Partial, Placement, Shard, Spec, float32
 
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
@@ -392,13 +392,7 @@ TRIES = [
 ]
 
 
-def _grain(kind: Kind) -> float:
-    """Seconds of one step, as each step waits for the one before."""
-    batch = kind.outs[0].shape[1] if kind.outs[0].ndim > 2 else 1
-    return MULTIPLIED * batch * max(spec.numel for spec in kind.ins if spec.ndim == 2)
-
-
-op("recurrent", grain=_grain, autocast="low", shape=_shape, shard=_rules, saved=1, keep="inputs saved", grad=_pull,
+op("recurrent", grain=one_step, autocast="low", shape=_shape, shard=_rules, saved=1, keep="inputs saved", grad=_pull,
    tries=tuple(t[0] for t in TRIES), kernel=_kernel, lower=_lower)  # fmt: skip
-op("recurrent_grad", grain=_grain, shape=_grad_shape, shard=_grad_rules, tries=tuple(t[1] for t in TRIES), kernel=_grad_kernel,
+op("recurrent_grad", grain=one_step, shape=_grad_shape, shard=_grad_rules, tries=tuple(t[1] for t in TRIES), kernel=_grad_kernel,
    lower=_lower_grad)  # fmt: skip

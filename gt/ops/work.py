@@ -43,3 +43,9 @@ def grain(kind: Kind) -> float:
 def cubic(kind: Kind) -> float:
     """The grain of an op on square matrices that takes as many products as they have rows, cubed."""
     return MULTIPLIED * float(max(spec.numel for spec in kind.ins if isinstance(spec, Spec)) ** 1.5)
+
+
+def one_step(kind: Kind) -> float:
+    """The grain of a recurrent layer, in which each step waits for the one before: batch by weights."""
+    batch = kind.outs[0].shape[1] if kind.outs[0].ndim > 2 else 1
+    return MULTIPLIED * batch * max(spec.numel for spec in kind.ins if isinstance(spec, Spec) and spec.ndim == 2)

@@ -13,7 +13,7 @@ from gt.ops import TABLE, Kind
 from gt.spec import Spec, float32
 from gt.worker.engine.torch import aten
 from gt.worker.engine.torch.engine import TorchEngine
-from gt.worker.engine.torch.threads import SPLIT, Threads, is_long
+from gt.worker.engine.torch.threads import SPLIT, KernelThreads, is_long
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def test_products_convolutions_and_updates_are_long_from_a_size_on() -> None:
 
 
 def test_a_run_takes_one_thread_and_its_long_kernels_all() -> None:
-    threads = Threads()
+    threads = KernelThreads()
     assert threads.all(torch.get_num_threads) == 3
     with threads:
         assert torch.get_num_threads() == 1 and threads.all(torch.get_num_threads) == 3

@@ -26,7 +26,7 @@ from gt.worker.engine.torch.host_copy import TorchCopy
 from gt.worker.engine.torch.kernels import GATHERED, NUMBERS, OWN
 from gt.worker.engine.torch.namespace import TorchNamespace
 from gt.worker.engine.torch.numpy_traces import numpy_trace
-from gt.worker.engine.torch.threads import Threads, is_long
+from gt.worker.engine.torch.threads import KernelThreads, is_long
 from gt.worker.engine.torch.training import over_dying
 
 inductor = LazyImport("gt.worker.engine.torch.inductor")  # loads torch.compile, which takes seconds
@@ -53,7 +53,7 @@ class TorchEngine:
         self.fell_back: dict[str, str] = {}
         self.streams = ClientStreams(self.at) if self.at.type == "cuda" else None
         self.graphs: WeakSet[Graph] = WeakSet()
-        self.threads: Threads | None = Threads() if self.at.type == "cpu" else None
+        self.threads: KernelThreads | None = KernelThreads() if self.at.type == "cpu" else None
 
     def begin(self) -> None:
         self.mode = torch.inference_mode()  # for the life of the process: PyTorch's autograd is never used

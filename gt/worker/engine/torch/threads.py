@@ -18,7 +18,7 @@ LONG = 8e-5  # seconds on one core from which a kernel takes all threads
 SPLIT = 1 << 15  # elements of a parameter from which PyTorch splits its update among threads
 
 
-class Threads:
+class KernelThreads:
     """`with` it around a run of instructions."""
 
     __slots__ = ("total", "count", "_depth")
