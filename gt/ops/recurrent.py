@@ -394,5 +394,5 @@ TRIES = [
 
 op("recurrent", grain=one_step, autocast="low", shape=_shape, shard=_rules, saved=1, keep="inputs saved", grad=_pull,
    tries=tuple(t[0] for t in TRIES), kernel=_kernel, lower=_lower)  # fmt: skip
-op("recurrent_grad", grain=one_step, shape=_grad_shape, shard=_grad_rules, tries=tuple(t[1] for t in TRIES), kernel=_grad_kernel,
-   lower=_lower_grad)  # fmt: skip
+op("recurrent_grad", grain=one_step, shape=_grad_shape, shard=_grad_rules, tries=tuple(t[1] for t in TRIES),
+   kernel=_grad_kernel, lower=_lower_grad)  # fmt: skip
