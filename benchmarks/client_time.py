@@ -43,7 +43,7 @@ class NoWorkers:
     def wait(self, reply: Any, timeout: float | None) -> None:
         assert reply.done
 
-    def place(self, data: np.ndarray) -> tuple[int, int, int]:
+    def put(self, data: np.ndarray) -> tuple[int, int, int]:
         return (1, 0, data.nbytes)
 
     def wake(self) -> None: ...

@@ -7,6 +7,7 @@ from typing import Any
 from gt.client.autograd import Tensor
 from gt.client.functions.join import stack
 from gt.client.grad_mode import no_grad
+from gt.client.writes import overwrite
 
 
 class GradScaler:
@@ -52,7 +53,7 @@ class GradScaler:
         for group in optimizer.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
-                    p.grad = p.grad * (1.0 / self._scale)
+                    overwrite(p.grad, (p.grad * (1.0 / self._scale)).handle)
                     finite.append(p.grad.isfinite().all())
         if not finite:
             raise RuntimeError("none of the optimizer's parameters has a gradient")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from gt.client.autograd import Node, Port, Tensor
@@ -11,6 +13,7 @@ from gt.client.here import here
 from gt.client.saved import watched
 from gt.client.scope import HERE
 from gt.client.user_lines import RING, origin
+from gt.client.writes import taped_as
 
 
 class Context:
@@ -20,6 +23,7 @@ class Context:
         self.saved: tuple = ()
         self.node: Any = None  # a weak reference: the node holds this context
         self.marked: set[int] = set()
+        self.dirty: set[int] = set()
         self.needs_input_grad: tuple[bool, ...] = ()
         self.materialize_grads = True
 
@@ -34,7 +38,8 @@ class Context:
         self.marked |= {id(t) for t in tensors}
 
     def mark_dirty(self, *tensors: Tensor) -> None:
-        """Values never change in place, so there is nothing to keep track of."""
+        """Name the inputs that `forward` changed in place and returns."""
+        self.dirty |= {id(t) for t in tensors}
 
     def set_materialize_grads(self, value: bool) -> None:
         self.materialize_grads = value
@@ -147,8 +152,53 @@ class Function:
             wants, index = t.handle.spec.dtype.rank >= 2 and id(t) not in ctx.marked, None if len(results) == 1 else i
             at: Node | Port | None = (node if index is None else Port(node, i)) if wants else None
             made[id(t)], kept[id(t)] = Tensor(t.handle, wants, at), _Result(t, index, wants)
-        given = {id(a) for a in args}
+            if id(t) in ctx.dirty:
+                made[id(t)] = taped_as(t, made[id(t)])
+        given = {id(a) for a in args} - ctx.dirty
         ctx.node = weakref.ref(node)
         node.scope.session.overwritten.watch(node, watched(list(ctx.saved)))
         ctx.saved = tuple(t if id(t) in given else kept.get(id(t), t) for t in ctx.saved)
         return tuple(made.get(id(t), t) for t in result) if isinstance(result, tuple) else made[id(result)]
+
+
+class _Once(Function):
+    """Passes gradients on, and refuses to have gradients itself."""
+
+    @staticmethod
+    def forward(ctx: Any, *gradients: Any) -> Any:
+        return gradients
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")
+
+
+def once_differentiable(backward: Callable) -> Callable:
+    """Mark a Function's `backward` whose own gradient is unknown: asking for it raises RuntimeError.
+
+    >>> class Double(gt.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         return x * 2
+    ...     @staticmethod
+    ...     @gt.autograd.function.once_differentiable
+    ...     def backward(ctx, g):
+    ...         return g * 2
+    >>> x = gt.tensor(1.0, requires_grad=True)
+    >>> Double.apply(x).backward()
+    >>> x.grad
+    tensor(2.)
+    """
+
+    @wraps(backward)
+    def once(ctx: Any, *gradients: Any) -> Any:
+        with no_grad():
+            found = backward(ctx, *gradients)
+        assert HERE.scope is not None
+        if not HERE.scope.grad or not any(isinstance(g, Tensor) and g.requires_grad for g in gradients):
+            return found
+        parts = found if isinstance(found, tuple) else (found,)
+        kept = [g.detach().requires_grad_() if isinstance(g, Tensor) else g for g in parts]
+        return _Once.apply(*kept)
+
+    return once

@@ -80,4 +80,4 @@ def backward(
     found = tape.backward(roots, seeds(roots, grad_tensors), keep, create_graph, leaves)
     for t, g in zip(leaves or (), found):
         if g is not None:
-            t.grad = Tensor(g.handle, g.requires_grad, g.node) if t.grad is None else t.grad + g
+            tape.accumulate(t, g)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from gt.client.here import here
 from gt.client.scope import Scope
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops import row
-from gt.spec import DTYPES, DType, Spec, bfloat16, dtype_of
+from gt.spec import DTYPES, DType, Spec, bfloat16, dtype_of, int64, promote_types
 
 LOAD = row("load")
 NUMPY = {dtype: np.dtype(dtype.name) for dtype in DTYPES if dtype is not bfloat16}  # of this machine's byte order
@@ -53,8 +55,26 @@ def as_array(data: Any) -> tuple[np.ndarray, DType]:
     if array.dtype.kind not in "biufc":
         raise ArgumentTypeError(f"cannot make a tensor of {array.dtype} data: want numbers")
     if python and array.dtype in (np.float64, np.complex128):
-        return array, DEFAULT.dtype if array.dtype == np.float64 else DEFAULT.dtype.to_complex()
+        return array, reduce(promote_types, _dtypes_in(data))
     return array, dtype_of(WIDER.get(array.dtype.name, array.dtype.name))
+
+
+def _dtypes_in(data: Any) -> set[DType]:
+    """The dtypes that nested lists bring: NumPy's numbers and arrays their own, Python's fractions the default one."""
+    kinds, found = set(map(type, data)), set[DType]()
+    if kinds == {float}:
+        return {DEFAULT.dtype}
+    for kind in kinds:
+        if issubclass(kind, (list, tuple)):
+            found |= _dtypes_in(list(chain.from_iterable(part for part in data if type(part) is kind)))
+        elif issubclass(kind, np.ndarray):
+            found.update(dtype_of(WIDER.get(part.dtype.name, part.dtype.name)) for part in data if type(part) is kind)
+        elif issubclass(kind, np.generic):
+            found.add(dtype_of(WIDER.get(kind.__name__, np.dtype(kind).name)))
+        else:
+            whole = issubclass(kind, int)
+            found.add(int64 if whole else DEFAULT.dtype.to_complex() if kind is complex else DEFAULT.dtype)
+    return found or {DEFAULT.dtype}
 
 
 def load(array: np.ndarray, dtype: DType) -> Tensor:

@@ -75,7 +75,7 @@ class Walk:
             if self.wanted is not None or getattr(edge, "hooks", None):
                 self.late[edge] = g if edge not in self.late else self.late[edge] + g
             else:  # a new variable: several leaves may get the same gradient, and each may be written to
-                edge.grad = Tensor(g.handle, g.requires_grad, g.node) if edge.grad is None else edge.grad + g
+                accumulate(edge, g)
             return
         node, index = (edge.node, edge.index) if isinstance(edge, Port) else (edge, None)
         if self.wanted is not None and node not in self.needed:
@@ -161,11 +161,24 @@ class Walk:
         for leaf, g in self.late.items():
             g = _hooked(getattr(leaf, "hooks", None), g)
             if self.wanted is None:
-                leaf.grad = Tensor(g.handle, g.requires_grad, g.node) if leaf.grad is None else leaf.grad + g
+                accumulate(leaf, g)
                 for _, hook in [h for h in getattr(leaf, "hooks", None) or () if h[0] == AFTER]:
                     hook(leaf)
             elif leaf in self.wanted:
                 self.caught[leaf] = g
+
+
+def accumulate(leaf: Tensor, g: Tensor) -> None:
+    """Add to `.grad` of a leaf: in place unless gradients of gradients are wanted, so that whoever holds it sees the sum."""
+    before = leaf.grad
+    if before is None:
+        leaf.grad = Tensor(g.handle, g.requires_grad, g.node)
+        return
+    total = before + g
+    if total.requires_grad or total.handle.spec != before.handle.spec:
+        leaf.grad = total
+    else:
+        before.handle = total.handle
 
 
 @contextmanager

@@ -242,7 +242,10 @@ static int field_set(Field *self, PyObject *tensor, PyObject *value) {
         PyErr_SetString(PyExc_AttributeError, "a field of a tensor cannot be deleted");
         return -1;
     }
-    if (SLOT(tensor, tensor_base) != Py_None) {
+    /* whether gradients are wanted is checked where it changes; a tensor being made has no such field yet */
+    PyObject *before = SLOT(tensor, self->offset);
+    int checked = self->offset == tensor_requires_grad && before != NULL && before != value;
+    if (SLOT(tensor, tensor_base) != Py_None || checked) {
         PyObject *done = PyObject_CallFunctionObjArgs(self->write, tensor, value, NULL);
         if (done == NULL) return -1;
         Py_DECREF(done);
@@ -913,16 +916,30 @@ static int give_port(Walk *walk, PyObject *port, PyObject *g) {
     return sum != NULL ? PyList_SetItem(parts, at, sum) : -1;
 }
 
+/* Whether a gradient may be given the value of a sum: no gradient of the sum is wanted, and both have one spec. */
+static int in_place_of(PyObject *before, PyObject *sum) {
+    if (!PyObject_TypeCheck(sum, TensorType)) return 0;
+    Handle *have = (Handle *)SLOT(before, tensor_handle), *want = (Handle *)SLOT(sum, tensor_handle);
+    if (have == NULL || want == NULL || Py_TYPE(have) != HandleType || Py_TYPE(want) != HandleType) return 0;
+    return have->spec == want->spec && SLOT(sum, tensor_requires_grad) == Py_False && SLOT(sum, tensor_base) == Py_None;
+}
+
 /* Set the gradient of a leaf without hooks to a new variable, as several leaves may get the same gradient. */
 static int give_leaf(Walk *walk, PyObject *leaf, PyObject *g) {
     PyObject *before = SLOT(leaf, tensor_grad), *hooks = SLOT(leaf, tensor_hooks), *grad;
     int hooked = hooks == Py_None ? 0 : PyObject_IsTrue(hooks);
     if (hooked < 0) return -1;
-    if (hooked || (SLOT(g, tensor_base) != Py_None && stale(g)))
+    if (hooked || (SLOT(g, tensor_base) != Py_None && stale(g)) ||
+        (before != Py_None && (!PyObject_TypeCheck(before, TensorType) || SLOT(before, tensor_base) != Py_None)))
         return done(PyObject_CallFunctionObjArgs(walk->deliver, leaf, g, NULL));
     grad = before == Py_None ? tensor_new(SLOT(g, tensor_handle), SLOT(g, tensor_requires_grad), SLOT(g, tensor_node))
                              : PyNumber_Add(before, g);
     if (grad == NULL) return -1;
+    if (before != Py_None && in_place_of(before, grad)) { /* whoever holds the gradient sees the sum: `accumulate` */
+        Py_XSETREF(SLOT(before, tensor_handle), Py_NewRef(SLOT(grad, tensor_handle)));
+        Py_DECREF(grad);
+        return 0;
+    }
     Py_XSETREF(SLOT(leaf, tensor_grad), grad);
     if (!PyObject_GC_IsTracked(leaf)) PyObject_GC_Track(leaf); /* as setting the field in Python does */
     return 0;

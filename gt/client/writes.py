@@ -37,6 +37,7 @@ from gt.client.views import (
     stale,
     untaped,
 )
+from gt.errors import ArgumentTypeError
 from gt.ops.table import TABLE
 from gt.spec import int64
 
@@ -252,6 +253,13 @@ def assign(target: Tensor, value: Tensor, spread: bool = False, since: int | Non
     return target
 
 
+def taped_as(target: Tensor, value: Tensor) -> Tensor:
+    """Let a variable, which a Function of the user's changed and returned, be that Function's result on the tape."""
+    check_in_place(target)
+    _write(target, value, True)
+    return target
+
+
 def fill_at(target: Tensor, name: str, pick: Callable[[Tensor], tuple]) -> Tensor:
     """Write to some elements of a tensor that repeats elements: all repetitions change. `pick` returns, for the elements'
     positions, those to fill and the values."""
@@ -338,8 +346,18 @@ def _setter(name: str) -> Callable[[Tensor, Any], None]:
     return set_field
 
 
+def _set_wanted(t: Tensor, value: bool) -> None:
+    """`t.requires_grad = value`."""
+    if not value and t.node is not None and t.requires_grad:
+        raise RuntimeError("you can only change requires_grad flags of leaf variables: use x.detach() in the place of x")
+    if value and spec_of(t).dtype.rank < 2:
+        raise ArgumentTypeError(f"only floating-point and complex tensors have gradients, not {spec_of(t).dtype.name}")
+    _setter("requires_grad")(t, value)
+
+
 def _field(name: str) -> Any:
-    write = _set_value if name == "handle" else _setter(name)
+    checked: dict[str, Callable[[Tensor, Any], None]] = {"handle": _set_value, "requires_grad": _set_wanted}
+    write = checked.get(name) or _setter(name)
     if NATIVE is not None:
         return NATIVE.Field(RAW[name], renew, write)
     get, put = RAW[name].__get__, RAW[name].__set__
@@ -349,7 +367,22 @@ def _field(name: str) -> Any:
             renew(t)
         return get(t)
 
-    return property(read, lambda t, value: put(t, value) if t.base is None else write(t, value))
+    def set_it(t: Tensor, value: Any) -> None:
+        if getattr(t, "base", None) is None and (name != "requires_grad" or not _made(t)):
+            put(t, value)
+        else:
+            write(t, value)
+
+    return property(read, set_it)
+
+
+def _made(t: Tensor) -> bool:
+    """Whether the fields of a tensor have been set."""
+    try:
+        RAW["requires_grad"].__get__(t)
+    except AttributeError:
+        return False
+    return True
 
 
 for _name in RAW:

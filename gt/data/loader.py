@@ -19,10 +19,20 @@ from gt.client.here import here
 from gt.client.scope import HERE
 from gt.data.dataset import IterableDataset, TensorDataset
 from gt.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+from gt.errors import ArgumentError
 
 
-def default_collate(samples: list) -> Any:
-    """Samples as one batch: numbers and arrays stacked, tuples and dicts by part."""
+def default_collate(batch: list) -> Any:
+    """Samples as one batch of tensors: numbers and arrays stacked, tuples and dicts by part.
+
+    >>> gt.data.default_collate([(1, 0.5), (2, 1.5)])
+    [tensor([1, 2]), tensor([0.5000, 1.5000], dtype=gt.float64)]
+    """
+    return _sent(_stacked(batch))
+
+
+def _stacked(samples: Any) -> Any:
+    """A batch whose arrays are still the client's."""
     first = samples[0]
     if isinstance(first, Tensor):
         return stack(samples)
@@ -33,16 +43,21 @@ def default_collate(samples: list) -> Any:
     if isinstance(first, (bool, int, float, np.generic)):
         return np.asarray(samples)
     if isinstance(first, dict):
-        return {k: default_collate([s[k] for s in samples]) for k in first}
+        return {k: _stacked([s[k] for s in samples]) for k in first}
     if isinstance(first, tuple) and hasattr(first, "_fields"):
-        return type(first)(*map(default_collate, map(list, zip(*samples))))
+        return type(first)(*map(_stacked, zip(*samples)))
     if isinstance(first, (tuple, list)):
         if any(len(s) != len(first) for s in samples):
-            raise ValueError(
+            raise ArgumentError(
                 f"cannot collate samples of {len(first)} and of other numbers of parts: give DataLoader a collate_fn"
             )
-        return [default_collate(list(part)) for part in zip(*samples)]
-    return samples
+        return [_stacked(part) for part in zip(*samples)]
+    if isinstance(first, (str, bytes)):
+        return samples
+    raise TypeError(
+        f"cannot collate samples of {type(first).__name__}: expected tensors, arrays, numbers, strings, and tuples, lists or "
+        "dicts of those; give DataLoader a collate_fn"
+    )
 
 
 def default_convert(data: Any) -> Any:
@@ -59,7 +74,7 @@ def get_worker_info() -> None:
 def _sent(batch: Any) -> Any:
     """A batch with its arrays on the workers."""
     if isinstance(batch, np.ndarray):
-        return tensor(batch) if batch.dtype.kind in "biuf" else batch
+        return tensor(batch) if batch.dtype.kind in "biufc" else batch
     if isinstance(batch, dict):
         return {k: _sent(v) for k, v in batch.items()}
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
@@ -120,7 +135,7 @@ class DataLoader:
         ahead: deque = deque()
         try:
             for batch in batches:
-                ahead.append(_sent(batch))
+                ahead.append(_sent(batch) if self.collate_fn is None else batch)
                 if len(ahead) > 1:
                     yield ahead.popleft()
             yield from ahead
@@ -160,7 +175,7 @@ class DataLoader:
         return self._collated([self.dataset[i] for i in indices])
 
     def _collated(self, samples: list) -> Any:
-        return (self.collate_fn or default_collate)(samples)
+        return (self.collate_fn or _stacked)(samples)
 
     def _read_ahead(self) -> Iterator[Any]:
         """Batches in order, several being read at once."""

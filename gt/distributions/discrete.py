@@ -9,7 +9,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions.create import arange, full_like
 from gt.client.functions.elementwise import where
 from gt.client.functions.random import rand
-from gt.client.grad_mode import no_grad
+from gt.client.grad_mode import enable_grad, no_grad
 from gt.distributions import constraints
 from gt.distributions.distribution import Distribution, ExponentialFamily, Shape, broadcast_all
 from gt.distributions.sampling import binomial, poisson, standard_gamma, uniform
@@ -46,14 +46,16 @@ class ByChance(Distribution):
     @property
     def probs(self) -> Tensor:
         if "_probs" not in self.__dict__:
-            self._probs = self._logits.sigmoid() if self.binary else self._logits.softmax(-1)
+            with enable_grad():  # kept for log_prob(), and sample() may be the first to ask
+                self._probs = self._logits.sigmoid() if self.binary else self._logits.softmax(-1)
         return self._probs
 
     @property
     def logits(self) -> Tensor:
         if "_logits" not in self.__dict__:
-            safe = clamped(self._probs)
-            self._logits = safe.log() - (-safe).log1p() if self.binary else safe.log()
+            with enable_grad():
+                safe = clamped(self._probs)
+                self._logits = safe.log() - (-safe).log1p() if self.binary else safe.log()
         return self._logits
 
     @property

@@ -117,8 +117,9 @@ def _described(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
         return {"value": value} if math.isfinite(value) else {"float": str(value)}
     if isinstance(value, DType):
         return {"dtype": value.name}
+    state = " (save its state_dict())" if callable(getattr(value, "state_dict", None)) else ""
     raise TypeError(
-        f"cannot save {type(value).__name__} at {path or 'the top'}: want tensors, numbers, strings, dicts and lists"
+        f"cannot save {type(value).__name__} at {path or 'the top'}{state}: want tensors, numbers, strings, dicts and lists"
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Any
 
 from gt.client.autograd import Tensor
+from gt.nn.members import check_registered
 from gt.nn.module import Module, Parameter
 
 
@@ -24,6 +26,7 @@ class _Kept(Module):
         return self._kept if name in self._kept else self.__dict__
 
     def add_module(self, name: str, module: Module | None) -> None:
+        check_registered(self, name, module, Module, name in self._kept)
         self._kept[name] = module
 
     register_module = add_module
@@ -34,6 +37,25 @@ class _Kept(Module):
             return kept[name]
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
+    def _keeps(self, name: str, thing: Any) -> bool:
+        """Whether an attribute of this name is kept in order with the others."""
+        return name in self.__dict__.get("_kept", ())
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._keeps(name, value):
+            self._kept[name] = self._wrap(value)
+        else:
+            super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name in self.__dict__.get("_kept", ()):
+            del self._kept[name]
+        else:
+            super().__delattr__(name)
+
+    def _wrap(self, thing: Any) -> Any:
+        return thing
+
     def __len__(self) -> int:
         return len(self._kept)
 
@@ -43,9 +65,6 @@ class _Kept(Module):
 
 class _Row(_Kept):
     """A container with members in order."""
-
-    def _wrap(self, thing: Any) -> Any:
-        return thing
 
     def _place(self, index: int) -> str:
         n = len(self._kept)
@@ -93,7 +112,22 @@ class _Row(_Kept):
         return thing
 
 
-class Sequential(_Row):
+class _OfModules(_Kept):
+    """Whatever module is an attribute is among those that are kept."""
+
+    def _keeps(self, name: str, thing: Any) -> bool:
+        return isinstance(thing, Module) or super()._keeps(name, thing)
+
+    def _place_of(self, name: str) -> dict[str, Any]:
+        return self.__dict__ if name in self.__dict__ else self._kept
+
+    def _wrap(self, thing: Any) -> Any:
+        if thing is not None and not isinstance(thing, Module):
+            raise TypeError(f"cannot keep a {type(thing).__name__} in {type(self).__name__}: expected a Module")
+        return thing
+
+
+class Sequential(_OfModules, _Row):
     """Modules in sequence.
 
     >>> gt.nn.Sequential(gt.nn.Flatten(), gt.nn.ReLU())(gt.tensor([[[-1.0, 2.0]]]))
@@ -103,7 +137,8 @@ class Sequential(_Row):
     def __init__(self, *args: Any) -> None:
         super().__init__()
         if len(args) == 1 and isinstance(args[0], dict):
-            self._kept.update(args[0])
+            for name, module in args[0].items():
+                self.add_module(name, module)
         else:
             for module in args:
                 self.append(module)
@@ -119,7 +154,7 @@ class Sequential(_Row):
         return input
 
 
-class ModuleList(_Row):
+class ModuleList(_OfModules, _Row):
     """A list of modules, called by their owner."""
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
@@ -130,6 +165,15 @@ class ModuleList(_Row):
         return ModuleList([*self, *other])
 
     __iadd__ = _Row.extend
+
+    def __repr__(self) -> str:
+        """Equal modules in a row are one line: `(0-2): 3 x Linear(...)`."""
+        lines = []
+        for text, run in groupby(enumerate(self), lambda pair: repr(pair[1])):
+            first, *rest = (i for i, _ in run)
+            lines.append(f"({first}-{rest[-1]}): {len(rest) + 1} x {text}" if rest else f"({first}): {text}")
+        inner = "\n".join(lines).replace("\n", "\n  ")
+        return f"{type(self).__name__}(\n  {inner}\n)" if lines else f"{type(self).__name__}()"
 
 
 class ParameterList(_Row):
@@ -157,9 +201,6 @@ class _Named(_Kept):
     def __setitem__(self, key: str, thing: Any) -> None:
         self._kept[key] = self._wrap(thing)
 
-    def _wrap(self, thing: Any) -> Any:
-        return thing
-
     def __delitem__(self, key: str) -> None:
         del self._kept[key]
 
@@ -186,7 +227,7 @@ class _Named(_Kept):
             self[key] = thing
 
 
-class ModuleDict(_Named):
+class ModuleDict(_OfModules, _Named):
     """Modules by name, called by their owner."""
 
     def __init__(self, modules: Any = None) -> None:

@@ -42,6 +42,9 @@ def _fans(tensor: Tensor) -> tuple[int, int]:
     return shape[1] * field, shape[0] * field
 
 
+_calculate_fan_in_and_fan_out = _fans  # by PyTorch's name for it, which scripts call
+
+
 def _fan(tensor: Tensor, mode: str) -> int:
     if mode not in ("fan_in", "fan_out"):
         raise ValueError(f"no mode {mode!r}: known are fan_in, fan_out")
@@ -50,12 +53,12 @@ def _fan(tensor: Tensor, mode: str) -> int:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     with no_grad():
-        return _filled(tensor, rand(*tensor.shape) * (b - a) + a)
+        return _filled(tensor, rand(*tensor.shape, generator=generator) * (b - a) + a)
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     with no_grad():
-        return _filled(tensor, randn(*tensor.shape) * std + mean)
+        return _filled(tensor, randn(*tensor.shape, generator=generator) * std + mean)
 
 
 def trunc_normal_(
@@ -68,7 +71,7 @@ def trunc_normal_(
 
     low, high = below((a - mean) / std), below((b - mean) / std)
     with no_grad():
-        u = rand(*tensor.shape) * (2 * high - 2 * low) + (2 * low - 1)
+        u = rand(*tensor.shape, generator=generator) * (2 * high - 2 * low) + (2 * low - 1)
         x = u.erfinv() * (std * math.sqrt(2.0)) + mean
         return _filled(tensor, x.clamp(min=a, max=b))
 
@@ -108,11 +111,11 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     bound = math.sqrt(3.0) * gain * math.sqrt(2.0 / sum(_fans(tensor)))
-    return uniform_(tensor, -bound, bound)
+    return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_fans(tensor))))
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_fans(tensor))), generator)
 
 
 def kaiming_uniform_(
@@ -121,7 +124,7 @@ def kaiming_uniform_(
     if 0 in tensor.shape:
         return tensor
     bound = math.sqrt(3.0) * calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode))
-    return uniform_(tensor, -bound, bound)
+    return uniform_(tensor, -bound, bound, generator)
 
 
 def kaiming_normal_(
@@ -129,7 +132,7 @@ def kaiming_normal_(
 ) -> Tensor:
     if 0 in tensor.shape:
         return tensor
-    return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode)))
+    return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode)), generator)
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tensor:
@@ -138,7 +141,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
         raise ValueError(f"orthogonal_ is for 2 dimensions or more, not {tensor.shape}")
     rows, columns = tensor.shape[0], tensor.numel() // max(tensor.shape[0], 1)
     with no_grad():
-        tall = randn(max(rows, columns), min(rows, columns))
+        tall = randn(max(rows, columns), min(rows, columns), generator=generator)
         q, r = tall.qr()
         q = q * r.diagonal().sign()  # so that the distribution is uniform
         return _filled(tensor, (q.mT if rows < columns else q).reshape(tensor.shape) * gain)
@@ -150,8 +153,8 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
         raise ValueError(f"sparse_ is for 2 dimensions, not {tensor.shape}")
     with no_grad():
         zero = math.ceil(sparsity * tensor.shape[0])
-        order = rand(*tensor.shape).argsort(0).argsort(0)  # a random order of the rows in each column
-        return _filled(tensor, randn(*tensor.shape) * std * (order >= zero).to(tensor.dtype))
+        order = rand(*tensor.shape, generator=generator).argsort(0).argsort(0)  # a random order of the rows in each column
+        return _filled(tensor, randn(*tensor.shape, generator=generator) * std * (order >= zero).to(tensor.dtype))
 
 
 # PyTorch's names before 0.4, which change their tensor as well

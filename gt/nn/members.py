@@ -56,3 +56,16 @@ def replaced(module: Any, name: str, value: Any) -> None:
     if name in module.__dict__.get("_registered", ()) and value is not None and not isinstance(value, Tensor):
         raise TypeError(f"cannot assign a {type(value).__name__} to the buffer {name!r} of {type(module).__name__}: "
                         "assign a tensor or None")  # fmt: skip
+
+
+def check_registered(module: Any, name: Any, value: Any, sort: type, known: bool) -> None:
+    """Raise, as PyTorch does, where a member cannot be registered under a name. `known`: one of this sort has the name."""
+    what = sort.__name__.lower()
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a {what} is a string, not a {type(name).__name__}")
+    if not name or "." in name:
+        raise KeyError(f"the name of a {what} has a letter and no dot, unlike {name!r}")
+    if not known and getattr(module, name, None) is not None:
+        raise KeyError(f"attribute {name!r} already exists: it is no {what} of {type(module).__name__}")
+    if value is not None and not isinstance(value, sort):
+        raise TypeError(f"cannot register a {type(value).__name__} as the {what} {name!r}: expected a {sort.__name__} or None")

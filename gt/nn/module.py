@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ from gt.client.compile import compile as captured
 from gt.client.native import NATIVE
 from gt.client.scope import HERE
 from gt.client.writes import clear_grad
-from gt.nn.members import Members, replaced
+from gt.nn.members import Members, check_registered, replaced
 from gt.nn.module_hooks import Hooked
 from gt.nn.module_state import IncompatibleKeys, collect, load, no_state
 from gt.nn.parameter import Buffer, Parameter
@@ -45,21 +46,29 @@ class Module(Hooked):
         replaced(self, name, value)
         object.__setattr__(self, name, value)
 
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+        self.__dict__.get("_registered", {}).pop(name, None)
+
     # Members
 
-    def register_buffer(self, name: str, value: Tensor | None, persistent: bool = True) -> None:
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that is part of the module's state but not a parameter."""
-        setattr(self, name, value)
+        known = name in self.__dict__.get("_registered", ()) or isinstance(self.__dict__.get(name), Buffer)
+        check_registered(self, name, tensor, Tensor, known)
+        setattr(self, name, tensor)
         self.__dict__.setdefault("_registered", {})[name] = persistent
 
     _parameters = property(lambda self: Members(self, Parameter))
     _buffers = property(lambda self: Members(self, Buffer))
     _modules = property(lambda self: Members(self, Module))
 
-    def register_parameter(self, name: str, value: Tensor | None) -> None:
-        setattr(self, name, value)
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        check_registered(self, name, param, Parameter, isinstance(self.__dict__.get(name), Parameter))
+        setattr(self, name, param)
 
     def add_module(self, name: str, module: Module | None) -> None:
+        check_registered(self, name, module, Module, isinstance(self.__dict__.get(name), Module))
         setattr(self, name, module)
 
     register_module = add_module
@@ -256,7 +265,7 @@ class Module(Hooked):
         self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Any]:
         """Parameters and persistent buffers, by PyTorch's names and in its order."""
-        return collect(self, {} if destination is None else destination, prefix, keep_vars)
+        return collect(self, OrderedDict() if destination is None else destination, prefix, keep_vars)
 
     def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True, assign: bool = False) -> IncompatibleKeys:
         """Load values by name: tensors of GT, PyTorch or NumPy."""

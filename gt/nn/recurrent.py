@@ -84,8 +84,13 @@ class RNNBase(Module):
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
+        return [[getattr(self, name) for name in names] for names in self._all_weights]
+
+    @property
+    def _all_weights(self) -> list[list[str]]:
+        """Names of the parameters of each layer and direction, which scripts for PyTorch reach for."""
         parts = [k for k in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr") if hasattr(self, f"{k}_l0")]
-        return [[getattr(self, f"{k}_{n}") for k in parts] for n in self._names()]
+        return [[f"{k}_{n}" for k in parts] for n in self._names()]
 
     def _names(self) -> list[str]:
         ends = ("", "_reverse") if self.bidirectional else ("",)

@@ -20,8 +20,8 @@ def _out(name: str, shape: Shape, kernel, stride, padding, dilation, ceil) -> Sh
         raise ValueError(f"{name} of {kernel} wants at least {n + 1} axes, not {shape}")
     if min(kernel) < 1 or min(stride) < 1 or min(dilation) < 1:
         raise ValueError(f"{name} wants windows, strides and dilations above 0, not {kernel}, {stride}, {dilation}")
-    if any(p * 2 > k for p, k in zip(padding, kernel)):
-        raise ValueError(f"{name} pads at most half a window: {padding} for windows of {kernel}")
+    if any(p < 0 or p * 2 > k for p, k in zip(padding, kernel)):
+        raise ValueError(f"{name} pads by 0 to half a window, not by {padding} for windows of {kernel}")
     out = tuple(map(_length, shape[-n:], kernel, stride, padding, dilation, (ceil,) * n))
     if min(out) < 1:
         raise ValueError(f"a window of {kernel} does not fit into {shape[-n:]} with padding {padding}")

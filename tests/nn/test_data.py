@@ -56,7 +56,7 @@ def test_samples_of_dicts_are_collated_by_part_as_pytorch_does() -> None:
     assert own["name"] == theirs["name"] == ["n0", "n1", "n2", "n3"]
     Point = namedtuple("Point", "a b")
     found = gt.data.default_collate([Point(1, 2.0), Point(3, 4.0)])
-    assert isinstance(found, Point) and found.a.tolist() == [1, 3] and found.b.dtype == np.float64
+    assert isinstance(found, Point) and found.a.tolist() == [1, 3] and found.b.dtype is gt.float64
     assert gt.data.default_collate([gt.ones(2), gt.zeros(2)]).tolist() == [[1.0, 1.0], [0.0, 0.0]]
     assert gt.data.default_collate([torch.ones(2)] * 2).shape == (2, 2)
     with pytest.raises(ValueError, match="numbers of parts"):
@@ -169,3 +169,15 @@ def test_samplers_draw_by_weight_of_a_part_and_by_a_generator() -> None:
         assert len(list(gt.data.RandomSampler(range(5), replacement=True, num_samples=12))) == 12
         first, second = (list(gt.data.RandomSampler(range(50), generator=gt.Generator().manual_seed(3))) for _ in range(2))
         assert first == second and sorted(first) == list(range(50)) != first
+
+
+def test_what_a_collate_fn_gives_is_handed_out_as_it_is_and_strange_samples_raise() -> None:
+    for utils in (gt.utils.data, torch.utils.data):
+        (batch,) = utils.DataLoader(list(range(3)), 3, collate_fn=lambda batch: (np.asarray(batch), len(batch)))
+        assert isinstance(batch[0], np.ndarray) and batch[1] == 3
+        with pytest.raises(TypeError, match="collate"):
+            utils.default_collate([None, None])
+        with pytest.raises(RuntimeError):
+            utils.default_collate([(1, 2), (1,)])
+        numbers, names = utils.default_collate([(1.5, "a"), (2.5, "b")])
+        assert numbers.tolist() == [1.5, 2.5] and "float64" in str(numbers.dtype) and names == ("a", "b")

@@ -359,3 +359,66 @@ def test_the_data_of_a_parameter_is_changed_and_exchanged_as_in_pytorch() -> Non
             assert (w.data + 1).tolist() == [[2.0]] * 3
         with pytest.raises(TypeError, match="set to a tensor"):
             gt.nn.Parameter(gt.zeros(2)).data = 3.0
+
+
+WRONG: list[Any] = [
+    (TypeError, lambda m: m.nn.Sequential(len)),
+    (TypeError, lambda m: m.nn.ModuleList([1])),
+    (TypeError, lambda m: m.nn.ModuleDict({"a": 1})),
+    (TypeError, lambda m: m.nn.Module().register_buffer("a", 3)),
+    (TypeError, lambda m: m.nn.Module().register_parameter("a", m.ones(1))),
+    (TypeError, lambda m: m.nn.Module().add_module("a", 3)),
+    (KeyError, lambda m: m.nn.Module().register_buffer("a.b", m.ones(1))),
+    (KeyError, lambda m: m.nn.Linear(1, 1).register_buffer("weight", m.ones(1))),
+    (KeyError, lambda m: m.nn.Module().add_module("training", m.nn.ReLU())),
+]
+
+
+def test_what_cannot_be_registered_raises_as_in_pytorch() -> None:
+    for m in (gt, torch):
+        for error, call in WRONG:
+            with pytest.raises(error):
+                call(m)
+        again = m.nn.Module()
+        for _ in range(2):
+            again.register_buffer(name="seen", tensor=m.ones(1))
+            again.register_parameter(name="w", param=m.nn.Parameter(m.ones(1)))
+            again.add_module("inner", m.nn.ReLU())
+
+
+def test_lists_of_equal_modules_and_loaded_states_print_as_in_pytorch() -> None:
+    def made(m: Any) -> Any:
+        return m.nn.ModuleList([*(m.nn.Linear(2, 2) for _ in range(3)), m.nn.Sequential(m.nn.ReLU()), m.nn.ReLU()])
+
+    assert repr(made(gt)) == repr(made(torch)) and repr(gt.nn.ModuleList()) == repr(torch.nn.ModuleList())
+    layer = gt.nn.Linear(1, 1)
+    assert str(layer.load_state_dict(layer.state_dict())) == "<All keys matched successfully>"
+    assert "missing_keys=['weight', 'bias']" in str(layer.load_state_dict({}, strict=False))
+
+
+def test_a_module_set_as_an_attribute_of_a_container_is_among_its_modules() -> None:
+    """As functions that exchange layers of any model do."""
+    found = []
+    for m in (gt, torch):
+        net = m.nn.Sequential(
+            m.nn.Linear(2, 2), m.nn.Tanh(), m.nn.ModuleList([m.nn.ReLU()]), m.nn.ModuleDict({"a": m.nn.ReLU()})
+        )
+        setattr(net, "0", m.nn.Identity())
+        setattr(net[2], "0", m.nn.Sigmoid())
+        net[3].a, net[3].b = m.nn.Tanh(), m.nn.ReLU()
+        lists = repr(net)
+        del net[3], net[2]
+        net.last = m.nn.Softplus()
+        out = net(m.tensor([[1.0, -1.0]])).tolist()
+        net._modules["after"] = m.nn.ReLU()
+        delattr(net, "1")
+        found.append((lists, np.round(out, 4).tolist(), repr(net), len(net), list(net.state_dict())))
+    assert found[0] == found[1]
+
+
+def test_a_buffer_that_was_deleted_is_gone() -> None:
+    for m in (gt, torch):
+        owner = m.nn.Module()
+        owner.register_buffer("seen", m.ones(1))
+        del owner.seen
+        assert not list(owner.buffers()) and not owner.state_dict()

@@ -17,11 +17,7 @@ PLAIN = {
     "chalf": HALF,
 }
 REFUSED: dict[str, str] = {}
-IN_PLACE = {
-    **dict.fromkeys(("acosh", "asinh", "atanh"), DERIVED),
-    **dict.fromkeys(("as_strided", "as_strided.partial_views"), "as_strided_ is not there: strides are not a tensor's own"),
-    "addbmm": "PyTorch's own in-place form gives the sample's broadcast shape",
-}
+IN_PLACE = dict.fromkeys(("acosh", "asinh", "atanh"), DERIVED)
 UNWRITTEN = "PyTorch leaves out= as it was where the transform is over one axis; GT writes the result there"
 OUT = {
     **dict.fromkeys(("fft.ihfft2", "fft.ihfftn"), UNWRITTEN),
@@ -33,6 +29,7 @@ NUMPY = "the NumPy engine refuses an integer that its dtype cannot hold, or a ne
 FLOATS = "for floats only; PyTorch computes it for whole numbers, which GT refuses with an error"
 REAL = "for real numbers only; GT refuses complex ones with an error"
 NARROW = "float16 and bfloat16 are refused with an error"
+OVERFLOW = "PyTorch's overflows in float16 (or bfloat16), where GT computes in float32 and rounds the result"
 INFINITE = "infinite at poles; PyTorch gives large numbers for int8 and int16 there"
 POOLS = [f"nn.functional.{name}" for name in ("avg_pool1d", "avg_pool2d", "avg_pool3d", "local_response_norm", "max_pool2d")]
 CONVS = [f"nn.functional.conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)]
@@ -41,11 +38,14 @@ RESIZED = [f"nn.functional.{name}" for name in ("interpolate.bicubic", "interpol
 DTYPES = {
     **dict.fromkeys(("argsort", "kthvalue", "sort", "topk"), TIES),
     **dict.fromkeys((*POOLS, "nn.functional.max_pool3d"), FLOATS),
-    **dict.fromkeys((*CONVS, "logcumsumexp", "nn.functional.rms_norm"), REAL),
+    **dict.fromkeys(CONVS, "for floats only; GT refuses whole and complex numbers with an error"),
+    **dict.fromkeys(("logcumsumexp", "nn.functional.rms_norm"), REAL),
     **dict.fromkeys((*GAMMAS, "special.polygamma.special_polygamma_n_0"), INFINITE),
     **dict.fromkeys(RESIZED, FIXED_POINT),
     **dict.fromkeys(("__rpow__", "index_add", "scalar_tensor"), NUMPY),
-    **dict.fromkeys(("matrix_exp", "nextafter", "complex", "view_as_complex"), NARROW),
+    **dict.fromkeys(("nextafter", "complex", "view_as_complex"), NARROW),
+    **dict.fromkeys(("matrix_exp", "nn.functional.soft_margin_loss"), OVERFLOW),
+    "nn.functional.hinge_embedding_loss": "of bfloat16 on the NumPy engine, which rounds each term at another place",
     "chalf": HALF,
     "hash_tensor": INSIDE,
 }

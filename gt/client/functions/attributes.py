@@ -36,8 +36,8 @@ def dim(self: Tensor) -> int:
 
 
 @both
-def numel(self: Tensor) -> int:
-    return self.handle.spec.numel
+def numel(input: Tensor) -> int:
+    return input.handle.spec.numel
 
 
 @method
@@ -56,8 +56,8 @@ HOME = Device("gt")
 
 
 def _same(name: str, doc: str) -> None:
-    def answer(self: Tensor, *_: Any, **__: Any) -> Tensor:
-        return self
+    def answer(input: Tensor, *_: Any, **__: Any) -> Tensor:
+        return input
 
     answer.__name__ = answer.__qualname__ = name
     answer.__doc__ = doc
@@ -77,6 +77,7 @@ for _name in ("cpu", "cuda", "ipu", "maia", "meta", "mkldnn", "mps", "mtia", "ne
 for _name in ("conj", "neg", "inference", "pinned", "shared", "distributed"):
     setattr(_T, f"is_{_name}", lambda self: False)
 _T.get_device = lambda self: -1
+_T.layout = property(lambda self: "strided")  # gt.strided
 _T.stride = lambda self, dim=None: strides(self) if dim is None else strides(self)[dim]
 _T._base = property(lambda self: root_of(self) if is_view(self) else None)
 _T._is_view = is_view
@@ -94,25 +95,23 @@ _T.reshape_as = lambda self, other: self.reshape(other.shape)
 
 
 @method
-def detach(self: Tensor) -> Tensor:
+def detach(input: Tensor) -> Tensor:
     """The same value, off the tape. What is written into one tensor is in the other."""
-    return detached(self)
+    return detached(input)
 
 
 @method
-def detach_(self: Tensor) -> Tensor:
+def detach_(input: Tensor) -> Tensor:
     """Take this variable off the tape."""
-    if is_view(self) and self.requires_grad:
+    if is_view(input) and input.requires_grad:
         raise RuntimeError("Can't detach views in-place. Use detach() instead.")
-    self.node, self.requires_grad = None, False
-    return self
+    input.node, input.requires_grad = None, False
+    return input
 
 
 @method
-def requires_grad_(self: Tensor, wanted: bool = True) -> Tensor:
-    if wanted and self.handle.spec.dtype.rank < 2:
-        raise ArgumentTypeError(f"only floating-point and complex tensors have gradients, not {self.handle.spec.dtype.name}")
-    self.requires_grad = wanted
+def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
+    self.requires_grad = requires_grad
     return self
 
 

@@ -13,20 +13,20 @@ from gt.spec import bool_
 
 
 @both
-def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
+def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
     """Each element less the one before it, `n` times over, of what stands between `prepend` and `append`."""
     if n < 0:
         raise ArgumentError(f"diff is taken 0 times or more, not {n}")
-    if not x.ndim:
+    if not input.ndim:
         raise ArgumentError("diff wants at least one axis, not a tensor of none")
-    at = axis_of(dim, x.ndim)
-    parts = [t for t in (prepend, x, append) if t is not None]
-    x = FUNCTIONS["cat"](parts, at) if len(parts) > 1 else x
+    at = axis_of(dim, input.ndim)
+    parts = [t for t in (prepend, input, append) if t is not None]
+    input = FUNCTIONS["cat"](parts, at) if len(parts) > 1 else input
     for _ in range(n):
-        size = max(x.shape[at] - 1, 0)
-        after, before = x.narrow(at, min(1, x.shape[at]), size), x.narrow(at, 0, size)
-        x = after ^ before if x.dtype is bool_ else after - before
-    return x if n else x.clone()
+        size = max(input.shape[at] - 1, 0)
+        after, before = input.narrow(at, min(1, input.shape[at]), size), input.narrow(at, 0, size)
+        input = after ^ before if input.dtype is bool_ else after - before
+    return input if n else input.clone()
 
 
 @function

@@ -19,8 +19,8 @@ from gt.spec import complex64, complex128
 _T: Any = Tensor
 
 
-def _is_complex(t: Tensor) -> bool:
-    return t.handle.spec.dtype.rank == 3
+def _is_complex(input: Tensor) -> bool:
+    return input.handle.spec.dtype.rank == 3
 
 
 @both

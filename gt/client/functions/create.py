@@ -182,10 +182,11 @@ def like_form(name: str) -> None:
     function(like)
 
     def new(
-        self: Tensor, *size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
-        pin_memory: bool = False,
+        self: Tensor, *sizes: Any, size: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+        layout: Any = None, pin_memory: bool = False,
     ) -> Tensor:  # fmt: skip
-        return make(*size, dtype=dtype or self.dtype, requires_grad=requires_grad)
+        sizes = sizes if size is None else (tuple(size),)
+        return make(*sizes, dtype=dtype or self.dtype, requires_grad=requires_grad)
 
     if name not in ("rand", "randn"):
         new.__name__ = new.__qualname__ = f"new_{name}"

@@ -20,42 +20,42 @@ from gt.spec import int64
 
 
 @both
-def tril(x: Tensor, diagonal: int = 0) -> Tensor:
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """The lower triangle, zeros above; `diagonal` moves its edge up."""
-    return apply(TABLE["tril"], (x, int(diagonal)))
+    return apply(TABLE["tril"], (input, int(diagonal)))
 
 
 @both
-def triu(x: Tensor, diagonal: int = 0) -> Tensor:
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """The upper triangle, zeros below; `diagonal` moves its edge up."""
-    return apply(TABLE["triu"], (x, int(diagonal)))
+    return apply(TABLE["triu"], (input, int(diagonal)))
 
 
 @both
-def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1, *, axis1: Any = None, axis2: Any = None) -> Tensor:
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1, *, axis1: Any = None, axis2: Any = None) -> Tensor:
     """The diagonal of two axes, as the last axis."""
     dim1, dim2 = dim1 if axis1 is None else axis1, dim2 if axis2 is None else axis2
-    return apply(TABLE["diagonal"], (x,), (int(offset), (axis_of(dim1, x.ndim), axis_of(dim2, x.ndim))))
+    return apply(TABLE["diagonal"], (input,), (int(offset), (axis_of(dim1, input.ndim), axis_of(dim2, input.ndim))))
 
 
 @both
-def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Matrices with the last axis as their diagonal."""
-    n = x.shape[-1] + abs(offset)
-    axes = (axis_of(dim1, x.ndim + 1), axis_of(dim2, x.ndim + 1))
-    rest = iter(x.shape[:-1])
-    shape = tuple(n if i in axes else next(rest) for i in range(x.ndim + 1))
-    return apply(TABLE["diagonal_grad"], (x,), (shape, int(offset), axes))
+    n = input.shape[-1] + abs(offset)
+    axes = (axis_of(dim1, input.ndim + 1), axis_of(dim2, input.ndim + 1))
+    rest = iter(input.shape[:-1])
+    shape = tuple(n if i in axes else next(rest) for i in range(input.ndim + 1))
+    return apply(TABLE["diagonal_grad"], (input,), (shape, int(offset), axes))
 
 
 @both
-def diag(x: Tensor, diagonal: int = 0) -> Tensor:
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """The diagonal of a matrix, or the matrix of a diagonal."""
-    if x.ndim == 1:
-        return diag_embed(x, diagonal)
-    if x.ndim != 2:
-        raise ArgumentError(f"diag wants a vector or a matrix, not {x.shape}")
-    return apply(TABLE["diagonal"], (x,), (int(diagonal), (0, 1))).clone()
+    if input.ndim == 1:
+        return diag_embed(input, diagonal)
+    if input.ndim != 2:
+        raise ArgumentError(f"diag wants a vector or a matrix, not {input.shape}")
+    return apply(TABLE["diagonal"], (input,), (int(diagonal), (0, 1))).clone()
 
 
 @both
@@ -64,10 +64,10 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 
 
 @both
-def trace(x: Tensor) -> Tensor:
-    if x.ndim != 2:
-        raise ArgumentError(f"trace wants a matrix, not {x.shape}")
-    return diag(x).sum()
+def trace(input: Tensor) -> Tensor:
+    if input.ndim != 2:
+        raise ArgumentError(f"trace wants a matrix, not {input.shape}")
+    return diag(input).sum()
 
 
 @both
@@ -76,7 +76,7 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
     axes = (axis_of(dim1, input.ndim), axis_of(dim2, input.ndim))
     statics = (input.shape, offset, axes)
     spot = apply(TABLE["diagonal_grad"], (full(src.shape, True),), statics)
-    return spot.pick(apply(TABLE["diagonal_grad"], (src,), statics), input)
+    return spot.pick(apply(TABLE["diagonal_grad"], (src.to(input.dtype),), statics), input)
 
 
 @method

@@ -92,8 +92,8 @@ def is_tensor(x: Any) -> bool:
 
 
 @function
-def is_floating_point(x: Tensor) -> bool:
-    return x.handle.spec.dtype.rank == 2
+def is_floating_point(input: Tensor) -> bool:
+    return input.handle.spec.dtype.rank == 2
 
 
 FUNCTIONS["get_default_dtype"] = lambda: DEFAULT.dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gt.client.apply import apply, operand, unary
+from gt.client.apply import apply, binary, operand, unary
 from gt.client.autograd import Tensor
 from gt.client.functions.create import as_tensor, full
 from gt.client.functions.dtype_info import finfo
@@ -47,6 +47,15 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     if rounding_mode != "trunc":
         raise ArgumentError(f"no rounding_mode {rounding_mode!r}: known are None, 'trunc', 'floor'")
     return trunc_divide(as_tensor(input), operand(other))
+
+
+def _power(input: Any, exponent: Any) -> Tensor:
+    """`input` to the power of `exponent`, element by element."""
+    return binary(TABLE["pow"], input if isinstance(input, Tensor) else as_tensor(input), exponent)
+
+
+_power.__name__ = _power.__qualname__ = "pow"
+alias("pow", _power)
 
 
 def trunc_divide(a: Tensor, b: Any) -> Tensor:

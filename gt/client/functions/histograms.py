@@ -17,22 +17,22 @@ from gt.spec import int64
 
 
 @both
-def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each whole number from 0 stands here. The largest is read, since it decides the shape."""
-    size = max(int(x.amax().item()) + 1 if x.numel() else 0, minlength)
-    return apply(TABLE["bincount"], (x,) if weights is None else (x, weights), (size,))
+    size = max(int(input.amax().item()) + 1 if input.numel() else 0, minlength)
+    return apply(TABLE["bincount"], (input,) if weights is None else (input, weights), (size,))
 
 
 @both
-def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """How many elements lie in each of equal bins between the ends, or between the least and the greatest, which are read."""
-    flat = x.reshape(-1)
+    flat = input.reshape(-1)
     low, high = (min, max) if min != max else (flat.amin().item(), flat.amax().item())
     if low == high:
         low, high = low - 1, high + 1
-    inside = ((flat >= low) & (flat <= high)).to(x.dtype)
+    inside = ((flat >= low) & (flat <= high)).to(input.dtype)
     bin_index = ((flat - low) * (bins / (high - low))).floor().clamp(0, bins - 1).to(int64)
-    return apply(TABLE["bincount"], (bin_index, inside), (bins,)).to(x.dtype)
+    return apply(TABLE["bincount"], (bin_index, inside), (bins,)).to(input.dtype)
 
 
 def _edges(line: Tensor, bins: Any, range: Any) -> tuple[Tensor, Any, Any]:

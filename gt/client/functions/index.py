@@ -217,17 +217,17 @@ def __setitem__(self: Tensor, index: Any, value: Any) -> None:
 
 
 @both
-def narrow(self: Tensor, dim: int, start: Any, length: int) -> Tensor:
+def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     """`length` elements of an axis, from `start` on."""
-    if not self.handle.spec.ndim:
+    if not input.handle.spec.ndim:
         raise ArgumentError("narrow wants at least one axis, not a tensor of none")
     if isinstance(start, Tensor) and (start.ndim or start.dtype.rank != 1):
         raise ArgumentError(
             f"narrow starts at a number or an integer tensor of no axes, not {start.dtype.name} of {start.shape}"
         )
-    at = axis_of(dim, self.handle.spec.ndim)
-    size = self.handle.spec.shape[at]
+    at = axis_of(dim, input.handle.spec.ndim)
+    size = input.handle.spec.shape[at]
     start = int(start) + size if int(start) < 0 else int(start)
     if not 0 <= start <= start + length <= size:
-        raise ArgumentIndexError(f"no {length} elements from {start} on along axis {at} of {self.handle.spec.shape}")
-    return self[(slice(None),) * at + (slice(start, start + length),)]
+        raise ArgumentIndexError(f"no {length} elements from {start} on along axis {at} of {input.handle.spec.shape}")
+    return input[(slice(None),) * at + (slice(start, start + length),)]

@@ -40,12 +40,12 @@ def _beside(x: Any) -> Any:
 
 
 @linalg
-def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
+def pinv(input: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
     """The inverse as far as there is one: small singular values count as none."""
-    atol, rtol = _tolerances(A, atol, rcond if rtol is None else rtol)
+    atol, rtol = _tolerances(input, atol, rcond if rtol is None else rtol)
     if not isinstance(atol, Tensor) and not isinstance(rtol, Tensor):
-        return apply(TABLE["pinv"], (A, float(atol), float(rtol)), (bool(hermitian),))
-    u, s, vh = svd(A, False)
+        return apply(TABLE["pinv"], (input, float(atol), float(rtol)), (bool(hermitian),))
+    u, s, vh = svd(input, False)
     keep = (s > s.amax(-1, keepdims=True) * _beside(rtol)) & (s > _beside(atol))
     return vh.mH @ (keep.pick(s.reciprocal(), 0.0).unsqueeze(-1) * u.mH)
 

@@ -148,20 +148,20 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
 
 
 @linalg
-def matrix_power(A: Tensor, n: int) -> Tensor:
+def matrix_power(input: Tensor, n: int) -> Tensor:
     """A matrix by itself `n` times."""
     if n < 0:
-        return matrix_power(inverse(A), -n)
+        return matrix_power(inverse(input), -n)
     found = None
     while n:
         if n & 1:
-            found = A.clone() if found is None else found @ A
+            found = input.clone() if found is None else found @ input
         n >>= 1
-        A = A @ A if n else A
+        input = input @ input if n else input
     if found is not None:
         return found
     none = FUNCTIONS["full"]((), False)  # a power of 0 has a gradient too, of zeros
-    return none.pick(A, eye(A.shape[-1], dtype=A.dtype).expand(A.shape))
+    return none.pick(input, eye(input.shape[-1], dtype=input.dtype).expand(input.shape))
 
 
 @linalg
@@ -184,11 +184,11 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
 
 @linalg
 @both
-def matrix_exp(A: Tensor) -> Tensor:
+def matrix_exp(input: Tensor) -> Tensor:
     """The exponential of square matrices."""
-    if A.dtype.rank == 2 and A.dtype.size < 4:
-        return matrix_exp(A.float()).to(A.dtype)
-    return apply(TABLE["matrix_exp"], (A,))
+    if input.dtype.rank == 2 and input.dtype.size < 4:
+        return matrix_exp(input.float()).to(input.dtype)
+    return apply(TABLE["matrix_exp"], (input,))
 
 
 @both
@@ -236,14 +236,14 @@ alias("matrix_power", matrix_power)
 
 
 @both
-def qr_(self: Tensor, some: bool = True) -> QR:
-    return qr(self, "reduced" if some else "complete")
+def qr_(input: Tensor, some: bool = True) -> QR:
+    return qr(input, "reduced" if some else "complete")
 
 
 @both
-def svd_(self: Tensor, some: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+def svd_(input: Tensor, some: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """As the old torch.svd: the third is not transposed."""
-    u, s, vh = svd(self, not some)
+    u, s, vh = svd(input, not some)
     return u, s, vh.mH
 
 

@@ -39,6 +39,10 @@ def xlogy(input: Tensor, other: Any) -> Tensor:
 @both
 @saves("input", "other")
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
+    if input.is_complex() or other.is_complex():  # PyTorch's turn of the angle, which need not be the least
+        first = input.real >= other.real
+        top, low = first.pick(input, other), first.pick(other, input)
+        return ((low - top).exp() + 1).log() + top
     top = input.real.maximum(other.real).detach()
     top = top.isfinite().pick(top, 0.0)
     return ((input - top).exp() + (other - top).exp()).log() + top

@@ -20,9 +20,9 @@ from gt.ops.table import TABLE
 
 
 @both
-def clone(self: Tensor) -> Tensor:
+def clone(input: Tensor) -> Tensor:
     """A variable of its own with the same value. Values never change, so a worker copies nothing for it."""
-    return apply(TABLE["clone"], (self,))
+    return apply(TABLE["clone"], (input,))
 
 
 @method
@@ -32,50 +32,50 @@ def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
 
 
 @both
-def flip(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
+def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """These axes back to front."""
     named = given(axes) if dims is None else given((dims,))
-    axes = axes_of(named, x.ndim) if named else tuple(range(x.ndim)) if dims is None and not axes else ()
-    return apply(TABLE["flip"], (x,), (axes,)) if x.ndim else x.clone()
+    axes = axes_of(named, input.ndim) if named else tuple(range(input.ndim)) if dims is None and not axes else ()
+    return apply(TABLE["flip"], (input,), (axes,)) if input.ndim else input.clone()
 
 
 @both
-def fliplr(x: Tensor) -> Tensor:
-    return flip(x, 1)
+def fliplr(input: Tensor) -> Tensor:
+    return flip(input, 1)
 
 
 @both
-def flipud(x: Tensor) -> Tensor:
-    if not x.ndim:
+def flipud(input: Tensor) -> Tensor:
+    if not input.ndim:
         raise ArgumentError("flipud wants at least one axis, not a tensor of none")
-    return flip(x, 0)
+    return flip(input, 0)
 
 
 @both
-def rot90(x: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
-    if len(dims) != 2 or len({axis_of(d, x.ndim) for d in dims}) != 2:
+def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
+    if len(dims) != 2 or len({axis_of(d, input.ndim) for d in dims}) != 2:
         raise ArgumentError(f"rot90 wants two different axes, not {tuple(dims)}")
     for _ in range(k % 4):
-        x = flip(x.transpose(*dims), dims[0])
-    return x if k % 4 else x.clone()
+        input = flip(input.transpose(*dims), dims[0])
+    return input if k % 4 else input.clone()
 
 
 @both
-def roll(x: Tensor, shifts: Any, dims: Any = None) -> Tensor:
+def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """Elements moved along axes, what leaves at one end coming in at the other; without axes, all as one row."""
     if dims is None:
-        return reshape(roll(reshape(x, -1), shifts, 0), x.shape)
+        return reshape(roll(reshape(input, -1), shifts, 0), input.shape)
     shifts, dims = (v if isinstance(v, (tuple, list)) else (v,) for v in (shifts, dims))
-    if not x.ndim:
+    if not input.ndim:
         raise ArgumentIndexError(f"roll along {dims} of a tensor without axes")
     if len(shifts) != len(dims):
         raise ArgumentError(f"roll wants a shift for each axis, not {shifts} for {dims}")
-    return apply(TABLE["roll"], (x, *map(int, shifts)), (tuple(axis_of(d, x.ndim) for d in dims),))
+    return apply(TABLE["roll"], (input, *map(int, shifts)), (tuple(axis_of(d, input.ndim) for d in dims),))
 
 
 @both
-def broadcast_to(x: Tensor, *shape: Any) -> Tensor:
-    return x.expand(*shape)
+def broadcast_to(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
+    return input.expand(*shape, size=size)
 
 
 @function
@@ -85,37 +85,38 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 @both
-def tile(x: Tensor, *dims: Any) -> Tensor:
+def tile(input: Tensor, *numbers: Any, dims: Any = None) -> Tensor:
     """The whole so many times along each axis."""
-    times = shape_of(dims)
-    times = (1,) * (x.ndim - len(times)) + times
-    shape = (1,) * (len(times) - x.ndim) + x.shape
-    wide = reshape(x, tuple(d for pair in zip((1,) * len(shape), shape) for d in pair))
+    times = shape_of(numbers) if dims is None else tuple(dims)
+    times = (1,) * (input.ndim - len(times)) + times
+    shape = (1,) * (len(times) - input.ndim) + input.shape
+    wide = reshape(input, tuple(d for pair in zip((1,) * len(shape), shape) for d in pair))
     wide = wide.expand(tuple(d for pair in zip(times, shape) for d in pair))
-    return own(reshape(wide, tuple(n * d for n, d in zip(times, shape))), x)
+    return own(reshape(wide, tuple(n * d for n, d in zip(times, shape))), input)
 
 
 @method
-def repeat(self: Tensor, *sizes: Any) -> Tensor:
+def repeat(self: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
     """The whole so many times along each axis, as PyTorch has it."""
+    sizes = sizes if repeats is None else tuple(repeats)
     if len(given(sizes)) < self.ndim:
         raise ArgumentError(f"repeat of {self.shape} wants a number for each axis, not {given(sizes)}")
     return tile(self, *sizes)
 
 
 @both
-def repeat_interleave(x: Tensor, repeats: Any, dim: Any = None, *, output_size: Any = None) -> Tensor:
+def repeat_interleave(input: Tensor, repeats: Any, dim: Any = None, *, output_size: Any = None) -> Tensor:
     """Each element, or slice along an axis, so many times. Repeats that are a tensor are read: they decide the shape."""
     if dim is None:
-        x, dim = reshape(x, -1), 0
-    at = axis_of(dim, x.ndim)
+        input, dim = reshape(input, -1), 0
+    at = axis_of(dim, input.ndim)
     if isinstance(repeats, Tensor) and repeats.numel() == 1:
         repeats = int(repeats.item())
     if isinstance(repeats, int):
-        wide = unsqueeze(x, at + 1).expand((*x.shape[: at + 1], repeats, *x.shape[at + 1 :]))
-        return own(reshape(wide, (*x.shape[:at], x.shape[at] * repeats, *x.shape[at + 1 :])), x)
+        wide = unsqueeze(input, at + 1).expand((*input.shape[: at + 1], repeats, *input.shape[at + 1 :]))
+        return own(reshape(wide, (*input.shape[:at], input.shape[at] * repeats, *input.shape[at + 1 :])), input)
     counts = np.asarray(repeats.numpy() if isinstance(repeats, Tensor) else repeats)
-    return x.index_select(at, as_tensor(np.repeat(np.arange(x.shape[at]), counts)))
+    return input.index_select(at, as_tensor(np.repeat(np.arange(input.shape[at]), counts)))
 
 
 _FOLDS = {

@@ -20,14 +20,14 @@ def _axis(x: Tensor, axis: Any, dim: Any) -> int:
 
 
 @both
-def softmax(x: Tensor, axis: Any = None, dtype: Any = None, *, dim: Any = None) -> Tensor:
+def softmax(input: Tensor, axis: Any = None, dtype: Any = None, *, dim: Any = None) -> Tensor:
     """Positive shares of 1 along an axis, e to the power of each element."""
-    x = x if dtype is None else x.to(dtype)
-    return apply(TABLE["softmax"], (x,), (_axis(x, axis, dim),))
+    input = input if dtype is None else input.to(dtype)
+    return apply(TABLE["softmax"], (input,), (_axis(input, axis, dim),))
 
 
 @both
-def log_softmax(x: Tensor, axis: Any = None, dtype: Any = None, *, dim: Any = None) -> Tensor:
+def log_softmax(input: Tensor, axis: Any = None, dtype: Any = None, *, dim: Any = None) -> Tensor:
     """The logarithm of `softmax`."""
-    x = x if dtype is None else x.to(dtype)
-    return apply(TABLE["log_softmax"], (x,), (_axis(x, axis, dim),))
+    input = input if dtype is None else input.to(dtype)
+    return apply(TABLE["log_softmax"], (input,), (_axis(input, axis, dim),))

@@ -92,14 +92,14 @@ _T.__rsub__ = lambda self, other: binary(_add, unary(TABLE["neg"], self), other)
 
 
 @both
-def matmul(a: Tensor, b: Tensor) -> Tensor:
+def matmul(input: Tensor, other: Tensor) -> Tensor:
     """The matrix product, batched over leading axes."""
     try:
-        return binary(TABLE["matmul"], a, b)
+        return binary(TABLE["matmul"], input, other)
     except (NotImplementedError, TypeError):
-        if not hasattr(a, "spmm"):
+        if not hasattr(input, "spmm"):
             raise
-        return a @ b  # of a sparse matrix
+        return input @ other  # of a sparse matrix
 
 
 @method
@@ -125,17 +125,17 @@ _T.data = property(lambda self: detached(self, counted=False), _give)
 
 
 @both
-def zero_(self: Tensor) -> Tensor:
-    return assign(self, full_like(Tensor(self.handle), 0), spread=True)
+def zero_(input: Tensor) -> Tensor:
+    return assign(input, full_like(Tensor(input.handle), 0), spread=True)
 
 
 @both
-def fill_(self: Tensor, value: Any) -> Tensor:
+def fill_(input: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
-        return assign(self, value.to(self.dtype).expand(self.shape).clone(), spread=True)
-    return assign(self, full_like(Tensor(self.handle), value), spread=True)
+        return assign(input, value.to(input.dtype).expand(input.shape).clone(), spread=True)
+    return assign(input, full_like(Tensor(input.handle), value), spread=True)
 
 
 @method
@@ -167,10 +167,11 @@ def to(
             dtype = a.dtype
         elif not isinstance(a, (bool, Device)) and not (isinstance(a, str) and a.split(":")[0] in DEVICES) and a is not None:
             dtype = a
-    if dtype is None:
-        return self
-    want = dtype_of(dtype)
-    return self if want is self.handle.spec.dtype else apply(TABLE["cast"], (self,), (want.code,))
+    want = self.handle.spec.dtype if dtype is None else dtype_of(dtype)
+    if want is self.handle.spec.dtype:
+        flags = [a for a in args if isinstance(a, bool)]  # non_blocking, copy
+        return self.clone() if copy or flags[1:] == [True] else self
+    return apply(TABLE["cast"], (self,), (want.code,))
 
 
 @method
@@ -179,5 +180,4 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
     return to(self, other.dtype)
 
 
-_T.type = to
 _T.astype = to

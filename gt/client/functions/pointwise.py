@@ -19,19 +19,27 @@ def _pointwise(row: Row) -> Callable:
     names = [p for p in list(inspect.signature(row.kernel).parameters)[1:] if not p.startswith("_")]
     call: Callable
 
-    if row.grad is None or len(names) > 2:
+    if len(names) > 2:
 
         def call(*operands: Any) -> Tensor:
             first, *rest = operands
             return apply(row, (as_tensor(first), *(o if isinstance(o, Tensor) else as_operand(o) for o in rest)))
+    elif len(names) == 1 and row.grad is None:
+
+        def call(input: Any) -> Tensor:
+            return apply(row, (as_tensor(input),))
+    elif row.grad is None:
+
+        def call(input: Any, other: Any) -> Tensor:
+            return apply(row, (as_tensor(input), other if isinstance(other, Tensor) else as_operand(other)))
     elif len(names) == 1:
 
-        def call(a: Any) -> Tensor:
-            return unary(row, a if isinstance(a, Tensor) else as_tensor(a))
+        def call(input: Any) -> Tensor:
+            return unary(row, input if isinstance(input, Tensor) else as_tensor(input))
     else:
 
-        def call(a: Any, b: Any) -> Tensor:
-            return binary(row, a if isinstance(a, Tensor) else as_tensor(a), b)
+        def call(input: Any, other: Any) -> Tensor:
+            return binary(row, input if isinstance(input, Tensor) else as_tensor(input), other)
 
     call.__name__ = call.__qualname__ = row.name
     call.__doc__ = f"`{row.name}`, element by element."

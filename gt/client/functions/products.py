@@ -11,6 +11,7 @@ from gt.client.functions.create import arange
 from gt.client.functions.in_place import in_place
 from gt.client.functions.join import stack
 from gt.client.functions.registry import alias, both, function, method
+from gt.client.writes import become
 from gt.errors import ArgumentError
 from gt.ops.rules import axis_of, broadcast
 from gt.ops.table import TABLE
@@ -46,10 +47,10 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
 
 
 @both
-def dot(input: Tensor, other: Tensor) -> Tensor:
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """The product of two vectors."""
-    _ranks("dot", input, other, 1, 1)
-    return input @ other
+    _ranks("dot", input, tensor, 1, 1)
+    return input @ tensor
 
 
 @both
@@ -68,6 +69,11 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
 alias("ger", outer)
 
 
+def _factors(like: Tensor, beta: float, alpha: float) -> tuple[float, float]:
+    """Of whole numbers the factors are whole, too."""
+    return (beta, alpha) if like.handle.spec.dtype.rank > 1 else (int(beta), int(alpha))
+
+
 def weighted_sum(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
     """`beta * input + alpha * product` in the tensors' dtype: of whole numbers the factors are whole too."""
     dtype = promote_types(input.dtype, product.dtype)
@@ -82,7 +88,7 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: 
     _ranks("addmm", mat1, mat2, 2, 2)
     if isinstance(beta, complex) or isinstance(alpha, complex):
         return input * beta + (mat1 @ mat2) * alpha
-    return apply(TABLE["addmm"], (input, mat1, mat2, beta, alpha))
+    return apply(TABLE["addmm"], (input, mat1, mat2, *_factors(input, beta, alpha)))
 
 
 @both
@@ -91,7 +97,7 @@ def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, a
     _ranks("baddbmm", batch1, batch2, 3, 3)
     if isinstance(beta, complex) or isinstance(alpha, complex):
         return input * beta + (batch1 @ batch2) * alpha
-    return apply(TABLE["addmm"], (input, batch1, batch2, beta, alpha))
+    return apply(TABLE["addmm"], (input, batch1, batch2, *_factors(input, beta, alpha)))
 
 
 @both
@@ -105,9 +111,9 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: f
 
 
 @both
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`x @ weight.T + bias`."""
-    return apply(TABLE["linear"], (x, weight) if bias is None else (x, weight, bias))
+    return apply(TABLE["linear"], (input, weight) if bias is None else (input, weight, bias))
 
 
 @function
@@ -120,9 +126,9 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
         left, right = [axis_of(i, a.ndim) for i in left], [axis_of(i, b.ndim) for i in right]
     for i, j in zip(left, right):  # an axis of one element meets every element of the other
         if a.shape[i] == 1 != b.shape[j]:
-            b = b.sum(j, keepdim=True)
+            b = b.sum(j, keepdim=True, dtype=b.dtype)
         elif b.shape[j] == 1 != a.shape[i]:
-            a = a.sum(i, keepdim=True)
+            a = a.sum(i, keepdim=True, dtype=a.dtype)
     if [a.shape[i] for i in left] != [b.shape[j] for j in right]:
         raise ArgumentError(f"cannot sum over axes {left} of {a.shape} with {right} of {b.shape}: sizes differ")
     keep_a, keep_b = ([i for i in range(t.ndim) if i not in axes] for t, axes in ((a, left), (b, right)))
@@ -232,5 +238,16 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     return x.unsqueeze(-1) ** powers.to(x.dtype if x.dtype.rank == 2 else int64)
 
 
-for _f in (addmm, baddbmm, addmv, addr, addbmm):
+for _f in (addmm, baddbmm, addmv, addr):
     method(in_place(_f.__name__, _f))
+
+
+@method
+def addbmm_(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """`addbmm`, into this variable, which takes the result's shape where its own is broadcast to that, as in PyTorch."""
+
+    def added(x: Tensor) -> Tensor:
+        return addbmm(x, batch1, batch2, beta=beta, alpha=alpha)
+
+    grows = self.shape != (*batch1.shape[1:2], *batch2.shape[2:])
+    return become(self, added) if grows else in_place("addbmm", added)(self)

@@ -160,6 +160,7 @@ def normal(
     if isinstance(std, Tensor):
         require_of(std, lambda s: s >= 0, "normal: a deviation is 0 or more; found others")
     drawn = randn(size, dtype=dtype, generator=generator) * std + mean
+    drawn = drawn if dtype is None else drawn.to(dtype)
     found = drawn.detach()
     return (found == found).pick(found, drawn) if drawn.requires_grad else found  # as PyTorch: a gradient of 0
 

@@ -100,6 +100,13 @@ def __bool__(self: Tensor) -> bool:
 
 
 @method
+def __contains__(self: Tensor, element: Any) -> bool:
+    if not isinstance(element, (Tensor, int, float, complex, np.generic)):
+        raise ArgumentTypeError(f"whether a {type(element).__name__} is in a tensor: expected a number or a tensor")
+    return bool(item((self == element).any()))
+
+
+@method
 def __int__(self: Tensor) -> int:
     return int(item(self))
 
@@ -133,7 +140,9 @@ def __dlpack_device__(self: Tensor) -> tuple[int, int]:
 
 @method
 def __format__(self: Tensor, form: str) -> str:
-    return format(item(self), form) if form and self.handle.spec.numel == 1 else repr(self)
+    if type(self) is Tensor and not self.handle.spec.shape:
+        return format(item(self), form)
+    return object.__format__(self, form)
 
 
 @method

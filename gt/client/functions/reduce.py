@@ -25,11 +25,11 @@ def axes_for(x: Tensor, axis: Any, dim: Any) -> tuple[int, ...]:
 def _reduction(name: str) -> Any:
     row = TABLE[name]
 
-    def reduce(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
+    def reduce(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
                dtype: Any = None) -> Tensor:  # fmt: skip
         if dtype is None:
-            return apply(row, (x,), (axes_for(x, axis, dim), bool(keepdims or keepdim)))
-        return apply(row, (x.to(dtype),), (axes_for(x, axis, dim), bool(keepdims or keepdim))).to(dtype)
+            return apply(row, (input,), (axes_for(input, axis, dim), bool(keepdims or keepdim)))
+        return apply(row, (input.to(dtype),), (axes_for(input, axis, dim), bool(keepdims or keepdim))).to(dtype)
 
     reduce.__name__ = reduce.__qualname__ = name
     reduce.__doc__ = f"`{name}` over all elements, or along an axis or several."
@@ -47,27 +47,27 @@ _logsumexp = _reduction("logsumexp")
 
 
 @both
-def logsumexp(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Tensor:
+def logsumexp(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The logarithm of the sum of exponentials over all elements, or along an axis or several."""
-    if x.is_complex():
-        axes, keep = axes_for(x, axis, dim), bool(keepdims or keepdim)
-        top = x.real.detach().amax(axes, keepdims=True)
+    if input.is_complex():
+        axes, keep = axes_for(input, axis, dim), bool(keepdims or keepdim)
+        top = input.real.detach().amax(axes, keepdims=True)
         top = top.isfinite().pick(top, 0.0)
-        total = (x - top).exp().sum(axes, keepdims=keep).log()
+        total = (input - top).exp().sum(axes, keepdims=keep).log()
         return total + top.reshape(total.shape)
-    return _logsumexp(x if x.dtype.rank >= 2 else x.to(DEFAULT.dtype), axis, keepdims, dim=dim, keepdim=keepdim)
+    return _logsumexp(input if input.dtype.rank >= 2 else input.to(DEFAULT.dtype), axis, keepdims, dim=dim, keepdim=keepdim)
 
 
 def _spread(name: str) -> Any:
     row = TABLE[name]
 
-    def reduce(x: Tensor, axis: Any = None, unbiased: bool = True, keepdims: bool = False, *, dim: Any = None,
+    def reduce(input: Tensor, axis: Any = None, unbiased: bool = True, keepdims: bool = False, *, dim: Any = None,
                correction: Any = None, keepdim: bool = False, ddof: Any = None) -> Tensor:  # fmt: skip
         if isinstance(axis, bool):  # PyTorch's var(unbiased)
             axis, unbiased = None, axis
         correction = ddof if ddof is not None else correction
         by = int(unbiased) if correction is None else correction
-        return apply(row, (x, by), (axes_for(x, axis, dim), bool(keepdims or keepdim)))
+        return apply(row, (input, by), (axes_for(input, axis, dim), bool(keepdims or keepdim)))
 
     reduce.__name__ = reduce.__qualname__ = name
     reduce.__doc__ = f"`{name}` over all elements, or along an axis or several; divided by n - 1 unless told otherwise."
@@ -79,12 +79,12 @@ std = _spread("std")
 
 
 def _with_mean(name: str, spread: Any) -> Any:
-    def both_of(x: Tensor, axis: Any = None, unbiased: bool = True, keepdims: bool = False, *, dim: Any = None,
+    def both_of(input: Tensor, axis: Any = None, unbiased: bool = True, keepdims: bool = False, *, dim: Any = None,
                 correction: Any = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:  # fmt: skip
         if isinstance(axis, bool):  # PyTorch's var_mean(unbiased)
             axis, unbiased = None, axis
         axis, keep = axis_spelling(axis, dim), keepdims or keepdim
-        return spread(x, axis, unbiased, correction=correction, keepdim=keep), mean(x, axis, keep)
+        return spread(input, axis, unbiased, correction=correction, keepdim=keep), mean(input, axis, keep)
 
     both_of.__name__ = both_of.__qualname__ = name
     both_of.__doc__ = f"`{name[:3]}` and `mean` over all elements, or along an axis or several."
@@ -105,13 +105,13 @@ class Extreme(NamedTuple):
 def _extreme(name: str, values: Any) -> Any:
     row = TABLE[f"{name}_at"]
 
-    def pick(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
+    def pick(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
         axis = axis_spelling(axis, dim)
         if isinstance(axis, Tensor):
-            return getattr(x, f"{name}imum")(axis)
+            return getattr(input, f"{name}imum")(axis)
         if axis is None:
-            return values(x)
-        return Extreme(*apply(row, (x,), (axis_of(axis, x.handle.spec.ndim), bool(keepdims or keepdim))))
+            return values(input)
+        return Extreme(*apply(row, (input,), (axis_of(axis, input.handle.spec.ndim), bool(keepdims or keepdim))))
 
     pick.__name__ = pick.__qualname__ = name
     pick.__doc__ = f"The {name}imum of all elements, or along an axis with the indices, as PyTorch has it."
@@ -123,30 +123,30 @@ min = _extreme("min", amin)
 
 
 @both
-def median(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
+def median(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
     """The middle one of all elements, the lower where there are two, or along an axis with the indices."""
     axis = axis_spelling(axis, dim)
     if axis is None:
-        found = apply(TABLE["median"], (x.reshape(-1),), (0, False))[0]
-        return note_saved(found, x, found)
-    return Extreme(*apply(TABLE["median"], (x,), (axis_of(axis, x.handle.spec.ndim), bool(keepdims or keepdim))))
+        found = apply(TABLE["median"], (input.reshape(-1),), (0, False))[0]
+        return note_saved(found, input, found)
+    return Extreme(*apply(TABLE["median"], (input,), (axis_of(axis, input.handle.spec.ndim), bool(keepdims or keepdim))))
 
 
 @both
-def aminmax(x: Tensor, *, dim: Any = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return amin(x, dim, keepdim), amax(x, dim, keepdim)
+def aminmax(input: Tensor, *, dim: Any = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    return amin(input, dim, keepdim), amax(input, dim, keepdim)
 
 
 def _arg(name: str) -> Any:
     row = TABLE[name]
 
-    def pick(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Tensor:
+    def pick(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Tensor:
         axis = axis_spelling(axis, dim)
         keep = bool(keepdims or keepdim)
-        if axis is None or not x.handle.spec.ndim:
-            found = apply(row, (x.reshape(-1),), ((0,), False))
-            return found.reshape((1,) * x.handle.spec.ndim) if keep else found
-        return apply(row, (x,), ((axis_of(axis, x.handle.spec.ndim),), keep))
+        if axis is None or not input.handle.spec.ndim:
+            found = apply(row, (input.reshape(-1),), ((0,), False))
+            return found.reshape((1,) * input.handle.spec.ndim) if keep else found
+        return apply(row, (input,), ((axis_of(axis, input.handle.spec.ndim),), keep))
 
     pick.__name__ = pick.__qualname__ = name
     pick.__doc__ = "Where the extreme element stands, among all or along an axis."
@@ -158,26 +158,26 @@ argmin = _arg("argmin")
 
 
 @both
-def count_nonzero(x: Tensor, axis: Any = None, *, dim: Any = None) -> Tensor:
-    return sum(x != 0, axis_spelling(axis, dim))
+def count_nonzero(input: Tensor, axis: Any = None, *, dim: Any = None) -> Tensor:
+    return sum(input != 0, axis_spelling(axis, dim))
 
 
 @both
-def nansum(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
+def nansum(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
            dtype: Any = None) -> Tensor:  # fmt: skip
     """The sum of those elements that are numbers."""
-    numbers = unary(TABLE["isnan"], x).pick(0.0, x) if x.dtype.rank >= 2 else x
+    numbers = unary(TABLE["isnan"], input).pick(0.0, input) if input.dtype.rank >= 2 else input
     return sum(numbers, axis_spelling(axis, dim), keepdims or keepdim, dtype=dtype)
 
 
 @both
-def nanmean(x: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
+def nanmean(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
             dtype: Any = None) -> Tensor:  # fmt: skip
     """The mean of those elements that are numbers."""
-    axis, keep, x = axis_spelling(axis, dim), keepdims or keepdim, x if dtype is None else x.to(dtype)
-    if x.dtype.rank < 2:
-        raise ArgumentTypeError(f"nanmean wants a floating-point tensor, not {x.dtype.name}: cast with .float() first")
-    return nansum(x, axis, keep) / sum(x == x, axis, keep).to(x.dtype)
+    axis, keep, input = axis_spelling(axis, dim), keepdims or keepdim, input if dtype is None else input.to(dtype)
+    if input.dtype.rank < 2:
+        raise ArgumentTypeError(f"nanmean wants a floating-point tensor, not {input.dtype.name}: cast with .float() first")
+    return nansum(input, axis, keep) / sum(input == input, axis, keep).to(input.dtype)
 
 
 @method

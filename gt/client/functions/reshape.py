@@ -45,9 +45,9 @@ def _without_unknown(want: tuple, spec: Spec) -> tuple:
 
 
 @both
-def reshape(self: Tensor, *shape: Any) -> Tensor:
+def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """These elements, row by row, in another shape; one size may be -1."""
-    sizes, spec = given(shape), self.handle.spec
+    sizes, spec = given(sizes) if shape is None else tuple(shape), input.handle.spec
     for d in sizes:
         if type(d) is not int:  # a tensor's number may be another each time
             want = _sizes.__wrapped__(spec, tuple([d.__index__() for d in sizes]))
@@ -55,9 +55,9 @@ def reshape(self: Tensor, *shape: Any) -> Tensor:
     else:
         want = _sizes(spec, sizes)
     if want == spec.shape:
-        return whole(self)
-    found = apply(TABLE["reshape"], (self,), (want,))
-    return found if self.base is None else settle(found)
+        return whole(input)
+    found = apply(TABLE["reshape"], (input,), (want,))
+    return found if input.base is None else settle(found)
 
 
 def _is_dtype(value: Any) -> bool:
@@ -74,93 +74,97 @@ def _bits_as(x: Tensor, want: DType) -> Tensor:
 
 
 @method
-def view(self: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
+def view(self: Tensor, *shape: Any, dtype: Any = None, size: Any = None) -> Tensor:
     """These elements in another shape, or their bits as another dtype; what is written into one tensor is in the other."""
     if dtype is not None or len(shape) == 1 and not isinstance(shape[0], (tuple, list, int)) and _is_dtype(shape[0]):
         return _bits_as(self, dtype_of(shape[0] if dtype is None else dtype))
-    want = given(shape)
+    want = given(shape) if size is None else tuple(size)
     if -1 in want:
         want = _without_unknown(want, self.handle.spec)
     return whole(self) if want == self.handle.spec.shape else apply(TABLE["reshape"], (self,), (want,))
 
 
 @both
-def permute(self: Tensor, *axes: Any) -> Tensor:
+def permute(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """The axes in another order."""
-    named = given(axes)
+    named = given(axes) if dims is None else tuple(dims)
     find = _order if set(map(type, named)) == {int} else _order.__wrapped__
-    order = find(self.handle.spec.ndim, *named)
-    return whole(self) if order is None else apply(TABLE["permute"], (self,), (order,))
+    order = find(input.handle.spec.ndim, *named)
+    return whole(input) if order is None else apply(TABLE["permute"], (input,), (order,))
 
 
 @both
-def transpose(self: Tensor, *axes: Any) -> Tensor:
+def transpose(input: Tensor, *axes: Any, dim0: int | None = None, dim1: int | None = None) -> Tensor:
     """Two axes exchanged; without axes, all of them reversed; with all of them, their order, as NumPy has it."""
-    n = self.handle.spec.ndim
-    axes = given(axes)
+    n = input.handle.spec.ndim
+    axes = given(axes) if dim1 is None else (*given(axes), dim1) if dim0 is None else (dim0, dim1)
     if not axes:
-        return permute(self, tuple(range(n))[::-1])
+        return permute(input, tuple(range(n))[::-1])
     if len(axes) != 2:
-        return permute(self, axes)
+        return permute(input, axes)
     order = list(range(n))
     i, j = (axis_of(a, n) for a in axes)
+    if not n:
+        return whole(input)
     order[i], order[j] = order[j], order[i]
-    return permute(self, order)
+    return permute(input, order)
 
 
 @both
-def t(self: Tensor) -> Tensor:
+def t(input: Tensor) -> Tensor:
     """A matrix transposed."""
-    if self.handle.spec.ndim > 2:
-        raise ArgumentError(f"t() is for at most 2 dimensions, not {self.handle.spec.shape}: use transpose or mT")
-    return permute(self, tuple(range(self.handle.spec.ndim))[::-1])
+    if input.handle.spec.ndim > 2:
+        raise ArgumentError(f"t() is for at most 2 dimensions, not {input.handle.spec.shape}: use transpose or mT")
+    return permute(input, tuple(range(input.handle.spec.ndim))[::-1])
 
 
 @both
-def squeeze(self: Tensor, axis: Any = None, *, dim: Any = None) -> Tensor:
+def squeeze(input: Tensor, axis: Any = None, *, dim: Any = None) -> Tensor:
     """Without its axes of size 1, or without those named."""
     axis = axis_spelling(axis, dim)
-    shape = self.handle.spec.shape
+    shape = input.handle.spec.shape
     named = range(len(shape)) if axis is None else given((axis,))
     drop = {axis_of(a, len(shape)) for a in named}
-    return reshape(self, tuple(d for i, d in enumerate(shape) if not (i in drop and d == 1)))
+    return reshape(input, tuple(d for i, d in enumerate(shape) if not (i in drop and d == 1)))
 
 
 @both
-def unsqueeze(self: Tensor, axis: Any = None, *, dim: Any = None) -> Tensor:
+def unsqueeze(input: Tensor, axis: Any = None, *, dim: Any = None) -> Tensor:
     """With an axis of size 1 more."""
-    at = axis_of(axis_spelling(axis, dim), self.handle.spec.ndim + 1)
-    shape = self.handle.spec.shape
-    return reshape(self, (*shape[:at], 1, *shape[at:]))
+    at = axis_of(axis_spelling(axis, dim), input.handle.spec.ndim + 1)
+    shape = input.handle.spec.shape
+    return reshape(input, (*shape[:at], 1, *shape[at:]))
 
 
 @both
-def movedim(x: Tensor, source: Any, destination: Any) -> Tensor:
+def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """Some axes elsewhere, the others in the order they had."""
     several = [s if isinstance(s, (tuple, list)) else (s,) for s in (source, destination)]
-    old, new = ([axis_of(a, x.ndim) for a in s] for s in several)
+    old, new = ([axis_of(a, input.ndim) for a in s] for s in several)
     if len(old) != len(new) or len(set(old)) != len(old) or len(set(new)) != len(new):
         raise ArgumentError(f"movedim wants as many different axes as places for them, not {source} and {destination}")
-    rest = iter([i for i in range(x.ndim) if i not in old])
+    rest = iter([i for i in range(input.ndim) if i not in old])
     where = dict(zip(new, old))
-    return permute(x, tuple(where[i] if i in where else next(rest) for i in range(x.ndim)))
+    return permute(input, tuple(where[i] if i in where else next(rest) for i in range(input.ndim)))
 
 
 alias("moveaxis", movedim)
 
 
 @both
-def swapaxes(x: Tensor, axis0: int, axis1: int) -> Tensor:
-    return x.transpose(axis0, axis1)
+def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
+    return input.transpose(axis0, axis1)
 
 
-alias("swapdims", swapaxes)
+@both
+def swapdims(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    return input.transpose(dim0, dim1)
 
 
 @method
-def expand(self: Tensor, *shape: Any) -> Tensor:
+def expand(self: Tensor, *shape: Any, size: Any = None) -> Tensor:
     """Axes of size 1 repeated, without a copy; -1 leaves a size as it is."""
-    want, have = given(shape), self.handle.spec.shape
+    want, have = given(shape) if size is None else tuple(size), self.handle.spec.shape
     lead = len(want) - len(have)
     want = tuple(have[i - lead] if d == -1 and i >= lead else d for i, d in enumerate(want))
     return whole(self) if want == have else apply(TABLE["expand"], (self,), (want,))
@@ -172,38 +176,38 @@ def expand_as(self: Tensor, other: Tensor) -> Tensor:
 
 
 @both
-def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Some axes, or all, as one."""
-    if not x.ndim:
-        return reshape(x, 1)
-    i, j = axis_of(start_dim, x.ndim), axis_of(end_dim, x.ndim)
+    if not input.ndim:
+        return reshape(input, 1)
+    i, j = axis_of(start_dim, input.ndim), axis_of(end_dim, input.ndim)
     if i == j:
-        return x
+        return input
     if i > j:
-        raise ArgumentError(f"cannot flatten {x.shape} from axis {i} to axis {j}")
+        raise ArgumentError(f"cannot flatten {input.shape} from axis {i} to axis {j}")
     n = 1
-    for d in x.shape[i : j + 1]:
+    for d in input.shape[i : j + 1]:
         n *= d
-    return reshape(x, (*x.shape[:i], n, *x.shape[j + 1 :]))
+    return reshape(input, (*input.shape[:i], n, *input.shape[j + 1 :]))
 
 
 @both
-def ravel(x: Tensor) -> Tensor:
-    return reshape(x, -1)
+def ravel(input: Tensor) -> Tensor:
+    return reshape(input, -1)
 
 
 @both
-def unflatten(x: Tensor, dim: int, sizes: Any) -> Tensor:
+def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
     """One axis as several; one size may be -1."""
-    at = axis_of(dim, x.ndim)
+    at = axis_of(dim, input.ndim)
     sizes = list(sizes)
     known = 1
     for d in sizes:
         known *= d if d != -1 else 1
-    sizes = [x.shape[at] // known if d == -1 else d for d in sizes]
-    return reshape(x, (*x.shape[:at], *sizes, *x.shape[at + 1 :]))
+    sizes = [input.shape[at] // known if d == -1 else d for d in sizes]
+    return reshape(input, (*input.shape[:at], *sizes, *input.shape[at + 1 :]))
 
 
 for _f in (squeeze, unsqueeze, t, transpose, swapaxes):
     method(in_place(_f.__name__, _f, view=True))
-method(in_place("swapdims", swapaxes, view=True))
+method(in_place("swapdims", swapdims, view=True))

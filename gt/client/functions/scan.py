@@ -14,15 +14,15 @@ from gt.ops.table import TABLE
 
 
 @both
-def cumsum(x: Tensor, axis: Any = None, *, dim: Any = None, dtype: Any = None) -> Tensor:
+def cumsum(input: Tensor, axis: Any = None, *, dim: Any = None, dtype: Any = None) -> Tensor:
     """The sum of each element and those before it along an axis; without one, of all in a row, as NumPy has it."""
-    return _running("cumsum", x, axis, dim, dtype)
+    return _running("cumsum", input, axis, dim, dtype)
 
 
 @both
-def cumprod(x: Tensor, axis: Any = None, *, dim: Any = None, dtype: Any = None) -> Tensor:
+def cumprod(input: Tensor, axis: Any = None, *, dim: Any = None, dtype: Any = None) -> Tensor:
     """The product of each element and those before it along an axis."""
-    return _running("cumprod", x, axis, dim, dtype)
+    return _running("cumprod", input, axis, dim, dtype)
 
 
 def _running(name: str, x: Tensor, axis: Any, dim: Any, dtype: Any) -> Tensor:

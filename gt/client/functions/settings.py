@@ -10,7 +10,7 @@ import numpy as np
 from gt.client.autograd import CONSTRUCT, Tensor
 from gt.client.default_dtype import DEFAULT
 from gt.client.functions.create import tensor, zeros
-from gt.client.functions.registry import FUNCTIONS, function
+from gt.client.functions.registry import FUNCTIONS, function, method
 from gt.client.here import here
 from gt.client.native import NATIVE
 from gt.errors import ArgumentError, ArgumentTypeError
@@ -156,8 +156,27 @@ class _OfDtype(type):
         return isinstance(thing, Tensor) and thing.dtype is cls.dtype
 
 
+TYPES: dict[str, DType] = {}
 for _name, _dtype in (("FloatTensor", float32), ("DoubleTensor", float64), ("HalfTensor", float16),
                       ("BFloat16Tensor", bfloat16), ("LongTensor", int64), ("IntTensor", int32), ("ShortTensor", int16),
                       ("CharTensor", int8), ("ByteTensor", uint8), ("BoolTensor", bool_)):  # fmt: skip
     _about = f"A {_dtype.name} tensor of data, or, given sizes, of that shape."
+    TYPES[_name] = _dtype
     FUNCTIONS[_name] = _OfDtype(_name, (), {"dtype": _dtype, "__doc__": _about, "__module__": __name__})
+
+
+def _in_type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """This tensor in another dtype, given as such, as `gt.LongTensor` or as its name; without one, that name.
+
+    >>> gt.ones(2).type(), gt.ones(2).type(gt.LongTensor)
+    ('gt.FloatTensor', tensor([1, 1]))
+    """
+    if dtype is None:
+        own = self.handle.spec.dtype
+        return "gt." + next((name for name, known in TYPES.items() if known is own), f"{own.name.capitalize()}Tensor")
+    named = dtype.rpartition(".")[2] if isinstance(dtype, str) else getattr(dtype, "__name__", "")
+    return self.to(TYPES.get(named, dtype))
+
+
+_in_type.__name__ = _in_type.__qualname__ = "type"  # here the builtin has that name
+method(_in_type)

@@ -30,35 +30,35 @@ def _axis(x: Tensor, axis: Any, dim: Any, otherwise: int = -1) -> int:
 
 
 @both
-def sort(x: Tensor, axis: Any = None, descending: bool = False, stable: bool = True, *, dim: Any = None) -> Sorted:
+def sort(input: Tensor, axis: Any = None, descending: bool = False, stable: bool = True, *, dim: Any = None) -> Sorted:
     """The elements of each line along an axis (the last) in order, and where they stood. Equals keep their order."""
-    return Sorted(*apply(TABLE["sort"], (x,), (_axis(x, axis, dim), bool(descending))))
+    return Sorted(*apply(TABLE["sort"], (input,), (_axis(input, axis, dim), bool(descending))))
 
 
 @both
-def argsort(x: Tensor, axis: Any = None, descending: bool = False, stable: bool = True, *, dim: Any = None) -> Tensor:
+def argsort(input: Tensor, axis: Any = None, descending: bool = False, stable: bool = True, *, dim: Any = None) -> Tensor:
     """Where the elements in order stand."""
-    return sort(x, axis, descending, dim=dim).indices
+    return sort(input, axis, descending, dim=dim).indices
 
 
 @both
-def msort(x: Tensor) -> Tensor:
-    return sort(x, 0).values
+def msort(input: Tensor) -> Tensor:
+    return sort(input, 0).values
 
 
 @both
-def topk(x: Tensor, k: int, axis: Any = None, largest: bool = True, sorted: bool = True, *, dim: Any = None) -> Sorted:
+def topk(input: Tensor, k: int, axis: Any = None, largest: bool = True, sorted: bool = True, *, dim: Any = None) -> Sorted:
     """The `k` largest or smallest along an axis (the last), in order, and where they stand."""
-    return Sorted(*apply(TABLE["topk"], (x,), (int(k), _axis(x, axis, dim), bool(largest))))
+    return Sorted(*apply(TABLE["topk"], (input,), (int(k), _axis(input, axis, dim), bool(largest))))
 
 
 @both
-def kthvalue(x: Tensor, k: int, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
+def kthvalue(input: Tensor, k: int, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
     """The k-th smallest along an axis (the last), from 1, and where it stands."""
-    at = _axis(x, axis, dim)
-    found = topk(x, k, at, largest=False)
-    last = [t.narrow(at, k - 1, 1) if x.ndim else t for t in found]
-    return Extreme(*(last if keepdims or keepdim or not x.ndim else [t.squeeze(at) for t in last]))
+    at = _axis(input, axis, dim)
+    found = topk(input, k, at, largest=False)
+    last = [t.narrow(at, k - 1, 1) if input.ndim else t for t in found]
+    return Extreme(*(last if keepdims or keepdim or not input.ndim else [t.squeeze(at) for t in last]))
 
 
 @function
@@ -97,30 +97,31 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 
 
 @both
-def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
+def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
            dim: int | None = None) -> Any:  # fmt: skip
     """The different elements, in order. They are read, since their number decides the shape."""
-    values, inverse, counts = np.unique(x.numpy(), return_inverse=True, return_counts=True, axis=dim)
-    found = [as_tensor(values).to(x.dtype)]
+    values, inverse, counts = np.unique(input.numpy(), return_inverse=True, return_counts=True, axis=dim)
+    found = [as_tensor(values).to(input.dtype)]
     if return_inverse:
-        found.append(as_tensor(inverse.reshape(x.shape if dim is None else -1).astype(np.int64)))
+        found.append(as_tensor(inverse.reshape(input.shape if dim is None else -1).astype(np.int64)))
     if return_counts:
         found.append(as_tensor(counts.astype(np.int64)))
     return found[0] if len(found) == 1 else tuple(found)
 
 
 @both
-def unique_consecutive(x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
+def unique_consecutive(input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
     """The elements, or slices along an axis, without those equal to the one before. They are read, since their number
     decides the shape."""
-    array = x.numpy()
-    lines = array.reshape(-1, 1) if dim is None else np.moveaxis(array, axis_of(dim, x.ndim), 0).reshape(array.shape[dim], -1)
+    array = input.numpy()
+    at = 0 if dim is None else axis_of(dim, input.ndim)
+    lines = array.reshape(-1, 1) if dim is None else np.moveaxis(array, at, 0).reshape(array.shape[at], -1)
     new = np.concatenate([np.ones(min(len(lines), 1), bool), (lines[1:] != lines[:-1]).any(axis=1)])
     kept = as_tensor(np.flatnonzero(new).astype(np.int64))
-    found = [x.detach().reshape(-1)[kept] if dim is None else x.detach().index_select(dim, kept)]
+    found = [input.detach().reshape(-1)[kept] if dim is None else input.detach().index_select(dim, kept)]
     if return_inverse:
         inverse = np.cumsum(new, dtype=np.int64) - 1
-        found.append(as_tensor(inverse.reshape(x.shape) if dim is None else inverse))
+        found.append(as_tensor(inverse.reshape(input.shape) if dim is None else inverse))
     if return_counts:
         found.append(as_tensor(np.diff(np.append(np.flatnonzero(new), len(lines))).astype(np.int64)))
     return found[0] if len(found) == 1 else tuple(found)

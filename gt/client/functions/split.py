@@ -14,11 +14,14 @@ from gt.ops.rules import axis_of
 
 
 @both
-def split(x: Tensor, split_size: Any, axis: Any = None, *, dim: Any = None) -> tuple[Tensor, ...]:
+def split(
+    tensor: Tensor, split_size: Any = None, axis: Any = None, *, dim: Any = None, split_size_or_sections: Any = None
+) -> tuple[Tensor, ...]:
     """Pieces of one size along an axis (0), the last perhaps smaller, or of the sizes listed."""
+    split_size = split_size if split_size_or_sections is None else split_size_or_sections
     axis = axis_spelling(axis, dim)
-    at = axis_of(0 if axis is None else axis, x.ndim)
-    n = x.shape[at]
+    at = axis_of(0 if axis is None else axis, tensor.ndim)
+    n = tensor.shape[at]
     if isinstance(split_size, int):
         if split_size < 0 or split_size == 0 and n:
             raise ArgumentError(f"split wants pieces of a size above 0, not {split_size}")
@@ -26,51 +29,51 @@ def split(x: Tensor, split_size: Any, axis: Any = None, *, dim: Any = None) -> t
     else:
         sizes = [int(s) for s in split_size]
         if sum(sizes) != n:
-            raise ArgumentError(f"split wants sizes that sum to {n}, axis {at} of {x.shape}, not {sizes}")
+            raise ArgumentError(f"split wants sizes that sum to {n}, axis {at} of {tensor.shape}, not {sizes}")
     found, start = [], 0
     for size in sizes:
-        found.append(x.narrow(at, start, size))
+        found.append(tensor.narrow(at, start, size))
         start += size
     return one_of_several(found, "split")
 
 
 @both
-def chunk(x: Tensor, chunks: int, axis: Any = None, *, dim: Any = None) -> tuple[Tensor, ...]:
+def chunk(input: Tensor, chunks: int, axis: Any = None, *, dim: Any = None) -> tuple[Tensor, ...]:
     """At most so many pieces of one size along an axis (0), the last perhaps smaller."""
     axis = axis_spelling(axis, dim)
-    at = axis_of(0 if axis is None else axis, x.ndim)
+    at = axis_of(0 if axis is None else axis, input.ndim)
     if chunks < 1:
         raise ArgumentError(f"chunk wants at least one piece, not {chunks}")
-    return split(x, max(-(-x.shape[at] // chunks), 1), at)
+    return split(input, max(-(-input.shape[at] // chunks), 1), at)
 
 
 @both
-def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """So many pieces, the first ones larger by one where it does not come out, or cut at these places."""
-    at = axis_of(dim, x.ndim)
-    n = x.shape[at]
+    at = axis_of(dim, input.ndim)
+    n = input.shape[at]
     if isinstance(indices_or_sections, Tensor):
         indices_or_sections = indices_or_sections.tolist()
     if isinstance(indices_or_sections, int):
         k = indices_or_sections
         bounds = [i * (n // k) + min(i, n % k) for i in range(k + 1)]
-        return tuple(x.narrow(at, a, b - a) for a, b in zip(bounds, bounds[1:]))
+        return tuple(input.narrow(at, a, b - a) for a, b in zip(bounds, bounds[1:]))
     bounds = [0, *[min(max(i + n if i < 0 else i, 0), n) for i in indices_or_sections], n]
-    return tuple(x.narrow(at, a, max(b - a, 0)) for a, b in zip(bounds, bounds[1:]))
+    return tuple(input.narrow(at, a, max(b - a, 0)) for a, b in zip(bounds, bounds[1:]))
 
 
 @both
-def unbind(x: Tensor, axis: Any = None, *, dim: Any = None) -> tuple[Tensor, ...]:
+def unbind(input: Tensor, axis: Any = None, *, dim: Any = None) -> tuple[Tensor, ...]:
     """The slices along an axis (0), without it."""
     axis = axis_spelling(axis, dim)
-    at = axis_of(0 if axis is None else axis, x.ndim)
-    return one_of_several([select(x, at, i) for i in range(x.shape[at])], "unbind")
+    at = axis_of(0 if axis is None else axis, input.ndim)
+    return one_of_several([select(input, at, i) for i in range(input.shape[at])], "unbind")
 
 
 @both
-def select(x: Tensor, dim: int, index: int) -> Tensor:
+def select(input: Tensor, dim: int, index: int) -> Tensor:
     """One slice along an axis, without it."""
-    return x[(slice(None),) * axis_of(dim, x.ndim) + (index,)]
+    return input[(slice(None),) * axis_of(dim, input.ndim) + (index,)]
 
 
 def _evenly(name: str, input: Tensor, sections: Any, axis: int, least: int) -> tuple[Tensor, ...]:

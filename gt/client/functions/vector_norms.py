@@ -22,17 +22,18 @@ _ORDERS = {None: 2.0, "fro": 2.0, "inf": float("inf"), "-inf": float("-inf")}
 
 
 @both
-def norm(x: Tensor, p: Any = "fro", axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
+def norm(input: Tensor, p: Any = "fro", axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
          dtype: Any = None) -> Tensor:  # fmt: skip
     """The length of all elements as one vector, or along an axis or several, of the order `p` (2)."""
     if p == "nuc":
         over = axis if dim is None else dim
-        return matrix_norm(x if dtype is None else x.to(dtype), "nuc", (-2, -1) if over is None else over, keepdims or keepdim)
+        given = input if dtype is None else input.to(dtype)
+        return matrix_norm(given, "nuc", (-2, -1) if over is None else over, keepdims or keepdim)
     if isinstance(p, str) and p not in _ORDERS:
         raise ArgumentError(f"no norm {p!r}: known are fro, nuc, inf, -inf and numbers")
     order = _ORDERS[p] if p is None or isinstance(p, str) else float(p)
-    x = x if dtype is None else x.to(dtype)
-    return apply(TABLE["norm"], (x,), (order, axes_for(x, axis, dim), bool(keepdims or keepdim)))
+    input = input if dtype is None else input.to(dtype)
+    return apply(TABLE["norm"], (input,), (order, axes_for(input, axis, dim), bool(keepdims or keepdim)))
 
 
 @both

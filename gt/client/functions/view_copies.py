@@ -9,6 +9,7 @@ import numpy as np
 
 from gt.client.autograd import Tensor
 from gt.client.functions.create import as_tensor, empty, zeros
+from gt.client.functions.in_place import in_place
 from gt.client.functions.registry import FUNCTIONS, both, function, method
 from gt.client.strides import is_contiguous, offset
 from gt.client.views import Custom, custom_view, root_of
@@ -56,6 +57,10 @@ def _row_of(x: Tensor, dtype: DType) -> Tensor:
         return FUNCTIONS["view_as_real"](x).reshape(-1)
     row = x.reshape(-1)
     return row if dtype is x.dtype or x.dtype is int64 else row.view(dtype)
+
+
+method(in_place("as_strided", as_strided, view=True))
+FUNCTIONS["as_strided_"] = Tensor.as_strided_  # type: ignore[attr-defined]
 
 
 @both
@@ -122,8 +127,8 @@ def resize_(self: Tensor, *size: Any, memory_format: Any = None) -> Tensor:
 
 
 @method
-def resize_as_(self: Tensor, other: Tensor, memory_format: Any = None) -> Tensor:
-    return resize_(self, other.shape)
+def resize_as_(input: Tensor, other: Tensor, memory_format: Any = None) -> Tensor:
+    return resize_(input, other.shape)
 
 
 FUNCTIONS["resize_as_"] = resize_as_

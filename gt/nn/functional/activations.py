@@ -14,6 +14,7 @@ from gt.client.writes import assign
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of, broadcast
 from gt.ops.table import TABLE
+from gt.spec import promote_types
 
 
 def _written(input: Tensor, y: Tensor, inplace: bool, since: int | None = None) -> Tensor:
@@ -211,8 +212,9 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along an axis."""
     shape = broadcast(x1.shape, x2.shape)
-    x1, x2 = x1.expand(shape), x2.expand(shape)
-    if x1.dtype.rank < 2 or x2.dtype.rank < 2:
+    common = promote_types(x1.dtype, x2.dtype)
+    x1, x2 = ((x.to(common) if x.dtype.rank < 2 else x).expand(shape) for x in (x1, x2))
+    if common.rank < 2:
         raise ArgumentTypeError(f"cosine_similarity: expected floating-point tensors, got {x1.dtype.name} and {x2.dtype.name}")
     if not shape:
         return (x1 / x1.abs().maximum(eps)) * (x2 / x2.abs().maximum(eps))

@@ -12,10 +12,10 @@ from gt.client.functions.elementwise import where
 from gt.client.functions.products import linear
 from gt.client.saved import saves
 from gt.client.scope import HERE
-from gt.errors import ArgumentError
+from gt.errors import ArgumentError, ArgumentTypeError
 from gt.nn.functional.activations import log_softmax, logsigmoid
 from gt.ops.table import TABLE
-from gt.spec import float32
+from gt.spec import DType, float32
 
 
 def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
@@ -48,7 +48,7 @@ def mse_loss(
     weight: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The squared difference."""
-    input, target = _wide(input, target)
+    input, target = _counted(*_wide(input, target))
     loss = (input - target).square()
     reduction = _reduction(size_average, reduce, reduction)
     if weight is not None:
@@ -64,6 +64,20 @@ def l1_loss(input: Tensor, target: Tensor, size_average: Any = None, reduce: Any
     return reduced((input - target).abs(), _reduction(size_average, reduce, reduction))
 
 
+def _counted(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Booleans as numbers of the other's dtype."""
+    a, b = input.dtype, target.dtype
+    return (input.to(b) if not a.rank else input), (target.to(a) if not b.rank else target)
+
+
+def into_dtype(name: str, loss: Tensor, dtype: DType) -> Tensor:
+    """A loss in the dtype of the argument that decides it in PyTorch, which has to be one of fractions."""
+    if dtype.rank < loss.dtype.rank:
+        found = loss.dtype.name
+        raise ArgumentTypeError(f"result type {found} of {name} can't be cast to {dtype.name}: give both tensors as {found}")
+    return loss.to(dtype)
+
+
 @saves("input", "target")
 def smooth_l1_loss(
     input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean", beta: float = 1.0
@@ -74,7 +88,7 @@ def smooth_l1_loss(
     reduction = _reduction(size_average, reduce, reduction)
     if beta == 0:
         return l1_loss(input, target, reduction=reduction)
-    input, target = _wide(input, target)
+    input, target = _counted(*_wide(input, target))
     far = (input - target).abs()
     return reduced(where(far < beta, far * far * (0.5 / beta), far - 0.5 * beta), reduction)
 
@@ -86,9 +100,9 @@ def huber_loss(
     """Squared within `delta` of the target, absolute beyond, with the slope of `delta`."""
     if delta <= 0:
         raise ArgumentError(f"huber_loss: expected a delta above 0, got {delta}")
-    input, target = _wide(input, target)
+    input, target = _counted(*_wide(input, target))
     far = (input - target).abs()
-    loss = where(far <= delta, far * far * 0.5, (far - 0.5 * delta) * delta)
+    loss = into_dtype("huber_loss", where(far <= delta, far * far * 0.5, (far - 0.5 * delta) * delta), input.dtype)
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
@@ -195,6 +209,10 @@ def binary_cross_entropy(
     if target.handle.spec.shape != input.handle.spec.shape:
         raise ArgumentError(f"binary_cross_entropy: expected targets of the input's shape {input.shape}, got {target.shape}")
     input, target = _wide(input, target)
+    if input.dtype is not target.dtype:
+        raise ArgumentTypeError(
+            f"binary_cross_entropy of {input.dtype.name} wants targets of that dtype, not {target.dtype.name}"
+        )
     require_of(input, lambda p: (p >= 0) & (p <= 1), "binary_cross_entropy: a probability lies between 0 and 1; found others")
     loss = _BinaryCrossEntropy.apply(input, target)
     return reduced(loss if weight is None else loss * weight, _reduction(size_average, reduce, reduction))
@@ -213,6 +231,7 @@ def binary_cross_entropy_with_logits(
     input, target = _wide(input, target)
     log = logsigmoid(input)
     loss = (1.0 - target) * input - (log if pos_weight is None else log * ((pos_weight - 1.0) * target + 1.0))
+    loss = into_dtype("binary_cross_entropy_with_logits", loss, target.dtype)
     return reduced(loss if weight is None else loss * weight, _reduction(size_average, reduce, reduction))
 
 

@@ -13,7 +13,7 @@ from gt.client.functions.join import cat, stack
 from gt.client.saved import note_saved, saves
 from gt.errors import ArgumentError
 from gt.nn.functional.activations import logsigmoid, softplus
-from gt.nn.functional.loss import _reduction, _wide, known_reduction, reduced
+from gt.nn.functional.loss import _reduction, _wide, into_dtype, known_reduction, reduced
 from gt.spec import int64
 
 
@@ -47,7 +47,8 @@ def soft_margin_loss(
 ) -> Tensor:
     """`log(1 + exp(-target * input))`, targets being 1 or -1."""
     (input,) = _wide(input)
-    return reduced(softplus(-target * input, 1.0, 40.0), _reduction(size_average, reduce, reduction))
+    loss = into_dtype("soft_margin_loss", softplus(target * -input, 1.0, 40.0), input.dtype)
+    return reduced(loss, _reduction(size_average, reduce, reduction))
 
 
 def triplet_margin_with_distance_loss(

@@ -41,7 +41,7 @@ def layer_norm(
 def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """Divided by the root mean square; `eps` is by default the dtype's."""
     shape = _inner(input, normalized_shape, "rms_norm")
-    small = EPS[input.dtype] if eps is None else float(eps)
+    small = EPS.get(input.dtype, 0.0) if eps is None else float(eps)
     return apply(TABLE["rms_norm"], (input, small, *_parts(weight, None, shape, input)), (len(shape),))[0]
 
 
