@@ -63,7 +63,7 @@ class Server:
         self.remote: set[str] = set()  # peers on other hosts
         self.until = float("inf")  # when to continue without the expected workers
         self.left: dict[str, float] = {}  # local addresses of lost workers, and until when to check whether they listen
-        self.look_at = 0.0  # when to look next
+        self.check_sockets_at = 0.0  # when to check next whether lost workers still listen
         self.tick_at = 0.0  # when to look next for clients that wait for a worker, or a worker for them
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:

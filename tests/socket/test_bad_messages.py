@@ -175,7 +175,7 @@ def test_strangers_and_members_with_odd_messages_harm_nobody(pool: tuple[int, li
     with member(port) as bad:
         bad.hello()
         bad.send(b"\xc1 no message")
-        assert "cannot be read" in bad.until(m.Bye).why
+        assert "invalid message" in bad.until(m.Bye).why
     unharmed(running)
 
 
