@@ -168,7 +168,7 @@ async def kept_alive() -> None:
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
         [connection] = state.connections
-        await asyncio.sleep(connection.until() - connection.loop.time() + 0.1)
+        await asyncio.sleep(connection.deadline() - connection.loop.time() + 0.1)
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
 
