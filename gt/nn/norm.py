@@ -51,6 +51,9 @@ class LayerNorm(_TrailingNorm):
     def forward(self, input: Tensor) -> Tensor:
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, bias={self.bias is not None}"
+
 
 class RMSNorm(_TrailingNorm):
     """Mean square 1 over the last axes, then scaled."""

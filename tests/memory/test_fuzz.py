@@ -108,7 +108,7 @@ def test_the_fuzzer_notices_a_worker_that_compares_no_operands(
 ) -> None:
     monkeypatch.setattr(executor.InstructionExecutor, "execute", trusting_execute)
     with pytest.raises(AssertionError, match="of Spec"):
-        runs(1, 4_000, sessions)
+        runs(7, 4_000, sessions)
 
 
 def trusting_execute(self: Any, values: Any, code: Any) -> None:
