@@ -244,7 +244,7 @@ class Server:
             elif not self.lanes.pushed(mail.peer):
                 self._wait_for(mail.peer)
         except (zmq.ZMQError, OSError):
-            gone.append((mail.peer, "it cannot be reached"))
+            gone.append((mail.peer, self._how_it_ended(mail.peer)))  # a send may meet the end before its event comes
 
     def _wait_for(self, worker: str, *messages: bytes) -> None:
         """Queue messages until a worker's send queue has room for them, or for the rest of the last one."""
@@ -299,14 +299,16 @@ class Server:
             return
         for peer in [p for p, fd in self.fds.items() if fd in ended]:
             del self.fds[peer]
-            silent = (
-                f", or it gave no sign of life for {environment.TIMEOUT.value():g} s (GT_TIMEOUT)"
-                if peer in self.remote
-                else ""
-            )
+            how = self._how_it_ended(peer)
             self.remote.discard(peer)
             self._read_last_messages(peer.removesuffix(">"))
-            self._lose(peer.removesuffix(">"), f"its connection ended{silent}")
+            self._lose(peer.removesuffix(">"), how)
+
+    def _how_it_ended(self, peer: str) -> str:
+        """The reason that others are given for a connection that has ended; between hosts silence ends it, too."""
+        if peer not in self.remote:
+            return "its connection ended"
+        return f"its connection ended, or it gave no sign of life for {environment.TIMEOUT.value():g} s (GT_TIMEOUT)"
 
     def _read_last_messages(self, name: str) -> None:
         """A connection of this peer has ended: read the messages that it sent before, and close its lane."""
