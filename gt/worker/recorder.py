@@ -9,7 +9,7 @@ from operator import sub
 from typing import Any
 
 from gt.ops import Kind
-from gt.spec import Spec
+from gt.ops.work import INSTRUCTION, grain
 from gt.transport.events import END, EVERY, EXACT, OFF, READ, REPORTED, STRETCH, Compiled, Listen, Meaning, Spans, WorkerReport
 from gt.transport.messages import Run
 
@@ -234,18 +234,10 @@ def meaning(number: int, ready: Any) -> Meaning:
     program = getattr(ready, "program", None)
     if program is None:
         return Meaning(number, ready.title, "free")
-    total = sum(work(i.kind) for i in program.instructions) or 1.0
-    ops = tuple((i.op.name, i.op.group, work(i.kind) / total, i.line) for i in program.instructions[:REPORTED])
+    seconds = [INSTRUCTION + grain(i.kind) for i in program.instructions]  # by which its ops share the program's time
+    total = sum(seconds)
+    timed = list(zip(program.instructions, seconds))[:REPORTED]
+    ops = tuple((i.op.name, i.op.group, each / total, i.line) for i, each in timed)
     signals = dict.fromkeys(i.kind.signal for i in program.instructions if i.kind.signal)
     nbytes = sum(s.nbytes for s in ready.results)
     return Meaning(number, ready.title, "program", ", ".join(signals), nbytes, (), ops, ready.source)
-
-
-def work(kind: Kind) -> float:
-    """An estimate of an op's time in elements, by which a program's time is divided among its ops. A multiplication of a matrix
-    product counts as a sixteenth of an element."""
-    specs = [s for s in (*kind.ins, *kind.outs) if isinstance(s, Spec)]
-    touched = float(sum(s.numel for s in specs)) + 64.0
-    if kind.row.blas and kind.ins and isinstance(first := kind.ins[0], Spec) and first.shape:
-        touched += sum(s.numel for s in kind.outs) * first.shape[-1] / 16
-    return touched
