@@ -71,10 +71,7 @@ class Rewriter:
                 if plan is None and (plan := self._new_plan(client, use, ins, key, flow)) is None:
                     continue
                 if plan.solo is None:
-                    if self._spread(client, use, code, position, key, plan, flow):
-                        return position + 1
-                    if self.left <= 0 and not whole:
-                        self.tables.cut_short(client)
+                    if self._spread(client, use, code, position, key, plan, flow) or self._cut(client, whole):
                         return position + 1
                     continue
             except Exception as wrong:  # an invalid instruction affects its own results alone, which carry the reason
@@ -98,6 +95,13 @@ class Rewriter:
                 loads.begin(client, ins, plan.entry, {plan.solo: [queue.pop()]}, flow)
                 return position + 1
         return None
+
+    def _cut(self, client: Client, whole: bool) -> bool:
+        """Whether the rest of a client's message has to wait for the turns of other clients."""
+        if self.left > 0 or whole:
+            return False
+        self.tables.cut_short(client)
+        return True
 
     def _free(self, client: Client, ins: tuple, entry: Entry, flow: Flow) -> None:
         """Pass a free on to all workers that hold a piece of the tensor."""
