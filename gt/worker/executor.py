@@ -10,6 +10,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any, cast
 
+from gt.errors import RemoteError
 from gt.program.code import by_result
 from gt.worker.cancel import Cancellation, OrphanedCollective, Parked
 from gt.worker.client_values import Broken, ClientValues, Code, check_device, check_inputs, failure_on, run_general
@@ -162,7 +163,9 @@ class InstructionExecutor:
         ids = ins[ready.encoding.inputs]
         operands = [values.table.get(i) for i in ids]
         if any(a is None or values.specs.get(i) is not spec for a, i, spec in zip(operands, ids, ready.specs)):
-            wrong = mismatched_operand(ready, ins, {i: values.specs.get(i) for i in ids if i in values.table})
+            wrong: Exception = mismatched_operand(ready, ins, {i: values.specs.get(i) for i in ids if i in values.table})
+            if values.client in self.cancellation.gone:  # the instructions that compute the operands were skipped
+                wrong = RemoteError(f"{ready.title} has no operands: its client has left")
             operands = [a if isinstance(a, Broken) else self.failure(ready.title, wrong, ins[-1]) for a in operands]
         return cast(PendingCollective, ready.run(operands, ins[-1]))
 

@@ -147,6 +147,16 @@ def test_collectives_of_a_client_that_is_gone_are_skipped_but_for_those_that_ano
     assert set(worker.spaces) == {"other"} and not worker.cancellation.gone and not worker.cancellation.limits
 
 
+def test_a_collective_whose_operand_was_skipped_names_the_departure_as_the_cause(worker: Worker) -> None:
+    worker.handle(Mail(DISPATCHER, Peers(BOTH)))
+    code = [(1, 1, 3.0), (7, 2, 1, 2), (1, 3, 3.0), (7, 4, 3, 4)]
+    run(worker, code, client="gone", kinds=(FULL, REDUCE))  # it waits in the first collective
+    worker.handle(Mail(DISPATCHER, Drop("gone", 9)))
+    worker.handle(piece("gone", 2))
+    [mail] = worker.handle(Mail(DISPATCHER, Skip(9, (((0, 1), 2),))))  # tensor 3, its operand, is not computed any more
+    assert mail.message.tag == 4 and mail.message.why.endswith("has no operands: its client has left")
+
+
 def test_two_clients_of_one_name_that_are_gone_are_told_apart(worker: Worker) -> None:
     worker.handle(Mail(DISPATCHER, Peers(BOTH)))
     run(worker, [(1, 1, 3.0), (7, 2, 1, 2), (7, 3, 1, 3)], client="gone", kinds=(FULL, REDUCE))
