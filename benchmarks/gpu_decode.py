@@ -145,7 +145,7 @@ def measure(shape: str, batch: int, model: Any, fastest: float, args: Any, began
     ids = torch.randint(0, 151936, (batch, CONTEXT), device="cuda", generator=torch.Generator("cuda").manual_seed(1))
     prompts = ids.tolist()
     rows: dict[str, float | None] = {}
-    for backend in args.backends.split(","):
+    for backend in filter(None, args.backends.split(",")):
         kernel = kernel_of(backend, model, batch)
         rows[backend] = max(kernel_rate(kernel, prompts) for _ in range(args.rounds))
         kernel.finalize()
@@ -155,7 +155,8 @@ def measure(shape: str, batch: int, model: Any, fastest: float, args: Any, began
     eager: list[float] = []
     compiled: list[float] = []
     if args.rivals and time.perf_counter() - began < args.seconds:
-        eager.append(eager_rate(model, ids, args.rival_steps))
+        if args.eager:
+            eager.append(eager_rate(model, ids, args.rival_steps))
         if {shape, f"{shape}:{batch}"} & set(args.compiled.split(",")) and time.perf_counter() - began < args.seconds:
             torch._dynamo.reset()
             run = compiled_rate(model, ids, args.rival_steps)
@@ -179,13 +180,22 @@ def show(result: dict[str, Any]) -> None:
           + (f", {mine / against:.2f} of HF compiled" if against else ""), flush=True)  # fmt: skip
 
 
+def write(path: str | None, speeds: dict[str, float], results: list[dict[str, Any]]) -> None:
+    """After each row, so that a run that is cut short leaves the rows it has."""
+    if path:
+        facts = {"command": " ".join(["python", *sys.argv]), "device": torch.cuda.get_device_name(), "torch": torch.__version__}
+        with open(path, "w") as file:
+            json.dump({**facts, "bandwidth": speeds, "results": results}, file, indent=1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out")
     parser.add_argument("--shapes", default="0.6B,8B")
     parser.add_argument("--batches", default="1,8,32")
-    parser.add_argument("--backends", default="cuda,triton")
+    parser.add_argument("--backends", default="cuda,triton", help='none is ""')
     parser.add_argument("--no-rivals", dest="rivals", action="store_false")
+    parser.add_argument("--no-eager", dest="eager", action="store_false", help="of the rivals, only the compiled one")
     parser.add_argument("--compiled", default="0.6B,8B", help="for which shapes, or shape:batch, the compiled rival is")
     parser.add_argument("--rival-steps", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
@@ -199,14 +209,11 @@ def main() -> None:
         for batch in map(int, args.batches.split(",")):
             results.append(measure(shape, batch, model, max(speeds.values()), args, began))
             show(results[-1])
+            write(args.out, speeds, results)
             torch.cuda.empty_cache()
         del model
         gc.collect()
         torch.cuda.empty_cache()
-    if args.out:
-        facts = {"command": " ".join(["python", *sys.argv]), "device": torch.cuda.get_device_name(), "torch": torch.__version__}
-        with open(args.out, "w") as file:
-            json.dump({**facts, "bandwidth": speeds, "results": results}, file, indent=1)
 
 
 if __name__ == "__main__":

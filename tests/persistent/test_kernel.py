@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import importlib.util
+import os
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,18 @@ def test_pages_that_fit_counts_keys_and_values_of_all_layers() -> None:
 @BOTH
 def test_more_workers_give_the_same_tokens(backend: str) -> None:
     assert alone([5, 6, 7], 20, backend=backend, num_workers=3) == alone([5, 6, 7], 20)
+
+
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no sched_setaffinity")
+def test_the_compiled_loop_takes_a_thread_for_each_core_it_may_run_on() -> None:
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert make(backend="openmp").compile()._executor.model.threads == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert make(backend="openmp").compile()._executor.model.threads == len(allowed)
 
 
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))

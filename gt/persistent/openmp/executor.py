@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from ctypes import c_double, c_int64, c_uint64, c_void_p
 from typing import Any
 
 import numpy as np
 
+from gt.backends.facts import cpu_count
 from gt.persistent.batch import DecodeBatch
 from gt.persistent.executor import Executor, ExecutorSettings
 from gt.persistent.openmp.build import BuildError, build
@@ -97,7 +97,7 @@ class OpenMPExecutor(Executor):
         self.library = ctypes.CDLL(str(build()))
         self.library.gt_decode_steps.restype = c_int64
         self.library.gt_decode_read.restype = c_double
-        threads = settings.num_workers or os.cpu_count() or 1
+        threads = settings.num_workers or cpu_count()
         rows = max(settings.max_tokens, settings.slots)
         matrices = {layer.weight.number for layer in program.layers if isinstance(layer, (Embed, Linear))}
         self.matrices = sorted(matrices)
