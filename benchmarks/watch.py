@@ -1,13 +1,15 @@
 """What watching costs: the same work with an observer and without, in turns. The "rival" is the run that nobody watches: a
 ratio of 0.97 means that watching costs 3% of the throughput. Where other programs keep the machine busy, the CPU seconds
-that client, dispatcher and worker take together (`-cpu`) say more."""
+of client, dispatcher and worker, and of all three (`-cpu`), say more. Medians of several rounds."""
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -16,7 +18,8 @@ from measure import Result, rates, took
 import gt
 from gt.client.here import here
 
-ROUNDS = 7
+ROUNDS = 9
+MODULES = {"dispatcher": "gt.server", "worker": "gt.worker"}
 OBSERVER = """
 import sys
 from gt.watch.listen import Listener
@@ -62,11 +65,23 @@ def observer() -> Iterator[Callable[[int], None]]:
         process.wait()
 
 
-def cpu() -> float:
-    """Seconds of CPU time of client, dispatcher and worker so far; not of whoever watches."""
+def cpu() -> dict[str, float]:
+    """Seconds of CPU time so far, of client, dispatcher and worker; not of whoever watches."""
     own = psutil.Process()
-    parts = [own, *(p for p in own.children() if "gt." in " ".join(p.cmdline()) and "-c" not in p.cmdline())]
-    return sum(sum(p.cpu_times()[:2]) for p in parts)
+    parts = {"client": own.pid}
+    for child in own.children():
+        words = child.cmdline()
+        parts |= {part: child.pid for part, module in MODULES.items() if module in words}
+    return {part: process_seconds(pid) for part, pid in parts.items()}
+
+
+def process_seconds(pid: int) -> float:
+    """Of all threads of a process, as the scheduler counts it: `cpu_times` comes in hundredths of a second."""
+    times = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError):  # a thread that has ended
+            times += int((task / "schedstat").read_text().split()[0])
+    return times / 1e9
 
 
 def chain() -> Callable[[], Any]:
@@ -107,22 +122,34 @@ def cases() -> Iterator[tuple[str, int, Callable[[], Any]]]:
         yield f"watch-{name}-every", 2, work  # as `gt trace` does: EVERY
 
 
+def measured(work: Callable[[], Any]) -> dict[str, float]:
+    """Seconds by the clock and of each process, for one run of the work."""
+    before = cpu()
+    wall = took(work)
+    return {"": wall, **{part: now - before[part] for part, now in cpu().items()}}
+
+
 def watch() -> Iterator[Result]:
-    """Throughput of work that is watched, and of the same that is not."""
+    """Throughput of work that is watched, and of the same that is not; for each process its CPU time."""
     gt.ones(2).numpy()
     with observer() as look:
         for name, level, work in cases():
-            times: dict[int, list[tuple[float, float]]] = {level: [], 0: []}
-            for _ in range(ROUNDS):
-                for at in times:
+            times: dict[int, list[dict[str, float]]] = {level: [], 0: []}
+            for i in range(ROUNDS):
+                for at in sorted(times, reverse=bool(i % 2)):  # in turns, and neither always first
                     look(at)
                     work()
-                    before = cpu()
-                    wall = took(work)
-                    times[at].append((wall, cpu() - before))
-            for i, suffix in enumerate(("", "-cpu")):
-                mine, theirs = (min(t[i] for t in times[at]) for at in (level, 0))
-                yield rates(name + suffix, 1 / mine, 1 / theirs, "runs/s" if not i else "runs/CPU second")
+                    times[at].append(measured(work))
+            mine, theirs = (medians(times[at]) for at in (level, 0))
+            yield rates(name, 1 / mine[""], 1 / theirs[""], "runs/s")
+            whole = [sum(seconds for part, seconds in each.items() if part) for each in (mine, theirs)]
+            yield rates(f"{name}-cpu", 1 / whole[0], 1 / whole[1], "runs/CPU second")
+            for part in ("client", "dispatcher", "worker"):
+                yield rates(f"{name}-{part}", 1 / mine[part], 1 / theirs[part], "runs/CPU second")
+
+
+def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
+    return {part: statistics.median(each[part] for each in rounds) for part in rounds[0]}
 
 
 CASES = {"watch": watch}

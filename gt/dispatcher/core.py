@@ -80,7 +80,8 @@ class Dispatcher:
             if isinstance(mail.message, (WorkerReport, Subscribe, Seen)):
                 out = self.observers.handle(mail.peer, mail.message, mail.role)
             else:
-                out = list(self._handle(mail.peer, mail.message, mail.role))
+                out = self.observers.before(mail.peer, mail.message)
+                out += self._handle(mail.peer, mail.message, mail.role)
             return out + self.observers.flush() if self.observers.prompt else out
         except Exception as wrong:  # no message may end the dispatcher, which all clients share
             return self._refusal(mail.peer, mail.message, wrong)

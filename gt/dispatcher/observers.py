@@ -13,11 +13,12 @@ from msgspec.structs import replace
 from gt.dispatcher.tables import Client, Entry, KindPlans, Tables, TracePlans, WorkerState
 from gt.dispatcher.users import OWNER, User, Users
 from gt.errors import ProtocolError
-from gt.program.code import is_client_kind, is_free
+from gt.program.code import count_frees, count_numbers, is_client_kind
 from gt.transport.auth import WORKER
 from gt.transport.events import (
     EVERY,
     OFF,
+    SMALL,
     WINDOW,
     AnyEvent,
     Compiled,
@@ -40,7 +41,7 @@ from gt.transport.events import (
     WorkerReport,
     nbytes,
 )  # fmt: skip
-from gt.transport.messages import VERSION, Batch, Mail, Note, Run
+from gt.transport.messages import VERSION, Ask, Batch, Mail, Note, Run
 
 PENDING = 1 << 12  # most events pending for an observer
 BYTES = 16 << 20  # most bytes pending, and most in flight, for an observer; four times as many for an administrator
@@ -168,7 +169,7 @@ class Observers:
 
     def seen(self, peer: str, number: int) -> list[Mail]:
         self.flights[peer].take_in(number)
-        return self._flush(self.there[peer]) if peer in self.there else []
+        return []  # what is pending is sent with the next events
 
     def lose(self, peer: str) -> list[Mail]:
         """An observer, or an observed client or worker, has disconnected."""
@@ -204,9 +205,9 @@ class Observers:
 
     # Events
 
-    def tell(self, client: Client | None, event: AnyEvent) -> None:
+    def tell(self, client: Client | None, event: AnyEvent, size: int = 0) -> None:
         """Add an event to every observer that may see it."""
-        size = nbytes(event)
+        size = size or nbytes(event)
         for observer in self.there.values():
             if visible(observer, client):
                 self._add(observer, event, size)
@@ -240,12 +241,16 @@ class Observers:
         if self.local is not None:
             self.local("batch", client.label, (client, batch))
         if self.there:
-            frees = sum(map(is_free, batch.code))
-            calls = sum(isinstance(client.uses.get(int(ins[0])), TracePlans) for ins in batch.code if ins)
+            counts = count_numbers(batch.code)
+            frees = count_frees(counts)
+            calls = sum(n for number, n in counts.items() if isinstance(client.uses.get(number), TracePlans))
             n = len(batch.code) - frees
-            self.tell(
-                client, Received(client.label, batch.serial, self.clock(), n, calls, frees, len(batch.gets))
-            )  # fmt: skip
+            self.tell(client, Received(client.label, batch.serial, self.clock(), n, calls, frees, len(batch.gets)), SMALL)
+            if client.signals:
+                uses = {number: client.uses.get(number) for number in counts if is_client_kind(number)}
+                self._results(
+                    client, batch.code, {n: use for n, use in uses.items() if isinstance(use, KindPlans) and use.signal}
+                )
 
     def runs(self, client: Client, runs: Iterable[tuple[WorkerState, Run]]) -> None:
         now = self.clock()
@@ -253,15 +258,15 @@ class Observers:
             if self.local is not None:
                 self.local("run", worker.name, (client, run))
             if self.there:
-                self.tell(client, Sent(client.label, run.serial, worker.name, now, len(run.code)))
+                self.tell(client, Sent(client.label, run.serial, worker.name, now, len(run.code)), SMALL)
 
-    def results(self, client: Client, code: Iterable[tuple]) -> None:
-        """Report the layout of results with a signal, once for each signal, spec and layout."""
-        if not client.signals or not self.there:
-            return
-        for ins in code:
-            use = client.uses.get(ins[0]) if ins and is_client_kind(ins[0]) else None
-            if not isinstance(use, KindPlans) or not use.signal:
+    def _results(self, client: Client, code: Iterable[tuple], numbers: Iterable[int]) -> None:
+        """Report the layout of results with a signal, once for each signal, spec and layout. `numbers` are those in `code`."""
+        known = {number: client.uses.get(number) for number in numbers if is_client_kind(number)}
+        uses = {number: use for number, use in known.items() if isinstance(use, KindPlans) and use.signal}
+        for ins in code if uses else ():
+            use = uses.get(ins[0]) if ins else None
+            if use is None:
                 continue
             for id in ins[use.form.results]:
                 entry = client.entries.get(id)
@@ -326,6 +331,17 @@ class Observers:
             self.tell(client, Stalled(client.label, self.clock(), note.text, worker.name, note.tensor))
 
     # Sending
+
+    def pending(self) -> bool:
+        return any(observer.pending for observer in self.there.values())
+
+    def full(self) -> bool:
+        """Whether an observer's events should be sent at once, before more of them are dropped."""
+        return any(len(o.pending) > PENDING // 4 or o.bytes > o.most // 4 for o in self.there.values())
+
+    def before(self, peer: str, message: Any) -> list[Mail]:
+        """A client that asks for statistics is sent its events before the answer."""
+        return self._flush(self.there[peer]) if peer in self.there and isinstance(message, Ask) else []
 
     def flush(self) -> list[Mail]:
         return [mail for observer in self.there.values() for mail in self._flush(observer)] if self.there else []

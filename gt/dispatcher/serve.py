@@ -28,6 +28,7 @@ from gt.transport.sockets import FIRST, LAST, open_socket
 QUEUE = 1 << 16  # most messages queued for one peer
 TICK = 2.0  # seconds between checks for long waits
 PEERS_INTERVAL = 0.5  # seconds between two Peers messages while other messages wait
+EVENTS_INTERVAL = 0.05  # seconds between two messages to an observer
 UNREAD = 32  # most messages of one peer in the receive queue
 MAX_LAST_MESSAGES = 1 << 12  # most messages that are read of a disconnected client
 REMOVE_SECONDS = 60.0  # seconds after a worker's loss in which its sockets are removed once nobody listens on them
@@ -61,6 +62,7 @@ class Server:
             listen(self.router, address, keys)
         self.fds: dict[str, int] = {}  # descriptor of each peer's connection, known from its first message
         self.remote: set[str] = set()  # peers on other hosts
+        self.send_events_at = 0.0  # when to send observers the next events
         self.until = float("inf")  # when to continue without the expected workers
         self.left: dict[str, float] = {}  # local addresses of lost workers, and until when to check whether they listen
         self.check_sockets_at = 0.0  # when to check next whether lost workers still listen
@@ -76,7 +78,7 @@ class Server:
                 self.until = float("inf")
                 self._send(self.core.expect(0))
             cut = self.core.tables.cut
-            for source in self.sources.wait(0 if cut else 10 if self.waiting else 1000):
+            for source in self.sources.wait(0 if cut else 10 if self.waiting else self._longest_wait()):
                 if source in self.lanes.senders:
                     self._from_lane(*self.lanes.senders[source])
                 elif source is self.router:
@@ -90,7 +92,7 @@ class Server:
             if self.peers and time.monotonic() > self.send_peers_at:
                 self._send_peers()
             if self.core.observers.there:
-                self._send(self.core.observers.flush())
+                self._send_events()
             if self.ends.waiting:
                 self._ended()
             if self.left and time.monotonic() > self.check_sockets_at:
@@ -98,6 +100,20 @@ class Server:
             if (now := time.monotonic()) > self.tick_at:
                 self.tick_at = now + TICK
                 self._send(self.core.tick(now))
+
+    def _longest_wait(self) -> float:
+        """Milliseconds to sleep at most without a message."""
+        if not self.core.observers.pending():
+            return 1000
+        return max(0.0, self.send_events_at - time.monotonic()) * 1000
+
+    def _send_events(self) -> None:
+        """Send observers their events, a few times a second: a message to an observer and its acknowledgement cost as much as a
+        client's batch."""
+        now = time.monotonic()
+        if now >= self.send_events_at or self.core.observers.full():
+            self.send_events_at = now + EVENTS_INTERVAL
+            self._send(self.core.observers.flush())
 
     def expect(self, workers: int, timeout: float = 60.0) -> None:
         """Place no tensor before `workers` have joined, or the timeout."""

@@ -79,7 +79,6 @@ class Stream:
         client.instructions += len(batch.code)
         if self.observers.on:
             self.observers.batch(client, batch)  # only the handled part: the rest is held and handled later
-            self.observers.results(client, batch.code)
         for ticket, id, spec in batch.gets:
             self._get(client, ticket, id, spec, flow)
         ack = batch.ack

@@ -4,6 +4,7 @@ its inputs and the numbers for its holes. No other file counts where in such a t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from operator import itemgetter
@@ -91,6 +92,15 @@ def is_free(code: Sequence[Any]) -> bool:
 def is_client_kind(number: Any) -> bool:
     """Whether a client may give a kind this number: those below are the dispatcher's and the tracer's own."""
     return bool(number > FREE)
+
+
+def count_numbers(code: Iterable[Sequence[Any]]) -> Counter[Any]:
+    """How many instructions of each number there are."""
+    return Counter([ins[0] for ins in code if ins])
+
+
+def count_frees(counts: Counter[Any]) -> int:
+    return counts[FREE]
 
 
 def first_kind() -> int:

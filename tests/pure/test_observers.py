@@ -12,7 +12,7 @@ from gt.dispatcher.core import Dispatcher
 from gt.dispatcher.observers import ALL_BYTES, BYTES, EACH
 from gt.dispatcher.users import User, Users
 from gt.transport import events as e
-from gt.transport.messages import VERSION, Batch, Bye, Hello, KindDef, Mail
+from gt.transport.messages import VERSION, Ask, Batch, Bye, Hello, KindDef, Mail
 
 FULL = KindDef(1, "full", ((-3,),), ((2, 2), 8))
 
@@ -64,6 +64,28 @@ def test_who_comes_first_hears_who_is_there_and_then_who_comes_and_goes(watched:
     watched.gone("w1")
     lost = events(watched("top", e.Seen(9)), "top")
     assert [(x.name, x.why) for x in lost if isinstance(x, e.Departed)] == [("w1", "its connection ended")]
+
+
+def test_events_wait_for_the_next_flush_but_a_client_that_asks_has_them_before_its_answer(watched: Conversation) -> None:
+    watched("d", e.Subscribe(VERSION, e.EVERY))
+    observers = watched.dispatcher.observers
+    observers.prompt = False
+    assert events(watched("w0", spans("d")), "d") == [] and observers.pending() and not observers.full()
+    assert watched("d", e.Seen(1)) == []  # else a message would follow each acknowledgement
+    first = watched("d", Ask(7, "placement", 1))[0]
+    assert isinstance(first.message, e.Watched) and len(first.message.events) == 1 and not observers.pending()
+
+
+def test_an_observer_with_many_pending_events_is_sent_them_at_once(watched: Conversation) -> None:
+    admin(watched)
+    observers = watched.dispatcher.observers
+    observers.prompt = False
+    for i in range(1200):
+        assert not observers.full()
+        watched("c", Batch(i + 1, (FULL,) if not i else (), [(1, 5 + i, 1.0)]))
+        if observers.full():
+            break
+    assert i < 1100 and len(events(observers.flush(), "top")) > 1000
 
 
 def test_an_administrator_sees_all_and_a_client_its_own(watched: Conversation) -> None:

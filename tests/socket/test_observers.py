@@ -9,6 +9,9 @@ import pytest
 from processes import Processes, free_port
 
 import gt
+from gt.client.here import here
+from gt.transport.events import SAMPLED, Received
+from gt.watch.listen import Listener
 
 WORK = """
 import sys, gt
@@ -69,3 +72,17 @@ def test_a_client_tells_an_unknown_host_from_a_silent_one() -> None:
         gt.connect("no-such-host.invalid:9000", timeout=0.5)
     with pytest.raises(gt.errors.ConnectionFailed, match="no dispatcher answered"):
         gt.connect(f"127.0.0.1:{free_port()}", timeout=0.5)
+
+
+def test_events_of_many_batches_come_in_few_messages() -> None:
+    """A message for each batch, with its acknowledgement, would cost a client that reads often a tenth of its speed."""
+    x = gt.ones(4)
+    x.numpy()
+    with Listener(here().session.link.address, SAMPLED) as listener:
+        for _ in range(300):
+            (x + 1).numpy()
+        received = list(listener.take(0.5))
+    batches = [event for watched in received for event in watched.events if isinstance(event, Received)]
+    assert len(batches) >= 300
+    seconds = batches[-1].at - batches[0].at + 0.5
+    assert len(received) <= 20 * seconds + 15, f"{len(received)} messages in {seconds:.1f} s"
