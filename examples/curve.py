@@ -1,22 +1,8 @@
-"""What the examples share: a progress bar, and the loss curve as a picture."""
+"""What the examples share: the loss curve as a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
-
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-
-def progress(things: Iterable[Any], total: int, what: str) -> Iterator[tuple[Any, Any]]:
-    """Each thing, and a function that shows a text beside the bar."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, TextColumn("{task.fields[note]}")) as bar:
-        task = bar.add_task(what, total=total, note="")
-        for thing in things:
-            yield thing, lambda note: bar.update(task, note=note)
-            bar.advance(task)
 
 
 def draw(losses: dict[str, list[float]], path: Path, title: str) -> None:

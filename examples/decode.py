@@ -10,7 +10,6 @@ import time
 from typing import Any
 
 import numpy as np
-from curve import progress
 from gpt import Learner, text
 
 import gt
@@ -96,12 +95,12 @@ class LlamaLearner(Learner):
 def learn(size: Size, ids: np.ndarray, letters: int) -> tuple[Llama, float, float]:
     gt.manual_seed(1)
     learner, rng, losses = LlamaLearner(size, letters), np.random.default_rng(0), []
-    for step, note in progress(range(size.steps), size.steps, "learning"):
+    for step in (bar := gt.progress(range(size.steps), label="learning")):
         starts = rng.integers(0, len(ids) - size.tokens - 1, size.batch)
         loss = learner.step(np.stack([ids[s : s + size.tokens + 1] for s in starts]))
         if step % 10 == 9 or step == 0:
             losses.append(loss.item())
-            note(f"loss {losses[-1]:.3f}")
+            bar.note(f"loss {losses[-1]:.3f}")
     return learner.model, losses[0], losses[-1]
 
 
@@ -118,9 +117,9 @@ def write(kernel: Any, prompts: list[list[int]], letters: int) -> tuple[list[lis
     ids = [kernel.add_request(prompt, max_new_tokens=letters) for prompt in prompts]
     kernel()  # the prompts
     began, made, rounds = time.perf_counter(), 0, (letters - 1) // 10
-    for _, note in progress(range(rounds), rounds, "writing "):
+    for _ in (bar := gt.progress(range(rounds), label="writing ")):
         made += sum(map(len, kernel(steps=10).values()))
-        note(f"{made / (time.perf_counter() - began):.0f} tokens/s")
+        bar.note(f"{made / (time.perf_counter() - began):.0f} tokens/s")
     return [kernel.tokens(id) for id in ids], made / (time.perf_counter() - began)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import gt
 from gt.nn import SGD, Linear, Module
@@ -53,16 +52,13 @@ def training(steps: int = 400) -> float:
     targets = gt.stack([inside, 1 - inside], dim=1)  # (512, 2)
     model = Classifier()
     optimizer = SGD(model.parameters(), lr=0.2, momentum=0.9)
-    loss_so_far, count = TextColumn("loss {task.fields[loss]:.4f}"), TextColumn("{task.completed}/{task.total} steps")
-    with Progress(loss_so_far, BarColumn(), count, TimeElapsedColumn(), console=console) as progress:
-        task = progress.add_task("training", total=steps, loss=0.0)
-        for step in range(1, steps + 1):
-            loss = ((model(points) - targets) ** 2).mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            if step % 20 == 0:
-                progress.update(task, completed=step, loss=loss.item())
+    for step in (bar := gt.progress(range(1, steps + 1), label="training")):
+        loss = ((model(points) - targets) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % 20 == 0:
+            bar.note(f"loss {loss.item():.4f}")
     right = (model(points).argmax(dim=1) == targets.argmax(dim=1)).float().mean().item()
     console.print(f"told right: {right:.1%}")
     return right

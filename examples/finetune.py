@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
-from curve import draw, progress
+from curve import draw
 
 import gt
 
@@ -49,7 +49,7 @@ def train(lib: Any, model: Any, turns: float, steps: int, what: str) -> list[flo
     wanted = [p for p in model.parameters() if p.requires_grad]
     optimizer = lib.optim.AdamW(wanted, lr=5e-3)
     losses = []
-    for step, note in progress(range(steps), steps, what):
+    for step in (bar := gt.progress(range(steps), label=what)):
         x, y = (lib.tensor(a) for a in points(256, turns, step))
         loss = lib.nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
@@ -57,7 +57,7 @@ def train(lib: Any, model: Any, turns: float, steps: int, what: str) -> list[flo
         optimizer.step()
         losses.append(loss.detach())
         if step % 25 == 24:
-            note(f"loss {float(losses[-1]):.3f}")
+            bar.note(f"loss {float(losses[-1]):.3f}")
     return lib.stack(losses).tolist()
 
 

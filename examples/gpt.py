@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from curve import draw, progress
+from curve import draw
 
 import gt
 
@@ -117,14 +117,14 @@ def learn(size: Size, ids: np.ndarray, letters: int) -> tuple[Any, dict[str, lis
     other = rival(size, own, letters)
     rng = np.random.default_rng(0)
     unread, theirs = [], []
-    for step, note in progress(range(size.steps), size.steps, "learning"):
+    for step in (bar := gt.progress(range(size.steps), label="learning")):
         starts = rng.integers(0, len(ids) - size.tokens - 1, size.batch)
         batch = np.stack([ids[s : s + size.tokens + 1] for s in starts])
         unread.append(own.step(batch))
         if other is not None and step < TOGETHER:
             theirs.append(other.step(batch).item())
         if step % 10 == 9:
-            note(f"loss {unread[-1].item():.3f}")
+            bar.note(f"loss {unread[-1].item():.3f}")
     losses = {"GT": gt.stack(unread).tolist()}
     return own.model, {**losses, "PyTorch": theirs} if theirs else losses
 
@@ -134,7 +134,7 @@ def write(model: Any, size: Size, alphabet: list[str], start: str, n: int) -> st
     ids = [alphabet.index(c) for c in start]
     model.eval()
     with gt.no_grad():
-        for _, _ in progress(range(n), n, "writing "):
+        for _ in gt.progress(range(n), label="writing "):
             seen = ids[-size.tokens :]
             filled = seen + [0] * (size.tokens - len(seen))  # one shape for all: no letter sees those behind it
             shares = (model(gt.tensor([filled]))[0, len(seen) - 1] / 0.8).softmax(dim=-1)

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from curve import draw, progress
+from curve import draw
 
 import gt
 from gt import nn
@@ -87,7 +87,7 @@ def train(quick: bool) -> tuple[list[float], float]:
     schedule = gt.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=5e-3, total_steps=total)
     losses: list[gt.Tensor] = []
     batches = (batch for _ in range(epochs) for batch in loader)
-    for (x, y), note in progress(batches, total, "learning"):
+    for x, y in (bar := gt.progress(batches, total, "learning")):
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x), y)
         loss.backward()
@@ -95,7 +95,7 @@ def train(quick: bool) -> tuple[list[float], float]:
         schedule.step()
         losses.append(loss.detach())
         if len(losses) % 10 == 0:  # a read waits for the workers, so not every step
-            note(f"loss {losses[-1].item():.3f}")
+            bar.note(f"loss {losses[-1].item():.3f}")
     return gt.stack(losses).tolist(), accuracy(model, *drawn(1000 if quick else 4000, 2))
 
 

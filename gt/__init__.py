@@ -62,6 +62,7 @@ _FROM = {
         "register_backend",
     ],
     "gt.pools.pool": ["pool"],
+    "gt.watch.progress": ["progress"],
     "gt.persistent": ["PersistentKernel", "pages_that_fit"],
     "gt.nn.functional": [
         "adaptive_avg_pool1d",

@@ -158,6 +158,7 @@ from gt.nn.functional import pixel_unshuffle as pixel_unshuffle
 from gt.distributions.draws import poisson as poisson
 from gt.nn.functional import poisson_nll_loss as poisson_nll_loss
 from gt.pools.pool import pool as pool
+from gt.watch.progress import progress as progress
 from gt.backends import register_backend as register_backend
 from gt.client.signals import register_config as register_config
 from gt.nn.functional import rms_norm as rms_norm

@@ -29,8 +29,11 @@ def test_every_notebook_runs_and_shows_html(tmp_path: Path, monkeypatch: pytest.
         book.cells.append(
             nbformat.v4.new_code_cell("display(gt.ones(2, 2), gt.ones(2).placement, gt.debug.get_worker_stats())")
         )
+        book.cells.insert(-1, nbformat.v4.new_code_cell("for i in gt.progress(range(3), label='bar'): pass"))
         nbclient.NotebookClient(book, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
         code = [c for c in book.cells if c.cell_type == "code"]
         assert all(c.execution_count for c in code)
         assert "text/html" in code[0].outputs[-1].data  # the tensor that the first cell ends with
+        (bar,) = code[-2].outputs
+        assert "value='1.0000'" in bar.data["text/html"] and "bar  3/3 100%" in bar.data["text/html"]
         assert [("text/html" in out.data) for out in code[-1].outputs if out.output_type == "display_data"] == [True] * 3
