@@ -6,12 +6,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
-
-import yaml
+from typing import TYPE_CHECKING, Any
 
 from gt.errors import ConfigError
+from gt.lazy_import import LazyImport
 from gt.spec import REPLICATE, Placement, Shard
+
+if TYPE_CHECKING:
+    import yaml
+else:
+    yaml = LazyImport("yaml")  # most processes read no configuration
 
 _WRITTEN = re.compile(r"\s*(?:shard\(\s*(-?\d+)\s*\)|(replicate)(?:\(\s*\))?)\s*", re.IGNORECASE)
 

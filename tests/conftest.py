@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,11 @@ from hypothesis import settings
 # of threads say how many they take, and a caller may say more.
 for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
+# Python keeps the compiled form of GT's files, here and in all that tests start, whatever the caller says: to compile them anew
+# is half of the CPU time that a process takes to start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 DEADLINE = 240  # seconds; a test that waits longer waits for something that will not come
 

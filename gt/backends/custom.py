@@ -1,18 +1,25 @@
 """Backends that users bring: a class that keeps tensors by number and computes with them. Registered by name, found as an
 entry point of the group `gt.backends`, or named as `module:Class`. How one becomes an engine is the worker's matter."""
 
+from __future__ import annotations
+
 import contextlib
 import importlib
-import importlib.metadata
 import inspect
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gt.backends.facts import Found, Missing, Outcome, cpu_count, host_memory, operands, try_on
+from gt.lazy_import import LazyImport
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+metadata = LazyImport("importlib.metadata")  # takes long to load, and only backends that are not GT's need it
 
 GROUP = "gt.backends"
 # What a class must have, with the parameters that GT passes by position.
@@ -68,8 +75,8 @@ def _working_directory_last() -> Iterator[None]:
         sys.path.remove(here)
 
 
-def entry_points() -> dict[str, importlib.metadata.EntryPoint]:
-    return {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
+def entry_points() -> dict[str, EntryPoint]:
+    return {point.name: point for point in metadata.entry_points(group=GROUP)}
 
 
 def probe(cls: Any) -> Outcome:
@@ -104,7 +111,7 @@ def probe_path(path: str) -> Outcome:
         return Missing(str(error))
 
 
-def probe_point(point: importlib.metadata.EntryPoint) -> Outcome:
+def probe_point(point: EntryPoint) -> Outcome:
     try:
         return probe(point.load())
     except (ImportError, AttributeError, TypeError) as error:

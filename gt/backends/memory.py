@@ -7,12 +7,14 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from gt.backends import probes
 from gt.backends.facts import Found, Missing, Outcome
 from gt.backends.machine import cache_folder, cpu_identity
+from gt.lazy_import import LazyImport
+
+metadata = LazyImport("importlib.metadata")  # takes long to load
 
 
 def remembered(name: str, package: str, probe: Callable[[], Outcome]) -> Outcome:
@@ -31,8 +33,8 @@ def remembered(name: str, package: str, probe: Callable[[], Outcome]) -> Outcome
 
 def _path(name: str, package: str) -> Path:
     try:
-        found = version(package)
-    except PackageNotFoundError:
+        found = metadata.version(package)
+    except metadata.PackageNotFoundError:
         found = "none"
     facts = "\0".join([name, found, cpu_identity(), Path(probes.__file__).read_text()])
     return cache_folder().parent / "probes" / f"{name}-{hashlib.sha256(facts.encode()).hexdigest()[:20]}.json"

@@ -3,13 +3,13 @@ so does GT, though it could compute it. Only ids are noted: no value is kept ali
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from gt.client.autograd import Tensor, node_of
 from gt.client.handle import origin_id
+from gt.parameters import parameters
 
 
 def watched(tensors: list) -> list[tuple[int, Any]]:
@@ -34,7 +34,7 @@ def saves(*names: str) -> Callable[[Callable], Callable]:
     result)."""
 
     def wrap(f: Callable) -> Callable:
-        places = list(inspect.signature(f).parameters)
+        places = parameters(f).names
         asked = [(places.index(n), n) for n in names if not n.startswith("result")]
         results = [int(n.removeprefix("result") or -1) for n in names if n.startswith("result")]
 

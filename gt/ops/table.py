@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from gt.errors import ArgumentTypeError, NotForComplex, ProtocolError, of_arguments
+from gt.parameters import parameters
 from gt.spec import DTYPES, DType, Placement, Shard, Spec, bool_, float32, int64
 
 # An operand is known by its Spec, or, where a Python number stands in a tensor's place, by the number's type.
@@ -160,9 +160,8 @@ def op(name: str, *, shape: Callable[..., Any], kernel: Callable[..., Any] | Non
     family = sys._getframe(1).f_globals["__name__"].rsplit(".", 1)[-1]
     names: tuple[str, ...] = ()
     if kernel is not None:
-        parameters = inspect.signature(kernel).parameters.values()
-        names = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
-        columns["defaults"] = {p.name: p.default for p in parameters if p.default is not p.empty}
+        found = parameters(kernel)
+        names, columns["defaults"] = found.keyword_only, found.defaults
     if "statics" in columns:
         names = tuple(columns.pop("statics"))
     row = Row(name=name, shape=shape, kernel=kernel, family=family, statics=names, **columns)
@@ -238,9 +237,9 @@ def arity(row: Row) -> tuple[int, int | None]:
     """How many operands an op has, at least and at most (None: any number), as its kernel says."""
     if row.kernel is None:
         return 0, None
-    places = list(inspect.signature(row.kernel).parameters.values())[1:]
-    named = [p for p in places if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
-    return len(named), None if any(p.kind is p.VAR_POSITIONAL for p in places) else len(named)
+    found = parameters(row.kernel)
+    named = sum(name not in found.defaults for name in found.positional[1:])  # the first is the array namespace
+    return named, None if found.variadic else named
 
 
 def row(name: str) -> Row:

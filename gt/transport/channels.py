@@ -15,11 +15,13 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from gt.errors import ProtocolError
-from gt.transport.shm import SEALS, Place, Segment
+from gt.transport.shm import SEALS, Place, Segment, byte_array
+
+if TYPE_CHECKING:
+    import numpy
 
 TOKEN = 16  # bytes by which a worker finds the connection of a client that attaches
 WORD = struct.Struct("=Qq")  # number of a segment, and its size; or -1, where it is not used any more
@@ -98,7 +100,7 @@ class Channel:
 
     # The peer's segments
 
-    def view(self, place: Place, nbytes: int, release: Callable[[], None] | None = None) -> np.ndarray:
+    def view(self, place: Place, nbytes: int, release: Callable[[], None] | None = None) -> numpy.ndarray:
         """The bytes at a place. With `release`, that is called when nothing looks at them any more."""
         serial, offset, size = place
         if serial not in self.maps:
@@ -107,11 +109,11 @@ class Channel:
         if mapped is None or not 0 <= offset <= len(mapped) - nbytes or nbytes > size:
             raise ProtocolError(f"no {nbytes} bytes at {place} (segment, offset, length): no such segment was passed")
         if release is None:
-            return np.frombuffer(mapped, np.uint8, nbytes, offset)
+            return byte_array(mapped, nbytes, offset)
         # What is watched must not be an array: NumPy lets a view of a view refer to the first owner, past those between.
         loan = (ctypes.c_ubyte * nbytes).from_buffer(mapped, offset)
         weakref.finalize(loan, release).atexit = False
-        return np.frombuffer(memoryview(loan), np.uint8)
+        return byte_array(memoryview(loan))
 
     def take_in(self) -> bool:
         """Receive passed descriptors. Whether more may come."""

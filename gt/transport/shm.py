@@ -11,8 +11,10 @@ import threading
 import weakref
 from collections.abc import Callable
 from itertools import count
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy
 
 LEND = 16 << 20  # pieces of this size are lent as they lie; smaller ones are copied out, so that few segments are in use
 KEEP = 1 << 30  # bytes of idle segments a pool keeps for the next transfer, their pages already there
@@ -41,8 +43,15 @@ class Segment:
         self.map = mmap.mmap(self.fd, size)
         weakref.finalize(self, os.close, self.fd)
 
-    def view(self, offset: int, nbytes: int) -> np.ndarray:
-        return np.frombuffer(self.map, np.uint8, nbytes, offset)
+    def view(self, offset: int, nbytes: int) -> numpy.ndarray:
+        return byte_array(self.map, nbytes, offset)
+
+
+def byte_array(buffer: Any, nbytes: int = -1, offset: int = 0) -> numpy.ndarray:
+    """The bytes of a buffer. NumPy is imported here because a dispatcher, which reads no tensor's bytes, starts without it."""
+    import numpy
+
+    return numpy.frombuffer(buffer, numpy.uint8, nbytes, offset)
 
 
 class SegmentPool:
@@ -80,12 +89,12 @@ class SegmentPool:
             while sum(s.size for s in self.idle) > KEEP or len(self.idle) > 64:
                 self.dropped(self.idle.pop(0).serial)
 
-    def pack(self, data: np.ndarray) -> tuple[Segment, int, list[int]]:
+    def pack(self, data: numpy.ndarray) -> tuple[Segment, int, list[int]]:
         """Copy an array into a segment of its own or, a small one, into the arena. Gives the segment, the offset, and which
         segments will not be written again before they are given back."""
         if data.nbytes > SMALL:
             segment = self.take(data.nbytes)
-            np.copyto(segment.view(0, data.nbytes), data)
+            segment.view(0, data.nbytes)[:] = data
             return segment, 0, [segment.serial]
         full = []
         if self.arena is None or self.used + data.nbytes > self.arena.size:

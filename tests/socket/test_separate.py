@@ -100,7 +100,7 @@ def test_workers_without_an_id_get_names_of_their_own(processes: Processes, disc
 
 def test_workers_of_another_engine_do_not_load_pytorch_to_meet(processes: Processes, disconnected: None) -> None:
     """It takes longer to load than all else that a worker does before its first op. The first collective takes it."""
-    _, port = processes.server("--expect", "2")
+    server, port = processes.server("--expect", "2")
     workers = [processes.worker(port) for _ in range(2)]
     gt.connect(f"localhost:{port}")
     for i in range(2):
@@ -108,6 +108,7 @@ def test_workers_of_another_engine_do_not_load_pytorch_to_meet(processes: Proces
         with gt.signal(f"on {i}"):
             assert (gt.ones(2) + i).tolist() == [1.0 + i] * 2
     assert not [w for w in workers for m in psutil.Process(w.pid).memory_maps() if "libtorch" in m.path]
+    assert not [m.path for m in psutil.Process(server.pid).memory_maps() if "numpy" in m.path]  # it reads no tensor's bytes
 
 
 def test_two_workers_of_one_id_both_work(processes: Processes, disconnected: None) -> None:

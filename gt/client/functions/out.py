@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable
 from functools import wraps
@@ -18,6 +17,7 @@ from gt.client.scope import is_grad_enabled
 from gt.client.views import cut, is_view
 from gt.client.writes import assign
 from gt.errors import ArgumentTypeError
+from gt.parameters import parameters
 
 NAMES = [
     "abs",
@@ -279,7 +279,7 @@ SILENT = {"split_with_sizes_copy", "unbind_copy"}  # functions that return nothi
 
 def with_out(name: str, f: Callable) -> Callable:
     """A function that takes `out=`: a tensor, or as many as it has results."""
-    typed = "dtype" in inspect.signature(f).parameters
+    typed = "dtype" in parameters(f).names
 
     @wraps(f)
     def call(*args: Any, out: Any = None, **settings: Any) -> Any:

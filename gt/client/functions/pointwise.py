@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +10,13 @@ from gt.client.autograd import Tensor
 from gt.client.functions.create import as_tensor
 from gt.client.functions.registry import FUNCTIONS, method
 from gt.ops.table import TABLE, Row, rows
+from gt.parameters import parameters
 
 
 def _pointwise(row: Row) -> Callable:
     """The function of a pointwise row."""
     assert row.kernel is not None
-    names = [p for p in list(inspect.signature(row.kernel).parameters)[1:] if not p.startswith("_")]
+    names = [p for p in parameters(row.kernel).names[1:] if not p.startswith("_")]
     call: Callable
 
     if len(names) > 2:
