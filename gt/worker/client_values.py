@@ -146,6 +146,7 @@ class ClientValues:
         "units",
         "joints",
         "within",
+        "blamed",
         "segment",
         "warnings",
         "warned",
@@ -169,6 +170,7 @@ class ClientValues:
         self.units: OrderedDict[tuple, Unit] = OrderedDict()  # by topology, the most recently used last
         self.joints = False  # whether there are sharded traces
         self.within = 0  # first result of the current call of a sharded trace
+        self.blamed: dict[int, int] = {}  # by local value of the current call, the client's tensor to name if it fails
         self.broken: list[int] = []  # results of the last Run that could not be computed
         self.segment = count(SEGMENTS, -1).__next__
         self.warnings: list[str] = []  # for the client, sent at the end of the current run

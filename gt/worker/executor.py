@@ -18,7 +18,8 @@ from gt.worker.collectives.mail import Members, PendingCollective
 from gt.worker.collectives.mail_transport import OperandFailed
 from gt.worker.engine import Engine
 from gt.worker.host_memory import HostMemory
-from gt.worker.programs.compile import COLLECTIVE, FREED, TRACE
+from gt.worker.programs.compile import COLLECTIVE, FREED, TRACE, Executable
+from gt.worker.programs.rest_of_call import LOCAL, rest_of_call
 from gt.worker.programs.sharded import ShardedTrace
 from gt.worker.programs.units import Unit
 from gt.worker.quotas import Quotas
@@ -181,15 +182,35 @@ class InstructionExecutor:
             values.table[id], values.specs[id] = array, spec
 
     def fail(self, values: ClientValues, ins: Instruction, error: Exception) -> None:
-        """Mark the results of a failed instruction; a tensor made of a broken one keeps the first cause."""
-        if ins[0] in values.kinds and isinstance(ready := values.kinds[ins[0]][2], Unit):
+        """Mark the results of a failed instruction. What can still be computed of a unit or of a call runs one by one, so
+        that only failing instructions and their dependents are marked."""
+        ready = values.kinds[ins[0]][2] if ins[0] in values.kinds else None
+        if isinstance(ready, Unit):
             error.__traceback__ = error.__context__ = None  # their frames hold the unit's intermediate results
-            chunk = self.quotas.watch(values, iter(ready.chunk), self.engine, self.fail)
-            self.execute(values, self.host.watch(values, chunk))  # one by one, so that only failing instructions are marked
-            return
-        if self.host.again(values, ins, error):
+            self._one_by_one(values, iter(ready.chunk))
+        elif self.host.again(values, ins, error):
             self.execute(values, (ins,))
-            return
+        elif isinstance(ready, Executable) and (rest := rest_of_call(ready, values, ins, error)) is not None:
+            values.blamed = rest.blamed
+            for failed in rest.failed:
+                self.mark(values, failed, error)
+            self._one_by_one(values, iter(rest.code))
+            values.blamed = {}
+        else:
+            self.mark(values, ins, error)
+
+    def _one_by_one(self, values: ClientValues, code: Code) -> None:
+        """Execute instructions in place of one that failed. The turn does not end before they do, as a preempted run continues
+        after the one that failed."""
+        turn, self.turn = self.turn, None
+        try:
+            self.execute(values, self.host.watch(values, self.quotas.watch(values, code, self.engine, self.fail)))
+        finally:
+            self.turn = turn
+
+    def mark(self, values: ClientValues, ins: Instruction, error: Exception) -> None:
+        """Put the cause of a failure in the place of an instruction's results; a tensor made of a broken one keeps the first
+        cause."""
         self.failures += 1
         if ins[0] not in values.kinds:
             return
@@ -203,10 +224,12 @@ class InstructionExecutor:
         if cause is None and isinstance(error, OperandFailed):
             cause = error.cause
         elif cause is None:
-            cause = self.failure(ready.title, error, ins[1] if ins[1] > 0 else values.within)
+            told = ins[1] if ins[1] > 0 else values.blamed.get(ins[1], values.within)
+            cause = self.failure(ready.title, error, told)
         for id, spec in by_result(ins, ready.results):
             values.table[id], values.specs[id] = cause, spec
-            values.broken.append(id)
+            if id > LOCAL:
+                values.broken.append(id)
 
     def failure(self, what: str, error: Exception, id: Any) -> Broken:
         """The cause for a failed tensor; raises Poisoned if the device is unusable."""

@@ -95,7 +95,9 @@ class _Writer:
         self.lines += [f"    {line}" for line in table.begin(program.holes)]
         if pauses is not None:
             self.names["over"] = pauses.over
+        starts = self.names["starts"] = list[int]()  # the first line of each instruction
         for n, ins in enumerate(program.instructions):
+            starts.append(len(self.lines) + 1)
             if pauses is not None and n in pauses.before:
                 self.lines.append("    if over(): yield")
             self._write(ins)

@@ -154,6 +154,7 @@ class Executable:
         program = self.stage("as received", self.program)
         program = self.stage("updates fused", fuse_updates(program, lambda kind: engine.update(kind) is not None))
         program = self.stage("written in place", write_in_place(program, over))
+        self.lowered = program  # the program of the straight-line function
         kernels = KernelTable({n: r.watched for n, r in kinds.items()}, over, engine.update)
         if self.over is not None and engine.device == "cpu":  # on other devices kernels are only launched here
             self.pauses = pauses(program)
