@@ -85,10 +85,14 @@ def failure_on(where: str, what: str, error: Exception, id: Any) -> Broken:
     return failure(f"{what} failed on {where}", error, id)
 
 
+class BrokenInput(TypeError):
+    """An input of a program is broken."""
+
+
 def check_inputs(table: dict[int, Any], ready: Any, ins: tuple) -> None:
     """Raise if a program has a broken input: it would free inputs before it fails, and the cause with them."""
     if any(isinstance(table.get(ins[i]), Broken) for i in ready.tensor_positions):
-        raise TypeError(f"{ready.title} has an input that was not computed")
+        raise BrokenInput(f"{ready.title} has an input that was not computed")
 
 
 def run_general(table: dict[int, Any], ready: Any, ins: tuple) -> None:

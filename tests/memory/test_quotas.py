@@ -82,7 +82,7 @@ def test_a_copy_in_the_place_of_its_operand_counts() -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_many_small_tensors_fill_a_quota_too(engine: str) -> None:
     with cluster(1, engine, memory=MB):
-        kept = [gt.ones(100) * n for n in range(2800)]  # 400 bytes each
+        kept = [gt.ones(100) * n for n in range(2700)]  # 400 bytes each
         with pytest.raises(OutOfMemory):
             kept[-1].numpy()
         assert kept[5].tolist() == [5.0] * 100

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NamedTuple
 
+from gt.errors import OutOfMemory
 from gt.program import Hole, Instruction, Program
 from gt.program.code import encoded, free
 from gt.spec import Spec
+from gt.worker.client_values import BrokenInput
 from gt.worker.programs.compile import Executable
 
 LOCAL = -(1 << 55)  # ids of values local to a call, downwards
@@ -24,12 +26,12 @@ class RestOfCall(NamedTuple):
 
 def rest_of_call(ready: Executable, values: Any, ins: tuple, error: Exception) -> RestOfCall | None:
     """The instructions of a call that have not run when it raised this error, on values that this puts into the table. None
-    if a faster form of the program raised it, as that may have overwritten inputs."""
+    if it was neither refused nor stopped at an instruction: a faster form of a program may have overwritten inputs."""
     frames = list(traceback.walk_tb(error.__traceback__))
     stopped = next(((frame, line) for frame, line in frames if frame.f_code is ready.function.__code__), None)
     if stopped is not None:
         program, first = ready.lowered, bisect_right(stopped[0].f_globals["starts"], stopped[1]) - 1
-    elif all(frame.f_code is not Executable.run.__code__ for frame, _ in frames):  # refused before it began
+    elif isinstance(error, (OutOfMemory, BrokenInput)):  # refused before it began
         program, first = ready.program, 0
     else:
         return None
@@ -83,7 +85,7 @@ def _instructions(
 def _blamed(program: Program, id_of: Callable[[int], int]) -> dict[int, int]:
     found: dict[int, int] = {}
     for ins in reversed(program.instructions):
-        ids = [id if (id := id_of(r)) > 0 else found.get(id, 0) for r in ins.results]
-        first = next((id for id in ids if id), 0)
-        found |= {id_of(v): first for v in ins.values if first}
+        made = [id_of(r) for r in ins.results]
+        told = next((t for t in (r if r > 0 else found.get(r, 0) for r in made) if t), 0)
+        found |= {id_of(v): told for v in ins.values if told}
     return found
