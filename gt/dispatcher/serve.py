@@ -56,7 +56,7 @@ class Server:
             core.tables.most_clients = self.ends.clients
             core.tables.most_because = f"it may open {descriptors:,} descriptors; ulimit -n, where it was started"
         self.cut_off = 0  # closed connections at the last report
-        self.sources = Sources()
+        self.sources = Sources(many=True)  # a lane for each client
         self.lanes = DispatcherLanes(addresses, self.sources)
         for address in addresses:
             listen(self.router, address, keys)

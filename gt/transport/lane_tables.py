@@ -10,7 +10,7 @@ from gt.errors import ProtocolError
 from gt.transport import shm
 from gt.transport.addresses import NAMES, listens
 from gt.transport.channels import ChannelListener
-from gt.transport.lanes import PACKET, Lane, connect
+from gt.transport.lanes import PACKET, Lane, connect, packet_buffer
 from gt.transport.messages import LIMIT
 from gt.transport.polling import Sources
 
@@ -24,7 +24,7 @@ class DispatcherLanes:
         self.listeners = [ChannelListener(address) for address in local]
         for listener in self.listeners:
             NAMES.hold(listener.path)
-        self.sources = sources
+        self.sources, self.packet = sources, packet_buffer()
         self.senders: dict[int, tuple[str, Lane, str]] = {}  # clients, by descriptor, with the roles of their keys
         self.to: dict[str, Lane] = {}  # workers
 
@@ -32,7 +32,7 @@ class DispatcherLanes:
         """The lane on which this token was said."""
         for listener in self.listeners:
             if (taken := listener.take(token)) is not None:
-                return Lane(taken)
+                return Lane(taken, self.packet)
         return None
 
     def receive_from(self, name: str, lane: Lane, role: str) -> None:

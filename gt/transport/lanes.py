@@ -31,14 +31,15 @@ class Lane:
     """One end of a lane. A packet is sent whole or not at all, so a sender that is interrupted leaves at most the
     beginning of a message behind, which the receiver drops where the next message begins."""
 
-    __slots__ = ("connection", "fd", "rest", "_packet", "_view", "_parts", "_size")
+    __slots__ = ("connection", "fd", "rest", "_packet", "_parts", "_size")
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, packet: memoryview | None = None) -> None:
+        """`packet` (`packet_buffer`) is what it receives into. Lanes that one thread receives from share one, as a dispatcher
+        has a lane for each client; a lane that only sends needs none."""
         connection.setblocking(False)
         self.connection, self.fd = connection, connection.fileno()
         self.rest: list[bytes] = []  # packets of a message that there was no room for yet
-        self._packet = bytearray(PACKET + 2)
-        self._view = memoryview(self._packet)
+        self._packet = packet
         self._parts: list[bytes] = []  # of a message whose end has not come
         self._size = 0
 
@@ -82,10 +83,13 @@ class Lane:
 
     def receive(self, limit: int) -> memoryview | bytes | None:
         """The next message, None if none is complete; empty bytes once the connection has ended. A ProtocolError for a packet
-        or a message that is too long. What is given is valid until the next call."""
+        or a message that is too long. What is given is valid until the next call, of any lane with the same buffer."""
+        if self._packet is None:
+            self._packet = packet_buffer()
+        packet = self._packet
         while True:
             try:
-                n = self.connection.recv_into(self._packet)
+                n = self.connection.recv_into(packet)
             except BlockingIOError:
                 return None
             except OSError:
@@ -94,15 +98,15 @@ class Lane:
                 return b""
             if n > PACKET + 1:
                 raise ProtocolError(f"a packet of more than {PACKET} bytes")
-            flags = self._packet[0]
+            flags = packet[0]
             if flags == BEGINS | ENDS:
                 self._parts.clear()
-                return self._view[1:n]
+                return packet[1:n]
             if flags & BEGINS:
                 self._parts, self._size = [], 0
             elif not self._parts:
                 continue  # the rest of a message whose beginning was dropped
-            self._parts.append(self._view[1:n].tobytes())
+            self._parts.append(packet[1:n].tobytes())
             self._size += n - 1
             if self._size > limit:
                 raise ProtocolError(f"a message of {self._size} bytes and more is over the limit of {limit}")
@@ -112,6 +116,11 @@ class Lane:
 
     def close(self) -> None:
         self.connection.close()
+
+
+def packet_buffer() -> memoryview:
+    """What a packet is received into: one byte more than any packet has, so that longer ones are noticed."""
+    return memoryview(bytearray(PACKET + 2))
 
 
 def _packets(message: bytes) -> list[bytes]:

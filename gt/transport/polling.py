@@ -15,6 +15,7 @@ from gt import environment
 SPIN = 300e-6  # seconds: longer than a message and its answer take on one host
 TAKEN = 500e-6  # seconds away from the core after which another program wants it: client, dispatcher and worker are quicker
 REST = 1.0  # seconds without spinning after that
+EVENTS = 64  # most descriptors that one look at many of them gives
 Source = Any  # a ZMQ socket, or the number of a descriptor
 
 
@@ -27,6 +28,21 @@ def spin_seconds() -> float:
     return SPIN if cores > 1 else 0.0
 
 
+class ManyDescriptors:
+    """`select.poll` for any number of descriptors: that one asks each of them at every look, some 0.1 us apiece."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self.register, self.unregister = self._epoll.register, self._epoll.unregister
+
+    def poll(self, timeout: float | None = None) -> list[tuple[int, int]]:
+        return self._epoll.poll(None if timeout is None else timeout / 1000, EVENTS)
+
+
+def pollable(many: bool) -> Any:
+    return ManyDescriptors() if many and hasattr(select, "epoll") else select.poll()
+
+
 class Sources:
     """A ZMQ socket's descriptor only says that something may have happened, and falls silent when the socket is next used,
     whether or not all of it was received. So a socket is asked when its descriptor says so, and, where it was used since
@@ -36,11 +52,13 @@ class Sources:
     in every step, `wait` spins before it sleeps: it polls without sleeping, and yields its core in between. Where the core does
     not come back soon, another program wants it, and `wait` does not spin for a while."""
 
-    def __init__(self, timer: int = -1) -> None:
-        """`timer` is a descriptor that only some calls wait for, too."""
-        self._poll, self._timed = select.poll(), select.poll()
+    def __init__(self, timer: int = -1, many: bool = False) -> None:
+        """`timer` is a descriptor that only some calls wait for, too. `many`: any number of sources costs a wait the same."""
+        self._poll = self._timed = pollable(many)
         if timer >= 0:
+            self._timed = pollable(many)
             self._timed.register(timer, select.POLLIN)
+        self._polls = {self._poll, self._timed}
         self._sockets: dict[int, zmq.Socket[Any]] = {}  # by their descriptors
         self._unsure: set[zmq.Socket[Any]] = set()
         self._spin = spin_seconds()
@@ -54,7 +72,7 @@ class Sources:
             fd = source.getsockopt(zmq.FD)
             self._sockets[fd] = source
             self._unsure.add(source)
-        for poll in (self._poll, self._timed):
+        for poll in self._polls:
             poll.register(fd, select.POLLIN)
 
     def remove(self, source: Source) -> None:
@@ -64,7 +82,7 @@ class Sources:
             fd = source.getsockopt(zmq.FD)
             del self._sockets[fd]
             self._unsure.discard(source)
-        for poll in (self._poll, self._timed):
+        for poll in self._polls:
             poll.unregister(fd)
 
     def watch_room(self, fd: int, wanted: bool) -> None:

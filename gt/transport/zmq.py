@@ -52,7 +52,7 @@ class ZmqLink:
         self.address, self.see = address, see
         self.name = secrets.token_hex(12)
         self.inbox = open_socket(zmq.DEALER, self.name.encode())
-        self.outbox = open_socket(zmq.DEALER, self.name.encode() + b">")
+        self.outbox: zmq.Socket[Any] | None = None  # sends to a dispatcher to which there is no lane
         self.waker: Waker | NoWaker = Waker()  # for whoever has the turn
         self.hand: Waker | NoWaker = Waker()  # for the link's thread, where it has stepped aside
         self.wake_timer: WakeTimer | ImmediateTimer | NoWaker = WakeTimer() if sys.platform == "linux" else ImmediateTimer()
@@ -65,7 +65,7 @@ class ZmqLink:
         self.slow: set[str] = set()  # workers that have not said yet whether they share, though they were waited for
         self.sharing: dict[str, bool] = {}
         self.memory = ClientMemory()
-        self.lane: Lane | None = None  # to the dispatcher, where it is of this host and user: sent over in place of the outbox
+        self.lane: Lane | None = None  # sends to the dispatcher, where it is of this host and user
         self.attached = threading.Condition()
         self.posts: deque[tuple[str, Any, tuple[Any, ...]]] = deque()  # for workers, sent by the receiving thread
         self.moved = False  # workers came or went
@@ -79,7 +79,6 @@ class ZmqLink:
 
     def _greet(self, timeout: float, hello: Hello) -> None:
         reach(self.inbox, self.address, self.keys)
-        reach(self.outbox, self.address, self.keys)
         try:
             self.welcome = self._welcomed(greet(self.inbox, self.ends, self.address, encode(hello), timeout))
         except BaseException:  # on any error, Ctrl-C too, the sockets are closed
@@ -89,14 +88,21 @@ class ZmqLink:
     def _welcomed(self, answer: bytes) -> Welcome:
         match decode(answer):
             case Welcome() as welcome:
-                self.outbox.send(b"")  # so that the dispatcher knows the connection
-                if self.lane is not None and not welcome.lane:
-                    self.lane.close()
-                    self.lane = None
+                if not welcome.lane:
+                    self._open_outbox()
                 return welcome
             case Bye(why):
                 raise ConnectionFailed(f"the dispatcher at {self.address} {why}")
         raise ConnectionFailed(f"the process at {self.address} is no GT dispatcher, or one of another version")
+
+    def _open_outbox(self) -> None:
+        """Send to the dispatcher over a connection of ZMQ. One beside a lane would only cost the dispatcher memory."""
+        if self.lane is not None:
+            self.lane.close()
+            self.lane = None
+        self.outbox = open_socket(zmq.DEALER, self.name.encode() + b">")
+        reach(self.outbox, self.address, self.keys)
+        self.outbox.send(b"")  # so that the dispatcher knows the connection
 
     def start(self, session: Any) -> None:
         self.session = session
@@ -123,7 +129,7 @@ class ZmqLink:
             return
         if self.lane is not None:
             self.lane.send_waiting(encode(message), lambda: self.receiving.closed)
-        else:
+        elif self.outbox is not None:
             self.outbox.send(encode(message))
 
     def seen(self, number: int) -> None:
@@ -347,7 +353,7 @@ class ZmqLink:
             with contextlib.suppress(zmq.ZMQError, OSError):
                 if self.lane is not None:
                     self.lane.send(encode(Bye()))
-                else:
+                elif self.outbox is not None:
                     self.outbox.send(encode(Bye()), zmq.NOBLOCK)
             self.receiving.close()
             self.waker.wake()
@@ -374,12 +380,8 @@ class ZmqLink:
 
     def _close_sockets(self) -> None:
         self.ends.close()
-        for socket in {
-            self.inbox,
-            self.outbox,
-            *self.data.values(),
-            *self.polled,
-        }:  # `polled`: also the sockets of workers just lost
+        own = {self.inbox} if self.outbox is None else {self.inbox, self.outbox}
+        for socket in {*own, *self.data.values(), *self.polled}:  # `polled`: also the sockets of workers just lost
             socket.close(100)  # long enough for a last word on one host
         for waker in (self.waker, self.hand, self.wake_timer):
             waker.close()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
+import psutil
 import pytest
 import zmq
 from processes import Processes
@@ -20,6 +23,7 @@ from gt.transport import messages as m
 from gt.transport.addresses import ipc_address
 from gt.transport.lanes import BEGINS, ENDS, PACKET, WHOLE, Lane
 from gt.transport.polling import Sources
+from gt.transport.zmq import ZmqLink
 
 pytestmark = pytest.mark.skipif(not shm.supported(), reason="no lanes here")
 LIMIT = 1 << 20
@@ -106,13 +110,14 @@ def test_a_lane_whose_peer_is_gone_gives_its_last_messages_and_then_its_end(ends
     other.send_waiting(b"x", lambda: False)  # to nobody, and without end
 
 
-def test_a_socket_that_was_used_is_asked_before_the_next_sleep() -> None:
+@pytest.mark.parametrize("many", [False, True])
+def test_a_socket_that_was_used_is_asked_before_the_next_sleep(many: bool) -> None:
     """Its descriptor is silent by then, though a message waits."""
     context = zmq.Context.instance()
     with context.socket(zmq.PAIR) as one, context.socket(zmq.PAIR) as other:
         one.bind("inproc://test-sources")
         other.connect("inproc://test-sources")
-        sources = Sources()
+        sources = Sources(many=many)
         sources.add(other)
         assert sources.wait(0) == []
         for word in (b"1", b"2"):
@@ -124,6 +129,59 @@ def test_a_socket_that_was_used_is_asked_before_the_next_sleep() -> None:
         assert other.recv() == b"1" and sources.wait(10_000) == [other]  # the second is still there
         assert other.recv() == b"2" and sources.wait(0) == []
         sources.remove(other)
+
+
+def test_a_wait_of_a_dispatcher_costs_the_same_with_the_lanes_of_a_thousand_clients() -> None:
+    with ExitStack() as opened:
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(500)]
+        lanes = [Lane(opened.enter_context(end)) for pair in pairs for end in pair]
+        lanes[0].send(b"x")
+
+        def cost(count: int) -> float:
+            """Seconds of CPU of a look at these."""
+            sources = Sources(many=True)
+            for lane in lanes[:count]:
+                sources.add(lane.fd)
+            assert sources.wait(0) == [lanes[1].fd]
+            taken = []
+            for _ in range(5):
+                began = time.process_time()
+                for _ in range(200):
+                    sources.wait(0)
+                taken.append(time.process_time() - began)
+            return min(taken) / 200
+
+        few, all_ = cost(2), cost(len(lanes))
+        assert all_ < 5 * few, f"{few * 1e6:.1f} us with 2, {all_ * 1e6:.1f} us with {len(lanes)}"
+
+
+def test_a_descriptor_is_given_while_there_is_room_to_write_if_that_is_asked_for(ends: tuple[Lane, Lane]) -> None:
+    one, _ = ends
+    for many in (False, True):
+        sources = Sources(many=many)
+        sources.watch_room(one.fd, True)
+        assert sources.wait(0) == [one.fd]
+        sources.watch_room(one.fd, False)
+        assert sources.wait(0) == []
+
+
+def test_a_connected_client_costs_the_dispatcher_no_more_than_one_connection_of_zmq_beside_its_lane(
+    processes: Processes,
+) -> None:
+    server, port = processes.server()
+    dispatcher, clients = psutil.Process(server.pid), 60
+    with ExitStack() as opened:
+
+        def connect(count: int) -> tuple[int, int]:
+            """Descriptors and bytes of the dispatcher once as many more are connected."""
+            for _ in range(count):
+                opened.callback(ZmqLink(ipc_address(str(port)), timeout=60.0)._close_sockets)
+            return dispatcher.num_fds(), dispatcher.memory_info().rss
+
+        fds, rss = connect(20)
+        more_fds, more = connect(clients)
+        assert more_fds - fds == 2 * clients, "one that it receives from, and the lane that it sends over"
+        assert (more - rss) / clients < 50e3, f"{(more - rss) / clients / 1e3:.0f} KB a client"
 
 
 @pytest.mark.parametrize(("spin", "found"), [("60", 1), ("0", 0)])
