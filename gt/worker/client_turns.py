@@ -4,16 +4,16 @@ device still has in flight. It reads a given clock and knows no sockets."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from gt.transport.messages import Mail, Run
 from gt.worker.core import Worker
-from gt.worker.fair_queue import FairQueue, Share
+from gt.worker.fair_queue import SLICE, FairQueue, Share
 from gt.worker.peer_names import DISPATCHER
 from gt.worker.turns import Turn
 
 SHARED = 1.0  # seconds for which a device counts as shared after several clients were busy
+MEASURED = 250e-6  # seconds between two looks at what a shared device has executed, for the charges
 PAYS_OFF = 4  # times as long as its memory was moved a client has the device before that of another is moved back
 
 
@@ -30,11 +30,11 @@ class ClientTurns:
         self.client, self.began = "", 0.0  # client of the current turn, and its start
         self.arrivals = 0  # count of client arrivals at its start
         self.shared_until = 0.0  # time from which the device no longer counts as shared
+        self.measure_at = 0.0  # when to look next at what it has executed
+        self.weighed, self.weigh_at = -1, 0.0  # count of arrivals when weights were last compared, and when to do so again
         self.resident, self.resident_until = "", 0.0  # whose memory was moved to the device, and how long it is to stay
         behind = self._behind if core.streams is not None else None
-        self.turn = core.executor.turn = Turn(
-            clock, self._others_wait, partial(behind, None) if behind else None, self._newcomer
-        )
+        self.turn = core.executor.turn = Turn(clock, self._others_wait, self._full if behind else None, self._newcomer)
         self.behind = behind
         core.answers.seconds = self.seconds
 
@@ -85,16 +85,19 @@ class ClientTurns:
         return ended
 
     def alone(self, receive: Callable[[], Any], read: Callable[[Any], Any], sort: Callable[[Any], None], end: float) -> bool:
-        """Until the time `end`, execute messages as they arrive while there is one client and an empty queue; other messages
-        are passed to `sort`. Returns whether there is nothing more to do now."""
+        """Until the time `end`, execute messages as they arrive while one client is busy and the queue is empty; other
+        messages are passed to `sort`. Returns whether there is nothing more to do now."""
         queue = self.queue
         while not (queue.active or queue.collective_run_begun or self.device_pending()):
             if (frame := receive()) is None:
                 return True
             message = read(frame)
             share = queue.alone(message) if type(message) is Run and self._nobody_waits() else None
-            if share is None:
+            behind = receive() if share is not None and len(queue.shares) > 1 else None  # it may be of a client that was idle
+            if share is None or behind is not None:
                 sort(message)
+                if behind is not None:
+                    sort(read(behind))
                 return False
             if self._serve_alone(message, share) > end:
                 return True
@@ -102,14 +105,15 @@ class ClientTurns:
 
     def _nobody_waits(self) -> bool:
         core = self.core
-        shared = core.streams is not None and core.streams.shared
-        return not (core.preempted or core.parked is not None or core.cancellation.gone or shared)
+        shared = core.streams is not None and (core.streams.shared or len(self.queue.shares) > 1)
+        held = core.preempted or core.parked is not None or core.cancellation.gone or core.host.residency.out
+        return not (held or shared)
 
     def _serve_alone(self, run: Run, share: Share) -> float:
-        """A turn of the only client: `serve` without the fair queue's steps. Returns the time of its end."""
+        """A turn of the only busy client: `serve` without the fair queue's steps. Returns the time of its end."""
         began = self.began = self.clock()
-        self.client = run.client
-        self.turn.begin(began)
+        self.client, self.arrivals = run.client, self.queue.arrivals
+        self.turn.begin(began, len(self.queue.shares) > 1)
         mails = self.core.handle(Mail(DISPATCHER, run))
         if mails:
             self.send(mails)
@@ -125,8 +129,10 @@ class ClientTurns:
         streams = self.core.streams
         if streams is None:
             return
-        for client, seconds in streams.measured():
-            self.queue.charge(client, seconds)
+        if (now := self.clock()) >= self.measure_at:
+            self.measure_at = now + MEASURED
+            for client, (seconds, turns) in streams.measured().items():
+                self.queue.charge(client, seconds, turns)
         if streams.answers:
             self.send(streams.answered())
 
@@ -166,11 +172,18 @@ class ClientTurns:
         streams = self.core.streams
         if len(self.queue.active) > 1:
             self.shared_until = now + SHARED
-            streams.ordered = not self.queue.even(streams.preferred)
+            if self.queue.arrivals != self.weighed or now >= self.weigh_at:
+                self.weighed, self.weigh_at = self.queue.arrivals, now + SLICE
+                streams.ordered = not self.queue.even(streams.preferred)
         streams.shared = now < self.shared_until
         return bool(streams.shared)
 
-    def _behind(self, client: str | None) -> bool:
-        """Whether a client, by default the current one, has the maximum of work in flight on the device."""
+    def _behind(self, client: str) -> bool:
+        """Whether a client has too much work in flight on the device for another turn."""
         streams = self.core.streams
-        return bool(streams.shared and streams.behind(client or self.client))
+        return bool(streams.shared and streams.behind(client))
+
+    def _full(self) -> bool:
+        """Whether the current client has the maximum of work in flight on the device."""
+        streams = self.core.streams
+        return bool(streams.shared and streams.behind(self.client, began=True))

@@ -159,8 +159,8 @@ class FairQueue:
         )
 
     def alone(self, run: Run) -> Share | None:
-        """The share of the only client, if this run is its only work and has no collectives."""
-        share = self.shares.get(run.client) if len(self.shares) == 1 and not self.active else None
+        """The share of a run's client, if all others are idle, this run is its only work and has no collectives."""
+        share = self.shares.get(run.client) if not self.active else None
         plain = share is not None and not (run.kinds or run.traces or share.collectives or share.user)
         return share if plain else None
 
@@ -170,8 +170,8 @@ class FairQueue:
         share.seconds += seconds
         share.entitled += seconds
         self.total += seconds
-        self.virtual = max(self.virtual, share.virtual)
-        share.virtual += seconds / share.weight
+        self.virtual = max(self.virtual, share.virtual)  # idle time is not saved up
+        share.virtual = self.virtual + seconds / share.weight
         share.waits.append(0.0)
 
     def take(self, client: str, now: float) -> Any:
@@ -189,12 +189,12 @@ class FairQueue:
         self.collective_runs.popleft()
         self.collective_run_begun = False
 
-    def charge(self, client: str, seconds: float) -> None:
-        """Charge a client for the device time of its turn."""
+    def charge(self, client: str, seconds: float, turns: int = 1) -> None:
+        """Charge a client for the device time of its turn, or of several."""
         share = self.shares.get(client)
         if share is not None:
             share.seconds += seconds
-            share.turns += 1
+            share.turns += turns
             self.total += seconds
             if share.user:
                 self.users[share.user] = self.users.get(share.user, self.virtual) + seconds / share.limit

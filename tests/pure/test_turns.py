@@ -7,13 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from gt.spec import float32
 from gt.transport.messages import Came, KindDef, Mail, Run, Welcome
 from gt.worker.client_turns import ClientTurns
 from gt.worker.core import Worker
 from gt.worker.engine.choose import make
-from gt.worker.engine.torch.client_streams import ClientStreams
+from gt.worker.engine.torch.client_streams import IN_FLIGHT, MANY, ClientStreams
 from gt.worker.engine.torch.device_time import DeviceTime
 from gt.worker.fair_queue import SLICE, FairQueue
 from gt.worker.peer_names import DISPATCHER
@@ -104,6 +105,26 @@ def test_a_client_that_is_alone_is_served_as_its_messages_come_and_has_the_same_
     assert alone(turns, later) == [later], "as soon as there is another, turns are taken"
 
 
+def test_idle_clients_take_nothing_from_one_that_is_busy_and_wait_for_no_queue_of_its() -> None:
+    core, now = Worker(make("numpy")), iter(range(1000))
+    core.handle(Mail(DISPATCHER, Welcome("w0", 0)))
+    turns = ClientTurns(core, lambda: float(next(now)), lambda: True, lambda: False, lambda mails: None)
+    for client in ("c", "idle"):
+        turns.put(client, Run(client, 1, (FILL,), [(1, 1, 5.0)]))
+        turns.serve(client)
+    assert turns.next() is None
+    runs = [Run("c", n, (), [(1, n, float(n))]) for n in (2, 3, 4)]
+    assert alone(turns, runs[0]) == [] and 2 in core.spaces["c"].table
+    assert alone(turns, *runs[1:]) == runs[1:], "where several wait, one may be of another client: they are sorted first"
+    while (client := turns.next()) is not None:
+        turns.serve(client)
+    for client in ("idle", "c"):
+        assert alone(turns, Run(client, 9, (), [(1, 9, 1.0)])) == [] and 9 in core.spaces[client].table
+        share = turns.queue.shares[client]
+        assert share.virtual == turns.queue.virtual + 1.0, "who was idle starts where the others are"
+    assert turns.queue.shares["idle"].turns == 2 and turns.queue.shares["c"].turns == 5
+
+
 def test_a_run_of_a_client_that_is_alone_is_left_for_one_that_comes() -> None:
     core, now, came = Worker(make("numpy")), iter(range(1000)), [False]
     core.handle(Mail(DISPATCHER, Welcome("w0", 0)))
@@ -152,10 +173,10 @@ def test_time_in_which_clients_ran_side_by_side_is_divided_among_them_and_charge
             time.add(client, Event(begins), Event(ends))
         for step in range(steps):
             Event.now = 2100.0 * (step + 1) / steps
-            found += time.measured()
+            found += [(client, seconds) for client, seconds, _ in time.measured()]
         assert sorted(found) == [(c, pytest.approx(ms / 1e3)) for c, ms in sorted(want)], steps
         assert sum(seconds for _, seconds in found) == pytest.approx(0.006), "the device was busy for so long"
-        assert not time.turns and not time.over and time.base_at == 2001
+        assert not time.turns and not time.running and time.base_at == 2001
 
 
 def test_two_clients_that_keep_a_device_busy_have_time_by_their_weights() -> None:
@@ -179,15 +200,15 @@ def test_two_clients_that_keep_a_device_busy_have_time_by_their_weights() -> Non
             done[client] += 1
         share = step / len(left)
         left = {c: rest - share for c, rest in left.items() if rest - share > 1e-9}
-        for client, seconds in time.measured():
+        for client, seconds, _ in time.measured():
             queue.charge(client, seconds)
     assert done["heavy"] / done["light"] == pytest.approx(3.0, rel=0.02), done
     assert done["heavy"] + done["light"] == pytest.approx(2000, rel=0.01), "the device was never idle"
 
 
 def test_calls_of_clients_of_other_weights_have_one_order_on_a_device_and_interactive_ones_overtake() -> None:
-    streams = ClientStreams.__new__(ClientStreams)
-    streams.shared, streams.ordered, streams.preferred, streams.calls, streams.order = True, True, {"i"}, {}, deque()
+    streams = ClientStreams(torch.device("cuda"))
+    streams.shared, streams.ordered, streams.preferred = True, True, {"i"}
     Event.now, marks = 0.0, iter(range(1, 10))
     streams._mark = lambda timed=False: Event(next(marks))  # type: ignore[method-assign]
     streams.called("i")
@@ -201,6 +222,42 @@ def test_calls_of_clients_of_other_weights_have_one_order_on_a_device_and_intera
     assert streams.behind("b") and streams.behind("a")
     streams.ordered = False
     assert not streams.behind("b"), "of the same weight, each has two in flight"
+
+
+def test_a_client_of_short_calls_has_more_of_them_in_flight_and_several_in_a_turn() -> None:
+    streams = ClientStreams(torch.device("cuda"))
+    streams.shared, streams.streams = True, {"short": (None, None), "long": (None, None)}
+    Event.now, asked, now = 0.0, [0], [0.0]
+
+    class Counted(Event):
+        def query(self) -> bool:
+            asked[0] += 1
+            return super().query()
+
+    def launch(client: str, ms: float) -> int:
+        """One turn, up to the end of what may be in flight; calls take so long."""
+        streams.began, streams.launched = Event(now[0]), 0
+        while not streams.behind(client, began=True):
+            now[0] += ms
+            streams._mark = lambda timed=False: Counted(now[0])  # type: ignore[method-assign]
+            streams.called(client)
+        streams.time.add(client, streams.began, Event(now[0]), streams.launched)
+        return streams.launched
+
+    assert launch("short", 0.07) == launch("long", 2.0) == IN_FLIGHT, "nothing is known of them yet"
+    Event.now = now[0]
+    assert streams.measured() == {"short": (pytest.approx(1.4e-4), 1), "long": (pytest.approx(4e-3), 1)}
+    for _ in range(5):
+        began, asked[0] = now[0], 0
+        assert not streams.behind("short") and (launched := launch("short", 0.07)) == 4
+        assert asked[0] <= launched + 2, "the device is asked only where as many seem to be in flight"
+        Event.now = began + 0.08
+        assert streams.behind("short"), "a turn for one call costs more than the call"
+        Event.now = now[0]
+        streams.measured()
+    assert not streams.behind("long") and launch("long", 2.0) == IN_FLIGHT
+    streams.each["short"] = 0.0
+    assert streams.most("short") == MANY
 
 
 def test_clients_are_even_where_each_has_the_same_share() -> None:

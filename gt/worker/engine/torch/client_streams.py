@@ -1,7 +1,8 @@
 """Clients on one GPU: each has a stream of its own, interactive ones of higher priority, so that a small kernel waits for no
 other queue. Where several clients are busy, device time is measured by events, a client has at most two calls of programs in
-flight, and the worker waits for nobody's kernels: answers are sent when the device has come to them. Calls of clients of the
-same weight run side by side; of others one behind another, as the device knows nothing of weights."""
+flight, or as many short ones as take 0.3 ms, and the worker waits for nobody's kernels: answers are sent when the device has
+come to them. Calls of clients of the same weight run side by side; of others one behind another, as the device knows nothing
+of weights."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ import torch
 
 from gt.worker.engine.torch.device_time import DeviceTime
 
-IN_FLIGHT = 2  # most calls of programs that a client may have on the device while others wait
+IN_FLIGHT = 2  # most calls of programs that a client may have on the device while others wait,
+SHORT = 300e-6  # or as many as take so many seconds there, as a turn costs the worker more than the launch of a short call;
+MANY = 8  # but no more than these
+RECENT = 1 / 8  # weight of a turn in the mean time of a client's calls
 HIGH = -5  # the highest priority of any device; CUDA takes the nearest that it has
 
 
@@ -57,6 +61,8 @@ class ClientStreams:
         self.preferred: set[str] = set()  # interactive clients
         self.current = ""  # client on whose stream kernels are launched
         self.calls: dict[str, deque[Any]] = {}  # by client, an event after each call of a program
+        self.each: dict[str, float] = {}  # by client, device seconds of a call
+        self.launched = 0  # calls in the turn at hand
         self.order: deque[tuple[str, Any]] = deque()  # of clients that are not interactive: whose calls, and events behind each
         self.time = DeviceTime()
         self.began: Any = None  # the event at the beginning of the turn at hand
@@ -87,6 +93,7 @@ class ClientStreams:
             self.pairs.give_back(pair)
         self.preferred.discard(client)
         self.calls.pop(client, None)
+        self.each.pop(client, None)
         self.answers = deque(a for a in self.answers if a[0] != client)
         if client == self.current:
             torch.cuda.set_stream(torch.cuda.default_stream(self.device))
@@ -95,35 +102,54 @@ class ClientStreams:
     def begin(self, client: str) -> None:
         self.use(client)
         if self.ordered and client not in self.preferred and self.order and self.order[-1][0] != client:
-            torch.cuda.current_stream(self.device).wait_event(self.order[-1][1])
-        self.began = self._mark(timed=True)
+            self.pair()[0].wait_event(self.order[-1][1])
+        self.began, self.launched = self._mark(timed=True), 0
 
     def end(self, client: str) -> None:
         self.use(client)
-        self.time.add(client, self.began, self._mark(timed=True))
+        self.time.add(client, self.began, self._mark(timed=True), self.launched)
 
     def called(self, client: str) -> None:
         """A program was launched."""
         if self.shared:
+            self.launched += 1
             event = self._mark()
             self.calls.setdefault(client, deque()).append(event)
-            if client not in self.preferred:
+            if self.ordered and client not in self.preferred:
                 self.order.append((client, event))
 
-    def behind(self, client: str) -> bool:
-        """Whether the device has yet to come to as many calls as may be in flight: a client's, or, in their order, all."""
-        calls, order = self.calls.get(client), self.order
-        while calls and calls[0].query():
+    def behind(self, client: str, began: bool = False) -> bool:
+        """Whether the device has yet to come to as many calls as may be in flight: a client's, or, in their order, all. Unless
+        its turn `began`, half of them is too many, so that turns of short calls hold several. The device is asked only where
+        there seem to be as many: this is called for each client before each call."""
+        calls, order, most = self.calls.get(client), self.order, self.most(client)
+        if calls is None:
+            calls = self.calls[client] = deque()
+        most = most if began else most // 2 + 1
+        while len(calls) >= most and calls[0].query():
             calls.popleft()
-        while order and order[0][1].query():
-            order.popleft()
-        if self.ordered and client not in self.preferred and len(order) >= IN_FLIGHT:
-            return True
-        return calls is not None and len(calls) >= IN_FLIGHT
+        if self.ordered and client not in self.preferred:
+            while len(order) >= IN_FLIGHT and order[0][1].query():
+                order.popleft()
+            if len(order) >= IN_FLIGHT:
+                return True
+        return len(calls) >= most
 
-    def measured(self) -> list[tuple[str, float]]:
-        """Device seconds of turns that have ended there, by client."""
-        return self.time.measured()
+    def most(self, client: str) -> int:
+        """Calls that a client may have in flight."""
+        each = self.each.get(client, SHORT)
+        return max(IN_FLIGHT, min(MANY, int(SHORT / each))) if each > 0.0 else MANY
+
+    def measured(self) -> dict[str, tuple[float, int]]:
+        """Device seconds, and the number, of turns that have ended there, by client."""
+        found: dict[str, tuple[float, int]] = {}
+        for client, seconds, calls in self.time.measured():
+            before, turns = found.get(client, (0.0, 0))
+            found[client] = before + seconds, turns + 1
+            if calls and client in self.streams:
+                mean = self.each.get(client, seconds / calls)
+                self.each[client] = mean + (seconds / calls - mean) * RECENT
+        return found
 
     def later(self, client: str, answer: Callable[[], Any]) -> None:
         """Send an answer once the device has executed all kernels launched so far."""
@@ -154,5 +180,5 @@ class ClientStreams:
 
     def _mark(self, timed: bool = False) -> Any:
         event = torch.cuda.Event(enable_timing=timed)
-        event.record(torch.cuda.current_stream(self.device))
+        event.record(self.pair()[0])  # which is the current stream; to ask PyTorch for that takes longer than to record
         return event

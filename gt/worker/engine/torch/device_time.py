@@ -3,7 +3,9 @@ do, each is charged an equal part of the time, so that all charges together are 
 
 from __future__ import annotations
 
-import math
+from collections import deque
+from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any
 
 LONG = 1000.0  # milliseconds from the event that others are compared with: CUDA gives the difference in single precision
@@ -12,50 +14,79 @@ LONG = 1000.0  # milliseconds from the event that others are compared with: CUDA
 class OpenTurn:
     """A turn that the device may not have ended."""
 
-    __slots__ = ("client", "begins", "ends", "began", "ended")
+    __slots__ = ("client", "begins", "ends", "calls", "begun", "part")
 
-    def __init__(self, client: str, begins: Any, ends: Any) -> None:
-        self.client, self.begins, self.ends = client, begins, ends
-        self.began = self.ended = math.inf  # milliseconds, once they are known
+    def __init__(self, client: str, begins: Any, ends: Any, calls: int) -> None:
+        self.client, self.begins, self.ends, self.calls = client, begins, ends, calls
+        self.begun = False
+        self.part = 0.0  # `DeviceTime.part` at its beginning
 
 
 class DeviceTime:
+    """The integral of 1 over the number of turns under way, `part`, goes up to the last beginning or end that is known, `at`.
+    What a turn is charged is its difference between the turn's end and its beginning."""
+
     def __init__(self) -> None:
-        self.turns: list[OpenTurn] = []
-        self.over: list[tuple[float, float]] = []  # turns that have ended, and that one in `turns` ran beside
+        self.turns: dict[str, deque[OpenTurn]] = {}  # by client, whose turns the device executes one after another
+        self.part = self.at = 0.0  # milliseconds
+        self.running = 0  # turns that have begun and not ended
         self.base: Any = None  # an event, and when it was
         self.base_at = 0.0
 
-    def add(self, client: str, begins: Any, ends: Any) -> None:
-        self.turns.append(OpenTurn(client, begins, ends))
+    def add(self, client: str, begins: Any, ends: Any, calls: int = 0) -> None:
+        self.turns.setdefault(client, deque()).append(OpenTurn(client, begins, ends, calls))
 
-    def measured(self) -> list[tuple[str, float]]:
-        """Device seconds of turns that have ended there since this was last asked, by client."""
-        ended = [turn for turn in self.turns if turn.ends.query()]
+    def measured(self) -> list[tuple[str, float, int]]:
+        """Client, device seconds and calls of each turn that has ended there since this was last asked."""
+        ended = list(self._ended())
         if not ended:
             return []
         self.base = self.base or ended[0].begins
-        for turn in self.turns:  # whatever began before one of these has ended is known by now
-            if turn.began == math.inf and turn.begins.query():
-                turn.began = self._when(turn.begins)
-        for turn in ended:
-            turn.ended = self._when(turn.ends)
-        spans = [*self.over, *((turn.began, turn.ended) for turn in self.turns)]
-        found = [(turn.client, _part(turn.began, turn.ended, spans) / 1e3) for turn in ended]
-        self.turns = [turn for turn in self.turns if turn.ended == math.inf]
-        first = min((turn.began for turn in self.turns), default=math.inf)
-        self.over = [(began, end) for began, end in spans if first < end < math.inf]
-        last = max(ended, key=lambda turn: turn.ended)
-        if last.ended - self.base_at > LONG:
-            self.base, self.base_at = last.ends, last.ended
+        points = [(self._when(turn.ends), True, turn) for turn in ended]
+        last, found = max(points, key=itemgetter(0)), []
+        points += [(self._when(turn.begins), False, turn) for turn in self._begun(ended)]
+        points.sort(key=itemgetter(0, 1))  # the beginning of a turn that took no time before its end
+        for at, ends, turn in points:
+            self._advance(at)
+            if ends:
+                self.running -= 1
+                found.append((turn.client, (self.part - turn.part) / 1e3, turn.calls))
+            else:
+                self.running += 1
+                turn.part = self.part
+        if last[0] - self.base_at > LONG:
+            self.base, self.base_at = last[2].ends, last[0]
         return found
+
+    def _ended(self) -> Iterator[OpenTurn]:
+        """Remove the turns that have ended."""
+        for client in list(self.turns):
+            turns = self.turns[client]
+            while turns and turns[0].ends.query():
+                yield turns.popleft()
+            if not turns:
+                del self.turns[client]
+
+    def _begun(self, ended: list[OpenTurn]) -> Iterator[OpenTurn]:
+        """The turns, ended or not, whose beginning was not known yet: whatever began before one of `ended` has ended is known
+        by now."""
+        for turn in ended:
+            if not turn.begun:
+                yield turn
+        for turns in self.turns.values():
+            for turn in turns:
+                if turn.begun:
+                    continue
+                if not turn.begins.query():
+                    break
+                turn.begun = True
+                yield turn
+
+    def _advance(self, at: float) -> None:
+        """Go on to this time. One just before the last, of an event that was not seen yet when that was, counts as the last."""
+        if at > self.at:
+            self.part += (at - self.at) / self.running if self.running else 0.0
+            self.at = at
 
     def _when(self, event: Any) -> float:
         return float(self.base_at + self.base.elapsed_time(event))
-
-
-def _part(began: float, ended: float, spans: list[tuple[float, float]]) -> float:
-    """The integral of 1 over the number of turns under way, from `began` to `ended`."""
-    spans = [(max(began, a), min(ended, b)) for a, b in spans if a < ended and b > began]
-    times = sorted({time for span in spans for time in span})
-    return sum((b - a) / sum(x <= a and b <= y for x, y in spans) for a, b in zip(times, times[1:]))
