@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import psutil
 import pytest
 from processes import Processes
 
 import gt
+from gt.client.window import WINDOW
 
 GREEDY = """
 import sys, gt
@@ -52,6 +54,79 @@ def test_single_worker_clients_overtake_and_collectives_stay_in_order(processes:
         assert (x.sum() + gt.ones(1)).tolist() == [64.0 * n + 1]
     for client in (first, second):
         client.says("sum 1.0")
+
+
+DISTRIBUTED = """
+import sys, gt
+gt.connect(sys.argv[1])
+gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
+for n in range(int(sys.argv[2])):
+    with gt.signal("rows"):
+        x = gt.full((8, 8), float(n % 7))
+    found = (x @ x).sum().item()
+    assert found == 512.0 * (n % 7) ** 2, (n, found)
+print("rounds", n + 1, flush=True)
+"""
+
+SINGLE = """
+import random, sys, gt
+gt.connect(sys.argv[1])
+draw = random.Random(int(sys.argv[2]))
+print("busy", flush=True)
+while True:
+    n, steps = draw.choice((1, 16, 200)), draw.randrange(1, 40)
+    x = gt.zeros(n, n)
+    for _ in range(steps):
+        x = x + 1.0
+    if draw.random() < 0.3:
+        assert x[0, 0].item() == steps
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("disconnected")
+def test_two_distributed_clients_beside_random_ones_of_one_worker_go_on_for_a_thousand_rounds(processes: Processes) -> None:
+    _, port = processes.server("--expect", "2")
+    for _ in range(2):
+        processes.worker(port)
+    beside = [processes.script(SINGLE, f"localhost:{port}", str(n)).says("busy") for n in range(3)]
+    distributed = [processes.script(DISTRIBUTED, f"localhost:{port}", "1000") for _ in range(2)]
+    for client in distributed:
+        client.says("rounds 1000", 600)
+    assert [client.popen.poll() for client in beside] == [None] * 3, [client.err for client in beside]
+
+
+NEVER_READS = """
+import sys, gt
+gt.connect(sys.argv[1])
+x, most, n = gt.ones(64, 64), dict.fromkeys(gt.debug.in_flight(), 0.0), 0
+while True:
+    x, n = x * 0.5, n + 1
+    if n % 64 == 0:
+        most = {key: max(value, gt.debug.in_flight()[key]) for key, value in most.items()}
+    if n % 20_000 == 0:
+        print("sent", n, "most", most["instructions"], most["waits"], flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("disconnected")
+@pytest.mark.parametrize("replayed", ["0", "1"], ids=["instructions", "traces"])
+def test_a_client_that_never_reads_waits_in_its_own_process_and_fills_no_other(processes: Processes, replayed: str) -> None:
+    server, port = processes.server()
+    worker = processes.worker(port)
+    others = [psutil.Process(process.pid) for process in (server, worker)]
+    client = processes.script(NEVER_READS, f"localhost:{port}", GT_TRACE=replayed).says("sent 60000 ")
+    before = [process.memory_info().rss for process in others]
+    client.says("sent 300000 ", 300)
+    grown = [process.memory_info().rss - rss for process, rss in zip(others, before)]
+    *_, most, waits = client.out.splitlines()[-1].split()
+    assert float(most) <= WINDOW + 4096 and float(waits) > 0, client.out
+    assert max(grown) < 16 << 20, grown
+    gt.connect(f"localhost:{port}")
+    rows = {row["process"].split(":")[-1]: row for row in gt.debug.clients()}
+    busy = rows[str(client.pid)]
+    assert busy["queue"] + busy["held"] <= WINDOW + 4096, busy
 
 
 MANY = """

@@ -62,6 +62,7 @@ class ClientStreams:
         self.current = ""  # client on whose stream kernels are launched
         self.calls: dict[str, deque[Any]] = {}  # by client, an event after each call of a program
         self.each: dict[str, float] = {}  # by client, device seconds of a call
+        self.most: dict[str, int] = {}  # by client, how many it may have in flight, where that is not IN_FLIGHT
         self.launched = 0  # calls in the turn at hand
         self.order: deque[tuple[str, Any]] = deque()  # of clients that are not interactive: whose calls, and events behind each
         self.time = DeviceTime()
@@ -94,6 +95,7 @@ class ClientStreams:
         self.preferred.discard(client)
         self.calls.pop(client, None)
         self.each.pop(client, None)
+        self.most.pop(client, None)
         self.answers = deque(a for a in self.answers if a[0] != client)
         if client == self.current:
             torch.cuda.set_stream(torch.cuda.default_stream(self.device))
@@ -122,7 +124,7 @@ class ClientStreams:
         """Whether the device has yet to come to as many calls as may be in flight: a client's, or, in their order, all. Unless
         its turn `began`, half of them is too many, so that turns of short calls hold several. The device is asked only where
         there seem to be as many: this is called for each client before each call."""
-        calls, order, most = self.calls.get(client), self.order, self.most(client)
+        calls, order, most = self.calls.get(client), self.order, self.most.get(client, IN_FLIGHT)
         if calls is None:
             calls = self.calls[client] = deque()
         most = most if began else most // 2 + 1
@@ -135,11 +137,6 @@ class ClientStreams:
                 return True
         return len(calls) >= most
 
-    def most(self, client: str) -> int:
-        """Calls that a client may have in flight."""
-        each = self.each.get(client, SHORT)
-        return max(IN_FLIGHT, min(MANY, int(SHORT / each))) if each > 0.0 else MANY
-
     def measured(self) -> dict[str, tuple[float, int]]:
         """Device seconds, and the number, of turns that have ended there, by client."""
         found: dict[str, tuple[float, int]] = {}
@@ -148,7 +145,8 @@ class ClientStreams:
             found[client] = before + seconds, turns + 1
             if calls and client in self.streams:
                 mean = self.each.get(client, seconds / calls)
-                self.each[client] = mean + (seconds / calls - mean) * RECENT
+                mean = self.each[client] = mean + (seconds / calls - mean) * RECENT
+                self.most[client] = max(IN_FLIGHT, min(MANY, int(SHORT / max(mean, SHORT / MANY))))
         return found
 
     def later(self, client: str, answer: Callable[[], Any]) -> None:
