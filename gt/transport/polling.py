@@ -39,7 +39,7 @@ class ManyDescriptors:
         return self._epoll.poll(None if timeout is None else timeout / 1000, EVENTS)
 
 
-def pollable(many: bool) -> Any:
+def pollable(many: bool) -> select.poll | ManyDescriptors:
     return ManyDescriptors() if many and hasattr(select, "epoll") else select.poll()
 
 
