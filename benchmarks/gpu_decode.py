@@ -14,6 +14,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -141,6 +142,14 @@ def floor_of(config: Any, batch: int, bytes_a_second: float) -> float:
     return batch * bytes_a_second / (2 * (weights + batch * tokens))
 
 
+def hold(path: str) -> None:
+    """Say that the rival is compiled, and wait until it may be measured: others compile at the same time."""
+    if path:
+        Path(f"{path}.compiled").touch()
+        while not Path(path).exists():
+            time.sleep(0.1)
+
+
 def measure(shape: str, batch: int, model: Any, fastest: float, args: Any, began: float) -> dict[str, Any]:
     ids = torch.randint(0, 151936, (batch, CONTEXT), device="cuda", generator=torch.Generator("cuda").manual_seed(1))
     prompts = ids.tolist()
@@ -160,6 +169,7 @@ def measure(shape: str, batch: int, model: Any, fastest: float, args: Any, began
         if {shape, f"{shape}:{batch}"} & set(args.compiled.split(",")) and time.perf_counter() - began < args.seconds:
             torch._dynamo.reset()
             run = compiled_rate(model, ids, args.rival_steps)
+            hold(args.hold)
             kernel = kernel_of("cuda", model, batch)
             for _ in range(args.rounds):  # in turns
                 compiled.append(run())
@@ -197,6 +207,7 @@ def main() -> None:
     parser.add_argument("--no-rivals", dest="rivals", action="store_false")
     parser.add_argument("--no-eager", dest="eager", action="store_false", help="of the rivals, only the compiled one")
     parser.add_argument("--compiled", default="0.6B,8B", help="for which shapes, or shape:batch, the compiled rival is")
+    parser.add_argument("--hold", default="", help="a file: write FILE.compiled after compiling, and measure once FILE exists")
     parser.add_argument("--rival-steps", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3600)

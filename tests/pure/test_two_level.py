@@ -21,6 +21,8 @@ from gt.worker.engine.choose import make
 
 ENGINE = make("numpy")
 UNEVEN = ("b", "a", "b", "c", "a", "b")  # hosts of six workers, none of whose members lie together
+SIX_HOSTS = tuple("abcdef"[i % 6] for i in range(48))
+CROWDED = tuple("ab"[i % 2] for i in range(66))  # more on each host than one level has
 
 
 def test_members_that_disagree_about_their_hosts_have_none() -> None:
@@ -92,7 +94,7 @@ def sums(talk: Talk) -> list[Kind]:
     return [whole("all_reduce", (3,), talk.members, "sum") for _ in talk.members]
 
 
-@pytest.mark.parametrize("hosts", [UNEVEN, ("a", "a", "b", "b"), ("a",) * 5, tuple("abc")])
+@pytest.mark.parametrize("hosts", [UNEVEN, ("a", "a", "b", "b"), ("a",) * 5, tuple("abc"), SIX_HOSTS, CROWDED])
 def test_every_collective_gives_in_two_levels_what_it_gives_in_one(hosts: tuple[str, ...]) -> None:
     talk, n = Talk(hosts), len(hosts)
     group, rng = talk.members, np.random.default_rng(0)
@@ -123,6 +125,13 @@ def test_fewer_bytes_cross_between_hosts_than_in_one_level(monkeypatch: pytest.M
     second = flat.run(sums(flat), operands)
     assert all(np.allclose(a[0], b[0]) for a, b in zip(first, second))
     assert (levels.crossed, flat.crossed) == (2, 32), "one whole tensor each way, against one for each pair of workers"
+
+
+def test_between_six_hosts_of_eight_workers_one_tensor_crosses_for_each_pair_of_hosts() -> None:
+    talk = Talk(SIX_HOSTS)
+    made = talk.run(sums(talk), [[np.full(3, float(i), "f4")] for i in talk.members])
+    assert all(out.tolist() == [48 * 47 / 2] * 3 for (out,) in made)
+    assert talk.crossed == 6 * 5 and talk.sent == 6 * 5 + 2 * (48 - 6), "2,256 in one level"
 
 
 @pytest.mark.parametrize("broken", range(6))
