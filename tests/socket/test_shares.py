@@ -29,11 +29,13 @@ print("sum", x[0, 0].item(), flush=True)
 def test_a_client_is_served_while_another_has_a_long_queue(processes: Processes, replayed: str) -> None:
     _, port = processes.server()
     processes.worker(port, "--id", "w")
-    client = processes.script(GREEDY, f"localhost:{port}", "none", "1500", "1024", GT_TRACE=replayed).says("queued")
-    gt.connect(f"localhost:{port}")
+    asked = {"GT_WEIGHT": "2", "GT_PRIORITY": "batch", "GT_MEMORY": "1GB", "GT_TRACE": replayed}
+    client = processes.script(GREEDY, f"localhost:{port}", "none", "1500", "1024", **asked).says("queued")
+    gt.connect(f"localhost:{port}", weight=2, priority="interactive", memory="20MB")
     for n in range(20):
         assert (gt.ones(4) + n).tolist() == [1.0 + n] * 4
-    stats = gt.debug.get_worker_stats()["w"]
+    stats, rows = gt.debug.get_worker_stats()["w"], gt.debug.clients()
+    assert sorted((row["weight"], row["memory"]) for row in rows) == [(0.5, 1 << 30), (8.0, 20 << 20)]
     assert "sum" not in client.out, "the other's whole queue was done first"
     assert stats["preemptions"] > 0 and len(stats["shares"]) == 2 and sum(s["share"] for s in stats["shares"].values()) > 0.99
     client.kill()
