@@ -244,14 +244,14 @@ def test_a_client_of_short_calls_has_more_of_them_in_flight_and_several_in_a_tur
         streams.time.add(client, streams.began, Event(now[0]), streams.launched)
         return streams.launched
 
-    assert launch("short", 0.07) == launch("long", 2.0) == IN_FLIGHT, "nothing is known of them yet"
+    assert launch("short", 0.13) == launch("long", 2.0) == IN_FLIGHT, "nothing is known of them yet"
     Event.now = now[0]
-    assert streams.measured() == {"short": (pytest.approx(1.4e-4), 1), "long": (pytest.approx(4e-3), 1)}
+    assert streams.measured() == {"short": (pytest.approx(2.6e-4), 1), "long": (pytest.approx(4e-3), 1)}
     for _ in range(5):
         began, asked[0] = now[0], 0
-        assert not streams.behind("short") and (launched := launch("short", 0.07)) == 4
+        assert not streams.behind("short") and (launched := launch("short", 0.13)) == 3
         assert asked[0] <= launched + 2, "the device is asked only where as many seem to be in flight"
-        Event.now = began + 0.08
+        Event.now = began + 0.14
         assert streams.behind("short"), "a turn for one call costs more than the call"
         Event.now = now[0]
         streams.measured()

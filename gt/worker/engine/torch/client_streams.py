@@ -1,6 +1,6 @@
 """Clients on one GPU: each has a stream of its own, interactive ones of higher priority, so that a small kernel waits for no
 other queue. Where several clients are busy, device time is measured by events, a client has at most two calls of programs in
-flight, or as many short ones as take 0.3 ms, and the worker waits for nobody's kernels: answers are sent when the device has
+flight, or as many short ones as take 0.4 ms, and the worker waits for nobody's kernels: answers are sent when the device has
 come to them. Calls of clients of the same weight run side by side; of others one behind another, as the device knows nothing
 of weights."""
 
@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from gt.worker.engine.torch.device_time import DeviceTime
+from gt.worker.engine.torch.graph_numbers import SLOTS
 
 IN_FLIGHT = 2  # most calls of programs that a client may have on the device while others wait,
-SHORT = 300e-6  # or as many as take so many seconds there, as a turn costs the worker more than the launch of a short call;
-MANY = 8  # but no more than these
+SHORT = 400e-6  # or as many as take so many seconds there, as a turn costs the worker more than the launch of a short call;
+MANY = SLOTS  # but no more than a graph can be given numbers for without waiting for the device
 RECENT = 1 / 8  # weight of a turn in the mean time of a client's calls
 HIGH = -5  # the highest priority of any device; CUDA takes the nearest that it has
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 TYPES = (torch.float64, float), (torch.int64, int)
-SLOTS = 4  # calls whose numbers may be on their way to the device: of a client that is alone no more are in flight
+SLOTS = 4  # calls whose numbers may be on their way to the device: no more of a graph are in flight
 HALF = SLOTS // 2
 FEW = 4  # numbers that are filled in one by one: copies from the host have one queue, in which clients wait for one another
 
