@@ -17,6 +17,7 @@ from hypothesis import settings
 # of threads say how many they take, and a caller may say more.
 for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # as a worker on a CPU has it
 
 # Python keeps the compiled form of GT's files, here and in all that tests start, whatever the caller says: to compile them anew
 # is half of the CPU time that a process takes to start.

@@ -58,6 +58,8 @@ def make_engine(args: argparse.Namespace) -> Engine:
         show(f"gt-worker: backend {name!r} is not available: {reason}; falling back to {engine.name!r}")
     if engine.device == "cpu":
         bound_memory(args.memory or room())
+        # Inductor would start a process for each core, each of which loads PyTorch, to compile the few functions of a program.
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     return engine
 
 

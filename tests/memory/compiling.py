@@ -13,6 +13,7 @@ import gt
 from gt.client.scope import HERE
 from gt.testing import Cluster, cluster
 from gt.worker.engine.torch.inductor import Inductor, _turns
+from tests.conftest import DEADLINE
 
 
 @contextmanager
@@ -39,7 +40,7 @@ def settle(c: Cluster) -> None:
     """Wait until nothing is being compiled."""
     for inductor in compilers(c):
         if inductor.thread is not None:
-            inductor.thread.join(80)
+            inductor.thread.join(DEADLINE - 40)
             assert not inductor.thread.is_alive()
 
 
