@@ -10,6 +10,7 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import Callable
+from itertools import compress
 from typing import Any
 from weakref import ref
 
@@ -325,7 +326,12 @@ def living_tensors() -> list[Tensor]:
     while frame is not None:
         frames.append(frame)
         frame = frame.f_back
-    found = {id(t): t for t in gc.get_referents(*gc.get_objects(), *frames) if issubclass(type(t), Tensor)}
+    classes = {Tensor}
+    while more := {sub for c in classes for sub in type.__subclasses__(c)} - classes:
+        classes |= more
+    referents = gc.get_referents(*gc.get_objects(), *frames)  # millions of them: there must be no Python code for each
+    found = {id(t): t for t in compress(referents, map(classes.__contains__, map(type, referents)))}
+    del referents
     if frozen:
         gc.freeze()
     for t in list(found.values()):

@@ -265,7 +265,7 @@ def test_a_client_that_connects_to_a_worker_and_takes_nothing_is_let_go(processe
 KEY = "a key that both of them know"
 
 
-@pytest.mark.parametrize("key", ["", KEY], ids=["without a key", "with a key"])
+@pytest.mark.parametrize("key", [pytest.param("", marks=pytest.mark.slow), KEY], ids=["without a key", "with a key"])
 def test_hostile_messages_over_every_kind_of_socket_harm_nobody_and_are_answered(
     processes: Processes, disconnected: None, key: str
 ) -> None:

@@ -39,7 +39,8 @@ input()
 """
 
 
-@pytest.mark.parametrize("way", ["memory", *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS[1:])])
+# By mail workers load no PyTorch; kills in the midst of the other ways are in test_sharded.py, too.
+@pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.slow] if way != "mail" else []) for way in WAYS])
 def test_workers_come_and_go(processes: Processes, way: str) -> None:
     rng = random.Random(0)
     _, port = processes.server("--expect", "3")

@@ -27,7 +27,7 @@ for i in range(10_000):
 """
 LOADED = """
 data = np.zeros(1 << 18, 'f4')
-for i in range(10_000):
+for i in range(4_000):
     x = gt.from_numpy(data)
     if i == 99: early = sizes()
 """

@@ -8,7 +8,7 @@ import signal
 import pytest
 from processes import Processes, until
 
-COLLECTIVES = os.environ.get("TEST_COLLECTIVES", "200")  # a long run asks for 10,000
+COLLECTIVES = os.environ.get("TEST_COLLECTIVES", "100")  # a long run asks for 10,000
 
 STRESS = """
 import os, random, sys, time
