@@ -127,8 +127,8 @@ def clients() -> list[dict[str, Any]]:
 
 
 def in_flight() -> dict[str, float]:
-    """What this script has sent and does not know to be done: instructions, device seconds as they are guessed, bytes of loads;
-    and how often the script waited, in an op, because too much was in flight.
+    """The work in flight, sent by this script and not known to be executed: instructions, their estimated device seconds, bytes
+    of loads; and the number of times that an op waited because too much was in flight.
 
     >>> sorted(gt.debug.in_flight())
     ['bytes', 'instructions', 'seconds', 'waits']

@@ -1,5 +1,5 @@
 """Flow control: the work of a session in flight, in instructions and in device seconds, and which batches are acknowledged.
-Seconds are estimated from the sizes of operands and corrected by the workers' measurements."""
+Seconds are estimated from the kinds of instructions (gt/ops/estimate.py) and corrected by the workers' measurements."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from itertools import repeat
 from typing import Any
 
 from gt.client.replies import Reply
-from gt.ops import TABLE
-from gt.ops.work import guess
+from gt.ops.estimate import estimated_seconds
+from gt.ops.table import Kind
 from gt.program.code import number_of
 from gt.program.wire import TraceDef
-from gt.transport.messages import KindDef
 
 WINDOW = 1 << 14  # most instructions in flight
 SECONDS = 1.0  # most device seconds in flight
@@ -25,16 +24,21 @@ class Costs:
 
     def __init__(self) -> None:
         self.each: dict[int, float] = {}
-        self.heavy: dict[int, float] = {}  # of those, the ones whose time counts
+        self.heavy: dict[int, float] = {}  # the kinds and traces of HEAVY seconds and more
 
-    def learn(self, kinds: Iterable[KindDef], traces: Iterable[TraceDef], drops: Iterable[int]) -> None:
-        for kind in kinds:
-            self._note(kind.number, guess(TABLE[kind.op], kind.ins))
+    def learn(self, kinds: Iterable[tuple[int, Kind]], traces: Iterable[TraceDef], drops: Iterable[int]) -> None:
+        for number, kind in kinds:
+            self._note(number, estimated_seconds(kind))
         for trace in traces:
             self._note(trace.number, sum(self.each.get(number_of(ins), 0.0) for ins in trace.body))
         for number in drops:
             self.each.pop(number, None)
             self.heavy.pop(number, None)
+
+    def forget(self) -> None:
+        """Forget all kinds and traces: the session defines each again, under a new number, at its next use."""
+        self.each.clear()
+        self.heavy.clear()
 
     def _note(self, number: int, seconds: float) -> None:
         self.each[number] = seconds
@@ -49,11 +53,11 @@ class Costs:
 class FlowWindow:
     """Counts of sent and executed instructions. A call of a trace counts as all its instructions."""
 
-    __slots__ = ("sent", "executed", "guessed", "done", "measured", "rate", "asked", "lock", "waiting", "costs", "waits")
+    __slots__ = ("sent", "executed", "estimated", "done", "measured", "rate", "asked", "lock", "waiting", "costs", "waits")
 
     def __init__(self) -> None:
         self.sent = self.executed = 0
-        self.guessed = self.done = 0.0  # estimated seconds of the sent, and of the executed instructions
+        self.estimated = self.done = 0.0  # estimated seconds of the sent, and of the executed instructions
         self.measured = 0.0  # measured device seconds of the executed instructions
         self.rate = 1.0  # measured seconds per estimated second
         # For each batch to be acknowledged: serial, and the instructions and estimated seconds sent until then
@@ -65,20 +69,20 @@ class FlowWindow:
 
     def seconds(self) -> float:
         """Estimated device seconds in flight."""
-        return (self.guessed - self.done) * self.rate
+        return (self.estimated - self.done) * self.rate
 
     def full(self) -> bool:
         return self.sent - self.executed > WINDOW or bool(self.asked) and self.seconds() > SECONDS
 
-    def batch(self, serial: int, sent: int, ack: bool, guessed: float = 0.0) -> bool:
+    def batch(self, serial: int, sent: int, ack: bool, estimated: float = 0.0) -> bool:
         """A batch is sent, with `sent` instructions in all so far. Returns whether it has to be acknowledged: if requested, or
         if a quarter of the window was sent since the last acknowledged one."""
         self.sent = sent
-        self.guessed += guessed
+        self.estimated += estimated
         _, last, then = self.asked[-1] if self.asked else (0, self.executed, self.done)
-        ack = ack or sent - last >= WINDOW // 4 or (self.guessed - then) * self.rate >= SECONDS / 4
+        ack = ack or sent - last >= WINDOW // 4 or (self.estimated - then) * self.rate >= SECONDS / 4
         if ack:
-            self.asked.append((serial, sent, self.guessed))
+            self.asked.append((serial, sent, self.estimated))
         return ack
 
     def acknowledged(self, serial: int, measured: float = 0.0) -> Reply | None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from itertools import product
 
 from gt.ops.activation import floats
+from gt.ops.estimate import CONV_PRODUCT
 from gt.ops.table import Kind, Rule, op
-from gt.ops.work import CONVOLVED
 from gt.spec import REPLICATE, Partial, Placement, Shape, Shard, Spec, float32
 
 
@@ -167,15 +167,15 @@ def _weight_rules(kind: Kind) -> list[Rule]:
     return rules
 
 
-def _grain(which: int):
+def _seconds(which: int):
     """Seconds of a convolution (0), its transpose (1) or its weight's gradient (2): on the side of its result each
     element meets the weights of one channel."""
 
-    def grain(kind: Kind) -> float:
+    def seconds(kind: Kind) -> float:
         weight = kind.outs[0] if which == 2 else kind.ins[1]
-        return CONVOLVED * (kind.ins[0] if which else kind.outs[0]).numel * weight.numel / max(1, weight.shape[0])
+        return CONV_PRODUCT * (kind.ins[0] if which else kind.outs[0]).numel * weight.numel / max(1, weight.shape[0])
 
-    return grain
+    return seconds
 
 
 X1, W1 = Spec((3, 2, 7), float32), Spec((4, 2, 3), float32)
@@ -184,17 +184,17 @@ PLAIN = {"stride": (1,), "padding": (0,), "dilation": (1,), "groups": 1}
 BUSY = {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2), "groups": 2}
 G2 = Spec((3, 4, 3, 8), float32)
 
-op("conv", grain=_grain(0), autocast="low", shape=_conv, shard=_rules(0, 1),
+op("conv", compute_seconds=_seconds(0), autocast="low", shape=_conv, shard=_rules(0, 1),
    grad=(_conv_input_grad, _conv_weight_grad, _bias_grad),
    tries=(((X1, W1), PLAIN), ((X2, W2, B2), BUSY), ((X1, W1, B2), {**PLAIN, "padding": (1,)})),
    kernel=_run)  # fmt: skip
-op("conv_transpose", grain=_grain(1), autocast="low", shape=_transpose, shard=_rules(1, 0),
+op("conv_transpose", compute_seconds=_seconds(1), autocast="low", shape=_transpose, shard=_rules(1, 0),
    grad=(_transpose_input_grad, _transpose_weight_grad, _bias_grad),
    tries=(((Spec((3, 4, 5), float32), W1), {"size": (7,), **PLAIN}), ((G2, W2, B2), {"size": (5, 6), **BUSY}),
           ((Spec((3, 4, 3), float32), W1, Spec((2,), float32)), {"size": (8,), **PLAIN, "stride": (2,)}),
           ((Spec((3, 4, 3), float32), W1), {"size": (8,), **PLAIN, "dilation": (2,)})),
    kernel=_run_transpose)  # fmt: skip
-op("conv_weight_grad", grain=_grain(2), shape=_weight, shard=_weight_rules, keep="inputs",
+op("conv_weight_grad", compute_seconds=_seconds(2), shape=_weight, shard=_weight_rules, keep="inputs",
    tries=(((Spec((3, 4, 5), float32), X1), {"size": (3,), **PLAIN}), ((G2, X2), {"size": (3, 2), **BUSY})),
    grad=lambda gs, ys, ins, size, **s: [ins[1].op("conv", gs[0], **s),
                                         ins[0].op("conv_transpose", gs[0], size=ins[1].shape[2:], **s)],

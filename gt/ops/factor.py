@@ -3,10 +3,10 @@ triangle of what may have none, Bunch and Kaufman's of symmetric matrices, and H
 
 from __future__ import annotations
 
+from gt.ops.estimate import cubic, iterative
 from gt.ops.linalg import ROOT, STACK, TALL, WELL, S, _batch, _cholesky_grad, _floats, _square
 from gt.ops.rules import broadcast
 from gt.ops.table import Kind, Rule, Values, op
-from gt.ops.work import cubic
 from gt.spec import REPLICATE, Shard, Spec, float32, int32
 
 
@@ -116,16 +116,17 @@ def _reflections(xp, a):
     return xp.swapaxes(packed, -1, -2), tau
 
 
-op("eig", grain=cubic, complex="own", shape=_eig, shard=_batch, keep="outputs", grad=_eig_pull, tries=(WELL, ((STACK,), {})),
+op("eig", compute_seconds=iterative, complex="own", shape=_eig, shard=_batch, keep="outputs", grad=_eig_pull,
+   tries=(WELL, ((STACK,), {})),
    kernel=lambda xp, a: tuple(xp.linalg.eig(a)))  # fmt: skip
-op("pinv", grain=cubic, complex="own", shape=_pinv, shard=_numbers_whole, grad=(_pinv_grad, None, None),
+op("pinv", compute_seconds=iterative, complex="own", shape=_pinv, shard=_numbers_whole, grad=(_pinv_grad, None, None),
    tries=(((TALL, 0.0, 1e-6), {"hermitian": False}), ((Spec((2, 4), float32), 0.0, 1e-6), {"hermitian": False}),
           ((ROOT, 0.0, 1e-6), {"hermitian": True})),
    kernel=_pseudo_inverse)  # fmt: skip
-op("cholesky_ex", grain=cubic,
+op("cholesky_ex", compute_seconds=cubic,
    unchecked="y1", complex="own", shape=_triangle, shard=_batch, keep="outputs", grad=_cholesky_pull,
    tries=(WELL, ((STACK,), {})), kernel=_cholesky)  # fmt: skip
-op("geqrf", grain=cubic,
+op("geqrf", compute_seconds=cubic,
    complex="own", shape=_reflected, shard=_batch, tries=(((S,), {}), ((TALL,), {}), ((Spec((2, 4), float32),), {})),
    kernel=_reflections)  # fmt: skip
 
@@ -265,9 +266,9 @@ def _batch_of_three(kind: Kind) -> list[Rule]:
 
 ORDER = Values(Spec((2, 3), int32), 3, 4)
 
-op("ldl_factor", grain=cubic, complex="own", shape=_packed, shard=_batch,
+op("ldl_factor", compute_seconds=cubic, complex="own", shape=_packed, shard=_batch,
    tries=(((S,), {"hermitian": False}), ((STACK,), {"hermitian": True}), ((Spec((2, 4, 4), float32),), {"hermitian": False})),
    kernel=_bunch_kaufman)  # fmt: skip
-op("ldl_solve", grain=cubic, complex="own", shape=_ldl_solved, shard=_batch_of_three,
+op("ldl_solve", compute_seconds=cubic, complex="own", shape=_ldl_solved, shard=_batch_of_three,
    tries=(((Values(Spec((2, 3, 3), float32), 0.5, 2.0), ORDER, Spec((2, 3, 2), float32)), {"hermitian": False}),),
    kernel=_ldl_solve)  # fmt: skip

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gt.ops.estimate import cubic, iterative
 from gt.ops.rules import broadcast, real_part
 from gt.ops.table import Kind, Rule, Try, Values, op
-from gt.ops.work import cubic
 from gt.spec import Shard, Spec, float32
 
 
@@ -217,39 +217,40 @@ ROOT = Values(S, positive=True)
 WELL: Try = ((ROOT,), {})
 TALL = Spec((2, 4, 3), float32)
 
-op("inverse", grain=cubic, complex="analytic", shape=_square("inverse"), shard=_batch, tries=(WELL, ((STACK,), {})),
+op("inverse", compute_seconds=cubic, complex="analytic", shape=_square("inverse"), shard=_batch, tries=(WELL, ((STACK,), {})),
    kernel=lambda xp, a: xp.linalg.inv(a),
    grad=(lambda g, y: -(y.mT @ g @ y.mT),))  # fmt: skip
-op("det", grain=cubic, complex="analytic", shape=_det, shard=_batch, tries=(WELL, ((STACK,), {})),
+op("det", compute_seconds=cubic, complex="analytic", shape=_det, shard=_batch, tries=(WELL, ((STACK,), {})),
    kernel=lambda xp, a: xp.linalg.det(a),
    grad=(lambda g, y, a: (g * y).unsqueeze(-1).unsqueeze(-1) * a.inverse().mT,))  # fmt: skip
-op("slogdet", grain=cubic,
+op("slogdet", compute_seconds=cubic,
    unchecked="y1", complex="own", shape=_logdet, shard=_batch, tries=(WELL, ((STACK,), {})), keep="inputs outputs",
    kernel=lambda xp, a: tuple(xp.linalg.slogdet(a)),
    grad=_logdet_pull)  # fmt: skip
-op("solve", grain=cubic, complex="analytic", shape=_solve, shard=_batch,
+op("solve", compute_seconds=cubic, complex="analytic", shape=_solve, shard=_batch,
    tries=(((ROOT, B), {"vector": False}), ((ROOT, Spec((3,), float32)), {"vector": True}),
           ((STACK, Spec((3, 3, 2), float32)), {"vector": False})),
    kernel=_solve_kernel,
    grad=(_solve_left, lambda g, a, vector: a.mT.op("solve", g, vector=vector)))  # fmt: skip
-op("solve_triangular", grain=cubic, complex="analytic", shape=_triangular, shard=_batch,
+op("solve_triangular", compute_seconds=cubic, complex="analytic", shape=_triangular, shard=_batch,
    tries=(((ROOT, B), {"upper": False, "unit": False}), ((ROOT, B), {"upper": True, "unit": False}),
           ((ROOT, B), {"upper": False, "unit": True}), ((STACK, Spec((3, 3, 2), float32)), {"upper": True, "unit": False})),
    kernel=_triangular_kernel,
    grad=(_triangular_left, lambda g, a, upper, unit: a.mT.op("solve_triangular", g, upper=not upper, unit=unit)))  # fmt: skip
-op("cholesky", grain=cubic,
+op("cholesky", compute_seconds=cubic,
    complex="own", shape=_square("cholesky"), shard=_batch, tries=(WELL, ((STACK,), {})), grad=(_cholesky_grad,),
    kernel=lambda xp, a: xp.linalg.cholesky(a))  # fmt: skip
-op("matrix_exp", grain=cubic, complex="analytic", shape=_square("matrix_exp"), shard=_batch,
+op("matrix_exp", compute_seconds=iterative, complex="analytic", shape=_square("matrix_exp"), shard=_batch,
    tries=(((S,), {}), ((Spec((2, 3, 3), float32),), {})),
    kernel=_matrix_exp,
    grad=(_matrix_exp_grad,))  # fmt: skip
-op("qr", grain=cubic, unchecked="a", complex="own", shape=_qr, shard=_batch, keep="inputs outputs", grad=_qr_pull,
+op("qr", compute_seconds=cubic, unchecked="a", complex="own", shape=_qr, shard=_batch, keep="inputs outputs", grad=_qr_pull,
    tries=(((S,), {"complete": False}), ((TALL,), {"complete": False}), ((TALL,), {"complete": True}),
           ((Spec((2, 4), float32),), {"complete": False})),
    kernel=lambda xp, a, *, complete: tuple(xp.linalg.qr(a, "complete" if complete else "reduced")))  # fmt: skip
-op("svd", grain=cubic, complex="own", shape=_svd, shard=_batch, keep="outputs", grad=_svd_pull,
+op("svd", compute_seconds=iterative, complex="own", shape=_svd, shard=_batch, keep="outputs", grad=_svd_pull,
    tries=(((S,), {"full": False}), ((TALL,), {"full": False}), ((Spec((2, 4), float32),), {"full": False})),
    kernel=lambda xp, a, *, full: tuple(xp.linalg.svd(a, full_matrices=full)))  # fmt: skip
-op("eigh", grain=cubic, complex="own", shape=_eigh, shard=_batch, keep="outputs", grad=_eigh_pull, tries=(WELL, ((STACK,), {})),
+op("eigh", compute_seconds=iterative, complex="own", shape=_eigh, shard=_batch, keep="outputs", grad=_eigh_pull,
+   tries=(WELL, ((STACK,), {})),
    kernel=lambda xp, a: tuple(xp.linalg.eigh(a)))  # fmt: skip

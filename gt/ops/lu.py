@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gt.ops.estimate import cubic
 from gt.ops.linalg import S, _batch, _floats
 from gt.ops.table import Values, op
-from gt.ops.work import cubic
 from gt.spec import Spec, float32, int32, int64
 
 
@@ -83,7 +83,7 @@ def _pull(gs, ys, ins, check):
 
 PIVOTS = Values(Spec((2, 3), int32), 3, 4)
 
-op("lu_factor", grain=cubic, complex="own", shape=_factored, shard=_batch, keep="outputs", grad=_pull,
+op("lu_factor", compute_seconds=cubic, complex="own", shape=_factored, shard=_batch, keep="outputs", grad=_pull,
    tries=(((S,), {"check": True}), ((Spec((2, 3, 3), float32),), {"check": False}), ((Spec((4, 2), float32),), {"check": True}),
           ((Spec((2, 4), float32),), {"check": True})),
    kernel=_factor)  # fmt: skip

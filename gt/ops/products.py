@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
+
+from gt.ops.estimate import PRODUCT
 from gt.ops.rules import broadcast, promote
 from gt.ops.table import Kind, Rule, op
-from gt.ops.work import MULTIPLIED
 from gt.spec import REPLICATE, Partial, Placement, Shard, Spec, float32
 
 
@@ -62,16 +64,16 @@ def _matmul_rules(kind: Kind) -> list[Rule]:
 X, W, B = Spec((4, 3), float32), Spec((5, 3), float32), Spec((5,), float32)
 
 
-def _product_grain(kind: Kind) -> float:
-    inner = kind.ins[1 if len(kind.ins) > 3 else 0]  # behind what is added, of `addmm`
-    return MULTIPLIED * kind.outs[0].numel * (inner.shape[-1] if inner.shape else 1)
+def _product_seconds(kind: Kind) -> float:
+    left = kind.ins[1 if len(kind.ins) > 3 else 0]  # the first operand of `addmm` is added to the product
+    return PRODUCT * kind.outs[0].numel * (left.shape[-1] if left.shape else 1)
 
 
-def _weight_grad_grain(kind: Kind) -> float:
-    return MULTIPLIED * kind.ins[0].numel * kind.ins[1].shape[-1]
+def _weight_grad_seconds(kind: Kind) -> float:
+    return PRODUCT * kind.ins[0].numel * kind.ins[1].shape[-1]
 
 
-op("matmul", blas=True, grain=_product_grain, plain_name="matmul", complex="analytic", autocast="low",
+op("matmul", blas=True, compute_seconds=_product_seconds, plain_name="matmul", complex="analytic", autocast="low",
    shape=_matmul, shard=_matmul_rules, grad=(_left_grad, _right_grad),
    tries=(((X, Spec((3, 2), float32)), {}), ((Spec((2, 4, 3), float32), Spec((3, 2), float32)), {}),
           ((Spec((3,), float32), Spec((3,), float32)), {}), ((X, Spec((3,), float32)), {})),
@@ -112,7 +114,8 @@ def _rows(xp, a):
     return xp.reshape(a, (Spec(tuple(a.shape[:-1])).numel, a.shape[-1]))
 
 
-op("linear", blas=True, grain=_product_grain, complex="analytic", autocast="low", shape=_linear, shard=_linear_rules, 
+op("linear", blas=True, compute_seconds=_product_seconds, complex="analytic", autocast="low",
+   shape=_linear, shard=_linear_rules,
    grad=(lambda g, b: g @ b, lambda g, a: g.op("linear_weight_grad", a),
          lambda g, sc: g.op("linear_bias_grad") if g.shape != sc.shape else g),
    tries=(((X, W, B), {}), ((X, W), {}), ((Spec((2, 4, 3), float32), W, B), {}), ((Spec((3,), float32), W, B), {})),
@@ -122,7 +125,7 @@ op("linear_bias_grad", complex="analytic", shape=lambda g: Spec(g.shape[-1:], g.
    tries=(((Spec((4, 5), float32),), {}), ((Spec((2, 4, 5), float32),), {})),
    kernel=lambda xp, g: xp.sum(g, axis=tuple(range(g.ndim - 1)), keepdims=False),
    grad=(lambda g, sa: g.expand(sa.shape),))  # fmt: skip
-op("linear_weight_grad", grain=_weight_grad_grain, complex="analytic",
+op("linear_weight_grad", compute_seconds=_weight_grad_seconds, complex="analytic",
    shape=lambda g, x: Spec((g.shape[-1], x.shape[-1]), g.dtype),
    shard=_weight_grad_rules,
    tries=(((Spec((4, 5), float32), X), {}), ((Spec((2, 4, 5), float32), Spec((2, 4, 3), float32)), {})),
@@ -151,7 +154,8 @@ def _addmm_rules(kind: Kind) -> list[Rule]:
     return found
 
 
-op("addmm", blas=True, grain=_product_grain, complex="analytic", autocast="low", shape=_add_product, shard=_addmm_rules,
+op("addmm", blas=True, compute_seconds=_product_seconds, complex="analytic", autocast="low",
+   shape=_add_product, shard=_addmm_rules,
    tries=(((Spec((2,), float32), X, Spec((3, 2), float32), 0.5, 2.0), {}),
           ((Spec((2, 4, 2), float32), Spec((2, 4, 3), float32), Spec((2, 3, 2), float32), 1.0, 1.0), {})),
    kernel=lambda xp, c, a, b, beta, alpha: (beta * c if beta else 0) + alpha * xp.matmul(a, b),
@@ -189,6 +193,13 @@ def _einsum_rules(kind: Kind) -> list[Rule]:
     return einsum_rules(terms, out)
 
 
+def _einsum_seconds(kind: Kind) -> float:
+    """A product for each combination of the indices; operands after the second are contracted one by one."""
+    terms, _ = sides(kind.settings["equation"])
+    sizes = {letter: d for term, s in zip(terms, kind.ins) for letter, d in zip(term, s.shape)}
+    return PRODUCT * prod(sizes.values()) if len(terms) > 1 else 0.0
+
+
 def _einsum_pull(gs, ys, ins, equation):
     """For each operand: the others and the gradient, with letters that stand in this one alone spread out again."""
     terms, out = sides(equation)
@@ -205,7 +216,7 @@ def _einsum_pull(gs, ys, ins, equation):
     return found
 
 
-op("einsum", unchecked="a b c d",
+op("einsum", compute_seconds=_einsum_seconds, unchecked="a b c d",
    complex="analytic", autocast="low", shape=_einsum, shard=_einsum_rules, keep="inputs", grad=_einsum_pull,
    tries=(((X, W), {"equation": "ik,jk->ji"}), ((X, Spec((4,), float32)), {"equation": "ab,a->b"}),
           ((X,), {"equation": "ab->b"}), ((Spec((2, 4, 3), float32), Spec((2, 3, 5), float32)), {"equation": "bik,bkj->bij"})),

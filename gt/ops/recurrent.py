@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gt.ops.estimate import PRODUCT
 from gt.ops.table import Kind, Rule, op
-from gt.ops.work import one_step
 from gt.spec import REPLICATE, Partial, Placement, Shard, Spec, float32
 
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
@@ -383,6 +383,29 @@ def _try(
     return (ins, statics), ((*outs, *ins), statics)
 
 
+def _seconds_of(operands: Sequence[Any], mode: str) -> float:
+    """Each step of each sequence is multiplied by all matrices of weights."""
+    x, _, weights = split(mode, operands)
+    return PRODUCT * (x.numel // max(1, x.shape[-1])) * sum(w.numel for w in weights if w.ndim == 2)
+
+
+def _seconds(kind: Kind) -> float:
+    return _seconds_of(kind.ins, kind.settings["mode"])
+
+
+def _grad_seconds(kind: Kind) -> float:
+    """The gradients of the inputs and of the weights take a product each."""
+    mode = kind.settings["mode"]
+    return 2 * _seconds_of(split_grad(mode, kind.ins)[-1], mode)
+
+
+def _steps(kind: Kind) -> int:
+    """A step needs the state behind the step before it, and a layer the outputs of the layer before it."""
+    settings = kind.settings
+    length = len(settings["sizes"]) or kind.ins[0].shape[0]
+    return length * settings["layers"] * settings["ways"]
+
+
 TRIES = [
     _try("LSTM", (2, 2, 1), 2, layers=2, ways=2, bias=False, out=1),
     _try("LSTM", (3, 1), 1, sizes=(2, 1)),
@@ -392,7 +415,9 @@ TRIES = [
 ]
 
 
-op("recurrent", grain=one_step, autocast="low", shape=_shape, shard=_rules, saved=1, keep="inputs saved", grad=_pull,
+op("recurrent", compute_seconds=_seconds, sequential_steps=_steps, autocast="low",
+   shape=_shape, shard=_rules, saved=1, keep="inputs saved", grad=_pull,
    tries=tuple(t[0] for t in TRIES), kernel=_kernel, lower=_lower)  # fmt: skip
-op("recurrent_grad", grain=one_step, shape=_grad_shape, shard=_grad_rules, tries=tuple(t[1] for t in TRIES),
+op("recurrent_grad", compute_seconds=_grad_seconds, sequential_steps=_steps,
+   shape=_grad_shape, shard=_grad_rules, tries=tuple(t[1] for t in TRIES),
    kernel=_grad_kernel, lower=_lower_grad)  # fmt: skip

@@ -96,8 +96,9 @@ class Row:
     complex: str = ""  # takes complex numbers; its gradient is "analytic": as for real ones, read at the conjugates; or "own"
     autocast: str = ""  # under autocast its floats become "low" (the dtype asked for) or "high" (float32)
     blas: bool = False  # a matrix product that BLAS computes as it is
-    grain: Callable[[Kind], float] | None = None  # seconds on one core of a CPU, where they are not in proportion to elements:
-    # of what threads share between two times that they wait for one another
+    compute_seconds: Callable[[Kind], float] | None = None  # estimated on one core of a CPU, beyond the time to read and write
+    # its elements (gt/ops/estimate.py)
+    sequential_steps: Callable[[Kind], int] | None = None  # its parts that run one after another, each shared by all threads
     plain_name: str = ""  # the name by which a custom backend is asked for it, where it is no plain elementwise op or reduction
     statics: tuple[str, ...] = ()
     defaults: dict[str, Any] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from gt.ops.estimate import estimated_seconds
 from gt.ops.table import Kind, Row
 from gt.program.text import text
 from gt.spec import Spec
@@ -81,6 +82,11 @@ class Instruction:
     def made(self) -> tuple[Spec, ...]:
         """The specs of the results."""
         return tuple([spec for part in self.parts for spec in part.kind.outs]) if self.parts else self.kind.outs
+
+    @property
+    def seconds(self) -> float:
+        """The estimated time on one core of a CPU."""
+        return sum([estimated_seconds(part.kind) for part in self.parts or (self,)])
 
     def mapped(self, value: Mapping[int, int], hole: Mapping[int, int] | None = None) -> Instruction:
         """The same over other values and, where given, other holes."""

@@ -9,7 +9,6 @@ from operator import sub
 from typing import Any
 
 from gt.ops import Kind
-from gt.ops.work import INSTRUCTION, grain
 from gt.transport.events import END, EVERY, EXACT, OFF, READ, REPORTED, STRETCH, Compiled, Listen, Meaning, Spans, WorkerReport
 from gt.transport.messages import Run
 
@@ -234,7 +233,7 @@ def meaning(number: int, ready: Any) -> Meaning:
     program = getattr(ready, "program", None)
     if program is None:
         return Meaning(number, ready.title, "free")
-    seconds = [INSTRUCTION + grain(i.kind) for i in program.instructions]  # by which its ops share the program's time
+    seconds = [i.seconds for i in program.instructions]  # by which its ops share the program's time
     total = sum(seconds)
     timed = list(zip(program.instructions, seconds))[:REPORTED]
     ops = tuple((i.op.name, i.op.group, each / total, i.line) for i, each in timed)

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gt.ops import TABLE
-from gt.ops.work import guess
 from gt.spec import float32
 from gt.transport.messages import Drop, Failed, Fetch, KindDef, Mail, Run, TraceDef, Value, Welcome
 from gt.worker.core import Worker
@@ -19,7 +17,7 @@ from gt.worker.turns import Turn
 
 F = float32.code
 N = 1024
-WIDE = (F, N, N)  # an add of two of these is guessed to take three milliseconds
+WIDE = (F, N, N)  # an add of two of these is estimated to take 0.8 milliseconds
 FULL = KindDef(1, "full", ((-3,),), ((N, N), F))
 ADD = KindDef(2, "add", (WIDE, WIDE), ())
 PICK = KindDef(3, "reshape", (WIDE,), ((N, N),))
@@ -104,14 +102,6 @@ def test_the_rest_of_a_program_whose_client_is_gone_is_not_run(worker: Worker) -
     assert not worker.preempted
     worker.handle(Mail(DISPATCHER, Drop("c")))
     assert "c" not in worker.spaces
-
-
-def test_products_are_guessed_to_take_longer_than_sums() -> None:
-    assert (
-        guess(TABLE["matmul"], (WIDE, WIDE))
-        > 10 * guess(TABLE["add"], (WIDE, WIDE))
-        > 20 * guess(TABLE["add"], ((F, 3), (-2,)))
-    )
 
 
 @pytest.mark.parametrize("times", range(1, 7))

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2] / "gt"
 WORDS = {"outs", "kind", "place", "tensors"}
 OUTS = {  # files that name the specs of results
-    "autograd/function.py", "client/kinds.py", "ops/recurrent.py", "ops/table.py", "ops/work.py", "program/foreach.py",
+    "autograd/function.py", "client/kinds.py", "ops/recurrent.py", "ops/table.py", "ops/estimate.py", "program/foreach.py",
     "worker/collectives/ops.py", "worker/engine/custom.py",
 }  # fmt: skip
 # NumPy's and Kubernetes' own `kind`, and a field of a CUDA structure

@@ -10,8 +10,6 @@ from typing import Any
 
 from gt.errors import ProtocolError
 from gt.ops import Kind
-from gt.ops.table import spec_out
-from gt.ops.work import guess_made
 from gt.program import Hole, Program
 from gt.program.code import Form, by_result
 from gt.spec import Spec
@@ -95,14 +93,13 @@ def growth_of(ready: Any) -> int:
 
 
 def pauses(program: Program) -> frozenset[int]:
-    """The pause points of a long program: one for each PAUSE seconds."""
+    """The pause points of a long program: one for each PAUSE estimated seconds."""
     found, since = set(), 0.0
     for n, ins in enumerate(program.instructions):
         if since >= PAUSE:
             found.add(n)
             since = 0.0
-        for part in ins.parts or (ins,):
-            since += guess_made(part.op, [spec_out(s) for s in part.kind.ins], part.kind.outs)
+        since += ins.seconds
     return frozenset(found)
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from gt.ops import Kind
-from gt.ops.work import grain
+from gt.ops.estimate import parallel_seconds
 from gt.spec import Spec
 
-LONG = 8e-5  # seconds on one core from which a kernel takes all threads
+LONG = 8e-5  # estimated seconds on one core from which a kernel takes all threads
 SPLIT = 1 << 15  # elements of a parameter from which PyTorch splits its update among threads
 
 
@@ -62,4 +62,4 @@ class KernelThreads:
 def is_long(kind: Kind) -> bool:
     """Whether a kernel takes all threads."""
     first = kind.ins[0] if kind.ins else None
-    return first.numel >= SPLIT if kind.row.updates and isinstance(first, Spec) else grain(kind) >= LONG
+    return first.numel >= SPLIT if kind.row.updates and isinstance(first, Spec) else parallel_seconds(kind) >= LONG
