@@ -1,6 +1,6 @@
-"""A program: instructions in single-assignment form. What a client finds to repeat, the dispatcher plans for each worker and a
-worker transforms pass by pass is this one value; `wire.py` writes it as it is sent, `stretch.py` reads it from a stream of
-encoded instructions, `text.py` prints it."""
+"""A program: instructions in single-assignment form. Clients find programs in loops, the dispatcher plans them for each worker,
+and a worker transforms them pass by pass. `wire.py` writes and reads the message that defines a program, `stretch.py` reads a
+program from a stream of encoded instructions, `text.py` prints it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTHING: Mapping[int, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """A number that each call of a program gives, by its index among them."""
+    """A number that each call of a program supplies, by its index among these numbers."""
 
     index: int
 
@@ -29,14 +29,14 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """An op of a program. Values are numbered from 1, inputs of the program first; each is the result of one instruction at
-    most. `operands` has for each of the kind's a value, a number, or a Hole.
+    """An op of a program. Values are numbered from 1, inputs of the program first; at most one instruction assigns a value.
+    Each of the `operands` is a value, a number, or a Hole.
 
-    `frees` are values that end behind it. `line` is the user's, as far as it is known. The rest is what passes decide: `parts`
-    are instructions that this one runs in one call, `in_place` says that it writes over its first operand, `side` that it runs
-    on a second stream."""
+    `frees` are the values whose live range ends with this instruction. `line` is the user's line, if known. Passes set the
+    other fields: `parts` are instructions that this one runs in one call, `in_place`: the result overwrites the first operand,
+    `side`: it runs on a second stream."""
 
-    number: int  # of its kind, as instructions name it
+    number: int  # the number of its kind
     kind: Kind
     results: tuple[int, ...]
     operands: tuple[Any, ...]
@@ -70,12 +70,12 @@ class Instruction:
 
     @property
     def reads(self) -> frozenset[int]:
-        """The values whose elements it uses; an op that creates looks at a tensor's shape only."""
+        """The values whose elements it reads; an op that creates a tensor reads an operand's shape only."""
         return frozenset() if self.kind.row.creates else frozenset(self.values)
 
     @property
     def specs(self) -> tuple[Spec, ...]:
-        """Of the operands that are values."""
+        """The specs of the operands that are values."""
         return tuple([part.kind.ins[i] for part in self.parts or (self,) for i in part.kind.tensor_operands])
 
     @property
@@ -89,7 +89,7 @@ class Instruction:
         return sum([estimated_seconds(part.kind) for part in self.parts or (self,)])
 
     def mapped(self, value: Mapping[int, int], hole: Mapping[int, int] | None = None) -> Instruction:
-        """The same over other values and, where given, other holes."""
+        """The same instruction with its values and, if given, its holes renamed."""
         operands = [
             value[o] if type(spec) is Spec else Hole(hole[o.index]) if hole is not None and type(o) is Hole else o
             for o, spec in zip(self.operands, self.kind.ins)
@@ -105,8 +105,8 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Values 1 to `inputs` are given by the call, and a number for each of the `holes`; `results` are the values that live on,
-    `dying` the inputs, counted from 0, that end with the call. `constants` are values that are the same in every call."""
+    """A call supplies the values 1 to `inputs`, and a number for each of the `holes`. `results` are the values that outlive the
+    call, `dying` the inputs, counted from 0, that the call frees. `constants` are values that are the same in every call."""
 
     number: int
     inputs: int
@@ -114,7 +114,7 @@ class Program:
     results: tuple[int, ...]
     holes: int = 0
     dying: tuple[int, ...] = ()
-    compile: bool = False  # the user wants it compiled
+    compile: bool = False  # the user requested a compiled form
     constants: Mapping[int, Any] = field(default_factory=lambda: NOTHING, compare=False)
 
     def __str__(self) -> str:
@@ -122,12 +122,12 @@ class Program:
 
     @property
     def kinds(self) -> dict[int, Kind]:
-        """By number, those of its instructions."""
+        """The kinds of its instructions, by number."""
         return {part.number: part.kind for ins in self.instructions for part in ins.parts or (ins,)}
 
     @property
     def specs(self) -> dict[int, Spec]:
-        """Of its values; an input that nothing looks at has none."""
+        """The specs of its values; an input that no instruction uses has none."""
         found: dict[int, Spec] = {}
         for ins in self.instructions:
             found.update(zip(ins.values, ins.specs))
@@ -136,7 +136,7 @@ class Program:
 
     @property
     def freed(self) -> set[int]:
-        """Values that end inside."""
+        """Values whose live range ends inside the program."""
         return {v for ins in self.instructions for v in ins.frees}
 
     def with_instructions(self, instructions: Iterable[Instruction], **changed: Any) -> Program:
@@ -144,7 +144,8 @@ class Program:
 
 
 def last_uses(instructions: Sequence[Instruction]) -> dict[int, int]:
-    """By value, the index of the instruction that mentions it last: as an operand, or as a result that nothing uses."""
+    """The index of each value's last use: the last instruction with it as an operand, or the one that assigns an unused
+    result."""
     last: dict[int, int] = {}
     for index, ins in enumerate(instructions):
         last.update(dict.fromkeys((*ins.results, *ins.values), index))
@@ -152,7 +153,7 @@ def last_uses(instructions: Sequence[Instruction]) -> dict[int, int]:
 
 
 def with_frees(instructions: Sequence[Instruction], alive: set[int]) -> tuple[Instruction, ...]:
-    """Each value that is not to live on freed behind its last use."""
+    """The program in which each value that is not a result is freed after its last use."""
     ends: dict[int, list[int]] = {}
     for value, index in last_uses(instructions).items():
         if value not in alive:
@@ -163,7 +164,7 @@ def with_frees(instructions: Sequence[Instruction], alive: set[int]) -> tuple[In
 def run(
     program: Program, inputs: Sequence[Any], numbers: Sequence[Any], kernel: Callable[[Kind], Callable[..., Any]]
 ) -> list[Any]:
-    """The results, by the plainest reading of the instructions: what every pass is held to. A freed value is gone."""
+    """The results, computed instruction by instruction: the reference for every pass. Using a freed value raises KeyError."""
     table: dict[int, Any] = {**program.constants, **dict(enumerate(inputs, 1))}
     for ins in program.instructions:
         for part in ins.parts or (ins,):

@@ -1,6 +1,6 @@
 """An encoded instruction: `(kind, *results, *operands)`, a tuple of numbers, as it is sent and run. An operand is the id of a
-tensor, or a number where the kind has a type. `(FREE, id)` frees a tensor. A call of a program has the same form: its results,
-its inputs and the numbers for its holes. No other file counts where in such a tuple something stands, or tests for FREE."""
+tensor, or a number where the kind has a number's type. `(FREE, id)` frees a tensor. A call of a program has the same form: its
+results, its inputs and the numbers for its holes. No other file computes positions in such a tuple, or tests for FREE."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 from gt.ops.table import Kind
 
 FREE = 0  # the kind of the instruction (FREE, id)
-FEW = 8  # operands of kinds that share a form with others
+FEW = 8  # most operands of kinds that share their form with other kinds
 
 Number = int | float | bool
 Encoded = tuple[Number, ...]
-KindOf = Callable[[Any], Kind | None]  # the kind of this number, None where there is none
+KindOf = Callable[[Any], Kind | None]  # the kind of a number, or None
 
-number_of: Callable[[Any], Any] = itemgetter(0)  # of the kind of an instruction
+number_of: Callable[[Any], Any] = itemgetter(0)  # the number of an instruction's kind
 
 
 class Form:
-    """Where in an encoded instruction its results, tensors and numbers stand. `inputs` is for calls, whose tensors stand in a
-    row before their numbers."""
+    """The positions of results, tensors and numbers in an encoded instruction. `inputs` is the number of tensors of a program's
+    call, in which all tensors precede all numbers."""
 
     __slots__ = (
         "result_count", "made", "results", "operands", "inputs", "given", "tensor_positions", "numbers", "ids", "length",
@@ -45,7 +45,7 @@ class Form:
 
     @staticmethod
     def of(kind: Kind) -> Form:
-        """The form of a kind's instructions. It ends with the kind; most kinds share theirs with others."""
+        """The form of a kind's instructions. Kinds of few operands share forms; any other form lives as long as its kind."""
         try:
             form: Form = kind.form
         except AttributeError:
@@ -58,11 +58,11 @@ class Form:
         return cls(results, inputs + holes, range(inputs))
 
     def at(self, operand: int) -> int:
-        """Where an operand stands, by its index among the operands."""
+        """The position of an operand, by its index among the operands."""
         return int(self.operands.start) + operand
 
     def operand(self, position: int) -> int:
-        """Which operand stands there."""
+        """The index of the operand at a position."""
         return position - int(self.operands.start)
 
 
@@ -72,7 +72,7 @@ def _shared(result_count: int, operands: int, tensor_operands: tuple[int, ...]) 
 
 
 def result_at(i: int) -> int:
-    """Where a result stands, by its index among the results."""
+    """The position of a result, by its index among the results."""
     return 1 + i
 
 
@@ -90,7 +90,7 @@ def is_free(code: Sequence[Any]) -> bool:
 
 
 def is_client_kind(number: Any) -> bool:
-    """Whether a client may give a kind this number: those below are the dispatcher's and the tracer's own."""
+    """Whether a client may give a kind this number; lower numbers are reserved for the dispatcher and the tracer."""
     return bool(number > FREE)
 
 
@@ -109,37 +109,37 @@ def first_kind() -> int:
 
 
 def freed(code: Iterable[Sequence[Any]]) -> set[Any]:
-    """The ids that are freed in these instructions."""
+    """The ids that these instructions free."""
     return {ins[1] for ins in code if ins[0] == FREE}
 
 
 def frees(code: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Of these instructions, those that free."""
+    """The FREE instructions among these."""
     return [ins for ins in code if ins[0] == FREE]
 
 
 def ops(code: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Of a client's instructions, those that compute: no frees and no marks."""
+    """A client's instructions without frees and marks."""
     return [ins for ins in code if ins[0] > FREE]
 
 
 def op_numbers(numbers: Iterable[int]) -> list[int]:
-    """Of the kinds of a client's instructions, those that compute."""
+    """The kinds of a client's instructions without those of frees and marks."""
     return [n for n in numbers if n > FREE]
 
 
 def op_places(numbers: Sequence[int], begin: int = 0) -> list[int]:
-    """Where among a client's instructions those stand that compute."""
+    """The indices of a client's instructions that are neither frees nor marks."""
     return [i for i in range(begin, len(numbers)) if numbers[i] > FREE]
 
 
 def next_op(numbers: Sequence[int], begin: int) -> int:
-    """Where the next of a client's instructions stands that computes; behind all where there is none."""
+    """The index of the next instruction that is neither a free nor a mark; the number of instructions if there is none."""
     return next((i for i in range(begin, len(numbers)) if numbers[i] > FREE), len(numbers))
 
 
 class Frees:
-    """What stands for FREE in a table of kinds by number: the instruction takes one tensor of any spec, which ends with it."""
+    """The entry of FREE in a table of kinds by number: the instruction has one operand, a tensor of any spec, and frees it."""
 
     form = Form(0, 1, (0,))
     result_count, length = 0, form.length
@@ -158,22 +158,23 @@ FREES = Frees()
 
 
 def kind_table(entry: Any) -> dict[int, Any]:
-    """A table of kinds by number, in which this is the entry of FREE."""
+    """A table of kinds by number with this entry for FREE."""
     return {FREE: entry}
 
 
 def arguments(code: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Results and operands of an instruction whose kind nobody knows."""
+    """Results and operands of an instruction of unknown kind."""
     return code[1:]
 
 
 def by_result(code: tuple[Any, ...], made: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-    """The id of each result of an instruction, and something for each."""
+    """Pairs of the id of each result of an instruction and an item."""
     return zip(code[1:], made)
 
 
 def walk(code: Iterable[tuple[Any, ...]], kind_of: KindOf) -> Iterator[tuple[int, tuple[Any, ...], Kind, Form]]:
-    """Instructions that compute, each with its kind, its form, and where it begins if all are laid end to end."""
+    """Each instruction that is neither a free nor a mark, with its kind, its form, and its position in the concatenated
+    stream."""
     at = 0
     for ins in code:
         kind = kind_of(ins[0])

@@ -1,5 +1,5 @@
-"""One op on lists of tensors, as one instruction of a client's stream. It is the client's alone: before it is sent it becomes
-an instruction for each item, in a batch or inside of a program, so nobody else knows of it."""
+"""One op on lists of tensors, as one instruction of a client's stream. Only clients have such instructions: in a batch, and in
+the definition of a program, the client sends an instruction for each item."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from gt.program.code import Form, encoded, free, freed, is_free
 
 
 class ForeachKind(Kind):
-    """`columns` says of each operand of the op whether it is a list, with an item for each of the `kinds`, or shared by all.
-    Encoded, it has the results of the first item, of the second and so on, then the operands: a list's items stand in a row."""
+    """`columns` is true for each operand of the op that is a list with an item for each of the `kinds`, and false for one
+    shared by all. The encoded form has the results of the first item, of the second and so on, then the operands; the items of
+    a list are consecutive."""
 
     __slots__ = ("numbers", "kinds", "columns", "items")
 
@@ -27,13 +28,13 @@ class ForeachKind(Kind):
             begins.append(begin)
             begin += n if column else 1
         each = len(first.outs)
-        self.items = [  # of each item: where its results and its operands stand
+        self.items = [  # the positions of each item's results and operands
             (form.made[i * each : (i + 1) * each], tuple([form.at(b + i * column) for b, column in zip(begins, columns)]))
             for i in range(n)
         ]
 
     def instructions(self, ins: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """What the instruction stands for."""
+        """The instructions for each item."""
         return [
             encoded(number, [ins[p] for p in made], [ins[p] for p in operands])
             for number, (made, operands) in zip(self.numbers, self.items)
@@ -41,7 +42,7 @@ class ForeachKind(Kind):
 
 
 def parts(number: int, kind: Kind, form: Form) -> Iterator[tuple[int, Kind, Iterable[int], Iterable[int]]]:
-    """The instructions that one stands for: of each its kind, and where its results and its operands stand."""
+    """The kind of each item, with the positions of its results and of its operands."""
     if isinstance(kind, ForeachKind):
         for n, each, (made, operands) in zip(kind.numbers, kind.kinds, kind.items):
             yield n, each, made, operands
@@ -50,8 +51,9 @@ def parts(number: int, kind: Kind, form: Form) -> Iterator[tuple[int, Kind, Iter
 
 
 def spelled_out(code: list[tuple[Any, ...]], known: Mapping[int, ForeachKind]) -> list[tuple[Any, ...]]:
-    """The instructions to send for these. What is freed directly behind such an instruction is freed behind the item that uses
-    it last, so that the old values of all parameters and their new ones need not be there at once."""
+    """The instructions of a batch with those on lists replaced by their items. A tensor that is freed directly after such an
+    instruction is freed after the last item that uses it, so that the old and the new values of all parameters are never in
+    memory together."""
     out: list[tuple[Any, ...]] = []
     at = 0
     while at < len(code):

@@ -1,4 +1,4 @@
-"""A program in two: what can be computed before it is sure that it is wanted, and its updates, which end their inputs."""
+"""A program split in two: a part without side effects, which can be called early, and its updates, which free their inputs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gt.program.code import Encoded, encoded
 
 @dataclass(frozen=True, slots=True)
 class ProgramPart:
-    """Some instructions of a program as one of their own. `given`, `made` and `holes` are the whole program's values and holes
-    that its inputs, results and holes are."""
+    """Some instructions of a program as a program of their own. `given`, `made` and `holes` are its inputs, results and holes
+    as values and holes of the whole program."""
 
     program: Program
     given: tuple[int, ...]
@@ -21,15 +21,15 @@ class ProgramPart:
     holes: tuple[int, ...]
 
     def call(self, ids: Sequence[Any] | Mapping[int, Any], numbers: Sequence[Any]) -> Encoded:
-        """A call of it, by the id that each value of the whole program has in this call, and the numbers of its holes."""
+        """A call of this part, given the id of each value of the whole program and the numbers of its holes."""
         given = [*[ids[v] for v in self.given], *[numbers[h] for h in self.holes]]
         return encoded(self.program.number, [ids[v] for v in self.made], given)
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """`first` ends none of its inputs, so that it can be called on a guess. `rest` begins with the first update; None where
-    there is none. `dying` are inputs of the whole program that end with it and are not the rest's to end."""
+    """`first` frees none of its inputs, so that it can be called before the call is certain. `rest` begins with the first
+    update; None if there are no updates. `dying` are the inputs that the whole program frees and `rest` does not."""
 
     first: ProgramPart
     rest: ProgramPart | None
@@ -37,7 +37,7 @@ class Split:
 
 
 def before_updates(program: Program, first: int, rest: int) -> Split | None:
-    """The program split before its first update; the parts get these numbers. None where it begins with updates."""
+    """The program split before its first update; the parts get these numbers. None if it begins with an update."""
     body = program.instructions
     at = next((i for i, ins in enumerate(body) if ins.op.updates), len(body))
     if not at:

@@ -1,6 +1,6 @@
-"""A stretch of a stream of encoded instructions, read through once: which of its numbers are results, which refer to results
-of its own, which to tensors from before, and which are plain numbers. What a client finds to repeat, what a worker runs as one
-unit and what the dispatcher planned for a worker are read here, and become programs here."""
+"""A stretch of a stream of encoded instructions, read once: which numbers in it are results, references to its results,
+references to earlier tensors, and plain numbers. The traces that a client finds, the units of a worker and the dispatcher's
+plans for a worker are read here and become programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gt.program.foreach import parts
 
 
 def pick(positions: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
-    """The items at these positions, as a tuple[Any, ...], at the speed of C."""
+    """A function that gives the items at these positions as a tuple, at the speed of C."""
     if not positions:
         return lambda items: ()
     if len(positions) == 1:
@@ -25,26 +25,26 @@ def pick(positions: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def flat(code: Iterable[tuple[Any, ...]]) -> list[Any]:
-    """Instructions laid end to end."""
+    """Instructions concatenated to one tuple."""
     return list(chain.from_iterable(code))
 
 
 class Stretch:
-    """Positions count through all instructions, laid end to end. An id that is freed or made again stands for another value
-    from there on. `frees` has for each free its position, the id, and the value it ends: a result's index, ~ an input's, or
-    None for what the stretch does not mention."""
+    """Positions count through the concatenated instructions. An id that is freed or assigned again denotes another value from
+    there on. `frees` has for each free its position, the id, and the freed value: the index of a result, ~ the index of an
+    input, or None for a tensor that the stretch does not use."""
 
     def __init__(self, code: Sequence[tuple[Any, ...]], kind_of: KindOf) -> None:
         self.code, self.kind_of = code, kind_of
         self.result_at: list[int] = []  # positions of results
-        self.ref_at: list[int] = []  # positions of operands made inside, and which result each is
+        self.ref_at: list[int] = []  # positions of operands that are results, and the index of each result
         self.ref_of: list[int] = []
         self.first_at: list[int] = []  # position of the first mention of each input
-        self.again_at: list[int] = []  # further mentions, and of which input
+        self.again_at: list[int] = []  # positions of later mentions, and the index of each input
         self.again_of: list[int] = []
         self.number_at: list[int] = []
         self.frees: list[tuple[int, int, int | None]] = []
-        self.named: dict[Any, int] = {}  # ids -> the value each stands for in the end
+        self.named: dict[Any, int] = {}  # by id, the value at the end of the stretch
         self._read()
 
     def _read(self) -> None:
@@ -77,12 +77,12 @@ class Stretch:
 
     @property
     def signature(self) -> tuple[Any, ...]:
-        """Equal for stretches of the same kinds whose operands refer alike."""
+        """Equal for stretches of the same kinds whose operands refer to the same values."""
         return (self.result_at, self.ref_at, self.ref_of, self.first_at, self.again_at, self.again_of, self.number_at)
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """As `signature`, what ends inside and what is left: what a unit is known by."""
+        """The `signature` with the freed and the remaining values: the key of a unit."""
         ended = [value for _, _, value in self.frees if value is not None]
         numbers = [ins[0] for ins in self.code if not is_free(ins)]
         known = (numbers, self.ref_at, self.ref_of, self.first_at, self.again_of, ended, self.left.values())
@@ -90,26 +90,26 @@ class Stretch:
 
     @property
     def rest(self) -> list[int]:
-        """The ids that are freed, and nothing here mentions."""
+        """The freed ids that no instruction uses."""
         return [id for _, id, value in self.frees if value is None]
 
     @property
     def left(self) -> dict[int, int]:
-        """By id, the results that are there in the end."""
+        """The results that are not freed, by id."""
         return {id: value for id, value in self.named.items() if value >= 0}
 
     @property
     def ended(self) -> list[int]:
-        """The inputs that are freed."""
+        """The freed inputs."""
         return [~value for _, _, value in self.frees if value is not None and value < 0]
 
     def program(
         self, number: int, live: Sequence[int], dying: Sequence[int], holes: Mapping[int, int] = NOTHING, *,
         compile: bool = False, line: Callable[[int, tuple[Any, ...]], str] | None = None, unused: int = 0,
     ) -> Program:  # fmt: skip
-        """The program of this stretch: `live` are the results that live on, `dying` the inputs that end with it, `holes` by
-        position the index of the hole that a number is. `line(first result's index, instruction)` is the user's line. `unused`
-        more inputs are there only to end."""
+        """The program of this stretch: `live` are the results that outlive it, `dying` the inputs that it frees, `holes` the
+        index of the hole for each position of a number that calls supply. `line(first result's index, instruction)` is the
+        user's line. `unused` further inputs are only freed."""
         inputs = len(self.first_at) + unused
         value_at = {p: inputs + i + 1 for i, p in enumerate(self.result_at)}
         value_at |= {p: inputs + i + 1 for p, i in zip(self.ref_at, self.ref_of)}

@@ -25,14 +25,14 @@ def text(program: Any) -> str:
     given = [f"{name_of(v)}: {spec_text(specs.get(v))}" for v in range(1, program.inputs + 1)]
     given += [f"N{i}" for i in range(program.holes)]
     ends = [name_of(i + 1) for i in program.dying]
-    lines = [f"program {program.number}({', '.join(given)}):" + (f"  # ends {', '.join(ends)}" if ends else "")]
+    lines = [f"program {program.number}({', '.join(given)}):" + (f"  # frees {', '.join(ends)}" if ends else "")]
     lines += [f"    {name_of(v)} = constant" for v in sorted(program.constants)]
     lines += [f"    {line}" for ins in program.instructions for line in lines_of(ins)]
     return "\n".join([*lines, f"    return {', '.join(map(name_of, program.results)) or 'nothing'}"])
 
 
 def lines_of(ins: Any) -> list[str]:
-    """One instruction; one that runs many in one call, with those below it."""
+    """The lines of an instruction: itself, or a heading and the parts that it runs in one call."""
     notes = [f"frees {', '.join(map(name_of, ins.frees))}"] if ins.frees else []
     if ins.parts:
         notes.insert(0, f"{len(ins.parts)} {ins.op.name} in one call")

@@ -1,5 +1,5 @@
-"""A program as it is sent, and read again. What is read was written by others: it is checked here, once, before anybody makes
-code of it."""
+"""The message that defines a program, written and read. A definition comes from another process: it is checked here, once,
+before code is generated from it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ LINE = 128  # characters of a user's line
 
 class TraceDef(msgspec.Struct, frozen=True, array_like=True):
     """A program that is called by one instruction: `(number, *results, *inputs, *numbers for the holes)`. The body's ids are
-    values, the inputs' first, from 1; `results` are values too. A hole is a list of the positions that a number of the call
-    fills, each (index in the body, index in that instruction); `dies` are the inputs that the call frees; `compile` is the
-    user's request to compile it; `lines` are the user's, one for each instruction that computes, or none."""
+    values, numbered from 1, inputs first; `results` are values too. A hole is a list of positions, each (index in the body,
+    index in that instruction), which a number of the call fills; `dies` are the inputs that the call frees; `compile` is the
+    user's request to compile it; `lines` are the user's lines, one for each instruction that is no free, or empty."""
 
     number: int
     inputs: int
@@ -55,7 +55,7 @@ def write(program: Program) -> TraceDef:
 
 
 def read(definition: TraceDef, kind_of: KindOf) -> Program:
-    """The program that a definition means, or a ProtocolError."""
+    """The program of a definition. Raises ProtocolError if the definition is invalid."""
     return _Reader(definition, kind_of).program()
 
 
@@ -63,19 +63,19 @@ class _Reader:
     def __init__(self, definition: TraceDef, kind_of: KindOf) -> None:
         self.definition, self.kind_of = definition, kind_of
         if not 0 <= definition.inputs <= sum(map(len, definition.body)):
-            raise self.wrong(f"{definition.inputs} inputs")
-        self.live = set(range(1, definition.inputs + 1))  # values that are there
+            raise self.wrong(f"expected at most as many inputs as the body has numbers, got {definition.inputs}")
+        self.live = set(range(1, definition.inputs + 1))  # values that are not freed
         self.last = definition.inputs
         self.specs: dict[Any, Spec] = {}
         self.hole: dict[tuple[int, int], int] = {}
         for i, positions in enumerate(definition.holes):
             for position in positions:
                 if position in self.hole:
-                    raise self.wrong(f"two holes at {position}")
+                    raise self.wrong(f"two holes at position {position}")
                 self.hole[position] = i
-        self.found = 0  # positions of holes that are those of numbers
+        self.found = 0  # positions of holes that were found to be numbers
         self.rows: list[list[Any]] = []  # number, kind, results, operands, frees
-        self.early: list[int] = []  # values that are freed before anything is computed
+        self.early: list[int] = []  # values freed before the first instruction
 
     def wrong(self, what: str) -> ProtocolError:
         return ProtocolError(f"invalid trace {self.definition.number}: {what}")
@@ -88,13 +88,13 @@ class _Reader:
             else:
                 self._op(index, code)
         if not self.live.issuperset(found.results) or len(set(found.results)) != len(found.results):
-            raise self.wrong(f"results {found.results}")
+            raise self.wrong(f"expected distinct, live values as results, got {found.results}")
         if any(r <= found.inputs for r in found.results):
-            raise self.wrong(f"results {found.results}, of which some are inputs")
+            raise self.wrong(f"inputs among its results {found.results}")
         if self.found != len(self.hole):
-            raise self.wrong(f"holes {found.holes}")
+            raise self.wrong(f"expected holes at positions of numbers, got {found.holes}")
         if not all(0 <= i < found.inputs for i in found.dies) or len(set(found.dies)) != len(found.dies):
-            raise self.wrong(f"ends of inputs {found.dies}")
+            raise self.wrong(f"expected distinct inputs to free, got {found.dies}")
         if self.rows:
             self.rows[0][4] += self.early
         lines = found.lines if len(found.lines) == len(self.rows) else ("",) * len(self.rows)
@@ -106,14 +106,14 @@ class _Reader:
 
     def _free(self, code: Encoded) -> None:
         if len(code) != 2 or type(code[1]) is not int or code[1] not in self.live:
-            raise self.wrong(f"{code} frees what is not there")
+            raise self.wrong(f"instruction {code} frees an unknown value")
         self.live.remove(code[1])
         (self.rows[-1][4] if self.rows else self.early).append(code[1])
 
     def _form(self, code: Encoded) -> tuple[Kind, Form]:
         kind = self.kind_of(code[0]) if code and type(code[0]) is int else None
         if kind is None or len(code) != Form.of(kind).length:
-            raise self.wrong(f"{code} is of no kind")
+            raise self.wrong(f"instruction {code} is of no known kind")
         return kind, Form.of(kind)
 
     def _op(self, index: int, code: Encoded) -> None:
@@ -121,13 +121,13 @@ class _Reader:
         for i, spec in zip(form.tensor_positions, (kind.ins[i] for i in kind.tensor_operands)):
             value = code[i]
             if type(value) is not int or value not in self.live:
-                raise self.wrong(f"{code} names what is not there")
+                raise self.wrong(f"instruction {code} uses an unknown value")
             if self.specs.setdefault(value, spec) is not spec:
-                raise self.wrong(f"{kind} takes {spec}, not {self.specs[value]}")
+                raise self.wrong(f"{kind}: expected an operand of {spec}, got {self.specs[value]}")
         results: Any = code[form.results]
         for value, spec in zip(results, kind.outs):
             if type(value) is not int or value <= self.last:
-                raise self.wrong(f"{code} names its results out of order")
+                raise self.wrong(f"instruction {code} numbers its results out of order")
             self.live.add(value)
             self.specs[value] = spec
             self.last = value
@@ -140,15 +140,15 @@ class _Reader:
 
 
 def printable(line: str) -> str:
-    """A user's line that can be shown on anybody's terminal."""
+    """A user's line, shortened, with its unprintable characters removed."""
     return line if line.isprintable() and len(line) <= LINE else "".join(c for c in line[:LINE] if c.isprintable())
 
 
 def expand(
     program: Program, call: tuple[Any, ...], name: Callable[[int], int]
 ) -> list[tuple[Instruction | None, tuple[Any, ...]]]:
-    """The encoded instructions a call stands for, each with what it is an instance of (None: it frees). Values become the
-    call's ids; those that live only inside, what `name` says."""
+    """The encoded instructions of a call, each with its Instruction (None: a free). Inputs and results get the call's ids,
+    other values the ids that `name` gives."""
     form = Form.of_call(len(program.results), program.inputs, program.holes)
     names: dict[int, Any] = dict(zip(program.results, call[form.results]))
     names.update(zip(range(1, program.inputs + 1), call[form.inputs]))

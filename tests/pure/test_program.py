@@ -27,7 +27,7 @@ STEP = program(
 
 def test_a_program_is_printed_as_one_would_write_it() -> None:
     assert str(STEP) == "\n".join([
-        "program 40(a: float32[2, 3], b: float32[2, 3], N0):  # ends a",
+        "program 40(a: float32[2, 3], b: float32[2, 3], N0):  # frees a",
         "    c = add(a, b)  # float32[2, 3], frees a, train.py:11",
         "    d = mul(c, N0)  # float32[2, 3], frees c, train.py:12",
         "    e = mul(d, b)  # float32[2, 3], frees d, train.py:13",
@@ -72,11 +72,11 @@ def test_lines_travel_with_a_program_and_cannot_harm_a_terminal() -> None:
 @pytest.mark.parametrize(
     "body, results, what",
     [
-        ([(1, 3, 1, 9)], (3,), "names what is not there"),
+        ([(1, 3, 1, 9)], (3,), "uses an unknown value"),
         ([(1, 2, 1, 1)], (2,), "out of order"),
-        ([(77, 3, 1, 2)], (3,), "is of no kind"),
-        ([(FREE, 9)], (), "frees what is not there"),
-        ([(FREE, 1), (1, 3, 1, 2)], (3,), "names what is not there"),
+        ([(77, 3, 1, 2)], (3,), "is of no known kind"),
+        ([(FREE, 9)], (), "frees an unknown value"),
+        ([(FREE, 1), (1, 3, 1, 2)], (3,), "uses an unknown value"),
         ([(1, 3, 1, 2)], (1,), "inputs"),
         ([(1, 3, 1, 2)], (4,), "results"),
     ],
