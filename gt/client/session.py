@@ -176,9 +176,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             forget = self.kinds.forget() if final else 0
             if forget and self.tracer:
                 self.tracer.reset()
-            if fresh or traces or drops:
-                meaning = self.kinds.meaning
-                self.window.costs.learn([(kind.number, meaning[kind.number]) for kind in fresh], traces, drops)
+            if fresh or traces or drops or forget:
+                self.window.costs.learn(self.kinds.meaning, fresh, traces, drops, forget)
             for at in range(LONGEST, len(batch), LONGEST):  # thousands of tensors freed at once
                 self.serial += 1
                 self.link.send(Batch(self.serial, fresh, batch[at - LONGEST : at], traces=traces))
@@ -188,8 +187,6 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.serial += 1
             wanted = self.link.sealed(self.serial) or bool(self.uploads)
             ack = self.window.batch(self.serial, self.written, wanted, self.window.costs.of(batch))
-            if forget:
-                self.window.costs.forget()
             self.link.send(Batch(self.serial, fresh, batch, gets, ack, forget, traces, drops))
             self.reports.batch(self.serial, batch) if self.reports is not None else None
 

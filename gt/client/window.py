@@ -4,7 +4,7 @@ Seconds are estimated from the kinds of instructions (gt/ops/estimate.py) and co
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import repeat
 from typing import Any
 
@@ -13,6 +13,7 @@ from gt.ops.estimate import estimated_seconds
 from gt.ops.table import Kind
 from gt.program.code import number_of
 from gt.program.wire import TraceDef
+from gt.transport.messages import KindDef
 
 WINDOW = 1 << 14  # most instructions in flight
 SECONDS = 1.0  # most device seconds in flight
@@ -26,19 +27,26 @@ class Costs:
         self.each: dict[int, float] = {}
         self.heavy: dict[int, float] = {}  # the kinds and traces of HEAVY seconds and more
 
-    def learn(self, kinds: Iterable[tuple[int, Kind]], traces: Iterable[TraceDef], drops: Iterable[int]) -> None:
-        for number, kind in kinds:
-            self._note(number, estimated_seconds(kind))
+    def learn(
+        self,
+        meaning: Mapping[int, Kind],
+        kinds: Iterable[KindDef],
+        traces: Iterable[TraceDef],
+        drops: Iterable[int],
+        forget: int,
+    ) -> None:
+        """The definitions of a batch; `meaning` are the session's kinds by number. Kinds and traces below `forget` get other
+        numbers at their next use."""
+        if forget:
+            self.each = {number: seconds for number, seconds in self.each.items() if number >= forget}
+            self.heavy = {number: seconds for number, seconds in self.heavy.items() if number >= forget}
+        for kind in kinds:
+            self._note(kind.number, estimated_seconds(meaning[kind.number]))
         for trace in traces:
             self._note(trace.number, sum(self.each.get(number_of(ins), 0.0) for ins in trace.body))
         for number in drops:
             self.each.pop(number, None)
             self.heavy.pop(number, None)
-
-    def forget(self) -> None:
-        """Forget all kinds and traces: the session defines each again, under a new number, at its next use."""
-        self.each.clear()
-        self.heavy.clear()
 
     def _note(self, number: int, seconds: float) -> None:
         self.each[number] = seconds

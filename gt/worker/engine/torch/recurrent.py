@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from gt.ops.recurrent import OnArrays, layers_of, split, split_grad, unrolled, unrolled_back
+from gt.ops.recurrent import split, split_grad
+from gt.ops.recurrent_steps import OnArrays, layers_of, unrolled, unrolled_back
 
 Array = torch.Tensor
 CUDNN = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}
