@@ -1,4 +1,4 @@
-"""Where things listen, and how to reach them: by Unix sockets for one user on one host, by TCP otherwise."""
+"""Addresses of sockets: Unix sockets between processes of one user on one host, TCP otherwise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from gt.errors import ConnectionFailed
 from gt.transport.channels import process_of
 
-LONGEST = 72  # bytes of a folder's name, so that a socket's name in it fits what the kernel takes
+LONGEST = 72  # bytes of a folder's name, so that the name of a socket in it is within the kernel's limit
 STALE = 60.0  # seconds after which a socket that nobody listens at is taken for left behind by a process that was killed
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
 LOCAL = ("127.", "::1", "::ffff:127.")  # how addresses of connections within a host begin
@@ -26,12 +26,12 @@ def host_name() -> str:
 
 
 def host_key(host: str, remote: str) -> str:
-    """What tells a worker's host from others: its name and, as containers may share one, the address it is reached at."""
+    """The identity of a worker's host: its name and, as containers may share a name, the address at which it is reached."""
     return host if not remote or on_this_host(remote) else f"{host} {remote.removeprefix('tcp://').rpartition(':')[0]}"
 
 
 def host_and_port(address: str) -> tuple[str, str]:
-    """The parts of `host:port` or `tcp://host:port`. An IPv6 address stands in brackets there, and without them here."""
+    """The parts of `host:port` or `tcp://host:port`. An IPv6 address has brackets in the text and none in the result."""
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     return host.removeprefix("[").removesuffix("]"), port
 
@@ -42,7 +42,7 @@ def with_port(host: str, port: int | str) -> str:
 
 
 def family(host: str) -> socket.AddressFamily:
-    """Of an address, or of what a name stands for: IPv4 where it has such an address."""
+    """The IP version of an address, or of the address of a host's name: IPv4 if the name has an IPv4 address."""
     if ":" in host:
         return socket.AF_INET6
     with contextlib.suppress(OSError, UnicodeError):
@@ -52,14 +52,14 @@ def family(host: str) -> socket.AddressFamily:
 
 
 def on_this_host(address: str) -> bool:
-    """Whether an address is local for sure. (One of this host's own that others could use, too, does not count.)"""
+    """Whether an address is certainly local. (An address of this host that other hosts can reach does not count.)"""
     host = host_and_port(address)[0]
     return not address.startswith("tcp://") or host in LOOPBACK or host.startswith("127.")
 
 
 def from_another_host(fd: int) -> bool:
-    """Whether a connection comes from elsewhere."""
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as copy:  # it may have ended meanwhile
+    """Whether a connection comes from another host."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as copy:  # the connection may have ended
         return copy.family in (socket.AF_INET, socket.AF_INET6) and not copy.getpeername()[0].startswith(LOCAL)
     return False
 
@@ -84,7 +84,7 @@ def _folders() -> Iterator[str]:
 
 
 def _why_not(folder: str) -> str:
-    """What is wrong with a folder that only this user may enter; "" where it is one."""
+    """Why a folder is not private to this user; "" if it is."""
     try:
         found = os.lstat(folder)
     except OSError as missing:
@@ -101,17 +101,17 @@ def ipc_address(name: str) -> str:
 
 
 def in_folders(name: str) -> list[str]:
-    """Where a file of this user's processes may lie, whatever environment they were started in."""
+    """The path of a file that this user's processes share, independent of their environment variables."""
     return [f"{folder}/{name}" for folder in _folders() if not _why_not(folder)]
 
 
 def local_address(name: str) -> str | None:
-    """The local address where a process of this user listens under this name, whatever environment it was started in."""
+    """The local address of a process of this user that listens under this name, independent of its environment variables."""
     return next((f"ipc://{path}" for path in in_folders(name) if listens(f"ipc://{path}")), None)
 
 
 def listener(address: str) -> int:
-    """The process of this user that listens at a local address, as the kernel says; 0 for none."""
+    """The process id of the listener at a local address, from the kernel; 0 if no process of this user listens there."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s, contextlib.suppress(OSError):
         s.connect(address.removeprefix("ipc://"))
         return process_of(s)
@@ -124,13 +124,13 @@ def listens(address: str) -> bool:
 
 
 def close_connections(addresses: list[str]) -> None:
-    """In a forked child: close its copies of its parent's connections to these addresses on this host. (Connections to other
-    hosts end by time-out, as nobody in the child answers for them.)"""
+    """In a forked child: close the copies of the parent's connections to these addresses on this host. (Connections to other
+    hosts end by time-out, as no thread of the child answers on them.)"""
     names = {a.removeprefix("ipc://") for a in addresses if a.startswith("ipc://")}
     ports = {int(a.rpartition(":")[2]) for a in addresses if a.startswith("tcp://")}
     with contextlib.suppress(OSError):
         for fd in map(int, os.listdir("/proc/self/fd")):
-            with contextlib.suppress(OSError):  # no socket, or not connected
+            with contextlib.suppress(OSError):  # not a socket, or not connected
                 if _leads_to(fd, names, ports):
                     os.close(fd)
 
@@ -149,7 +149,7 @@ def sweep() -> None:
     for entry in os.scandir(folder):
         with contextlib.suppress(OSError):
             if entry.name.endswith(".store") and not os.path.exists(f"{folder}/{entry.name.partition('.')[0]}"):
-                os.unlink(entry.path)  # where workers met, of whom the first is gone
+                os.unlink(entry.path)  # the meeting point of a group whose first worker has ended
             found = entry.stat(follow_symlinks=False)
             if stat.S_ISSOCK(found.st_mode) and time.time() - found.st_mtime > STALE and not _alive(entry.path):
                 os.unlink(entry.path)
@@ -159,13 +159,13 @@ WORKER_SOCKET = re.compile(r"w-[0-9a-f]{16}")  # the name of a worker's socket; 
 
 
 def worker_socket() -> str:
-    """A local address for a worker to listen at, which no other has had."""
+    """A local address for a worker that no other worker has used."""
     return ipc_address(f"w-{secrets.token_hex(8)}")
 
 
 def remove_worker_socket(address: str) -> bool:
-    """Remove what a killed worker left behind that listened at this local address; False while somebody listens there. An
-    address is whatever a worker said: only names of workers' sockets in this user's own folder are touched."""
+    """Remove the files of a killed worker that listened at this local address; False while a process listens there. The address
+    comes from a worker and is not trusted: only names of workers' sockets in this user's own folder are removed."""
     folder, _, name = address.removeprefix("ipc://").rpartition("/")
     if not WORKER_SOCKET.fullmatch(name) or f"{folder}/{name}" not in in_folders(name):
         return True
@@ -193,8 +193,8 @@ def _alive(path: str) -> bool:
 
 
 class Names:
-    """Names in the file system of sockets that this process listens at. They go with it, however it ends, short of being
-    killed; a name that another has meanwhile is the other's."""
+    """Names in the file system of the sockets at which this process listens. They are removed when the process ends, unless it
+    is killed. A name that another process has taken since is left alone."""
 
     def __init__(self) -> None:
         self.held: dict[tuple[int, str], int] = {}  # inode, by process (a fork has none) and path
@@ -215,12 +215,13 @@ atexit.register(NAMES.remove)
 
 
 def nearest(local: str, remote: str) -> str:
-    """Where a worker is reached: by a Unix socket if it listens within reach, whatever hosts call themselves, else by TCP."""
+    """The address at which to connect to a worker: its Unix socket if a process listens there, else TCP."""
     return local if not remote or listens(local) else remote
 
 
 def await_listener(address: str, starting: Callable[[], bool], timeout: float) -> bool:
-    """Whether a local address gets a listener in time, while whoever is to listen there is still `starting`."""
+    """Wait until a process listens at a local address, at most until the deadline and while the process that should listen is
+    `starting`. Returns whether one listens."""
     deadline = time.monotonic() + timeout
     while not listens(address):
         if not starting() or time.monotonic() > deadline:
@@ -230,8 +231,8 @@ def await_listener(address: str, starting: Callable[[], bool], timeout: float) -
 
 
 def address_of(server: str, timeout: float = 0.0) -> str:
-    """Where `host:port` is reached: on this host by a Unix socket, if this user's server is there within that time; else
-    by TCP. A full address stays as it is."""
+    """The address at which `host:port` is reached: a Unix socket if a server of this user on this host listens within that
+    time, else TCP. Raises ConnectionFailed if no process of this host listens. A full address is returned unchanged."""
     if "://" in server:
         return server
     host, port = host_and_port(server)
@@ -256,7 +257,7 @@ def _listens_by_tcp(host: str, port: int) -> bool:
 
 
 def nobody(server: str, timeout: float) -> str:
-    """What is said where no dispatcher answers."""
+    """The message of an error: no dispatcher answered."""
     return (
         f"no dispatcher answered at {server} within {timeout:g} s: is `gt-server` running there, "
         "as this user or, for others, with a key?" + ("" if _is_here(server) else OPEN)
@@ -267,19 +268,18 @@ OPEN = " A server listens on its own host alone unless it is started with `--hos
 
 
 def _is_here(server: str) -> bool:
-    """Whether an address is one that a server of this host always has."""
+    """Whether an address belongs to this host's loopback device."""
     return server.startswith("ipc://") or host_and_port(server)[0] in LOOPBACK
 
 
 def check_host(address: str) -> None:
-    """Raise a ConnectionFailed where the name of a TCP address's host means nothing: a wrong name is not a server that is
-    down."""
+    """Raise ConnectionFailed if the host of a TCP address has no known name: a misspelled name is not a server that is down."""
     if address.startswith("tcp://"):
         host = host_and_port(address)[0]
         try:
             socket.getaddrinfo(host, None)
         except (socket.gaierror, UnicodeError) as unknown:
-            why = unknown.strerror if isinstance(unknown, socket.gaierror) else "no such name can be"
+            why = unknown.strerror if isinstance(unknown, socket.gaierror) else "invalid name"
             raise ConnectionFailed(f"unknown host {host!r} (of {address}): {why}. Is its name spelled right?") from None
 
 
@@ -292,22 +292,22 @@ def own_address(towards: str) -> str:
 
 
 def outward_address() -> str:
-    """This host's IP address as other hosts see it, or that of its loopback device where it has no other."""
-    for nobody in ("192.0.2.1", "2001:db8::1"):  # to which nothing is sent
+    """This host's IP address as other hosts see it, or its loopback address if it has no other."""
+    for nobody in ("192.0.2.1", "2001:db8::1"):  # documentation addresses: connecting a UDP socket sends nothing
         with contextlib.suppress(OSError):
             return own_address(f"tcp://{with_port(nobody, 9)}")
     return "127.0.0.1"
 
 
 def open_port(host: str) -> tuple[int, int]:
-    """A descriptor that listens at a free port of this address of this host, for whoever closes it; and the port."""
+    """A descriptor that listens at a free port of this address, which the caller closes; and the port."""
     listener = socket.create_server((host, 0), family=family(host))
     port = listener.getsockname()[1]
     return listener.detach(), port
 
 
 def advertised(text: str) -> tuple[str, str]:
-    """The host and the port, or "", that others are to be told: `host`, `host:port`, an IPv6 address or `[address]:port`."""
+    """The host and the port (or "") of an advertised address: `host`, `host:port`, an IPv6 address or `[address]:port`."""
     if text.startswith("[") or text.count(":") == 1:
         host, port = host_and_port(text if not text.endswith("]") else f"{text}:")
     else:
@@ -318,7 +318,7 @@ def advertised(text: str) -> tuple[str, str]:
 
 
 def free_port() -> int:
-    """A TCP port that nobody on this host listens at just now."""
+    """A TCP port at which no process of this host listens."""
     with socket.socket() as s:
         s.bind(("", 0))
         return int(s.getsockname()[1])

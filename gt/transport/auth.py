@@ -1,10 +1,10 @@
-"""Keys. Users share one, workers another; from them come the CURVE key pairs of sockets. A key is never sent: whoever lacks the
-users' key does not know the listener's public key and can neither connect nor read what passes, and which of the two keys a
-peer has shows in its own key pair. Without keys, Unix sockets are kept to one user by the kernel.
+"""Keys. Users share one key, workers another; the CURVE key pairs of sockets are derived from them. A key is never sent: a
+process without the users' key does not know the listener's public key and can neither connect nor decrypt, and a peer's own key
+pair shows which of the two keys it has. Without keys, the kernel restricts Unix sockets to one user.
 
-In a pool, where each user has a key of its own, listeners' key pairs come from the workers' key. A user gets its secret and the
-listeners' public key in one text, `SECRET@PUBLIC`. It proves with it who it is, and can pose as neither server nor another
-user."""
+In a pool, where each user has a key of its own, the listeners' key pairs are derived from the workers' key. A user's key is its
+secret and the listeners' public key in one text, `SECRET@PUBLIC`. The secret proves the user's identity; it lets the user
+impersonate neither the server nor another user."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from gt.errors import ConnectionFailed
 from gt.transport.addresses import NAMES, family, host_and_port, in_folders, listens, own_folder, sweep
 from gt.transport.sockets import notice_silence
 
-SHORTEST = 16  # characters of a key
-USER, WORKER = "user", "worker"  # who a peer is, as its key pair shows; in a pool a user is "user NAME"
+SHORTEST = 16  # fewest characters of a key
+USER, WORKER = "user", "worker"  # the role of a peer, by its key pair; in a pool a user's role is "user NAME"
 JOINT = "@"  # between a user's secret and the public key of a pool
-USERS_KNOWN = 10.0  # seconds that a peer waits at a worker for the pool's users to be told
+USERS_KNOWN = 10.0  # seconds that a connecting peer waits until the worker has received the pool's users
 OPEN = b"gt-open"  # the domain of sockets without a key
 HOW = "python -c 'import secrets; print(secrets.token_hex(16))'"
 
 
 class Keys(NamedTuple):
-    """What a process knows: the users' key, and a worker or a server the workers' too. Without a key, "" for both. Servers and
-    workers of a pool, where users have keys of their own, know the workers' key alone."""
+    """The keys of a process: the users' key, and on workers and servers the workers' key too. Without keys both are "". Servers
+    and workers of a pool, where each user has its own key, have the workers' key alone."""
 
     user: str = ""
     worker: str = ""
 
     @property
     def guarded(self) -> bool:
-        """Whether sockets are kept by keys at all."""
+        """Whether sockets require keys."""
         return bool(self.user or self.worker)
 
     @property
@@ -56,16 +56,16 @@ class Keys(NamedTuple):
 
     @property
     def secret(self) -> str:
-        """The user's own part of its key."""
+        """The secret part of a user's key."""
         return self.user.partition(JOINT)[0] if self._public() else self.user
 
     def _public(self) -> bytes:
-        """The listeners' public key, where the user's key names it."""
+        """The listeners' public key, if the user's key contains it."""
         text = self.user.rpartition(JOINT)[2]
         return bytes.fromhex(text) if JOINT in self.user and re.fullmatch("[0-9a-f]{64}", text) else b""
 
     def listener(self) -> tuple[bytes, bytes]:
-        """The key pair of sockets that listen."""
+        """The key pair of listening sockets."""
         return pair(self.user or self.worker, "server")
 
     def listener_public(self) -> bytes:
@@ -86,18 +86,18 @@ NO_KEYS = Keys()
 
 
 def make_worker_key(port: int) -> str:
-    """A workers' key for the server at this port, where the administrator gave none. It is kept for this user's workers."""
+    """A workers' key for the server at this port, if the administrator set none. It is stored for this user's workers."""
     key, path = secrets.token_hex(16), f"{own_folder()}/{port}.worker-key"
     part = f"{path}.{os.getpid()}"
     with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(key)
-    os.replace(part, path)  # a worker reads the whole key or none
+    os.replace(part, path)  # atomic: a worker reads the whole key or none
     NAMES.hold(path)
     return key
 
 
 def kept_worker_key(port: int) -> str:
-    """The workers' key of this user's server at this port of this host; "" where there is none."""
+    """The stored workers' key of this user's server at this port of this host; "" if there is none."""
     for path in in_folders(f"{port}.worker-key"):
         with contextlib.suppress(OSError), open(path) as file:
             return file.read()
@@ -106,28 +106,28 @@ def kept_worker_key(port: int) -> str:
 
 @cache
 def _stretched(key: str, salt: str) -> bytes:
-    """The hash is slow on purpose, as a key may be a phrase; with a salt of the server's (GT_SALT), a table of guesses that was
-    made once serves against no other server. Without one the salt is GT's own: a listener cannot tell one of its own to a peer
-    before both have their key pairs."""
+    """The hash is slow on purpose, as a key may be a phrase. With a salt of the server's own (GT_SALT), a table computed for
+    another server is useless. Without one the salt is a constant: a listener cannot send its salt to a peer before both have
+    their key pairs."""
     return hashlib.scrypt(key.encode(), salt=b"gt key 2" + salt.encode(), n=1 << 14, r=8, p=1, dklen=32)
 
 
 def pair(key: str, side: str) -> tuple[bytes, bytes]:
-    """The public and the secret key of one side."""
+    """The public and the secret key of one side of a connection."""
     stretched = _stretched(key, environment.SALT.value())
     text = z85.encode(hashlib.blake2b(side.encode(), key=stretched, digest_size=32).digest())
     return zmq.curve_public(text), text
 
 
 class _Authenticator:
-    """Answers libzmq's question, at each connection to a socket with a key, whether that peer may come in (ZAP)."""
+    """Answers libzmq's request, at each connection to a socket with a key, whether the peer may connect (ZAP)."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.numbers = count(1)
-        self.known: dict[bytes, dict[bytes, str]] = {}  # by domain: who has which public key
+        self.known: dict[bytes, dict[bytes, str]] = {}  # by domain, the role of each public key
         self.pools: set[bytes] = set()  # domains in which each user has a key of its own
-        self.users: dict[bytes, str] = {}  # who those are, by public key
+        self.users: dict[bytes, str] = {}  # users of pools, by public key
         self.users_known = threading.Event()
         self.thread: threading.Thread | None = None
 
@@ -146,11 +146,11 @@ class _Authenticator:
                 self.thread = threading.Thread(target=self._serve, args=(desk,), name="gt-keys", daemon=True)
                 self.thread.start()
         socket.setsockopt(zmq.ZAP_DOMAIN, domain)
-        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # nobody is let in where nobody answers
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # refuse connections while no authenticator answers
 
     @staticmethod
     def leave_open(socket: zmq.Socket[Any]) -> None:
-        """Let all peers connect that speak a version of ZMTP in which they could be asked for a key."""
+        """Let every peer connect whose version of ZMTP supports keys."""
         socket.setsockopt(zmq.ZAP_DOMAIN, OPEN)
 
     def _serve(self, desk: zmq.Socket[Any]) -> None:
@@ -164,7 +164,7 @@ class _Authenticator:
     def _who(self, domain: bytes, public: bytes) -> str | None:
         known = self.known.get(domain, {}).get(public)
         if known is None and domain in self.pools and public:
-            self.users_known.wait(USERS_KNOWN)  # a worker is told of them right after it has joined
+            self.users_known.wait(USERS_KNOWN)  # a worker receives the users directly after it has joined
             known = self.users.get(public)
         return known
 
@@ -173,28 +173,28 @@ _porter = _Authenticator()
 
 
 def public_key(secret: str) -> str:
-    """By what a user of a pool is known: the public key of its secret, in hexadecimal."""
+    """The identity of a pool's user: the public key of its secret, in hexadecimal."""
     return z85.decode(pair(secret, USER)[0]).hex()
 
 
 def user_key(secret: str, worker_key: str) -> str:
-    """What the user with this secret gives as its key, in the pool with this key of workers."""
+    """The key of the user with this secret, in the pool with this workers' key."""
     return f"{secret}{JOINT}{z85.decode(Keys('', worker_key).listener()[0]).hex()}"
 
 
 def admit_users(users: Mapping[str, str]) -> None:
-    """Let the users of a pool, names by public keys in hexadecimal, connect to all sockets of this process."""
+    """Let the users of a pool, given as names by public keys in hexadecimal, connect to all sockets of this process."""
     _porter.users = {bytes.fromhex(public): f"{USER} {name}" for public, name in users.items()}
     _porter.users_known.set()
 
 
 def user_name(said: str) -> str:
-    """The name in what `role` said; "" where users have no keys of their own."""
+    """The user's name in a `role`; "" if users have no keys of their own."""
     return said.removeprefix(USER).strip() if said.startswith(USER) else ""
 
 
 def role(frame: Any) -> str:
-    """What the key of whoever sent this frame says it is; "" where the socket has no key."""
+    """The role of the key with which this frame's sender connected; "" if the socket has no key."""
     try:
         return str(frame.get("User-Id"))
     except zmq.ZMQError:
@@ -202,7 +202,7 @@ def role(frame: Any) -> str:
 
 
 def listen(socket: zmq.Socket[Any], address: str, keys: Keys = NO_KEYS) -> str:
-    """Bind, guarded by the keys if there are any. Gives the address with its port."""
+    """Bind a socket, guarded by the keys if there are any. Returns the address with its port."""
     if keys.guarded:
         socket.curve_publickey, socket.curve_secretkey = keys.listener()
         _porter.guard(socket, keys)
@@ -225,15 +225,15 @@ def listen(socket: zmq.Socket[Any], address: str, keys: Keys = NO_KEYS) -> str:
 
 
 def _choose_family(socket: zmq.Socket[Any], address: str) -> None:
-    """Left to itself libzmq knows IPv4 alone; with IPv6 it would reach no name's IPv4 address where it has both."""
+    """By default libzmq uses IPv4 only; with IPv6 enabled it cannot reach the IPv4 address of a name that has both."""
     if address.startswith("tcp://"):
         socket.setsockopt(zmq.IPV6, int(family(host_and_port(address)[0]) == AF_INET6))
 
 
 def _only_this_user(socket: zmq.Socket[Any], address: str) -> None:
-    """The folder keeps others out, and libzmq asks the kernel whose process it is that connects (SO_PEERCRED)."""
+    """Only this user can enter the folder, and libzmq asks the kernel for the user of each connecting process (SO_PEERCRED)."""
     sweep()
-    if listens(address):  # binding would take the name from whoever has it
+    if listens(address):  # binding would take over the name of the process that listens there
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), address)
     socket.setsockopt(zmq.IPC_FILTER_UID, os.geteuid())
 

@@ -1,5 +1,5 @@
-"""Connections between a client and a worker of one host and one user, over which they pass the descriptors of segments. The
-kernel says who is at the other end and what was passed; nothing is believed by its number."""
+"""Connections between a client and a worker of one host and one user, over which they pass descriptors of shared-memory
+segments. The kernel identifies the peer and the passed file; no number in a message is trusted."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from gt.transport.shm import SEALS, Place, Segment, byte_array
 if TYPE_CHECKING:
     import numpy
 
-TOKEN = 16  # bytes by which a worker finds the connection of a client that attaches
-WORD = struct.Struct("=Qq")  # number of a segment, and its size; or -1, where it is not used any more
-MOST = 4096  # segments of one peer
-UNCLAIMED = 256  # connections whose client has not attached yet
+TOKEN = 16  # bytes of the token by which a worker finds the connection of an attaching client
+WORD = struct.Struct("=Qq")  # number of a segment, and its size, or -1: the segment was dropped
+MOST = 4096  # most segments of one peer
+UNCLAIMED = 256  # most connections whose client has not attached yet
 CREDENTIALS = struct.Struct("iII")  # process, user, group
 
 
 def path_of(local: str) -> str:
-    """Where a worker that listens at this local address takes connections for segments."""
+    """The path at which a worker that listens at this local address accepts connections for segments."""
     return local.removeprefix("ipc://") + ".segments"
 
 
 def process_of(connection: socket.socket) -> int:
-    """The process at the other end, as the kernel says, where it has this process's user; 0 where it has not."""
+    """The process at the other end, from the kernel, if it has the same user as this process; else 0."""
     if sys.platform != "linux":
         return 0
     pid, user, _ = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
@@ -44,25 +44,25 @@ def process_of(connection: socket.socket) -> int:
 
 
 def same_user(connection: socket.socket) -> bool:
-    """Whether the kernel says that the process at the other end has this process's user."""
+    """Whether the process at the other end has the same user as this process, from the kernel."""
     return process_of(connection) != 0
 
 
 class Channel:
-    """One end of a channel. A descriptor is passed before the message that names its segment is sent, and the kernel
-    delivers it at once; so whoever misses a segment finds it here."""
+    """One end of a channel. A descriptor is passed before the message that names its segment is sent, and the kernel delivers
+    it at once, so a receiver that misses a segment finds its descriptor here."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         connection.setblocking(False)
         self.passed: set[int] = set()  # own segments that the peer has
-        self.unsaid: list[int] = []  # dropped segments of which the peer, slow to receive, was not told yet
+        self.unsaid: list[int] = []  # dropped segments that a slow peer was not told about yet
         self.maps: dict[int, mmap.mmap] = {}  # the peer's segments, by its numbers
 
     # This process's segments
 
     def give(self, segment: Segment, patience: float = 0.0) -> bool:
-        """Let the peer have a segment, if it has not. Whether it does."""
+        """Pass a segment to the peer, once. Returns whether the peer has it."""
         if segment.serial in self.passed:
             return True
         self._say_unsaid()
@@ -72,7 +72,7 @@ class Channel:
         return True
 
     def drop(self, serial: int) -> None:
-        """A segment is not used any more."""
+        """A segment is no longer used."""
         if serial in self.passed:
             self.passed.remove(serial)
             self.unsaid.append(serial)
@@ -88,14 +88,14 @@ class Channel:
             try:
                 socket.send_fds(self.connection, [word], descriptors)
                 return True
-            except BlockingIOError:  # the peer takes nothing in
+            except BlockingIOError:  # the peer does not read
                 left = until - time.monotonic()
                 if left <= 0:
                     return False
                 room = select.poll()  # `select.select` takes no descriptors past 1023
                 room.register(self.connection, select.POLLOUT)
                 room.poll(left * 1000)
-            except OSError:  # the peer is gone
+            except OSError:  # the peer has ended
                 return False
 
     # The peer's segments
@@ -116,7 +116,7 @@ class Channel:
         return byte_array(memoryview(loan))
 
     def take_in(self) -> bool:
-        """Receive passed descriptors. Whether more may come."""
+        """Receive passed descriptors. Returns whether more may follow."""
         while True:
             try:
                 word, descriptors, _, _ = socket.recv_fds(self.connection, WORD.size + 1, 2)
@@ -136,9 +136,9 @@ class Channel:
 
     def _take(self, serial: int, size: int, descriptors: list[int]) -> None:
         if size < 0:
-            self.maps.pop(serial, None)  # stays valid for the arrays that still look at it
+            self.maps.pop(serial, None)  # stays valid for the arrays that still refer to it
         elif len(descriptors) == 1 and serial not in self.maps and len(self.maps) < MOST:
-            if fcntl.fcntl(descriptors[0], fcntl.F_GET_SEALS) & SEALS == SEALS:  # an error where it is no memory file
+            if fcntl.fcntl(descriptors[0], fcntl.F_GET_SEALS) & SEALS == SEALS:  # raises for a file that is no memory file
                 self.maps[serial] = mmap.mmap(descriptors[0], os.fstat(descriptors[0]).st_size)
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class Channel:
 
 
 def connect(local: str, token: bytes) -> Channel | None:
-    """A channel to the worker at this local address, or None where it is not this user's or takes none now."""
+    """A channel to the worker at this local address; None if the worker is not this user's or accepts no channels."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         made.setblocking(False)
@@ -162,13 +162,13 @@ def connect(local: str, token: bytes) -> Channel | None:
 
 
 class ChannelListener:
-    """Where a worker accepts channels and lanes (`lanes.py`); a dispatcher accepts lanes, too. Each begins with a token, and
-    belongs to the peer that sends this token over an authenticated connection."""
+    """The listener for channels and lanes (`lanes.py`) of a worker; a dispatcher accepts lanes too. Each connection begins with
+    a token, and belongs to the peer that sends this token over an authenticated connection."""
 
     def __init__(self, local: str) -> None:
         self.path = path_of(local)
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)  # of a process that was killed: who listens at `local` has this name, too
+            os.unlink(self.path)  # left by a killed process: this process owns `local`, so it owns this name too
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.listener.setblocking(False)
         self.listener.bind(self.path)
@@ -177,12 +177,12 @@ class ChannelListener:
         self.found: dict[bytes, socket.socket] = {}
 
     def claim(self, token: bytes) -> Channel | None:
-        """The channel of whoever has said this token."""
+        """The channel on which this token was received."""
         taken = self.take(token)
         return Channel(taken) if taken is not None else None
 
     def take(self, token: bytes) -> socket.socket | None:
-        """The connection that this token was said on."""
+        """The connection on which this token was received."""
         self._accept()
         return self.found.pop(token, None) if len(token) == TOKEN else None
 

@@ -1,5 +1,5 @@
-"""What came over the wire is looked at here before anybody decides on it: counts, depths, sizes, specs and names. Past a limit
-that no client of ours reaches, the sender is told and let go; any other fault costs the one thing that has it."""
+"""Checks of received messages before they are handled: counts, depths, sizes, specs and names. A message above a limit that no
+GT client reaches disconnects its sender; any other fault fails only the faulty part."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from gt.transport.events import (
 from gt.transport.messages import PRIORITIES, WEIGHTS, Ask, Batch, Configure, Hello, Join, KindDef, Note, Reached, Store
 
 MESSAGE = 8 << 20  # bytes of a client's message; decoding takes up to thirty times as much for a moment
-CODE = 1 << 16  # instructions of a batch: others wait while it is decided on
+CODE = 1 << 16  # instructions of a batch: other clients wait while it is planned
 READS = 1 << 12  # reads of a batch
 DEFINITIONS = 1 << 15  # kinds of a batch
 TRACES = 1 << 10  # traces of a batch
 BODY = 1 << 17  # instructions in the traces of a batch
 TRACED = 1 << 21  # instructions in all traces of a client, as many as a client of ours may keep at a time
-AHEAD = 1 << 16  # instructions and reads of a client that a worker has still to carry out, before others of it are held back
-QUESTIONS = 1 << 8  # of a client that workers have yet to answer
+AHEAD = 1 << 16  # unexecuted instructions and reads of a client on a worker, above which the client's batches are held back
+QUESTIONS = 1 << 8  # unanswered questions of a client to workers
 HELD = 1 << 20  # instructions of a client that wait for a worker or for bytes
 DEFINED = 1 << 20  # operands in all kinds of a batch
 KNOWN = 1 << 18  # kinds and traces of a client
-LONG = 32  # operands and settings of a kind, or values of an instruction in a trace, that count as another one
+LONG = 32  # operands and settings of a kind, or values of a trace's instruction, that count as one more
 TENSORS = 1 << 22  # tensors of a client
-OPERANDS = 1 << 14  # of a kind, and its results
-DEPTH = 8  # of values within values
+OPERANDS = 1 << 14  # operands of a kind, and results
+DEPTH = 8  # depth of nested values
 ITEMS = 1 << 16  # values within a value
 TEXT = 1 << 12  # characters of a text within a value
 NAME = 256  # characters of a name
@@ -52,11 +52,11 @@ SIGNALS = 1 << 10
 
 
 class TooMuch(ProtocolError):
-    """A message past what any client of ours sends: its sender is let go."""
+    """A message above the limits of GT's clients: its sender is disconnected."""
 
 
 def message(found: Any) -> None:
-    """Raise where a message is larger in some way than it can be meant."""
+    """Raise if a count or size of the message is above its limit."""
     match found:
         case Batch():
             _batch(found)
@@ -73,7 +73,7 @@ def message(found: Any) -> None:
                 raise ProtocolError(f"invalid memory quota of {memory} bytes: expected 0 or more")
         case Join():
             for text in (found.name, found.backend, found.device, found.host, found.address, found.remote):
-                _name(text, "what a worker says of itself")
+                _name(text, "the fields of a worker's Join")
         case Store(at):
             reached(at)
         case Note(text):
@@ -101,12 +101,12 @@ def _batch(batch: Batch) -> None:
 
 
 def length(trace: TraceDef) -> int:
-    """How many instructions a trace has; a long one counts as several."""
+    """The number of instructions of a trace; a long instruction counts as several."""
     return sum([1 + len(ins) // LONG for ins in trace.body])
 
 
 def size(kind: KindDef) -> int:
-    """As how many kinds this one counts: one of many operands and settings takes the room of several."""
+    """The number of kinds as which this one counts: a kind with many operands and settings counts as several."""
     return 1 + (len(kind.ins) + plain(kind.statics, "statics")) // LONG
 
 
@@ -128,7 +128,7 @@ def _name(text: str, what: str) -> None:
 
 
 def reported(event: Event) -> None:
-    """What others will read of an event: columns of one length, texts that a terminal can show."""
+    """Check an event before observers receive it: columns of one length, printable texts."""
     match event:
         case Spans(_, numbers, ids, starts, seconds):
             rows = len(seconds) // 4
@@ -136,7 +136,7 @@ def reported(event: Event) -> None:
             if (len(numbers), len(ids), len(starts), len(seconds)) != (8 * rows, 8 * rows, 8 * rows, 4 * rows):
                 raise ProtocolError("columns of different lengths")
             if not math.isfinite(sum(array("d", starts)) + sum(array("f", seconds))):
-                raise ProtocolError("a column of times holds what is no time")
+                raise ProtocolError("a column of times: expected finite seconds")
             _bounded(len(event.meanings), DEFINITIONS, "meanings of a report")
             for meaning in event.meanings:
                 _bounded(len(meaning.ops), REPORTED, "ops of a program")
@@ -170,23 +170,23 @@ def reported(event: Event) -> None:
 
 
 def _times(*seconds: float) -> None:
-    """Seconds that can be drawn and added up."""
+    """Raise unless these are finite seconds."""
     for each in seconds:
         if not -1e12 < each < 1e12:
-            raise ProtocolError(f"{each} seconds are no time")
+            raise ProtocolError(f"invalid time: expected finite seconds, got {each}")
 
 
 def _counts(*found: int) -> None:
     for each in found:
         if not 0 <= each < 1 << 62:
-            raise ProtocolError(f"nothing is counted as {each}")
+            raise ProtocolError(f"invalid count: expected 0 or more, got {each}")
 
 
 OFFER = re.compile(r"(\d{1,10} \d{1,10} \d{1,20} [0-9a-f]{32})?")  # a process, a pipe, and a secret with its place there
 
 
 def reached(at: Reached) -> None:
-    """How a worker is reached in groups: each field is what it is to be, or empty."""
+    """Check the addresses of a worker in groups: each field is well-formed or empty."""
     _name(at.gpu, "a GPU")
     host, _, port = at.store.rpartition(":")
     keeps = host and port.isdecimal() and int(port) < 1 << 16 and len(at.store) <= NAME and at.store.isprintable()
@@ -195,7 +195,7 @@ def reached(at: Reached) -> None:
 
 
 def plain(value: Any, what: str, depth: int = DEPTH, tables: bool = False) -> int:
-    """How many values there are within a value; raises where they are too many, too deep, or nothing that is sent so."""
+    """The number of values within a value; raises if there are too many, too deep, or of a type that is not sent."""
     if value is None or isinstance(value, (bool, float)):
         return 1
     if isinstance(value, int):
@@ -220,7 +220,7 @@ def plain(value: Any, what: str, depth: int = DEPTH, tables: bool = False) -> in
 
 
 def spec(wire: Any) -> Any:
-    """A spec, or the type of a number, as it was written."""
+    """The spec, or the type of a number, of its wire form."""
     if len(wire) > 1 + RANK:
         raise ProtocolError(f"expected a tensor of at most {RANK} axes, got {len(wire) - 1}")
     try:
@@ -230,7 +230,7 @@ def spec(wire: Any) -> Any:
 
 
 def kind_in(definition: KindDef) -> Kind:
-    """The kind a definition means; its shapes are inferred again, so that a false one is found here."""
+    """The kind of a definition. Its shapes are inferred again, so that a false definition is found here."""
     r = row(definition.op)
     plain(definition.statics, f"the statics of {r}")
     statics = freeze(definition.statics)
@@ -245,7 +245,7 @@ def kind_in(definition: KindDef) -> Kind:
         kind = infer(r, tuple(map(spec, definition.ins)), statics, definition.signal)
     except ProtocolError:
         raise
-    except Exception as wrong:  # a shape rule may meet operands that no user could write
+    except Exception as wrong:  # a shape rule may fail on operands that no user can write
         raise ProtocolError(f"invalid use of {r}: {type(wrong).__name__}: {wrong}") from wrong
     _bounded(len(kind.outs), OPERANDS, f"results of {r}")
     for out in kind.outs:

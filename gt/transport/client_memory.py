@@ -1,4 +1,5 @@
-"""Memory that a client shares with the workers of its host and user: what it lends them, and what they lend it."""
+"""Memory that a client shares with the workers of its host and user: segments that it lends to them, and segments that they
+lend to it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from gt.transport import shm
 from gt.transport.channels import TOKEN, Channel, connect
 from gt.transport.lent_segments import LentSegments
 
-PASSED = 30.0  # seconds for a worker to take in segments that were passed before, when it has not for long
+PASSED = 30.0  # seconds for a slow worker to receive segments that were passed before
 
 
 class ClientMemory:
@@ -26,7 +27,7 @@ class ClientMemory:
         self.lent: LentSegments[int] = LentSegments()
 
     def share(self, worker: str, address: str) -> bytes:
-        """Begin to share memory with a worker, if it is of this host and user. Gives the token of their channel."""
+        """Begin to share memory with a worker, if it is of this host and user. Returns the token of their channel."""
         token = secrets.token_bytes(TOKEN)
         channel = connect(address, token) if address.startswith("ipc://") and shm.supported() else None
         if channel is None:
@@ -45,7 +46,7 @@ class ClientMemory:
             channel.close()
 
     def put(self, data: np.ndarray) -> tuple[int, int, int]:
-        """Copy the bytes to where every worker can see them."""
+        """Copy the bytes into a segment that every worker can read."""
         segment, at, sealed = self.pool.pack(data)
         self.lent.filled += sealed
         with self.passing:
@@ -66,7 +67,7 @@ class ClientMemory:
             self.pool.give(segment)
 
     def view(self, place: tuple[int, int, int], nbytes: int, worker: str, release: Callable[[], None]) -> np.ndarray:
-        """Bytes that a worker lends; `release` is called when they are not looked at any more."""
+        """Bytes that a worker lends; `release` is called when no array refers to them any more."""
         channel = self.channels.get(worker)
         if channel is None:
             raise ProtocolError(f"worker {worker} lends memory that it does not share with this client")
@@ -77,7 +78,7 @@ class ClientMemory:
         return copy
 
     def abandon(self) -> None:
-        """In a forked child: let go of what is the parent's, whoever of its threads held a lock."""
+        """In a forked child: drop the parent's segments and channels, even if one of the parent's threads held a lock."""
         self.pool.lock, self.passing = threading.Lock(), threading.Lock()
         self.close()
 

@@ -1,5 +1,5 @@
-"""Connections to a socket that listens: how many there may be, of whom, and for how long before they are let in. libzmq aborts
-a process that has no descriptor left for a connection, so that must not come to pass."""
+"""Limits on the connections to a listening socket: how many in all and of one address, and how long they may stay
+unauthenticated. libzmq aborts the process when no descriptor is left for a connection, so descriptors must never run out."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ import zmq
 
 from gt.transport.sockets import Ends
 
-PATIENCE = 10.0  # seconds for a connection to be let in
+PATIENCE = 10.0  # seconds for a connection to be admitted
 ENOUGH = 1 << 16  # descriptors
 OF_A_CLIENT = 2  # connections to its dispatcher: one that it receives from, one that it sends over
 LOCAL = ""  # the address of all Unix connections
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the limit of descriptors as far as this process may, up to what is enough. Gives the limit."""
+    """Raise the limit of descriptors as far as this process may, up to ENOUGH. Returns the limit."""
     try:
         import resource
     except ImportError:
@@ -41,25 +41,25 @@ def raise_descriptor_limit() -> int:
 
 
 class ConnectionLimits(Ends):
-    """All connections to a socket. Half the descriptors are for them; half of that for one other address, and half for those
-    that wait to be let in, of whom one address has no more than half again. Of too many that wait, the one that has
-    sent nothing for longest is cut off: a GT process sends its greeting at once."""
+    """All connections to a socket. They may use half of the descriptors. One remote address may have half of these connections,
+    and half of them may wait for admission, at most half of those from one address. If too many wait, the one that was silent
+    for longest is closed: a GT process sends its greeting at once."""
 
     def __init__(
         self, socket: zmq.Socket[Any], limit: int, patience: float = PATIENCE, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__(socket, zmq.EVENT_ACCEPTED)
         self.most, self.patience, self.clock = max(limit // 2, 8), patience, clock
-        self.waiting: dict[int, float] = {}  # by descriptor, until when it is waited for
+        self.waiting: dict[int, float] = {}  # by descriptor, the deadline for its admission
         self.owners: dict[int, str] = {}  # by descriptor, the address
         self.crowds: Counter[str] = Counter()  # connections of each address
-        self.pending: Counter[str] = Counter()  # of these, connections that wait to be let in
+        self.pending: Counter[str] = Counter()  # connections of each address that wait for admission
         self.cut_off = 0
 
     @property
     def clients(self) -> int:
-        """Clients that there are connections for, with some left for workers and for those that are told that there is no
-        room: who comes when all are taken is cut off before a word can be said."""
+        """The number of clients for which there are connections. Some are reserved for workers and for refused clients: a
+        client that connects when all are taken is disconnected without a reason."""
         return self.most * 7 // 8 // OF_A_CLIENT
 
     def drain(self) -> list[int]:
@@ -76,7 +76,7 @@ class ConnectionLimits(Ends):
         return ended
 
     def let_in(self, fd: int) -> None:
-        """Whoever has this connection belongs here."""
+        """The connection is admitted."""
         if self.waiting.pop(fd, None) is not None:
             self.pending[self.owners[fd]] -= 1
 
@@ -99,7 +99,7 @@ class ConnectionLimits(Ends):
             self._cut(first)
 
     def _cut(self, fd: int) -> None:
-        """End a connection: libzmq sees that the peer is gone, closes the descriptor and tells."""
+        """End a connection: libzmq sees the end, closes the descriptor and emits an event."""
         self.cut_off += 1
         self._forget(fd)
         if sys.platform == "linux":
@@ -116,11 +116,11 @@ class ConnectionLimits(Ends):
 
 
 class WatchedSocket(ConnectionLimits):
-    """A crowd that a thread of its own looks after, as the process may be long at something else."""
+    """A crowd that a thread of its own checks, as the process's main thread may be busy for long."""
 
     def __init__(self, socket: zmq.Socket[Any], limit: int) -> None:
         self.lock = threading.RLock()
-        super().__init__(socket, limit, math.inf)  # an admitted address may connect again, and be silent
+        super().__init__(socket, limit, math.inf)  # an admitted address may connect again and stay silent
         self.closing = False
         self.thread = threading.Thread(target=self._watch, name="gt-crowd", daemon=True)
         self.thread.start()
@@ -147,7 +147,7 @@ class WatchedSocket(ConnectionLimits):
 
 def address_of_peer(fd: int) -> str:
     """The address that a connection comes from, without a port; `LOCAL` for a Unix connection."""
-    with contextlib.suppress(OSError), plain.socket(fileno=os.dup(fd)) as copy:  # it may have ended meanwhile
+    with contextlib.suppress(OSError), plain.socket(fileno=os.dup(fd)) as copy:  # the connection may have ended
         if copy.family in (plain.AF_INET, plain.AF_INET6):
             return str(copy.getpeername()[0])
     return LOCAL

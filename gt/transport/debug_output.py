@@ -1,4 +1,4 @@
-"""Lines for people on standard error: messages, as GT_DEBUG_CLIENT and GT_DEBUG_WORKER show them, and remarks."""
+"""Lines on standard error: messages (GT_DEBUG_CLIENT, GT_DEBUG_WORKER), and remarks."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any
 
 import msgspec
 
-See = Callable[[str, Any], None]  # a direction, "->" or "<-", and a message
+See = Callable[[str, Any], None]  # called with a direction, "->" or "<-", and a message
 LONG = 1000
 
 
 PIPE_BUF = 4096  # bytes that a pipe takes whole or not at all
-PATIENCE = 200  # milliseconds for whoever reads a pipe to make room in it
+PATIENCE = 200  # milliseconds to wait for room in a pipe
 
 
 class StandardError:
-    """Standard error, as far as it can be written at once. Where it is a pipe that is full, as nobody reads it, text is lost;
-    how often is told when there is room again. No process of GT waits for whoever looks on."""
+    """Standard error without blocking. If it is a full pipe that no process reads, text is lost; the number of losses is
+    written once there is room. No process of GT waits for a reader of its output."""
 
     def __init__(self) -> None:
         self.lost = 0
@@ -30,23 +30,23 @@ class StandardError:
     def write(self, text: str) -> None:
         try:
             descriptor = sys.stderr.fileno()
-        except (AttributeError, OSError, ValueError):  # no file: a test's, or a notebook's
+        except (AttributeError, OSError, ValueError):  # not a file: in a test or a notebook
             sys.stderr.write(text)
             return
-        told = f"\ngt: {self.lost} times nobody read this, and text was lost\n" if self.lost else ""
+        told = f"\ngt: {self.lost} writes to this pipe were lost, as no process read it\n" if self.lost else ""
         written = _write(descriptor, (told + text).encode(errors="replace"), 0 if self.lost else PATIENCE)
         self.lost = 0 if written else self.lost + 1
 
     def flush(self) -> None:
-        """It keeps nothing back."""
+        """Nothing is buffered."""
 
     def close(self) -> None:
-        """It is others', too."""
+        """Standard error is shared with other code and stays open."""
 
 
 def _write(descriptor: int, data: bytes, patience: int) -> bool:
-    """Whether the whole of it could be written. Standard error may be shared with processes that expect their writes to wait,
-    so a pipe is opened once more to be written without waiting."""
+    """Write a text; returns whether all of it was written. Other processes may share standard error and expect blocking writes,
+    so a pipe is opened a second time for non-blocking writes."""
     if not stat.S_ISFIFO(os.fstat(descriptor).st_mode) or not os.path.exists("/proc/self/fd"):
         while data:
             data = data[os.write(descriptor, data) :]
@@ -69,13 +69,13 @@ STANDARD_ERROR = StandardError()
 
 
 def show(text: str) -> None:
-    """A line on standard error. Where nobody reads that, or its disk is full, the line is lost and nothing else is."""
+    """Write a line on standard error. If it cannot be written (no reader, a full disk), only the line is lost."""
     with contextlib.suppress(OSError, ValueError):
         STANDARD_ERROR.write(f"{text}\n")
 
 
 def line(message: Any) -> str:
-    """The message's name and fields; of a long one, its beginning and how many things it holds."""
+    """The message's name and fields; a long field is shortened, with its number of items."""
     fields = []
     for name in message.__struct_fields__:
         value = getattr(message, name)
@@ -89,7 +89,7 @@ def line(message: Any) -> str:
 
 
 def trace(who: str, wanted: bool) -> See | None:
-    """A function that shows messages, if they are wanted."""
+    """A function that shows messages, if enabled."""
     if not wanted:
         return None
 
@@ -100,7 +100,7 @@ def trace(who: str, wanted: bool) -> See | None:
 
 
 def said(who: str, wanted: bool) -> Callable[[str], None] | None:
-    """A function that shows a remark, if they are wanted."""
+    """A function that shows a remark, if enabled."""
     if not wanted:
         return None
     return lambda remark: show(f"{who}: {remark}")

@@ -1,6 +1,6 @@
-"""What GT tells those who watch it. Clients and workers write events while someone listens, the dispatcher adds its own and
-passes each observer those that it may see; `gt.watch.events` reads them. What a worker did is packed in columns, as there may
-be a million instructions a second; all other events come by the batch, by the read or by the second."""
+"""Events for observers. Clients and workers record events while an observer is connected, the dispatcher adds its own and sends
+each observer the events that it may see; `gt.watch.events` reads them. A worker's instructions are packed in columns, as there
+may be a million a second; other events come once a batch, a read or a second."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ import msgspec
 
 from gt.transport.message import Message
 
-OFF, SAMPLED, EVERY, EXACT = range(4)  # how closely a worker looks; EXACT waits for the device behind each instruction
-WINDOW = 64  # messages to an observer that it has not taken in yet, past which events are dropped and counted
-REPORTED = 1 << 12  # events of one report
+OFF, SAMPLED, EVERY, EXACT = range(4)  # detail of a worker's recording; EXACT waits for the device after each instruction
+WINDOW = 64  # messages that an observer has not acknowledged, above which events are dropped and counted
+REPORTED = 1 << 12  # most events of one report
 COLUMN = 4 << 20  # bytes of a column
-STRETCH, END, READ = (-(1 << 62) - i for i in range(3))  # numbers that stand for no kind, in a column of numbers
+STRETCH, END, READ = (-(1 << 62) - i for i in range(3))  # numbers in a column of kinds that are no kinds
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, tag_field="t"):
-    """The root of all events. Times are seconds since 1970 by the clock of the process that writes them. `client` is a
+    """The root of all events. Times are seconds since 1970 by the clock of the process that records them. `client` is a
     client's name, which the dispatcher replaces by its label."""
 
 
 class Meaning(msgspec.Struct, frozen=True, array_like=True):
-    """What a number of a client's stands for on a worker: an op, a collective with its workers, or a program with its ops:
+    """The meaning of a kind's or trace's number on a worker: an op, a collective with its workers, or a program with its ops:
     (name, group, estimated share of its time, the user's line) of each."""
 
     number: int
     name: str
     group: str
     signal: str = ""
-    nbytes: int = 0  # of its results
-    workers: tuple[int, ...] = ()  # of a collective
+    nbytes: int = 0  # bytes of its results
+    workers: tuple[int, ...] = ()  # the workers of a collective
     ops: tuple[tuple[str, str, float, str], ...] = ()
-    source: str = ""  # of a program: "trace", "unit", "segment"
+    source: str = ""  # the source of a program: "trace", "unit", "segment"
 
 
 class Spans(Event, frozen=True, tag=1):
-    """Instructions that a worker executed for one client, in columns: `numbers` of kinds and `ids` of first results (of a
-    collective, the result that it is for) as int64, `starts` as float64, `seconds` as float32. Numbers without a kind: STRETCH,
-    instructions that were timed as one, whose id is how many; END of a run, whose id is its serial; READ of a tensor, with its
-    bytes in `sizes`. `broken` are results that could not be made. `meanings` come before their first use."""
+    """Instructions that a worker executed for one client, in columns: `numbers` of kinds and `ids` of first results (for a
+    collective, the result it computes) as int64, `starts` as float64, `seconds` as float32. Numbers that are no kinds: STRETCH,
+    instructions timed together, with their count as id; END of a run, with its serial as id; READ of a tensor, with its bytes
+    in `sizes`. `broken` are results that could not be computed. `meanings` precede their first use."""
 
     client: str
     numbers: bytes
@@ -48,8 +48,8 @@ class Spans(Event, frozen=True, tag=1):
     sizes: tuple[int, ...] = ()
     broken: tuple[int, ...] = ()
     meanings: tuple[Meaning, ...] = ()
-    dropped: int = 0  # instructions that were not recorded, as nobody took them in
-    worker: str = ""  # the dispatcher fills it in
+    dropped: int = 0  # instructions that were not recorded, as reports were not sent in time
+    worker: str = ""  # set by the dispatcher
 
 
 class Received(Event, frozen=True, tag=2):
@@ -96,7 +96,7 @@ class Loaded(Event, frozen=True, tag=5):
 
 
 class Traced(Event, frozen=True, tag=6):
-    """What a client's tracer has come to: counts since its beginning, misses by reason with the line of one."""
+    """The state of a client's tracer: counts since the session began, misses by reason with a line of each."""
 
     client: str
     at: float
@@ -114,11 +114,11 @@ class Lines(Event, frozen=True, tag=7):
     lines: bytes
     table: tuple[str, ...]
     at: float = 0.0
-    serial: int = 0  # of the batch that they are of
+    serial: int = 0  # the serial of their batch
 
 
 class Joined(Event, frozen=True, tag=8):
-    """A worker (with its index) or a client (-1) came, or was there when someone began to listen."""
+    """A worker (with its index) or a client (-1) connected, or was connected when the observer came."""
 
     name: str
     at: float
@@ -127,7 +127,7 @@ class Joined(Event, frozen=True, tag=8):
 
 
 class Departed(Event, frozen=True, tag=9):
-    """A worker (with its index) or a client (-1) went, and why."""
+    """A worker (with its index) or a client (-1) ended, and the reason."""
 
     name: str
     at: float
@@ -136,7 +136,7 @@ class Departed(Event, frozen=True, tag=9):
 
 
 class Stalled(Event, frozen=True, tag=10):
-    """A collective does not end."""
+    """A collective that has not ended in time."""
 
     client: str
     at: float
@@ -146,7 +146,7 @@ class Stalled(Event, frozen=True, tag=10):
 
 
 class Compiled(Event, frozen=True, tag=11):
-    """A worker compiled a program, or gave that up."""
+    """A worker compiled a program, or gave up compiling it."""
 
     client: str
     at: float
@@ -156,7 +156,7 @@ class Compiled(Event, frozen=True, tag=11):
 
 
 class State(Event, frozen=True, tag=12):
-    """A worker as it is now. `busy` and `idle` are seconds since its beginning."""
+    """The current state of a worker. `busy` and `idle` are seconds since it started."""
 
     at: float
     busy: float
@@ -165,16 +165,16 @@ class State(Event, frozen=True, tag=12):
     nbytes: int
     total: int
     tensor_count: int
-    gpu: float = -1.0  # share of the last second; below zero where nobody can tell
-    current: str = ""  # what it executes
-    since: float = 0.0  # seconds that it has been at that
-    stack: str = ""  # of its first thread, where that takes long
+    gpu: float = -1.0  # utilisation over the last second; below zero if unknown
+    current: str = ""  # the executed op
+    since: float = 0.0  # seconds since it began
+    stack: str = ""  # the stack of its main thread, if the op takes long
     worker: str = ""
-    client: str = ""  # for whom it executes that
+    client: str = ""  # the client of this op
 
 
 class Placed(Event, frozen=True, tag=13):
-    """Where a named tensor lies: its name, spec and placement."""
+    """The name, spec and placement of a named tensor."""
 
     client: str
     at: float
@@ -183,11 +183,11 @@ class Placed(Event, frozen=True, tag=13):
     placement: str
 
 
-SMALL = 256  # bytes that an event, a meaning or a line takes up beside its columns
+SMALL = 256  # bytes of an event, a meaning or a line without its columns
 
 
 def nbytes(event: Event) -> int:
-    """About how many bytes an event takes up while it waits for an observer."""
+    """The approximate bytes of an event in an observer's queue."""
     match event:
         case Spans(_, numbers, ids, starts, seconds, sizes, broken, meanings):
             columns = len(numbers) + len(ids) + len(starts) + len(seconds) + 8 * (len(sizes) + len(broken))
@@ -207,8 +207,8 @@ AnyEvent = Spans | Received | Sent | Waited | Loaded | Traced | Lines | Joined |
 
 
 class Subscribe(Message, frozen=True, tag=40):
-    """From an observer: how closely it looks on. A client sees its own events; who connects only for this sees all where it has
-    the right to, or those of the client that it names. OFF ends it."""
+    """From an observer: the detail it requests. A client sees its own events; a pure observer sees all if its key permits, or
+    those of the client that it names. OFF ends the observation."""
 
     version: int
     level: int
@@ -216,20 +216,21 @@ class Subscribe(Message, frozen=True, tag=40):
 
 
 class Listen(Message, frozen=True, tag=41):
-    """To workers and clients: how closely to look. To a worker also, for clients by name, where that differs."""
+    """To workers and clients: the detail to record. To a worker also the detail of single clients, by name, where it
+    differs."""
 
     level: int
     clients: tuple[tuple[str, int], ...] = ()
 
 
 class WorkerReport(Message, frozen=True, tag=42):
-    """From workers and clients: what happened."""
+    """From workers and clients: recorded events."""
 
     events: tuple[AnyEvent, ...]
 
 
 class Watched(Message, frozen=True, tag=43):
-    """To an observer: what happened. `dropped` counts all messages that it was not sent, as it did not take them in."""
+    """To an observer: events. `dropped` counts the messages that were not sent because the observer was slow."""
 
     number: int
     events: tuple[AnyEvent, ...]
@@ -237,6 +238,6 @@ class Watched(Message, frozen=True, tag=43):
 
 
 class Seen(Message, frozen=True, tag=44):
-    """From an observer: it has taken in what it was sent up to this number."""
+    """From an observer: it has received the messages up to this number."""
 
     number: int

@@ -1,5 +1,5 @@
-"""A whole cluster in one thread: every message is written and read as on a wire, and delivered in order. For tests, and for
-programs that want no other process."""
+"""A whole cluster in one thread: every message is encoded and decoded as on a wire, and delivered in order. For tests, and for
+programs without other processes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from gt.transport.messages import Mail, decode, encode
 
 
 class Hub:
-    """Takes mail to the parties of a cluster until none is left. A party is a function from mail to mail."""
+    """Delivers mail to the parties of a cluster until none is left. A party is a function from mail to mail."""
 
     def __init__(self) -> None:
         self.parties: dict[str, Callable[[Mail], list[Mail]]] = {}
         self.queue: deque[tuple[str, str, bytes, tuple[Any, ...]]] = deque()
-        self.frames_seen: dict[str, int] = {}  # bytes beside messages that each party received
+        self.frames_seen: dict[str, int] = {}  # bytes of frames that each party received
 
     def post(self, sender: str, mail: Mail) -> None:
         frames = tuple(bytes(f) for f in mail.frames)
@@ -40,7 +40,7 @@ class Hub:
 
 
 class MemoryLink:
-    """A session's way to a hub. With `shares`, loads lie in a table that workers see; without, they are uploaded."""
+    """A session's link to a hub. With `shares`, loads are in a table that workers read; without, they are uploaded."""
 
     def __init__(self, hub: Hub, name: str, dispatcher: str, workers: list[str], shares: bool = True) -> None:
         self.hub, self.name, self.dispatcher, self.workers, self.shares = hub, name, dispatcher, workers, shares
@@ -69,7 +69,7 @@ class MemoryLink:
     def wait(self, reply: Any, timeout: float | None) -> None:
         self.hub.deliver()
         if not reply.done:
-            raise RuntimeError("a read has no answer, and no message is left to deliver")
+            raise RuntimeError("no reply to a read, and no message is left to deliver")
 
     def put(self, data: np.ndarray) -> tuple[int, int, int]:
         name = next(self.names)

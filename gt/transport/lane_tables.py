@@ -16,8 +16,8 @@ from gt.transport.polling import Sources
 
 
 class DispatcherLanes:
-    """A dispatcher's lanes: it receives over those of clients, and sends over those of workers. It takes them before it listens
-    itself, as whoever finds it listening connects to both."""
+    """A dispatcher's lanes: it receives over the lanes of clients, and sends over the lanes of workers. It accepts lanes before
+    its ZMQ socket listens, as a peer that finds it listening connects to both."""
 
     def __init__(self, addresses: Iterable[str], sources: Sources) -> None:
         local = [at for at in addresses if at.startswith("ipc://") and not listens(at)] if shm.supported() else []
@@ -29,7 +29,7 @@ class DispatcherLanes:
         self.to: dict[str, Lane] = {}  # workers
 
     def claim(self, token: bytes) -> Lane | None:
-        """The lane on which this token was said."""
+        """The lane on which this token was received."""
         for listener in self.listeners:
             if (taken := listener.take(token)) is not None:
                 return Lane(taken, self.packet)
@@ -40,27 +40,28 @@ class DispatcherLanes:
         self.sources.add(lane.fd)
 
     def post(self, name: str, message: bytes) -> bool | None:
-        """Whether a worker's lane took a message; None for a peer that has none. An OSError where the worker is gone."""
+        """Send a message over a worker's lane. Returns whether the lane took it, None for a peer without a lane. Raises OSError
+        if the worker has ended."""
         lane = self.to.get(name)
         if lane is None:
             return None
         return lane.send(message)
 
     def pushed(self, name: str) -> bool:
-        """Whether nothing is left of the last long message to a worker."""
+        """Whether the last long message to a worker was sent completely."""
         lane = self.to.get(name)
         try:
             return lane is None or not lane.rest or lane.push()
         except OSError:
-            return True  # its end is seen elsewhere
+            return True  # the end of the worker is noticed elsewhere
 
     def watch_room(self, name: str, wanted: bool) -> None:
-        """Wait, or no longer, for room on a worker's lane."""
+        """Poll a worker's lane for room to write, or stop polling it."""
         if name in self.to:
             self.sources.watch_room(self.to[name].fd, wanted)
 
     def of(self, name: str) -> list[tuple[str, Lane, str]]:
-        """The lanes that a peer sends over: one, or none."""
+        """The lanes over which a peer sends: one or none."""
         return [sender for sender in self.senders.values() if sender[0] == name]
 
     def end(self, name: str) -> None:
@@ -87,20 +88,21 @@ class AnswerLanes:
         self.sent = 0
 
     def claim(self, client: str, token: bytes) -> None:
-        """A client has attached, and said this token on its lane, if it has one."""
+        """A client has attached, with this token of its lane, if it has one."""
         taken = self.listener.take(token) if self.listener is not None else None
         if taken is not None:
             self.end(client)
             self.to[client] = Lane(taken)
 
     def post(self, client: str, message: bytes) -> bool:
-        """Whether an answer went out. It does not where the client has no lane, or much to take in: then it goes by ZMQ."""
+        """Send an answer over a client's lane. Returns False if the client has no lane or is slow to read: the answer then goes
+        over ZMQ."""
         lane = self.to.get(client)
         if lane is None or len(message) > PACKET:
             return False
         try:
             taken = lane.send(message)
-        except OSError:  # the client is gone, which the dispatcher tells, too
+        except OSError:  # the client has ended, which the dispatcher reports too
             self.end(client)
             return False
         self.sent += taken
@@ -124,7 +126,7 @@ class ClientLanes:
         self.received = 0  # messages
 
     def connect(self, worker: str, address: str) -> bytes:
-        """The token of a lane from the worker at this address; empty where there can be none."""
+        """The token of a lane from the worker at this address; empty if it offers none."""
         lane, token = connect(address)
         if lane is not None:
             self.workers[lane.fd] = (worker, lane)
@@ -132,7 +134,7 @@ class ClientLanes:
         return token
 
     def receive(self, fd: int) -> Any:
-        """The next message of a lane, None if there is none; one that has ended is closed."""
+        """The next message of a lane, None if there is none; a lane that has ended is closed."""
         _, lane = self.workers[fd]
         data: Any = b""
         with contextlib.suppress(ProtocolError):

@@ -1,7 +1,7 @@
-"""Messages between two processes of one host and one user over a Unix connection that the threads themselves write and read.
-A ZMQ socket hands each message to a thread of its own and has another read it: on one host the four changes of thread and
-some forty system calls of each hop cost more than most kernels. Nothing but whole messages passes here, without frames beside
-them; who is at the other end was said over an authenticated ZMQ connection (docs/security.md)."""
+"""Messages between two processes of one host and one user over a Unix connection that the threads themselves write and read. A
+ZMQ socket hands each message to a thread of its own and another thread reads it: on one host the four thread switches and some
+forty system calls of each hop take longer than most kernels. A lane carries whole messages without frames; the peer was
+identified over an authenticated ZMQ connection (docs/security.md)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from gt.transport.addresses import await_listener
 from gt.transport.channels import TOKEN, path_of, same_user
 
 PACKET = 32 << 10  # bytes of a message in one packet; a longer message takes several
-BEGINS, ENDS = 1, 2  # the first byte of a packet, where the message begins or ends with it
+BEGINS, ENDS = 1, 2  # flags in the first byte of a packet: the message begins, or ends, with it
 WHOLE = bytes([BEGINS | ENDS])
-LOOK = 100  # milliseconds after which a sender that waits for room looks whether its connection was closed here
+LOOK = 100  # milliseconds between checks of a waiting sender whether its connection was closed here
 
 
 def supported() -> bool:
-    """Whether this host has lanes, and GT_LANES wants them."""
+    """Whether this host supports lanes and GT_LANES enables them."""
     return shm.supported() and environment.LANES.value()
 
 
 class Lane:
-    """One end of a lane. A packet is sent whole or not at all, so a sender that is interrupted leaves at most the
-    beginning of a message behind, which the receiver drops where the next message begins."""
+    """One end of a lane. A packet is sent whole or not at all, so an interrupted sender leaves at most the beginning of a
+    message, which the receiver drops when the next message begins."""
 
     __slots__ = ("connection", "fd", "rest", "_packet", "_parts", "_size")
 
@@ -44,8 +44,8 @@ class Lane:
         self._size = 0
 
     def send(self, message: bytes) -> bool:
-        """Whether the message was taken; it is not where the peer has as much to read as the kernel keeps. Of a long message
-        packets may be left over: `push` sends them. An OSError where the peer is gone."""
+        """Send a message without blocking. Returns False if the kernel's buffer is full. Packets of a long message may be left
+        over: `push` sends them. Raises OSError if the peer has ended."""
         if self.rest and not self.push():
             return False
         first, *rest = _packets(message)
@@ -56,7 +56,7 @@ class Lane:
         return True
 
     def push(self) -> bool:
-        """Send the rest of a long message. Whether all of it was sent."""
+        """Send the rest of a long message. Returns whether all of it was sent."""
         while self.rest and self._send(self.rest[0]):
             del self.rest[0]
         return not self.rest
@@ -69,8 +69,8 @@ class Lane:
         return True
 
     def send_waiting(self, message: bytes, closed: Callable[[], bool]) -> None:
-        """Send, and wait for room if need be, until it was `closed` here. A peer that is gone takes nothing. Where the wait is
-        interrupted, the message goes out before the next one."""
+        """Send a message and wait for room, until the lane is `closed` here. A message to a peer that has ended is dropped. If
+        the wait is interrupted, the message is sent before the next one."""
         try:
             if self.rest or len(message) > PACKET or not self._send(WHOLE + message):
                 self.rest += _packets(message)
@@ -131,8 +131,8 @@ def _packets(message: bytes) -> list[bytes]:
 
 
 def connect(local: str, timeout: float = 0.0) -> tuple[Lane | None, bytes]:
-    """A lane to the process that listens at this local address, or will within `timeout` seconds, and the token to claim it by;
-    None and an empty token where it is not this user's or takes none now."""
+    """A lane to the process that listens at this local address, or will within `timeout` seconds, and the token to claim it;
+    None and an empty token if the process is not this user's or accepts no lanes."""
     if not local.startswith("ipc://") or not supported():
         return None, b""
     if timeout:

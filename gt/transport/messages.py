@@ -1,6 +1,5 @@
-"""Every message there is, and how it is written: typed structs as msgpack arrays. Those between workers stand in
-`peer_messages`, those of what is watched in `events`. Tensor bytes travel in frames of their own behind a message. New fields
-go last, with a default."""
+"""All messages, typed structs encoded as msgpack arrays. Messages between workers are in `peer_messages`, those for observers
+in `events`. Tensor bytes are sent in frames of their own after a message. New fields go last, with a default."""
 
 from __future__ import annotations
 
@@ -24,8 +23,8 @@ from gt.transport.peer_messages import StallQuery as StallQuery
 from gt.transport.peer_messages import Ways as Ways
 
 VERSION = 6
-PRIORITIES = {"normal": 1.0, "interactive": 4.0, "batch": 0.25}  # by what a client's weight is multiplied
-WEIGHTS = (0.01, 100.0)  # the least and the most that a client can have
+PRIORITIES = {"normal": 1.0, "interactive": 4.0, "batch": 0.25}  # factors of a client's weight
+WEIGHTS = (0.01, 100.0)  # the lowest and the highest weight of a client
 LIMIT = 64 << 20  # bytes of one message, without its frames
 
 
@@ -44,10 +43,9 @@ def kind_out(number: int, kind: Kind) -> KindDef:
 
 
 class Hello(Message, frozen=True, tag=1):
-    """A client's first word. Here and in Join, `key` is empty: the connection has proved the key, and it is never sent.
-    `weight` and `priority` say which share of the workers' time it asks for, `memory` how many bytes it may have on each worker
-    at most, 0 for as many as there are. Here and in Join, `lane` is the token that was said on a lane
-    to the dispatcher, if there is one."""
+    """A client's first message. Here and in Join, `key` is empty: the connection has proved the key, and it is never sent.
+    `weight` and `priority` determine the client's share of the workers' time, `memory` is the most bytes that it may have on
+    each worker, 0 for no limit. Here and in Join, `lane` is the token of a lane to the dispatcher, if there is one."""
 
     version: int
     key: str
@@ -60,9 +58,9 @@ class Hello(Message, frozen=True, tag=1):
 
 
 class Welcome(Message, frozen=True, tag=2):
-    """The dispatcher's answer to a client or a worker: the name or index it goes by, and the workers. To a worker of a
-    pool, the users that may connect to it, too: names by their public keys. With `lane` all further messages of a client
-    come over its lane, and all further messages to a worker go over its own."""
+    """The dispatcher's answer to a client or a worker: its name or index, and the workers. For a worker of a pool also the
+    users that may connect to it: names by their public keys. With `lane` all further messages of a client arrive over its lane,
+    and all further messages to a worker are sent over its lane."""
 
     name: str
     index: int
@@ -72,8 +70,8 @@ class Welcome(Message, frozen=True, tag=2):
 
 
 class Batch(Message, frozen=True, tag=3):
-    """A stretch of a client's stream. `gets` are (ticket, id, spec) to be read after it; `ack` asks for an Ack when it is done;
-    kinds below `forget` will not be named again."""
+    """Instructions of a client. `gets` are reads (ticket, id, spec) after these instructions; `ack` requests an Ack when they
+    are executed; kinds below `forget` will not be used again."""
 
     serial: int
     kinds: tuple[KindDef, ...]
@@ -86,14 +84,15 @@ class Batch(Message, frozen=True, tag=3):
 
 
 class Ack(Message, frozen=True, tag=4):
-    """All of a client's stream up to this serial has been executed, in so many device seconds since the client came."""
+    """All instructions of a client up to this serial are executed, in `seconds` of device time since the session began."""
 
     serial: int
     seconds: float = 0.0
 
 
 class Failed(Message, frozen=True, tag=5):
-    """A read that has no value. `error` names a class of gt.errors; `tensor` is the id where it began, 0 if unknown."""
+    """A read that failed. `error` names a class of gt.errors; `tensor` is the id of the tensor that failed first, 0 if
+    unknown."""
 
     ticket: int
     error: str
@@ -102,14 +101,14 @@ class Failed(Message, frozen=True, tag=5):
 
 
 class Peers(Message, frozen=True, tag=6):
-    """The workers there are, whenever that changes."""
+    """The connected workers, sent at each change."""
 
     workers: tuple[Peer, ...]
     lost: str = ""
 
 
 class Ask(Message, frozen=True, tag=7):
-    """A question about the system: "stats", "placement", ... Answered by whoever knows, under the same ticket."""
+    """A question about the system: "stats", "placement", ... The answer has the same ticket."""
 
     ticket: int
     about: str
@@ -128,13 +127,13 @@ class Configure(Message, frozen=True, tag=9):
 
 
 class Bye(Message, frozen=True, tag=10):
-    """The sender goes, of its own will."""
+    """The sender disconnects."""
 
     why: str = ""
 
 
 class Join(Message, frozen=True, tag=11):
-    """A worker's first word; `address` and `remote` are as in Peer, `release` is its version of GT."""
+    """A worker's first message; `address` and `remote` are as in Peer, `release` is its version of GT."""
 
     version: int
     key: str
@@ -150,7 +149,7 @@ class Join(Message, frozen=True, tag=11):
 
 
 class Fetch(msgspec.Struct, frozen=True, array_like=True):
-    """A piece of a tensor that a worker sends to a client: where it begins in the whole, and how many pieces there are."""
+    """A piece of a tensor that a worker sends to a client: its offset in the whole tensor, and the number of pieces."""
 
     ticket: int
     id: int
@@ -161,7 +160,7 @@ class Fetch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Run(Message, frozen=True, tag=12):
-    """A stretch of the stream, rewritten for one worker. Ids and kinds are the client's; below zero, the dispatcher's."""
+    """Instructions of a client, rewritten for one worker. Ids and kinds are the client's; below zero, the dispatcher's."""
 
     client: str
     serial: int
@@ -175,13 +174,13 @@ class Run(Message, frozen=True, tag=12):
 
 
 def size_of(run: Run) -> int:
-    """Its share of the bound on a client's work in flight."""
+    """The part of the bound on a client's work in flight that this message takes."""
     return 1 + len(run.code) + len(run.gets)
 
 
 class Done(Message, frozen=True, tag=13):
-    """A worker has executed a client's Run; these of its results could not be made. `seconds` is the device time that the
-    client has had there in all. Of a Run that asks for no word, only such results are told, with 0 for its serial."""
+    """A worker has executed a client's Run, without these results, which could not be computed. `seconds` is the client's
+    device time on this worker in all. For a Run without `ack` only failed results are reported, with serial 0."""
 
     client: str
     serial: int
@@ -190,15 +189,15 @@ class Done(Message, frozen=True, tag=13):
 
 
 class Drop(Message, frozen=True, tag=14):
-    """A client is gone: forget all its tensors and kinds. A worker answers a Drop with a number by Begun."""
+    """A client has ended: forget all its tensors and kinds. A worker answers a numbered Drop with Begun."""
 
     client: str
     number: int = 0
 
 
 class Attach(Message, frozen=True, tag=15):
-    """A client's first word to a worker. It has said `token` on a connection that passes segments, if it has one: then they
-    share memory. `lane` is the token that was said on a lane over which small answers are to come."""
+    """A client's first message to a worker. `token` is that of a channel for segments, if there is one: then they share memory.
+    `lane` is the token of a lane for small answers."""
 
     client: str
     token: bytes = b""
@@ -206,7 +205,7 @@ class Attach(Message, frozen=True, tag=15):
 
 
 class Attached(Message, frozen=True, tag=16):
-    """A worker's answer to Attach. To the dispatcher: this client has connected to it."""
+    """A worker's answer to Attach. To the dispatcher: this client has connected to the worker."""
 
     worker: int
     shares: bool
@@ -214,27 +213,26 @@ class Attached(Message, frozen=True, tag=16):
 
 
 class Value(Message, frozen=True, tag=17):
-    """A piece of a tensor: a small one in `data`, a large one in the frame behind, or in a segment of the worker's where
-    `place` is given."""
+    """A piece of a tensor: a small one in `data`, a large one in the next frame, or at `place` in a segment of the worker."""
 
     ticket: int
     spec: WireSpec
     start: tuple[int, ...]
     whole: tuple[int, ...]
     pieces: int
-    place: tuple[int, int, int] | None = None  # number of the segment, offset in it, bytes there
+    place: tuple[int, int, int] | None = None  # number of the segment, offset in it, bytes
     data: bytes = b""
 
 
 class Release(Message, frozen=True, tag=18):
-    """A shared segment that may be written again by its owner."""
+    """A shared segment that its owner may write again."""
 
     segment: int
 
 
 class Upload(Message, frozen=True, tag=19):
-    """To a client: send the bytes of tensor `id` to these workers, to each its piece (where it begins, its shape). To a
-    worker, from a client: here they are."""
+    """To a client: send the bytes of tensor `id` to these workers, to each its piece (offset, shape). To a worker, from a
+    client: the bytes."""
 
     client: str
     id: int
@@ -244,67 +242,67 @@ class Upload(Message, frozen=True, tag=19):
 
 
 class Arrived(Message, frozen=True, tag=20):
-    """A worker has the bytes of an upload."""
+    """A worker has received the bytes of an upload."""
 
     client: str
     id: int
 
 
 class Note(Message, frozen=True, tag=21):
-    """Something the user of a client should know, about one of its tensors if `tensor` is given."""
+    """A notice for the user of a client, about one of its tensors if `tensor` is given."""
 
     text: str
     tensor: int = 0
-    client: str = ""  # from a worker: whom it concerns
+    client: str = ""  # from a worker: the client concerned
 
 
 class Store(Message, frozen=True, tag=23):
-    """How a worker is reached in groups; all others are told."""
+    """The addresses of a worker in groups, which all other workers receive."""
 
     reached: Reached
 
 
-Counts = tuple[tuple[tuple[int, ...], int], ...]  # of each set of workers, how many of their collectives
+Counts = tuple[tuple[tuple[int, ...], int], ...]  # for each set of workers, the number of their collectives
 
 
 class Begun(Message, frozen=True, tag=29):
-    """From a worker, to the Drop of this number: how many collectives it has begun. Of those of that client it begins no other
-    until all are told which of them some worker has begun."""
+    """A worker's answer to the Drop of this number: how many collectives it has begun. It begins no further collectives of that
+    client until the dispatcher has sent which of them some worker has begun."""
 
     number: int
     counts: Counts
 
 
 class Skip(Message, frozen=True, tag=30):
-    """To a worker: no worker has begun more collectives than these. What comes behind them and is of the client of the Drop of
-    this number is carried out by none."""
+    """To a worker: no worker has begun more collectives than these. No worker executes later collectives of the client of the
+    Drop of this number."""
 
     number: int
     counts: Counts
 
 
 class Refuse(Message, frozen=True, tag=31):
-    """From a worker: it does nothing more for a client, and the dispatcher should let it go."""
+    """From a worker: it executes nothing more for a client, and the dispatcher should disconnect the client."""
 
     client: str
     why: str
 
 
 class Progress(Message, frozen=True, tag=32):
-    """From a worker, now and then: how much of a client's work it has done, by `size_of` its runs."""
+    """From a worker, now and then: how much of a client's work it has executed, by `size_of` its runs."""
 
     client: str
     done: int
 
 
 class Drain(Message, frozen=True, tag=33):
-    """From a worker: it is to leave, and asks for its tensors to be moved elsewhere. A Bye is the answer: when all that came
-    before is done it may go. `why` says what could not be moved."""
+    """From a worker: it will leave, and requests that its tensors are moved to other workers. The answer is a Bye: once all
+    earlier messages are handled the worker may end. `why` names the tensors that could not be moved."""
 
 
 class Came(Message, frozen=True, tag=34):
-    """To a worker: a client has come, which share it has where clients take turns, and the bytes that it and all clients of its
-    user together may have here, 0 for any. `user` is "" where users have no keys of their own."""
+    """To a worker: a client has connected, with its weight where clients take turns, and the most bytes of the client and of
+    all clients of its user on this worker, 0 for no limit. `user` is "" if users have no keys of their own."""
 
     client: str
     weight: float = 1.0
@@ -327,7 +325,7 @@ encode = _encoder.encode
 
 
 def decode(data: bytes | memoryview, limit: int = LIMIT) -> Any:
-    """The message these bytes hold, or a ProtocolError."""
+    """The decoded message. Raises ProtocolError if it is invalid."""
     if len(data) > limit:
         raise ProtocolError(f"a message of {len(data)} bytes is over the limit of {limit}")
     try:
@@ -337,7 +335,7 @@ def decode(data: bytes | memoryview, limit: int = LIMIT) -> Any:
 
 
 class Mail(msgspec.Struct, frozen=True):
-    """A message with its receiver (or sender) and its frames of bytes. `role` is that of the sender's key, if it has one."""
+    """A message with its receiver (or sender) and its frames. `role` is the role of the sender's key, if it has one."""
 
     peer: str
     message: Any

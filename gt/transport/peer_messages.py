@@ -1,4 +1,4 @@
-"""Messages from worker to worker, for collectives, and how workers know one another."""
+"""Messages between workers, for collectives, and the addresses of workers for one another."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from gt.transport.message import Message
 
 
 class Reached(msgspec.Struct, frozen=True, array_like=True):
-    """How the others reach a worker in groups: `host:port` of its store, the GPU it computes on, and how those that may read
-    its memory find it; "" for none. Without PyTorch it belongs to no group, and is reached by mail. `host` is GT_HOST, where
-    somebody said which workers count as one host's."""
+    """The addresses of a worker for groups: `host:port` of its store, its GPU, and the offer by which processes that may read
+    its memory find it; "" for none. A worker without PyTorch is in no group, and is reached by mail. `host` is GT_HOST, which
+    sets the workers that count as one host's."""
 
     store: str = ""
     gpu: str = ""
@@ -20,9 +20,9 @@ class Reached(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Peer(msgspec.Struct, frozen=True, array_like=True):
-    """A worker, as others know it: `address` is where its tensors can be fetched, on one host, and `remote` from elsewhere.
-    Workers also know one another's `token`, by which they tell a worker from a client, and how one is reached in groups, once
-    it has said so."""
+    """A worker, for other processes: `address` is where its tensors are fetched on the same host, and `remote` from other
+    hosts. Workers also know one another's `token`, which distinguishes workers from clients, and the addresses for groups, once
+    the worker has sent them."""
 
     index: int
     name: str
@@ -35,9 +35,9 @@ class Peer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Piece(Message, frozen=True, tag=22):
-    """From worker to worker, in the frame behind: what a collective of a client's has for it. `tag` is the id of the result
-    it is for. Where there are no bytes, as they could not be made, the rest says why, as in Failed. `within` names the group
-    whose hosts' first members talk to each other by it; 0 for mail of everybody's."""
+    """From worker to worker, with a frame: the sender's bytes for a collective of a client. `tag` is the id of the collective's
+    result. If the bytes could not be computed, the other fields state the reason, as in Failed. `within` is the group in which
+    the first members of hosts exchange these bytes; 0 for mail among all members."""
 
     sender: int
     client: str
@@ -49,8 +49,8 @@ class Piece(Message, frozen=True, tag=22):
 
 
 class InputFailed(Message, frozen=True, tag=24):
-    """From worker to worker: the sender's part in the group's collective of this number could not be made; the rest says why,
-    as in Failed. It takes part once all whom it concerns have answered Noted."""
+    """From worker to worker: the sender's input of the group's collective of this number could not be computed; the other
+    fields state the reason, as in Failed. The sender takes part once all receivers have answered Noted."""
 
     sender: int
     group: tuple[int, ...]
@@ -61,7 +61,8 @@ class InputFailed(Message, frozen=True, tag=24):
 
 
 class StallQuery(Message, frozen=True, tag=25):
-    """From worker to worker: the sender has long waited in the group's collective of this number. Who is there, too?"""
+    """From worker to worker: the sender has waited for long in the group's collective of this number. Is the receiver in it
+    too?"""
 
     sender: int
     group: tuple[int, ...]
@@ -69,7 +70,8 @@ class StallQuery(Message, frozen=True, tag=25):
 
 
 class Noted(Message, frozen=True, tag=26):
-    """From worker to worker, to an InputFailed: it is known. To a StallQuery: the sender is there, too."""
+    """From worker to worker, the answer to an InputFailed: it is noted. To a StallQuery: the sender is in the collective
+    too."""
 
     sender: int
     group: tuple[int, ...]
@@ -77,8 +79,8 @@ class Noted(Message, frozen=True, tag=26):
 
 
 class Ways(Message, frozen=True, tag=27):
-    """From worker to worker: by which ways the sender can move bytes with all of this group. They use the best that all can.
-    `near` are those members whose memory it reads, itself among them."""
+    """From worker to worker: the transports by which the sender can exchange bytes with all members of this group. They use the
+    fastest that all have. `near` are the members whose memory it can read, including itself."""
 
     sender: int
     group: tuple[int, ...]
@@ -87,8 +89,8 @@ class Ways(Message, frozen=True, tag=27):
 
 
 class Aborted(Message, frozen=True, tag=28):
-    """From worker to worker: the group's collectives up to the one of this number are given up, why, as in Failed. The receiver
-    says so with Noted, the number below zero."""
+    """From worker to worker: the group's collectives up to this number are given up, with the reason, as in Failed. The
+    receiver answers Noted, with the negative number."""
 
     sender: int
     group: tuple[int, ...]

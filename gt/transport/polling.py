@@ -1,5 +1,5 @@
-"""What a thread waits for: ZMQ sockets and plain descriptors, in one system call. (`zmq.Poller` asks every socket before and
-after it sleeps, which is some five system calls for each of them.)"""
+"""Waiting for ZMQ sockets and plain descriptors in one system call. (`zmq.Poller` queries every socket before and after it
+sleeps, some five system calls for each.)"""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import zmq
 from gt import environment
 
 SPIN = 300e-6  # seconds: longer than a message and its answer take on one host
-TAKEN = 500e-6  # seconds away from the core after which another program wants it: client, dispatcher and worker are quicker
+TAKEN = 500e-6  # seconds without the core after which another program needs it: GT's own processes return it sooner
 REST = 1.0  # seconds without spinning after that
 EVENTS = 64  # most descriptors that one look at many of them gives
 Source = Any  # a ZMQ socket, or the number of a descriptor
 
 
 def spin_seconds() -> float:
-    """For how long a wait may look again and again before it sleeps (GT_SPIN)."""
+    """The seconds for which a wait may spin before it sleeps (GT_SPIN)."""
     asked = environment.SPIN.value()
     if asked is not None:
         return asked
@@ -44,13 +44,13 @@ def pollable(many: bool) -> select.poll | ManyDescriptors:
 
 
 class Sources:
-    """A ZMQ socket's descriptor only says that something may have happened, and falls silent when the socket is next used,
-    whether or not all of it was received. So a socket is asked when its descriptor says so, and, where it was used since
-    (`used`) or had something to receive, before the next sleep.
+    """A ZMQ socket's descriptor only signals that an event may have happened, and is cleared when the socket is next used,
+    whether or not all messages were received. So a socket is queried when its descriptor is ready, and, if it was used since
+    (`used`) or had messages, before the next sleep.
 
-    A process that sleeps is woken late and with cold caches. So where the last wait was short, as in a loop that reads a value
-    in every step, `wait` spins before it sleeps: it polls without sleeping, and yields its core in between. Where the core does
-    not come back soon, another program wants it, and `wait` does not spin for a while."""
+    A process that sleeps is woken late and with cold caches. So if the last wait was short, as in a loop that reads a value in
+    every step, `wait` spins before it sleeps: it polls without sleeping, and yields its core in between. If the core is not
+    returned soon, another program needs it, and `wait` does not spin for a while."""
 
     def __init__(self, timer: int = -1, many: bool = False) -> None:
         """`timer` is a descriptor that only some calls wait for, too. `many`: any number of sources costs a wait the same."""
@@ -64,7 +64,7 @@ class Sources:
         self._spin = spin_seconds()
         self._soon = False  # the last wait was shorter than `_spin`
         self._rest_until = 0.0
-        self.spins = 0  # waits that ended while they span
+        self.spins = 0  # waits that ended during the spin
 
     def add(self, source: Source) -> None:
         fd = source
@@ -76,7 +76,7 @@ class Sources:
             poll.register(fd, select.POLLIN)
 
     def remove(self, source: Source) -> None:
-        """Before it is closed."""
+        """Stop polling a source, before it is closed."""
         fd = source
         if not isinstance(source, int):
             fd = source.getsockopt(zmq.FD)
@@ -86,19 +86,18 @@ class Sources:
             poll.unregister(fd)
 
     def watch_room(self, fd: int, wanted: bool) -> None:
-        """Have `wait` also give a descriptor that is not received from when it can be written to, or no longer."""
+        """Poll a write-only descriptor for room to write, or stop polling it."""
         if wanted:
             self._poll.register(fd, select.POLLOUT)
         else:
             self._poll.unregister(fd)
 
     def used(self, *sockets: zmq.Socket[Any]) -> None:
-        """Something was sent over these sockets, or received from them."""
+        """Messages were sent over these sockets, or received from them."""
         self._unsure.update(sockets)
 
     def wait(self, timeout: float | None, timed: bool = False) -> list[Source]:
-        """The sockets that can be received from within this many milliseconds. `timed`: also the timer, if it
-        rang, and without spinning."""
+        """The sources that are ready within this many milliseconds. `timed`: also poll the timer, and do not spin."""
         found: list[Source] = []
         if self._unsure:
             found = [socket for socket in self._unsure if _has_something(socket)]

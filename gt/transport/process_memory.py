@@ -1,5 +1,5 @@
-"""What processes of one host and one user may do with each other beside talking: leave word in a pipe, and read memory. Both
-are the kernel's to allow, and whether they work is found out by trying."""
+"""Pipes and memory reads between processes of one host and one user. The kernel decides whether they are permitted, so both are
+tried before use."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import struct
 import sys
 import threading
 
-WORD = struct.Struct("=Qqqq")  # a group, which of its meetings, who comes, and what for
-BROKEN_OFF = -1  # in place of an address: whoever says it does not go on
+WORD = struct.Struct("=Qqqq")  # group, number of the meeting, member, and its address
+BROKEN_OFF = -1  # in place of an address: the member has given up
 
 
 class _Piece(ctypes.Structure):
@@ -35,7 +35,7 @@ def supported() -> bool:
 
 
 def read(pid: int, to: int, at: int, nbytes: int) -> None:
-    """Copy bytes at an address of another process to one of this process."""
+    """Copy bytes of another process to an address of this process."""
     while nbytes > 0:
         mine, its = _Piece(to, nbytes), _Piece(at, nbytes)
         got = _readv(pid, ctypes.byref(mine), 1, ctypes.byref(its), 1, 0)  # type: ignore[misc]
@@ -46,43 +46,43 @@ def read(pid: int, to: int, at: int, nbytes: int) -> None:
 
 
 class Inbox:
-    """A process's pipe, which others open and leave word in; what came by it; and the others that it reaches itself."""
+    """A process's pipe, to which other processes write; the words received by it; and the processes that this one can reach."""
 
     def __init__(self) -> None:
         self.fd, self.door = os.pipe()
         os.set_blocking(self.fd, False)
         self.secret = ctypes.create_string_buffer(secrets.token_bytes(16), 16)
-        self.words: dict[tuple[int, int], dict[int, int]] = {}  # by group and meeting: what each that comes has said
+        self.words: dict[tuple[int, int], dict[int, int]] = {}  # by group and meeting, the word of each member
         self.reached: dict[str, PeerProcess] = {}  # by offer
         self.lock = threading.Lock()  # groups are built in several threads
 
     def offer(self) -> str:
-        """How a process that may do so reaches this one."""
+        """The text by which other processes reach this one."""
         _let_read()
         return f"{os.getpid()} {self.door} {ctypes.addressof(self.secret)} {self.secret.raw.hex()}"
 
     def reach(self, offer: str) -> PeerProcess:
-        """Whoever has made this offer, or an OSError where it is not within reach."""
+        """The process that made this offer. Raises OSError if it cannot be reached."""
         with self.lock:
             if offer not in self.reached:
                 self.reached[offer] = PeerProcess(offer)
             return self.reached[offer]
 
     def keep(self, offers: set[str]) -> None:
-        """These are there; whoever has made another is not any more."""
+        """Keep the processes of these offers and close all others."""
         with self.lock:
             for offer in self.reached.keys() - offers:
                 self.reached.pop(offer).close()
 
     def drain(self) -> None:
-        """Take in what has come. Words are written whole, so they are read whole."""
+        """Read all received words. Words are written whole, so they are read whole."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self.fd, WORD.size << 10):
                 for group, meeting, who, what in WORD.iter_unpack(data):
                     self.words.setdefault((group, meeting), {})[who] = what
 
     def forget(self, group: int, until: int) -> None:
-        """What was said at that group's meetings up to this one is of no use any more."""
+        """Forget the words of a group's meetings up to this one."""
         for key in [k for k in self.words if k[0] == group and k[1] <= until]:
             del self.words[key]
 
@@ -93,7 +93,7 @@ class Inbox:
 
 
 class PeerProcess:
-    """A process whose memory this one can read, and whose inbox it can write to. It is not made of any other."""
+    """A process whose memory this one can read and whose pipe it can write to. Raises OSError otherwise."""
 
     def __init__(self, offer: str) -> None:
         pid, door, address, secret = offer.split()
@@ -103,7 +103,7 @@ class PeerProcess:
         if found.raw.hex() != secret:
             raise OSError(f"process {pid} is not the worker that was offered: its memory does not hold the secret")
         mode = os.stat(f"/proc/{pid}/fd/{door}").st_mode
-        if not stat.S_ISFIFO(mode):  # words would be written into a file or a device
+        if not stat.S_ISFIFO(mode):  # words must not be written to a file or a device
             raise OSError(f"descriptor {door} of process {pid} is not a pipe")
         self.fd = os.open(f"/proc/{pid}/fd/{door}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -115,11 +115,11 @@ class PeerProcess:
 
     def close(self) -> None:
         os.close(self.fd)
-        self.fd = -1  # what is still said to it is an error, and not in another's file
+        self.fd = -1  # a later write fails, and does not reach another file
 
 
 def _let_read() -> None:
-    """Where Yama lets only parents read, a process may allow others of its user."""
+    """Let other processes of this user read this one's memory where Yama permits only parents to."""
     with contextlib.suppress(OSError), open("/proc/sys/kernel/yama/ptrace_scope") as scope:
         if scope.read().strip() == "1":
             set_ptracer, anyone = 0x59616D61, ctypes.c_ulong(-1)

@@ -1,9 +1,9 @@
-"""Who receives for a session: a state machine that opens no socket, starts no thread and never blocks. The link asks it before
-it waits and tells it what happened.
+"""Which thread receives for a session: a state machine that opens no socket, starts no thread and never blocks. The link asks
+it before it waits and reports events to it.
 
 One thread receives at a time, the one that holds the turn: a reader (a user's thread that waits for a reply, so that no other
 thread has to wake it), or else the link's background thread. The background thread also sends the rest of the buffer when the
-user's threads pause; how it learns of a pause depends on its state."""
+user's threads pause; how it detects a pause depends on its state."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Background(Enum):
 
 
 class Receiving:
-    """The turn, and the state of the background thread. `turn` makes two threads that come at once take turns; it is only ever
-    tried here, and waited for by nobody but the link's last step."""
+    """The turn, and the state of the background thread. `turn` is only tried here, never waited for, except by the link's last
+    step."""
 
     __slots__ = ("state", "turn", "closed", "_visits", "_seen", "_armed", "_yields")
 
@@ -35,38 +35,39 @@ class Receiving:
         self._visits = 0  # times that a reader took the turn
         self._seen = 0  # the visits at the background thread's last look
         self._armed = False  # the wake_timer is set
-        self._yields = False  # a value came and nobody waits for another: the next reader may receive its own
+        self._yields = False  # a value arrived and no thread waits for another: the next reader may receive its own
 
     # Readers
 
     def reader_comes(self) -> bool:
-        """Whether the reader has the turn. If not, another thread hands it its reply."""
+        """A reader asks for the turn. Returns whether it has it; if not, another thread passes it its reply."""
         if not self.turn.acquire(blocking=False):
             return False
         self._visits += 1
         return True
 
     def reader_leaves(self, others: bool) -> bool:
-        """The reader gives its turn back; `others` wait, too. Whether the background thread is to be called."""
+        """The reader gives its turn back; `others`: more readers wait. Returns whether to wake the background thread."""
         self.turn.release()
         return others or self.state is Background.RESTING
 
     # Any thread
 
     def buffer_written(self) -> bool:
-        """The buffer has something to send. Whether the wake_timer is to be set: a thread that watches looks by itself."""
+        """The buffer has instructions to send. Returns whether to set the wake_timer: a watching thread polls the buffer by
+        itself."""
         if self.state is Background.WATCHING:
             return False
         self._armed = True
         return True
 
     def batch_sent(self) -> bool:
-        """Whether the wake_timer is to be called off."""
+        """Whether to cancel the wake_timer."""
         armed, self._armed = self._armed, False
         return armed
 
     def received(self, last: bool) -> None:
-        """The holder of the turn handled a message; it was the `last` that a reader waited for."""
+        """The holder of the turn handled a message; `last`: no reader waits any more."""
         self._yields = last
 
     def close(self) -> None:
@@ -77,10 +78,10 @@ class Receiving:
 
     def advance(self, called: bool = False, awaited: bool = False) -> Background:
         """The background thread's next state, after it acted on its state: received once, looked at the buffer, or woke.
-        `called`: a reader that left called it. `awaited`: a reader waits for a reply."""
+        `called`: a leaving reader woke it. `awaited`: a reader waits for a reply."""
         match self.state:
             case Background.RECEIVING if self._yields or self.closed:
-                self.state = Background.WATCHING  # before the turn is free, or the reader that takes it would not be seen
+                self.state = Background.WATCHING  # before the turn is free, or the thread would miss the reader that takes it
                 self._seen = self._visits
                 self.turn.release()
             case Background.WATCHING if self._visits != self._seen and not called:
@@ -124,7 +125,7 @@ class Pause(Enum):
 
 
 class Pauses:
-    """Tells from the number of instructions written, look by look, whether the user's threads pause."""
+    """Detects from the number of written instructions, look by look, whether the user's threads pause."""
 
     __slots__ = ("_written", "_looks")
 

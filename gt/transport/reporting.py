@@ -1,5 +1,5 @@
-"""A thread that reports from a busy process, over a connection of its own: what a worker that is stuck in a kernel did before
-it must be known, too."""
+"""A thread that reports from a busy process over a connection of its own: the events before a kernel that hangs must be
+reported too."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ EVERY = 0.05  # seconds between reports
 
 
 class Reporter:
-    """Sends what `collect` gives, from time to time, while it is on. The thread and its connection come with the first time and
-    stay to the end: the dispatcher takes the end of a connection for the end of its process."""
+    """Sends the result of `collect` periodically while it is on. The thread and its connection are created at the first use and
+    live until the end: the dispatcher takes the end of a connection for the end of its process."""
 
     def __init__(self, address: str, keys: Keys, identity: bytes, collect: Callable[[], Iterable[Any]]) -> None:
         self.address, self.keys, self.identity, self.collect = address, keys, identity, collect
@@ -34,9 +34,9 @@ class Reporter:
 
     def _run(self) -> None:
         socket = open_socket(zmq.DEALER, self.identity)
-        socket.set_hwm(1 << 10)  # where nobody takes them, reports are dropped
+        socket.set_hwm(1 << 10)  # reports are dropped if the receiver is slow
         reach(socket, self.address, self.keys)
-        socket.send(b"")  # so that it is known whose connection this is
+        socket.send(b"")  # identifies the connection
         try:
             while not self.closed.wait(EVERY):
                 if self.wanted.wait(1.0):

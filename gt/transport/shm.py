@@ -1,6 +1,6 @@
-"""Bulk bytes between processes of one host and one user, through anonymous memory files. Their descriptors are passed over a
-Unix connection (`channels.py`), so there is no name to leave behind or to guess, no size limit of a mounted filesystem, and
-they end with the processes that hold them."""
+"""Bulk bytes between processes of one host and one user, in anonymous memory files. Their descriptors are passed over a Unix
+connection (`channels.py`), so there is no name to leave behind or to guess, no size limit of a mounted filesystem, and they are
+freed with the processes that hold them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy
 
-LEND = 16 << 20  # pieces of this size are lent as they lie; smaller ones are copied out, so that few segments are in use
-KEEP = 1 << 30  # bytes of idle segments a pool keeps for the next transfer, their pages already there
+LEND = 16 << 20  # bytes from which a piece is lent in place; smaller ones are copied out, so that few segments are in use
+KEEP = 1 << 30  # bytes of idle segments that a pool keeps, with their pages allocated, for the next transfer
 ARENA = 1 << 20
 SMALL = 64 << 10
 
-Place = tuple[int, int, int]  # number of the segment, offset in it, bytes there
+Place = tuple[int, int, int]  # number of the segment, offset in it, bytes
 SEALS = getattr(fcntl, "F_SEAL_SHRINK", 2) | getattr(fcntl, "F_SEAL_GROW", 4) | getattr(fcntl, "F_SEAL_SEAL", 1)
 
 
@@ -30,7 +30,7 @@ def supported() -> bool:
 
 
 class Segment:
-    """A memory file of this process. It is sealed: as nobody can cut it short, no peer that maps it can be ended by that."""
+    """A memory file of this process. It is sealed against shrinking, so that no peer that maps it crashes."""
 
     __slots__ = ("fd", "serial", "size", "map", "__weakref__")
     _serials = count(1)
@@ -55,8 +55,8 @@ def byte_array(buffer: Any, nbytes: int = -1, offset: int = 0) -> numpy.ndarray:
 
 
 class SegmentPool:
-    """Segments this process lends out: large ones one a tensor, small tensors packed into arenas. `dropped` is told the number
-    of a segment that will not be used again."""
+    """Segments that this process lends: one for each large tensor, arenas for small tensors. `dropped` is called with the
+    number of a segment that will not be used again."""
 
     def __init__(self, dropped: Callable[[int], None] = lambda serial: None) -> None:
         self.dropped = dropped
@@ -80,7 +80,7 @@ class SegmentPool:
         return segment
 
     def give(self, serial: int) -> None:
-        """The borrower is done with the segment."""
+        """The borrower returns the segment."""
         with self.lock:
             segment = self.lent.pop(serial, None)
             if segment is None:
@@ -106,7 +106,7 @@ class SegmentPool:
         return self.arena, at, full
 
     def close(self) -> None:
-        """Let go of every segment; the kernel frees those that no peer looks at."""
+        """Close all segments; the kernel frees each when no peer maps it."""
         with self.lock:
             self.lent.clear()
             self.idle.clear()

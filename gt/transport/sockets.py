@@ -1,6 +1,6 @@
-"""How sockets are made, and how their ends are noticed: ROUTER sockets learn of a peer's end from the connection itself, so a
-killed process is noticed at once and a busy one never mistaken for dead. On one host the kernel tells of every end, so a
-stopped process is waited for; between hosts a peer that gives no sign of life for GT_TIMEOUT seconds counts as gone."""
+"""Options of sockets, and how the end of a peer is detected: ROUTER sockets see the end of the connection itself, so a killed
+process is detected at once and a busy one never mistaken for dead. On one host the kernel reports every end, so a stopped
+process is waited for; between hosts a peer that is silent for GT_TIMEOUT seconds counts as lost."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from gt import environment
 from gt.errors import ConnectionFailed
 from gt.transport.addresses import host_and_port, nobody, on_this_host
 
-PART = 32 << 20  # bytes of a frame, at most: a listener may have to keep one before it knows who sends it
-# Flags of a part that others follow, and of the last. (An enum's `|` costs as much as a send.)
+PART = 32 << 20  # most bytes of a frame: a listener may have to buffer one of an unauthenticated peer
+# Flags of a part with successors, and of the last. (An enum's `|` takes as long as a send.)
 FIRST, LAST = int(zmq.SNDMORE | zmq.NOBLOCK), int(zmq.NOBLOCK)
 
 
 def open_socket(socket_type: int, identity: bytes | None = None) -> zmq.Socket[Any]:
-    """A socket that never delays an exit and never drops what it has taken."""
+    """A socket that never delays an exit and never drops an accepted message."""
     socket: zmq.Socket[Any] = zmq.Context.instance().socket(socket_type)
     socket.linger = 0
-    socket.set_hwm(0)  # what is under way is bounded by the session, not by dropping
+    socket.set_hwm(0)  # the session bounds the bytes in flight, without drops
     if identity is not None:
         socket.setsockopt(zmq.IDENTITY, identity)
     if socket_type == zmq.ROUTER:
-        socket.setsockopt(zmq.HANDSHAKE_IVL, 10_000)  # milliseconds for a peer to say who it is
+        socket.setsockopt(zmq.HANDSHAKE_IVL, 10_000)  # milliseconds for a peer's handshake
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         socket.setsockopt(zmq.ROUTER_HANDOVER, 0)
     return socket
 
 
 def parts(frames: Sequence[Any]) -> list[Any]:
-    """The bytes that travel behind a message, cut into frames that a listener takes."""
+    """The bytes of a message's frames, cut into parts of at most PART bytes."""
     return [memoryview(f)[i : i + PART] for f in frames for i in range(0, max(1, len(f)), PART)]
 
 
 def whole(frames: Sequence[Any]) -> tuple[Any, ...]:
-    """The bytes behind a message as they were before `parts` cut them."""
+    """The frames of a message, joined from the parts that `parts` cut."""
     return (b"".join(frames),) if len(frames) > 1 else tuple(frames)
 
 
 def notice_silence(socket: zmq.Socket[Any], address: str) -> None:
-    """Before it binds or connects there: have libzmq end connections to other hosts that are silent, and no others."""
+    """To be called before the socket binds or connects: libzmq then ends silent connections to other hosts, and no others."""
     seconds = 0.0 if on_this_host(address) else environment.TIMEOUT.value()
     socket.setsockopt(zmq.HEARTBEAT_IVL, int(min(5.0, seconds / 3) * 1000))
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(seconds * 1000))
 
 
 def how_it_ended(address: str) -> str:
-    """What can be said of a process at an address to which the connection has ended."""
+    """A description of why the connection to an address has ended."""
     if on_this_host(address):
         return "went away"
     host, port = host_and_port(address)
@@ -73,7 +73,7 @@ REFUSED = (
 
 
 class Ends:
-    """Tells of connections that end, from a socket's monitor."""
+    """Reports ended connections, from a socket's monitor."""
 
     def __init__(self, socket: zmq.Socket[Any], more: int = 0) -> None:
         self.of = socket
@@ -89,12 +89,12 @@ class Ends:
         return ended
 
     def _next(self) -> tuple[int, int]:
-        """An event and its value. (pyzmq's own reader of these would load asyncio, which costs each process 20 ms.)"""
+        """An event and its value. (pyzmq's own parser imports asyncio, which takes each process 20 ms.)"""
         event, value = struct.unpack("=Hi", self.socket.recv_multipart()[0])
         return event, value
 
     def refused(self) -> bool:
-        """Whether whoever is there broke off before a word was exchanged."""
+        """Whether the peer closed the connection before the handshake."""
         seen = 0
         while self.socket.poll(0):
             seen |= self._next()[0]
@@ -106,8 +106,8 @@ class Ends:
 
 
 def greet(socket: zmq.Socket[Any], ends: Ends, address: str, greeting: bytes, timeout: float) -> bytes:
-    """Send the first message to a dispatcher, and return its answer; or raise a ConnectionFailed that says what may be wrong.
-    A server that refuses the key may have hung up before the greeting is sent: a send that waits would wait for ever."""
+    """Send the first message to a dispatcher, and return its answer; raises ConnectionFailed with possible reasons. A server
+    that refuses the key may close the connection before the greeting is sent: a blocking send would wait for ever."""
     if socket.poll(int(timeout * 1000), zmq.POLLOUT):
         with contextlib.suppress(zmq.Again):
             socket.send(greeting, zmq.NOBLOCK)

@@ -1,4 +1,4 @@
-"""What wakes a thread that polls: another thread at once, or the kernel a moment later."""
+"""Wake-ups of a polling thread: at once by another thread, or after a delay by the kernel."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Waker:
 
 
 class WakeTimer:
-    """Wakes a poll a moment from now, unless it is called off: the user's thread sets it with the first instruction of a
-    burst and calls it off when it sends by itself, so that the receiving thread wakes only when the user's pauses. Kept by
-    the kernel, as a wake-up through Python would take the interpreter from the user's thread each time."""
+    """Wakes a poll after a delay, unless cancelled: the user's thread sets it with the first instruction of a burst and cancels
+    it when it sends by itself, so that the receiving thread wakes only when the user's thread pauses. A kernel timer, as a
+    wake-up through Python would take the interpreter from the user's thread each time."""
 
     IDLE = 1_000_000  # nanoseconds without a read or a full buffer that count as a pause
 
@@ -62,7 +62,7 @@ class WakeTimer:
 
 
 class NoWaker:
-    """Wakes nobody: replaces the wake-ups of the parent in a forked child, as both share their descriptors."""
+    """Wakes no thread: replaces the wake-ups of the parent in a forked child, as both share their descriptors."""
 
     fd = -1
 
@@ -74,7 +74,7 @@ class NoWaker:
 
 
 class ImmediateTimer:
-    """Where the kernel has no timer descriptors: wakes at once."""
+    """For kernels without timer descriptors: wakes at once."""
 
     def __init__(self) -> None:
         self.waker = Waker()

@@ -29,12 +29,12 @@ from gt.transport.receiving import Background, Receiving
 from gt.transport.sockets import Ends, greet, how_it_ended, open_socket, parts
 from gt.transport.wake import ImmediateTimer, NoWaker, Waker, WakeTimer
 
-ANSWER = 1.0  # seconds in which workers answer whether they share memory
-WATCH = 2  # milliseconds between looks at the buffer while readers receive; without a reader in between, the link's thread does
+ANSWER = 1.0  # seconds for workers to answer whether they share memory
+WATCH = 2  # milliseconds between looks at the buffer while readers receive; without a reader, the link's thread receives
 
 
 class ZmqLink:
-    """A session's link. Any thread sends, through a socket that only sends. One thread receives at a time: `Receiving` knows
+    """A session's link. Any thread sends, through a socket that only sends. One thread receives at a time: `Receiving` decides
     which, and what the link's own thread does meanwhile."""
 
     def __init__(
@@ -58,17 +58,17 @@ class ZmqLink:
         self.wake_timer: WakeTimer | ImmediateTimer | NoWaker = WakeTimer() if sys.platform == "linux" else ImmediateTimer()
         self.receiving = Receiving()
         self.session: Any = None
-        self.workers: tuple[Any, ...] = ()  # as the dispatcher last named them
+        self.workers: tuple[Any, ...] = ()  # from the dispatcher's last message
         self.data: dict[str, zmq.Socket[Any]] = {}  # by worker's name
         self.polled: dict[zmq.Socket[Any], str] = {}  # sockets that are received from, and their peers
         self.indices: dict[int, str] = {}
-        self.slow: set[str] = set()  # workers that have not said yet whether they share, though they were waited for
+        self.slow: set[str] = set()  # workers that have not answered in time whether they share memory
         self.sharing: dict[str, bool] = {}
         self.memory = ClientMemory()
         self.lane: Lane | None = None  # sends to the dispatcher, where it is of this host and user
         self.attached = threading.Condition()
         self.posts: deque[tuple[str, Any, tuple[Any, ...]]] = deque()  # for workers, sent by the receiving thread
-        self.moved = False  # workers came or went
+        self.moved = False  # the set of workers changed
         self.ends = Ends(self.inbox)
         self.sources = Sources(self.wake_timer.fd)
         self.lanes = ClientLanes(self.sources)
@@ -81,7 +81,7 @@ class ZmqLink:
         reach(self.inbox, self.address, self.keys)
         try:
             self.welcome = self._welcomed(greet(self.inbox, self.ends, self.address, encode(hello), timeout))
-        except BaseException:  # on any error, Ctrl-C too, the sockets are closed
+        except BaseException:  # close the sockets on any error, Ctrl-C too
             self._close_sockets()
             raise
 
@@ -93,7 +93,7 @@ class ZmqLink:
                 return welcome
             case Bye(why):
                 raise ConnectionFailed(f"the dispatcher at {self.address} {why}")
-        raise ConnectionFailed(f"the process at {self.address} is no GT dispatcher, or one of another version")
+        raise ConnectionFailed(f"expected a GT dispatcher of this version at {self.address}, found another process")
 
     def _open_outbox(self) -> None:
         """Send to the dispatcher over a connection of ZMQ. One beside a lane would only cost the dispatcher memory."""
@@ -115,7 +115,7 @@ class ZmqLink:
         return time.time()
 
     def send(self, message: Any) -> None:
-        """The session's lock makes senders take turns."""
+        """Send a batch. The session's lock orders senders."""
         if not self.receiving.closed:
             if self.receiving.batch_sent():
                 self.wake_timer.off()
@@ -124,7 +124,7 @@ class ZmqLink:
             self.tell(message)
 
     def tell(self, message: Any) -> None:
-        """Send a message that is no batch: buffered instructions stay. The session's lock has senders take turns."""
+        """Send a message that is no batch: buffered instructions stay. The session's lock orders senders."""
         if self.receiving.closed:
             return
         if self.lane is not None:
@@ -150,7 +150,7 @@ class ZmqLink:
             try:
                 while not (reply.done or self.receiving.closed or end and time.monotonic() > end):
                     self._take_in(1000 if timeout is None else int(timeout * 1000) + 1)
-                    self.session.tell()  # the user is told the reason while the read waits
+                    self.session.tell()  # show the reason while the read waits
             finally:
                 if self.receiving.reader_leaves(len(self.session.replies) > 1):
                     self.hand.wake()
@@ -159,8 +159,8 @@ class ZmqLink:
 
     @property
     def shares(self) -> bool:
-        """Whether all workers share memory with this process. Waits for one to be there, and a moment for each to answer: one
-        that is long at something is not waited for again."""
+        """Whether all workers share memory with this process. Waits for a first worker, and a moment for each to answer: a busy
+        worker is not waited for again."""
         silent = self.data.keys() - self.sharing.keys()
         if not self.data or not silent <= self.slow:
             with self.attached:
@@ -223,12 +223,12 @@ class ZmqLink:
                     self._rest(rest)
                     state = self.receiving.advance(awaited=self.session.replies.awaited())
             if before is Background.WATCHING and state is not before and self.session.buffered():
-                self.wake()  # what was written while no wake_timer was to be set
+                self.wake()  # for instructions written while no wake_timer was set
         with self.receiving.turn:
             self._close_sockets()
 
     def _rest(self, sources: zmq.Poller) -> None:
-        """Sleep until the reader that holds the turn leaves. What other threads write, and leave in the buffer, is sent."""
+        """Sleep until the reader that holds the turn leaves. Send the instructions that other threads leave in the buffer."""
         for fd, _ in sources.poll():
             if fd == self.wake_timer.fd:
                 self._pause()
@@ -236,7 +236,7 @@ class ZmqLink:
                 self.hand.clear()
 
     def _take_in(self, timeout: int | None, timed: bool = False) -> None:
-        """Wait for something and handle it, with `timed` also the alarm. Only for whoever has the turn."""
+        """Wait for messages and handle them; `timed`: also wait for the wake_timer. Only the holder of the turn calls this."""
         if self.moved:
             self._follow()
         for source in self.sources.wait(timeout, timed):
@@ -261,7 +261,7 @@ class ZmqLink:
         self.session.paused()
 
     def _follow(self) -> None:
-        """Receive from the workers there are."""
+        """Poll the sockets of the current workers."""
         self.moved = False
         now = {socket: name for name, socket in self.data.items()}
         for socket in self.polled.keys() - now.keys():
@@ -281,7 +281,7 @@ class ZmqLink:
                 return
 
     def _drain_lane(self, fd: int) -> bool:
-        """Handle the next message of a worker's lane. Whether another may be there."""
+        """Handle the next message of a worker's lane. Returns whether another may follow."""
         name, _ = self.lanes.workers[fd]
         data = self.lanes.receive(fd)
         if data is None:
@@ -326,7 +326,7 @@ class ZmqLink:
             socket, address = open_socket(zmq.DEALER, self.name.encode()), nearest(worker.address, worker.remote)
             try:
                 reach(socket, address, self.keys)
-            except zmq.ZMQError:  # no address of this host's kind; what lies there cannot be read from here
+            except zmq.ZMQError:  # an address of a kind that this host does not have; tensors there cannot be read from here
                 socket.close(0)
                 continue
             lane = self.lanes.connect(worker.name, address)
@@ -334,7 +334,7 @@ class ZmqLink:
             self.data[worker.name] = socket
 
     def _part(self, worker: str) -> None:
-        """A worker is gone: its last answers are taken in."""
+        """A worker has ended: handle its last messages."""
         self.memory.part(worker)
         for fd in self.lanes.of(worker):
             while fd in self.lanes.workers and self._drain_lane(fd):
@@ -362,9 +362,9 @@ class ZmqLink:
                 self.thread.join(2)
 
     def abandon(self) -> None:
-        """In a forked child: leave the parent's link alone. The child's copies of its connections are closed, or the others
-        would not see the parent's end while the child lives. Its sockets are only kept: libzmq's threads did not come along,
-        and pyzmq closes no socket of another process."""
+        """In a forked child: leave the parent's link alone. The child's copies of its connections are closed, or the peers
+        would not see the parent's end while the child lives. The sockets are kept open: libzmq's threads do not exist in the
+        child, and pyzmq closes no socket of another process."""
         self.waker = self.hand = self.wake_timer = NoWaker()
         self.receiving, self.attached = Receiving(), threading.Condition()
         self.receiving.close()

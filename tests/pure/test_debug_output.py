@@ -36,7 +36,7 @@ def test_lines_that_nobody_reads_are_lost_and_their_number_is_told(monkeypatch: 
         held = os.read(reads, 1 << 20)
         assert held.startswith(b"0000 xxx") and b"0099" not in held
         show("there again")
-        assert os.read(reads, 1 << 20) == b"\ngt: %d times nobody read this, and text was lost\nthere again\n" % lost
+        assert os.read(reads, 1 << 20) == b"\ngt: %d writes to this pipe were lost, as no process read it\nthere again\n" % lost
         assert debug_output.STANDARD_ERROR.lost == 0
 
 
