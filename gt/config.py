@@ -30,7 +30,7 @@ def placement_of(written: object) -> Placement:
         return written
     found = _WRITTEN.fullmatch(written) if isinstance(written, str) else None
     if not found:
-        raise ConfigError(f"no placement is written {written!r}: want shard(AXIS) or replicate", "placement")
+        raise ConfigError(f"unknown placement {written!r}: expected shard(AXIS) or replicate", "placement")
     return REPLICATE if found[2] else Shard(int(found[1]))
 
 
@@ -92,7 +92,7 @@ class SignalConfig:
     def _check_mesh(self) -> None:
         if self.mesh is None:
             if self.placement is not None:
-                raise ConfigError("placement goes with a mesh: want mesh: {name: size, ...} beside it", "placement")
+                raise ConfigError("placement requires a mesh: expected mesh: {name: size, ...}", "placement")
             return
         if self.shard is not None:
             raise ConfigError("shard and mesh both say where tensors lie: give one of them", "mesh")
@@ -109,7 +109,7 @@ class SignalConfig:
         for n in self.mesh.values():
             size *= n
         if self.workers is not None and len(self.workers) != size:
-            raise ConfigError(f"a mesh of {size} wants {size} workers, not {len(self.workers)}", "workers")
+            raise ConfigError(f"a mesh of {size}: expected {size} workers, got {len(self.workers)}", "workers")
         object.__setattr__(self, "placement", tuple(placement_of(p) for p in written))
 
     @property
@@ -156,7 +156,7 @@ class Config(Mapping[str, SignalConfig]):
         if not isinstance(name, str) or not name:
             raise ConfigError(f"a signal's name is a word, not {name!r}")
         if not isinstance(config, SignalConfig):
-            raise ConfigError(f"signal {name!r} wants a SignalConfig, not {config!r}")
+            raise ConfigError(f"signal {name!r}: expected a SignalConfig, got {config!r}")
         self.signals[name] = config
 
     def wire(self) -> dict[str, Any]:

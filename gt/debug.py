@@ -165,7 +165,7 @@ def record(keep: int = 1 << 16) -> Iterator[timeline.Timeline]:
     ['full', 'full', 'matmul']
     """
     if keep < 1:
-        raise GTError(f"cannot keep {keep!r} times: want 1 or more")
+        raise GTError(f"cannot keep {keep!r} times: expected 1 or more")
     made, kept = timeline.Timeline(), timeline.LastSpans(keep)
     with own.watching(here().session, kept.observe, EXACT):
         yield made

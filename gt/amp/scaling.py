@@ -78,7 +78,7 @@ class GradScaler:
             self._scale = float(new_scale)
         else:
             if not self._found:
-                raise RuntimeError("update() wants a step() or unscale_() before it")
+                raise RuntimeError("update(): expected a call of step() or unscale_() before it")
             if any(self._found.values()):
                 self._scale, self._steps = self._scale * self._backoff, 0
             else:

@@ -26,10 +26,12 @@ def gradcheck(
     args = several(inputs)
     wanted = [i for i, a in enumerate(args) if isinstance(a, Tensor) and a.requires_grad]
     if not wanted:
-        raise ValueError("gradcheck wants at least one input with requires_grad=True")
+        raise ValueError("gradcheck: expected at least one input with requires_grad=True")
     for i in wanted:
         if args[i].dtype is not float64:
-            raise ValueError(f"gradcheck wants float64 inputs: input {i} is {args[i].dtype.name}, too coarse for differences")
+            raise ValueError(
+                f"gradcheck: expected float64 inputs, got {args[i].dtype.name} for input {i}, too coarse for differences"
+            )
 
     def outputs(*xs: Tensor) -> list[Tensor]:
         full = list(args)
@@ -83,5 +85,5 @@ def gradgradcheck(
         by = [x for x in xs if isinstance(x, Tensor) and x.requires_grad]
         return tuple(grad(ys, by, given, create_graph=True, allow_unused=True, materialize_grads=True))
 
-    assert wanted, "gradgradcheck wants an input with requires_grad=True"
+    assert wanted, "gradgradcheck: expected an input with requires_grad=True"
     return gradcheck(slopes, args, eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception)

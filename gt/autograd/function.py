@@ -127,11 +127,11 @@ class Function:
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError("a Function wants a static forward(ctx, ...)")
+        raise NotImplementedError("a Function: expected a static forward(ctx, ...)")
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        raise NotImplementedError("a Function wants a static backward(ctx, *gradients)")
+        raise NotImplementedError("a Function: expected a static backward(ctx, *gradients)")
 
     @classmethod
     def apply(cls, *args: Any) -> Any:

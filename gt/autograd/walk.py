@@ -21,7 +21,7 @@ def seeds(outputs: list[Tensor], given: Any) -> list[Tensor]:
     """The gradients that a walk starts with: those given, and one where the output is a single number."""
     wanted = several(given) if given is not None else [None] * len(outputs)
     if len(wanted) != len(outputs):
-        raise ValueError(f"{len(outputs)} outputs want as many gradients, not {len(wanted)}")
+        raise ValueError(f"{len(outputs)} outputs: expected as many gradients, got {len(wanted)}")
     found = []
     for output, seed in zip(outputs, wanted):
         spec = output.handle.spec
@@ -54,9 +54,9 @@ def grad(
     roots, leaves = several(outputs), several(inputs)
     for t in leaves:
         if not t.requires_grad:
-            raise RuntimeError("one of the inputs has no gradient: want requires_grad=True")
+            raise RuntimeError("one of the inputs has no gradient: expected requires_grad=True")
     if not any(t.requires_grad for t in roots):
-        raise RuntimeError("no gradient leads to these outputs: want requires_grad=True somewhere before them")
+        raise RuntimeError("no gradient leads to these outputs: expected requires_grad=True somewhere before them")
     keep = create_graph if retain_graph is None else retain_graph
     found = tape.backward(roots, seeds(roots, grad_outputs), keep, create_graph, leaves)
     if materialize_grads:
@@ -74,7 +74,7 @@ def backward(
     """Gradients of the sum of the tensors into `.grad` of the leaves, or of the inputs named."""
     roots = several(tensors)
     if not any(t.requires_grad for t in roots):
-        raise RuntimeError("backward() of tensors that no gradient leads to: want requires_grad=True somewhere before them")
+        raise RuntimeError("backward() of tensors that no gradient leads to: expected requires_grad=True somewhere before them")
     keep = create_graph if retain_graph is None else retain_graph
     leaves = several(inputs) if inputs is not None else None
     found = tape.backward(roots, seeds(roots, grad_tensors), keep, create_graph, leaves)

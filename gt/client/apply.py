@@ -229,7 +229,7 @@ def as_operand(value: Any, like: Tensor | None = None) -> Any:
             return number(value)
     if isinstance(value, complex):
         return complex_number(value, like.handle.spec.dtype if like is not None else DEFAULT.dtype)
-    raise TypeError(f"cannot compute with {type(value).__name__}: want a tensor, a number or an array")
+    raise TypeError(f"cannot compute with {type(value).__name__}: expected a tensor, a number or an array")
 
 
 def complex_number(value: complex, beside: DType) -> Tensor:

@@ -53,7 +53,7 @@ def as_array(data: Any) -> tuple[np.ndarray, DType]:
     except ValueError as wrong:
         raise ArgumentError(f"cannot make a tensor of this: {wrong}") from None
     if array.dtype.kind not in "biufc":
-        raise ArgumentTypeError(f"cannot make a tensor of {array.dtype} data: want numbers")
+        raise ArgumentTypeError(f"cannot make a tensor of {array.dtype} data: expected numbers")
     if python and array.dtype in (np.float64, np.complex128):
         return array, reduce(promote_types, _dtypes_in(data))
     return array, dtype_of(WIDER.get(array.dtype.name, array.dtype.name))

@@ -691,7 +691,7 @@ done:
 static PyObject *overwrite(PyObject *module, PyObject *const *args, Py_ssize_t n) {
     if (n != 4 || !PyList_CheckExact(args[0]) || !PyList_CheckExact(args[1]) ||
         PyList_GET_SIZE(args[0]) != PyList_GET_SIZE(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "overwrite wants two lists of one length");
+        PyErr_SetString(PyExc_TypeError, "overwrite: expected two lists of one length");
         return NULL;
     }
     PyObject *left = PyList_New(0);

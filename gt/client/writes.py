@@ -161,7 +161,7 @@ def _write(t: Tensor, value: Tensor, grad: bool) -> None:
         part = chain[: last + 2]
         if grad and value.requires_grad and any(view.how is SAME for view in part[:-1]):
             raise RuntimeError(
-                "cannot write a tensor that wants gradients into an expanded tensor that was detached: clone() it"
+                "cannot write a tensor that requires gradients into an expanded tensor that was detached: clone() it"
             )
         _write(part[-1], _scattered(part, value), grad)
     elif t.how is SAME:

@@ -35,7 +35,7 @@ class Cluster:
     def check(self, pool: Pool) -> None:
         """Raise a ConfigError for invalid options."""
         if int(pool.options.get("gpus_per_worker", 0) or 0) > 1:
-            raise ConfigError("--gpus-per-worker: a worker computes on one device, want 0 or 1 and more workers")
+            raise ConfigError("--gpus-per-worker: expected 0 or 1, as a worker computes on one device; use more workers")
 
     def start(self, pool: Pool, follow: bool = False) -> None:
         """Start the dispatcher and `pool.workers` workers."""

@@ -54,9 +54,9 @@ def make(name: str, cluster: str, workers: int, backend: str = "", **options: An
     """A pool with new keys, not yet written to its file."""
     name = name or f"{cluster}-{secrets.token_hex(3)}"
     if not NAME.fullmatch(name):
-        raise ConfigError(f"a pool cannot be called {name!r}: want lower-case letters, digits and '-', 52 at most")
+        raise ConfigError(f"a pool cannot be called {name!r}: expected lower-case letters, digits and '-', 52 at most")
     if workers < 0:
-        raise ConfigError(f"a pool of {workers} workers: want 0 or more")
+        raise ConfigError(f"a pool of {workers} workers: expected 0 or more")
     key, worker_key = environment.KEY.value(), environment.WORKER_KEY.value()
     return Pool(
         name=name, cluster=cluster, key=key or secrets.token_hex(16), worker_key=worker_key or secrets.token_hex(16),

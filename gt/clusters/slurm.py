@@ -39,7 +39,7 @@ class Slurm(Grouped):
     def check(self, pool: Pool) -> None:
         super().check(pool)
         if pool.workers < 1:
-            raise ConfigError("slurm: cannot submit a job of 0 tasks: want --workers 1 or more")
+            raise ConfigError("slurm: cannot submit a job of 0 tasks: expected --workers 1 or more")
 
     def manifests(self, pool: Pool) -> str:
         return self.script(pool, f"{pool.name}-0", min(int(pool.options.get("per_group") or pool.workers), pool.workers))

@@ -41,10 +41,10 @@ def read_hosts(text: str, where: str = "hosts") -> list[Host]:
             continue
         settings = dict(word.partition("=")[::2] for word in words[1:])
         if set(settings) - {"slots"} or not settings.get("slots", "1").isdecimal() or words[0].startswith("-"):
-            raise ConfigError(f"{where}, line {number}: {line.strip()!r}: want `host` or `host slots=4`")
+            raise ConfigError(f"{where}, line {number}: {line.strip()!r}: expected `host` or `host slots=4`")
         found.append(Host(words[0], int(settings.get("slots", "1"))))
     if not found:
-        raise ConfigError(f"{where} lists no host: want a line `host` or `host slots=4` for each")
+        raise ConfigError(f"{where} lists no host: expected a line `host` or `host slots=4` for each")
     return found
 
 

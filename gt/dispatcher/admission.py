@@ -23,7 +23,7 @@ def check_version(version: int, release: str = "") -> None:
     if version != VERSION:
         raise ProtocolError(f"protocol version {version} is not the dispatcher's, {VERSION}: install the same version of GT")
     if release and release.split(".")[:2] != __version__.split(".")[:2]:
-        raise ProtocolError(f"GT {release} does not fit GT {__version__} of this dispatcher: want {_family()}.x")
+        raise ProtocolError(f"GT {release} does not fit GT {__version__} of this dispatcher: expected {_family()}.x")
 
 
 def _family() -> str:

@@ -16,7 +16,7 @@ __all__ = ["binomial", "poisson"]
 def _floats(name: str, *tensors: Tensor) -> None:
     for t in tensors:
         if t.handle.spec.dtype.rank != 2:
-            raise ArgumentTypeError(f"{name} wants floating-point tensors, not {t.handle.spec.dtype.name}")
+            raise ArgumentTypeError(f"{name}: expected floating-point tensors, got {t.handle.spec.dtype.name}")
 
 
 def poisson(input: Tensor, generator: Any = None) -> Tensor:
@@ -31,7 +31,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
     """How many of `count` trials succeed, each with the chance `prob`."""
     _floats("binomial", count, prob)
     if count.dtype is not prob.dtype:
-        raise ArgumentTypeError(f"binomial wants one dtype, not {count.dtype.name} and {prob.dtype.name}")
+        raise ArgumentTypeError(f"binomial: expected one dtype, got {count.dtype.name} and {prob.dtype.name}")
     require_of(count, lambda n: (n >= 0).all(), "binomial: a number of trials is 0 or more; found another")
     require_of(prob, lambda p: ((p >= 0) & (p <= 1)).all(), "binomial: a chance is from 0 to 1; found another")
     with no_grad():

@@ -119,13 +119,13 @@ def _described(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
         return {"dtype": value.name}
     state = " (save its state_dict())" if callable(getattr(value, "state_dict", None)) else ""
     raise TypeError(
-        f"cannot save {type(value).__name__} at {path or 'the top'}{state}: want tensors, numbers, strings, dicts and lists"
+        f"cannot save {type(value).__name__} at {path or 'the top'}{state}: expected tensors, numbers, strings, dicts and lists"
     )
 
 
 def _key(key: Any) -> Any:
     if not isinstance(key, (str, int)) or isinstance(key, bool):
-        raise TypeError(f"cannot save a dict with the key {key!r}: want strings and whole numbers")
+        raise TypeError(f"cannot save a dict with the key {key!r}: expected strings and whole numbers")
     return key
 
 
@@ -155,7 +155,7 @@ def _library() -> Any:
         import ml_dtypes  # noqa: F401
         import safetensors.numpy
     except ImportError as missing:
-        raise ImportError(f"gt.save and gt.load want the package {missing.name}: pip install safetensors ml_dtypes") from None
+        raise ImportError(f"gt.save and gt.load need the package {missing.name}: pip install safetensors ml_dtypes") from None
     return safetensors
 
 

@@ -194,9 +194,9 @@ def stack_module_state(models: Any) -> tuple[dict[str, Tensor], dict[str, Tensor
     """The parameters and buffers of models of one class, each stacked along a new first axis, for `vmap`."""
     models = list(models)
     if not models:
-        raise RuntimeError("stack_module_state wants at least one model")
+        raise RuntimeError("stack_module_state: expected at least one model")
     if any(type(m) is not type(models[0]) for m in models) or len({m.training for m in models}) > 1:
-        raise RuntimeError("stack_module_state wants models of one class, all in training or none")
+        raise RuntimeError("stack_module_state: expected models of one class, all in training or none")
     parts = []
     for named in ("named_parameters", "named_buffers"):
         states = [dict(getattr(m, named)()) for m in models]
@@ -260,7 +260,7 @@ def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = 
         dims = tuple(in_dims) if isinstance(in_dims, (tuple, list)) else (in_dims,) * len(args)
         sizes = {t.shape[d] for a, d in zip(args, dims) if d is not None for t in _flat(a)}
         if len(sizes) != 1:
-            raise ValueError(f"vmap wants arguments of one size along the axes it maps, not {sorted(sizes) or 'none'}")
+            raise ValueError(f"vmap: expected arguments of one size along the mapped axes, got {sorted(sizes) or 'none'}")
 
         def at(i: int) -> list:
             return [a if d is None else _mapped(a, partial(select, dim=d, index=i)) for a, d in zip(args, dims)]

@@ -103,7 +103,9 @@ class Softmax2d(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in (3, 4):
-            raise ValueError(f"Softmax2d wants (batch, channels, height, width) or one without the batch, not {input.shape}")
+            raise ValueError(
+                f"Softmax2d: expected (batch, channels, height, width) or one without the batch, got {input.shape}"
+            )
         return F.softmax(input, -3)
 
 

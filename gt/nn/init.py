@@ -37,7 +37,7 @@ def _fans(tensor: Tensor) -> tuple[int, int]:
     """The fan-in and the fan-out of a weight."""
     shape = tensor.handle.spec.shape
     if len(shape) < 2:
-        raise ValueError(f"a tensor of {shape} has no inputs and outputs: want 2 dimensions or more")
+        raise ValueError(f"a tensor of {shape} has no inputs and outputs: expected 2 dimensions or more")
     field = math.prod(shape[2:])
     return shape[1] * field, shape[0] * field
 

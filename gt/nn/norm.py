@@ -135,7 +135,7 @@ class _BatchNorm(_ChannelNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in self.ranks:
-            raise ValueError(f"{type(self).__name__} wants {' or '.join(map(str, self.ranks))} axes, not {input.shape}")
+            raise ValueError(f"{type(self).__name__}: expected {' or '.join(map(str, self.ranks))} axes, got {input.shape}")
         momentum = 0.0 if self.momentum is None else self.momentum
         if self.training and self.num_batches_tracked is not None:
             self.num_batches_tracked.handle = (self.num_batches_tracked + 1).handle

@@ -213,7 +213,7 @@ class RNNCellBase(Module):
 
     def forward(self, input: Tensor, hx: State = None) -> State:
         if input.ndim not in (1, 2) or input.shape[-1] != self.input_size:
-            raise ValueError(f"{type(self).__name__} wants {self.input_size} features, not {input.shape}")
+            raise ValueError(f"{type(self).__name__}: expected {self.input_size} features, got {input.shape}")
         if hx is None:
             none = zeros(*input.shape[:-1], self.hidden_size, dtype=input.dtype)
             hx = (none, none) if self.mode == "LSTM" else none

@@ -24,7 +24,7 @@ def floats(name: str):
 
     def rule(a: Spec, *rest: Operand, **_: object) -> Spec:
         if a.dtype.rank < 2:
-            raise TypeError(f"{name} wants a floating-point tensor, not {a.dtype.name}: cast with .float() first")
+            raise TypeError(f"{name}: expected a floating-point tensor, got {a.dtype.name}: cast with .float() first")
         return a
 
     return rule
@@ -40,7 +40,7 @@ def paired(g: Spec, a: Spec, *rest: Operand, **_: object) -> Spec:
 
 def _signed(a: Spec) -> Spec:
     if not a.dtype.is_signed:
-        raise TypeError(f"hardtanh wants a signed dtype, not {a.dtype.name}")
+        raise TypeError(f"hardtanh: expected a signed dtype, got {a.dtype.name}")
     return a
 
 

@@ -11,23 +11,25 @@ from gt.spec import REPLICATE, Placement, Shard, Spec, bool_, float16, float32
 def _shape(q: Spec, k: Spec, v: Spec, scale: type, *mask: Spec, causal: bool) -> tuple[Spec, ...]:
     name = "scaled_dot_product_attention"
     if q.dtype.rank != 2 or k.dtype is not q.dtype or v.dtype is not q.dtype:
-        raise TypeError(f"{name} wants one floating-point dtype, not {q.dtype.name}, {k.dtype.name}, {v.dtype.name}")
+        raise TypeError(f"{name}: expected one floating-point dtype, got {q.dtype.name}, {k.dtype.name}, {v.dtype.name}")
     if min(q.ndim, k.ndim, v.ndim) < 2 or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
-        raise ValueError(f"{name} wants (..., l, e), (..., s, e) and (..., s, f), not {q.shape}, {k.shape}, {v.shape}")
+        raise ValueError(f"{name}: expected (..., l, e), (..., s, e) and (..., s, f), got {q.shape}, {k.shape}, {v.shape}")
     if k.shape[:-2] != v.shape[:-2]:
-        raise ValueError(f"{name} wants keys and values of one batch, not {k.shape} and {v.shape}")
+        raise ValueError(f"{name}: expected keys and values of one batch, got {k.shape} and {v.shape}")
     if q.shape[:-2] != k.shape[:-2] and (
         q.ndim < 3 or q.shape[:-3] != k.shape[:-3] or not k.shape[-3] or q.shape[-3] % k.shape[-3]
     ):
-        raise ValueError(f"{name} wants keys of one batch with the queries {q.shape}, or a divisor of heads: {k.shape}")
+        raise ValueError(
+            f"{name}: expected keys of the batch of the queries {q.shape}, or with a divisor of their heads, got {k.shape}"
+        )
     for m in mask:
         if causal:
             raise ValueError(f"{name} takes a mask or causal=True, not both")
         if m.dtype is not bool_ and m.dtype is not q.dtype:
-            raise TypeError(f"{name} of {q.dtype.name} wants a mask of that dtype or bool, not {m.dtype.name}")
+            raise TypeError(f"{name} of {q.dtype.name}: expected a mask of that dtype or bool, got {m.dtype.name}")
         scores = q.shape[:-1] + k.shape[-2:-1]
         if broadcast(m.shape, scores) != scores:
-            raise ValueError(f"{name} wants a mask that fits the scores {scores}, not {m.shape}")
+            raise ValueError(f"{name}: expected a mask that fits the scores {scores}, got {m.shape}")
     return Spec(q.shape[:-1] + v.shape[-1:], q.dtype), Spec(q.shape[:-1], float32 if q.dtype.size == 2 else q.dtype)
 
 

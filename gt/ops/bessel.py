@@ -26,7 +26,7 @@ def _wide(name: str):
     def rule(*operands: Operand) -> Spec:
         out = pointwise_float(*operands)
         if out.dtype.size < 4:
-            raise TypeError(f"{name} wants float32 or float64, not {out.dtype.name}: cast first")
+            raise TypeError(f"{name}: expected float32 or float64, got {out.dtype.name}: cast first")
         return out
 
     return rule

@@ -25,7 +25,7 @@ def _whole(name: str, bools: bool = True):
         out = pointwise(*operands)
         if out.dtype.rank >= 2 or out.dtype is bool_ and not bools:
             want = "integers or booleans" if bools else "integers"
-            raise TypeError(f"{name} wants {want}, not {out.dtype.name}")
+            raise TypeError(f"{name}: expected {want}, got {out.dtype.name}")
         return out
 
     return rule
@@ -40,8 +40,8 @@ def _bitcast(a: Spec, *, old, new) -> Spec:
         return Spec(a.shape, DTYPES[new])
     if not a.shape or a.shape[-1] * have % want:
         raise ValueError(
-            f"cannot view {DTYPES[old].name} of shape {a.shape} as {DTYPES[new].name}: want a last axis of whole elements of "
-            f"{want} bytes"
+            f"cannot view {DTYPES[old].name} of shape {a.shape} as {DTYPES[new].name}: expected a last axis of "
+            f"whole elements of {want} bytes"
         )
     return Spec((*a.shape[:-1], a.shape[-1] * have // want), DTYPES[new])
 

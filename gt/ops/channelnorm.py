@@ -17,12 +17,12 @@ SPREAD = Values(C, 0.5, 2.0)
 def _check(name: str, a: Spec, parts: tuple[Spec, ...]) -> None:
     floats(name)(a)
     if a.ndim < 2:
-        raise ValueError(f"{name} wants (batch, channels, ...), not {a.shape}")
+        raise ValueError(f"{name}: expected (batch, channels, ...), got {a.shape}")
     for p in parts:
         if p.shape != a.shape[1:2]:
-            raise ValueError(f"{name} of {a.shape} wants {a.shape[1:2]} for its channels, not {p.shape}")
+            raise ValueError(f"{name} of {a.shape}: expected {a.shape[1:2]} for its channels, got {p.shape}")
         if p.dtype is not a.dtype and not (a.dtype.size == 2 and p.dtype is float32):
-            raise TypeError(f"{name} of {a.dtype.name} wants parameters of that dtype, not {p.dtype.name}")
+            raise TypeError(f"{name} of {a.dtype.name}: expected parameters of that dtype, got {p.dtype.name}")
 
 
 def _spread(xp, part, ndim):

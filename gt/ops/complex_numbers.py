@@ -19,7 +19,7 @@ C: Try = ((Spec((2, 3), complex64),), {})
 
 def _joined(a: Spec, b: Spec) -> Spec:
     if a.dtype is not b.dtype or a.dtype not in (float32, float64):
-        raise TypeError(f"complex wants float32 or float64 parts of one dtype, not {a.dtype.name} and {b.dtype.name}")
+        raise TypeError(f"complex: expected float32 or float64 parts of one dtype, got {a.dtype.name} and {b.dtype.name}")
     out = pointwise(a, b)
     return Spec(out.shape, out.dtype.to_complex())
 
@@ -27,7 +27,7 @@ def _joined(a: Spec, b: Spec) -> Spec:
 def _only_complex(name: str):
     def rule(a: Spec) -> Spec:
         if not a.dtype.is_complex:
-            raise TypeError(f"{name} wants a complex tensor, not {a.dtype.name}")
+            raise TypeError(f"{name}: expected a complex tensor, got {a.dtype.name}")
         return a
 
     return rule

@@ -15,18 +15,18 @@ def _check(name: str, a: Spec, w: Spec, bias: tuple[Spec, ...], channels: int) -
     floats(name)(a)
     if any(s.dtype is not a.dtype for s in (w, *bias)):
         names = ", ".join(s.dtype.name for s in (a, w, *bias))
-        raise TypeError(f"{name} wants one dtype, not {names}")
+        raise TypeError(f"{name}: expected one dtype, got {names}")
     if a.ndim < 3 or w.ndim != a.ndim:
-        raise ValueError(f"{name} wants (batch, channels, ...) and a weight of as many axes, not {a.shape}, {w.shape}")
+        raise ValueError(f"{name}: expected (batch, channels, ...) and a weight of as many axes, got {a.shape}, {w.shape}")
     for b in bias:
         if b.shape != (channels,):
-            raise ValueError(f"{name} of weight {w.shape} wants a bias of {(channels,)}, not {b.shape}")
+            raise ValueError(f"{name} of weight {w.shape}: expected a bias of {(channels,)}, got {b.shape}")
 
 
 def _conv(a: Spec, w: Spec, *bias: Spec, stride, padding, dilation, groups) -> Spec:
     _check("conv", a, w, bias, w.shape[0])
     if a.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
-        raise ValueError(f"cannot convolve {a.shape} by {w.shape} in {groups} groups: want {w.shape[1] * groups} channels")
+        raise ValueError(f"cannot convolve {a.shape} by {w.shape} in {groups} groups: expected {w.shape[1] * groups} channels")
     out = tuple((d + 2 * p - e * (k - 1) - 1) // s + 1
                 for d, k, s, p, e in zip(a.shape[2:], w.shape[2:], stride, padding, dilation))  # fmt: skip
     if min(out) < 1 and a.numel:
@@ -37,7 +37,7 @@ def _conv(a: Spec, w: Spec, *bias: Spec, stride, padding, dilation, groups) -> S
 def _transpose(a: Spec, w: Spec, *bias: Spec, size, stride, padding, dilation, groups) -> Spec:
     _check("conv_transpose", a, w, bias, w.shape[1] * groups)
     if a.shape[1] != w.shape[0] or w.shape[0] % groups:
-        raise ValueError(f"cannot convolve {a.shape} by {w.shape} transposed: want {w.shape[0]} channels")
+        raise ValueError(f"cannot convolve {a.shape} by {w.shape} transposed: expected {w.shape[0]} channels")
     return Spec((a.shape[0], w.shape[1] * groups, *size), a.dtype)
 
 

@@ -56,7 +56,7 @@ def _larger(a: Operand, b: Operand) -> Spec:
 
 def _where(c: Spec, a: Operand, b: Operand) -> Spec:
     if c.dtype is not bool_:
-        raise TypeError(f"where wants a condition of booleans, not {c.dtype.name}: compare first")
+        raise TypeError(f"where: expected a condition of booleans, got {c.dtype.name}: compare first")
     if numbers(a, b):
         return Spec(c.shape, float32 if float in (a, b) else int64 if int in (a, b) else bool_)
     return Spec(pointwise(c, a, b).shape, promote(a, b))
@@ -69,7 +69,7 @@ def _floats(name: str):
         found = {s.dtype for s in operands if isinstance(s, Spec)}
         if len(found) > 1 or next(iter(found)).rank < 2:
             names = ", ".join(sorted(d.name for d in found))
-            raise TypeError(f"{name} wants floating-point tensors of one dtype, not {names}")
+            raise TypeError(f"{name}: expected floating-point tensors of one dtype, got {names}")
         return pointwise(*operands)
 
     return rule
@@ -209,7 +209,7 @@ table.op("cast", complex="own", shape=lambda a, *, dtype: Spec(a.shape, DTYPES[d
 
 def _next(a: Operand, b: Operand) -> Spec:
     if promote(a, b) not in (float32, float64) or not (isinstance(a, Spec) and isinstance(b, Spec)):
-        raise TypeError(f"nextafter wants two tensors of float32 or float64, not {a} and {b}")
+        raise TypeError(f"nextafter: expected two tensors of float32 or float64, got {a} and {b}")
     return pointwise(a, b)
 
 

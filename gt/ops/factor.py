@@ -223,7 +223,9 @@ def _bunch_kaufman(xp, a, *, hermitian):
 def _ldl_solved(a: Spec, pivots: Spec, b: Spec, *, hermitian: bool) -> Spec:
     _square("ldl_solve")(a)
     if pivots.shape != a.shape[:-1] or b.ndim < 2 or b.shape[-2] != a.shape[-1] or b.dtype is not a.dtype:
-        raise ValueError(f"cannot solve {a} with pivots {pivots} for {b}: want pivots {a.shape[:-1]} and rows {a.shape[-1]}")
+        raise ValueError(
+            f"cannot solve {a} with pivots {pivots} for {b}: expected pivots {a.shape[:-1]} and rows {a.shape[-1]}"
+        )
     return Spec((*broadcast(a.shape[:-2], b.shape[:-2]), *b.shape[-2:]), a.dtype)
 
 

@@ -11,7 +11,7 @@ from gt.spec import Spec, complex64, complex128, float32, float64
 
 def _whole(a: Spec, *, axes, forward) -> Spec:
     if a.dtype not in (complex64, complex128):
-        raise TypeError(f"a Fourier transform wants complex64 or complex128, not {a.dtype.name}")
+        raise TypeError(f"a Fourier transform: expected complex64 or complex128, got {a.dtype.name}")
     return _sized(a, axes)
 
 
@@ -24,7 +24,7 @@ def _sized(a: Spec, axes) -> Spec:
 
 def _half(a: Spec, *, axes) -> Spec:
     if a.dtype not in (float32, float64):
-        raise TypeError(f"a Fourier transform of real numbers wants float32 or float64, not {a.dtype.name}")
+        raise TypeError(f"a Fourier transform of real numbers: expected float32 or float64, got {a.dtype.name}")
     _sized(a, axes)
     last = axes[-1]
     return Spec((*a.shape[:last], a.shape[last] // 2 + 1, *a.shape[last + 1 :]), a.dtype.to_complex())

@@ -29,7 +29,7 @@ def _cut(take, starts):
 def _checked(shape: Shape, starts: tuple, take) -> Shape:
     """The shape of what is picked; raises where no such pick lies within a tensor of this shape."""
     if not len(take) == len(starts) == len(shape):
-        raise ValueError(f"cannot pick {take} of {shape} from {len(starts)} starts: want one for each axis")
+        raise ValueError(f"cannot pick {take} of {shape} from {len(starts)} starts: expected one for each axis")
     for d, (size, step) in zip(shape, take):
         if step == 0 or (max(size, 1) - 1) * abs(step) + (size != 0) > d:
             raise ValueError(f"cannot pick {size} elements at a step of {step} of an axis of {d}")
@@ -148,9 +148,9 @@ def _along(name: str):
         for s in source:
             if isinstance(s, Spec):
                 if s.dtype is not a.dtype:
-                    raise TypeError(f"{name} into {a.dtype.name} wants that dtype, not {s.dtype.name}")
+                    raise TypeError(f"{name} into {a.dtype.name}: expected that dtype, got {s.dtype.name}")
                 if s.ndim != index.ndim or any(d < e for d, e in zip(s.shape, index.shape)):
-                    raise ValueError(f"{name} with places of {index.shape} wants as many values, not {s.shape}")
+                    raise ValueError(f"{name} at indices of {index.shape}: expected as many values, got {s.shape}")
         return Spec(index.shape, a.dtype) if name == "gather" else a
 
     return rule
@@ -158,7 +158,7 @@ def _along(name: str):
 
 def _places(name: str, index: Spec) -> None:
     if index.dtype is not int64:
-        raise TypeError(f"{name} wants places of int64, not {index.dtype.name}")
+        raise TypeError(f"{name}: expected indices of int64, got {index.dtype.name}")
 
 
 def _along_rules(kind: Kind) -> list[Rule]:
@@ -230,7 +230,7 @@ def _source_grad(g, index, source, axis):
 def _select(a: Spec, index: Spec, *, axis) -> Spec:
     axis_of(axis, a.ndim)
     if index.ndim > 1 or index.dtype.rank != 1 or index.dtype.size < 4:
-        raise ValueError(f"index_select wants one axis of int32 or int64 places, not {index}")
+        raise ValueError(f"index_select: expected one axis of int32 or int64 indices, got {index}")
     return Spec((*a.shape[:axis], index.numel, *a.shape[axis + 1 :]), a.dtype) if a.ndim else a
 
 
@@ -252,9 +252,9 @@ def _add_at(a: Spec, index: Spec, source: Spec, alpha: type, *, axis) -> Spec:
     axis_of(axis, a.ndim)
     want = (*a.shape[:axis], index.numel, *a.shape[axis + 1 :])
     if index.ndim > 1 or source.shape != want:
-        raise ValueError(f"index_add at {index.shape} along axis {axis} of {a.shape} wants {want}, not {source.shape}")
+        raise ValueError(f"index_add at {index.shape} along axis {axis} of {a.shape}: expected {want}, got {source.shape}")
     if source.dtype is not a.dtype:
-        raise TypeError(f"index_add into {a.dtype.name} wants that dtype, not {source.dtype.name}")
+        raise TypeError(f"index_add into {a.dtype.name}: expected that dtype, got {source.dtype.name}")
     return a
 
 

@@ -127,9 +127,9 @@ op("index_put", unchecked="b", complex="analytic", shape=_put, shard=_put_rules,
 
 def _embed(w: Spec, index: Spec, *, padding: int) -> Spec:
     if w.ndim != 2:
-        raise ValueError(f"embedding wants a table (rows, features), not {w.shape}")
+        raise ValueError(f"embedding: expected a table (rows, features), got {w.shape}")
     if index.dtype.rank != 1 or index.dtype.size < 4:
-        raise TypeError(f"embedding wants places of int32 or int64, not {index.dtype.name}")
+        raise TypeError(f"embedding: expected indices of int32 or int64, got {index.dtype.name}")
     return Spec((*index.shape, w.shape[1]), w.dtype)
 
 

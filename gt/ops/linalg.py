@@ -10,16 +10,16 @@ from gt.spec import Shard, Spec, float32
 
 def _floats(name: str, a: Spec) -> None:
     if a.dtype.rank < 2 or a.dtype.size < 4:
-        raise TypeError(f"{name} wants float32, float64 or complex numbers, not {a.dtype.name}")
+        raise TypeError(f"{name}: expected float32, float64 or complex numbers, got {a.dtype.name}")
     if a.ndim < 2:
-        raise ValueError(f"{name} wants a matrix, not {a.shape}")
+        raise ValueError(f"{name}: expected a matrix, got {a.shape}")
 
 
 def _square(name: str):
     def rule(a: Spec, **_: object) -> Spec:
         _floats(name, a)
         if a.shape[-1] != a.shape[-2]:
-            raise ValueError(f"{name} wants a square matrix, not {a.shape}")
+            raise ValueError(f"{name}: expected a square matrix, got {a.shape}")
         return a
 
     return rule
@@ -51,10 +51,10 @@ def _logdet_pull(gs, ys, ins):
 def _solve(a: Spec, b: Spec, *, vector: bool) -> Spec:
     _square("solve")(a)
     if b.dtype is not a.dtype:
-        raise TypeError(f"solve wants one dtype, not {a.dtype.name} and {b.dtype.name}")
+        raise TypeError(f"solve: expected one dtype, got {a.dtype.name} and {b.dtype.name}")
     n, rows = a.shape[-1], b.shape[-1:] if vector else b.shape[-2:-1]
     if rows != (n,):
-        raise ValueError(f"cannot solve {a.shape} for {b.shape}: want {n} rows")
+        raise ValueError(f"cannot solve {a.shape} for {b.shape}: expected {n} rows")
     if vector:
         return b
     return Spec((*broadcast(a.shape[:-2], b.shape[:-2]), *b.shape[-2:]), a.dtype)

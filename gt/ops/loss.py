@@ -15,14 +15,16 @@ def _axis(ndim: int) -> int:
 
 def _check(a: Spec, target: Spec, weight: tuple[Spec, ...]) -> None:
     if a.dtype.rank != 2:
-        raise TypeError(f"cross_entropy wants floating-point scores, not {a.dtype.name}")
+        raise TypeError(f"cross_entropy: expected floating-point scores, got {a.dtype.name}")
     if target.dtype is not int64:
-        raise TypeError(f"cross_entropy wants int64 class numbers or probabilities, not {target.dtype.name}")
+        raise TypeError(f"cross_entropy: expected int64 class numbers or probabilities, got {target.dtype.name}")
     if not a.shape or a.shape[: _axis(a.ndim)] + a.shape[_axis(a.ndim) + 1 :] != target.shape:
-        raise ValueError(f"cross_entropy wants scores (n, classes, ...) and targets (n, ...), not {a.shape}, {target.shape}")
+        raise ValueError(
+            f"cross_entropy: expected scores (n, classes, ...) and targets (n, ...), got {a.shape}, {target.shape}"
+        )
     for w in weight:
         if w.shape != (a.shape[_axis(a.ndim)],) or w.dtype is not a.dtype:
-            raise ValueError(f"cross_entropy of {a} wants a weight for each class, not {w}")
+            raise ValueError(f"cross_entropy of {a}: expected a weight for each class, got {w}")
 
 
 def _shape(a: Spec, target: Spec, smoothing: type, *weight: Spec, ignore: int, reduce: bool) -> tuple[Spec, ...]:

@@ -27,7 +27,7 @@ def _reshape_rules(kind: Kind) -> list[Rule]:
 
 def _permute(a: Spec, *, axes) -> Spec:
     if sorted(axes) != list(range(len(a.shape))):
-        raise ValueError(f"cannot permute {a.shape} by {axes}: want each of {tuple(range(len(a.shape)))} once")
+        raise ValueError(f"cannot permute {a.shape} by {axes}: expected each of {tuple(range(len(a.shape)))} once")
     return Spec(tuple(a.shape[i] for i in axes), a.dtype)
 
 
@@ -167,7 +167,7 @@ def _moved(a: Spec, *shifts: type, axes) -> Spec:
 def _pad(a: Spec, value: type, *, widths) -> Spec:
     shape = tuple(d + low + high for d, (low, high) in zip(a.shape, widths))
     if len(widths) != a.ndim or any(w < 0 for pair in widths for w in pair):
-        raise ValueError(f"cannot pad {a.shape} by {widths}: want (before, after) for each axis, none negative")
+        raise ValueError(f"cannot pad {a.shape} by {widths}: expected (before, after) for each axis, none negative")
     return Spec(shape, a.dtype)
 
 
@@ -185,7 +185,7 @@ def _unpad(g, sa, widths):
 
 def _triangle(a: Spec, diagonal: type) -> Spec:
     if a.ndim < 2:
-        raise ValueError(f"a triangle wants a matrix, not {a.shape}")
+        raise ValueError(f"a triangle: expected a matrix, got {a.shape}")
     return a
 
 
@@ -204,7 +204,7 @@ def outer_rules(kind: Kind) -> list[Rule]:
 def _diagonal(a: Spec, *, offset, axes) -> Spec:
     i, j = axes
     if a.ndim < 2 or i == j:
-        raise ValueError(f"a diagonal wants two different axes, not {axes} of {a.shape}")
+        raise ValueError(f"a diagonal: expected two different axes, got {axes} of {a.shape}")
     rows, columns = a.shape[i], a.shape[j]
     n = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
     return Spec((*[d for k, d in enumerate(a.shape) if k not in axes], n), a.dtype)

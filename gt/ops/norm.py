@@ -77,12 +77,12 @@ def _last(name: str, kept: int):
         floats(name)(a)
         inner = a.shape[a.ndim - ndim :]
         if not 0 < ndim <= a.ndim:
-            raise ValueError(f"{name} over {ndim} axes wants a tensor of at least as many, not {a.shape}")
+            raise ValueError(f"{name} over {ndim} axes: expected a tensor of at least as many, got {a.shape}")
         for p in parts:
             if p.shape != inner:
-                raise ValueError(f"{name} of {a.shape} over {ndim} axes wants parameters of {inner}, not {p.shape}")
+                raise ValueError(f"{name} of {a.shape} over {ndim} axes: expected parameters of {inner}, got {p.shape}")
             if p.dtype is not a.dtype and not (a.dtype.size == 2 and p.dtype is float32):
-                raise TypeError(f"{name} of {a.dtype.name} wants parameters of that dtype, not {p.dtype.name}")
+                raise TypeError(f"{name} of {a.dtype.name}: expected parameters of that dtype, got {p.dtype.name}")
         return (a, *[Spec(a.shape[: a.ndim - ndim] + (1,) * ndim, wide(a))] * kept)
 
     return rule

@@ -17,9 +17,9 @@ def _length(d: int, k: int, s: int, p: int, e: int, ceil: bool) -> int:
 def _out(name: str, shape: Shape, kernel, stride, padding, dilation, ceil) -> Shape:
     n = len(kernel)
     if len(shape) <= n:
-        raise ValueError(f"{name} of {kernel} wants at least {n + 1} axes, not {shape}")
+        raise ValueError(f"{name} of {kernel}: expected at least {n + 1} axes, got {shape}")
     if min(kernel) < 1 or min(stride) < 1 or min(dilation) < 1:
-        raise ValueError(f"{name} wants windows, strides and dilations above 0, not {kernel}, {stride}, {dilation}")
+        raise ValueError(f"{name}: expected windows, strides and dilations above 0, got {kernel}, {stride}, {dilation}")
     if any(p < 0 or p * 2 > k for p, k in zip(padding, kernel)):
         raise ValueError(f"{name} pads by 0 to half a window, not by {padding} for windows of {kernel}")
     out = tuple(map(_length, shape[-n:], kernel, stride, padding, dilation, (ceil,) * n))
@@ -155,7 +155,7 @@ def _spans(d: int, n: int) -> list[slice]:
 def _adaptive(a: Spec, *, kernel) -> Spec:
     floats("adaptive pooling")(a)
     if a.ndim <= len(kernel):
-        raise ValueError(f"adaptive pooling to {kernel} wants at least {len(kernel) + 1} axes, not {a.shape}")
+        raise ValueError(f"adaptive pooling to {kernel}: expected at least {len(kernel) + 1} axes, got {a.shape}")
     return Spec((*a.shape[: -len(kernel)], *kernel), a.dtype)
 
 

@@ -11,11 +11,11 @@ from gt.spec import REPLICATE, Partial, Placement, Shard, Spec, float32
 
 
 def _matmul(a: Spec, b: Spec) -> Spec:
-    want = "want (..., m, k) and (..., k, n)"
+    want = "expected (..., m, k) and (..., k, n)"
     if not a.shape or not b.shape:
         raise ValueError(f"cannot matmul {a.shape} by {b.shape}: {want}; use * for a 0-d tensor")
     if a.dtype is not b.dtype:
-        raise TypeError(f"cannot matmul {a.dtype.name} by {b.dtype.name}: want one dtype")
+        raise TypeError(f"cannot matmul {a.dtype.name} by {b.dtype.name}: expected one dtype")
     left, right = a.shape, b.shape
     inner = right[-2] if len(right) > 1 else right[0]
     if left[-1] != inner:
@@ -82,11 +82,11 @@ op("matmul", blas=True, compute_seconds=_product_seconds, plain_name="matmul", c
 
 def _linear(x: Spec, w: Spec, b: Spec | None = None) -> Spec:
     if len(w.shape) != 2 or not x.shape or x.shape[-1] != w.shape[1]:
-        raise ValueError(f"cannot apply linear of weight {w.shape} to {x.shape}: want (..., {w.shape[-1]})")
+        raise ValueError(f"cannot apply linear of weight {w.shape} to {x.shape}: expected (..., {w.shape[-1]})")
     if b is not None and b.shape != w.shape[:1]:
-        raise ValueError(f"linear of weight {w.shape} wants a bias of {w.shape[:1]}, not {b.shape}")
+        raise ValueError(f"linear of weight {w.shape}: expected a bias of {w.shape[:1]}, got {b.shape}")
     if len({s.dtype for s in (x, w, b) if s is not None}) > 1:
-        raise TypeError(f"linear wants one dtype, not {', '.join(s.dtype.name for s in (x, w, b) if s is not None)}")
+        raise TypeError(f"linear: expected one dtype, got {', '.join(s.dtype.name for s in (x, w, b) if s is not None)}")
     return Spec((*x.shape[:-1], w.shape[0]), promote(x, w))
 
 
@@ -135,7 +135,7 @@ op("linear_weight_grad", compute_seconds=_weight_grad_seconds, complex="analytic
 
 def _add_product(c: Spec, a: Spec, b: Spec, beta: type, alpha: type) -> Spec:
     if not a.ndim == b.ndim >= 2 or len({a.dtype, b.dtype, c.dtype}) > 1:
-        raise ValueError(f"addmm wants matrices of one dtype, not {c}, {a} and {b}")
+        raise ValueError(f"addmm: expected matrices of one dtype, got {c}, {a} and {b}")
     out = _matmul(a, b)
     if broadcast(c.shape, out.shape) != out.shape:
         raise ValueError(f"cannot add {c.shape} to the product {out.shape} of {a.shape} and {b.shape}")
@@ -172,9 +172,9 @@ def _einsum(*operands: Spec, equation: str) -> Spec:
     terms, out = sides(equation)
     sizes: dict[str, int] = {}
     if len(terms) != len(operands):
-        raise ValueError(f"einsum {equation!r} wants {len(terms)} tensors, not {len(operands)}")
+        raise ValueError(f"einsum {equation!r}: expected {len(terms)} tensors, got {len(operands)}")
     if len({s.dtype for s in operands}) > 1:
-        raise TypeError(f"einsum wants one dtype, not {', '.join(s.dtype.name for s in operands)}")
+        raise TypeError(f"einsum: expected one dtype, got {', '.join(s.dtype.name for s in operands)}")
     for term, s in zip(terms, operands):
         if len(term) != s.ndim:
             raise ValueError(f"einsum {equation!r}: {term!r} does not name the axes of {s.shape}")
@@ -182,7 +182,7 @@ def _einsum(*operands: Spec, equation: str) -> Spec:
             if sizes.setdefault(letter, d) != d:
                 raise ValueError(f"einsum {equation!r}: {letter!r} is both {sizes[letter]} and {d} long")
     if not set(out) <= set(sizes) or len(set(out)) < len(out):
-        raise ValueError(f"einsum {equation!r}: the result wants letters of the operands, each once")
+        raise ValueError(f"einsum {equation!r}: expected letters of the operands in the result, each once")
     return Spec(tuple(sizes[letter] for letter in out), operands[0].dtype)
 
 

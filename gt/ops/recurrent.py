@@ -31,13 +31,13 @@ def _shape(x: Spec, h: Spec, *rest: Spec, mode: str, layers: int, ways: int, bia
         raise ValueError(f"{mode} of {layers} layers and {ways} directions is not given by {len(weights)} weights")
     if any(s.dtype is not x.dtype for s in (h, *rest)) or x.dtype.rank != 2:
         found = ", ".join(dict.fromkeys(s.dtype.name for s in (x, h, *rest)))
-        raise TypeError(f"{mode} wants its input, states and weights in one floating-point dtype, not {found}")
+        raise TypeError(f"{mode}: expected its input, states and weights in one floating-point dtype, got {found}")
     if (
         x.ndim != (2 if sizes else 3)
         or not x.shape[0]
         or (sizes and (sum(sizes) != x.shape[0] or list(sizes) != sorted(sizes)[::-1]))
     ):
-        raise ValueError(f"{mode} wants (length, batch, features) of length 1 or more, or packed rows, not {x.shape}")
+        raise ValueError(f"{mode}: expected (length, batch, features) of length 1 or more, or packed rows, got {x.shape}")
     batch = sizes[0] if sizes else x.shape[1]
     parts = layers_of(weights, layers * ways, bias)
     hidden, out = parts[0].w_hh.shape[0] // GATES[mode], parts[0].w_hh.shape[1]
@@ -47,11 +47,11 @@ def _shape(x: Spec, h: Spec, *rest: Spec, mode: str, layers: int, ways: int, bia
         want += [(out, hidden)] if part.w_hr is not None else []
         have = [w.shape for w in (part.w_ih, part.w_hh, part.b_ih, part.b_hh, part.w_hr) if w is not None]
         if have != want:
-            raise ValueError(f"{mode} with input {x.shape} wants weights of {want}, not {have}")
+            raise ValueError(f"{mode} with input {x.shape}: expected weights of {want}, got {have}")
     wide = [out, hidden][: states(mode)]
     for s, w in zip(begin, wide):
         if s.shape != (layers * ways, batch, w):
-            raise ValueError(f"{mode} wants a state of {(layers * ways, batch, w)}, not {s.shape}")
+            raise ValueError(f"{mode}: expected a state of {(layers * ways, batch, w)}, got {s.shape}")
     return Spec((*x.shape[:-1], out * ways), x.dtype), *begin, Spec((), float32)
 
 
@@ -72,7 +72,7 @@ def _grad_shape(*operands: Spec, mode: str, layers: int, ways: int, bias: bool, 
     gy, g_last, _, ins = split_grad(mode, operands)
     made = _shape(*ins, mode=mode, layers=layers, ways=ways, bias=bias, sizes=sizes, saves=saves)
     if (gy, *g_last) != made[:-1]:
-        raise ValueError(f"the gradient of {mode} wants those of {made[:-1]}, not {(gy, *g_last)}")
+        raise ValueError(f"the gradient of {mode}: expected gradients of {made[:-1]}, got {(gy, *g_last)}")
     return tuple(ins)
 
 

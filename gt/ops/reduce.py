@@ -33,7 +33,7 @@ def _sum(a: Spec, *, axis, keepdims) -> Spec:
 
 def _mean(a: Spec, *, axis, keepdims) -> Spec:
     if a.dtype.rank < 2:
-        raise TypeError(f"mean wants a floating-point tensor, not {a.dtype.name}: cast with .float() first")
+        raise TypeError(f"mean: expected a floating-point tensor, got {a.dtype.name}: cast with .float() first")
     return reduced(a, axis=axis, keepdims=keepdims)
 
 
@@ -122,7 +122,7 @@ def _truth(a: Spec, *, axis, keepdims) -> Spec:
 def _floating(name: str):
     def rule(a: Spec, *numbers: type, axis, keepdims, **_: object) -> Spec:
         if a.dtype.rank < 2:
-            raise TypeError(f"{name} wants a floating-point tensor, not {a.dtype.name}: cast with .float() first")
+            raise TypeError(f"{name}: expected a floating-point tensor, got {a.dtype.name}: cast with .float() first")
         return real_part(reduced(a, axis=axis, keepdims=keepdims))
 
     return rule

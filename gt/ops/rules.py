@@ -85,7 +85,7 @@ def real_part(a: Spec, **_: object) -> Spec:
 def floats_only(name: str) -> Callable[..., Spec]:
     def rule(a: Spec, **_: object) -> Spec:
         if a.dtype.rank != 2:
-            raise TypeError(f"{name} wants a floating-point tensor, not {a.dtype.name}")
+            raise TypeError(f"{name}: expected a floating-point tensor, got {a.dtype.name}")
         return a
 
     return rule
@@ -100,7 +100,7 @@ def axis_of(axis: int, ndim: int) -> int:
             raise ArgumentTypeError(f"an axis is a whole number, not {axis!r}")
     n = max(ndim, 1)
     if not -n <= axis < n:
-        raise ArgumentIndexError(f"no axis {axis} in a tensor of {ndim} dimensions: want {-n} to {n - 1}")
+        raise ArgumentIndexError(f"no axis {axis} in a tensor of {ndim} dimensions: expected {-n} to {n - 1}")
     return axis % n
 
 

@@ -159,7 +159,7 @@ op("cumprod", complex="analytic", autocast="high", shape=_running, shard=along,
 
 def _searched(edges: Spec, values: Spec, *, right: bool) -> Spec:
     if edges.ndim != 1 and edges.shape[:-1] != values.shape[:-1]:
-        raise ValueError(f"searchsorted wants edges (n,) or with the axes of the values {values.shape}, not {edges.shape}")
+        raise ValueError(f"searchsorted: expected edges (n,) or with the axes of the values {values.shape}, got {edges.shape}")
     return Spec(values.shape, int64)
 
 
@@ -180,7 +180,7 @@ def _search_rules(kind: Kind) -> list[Rule]:
 
 def _counted(a: Spec, *weight: Spec, size: int) -> Spec:
     if a.ndim != 1 or a.dtype.rank != 1:
-        raise ValueError(f"bincount wants one axis of integers, not {a}")
+        raise ValueError(f"bincount: expected one axis of integers, got {a}")
     if not weight:
         return Spec((size,), int64)
     return Spec((size,), weight[0].dtype if weight[0].dtype in (float32, float64) else float64)

@@ -36,7 +36,7 @@ def _poly(xp, a, *, n):
 
 def _parts(a: Spec) -> tuple[Spec, Spec]:
     if a.dtype.rank != 2:
-        raise TypeError(f"frexp wants floating-point numbers, not {a.dtype.name}")
+        raise TypeError(f"frexp: expected floating-point numbers, got {a.dtype.name}")
     return a, Spec(a.shape, int32)
 
 
@@ -84,7 +84,7 @@ def _log_or_none(a, b):
 def _some_float(a: Spec, b: Spec) -> Spec:
     out = pointwise(a, b)
     if out.dtype.rank < 2:
-        raise TypeError(f"igamma wants floating-point numbers, not {out.dtype.name}: cast first")
+        raise TypeError(f"igamma: expected floating-point numbers, got {out.dtype.name}: cast first")
     return out
 
 

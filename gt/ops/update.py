@@ -28,7 +28,7 @@ def _state(*taken: int, scalars: tuple[int, ...] = ()):
         specs = [s for i, s in enumerate(operands) if isinstance(s, Spec) and i not in scalars]
         for s in specs:
             if s.shape != specs[0].shape or s.dtype.rank != 2:
-                raise ValueError(f"an update of {specs[0]} wants gradient and state like it, not {s}")
+                raise ValueError(f"an update of {specs[0]}: expected a gradient and state of that shape and dtype, got {s}")
         last = max(i for i in range(len(operands)) if not isinstance(operands[i], Spec))
         extra = tuple(s for s in operands[last + 1 :] if isinstance(s, Spec))
         return tuple(operands[i] for i in taken) + extra

@@ -268,7 +268,7 @@ def _restored(name: str, value: Any, like: Tensor) -> Any:
 def rate(name: str, value: Any, low: float = 0.0, below: float = float("inf")) -> None:
     """Raise unless a setting is within its bounds."""
     if not low <= value < below:
-        raise ValueError(f"{name} is {value}: want {low:g} or more" + (f", less than {below:g}" if below < 1e9 else ""))
+        raise ValueError(f"{name} is {value}: expected {low:g} or more" + (f", less than {below:g}" if below < 1e9 else ""))
 
 
 def column(states: States, name: str) -> list[Tensor]:

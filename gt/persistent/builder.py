@@ -21,7 +21,7 @@ from gt.persistent.weights import kept_or_float32
 
 def _shaped(weight: Weight, wanted: tuple[int, ...], what: str) -> None:
     if weight.shape != wanted:
-        raise ValueError(f"{what} wants a weight of shape {wanted}, {weight.name!r} has {weight.shape}")
+        raise ValueError(f"{what}: expected a weight of shape {wanted}, got {weight.name!r} of {weight.shape}")
 
 
 class Builder:
@@ -52,7 +52,7 @@ class Builder:
         if not isinstance(input, TokenInput):
             raise TypeError("embed_layer reads token ids: its input is attach_input(name=...) without a tensor")
         if len(weight.shape) != 2:
-            raise ValueError(f"embed_layer wants a weight (vocabulary, width), {weight.name!r} has {weight.shape}")
+            raise ValueError(f"embed_layer: expected a weight (vocabulary, width), got {weight.name!r} of {weight.shape}")
         output = self._output(output, weight.shape[1], "embed_layer")
         self.program.layers.append(Embed(weight, output))
         return output
@@ -112,10 +112,12 @@ class Builder:
     ) -> Activation:
         """Causal attention over the request's pages. `input` holds q, k and v side by side; each call has pages of its own."""
         if num_heads < 1 or num_kv_heads < 1 or num_heads % num_kv_heads:
-            raise ValueError(f"{num_heads} heads cannot share {num_kv_heads} key-value heads: want a multiple")
+            raise ValueError(f"{num_heads} heads cannot share {num_kv_heads} key-value heads: expected a multiple")
         wanted = (num_heads + 2 * num_kv_heads) * head_dim
         if input.width != wanted:
-            raise ValueError(f"paged_attention_layer wants q, k and v of width {wanted}, {input.name!r} has {input.width}")
+            raise ValueError(
+                f"paged_attention_layer: expected q, k and v of width {wanted}, got {input.name!r} of width {input.width}"
+            )
         for weight in filter(None, (q_norm, k_norm)):
             _shaped(weight, (head_dim,), "paged_attention_layer")
         self._check_rotary(head_dim, cos_pos_embed, sin_pos_embed)
@@ -133,7 +135,7 @@ class Builder:
 
     def _check_rotary(self, head_dim: int, cos: Weight | None, sin: Weight | None) -> None:
         if (cos is None) != (sin is None):
-            raise ValueError("paged_attention_layer wants both cos_pos_embed and sin_pos_embed, or neither")
+            raise ValueError("paged_attention_layer: expected both cos_pos_embed and sin_pos_embed, or neither")
         for table in filter(None, (cos, sin)):
             if len(table.shape) != 2 or table.shape[1] != head_dim // 2 or head_dim % 2:
                 raise ValueError(
@@ -143,7 +145,9 @@ class Builder:
     def silu_mul_layer(self, *, input: Activation, output: Activation | None = None) -> Activation:
         """`silu(gate) * up`, where `input` holds gate and up side by side."""
         if input.width % 2:
-            raise ValueError(f"silu_mul_layer wants gate and up side by side, {input.name!r} has odd width {input.width}")
+            raise ValueError(
+                f"silu_mul_layer: expected gate and up concatenated, got {input.name!r} of odd width {input.width}"
+            )
         output = self._output(output, input.width // 2, "silu_mul_layer")
         self.program.layers.append(SiluMul(input, output))
         return output
@@ -157,7 +161,7 @@ class Builder:
     def argmax_layer(self, *, input: Activation) -> None:
         """The last layer: the next token is chosen from `input`, as the request's sampling options say."""
         if input.width != self.program.vocabulary():
-            raise ValueError(f"argmax_layer wants a number per token id ({self.program.vocabulary()}), got {input.width}")
+            raise ValueError(f"argmax_layer: expected a number per token id ({self.program.vocabulary()}), got {input.width}")
         self.program.logits = input
 
     def _linear(
@@ -171,7 +175,8 @@ class Builder:
     ) -> Activation:
         if len(weight.shape) != 2 or weight.shape[1] != input.width:
             raise ValueError(
-                f"{what} wants a weight (output width, {input.width}) for {input.name!r}, {weight.name!r} has {weight.shape}"
+                f"{what}: expected a weight (output width, {input.width}) for {input.name!r}, got "
+                f"{weight.name!r} of {weight.shape}"
             )
         width = weight.shape[0]
         if bias is not None:

@@ -84,7 +84,7 @@ def part_of(config: ModelConfig, ranks: int) -> ModelConfig:
     counts: dict[str, Any] = {"heads": config.heads, "kv_heads": config.kv_heads, "intermediate": config.intermediate}
     for name, count in counts.items():
         if count % ranks:
-            raise ValueError(f"world_size {ranks} cannot split a model with {count} {name}: want a multiple of {ranks}")
+            raise ValueError(f"world_size {ranks} cannot split a model with {count} {name}: expected a multiple of {ranks}")
     return replace(config, **{name: count // ranks for name, count in counts.items()})
 
 

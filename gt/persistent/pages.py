@@ -30,7 +30,7 @@ def pages_that_fit(bytes: int, config: Any, page_size: int, dtype: Any = "float3
     if name not in BYTES:
         raise ValueError(f"no cache dtype {dtype!r}: known are {', '.join(BYTES)}")
     if page_size < 1 or bytes < 0:
-        raise ValueError(f"want page_size of 1 or more and bytes of 0 or more, got {page_size} and {bytes}")
+        raise ValueError(f"expected page_size of 1 or more and bytes of 0 or more, got {page_size} and {bytes}")
     c = read_config(config)
     return bytes // (2 * c.layers * page_size * c.kv_heads * c.head_dim * BYTES[name])
 

@@ -22,7 +22,7 @@ class Autoscaler:
 
     def __init__(self, minimum: int, maximum: int, up_after: float = 15.0, down_after: float = 120.0) -> None:
         if not 1 <= minimum <= maximum:
-            raise ConfigError(f"cannot scale from {minimum} to {maximum} workers: want 1 or more, and the least first")
+            raise ConfigError(f"cannot scale from {minimum} to {maximum} workers: expected 1 or more, and the least first")
         self.minimum, self.maximum, self.up_after, self.down_after = minimum, maximum, up_after, down_after
         self.last: dict[str, float] = {}  # busy seconds of each worker at the last look
         self.looked: float | None = None

@@ -77,7 +77,7 @@ class RunningPool:
     def scale(self, workers: int) -> None:
         """Start or end workers until the pool has `workers` of them. Ending workers drain first."""
         if workers < 0:
-            raise ConfigError(f"cannot scale to {workers} workers: want 0 or more")
+            raise ConfigError(f"cannot scale to {workers} workers: expected 0 or more")
         with pool_file.changing(self.name) as record:
             there = len(record.members)
             record.workers = workers

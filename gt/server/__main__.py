@@ -190,7 +190,7 @@ def start_dashboard(args: argparse.Namespace, children: Children, known: Keys) -
         )
     key = environment.DASHBOARD_KEY.value() or secrets.token_urlsafe(16)
     if len(key) < SHORTEST:
-        raise SystemExit(f"gt-server: the key GT_DASHBOARD_KEY has {len(key)} characters: want {SHORTEST} or more")
+        raise SystemExit(f"gt-server: the key GT_DASHBOARD_KEY has {len(key)} characters: expected {SHORTEST} or more")
     options = ("--host", args.dashboard_host, "-p", str(args.dashboard))
     children.start("gt.watch.dashboard", ipc_address(args.auto or str(args.port)), *options, keys=known, GT_DASHBOARD_KEY=key)
     host = f"[{args.dashboard_host}]" if ":" in args.dashboard_host else args.dashboard_host

@@ -47,10 +47,10 @@ def read(path: str) -> UsersFile:
     worker_key = plain_value(given["worker_key"]) if "worker_key" in given else environment.WORKER_KEY.value()
     if not isinstance(worker_key, str) or not worker_key:
         raise ConfigError(
-            f"{path}: a pool wants a key for its workers: worker_key: here or GT_WORKER_KEY, such as `{HOW}` prints"
+            f"{path}: expected a key for the pool's workers: worker_key: here or GT_WORKER_KEY, such as `{HOW}` prints"
         )
     if "users" not in given:
-        raise ConfigError(f"{path}: a pool wants users: settings of each by its name, such as `alice: {{key: ...}}`")
+        raise ConfigError(f"{path}: expected users: settings of each by its name, such as `alice: {{key: ...}}`")
     users, secrets = {}, {}
     for key, node in pairs(given["users"], path, "users"):
         users[key.value], secrets[key.value] = _user(key, node, path)

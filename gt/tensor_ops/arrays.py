@@ -60,7 +60,7 @@ def _from_torch(torch: Any, x: Any, what: str) -> RawArray:
     if x.requires_grad and torch.is_grad_enabled():
         raise TypeError(f"{what} requires grad, which would be lost: pass .detach(), or use the ops of gt")
     if x.device.type != "cpu":
-        raise TypeError(f"{what} is on {x.device}: only the cuda backend takes it there, others want .cpu()")
+        raise TypeError(f"{what} is on {x.device}: only the cuda backend accepts that, for others use .cpu()")
     if x.layout != torch.strided:
         raise TypeError(f"{what} has layout {x.layout}: pass .to_dense()")
     x = x.detach()

@@ -99,7 +99,7 @@ def _weight(weight: Any, source: RawArray) -> np.ndarray:
         raise ValueError("rms_norm needs x with at least one axis, and was given a single number")
     given = plain(weight, "rms_norm's weight")
     if given.raw.shape != shape[-1:]:
-        raise ValueError(f"rms_norm of x {shape} wants a weight {shape[-1:]}, not {given.raw.shape}")
+        raise ValueError(f"rms_norm of x {shape}: expected a weight {shape[-1:]}, got {given.raw.shape}")
     wide = source.dtype in ("float16", "bfloat16") and given.dtype == "float32"
     if given.dtype != source.dtype and not wide:
         raise TypeError(f"rms_norm's weight is {given.dtype} and x is {source.dtype}: they must be alike")

@@ -77,7 +77,7 @@ def load(path: Path | None = None) -> TensorOpsConfig:
 def checked(read: Any) -> TensorOpsConfig:
     keys = [field.name for field in fields(TensorOpsConfig)]
     if not isinstance(read, dict):
-        raise ValueError(f"want an object with the keys {', '.join(keys)}")
+        raise ValueError(f"expected an object with the keys {', '.join(keys)}")
     for key in read:
         if key not in keys:
             raise ValueError(f"no key {key!r}: known are {', '.join(keys)}")

@@ -21,5 +21,5 @@ def apply(op: str, x: Any, *operands: Any, out: Any, **statics: Any) -> Any:
 def rms_norm(x: Any, weight: Any, eps: float, out: Any) -> Any:
     if x.ndim == 0 or not is_tensor(weight) or weight.shape != x.shape[-1:]:
         given = tuple(weight.shape) if is_tensor(weight) else type(weight).__name__
-        raise ValueError(f"rms_norm of x {tuple(x.shape)} wants a weight tensor {tuple(x.shape[-1:])}, not {given}")
+        raise ValueError(f"rms_norm of x {tuple(x.shape)}: expected a weight tensor {tuple(x.shape[-1:])}, got {given}")
     return apply("rms_norm", x, float(eps), weight, out=out, ndim=1)[0]

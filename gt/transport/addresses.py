@@ -237,7 +237,7 @@ def address_of(server: str, timeout: float = 0.0) -> str:
         return server
     host, port = host_and_port(server)
     if not port.isdigit():
-        raise ValueError(f"cannot connect to {server!r}: want host:port, or [address]:port for IPv6")
+        raise ValueError(f"cannot connect to {server!r}: expected host:port, or [address]:port for IPv6")
     until = time.monotonic() + timeout
     while host in LOOPBACK:
         if (local := local_address(port)) is not None:
@@ -313,7 +313,7 @@ def advertised(text: str) -> tuple[str, str]:
     else:
         host, port = text, ""
     if not host or port and not (port.isdigit() and 0 < int(port) < 1 << 16):
-        raise ValueError(f"cannot advertise {text!r}: want an address, or address:port ([address]:port for IPv6)")
+        raise ValueError(f"cannot advertise {text!r}: expected an address, or address:port ([address]:port for IPv6)")
     return host, port
 
 

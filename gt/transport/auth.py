@@ -75,7 +75,7 @@ class Keys(NamedTuple):
         for name, key in (("GT_KEY", self.secret), ("GT_WORKER_KEY", self.worker)):
             if key and len(key) < SHORTEST:
                 raise ConnectionFailed(
-                    f"the key {name} has {len(key)} characters: want {SHORTEST} or more, such as `{HOW}` prints"
+                    f"the key {name} has {len(key)} characters: expected {SHORTEST} or more, such as `{HOW}` prints"
                 )
         if self.user and self.user == self.worker:
             raise ConnectionFailed("GT_KEY and GT_WORKER_KEY are the same: users could join as workers")

@@ -62,7 +62,7 @@ def test_bad_gpu_input_raises_as_on_the_host(cuda):
     x = torch.randn(4, 8, device="cuda")
     with pytest.raises(TypeError, match="not int64"):
         calls.silu(cuda, x.long())
-    with pytest.raises(ValueError, match="wants a weight"):
+    with pytest.raises(ValueError, match="expected a weight"):
         calls.rms_norm(cuda, x, x[0, :3])
     with pytest.raises(ValueError, match="out must be"):
         calls.silu(cuda, x, x[1:])

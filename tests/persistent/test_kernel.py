@@ -312,11 +312,11 @@ def test_layer_calls_check_shapes_and_order() -> None:
         kernel()
     x = kernel.embed_layer(input=kernel.attach_input(name="tokens"), weight=kernel.attach_input(np.ones((9, 4), "f"), name="e"))
     weight = kernel.attach_input(np.ones((9, 5), "f"), name="w")
-    with pytest.raises(ValueError, match=r"linear_layer wants a weight \(output width, 4\)"):
+    with pytest.raises(ValueError, match=r"linear_layer: expected a weight \(output width, 4\)"):
         kernel.linear_layer(input=x, weight=weight)
-    with pytest.raises(ValueError, match="wants q, k and v of width 16, 'activation0' has 4"):
+    with pytest.raises(ValueError, match="expected q, k and v of width 16, got 'activation0' of width 4"):
         kernel.paged_attention_layer(input=x, num_heads=2, num_kv_heads=1, head_dim=4)
-    with pytest.raises(ValueError, match="argmax_layer wants a number per token id"):
+    with pytest.raises(ValueError, match="argmax_layer: expected a number per token id"):
         kernel.argmax_layer(input=x)
     unwritten = kernel.new_tensor(4, name="nothing")
     head = kernel.attach_input(np.ones((9, 4), "f"), name="head")

@@ -61,9 +61,9 @@ def test_an_empty_file_has_no_signals():
         ("a:\n  backward: 3\n", 2, ["a signal's name, not 3"]),
         ("a:\n  compile: often\n", 2, ["compile is true or false"]),
         ("a:\n  mesh: {data: 2}\n  placement: [shard(0), shard(1)]\n", 3, ["one entry for each of data"]),
-        ("a:\n  mesh: {data: 2}\n  placement: [cut(0)]\n", 3, ["want shard(AXIS) or replicate"]),
+        ("a:\n  mesh: {data: 2}\n  placement: [cut(0)]\n", 3, ["expected shard(AXIS) or replicate"]),
         ("a:\n  mesh: {data: 0}\n  placement: [replicate]\n", 2, ["a size from 1 up"]),
-        ("a:\n  placement: [replicate]\n", 2, ["goes with a mesh"]),
+        ("a:\n  placement: [replicate]\n", 2, ["requires a mesh"]),
         ("a:\n  shard: 3\n", 2, ["is a mapping"]),
         ("a: 3\n", 1, ["is a mapping"]),
         ("- a\n", 1, ["is a mapping"]),
@@ -89,9 +89,9 @@ def test_python_configs_are_checked_where_they_are_made():
         ShardConfig(axis="0")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="give one"):
         SignalConfig(shard=ShardConfig(), mesh={"d": 2}, placement=["replicate"])
-    with pytest.raises(ConfigError, match="wants 2 workers"):
+    with pytest.raises(ConfigError, match="expected 2 workers"):
         SignalConfig(mesh={"d": 2}, placement=["replicate"], workers=[0])
-    with pytest.raises(ConfigError, match="wants a SignalConfig"):
+    with pytest.raises(ConfigError, match="expected a SignalConfig"):
         Config().register("a", {"shard": {}})  # type: ignore[arg-type]
 
 

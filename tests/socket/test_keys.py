@@ -236,9 +236,9 @@ def test_a_short_key_is_refused_everywhere(processes: Processes, disconnected: N
     for module in ("gt.server", "gt.worker"):
         refused = processes.start("-m", module, "-p", str(free_port()), **short)
         assert refused.ended() == 1
-        assert f"the key {name} has 15 characters: want 16 or more, such as `python -c" in refused.err, refused.err
+        assert f"the key {name} has 15 characters: expected 16 or more, such as `python -c" in refused.err, refused.err
     if name == "GT_KEY":
-        with pytest.raises(errors.ConnectionFailed, match="has 15 characters: want 16 or more"):
+        with pytest.raises(errors.ConnectionFailed, match="has 15 characters: expected 16 or more"):
             gt.connect("localhost:1", key=short[name])
 
 

@@ -55,7 +55,7 @@ def test_a_connect_to_nothing_fails_and_says_so(address: str, disconnected: None
 
 
 def test_a_wrong_address_says_what_is_wanted(disconnected: None) -> None:
-    with pytest.raises(ValueError, match="want host:port"):
+    with pytest.raises(ValueError, match="expected host:port"):
         gt.connect("localhost:")
     with pytest.raises(gt.errors.ConnectionFailed, match="there is no pool 'localhost'"):
         gt.connect("localhost")

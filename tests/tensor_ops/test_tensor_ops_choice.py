@@ -232,7 +232,7 @@ def test_a_config_that_cannot_be_written_leaves_the_old_one(own_config, monkeypa
     "text,message",
     [
         ("{", "not readable as JSON"),
-        ("[]", "want an object"),
+        ("[]", "expected an object"),
         ('{"prefered_backend": "cpp"}', "no key 'prefered_backend': known are preferred_backend"),
         ('{"preferred_backend": "gpu"}', "no backend 'gpu': known are"),
         ('{"preferred_backend": 3}', "no backend 3"),

@@ -20,6 +20,6 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """A slope for what is negative, one for all or one for each channel."""
     if weight.ndim > 1 or (weight.numel() != 1 and (input.ndim < 2 or input.shape[1] != weight.numel())):
-        raise ArgumentError(f"prelu of {input.shape} wants one slope or one for each channel, not {weight.shape}")
+        raise ArgumentError(f"prelu of {input.shape}: expected one slope or one for each channel, got {weight.shape}")
     slope = weight.reshape(()) if weight.numel() == 1 else weight.reshape((1, -1) + (1,) * (input.ndim - 2))
     return (input > 0).pick(input, input * slope)

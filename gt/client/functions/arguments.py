@@ -76,7 +76,7 @@ def _checked(name: str, fits: Callable[..., bool], wish: str) -> None:
     def call(*args: Any, **settings: Any) -> Any:
         if not fits(*args[:2]):
             kinds = " and ".join(type(a).__name__ for a in args[:2])
-            raise ArgumentTypeError(f"{name} wants {wish}, not {kinds}: write gt.tensor(...) around a number")
+            raise ArgumentTypeError(f"{name}: expected {wish}, got {kinds}: write gt.tensor(...) around a number")
         return function(*args, **settings)
 
     FUNCTIONS[name] = call

@@ -16,9 +16,9 @@ from gt.spec import bool_
 def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
     """Each element less the one before it, `n` times over, of what stands between `prepend` and `append`."""
     if n < 0:
-        raise ArgumentError(f"diff is taken 0 times or more, not {n}")
+        raise ArgumentError(f"diff: expected n of 0 or more, got {n}")
     if not input.ndim:
-        raise ArgumentError("diff wants at least one axis, not a tensor of none")
+        raise ArgumentError("diff: expected at least one axis, got a 0-d tensor")
     at = axis_of(dim, input.ndim)
     parts = [t for t in (prepend, input, append) if t is not None]
     input = FUNCTIONS["cat"](parts, at) if len(parts) > 1 else input
@@ -37,17 +37,19 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: in
     axes = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
     where = [axis_of(d, input.ndim) for d in axes]
     if len(set(where)) != len(where):
-        raise ArgumentError(f"gradient has an axis twice in {tuple(axes)}")
+        raise ArgumentError(f"gradient: expected different axes, got {tuple(axes)}")
     if edge_order not in (1, 2):
-        raise ArgumentError(f"gradient has an edge_order of 1 or 2, not {edge_order}")
+        raise ArgumentError(f"gradient: expected an edge_order of 1 or 2, got {edge_order}")
     apart = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(where)
     if len(apart) != len(where):
-        raise ArgumentError(f"gradient along {len(where)} axes wants as many spacings, not {len(apart)}")
+        raise ArgumentError(f"gradient along {len(where)} axes: expected as many spacings, got {len(apart)}")
     for at, by in zip(where, apart):
         if input.shape[at] <= edge_order:
-            raise ArgumentError(f"gradient wants more than {edge_order} points along axis {at} of {input.shape}")
+            raise ArgumentError(
+                f"gradient: expected more than {edge_order} points along axis {at}, got a tensor of {input.shape}"
+            )
         if isinstance(by, Tensor) and by.ndim and by.shape != (input.shape[at],):
-            raise ArgumentError(f"gradient wants a point for each of {input.shape[at]} elements, not {by.shape}")
+            raise ArgumentError(f"gradient: expected a point for each of {input.shape[at]} elements, got {by.shape}")
     return [_slopes(input, at, by, edge_order) for at, by in zip(where, apart)]
 
 

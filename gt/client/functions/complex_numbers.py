@@ -43,7 +43,7 @@ def real(input: Tensor) -> Tensor:
 def imag(input: Tensor) -> Tensor:
     """The imaginary part."""
     if not _is_complex(input):
-        raise RuntimeError(f"imag is not defined for {input.dtype.name}: want a complex tensor")
+        raise RuntimeError(f"imag is not defined for {input.dtype.name}: expected a complex tensor")
     return apply(TABLE["imag_part"], (input,))
 
 
@@ -82,7 +82,7 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:  # noqa: A002
 def view_as_real(input: Tensor) -> Tensor:
     """Real and imaginary parts side by side, along an axis of their own at the end."""
     if not _is_complex(input):
-        raise RuntimeError(f"view_as_real wants a complex tensor, not {input.dtype.name}")
+        raise RuntimeError(f"view_as_real: expected a complex tensor, got {input.dtype.name}")
 
     def parts(x: Tensor) -> Tensor:
         return stack((real(x), imag(x)), -1)
@@ -106,12 +106,10 @@ def _paired(pairs: Tensor) -> Tensor:
 def view_as_complex(input: Tensor) -> Tensor:
     """Pairs of real numbers along the last axis, each as a complex one."""
     if not input.ndim or input.shape[-1] != 2:
-        raise RuntimeError(f"view_as_complex wants a last axis of 2, not {input.shape}")
+        raise RuntimeError(f"view_as_complex: expected a last axis of 2, got {input.shape}")
     distances = strides(input)
     if distances[-1] != 1 or any(s % 2 for s in distances[:-1]) or offset(input) % 2:
-        raise RuntimeError(
-            f"view_as_complex wants pairs that lie side by side, not distances of {distances}: use contiguous() first"
-        )
+        raise RuntimeError(f"view_as_complex: expected contiguous pairs, got strides {distances}: use contiguous() first")
     return custom_view(
         input,
         Custom(

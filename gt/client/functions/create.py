@@ -65,7 +65,7 @@ def tensor(
 def from_numpy(array: np.ndarray, requires_grad: bool = False) -> Tensor:
     """A tensor holding a copy of a NumPy array, of its dtype."""
     if not isinstance(array, (np.ndarray, np.generic)):
-        raise ArgumentTypeError(f"from_numpy wants a NumPy array, not {type(array).__name__}: use gt.tensor")
+        raise ArgumentTypeError(f"from_numpy: expected a NumPy array, got {type(array).__name__}: use gt.tensor")
     array, dtype = as_array(array)
     return made(load(array, dtype), requires_grad)
 
@@ -148,7 +148,9 @@ def linspace(
 ) -> Tensor:  # fmt: skip
     """So many numbers from start to end, both included, at equal distances."""
     if not isinstance(steps, int) or steps < 0:
-        raise (ArgumentError if isinstance(steps, int) else ArgumentTypeError)(f"linspace wants 0 steps or more, not {steps}")
+        raise (ArgumentError if isinstance(steps, int) else ArgumentTypeError)(
+            f"linspace: expected 0 steps or more, got {steps}"
+        )
     by = (end - start) / (steps - 1) if steps > 1 else 0.0
     result_dtype = dtype_of(dtype or DEFAULT.dtype)
     found = apply(TABLE["iota"], (float(start), float(by)), ((steps,), (steps,), (0,), result_dtype.code))

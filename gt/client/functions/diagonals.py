@@ -54,7 +54,7 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     if input.ndim == 1:
         return diag_embed(input, diagonal)
     if input.ndim != 2:
-        raise ArgumentError(f"diag wants a vector or a matrix, not {input.shape}")
+        raise ArgumentError(f"diag: expected a vector or a matrix, got {input.shape}")
     return apply(TABLE["diagonal"], (input,), (int(diagonal), (0, 1))).clone()
 
 
@@ -66,7 +66,7 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 @both
 def trace(input: Tensor) -> Tensor:
     if input.ndim != 2:
-        raise ArgumentError(f"trace wants a matrix, not {input.shape}")
+        raise ArgumentError(f"trace: expected a matrix, got {input.shape}")
     return diag(input).sum()
 
 

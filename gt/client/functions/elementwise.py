@@ -68,7 +68,7 @@ def trunc_divide(a: Tensor, b: Any) -> Tensor:
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """Nothing below `min`, nothing above `max`: numbers or tensors, one of them may be absent."""
     if min is None and max is None:
-        raise ArgumentError("clamp wants a min, a max or both")
+        raise ArgumentError("clamp: expected a min, a max or both, got neither")
     if min is None:
         return input.minimum(operand(max))
     if max is None:
@@ -146,9 +146,9 @@ del _T.where_
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """`value` where the mask holds."""
     if mask.dtype is not dtype_of("bool"):
-        raise ArgumentTypeError(f"masked_fill wants a mask of booleans, not {mask.dtype.name}")
+        raise ArgumentTypeError(f"masked_fill: expected a mask of booleans, got {mask.dtype.name}")
     if isinstance(value, Tensor) and value.ndim:
-        raise ArgumentError(f"masked_fill wants one value, a number or a tensor of no axes, not {value.shape}")
+        raise ArgumentError(f"masked_fill: expected one value, a number or a tensor of no axes, got {value.shape}")
     given = value.dtype if isinstance(value, Tensor) else dtype_of(type(value))
     if given.rank == 3 and input.dtype.rank < 3:
         raise RuntimeError(f"value cannot be converted to type {input.dtype.name} without overflow: it is complex")
@@ -178,7 +178,7 @@ def fill(input: Tensor, value: Any) -> Tensor:
     if not isinstance(value, Tensor):
         value = full((), value, dtype=input.dtype)
     if value.ndim:
-        raise ArgumentError(f"fill wants one value, a number or a tensor of no axes, not {value.shape}")
+        raise ArgumentError(f"fill: expected one value, a number or a tensor of no axes, got {value.shape}")
     return full(input.shape, False).pick(input, value.to(input.dtype))
 
 
@@ -212,7 +212,7 @@ def isneginf(input: Tensor) -> Tensor:
 @both
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     if rtol < 0 or atol < 0:
-        raise ArgumentError(f"isclose wants tolerances of 0 or more, not rtol={rtol} and atol={atol}")
+        raise ArgumentError(f"isclose: expected tolerances of 0 or more, got rtol={rtol} and atol={atol}")
     if input.dtype is other.dtype is dtype_of("bool"):
         return input == other
     found = (input == other) | ((input - other).abs() <= other.abs() * rtol + atol) & other.isfinite()

@@ -82,7 +82,7 @@ def _checked(name: str, info: Tensor, check: bool) -> Tensor:
 
 def _factored(A: Tensor, pivot: bool, check: bool) -> tuple[Tensor, Tensor]:
     if not pivot:
-        raise RuntimeError("LU without pivoting is not there: leave pivot=True, as PyTorch wants on a CPU")
+        raise RuntimeError("LU without pivoting is not implemented: use pivot=True, as PyTorch requires on a CPU")
     return apply(TABLE["lu_factor"], (A,), (check,))
 
 
@@ -237,7 +237,7 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:
     """The first columns of a product of reflections."""
     *lead, m, n = input.shape
     if m < n or tau.shape[-1] > n or tau.shape[:-1] != tuple(lead) or tau.dtype is not input.dtype:
-        raise ArgumentError(f"no product of reflections {tau.shape} in {input.shape}: want m >= n >= k of one dtype")
+        raise ArgumentError(f"no product of reflections {tau.shape} in {input.shape}: expected m >= n >= k of one dtype")
     return _reflect(input, tau, eye(m, n, dtype=input.dtype).expand(*lead, m, n), False)
 
 
@@ -248,7 +248,9 @@ alias("orgqr", householder_product)
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """A matrix by a product of reflections."""
     if input.ndim < 2 or other.ndim < 2 or not tau.ndim:
-        raise ArgumentError(f"ormqr wants matrices and the reflections' lengths, not {input.shape}, {tau.shape}, {other.shape}")
+        raise ArgumentError(
+            f"ormqr: expected matrices and the reflections' lengths, got {input.shape}, {tau.shape}, {other.shape}"
+        )
     if left:
         return _reflect(input, tau, other, transpose)
     return _reflect(input, tau, other.mH, not transpose).mH

@@ -88,7 +88,7 @@ def _whole(x: Tensor, s: Any, dim: Any, norm: str | None, forward: bool) -> Tens
 def _to_half(x: Tensor, s: Any, dim: Any, norm: str | None, forward: bool) -> Tensor:
     """The half that says it all, along the last axis named; forward, or (`ihfft`) its conjugate."""
     if x.dtype.is_complex:
-        raise ArgumentError(f"this transform wants real numbers, not {x.dtype.name}: use fft or ifft")
+        raise ArgumentError(f"this transform: expected real numbers, got {x.dtype.name}: use fft or ifft")
     axes, sizes = _axes(x, s, dim)
     if not axes:
         raise ArgumentError(f"dim={dim!r}: a transform needs at least one axis")
@@ -218,9 +218,9 @@ def stft(
     hop = n_fft // 4 if hop_length is None else hop_length
     complex_ = input.is_complex() or window is not None and window.is_complex()
     if return_complex is None and not complex_:
-        raise RuntimeError("stft wants return_complex=True, or False for real and imaginary parts side by side")
+        raise RuntimeError("stft: expected return_complex=True, or False for real and imaginary parts along a last axis")
     if input.ndim not in (1, 2) or hop <= 0:
-        raise ArgumentError(f"stft wants one or two axes and a positive hop, not {input.shape} and {hop}")
+        raise ArgumentError(f"stft: expected one or two axes and a positive hop, got {input.shape} and {hop}")
     x = input if input.ndim == 2 else input.unsqueeze(0)
     if center:
         x = FUNCTIONS["pad"](x.unsqueeze(1), (n_fft // 2, n_fft // 2), pad_mode).squeeze(1)
@@ -243,7 +243,7 @@ def istft(
 ) -> Tensor:  # fmt: skip
     """The signal whose `stft` this is, from windows that overlap."""
     if not input.is_complex() or input.ndim not in (2, 3):
-        raise RuntimeError(f"istft wants a complex tensor of two or three axes, not {input.dtype.name} {input.shape}")
+        raise RuntimeError(f"istft: expected a complex tensor of two or three axes, got {input.dtype.name} {input.shape}")
     hop = n_fft // 4 if hop_length is None else hop_length
     size = n_fft if win_length is None else win_length
     x = (input if input.ndim == 3 else input.unsqueeze(0)).mT  # (batch, frames, frequencies)

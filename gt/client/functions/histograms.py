@@ -82,7 +82,7 @@ def histogramdd(
     n = points.shape[1]
     each = [bins] * n if isinstance(bins, int) else list(bins)
     if len(each) != n:
-        raise ArgumentError(f"histogramdd of points with {n} numbers wants as many bins, not {len(each)}")
+        raise ArgumentError(f"histogramdd of points with {n} coordinates: expected as many bins, got {len(each)}")
     bin_index: Any = 0
     inside: Any = True
     edges, sizes = [], []

@@ -29,7 +29,7 @@ class Hook:
 def _hooks(t: Tensor) -> tuple[list, int | None]:
     """The hooks of this tensor's place on the tape, and which result of its node it is."""
     if not t.requires_grad:
-        raise RuntimeError("cannot hook a tensor that no gradient comes to: want requires_grad=True")
+        raise RuntimeError("cannot hook a tensor that no gradient comes to: expected requires_grad=True")
     owner, at = (t.node.node, t.node.index) if isinstance(t.node, Port) else (t.node or t, None)
     hooks = getattr(owner, "hooks", None)
     if hooks is None:

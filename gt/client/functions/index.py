@@ -125,11 +125,11 @@ def _spelled_out(parts: list, missing: int) -> list:
 def _position(p: Any, size: int, axis: int, shape: tuple) -> int:
     if not hasattr(p, "__index__"):
         raise ArgumentTypeError(
-            f"cannot index by {type(p).__name__}: want ints, slices, arrays of ints or booleans, ... and None"
+            f"cannot index by {type(p).__name__}: expected ints, slices, arrays of ints or booleans, ... and None"
         )
     i = p.__index__()
     if not -size <= i < size:
-        raise ArgumentIndexError(f"index {i} is out of range for axis {axis} of {shape}: want {-size} to {size - 1}")
+        raise ArgumentIndexError(f"index {i} is out of range for axis {axis} of {shape}: expected {-size} to {size - 1}")
     return i % size
 
 
@@ -220,7 +220,7 @@ def __setitem__(self: Tensor, index: Any, value: Any) -> None:
 def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     """`length` elements of an axis, from `start` on."""
     if not input.handle.spec.ndim:
-        raise ArgumentError("narrow wants at least one axis, not a tensor of none")
+        raise ArgumentError("narrow: expected at least one axis, got a 0-d tensor")
     if isinstance(start, Tensor) and (start.ndim or start.dtype.rank != 1):
         raise ArgumentError(
             f"narrow starts at a number or an integer tensor of no axes, not {start.dtype.name} of {start.shape}"

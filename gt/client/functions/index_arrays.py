@@ -93,7 +93,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """With these slices at these places along an axis."""
     if source.dtype is not input.dtype:
-        raise ArgumentTypeError(f"index_copy into {input.dtype.name} wants that dtype, not {source.dtype.name}")
+        raise ArgumentTypeError(f"index_copy into {input.dtype.name}: expected that dtype, got {source.dtype.name}")
     return _along("index_put", input, dim, _flat(index), (source,), lambda x, v, i: (x, *v, i))
 
 
@@ -105,7 +105,7 @@ def _flat(index: Tensor) -> Tensor:
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """With one value in the slices at these places along an axis."""
     if isinstance(value, Tensor) and value.ndim:
-        raise ArgumentError(f"index_fill wants one value, a number or a tensor of no axes, not {value.shape}")
+        raise ArgumentError(f"index_fill: expected one value, a number or a tensor of no axes, got {value.shape}")
     value = value.to(input.dtype) if isinstance(value, Tensor) else _number(value, input)
     if isinstance(value, Tensor) and value.requires_grad:  # a slice named twice counts once in the value's gradient
         at, shape = axis_of(dim, input.ndim), input.shape or (1,)
@@ -132,7 +132,7 @@ def index_put(input: Tensor, indices: Any, values: Any, accumulate: bool = False
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at these places among all, row by row."""
     if index.dtype is not int64:
-        raise ArgumentTypeError(f"take wants indices of int64, not {index.dtype.name}")
+        raise ArgumentTypeError(f"take: expected indices of int64, got {index.dtype.name}")
     return apply(TABLE["index"], (input.reshape(-1), index), ((0,),))
 
 
@@ -140,7 +140,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where the mask holds, in a row. The mask is read, since it decides how many there are."""
     if mask.dtype is not bool_:
-        raise ArgumentTypeError(f"masked_select wants a mask of booleans, not {mask.dtype.name}")
+        raise ArgumentTypeError(f"masked_select: expected a mask of booleans, got {mask.dtype.name}")
     shape = broadcast(input.shape, mask.shape)
     return input.expand(shape)[mask.expand(shape)]
 
@@ -149,13 +149,13 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """With the first elements of `source`, in a row, where the mask holds. The mask is read."""
     if mask.dtype is not bool_:
-        raise ArgumentTypeError(f"masked_scatter wants a mask of booleans, not {mask.dtype.name}")
+        raise ArgumentTypeError(f"masked_scatter: expected a mask of booleans, got {mask.dtype.name}")
     if source.dtype is not input.dtype:
-        raise ArgumentTypeError(f"masked_scatter into {input.dtype.name} wants that dtype, not {source.dtype.name}")
+        raise ArgumentTypeError(f"masked_scatter into {input.dtype.name}: expected that dtype, got {source.dtype.name}")
     shape = broadcast(input.shape, mask.shape)
     where = np.flatnonzero(mask.expand(shape).numpy())
     if len(where) > source.numel():
-        raise ArgumentError(f"masked_scatter wants a value for each of {len(where)} places, not {source.numel()}")
+        raise ArgumentError(f"masked_scatter: expected a value for each of {len(where)} True elements, got {source.numel()}")
     flat = input.expand(shape).reshape(-1)
     return apply(TABLE["index_put"], (flat, source.reshape(-1)[: len(where)], as_tensor(where)), ((0,), False)).reshape(shape)
 
@@ -188,7 +188,7 @@ def argwhere(input: Tensor) -> Tensor:
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """1 at each number's place, 0 elsewhere, along an axis more. Without a number of classes the largest is read."""
     if tensor.dtype is not int64:
-        raise ArgumentTypeError(f"one_hot wants int64 class numbers, not {tensor.dtype.name}")
+        raise ArgumentTypeError(f"one_hot: expected int64 class numbers, got {tensor.dtype.name}")
     n = int(tensor.amax().item()) + 1 if num_classes == -1 else num_classes
     return (tensor.unsqueeze(-1) == arange(n)).to(int64)
 
@@ -197,7 +197,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """Places among all elements as places along each axis."""
     if indices.dtype.rank != 1:
-        raise ArgumentTypeError(f"unravel_index wants integers, not {indices.dtype.name}")
+        raise ArgumentTypeError(f"unravel_index: expected integers, got {indices.dtype.name}")
     found, rest = [], indices.to(int64)
     for d in reversed((shape,) if isinstance(shape, int) else tuple(shape)):
         found.append(rest % d)

@@ -32,7 +32,7 @@ def stack(tensors: Any, axis: Any = None, *, dim: Any = None) -> Tensor:
     axis = axis_spelling(axis, dim)
     axis = 0 if axis is None else axis
     if len({p.handle.spec.shape for p in parts}) > 1:
-        raise ArgumentError(f"cannot stack {', '.join(str(p.handle.spec.shape) for p in parts)}: want one shape")
+        raise ArgumentError(f"cannot stack {', '.join(str(p.handle.spec.shape) for p in parts)}: expected one shape")
     return cat([unsqueeze(p, axis) for p in parts], axis_of(axis, parts[0].handle.spec.ndim + 1))
 
 

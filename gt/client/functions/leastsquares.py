@@ -57,7 +57,7 @@ alias("pinverse", pinv)
 def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
     """How many singular values are not as good as none."""
     if A.ndim < 2:
-        raise ArgumentError(f"matrix_rank wants a matrix, not {A.shape}")
+        raise ArgumentError(f"matrix_rank: expected a matrix, got {A.shape}")
     if not min(A.shape[-2:]):
         return zeros(A.shape[:-2], dtype=int64)
     A = A.detach()
@@ -78,12 +78,12 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     if way not in DRIVERS:
         raise ArgumentError(f"no driver {driver!r}: known are {', '.join(DRIVERS)}")
     if A.ndim < 2 or not B.ndim:
-        raise ArgumentError(f"lstsq wants a matrix and what it is to give, not {A.shape} and {B.shape}")
+        raise ArgumentError(f"lstsq: expected a matrix A and right-hand sides B, got {A.shape} and {B.shape}")
     m, n = A.shape[-2:]
     vector = B.ndim == 1 or B.ndim == A.ndim - 1 and B.shape == A.shape[:-1]
     right = B.unsqueeze(-1) if vector else B
     if right.shape[-2] != m:
-        raise ArgumentError(f"lstsq of {A.shape} wants as many rows, not {B.shape}")
+        raise ArgumentError(f"lstsq: expected B with the rows of A, got A {A.shape} and B {B.shape}")
     X = pinv(A, rcond) @ right
     none = empty(0, dtype=A.dtype.to_real())
     left = X.real.reshape(-1).narrow(0, 0, 0).clone()
@@ -121,7 +121,7 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
     m, n = A.shape[-2:]
     q = min(6, m, n) if q is None else q
     if not 0 <= q <= min(m, n) or niter < 0:
-        raise ValueError(f"q={q} components and niter={niter}: want 0 <= q <= {min(m, n)} and niter >= 0")
+        raise ValueError(f"q={q} components and niter={niter}: expected 0 <= q <= {min(m, n)} and niter >= 0")
     return svd_lowrank(A - A.mean(-2, keepdim=True) if center else A, q, niter)
 
 
@@ -141,7 +141,7 @@ def _weights(name: str, w: Tensor | None, n: int, rank: int) -> Tensor | None:
 def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
     """How rows vary together; `fweights` say how often each column was seen, `aweights` how much it counts."""
     if input.ndim > 2:
-        raise ArgumentError(f"cov wants at most two axes, not {input.shape}")
+        raise ArgumentError(f"cov: expected at most two axes, got {input.shape}")
     x = input.reshape(1, -1) if input.ndim < 2 else input
     x = x if x.dtype.rank >= 2 else x.to(DEFAULT.dtype)
     n = x.shape[1]

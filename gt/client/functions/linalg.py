@@ -55,7 +55,7 @@ LINALG["inv"] = inverse
 
 def _cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     if input.ndim != other.ndim:
-        raise ArgumentError(f"linalg.cross wants tensors of as many axes, not {input.shape} and {other.shape}")
+        raise ArgumentError(f"linalg.cross: expected tensors of the same number of axes, got {input.shape} and {other.shape}")
     return cross(input, other, dim)
 
 
@@ -208,7 +208,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     x = x.reshape(1) if not x.ndim else x
     n = x.shape[-1] if N is None else N
     if n < 1:
-        raise ArgumentError(f"vander wants at least one column, not {n}")
+        raise ArgumentError(f"vander: expected at least one column, got {n}")
     ones = FUNCTIONS["ones_like"](x).unsqueeze(-1)
     if n == 1:
         return ones

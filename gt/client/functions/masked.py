@@ -104,7 +104,7 @@ def _count(x: Tensor, dim: Any, keepdim: bool, mask: Tensor | None) -> Tensor:
 @masked
 def mean(input: Tensor, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     if dtype_of(dtype or input.dtype).rank < 2:
-        raise ArgumentError(f"mean wants a floating-point or complex dtype, not {dtype_of(dtype or input.dtype).name}")
+        raise ArgumentError(f"mean: expected a floating-point or complex dtype, got {dtype_of(dtype or input.dtype).name}")
     return sum_(input, dim, keepdim=keepdim, dtype=dtype, mask=mask) / _count(input, dim, keepdim, mask)
 
 
@@ -113,7 +113,7 @@ def median(input: Tensor, dim: int = -1, *, keepdim: bool = False, dtype: Any = 
     if input.dtype.rank < 2:
         found = median(input.float(), dim, keepdim=keepdim, mask=mask)
         if bool(found.isnan().any()):
-            raise ArgumentError("the median of whole numbers wants at least one that the mask lets through in each row")
+            raise ArgumentError("median of integers: expected at least one unmasked element in each row")
         return found.to(dtype or input.dtype)
     return _through(input, mask, math.nan).nanmedian(dim, keepdim)[0]
 

@@ -47,14 +47,14 @@ def fliplr(input: Tensor) -> Tensor:
 @both
 def flipud(input: Tensor) -> Tensor:
     if not input.ndim:
-        raise ArgumentError("flipud wants at least one axis, not a tensor of none")
+        raise ArgumentError("flipud: expected at least one axis, got a 0-d tensor")
     return flip(input, 0)
 
 
 @both
 def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     if len(dims) != 2 or len({axis_of(d, input.ndim) for d in dims}) != 2:
-        raise ArgumentError(f"rot90 wants two different axes, not {tuple(dims)}")
+        raise ArgumentError(f"rot90: expected two different axes, got {tuple(dims)}")
     for _ in range(k % 4):
         input = flip(input.transpose(*dims), dims[0])
     return input if k % 4 else input.clone()
@@ -69,7 +69,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     if not input.ndim:
         raise ArgumentIndexError(f"roll along {dims} of a tensor without axes")
     if len(shifts) != len(dims):
-        raise ArgumentError(f"roll wants a shift for each axis, not {shifts} for {dims}")
+        raise ArgumentError(f"roll: expected a shift for each axis, got {shifts} for {dims}")
     return apply(TABLE["roll"], (input, *map(int, shifts)), (tuple(axis_of(d, input.ndim) for d in dims),))
 
 
@@ -100,7 +100,7 @@ def repeat(self: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
     """The whole so many times along each axis, as PyTorch has it."""
     sizes = sizes if repeats is None else tuple(repeats)
     if len(given(sizes)) < self.ndim:
-        raise ArgumentError(f"repeat of {self.shape} wants a number for each axis, not {given(sizes)}")
+        raise ArgumentError(f"repeat of {self.shape}: expected a number for each axis, got {given(sizes)}")
     return tile(self, *sizes)
 
 
@@ -143,7 +143,7 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
     """More at the ends of the last axes: (before, after) of the last, then of the one before it, ... Negative sizes crop."""
     pad = tuple(int(p) for p in pad)
     if len(pad) % 2 or len(pad) > 2 * input.ndim:
-        raise ArgumentError(f"pad wants (before, after) for the last axes of {input.shape}, not {pad}")
+        raise ArgumentError(f"pad: expected (before, after) for the last axes of {input.shape}, got {pad}")
     pairs = [(0, 0)] * (input.ndim - len(pad) // 2) + [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
     if mode != "constant":
         if mode not in _FOLDS:

@@ -20,7 +20,7 @@ from gt.spec import int64, promote_types
 
 def _ranks(name: str, a: Tensor, b: Tensor, m: int, n: int) -> None:
     if a.ndim != m or b.ndim != n:
-        raise ArgumentError(f"{name} wants {m} and {n} dimensions, not {a.shape} and {b.shape}")
+        raise ArgumentError(f"{name}: expected {m} and {n} dimensions, got {a.shape} and {b.shape}")
 
 
 @both
@@ -35,7 +35,7 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """The products of two batches of matrices."""
     _ranks("bmm", input, mat2, 3, 3)
     if input.shape[0] != mat2.shape[0]:
-        raise ArgumentError(f"bmm wants batches of one size, not {input.shape} and {mat2.shape}")
+        raise ArgumentError(f"bmm: expected batches of one size, got {input.shape} and {mat2.shape}")
     return input @ mat2
 
 
@@ -166,7 +166,7 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     left, arrow, out = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(tensors):
-        raise ArgumentError(f"einsum {equation!r} wants {len(terms)} tensors, not {len(tensors)}")
+        raise ArgumentError(f"einsum {equation!r}: expected {len(terms)} tensors, got {len(tensors)}")
     terms, out, tensors = _without_dots(terms, out if arrow else None, tensors)
     for i, term in enumerate(terms):
         while len(set(term)) < len(term):  # a letter twice in one term is its diagonal

@@ -39,7 +39,7 @@ def _quantile(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolati
     values = values.sort(-1).values  # (..., n), nans last
     n = values.shape[-1]
     if not n:
-        raise ArgumentError(f"quantile wants at least one element along the axis, not {input.shape}")
+        raise ArgumentError(f"quantile: expected at least one element along the axis, got {input.shape}")
     number = values == values
     last = (number.to(input.dtype).sum(-1, keepdim=True) - 1.0).clamp(min=0.0)
     if skip:
@@ -69,7 +69,7 @@ def _checked(input: Tensor, q: Any, interpolation: str) -> Tensor:
     if interpolation not in WAYS:
         raise ArgumentError(f"no interpolation {interpolation!r}: known are {', '.join(WAYS)}")
     if input.dtype not in (float32, float64):
-        raise ArgumentTypeError(f"quantile wants float32 or float64, not {input.dtype.name}")
+        raise ArgumentTypeError(f"quantile: expected float32 or float64, got {input.dtype.name}")
     if not isinstance(q, Tensor):
         if not 0 <= q <= 1:
             raise ArgumentError(f"a quantile is from 0 to 1, not {q}")

@@ -119,7 +119,7 @@ def randint(
     elif high is None:
         low, high = 0, low
     if high <= low:
-        raise ArgumentError(f"randint from {low} to {high}: want a low below the high")
+        raise ArgumentError(f"randint from {low} to {high}: expected a low below the high")
     return draw("integers", shape_of((size,)), dtype or int64, (int(low), int(high)), generator)
 
 
@@ -180,7 +180,7 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     if num_samples <= 0 or input.shape[-1:] > (1 << 24,):
         raise ArgumentError(f"multinomial draws 1 or more of at most 2**24 places, not {num_samples} of {input.shape[-1]}")
     if input.ndim not in (1, 2):
-        raise ArgumentError(f"multinomial wants one or two axes of weights, not {input.shape}")
+        raise ArgumentError(f"multinomial: expected one or two axes of weights, got {input.shape}")
     require_of(
         input,
         lambda w: ((w >= 0) & (w < math.inf)).all() & (w.sum(-1) > 0),

@@ -170,12 +170,12 @@ _T.backward = None
 def backward_(self: Tensor, gradient: Tensor | None = None, retain_graph: bool = False, create_graph: bool = False) -> None:
     """Gradients of this tensor into `.grad` of the leaves it was made of."""
     if not self.requires_grad:
-        raise RuntimeError("backward() of a tensor that no gradient leads to: want requires_grad=True somewhere before it")
+        raise RuntimeError("backward() of a tensor that no gradient leads to: expected requires_grad=True somewhere before it")
     if gradient is None:
         if self.handle.spec.numel != 1:
-            raise RuntimeError(f"backward() of a tensor of {self.handle.spec.shape} wants a gradient of that shape")
+            raise RuntimeError(f"backward() of a tensor of {self.handle.spec.shape}: expected a gradient of that shape")
         if self.handle.spec.dtype.is_complex:
-            raise RuntimeError("backward() of a complex number wants a gradient: a real one has one by itself")
+            raise RuntimeError("backward() of a complex number: expected a gradient, as only real numbers have an implicit one")
         node = self.node
         if isinstance(node, Node) and not node.scope.signal and not node.scope.backward and not here().signal:
             gradient = _one(self)

@@ -176,7 +176,7 @@ def nanmean(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any
     """The mean of those elements that are numbers."""
     axis, keep, input = axis_spelling(axis, dim), keepdims or keepdim, input if dtype is None else input.to(dtype)
     if input.dtype.rank < 2:
-        raise ArgumentTypeError(f"nanmean wants a floating-point tensor, not {input.dtype.name}: cast with .float() first")
+        raise ArgumentTypeError(f"nanmean: expected a floating-point tensor, got {input.dtype.name}: cast with .float() first")
     return nansum(input, axis, keep) / sum(input == input, axis, keep).to(input.dtype)
 
 

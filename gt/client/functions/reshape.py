@@ -69,7 +69,7 @@ def _bits_as(x: Tensor, want: DType) -> Tensor:
     if have is want:
         return whole(x)
     if have.size != want.size and x.ndim and strides(x)[-1] != 1:
-        raise RuntimeError(f"view({want}) wants elements side by side along the last axis, not {strides(x)[-1]} apart")
+        raise RuntimeError(f"view({want}): expected contiguous elements along the last axis, got a stride of {strides(x)[-1]}")
     return apply(TABLE["bitcast"], (x,), (have.code, want.code))
 
 
@@ -142,7 +142,7 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     several = [s if isinstance(s, (tuple, list)) else (s,) for s in (source, destination)]
     old, new = ([axis_of(a, input.ndim) for a in s] for s in several)
     if len(old) != len(new) or len(set(old)) != len(old) or len(set(new)) != len(new):
-        raise ArgumentError(f"movedim wants as many different axes as places for them, not {source} and {destination}")
+        raise ArgumentError(f"movedim: expected as many different axes as destinations, got {source} and {destination}")
     rest = iter([i for i in range(input.ndim) if i not in old])
     where = dict(zip(new, old))
     return permute(input, tuple(where[i] if i in where else next(rest) for i in range(input.ndim)))

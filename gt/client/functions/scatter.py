@@ -62,7 +62,7 @@ def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
     axis = axis_of(dim, input.ndim)
     if source.shape != (want := (*input.shape[:axis], index.numel(), *input.shape[axis + 1 :])):
         raise ArgumentError(
-            f"index_reduce along axis {axis} of {input.shape} at {index.numel()} places wants {want}, not {source.shape}"
+            f"index_reduce along axis {axis} of {input.shape} at {index.numel()} indices: expected {want}, got {source.shape}"
         )
     shape = (1,) * axis + (-1,) + (1,) * (input.ndim - axis - 1)
     return scatter_reduce(input, axis, index.reshape(shape).expand(source.shape), source, reduce, include_self=include_self)

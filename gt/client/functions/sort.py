@@ -69,12 +69,12 @@ def searchsorted(
     """Where each value would be put among sorted ones: before its equals, or, with `right`, after them. With a `sorter`, the
     ones sorted are those it lists."""
     if side not in (None, "left", "right") or right and side == "left":
-        raise ArgumentError(f"searchsorted with side={side!r} and right={right}: want 'left' or 'right', and both to agree")
+        raise ArgumentError(f"searchsorted with side={side!r} and right={right}: expected 'left' or 'right', and both to agree")
     right = side == "right" if side is not None else right
     given = values if isinstance(values, Tensor) else full((), values, dtype=sorted_sequence.dtype)
     if isinstance(values, Tensor) and values.dtype is not sorted_sequence.dtype:
         raise ArgumentTypeError(
-            f"searchsorted wants values of the sequence's dtype {sorted_sequence.dtype.name}, not {values.dtype.name}"
+            f"searchsorted: expected values of the sequence's dtype {sorted_sequence.dtype.name}, got {values.dtype.name}"
         )
     if sorter is not None:
         if sorter.shape != sorted_sequence.shape or sorter.dtype is not int64:
@@ -89,7 +89,7 @@ def searchsorted(
 def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
     """Which of the ranges between boundaries each value lies in."""
     if boundaries.ndim != 1:
-        raise ArgumentError(f"bucketize wants one axis of boundaries, not {boundaries.shape}")
+        raise ArgumentError(f"bucketize: expected one axis of boundaries, got {boundaries.shape}")
     if isinstance(input, Tensor) and input.dtype is not boundaries.dtype:
         common = promote_types(input.dtype, boundaries.dtype)
         input, boundaries = input.to(common), boundaries.to(common)

@@ -215,7 +215,7 @@ def sparse_coo_tensor(
     held = as_tensor(values)
     held = held if dtype is None else held.to(dtype)
     if places.ndim != 2 or held.ndim < 1 or held.shape[0] != places.shape[1]:
-        raise ArgumentError(f"want places (axes, n) and n values, not {places.shape} and {held.shape}")
+        raise ArgumentError(f"expected indices (axes, n) and n values, got {places.shape} and {held.shape}")
     if size is None:
         size = (*((places.amax(1) + 1).tolist() if places.shape[1] else (0,) * places.shape[0]), *held.shape[1:])
     shape = tuple(int(d) for d in size)
@@ -255,7 +255,7 @@ def to_sparse(self: Tensor, sparse_dim: int | None = None, *, layout: Any = None
 
 def _matrix(a: Any) -> SparseTensor:
     if not isinstance(a, SparseTensor) or a.ndim != 2 or a.dense_dim():
-        raise ArgumentError(f"want a sparse matrix, not {type(a).__name__} {getattr(a, 'shape', '')}")
+        raise ArgumentError(f"expected a sparse matrix, got {type(a).__name__} {getattr(a, 'shape', '')}")
     return a
 
 

@@ -24,12 +24,12 @@ def split(
     n = tensor.shape[at]
     if isinstance(split_size, int):
         if split_size < 0 or split_size == 0 and n:
-            raise ArgumentError(f"split wants pieces of a size above 0, not {split_size}")
+            raise ArgumentError(f"split: expected pieces of a size above 0, got {split_size}")
         sizes = [split_size] * (n // split_size) + ([n % split_size] if n % split_size else []) if n else [0]
     else:
         sizes = [int(s) for s in split_size]
         if sum(sizes) != n:
-            raise ArgumentError(f"split wants sizes that sum to {n}, axis {at} of {tensor.shape}, not {sizes}")
+            raise ArgumentError(f"split: expected sizes that sum to {n}, axis {at} of {tensor.shape}, got {sizes}")
     found, start = [], 0
     for size in sizes:
         found.append(tensor.narrow(at, start, size))
@@ -43,7 +43,7 @@ def chunk(input: Tensor, chunks: int, axis: Any = None, *, dim: Any = None) -> t
     axis = axis_spelling(axis, dim)
     at = axis_of(0 if axis is None else axis, input.ndim)
     if chunks < 1:
-        raise ArgumentError(f"chunk wants at least one piece, not {chunks}")
+        raise ArgumentError(f"chunk: expected at least one piece, got {chunks}")
     return split(input, max(-(-input.shape[at] // chunks), 1), at)
 
 
@@ -79,7 +79,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 def _evenly(name: str, input: Tensor, sections: Any, axis: int, least: int) -> tuple[Tensor, ...]:
     """`tensor_split`, into so many pieces of one size where a number is given."""
     if input.ndim < least:
-        raise ArgumentError(f"{name} wants at least {least} axes, not {input.shape}")
+        raise ArgumentError(f"{name}: expected at least {least} axes, got {input.shape}")
     if isinstance(sections, int) and (sections < 1 or input.shape[axis] % sections):
         raise ArgumentError(f"{name}: {input.shape[axis]} elements along axis {axis} are not {sections} pieces of one size")
     return input.tensor_split(sections, axis)
@@ -117,7 +117,7 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
         return unfold(self.reshape(1), 0, size, step).reshape((size,) if size else (0,))
     if not 0 <= size <= self.shape[at] or step < 1:
         raise ArgumentError(
-            f"unfold of axis {at} of {self.shape}: want a size up to its length and a step above 0, not {size}, {step}"
+            f"unfold of axis {at} of {self.shape}: expected a size up to its length and a step above 0, got {size}, {step}"
         )
     n = (self.shape[at] - size) // step + 1
     places = (arange(n).unsqueeze(1) * step + arange(size)).reshape(-1)

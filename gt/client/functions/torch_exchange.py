@@ -20,7 +20,7 @@ def from_torch(data: Any, requires_grad: bool | None = None) -> Any:
     if isinstance(data, (list, tuple)):
         return type(data)(from_torch(v, requires_grad) for v in data)
     if type(data).__module__.split(".")[0] != "torch":
-        raise ArgumentTypeError(f"from_torch wants a PyTorch tensor, not {type(data).__name__}: use gt.tensor")
+        raise ArgumentTypeError(f"from_torch: expected a PyTorch tensor, got {type(data).__name__}: use gt.tensor")
     return tensor(data, requires_grad=bool(data.requires_grad if requires_grad is None else requires_grad))
 
 

@@ -60,7 +60,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Slices along an axis that are longer than `maxnorm` made that long."""
     if input.ndim < 2:
-        raise ArgumentError(f"renorm wants at least two axes, not {input.shape}")
+        raise ArgumentError(f"renorm: expected at least two axes, got {input.shape}")
     at = axis_of(dim, input.ndim)
     size = input.norm(float(p), dim=tuple(i for i, _ in enumerate(input.shape) if i != at), keepdim=True)
     return input * (size > maxnorm).pick(maxnorm / (size + 1e-7), full((), 1.0, dtype=input.dtype))

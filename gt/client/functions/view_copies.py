@@ -25,7 +25,7 @@ VIEWS += ["unbind", "unfold", "unsqueeze", "view"]
 def _positions(size: Any, stride: Any, offset: int, elements: int) -> Tensor:
     """Where each element of a strided tensor lies in a row of `elements`."""
     if len(size) != len(stride):
-        raise ArgumentError(f"as_strided wants a stride for each axis, not {tuple(stride)} for {tuple(size)}")
+        raise ArgumentError(f"as_strided: expected a stride for each axis, got {tuple(stride)} for {tuple(size)}")
     places = np.full(tuple(size), int(offset), np.int64)
     for axis, (d, s) in enumerate(zip(size, stride)):
         places += (np.arange(d, dtype=np.int64) * s).reshape((-1,) + (1,) * (len(size) - axis - 1))
@@ -40,7 +40,9 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
     base, first = root_of(input), offset(input) if storage_offset is None else int(storage_offset)
     if input.requires_grad and not base.requires_grad:  # a leaf that is a view: the gradient is its own
         if not is_contiguous(input):
-            raise RuntimeError("as_strided of a leaf that is a view wants it contiguous: clone() it before requires_grad_()")
+            raise RuntimeError(
+                "as_strided of a leaf that is a view: expected a contiguous leaf, clone() it before requires_grad_()"
+            )
         base, first = input, first - offset(input)
     dtype = input.dtype
     places = _positions(size, stride, first, base.nbytes // dtype.size)
@@ -68,7 +70,7 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, stora
     """With `src` where `as_strided` would look."""
     places = _positions(size, stride, storage_offset or 0, input.numel())
     if src.shape != tuple(size):
-        raise ArgumentError(f"as_strided_scatter to {tuple(size)} wants a source of that shape, not {src.shape}")
+        raise ArgumentError(f"as_strided_scatter to {tuple(size)}: expected a source of that shape, got {src.shape}")
     return input.reshape(-1).index_put((places.reshape(-1),), src.reshape(-1)).reshape(input.shape)
 
 
@@ -92,7 +94,7 @@ for _name in VIEWS:
 def empty_strided(size: Any, stride: Any, **settings: Any) -> Tensor:
     """`empty`: a tensor lies row by row here, whatever strides are asked for."""
     if len(tuple(size)) != len(tuple(stride)):
-        raise ArgumentError(f"empty_strided wants a stride for each axis, not {tuple(stride)} for {tuple(size)}")
+        raise ArgumentError(f"empty_strided: expected a stride for each axis, got {tuple(stride)} for {tuple(size)}")
     return empty(size, **settings)
 
 
@@ -100,7 +102,7 @@ def empty_strided(size: Any, stride: Any, **settings: Any) -> Tensor:
 def empty_permuted(size: Any, physical_layout: Any, **settings: Any) -> Tensor:
     """`empty`: a tensor lies row by row here, whatever order of axes is asked for."""
     if sorted(physical_layout) != list(range(len(size))):
-        raise ArgumentError(f"empty_permuted wants an order of the {len(size)} axes, not {tuple(physical_layout)}")
+        raise ArgumentError(f"empty_permuted: expected an order of the {len(size)} axes, got {tuple(physical_layout)}")
     return empty(size, **settings)
 
 

@@ -26,9 +26,9 @@ def _window(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
     ) -> Tensor:  # fmt: skip
         result_dtype = dtype_of(dtype or DEFAULT.dtype)
         if M < 0:
-            raise ValueError(f"{name} wants a length that is not negative, not {M}")
+            raise ValueError(f"{name}: expected a length of 0 or more, got {M}")
         if result_dtype not in (float32, float64):
-            raise ValueError(f"{name} wants float32 or float64, not {result_dtype.name}")
+            raise ValueError(f"{name}: expected float32 or float64, got {result_dtype.name}")
         if layout not in (None, "strided") and str(layout) != "torch.strided":
             raise ValueError(f"{name} makes strided tensors only, not {layout}")
         made = (

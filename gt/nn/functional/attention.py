@@ -60,7 +60,7 @@ def scaled_dot_product_attention(
     if is_causal and attn_mask is not None:
         raise ArgumentError("scaled_dot_product_attention takes a mask or is_causal=True, not both")
     if not enable_gqa and query.ndim > 2 and query.shape[-3] != key.shape[-3] and 1 not in (query.shape[-3], key.shape[-3]):
-        raise ArgumentError(f"queries of {query.shape} and keys of {key.shape} differ in heads: want enable_gqa=True")
+        raise ArgumentError(f"queries of {query.shape} and keys of {key.shape} differ in heads: expected enable_gqa=True")
     by = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
     query, key, value = _same_batch(query, key, value, enable_gqa)
     if not dropout_p and (attn_mask is None or not attn_mask.requires_grad):

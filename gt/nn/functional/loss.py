@@ -211,7 +211,7 @@ def binary_cross_entropy(
     input, target = _wide(input, target)
     if input.dtype is not target.dtype:
         raise ArgumentTypeError(
-            f"binary_cross_entropy of {input.dtype.name} wants targets of that dtype, not {target.dtype.name}"
+            f"binary_cross_entropy of {input.dtype.name}: expected targets of that dtype, got {target.dtype.name}"
         )
     require_of(input, lambda p: (p >= 0) & (p <= 1), "binary_cross_entropy: a probability lies between 0 and 1; found others")
     loss = _BinaryCrossEntropy.apply(input, target)

@@ -33,7 +33,7 @@ class SequentialLR(_Schedulers):
         self, optimizer: Optimizer, schedulers: list[LRScheduler], milestones: list[int], last_epoch: int = -1
     ) -> None:
         if len(milestones) != len(schedulers) - 1:
-            raise ValueError(f"{len(schedulers)} schedules want {len(schedulers) - 1} milestones, not {len(milestones)}")
+            raise ValueError(f"{len(schedulers)} schedules: expected {len(schedulers) - 1} milestones, got {len(milestones)}")
         self.optimizer, self.milestones, self.last_epoch = optimizer, list(milestones), last_epoch + 1
         self._schedulers = schedulers
         for group in optimizer.param_groups:

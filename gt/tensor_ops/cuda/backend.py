@@ -86,7 +86,7 @@ def rms_norm_there(x: Any, weight: Any, eps: float, out: Any) -> Any:
     weight = weight if isinstance(weight, torch.Tensor) else torch.from_dlpack(weight)
     weight_dtype = _checked("rms_norm", "weight", weight)
     if weight.shape != x.shape[-1:]:
-        raise ValueError(f"rms_norm of x {tuple(x.shape)} wants a weight {tuple(x.shape[-1:])}, not {tuple(weight.shape)}")
+        raise ValueError(f"rms_norm of x {tuple(x.shape)}: expected a weight {tuple(x.shape[-1:])}, got {tuple(weight.shape)}")
     if weight_dtype != dtype and not (weight_dtype == "float32" and dtype in ("float16", "bfloat16")):
         raise TypeError(f"rms_norm's weight is {weight_dtype} and x is {dtype}: they must be alike")
     result, room = _room("rms_norm", x, out)
