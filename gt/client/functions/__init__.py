@@ -1,10 +1,10 @@
-"""What users call: functions of the `gt` namespace and methods of Tensor, a module a family, named as the families of gt/ops
-where there is one. Pointwise ones come from the op table; the rest normalise their arguments (NumPy's and PyTorch's spellings
-both) and apply a row."""
+"""Functions of the `gt` namespace and methods of Tensor, one module for each family, named as the families of gt/ops. Pointwise
+functions are generated from the op table; the others normalise their arguments (NumPy's and PyTorch's spellings) and apply a
+row."""
 
 from __future__ import annotations
 
-from gt.client.functions import pointwise as pointwise  # first: some functions replace those that are written from rows
+from gt.client.functions import pointwise as pointwise  # first: some modules replace generated functions
 
 # isort: split
 from gt.client.functions import (
@@ -51,13 +51,13 @@ from gt.client.functions import (
 )
 
 # isort: split
-from gt.client.functions import arguments as arguments  # it checks what the others were given
+from gt.client.functions import arguments as arguments  # checks the arguments of all functions
 
 # isort: split
 from gt.client.functions import saved as saved
 
 # isort: split
-from gt.client.functions import out as out  # last: it wraps them all
+from gt.client.functions import out as out  # last: it wraps all functions
 from gt.client.functions.registry import FUNCTIONS
 
 __all__ = ["FUNCTIONS", "activation", "attributes", "calculus", "complex_numbers", "create", "diagonals", "dtype_info"]

@@ -1,5 +1,5 @@
-"""Which arguments of functions have to be tensors, as PyTorch has it: a number there raises instead of being taken for one.
-Methods are not asked: what they are called on is a tensor, and GT's own code gives them numbers."""
+"""Arguments of functions that must be tensors, as in PyTorch: a Python number raises. Methods are not checked: their first
+argument is a tensor, and GT's own code passes numbers for the others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a tensor is asked about itself: shape, dtype, strides, whether gradients are wanted; and PyTorch's questions about
-devices and storage, which have one answer here."""
+"""Attributes of tensors: shape, dtype, strides, whether gradients are required; and PyTorch's attributes of devices and
+storage, which have one value here."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def _same(name: str, doc: str) -> None:
 
 
 for _name in ("cpu", "cuda", "pin_memory"):
-    _same(_name, "This tensor: where it lies is the dispatcher's business.")
+    _same(_name, "This tensor: the dispatcher chooses its device.")
 for _name in ("positive", "to_dense"):
     _same(_name, "This tensor: its numbers are real.")
 for _name, _dtype in (("byte", "uint8"), ("char", "int8"), ("short", "int16")):
     setattr(_T, _name, lambda self, memory_format=None, _dtype=_dtype: self.to(_dtype))
-_T.device = property(lambda self: HOME)  # which worker holds it, and on what, is the dispatcher's business
+_T.device = property(lambda self: HOME)  # the dispatcher chooses worker and device
 for _name in ("cpu", "cuda", "ipu", "maia", "meta", "mkldnn", "mps", "mtia", "nested", "quantized", "sparse", "sparse_csr",
               "vulkan", "xla", "xpu"):  # fmt: skip
     setattr(_T, f"is_{_name}", property(lambda self: False))
@@ -96,13 +96,13 @@ _T.reshape_as = lambda self, other: self.reshape(other.shape)
 
 @method
 def detach(input: Tensor) -> Tensor:
-    """The same value, off the tape. What is written into one tensor is in the other."""
+    """The same value without gradient tracking. Both tensors share memory."""
     return detached(input)
 
 
 @method
 def detach_(input: Tensor) -> Tensor:
-    """Take this variable off the tape."""
+    """Stop tracking gradients of this variable."""
     if is_view(input) and input.requires_grad:
         raise RuntimeError("Can't detach views in-place. Use detach() instead.")
     input.node, input.requires_grad = None, False

@@ -1,4 +1,4 @@
-"""Differences, slopes and areas of a function that is known at points."""
+"""Differences, gradients and integrals of sampled functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from gt.spec import bool_
 
 @both
 def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
-    """Each element less the one before it, `n` times over, of what stands between `prepend` and `append`."""
+    """The difference of each element and the one before it, repeated `n` times, after `prepend` and `append` are
+    concatenated."""
     if n < 0:
         raise ArgumentError(f"diff: expected n of 0 or more, got {n}")
     if not input.ndim:
@@ -31,8 +32,8 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
 
 @function
 def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> list[Tensor]:
-    """Slopes at the points along each axis, from both neighbours; at the ends from one, or, with `edge_order=2`, from two.
-    The points are `spacing` apart, or stand where the tensors of `spacing`, one for each axis, say."""
+    """Gradients along each axis by central differences; at the ends by one-sided differences of first or, with `edge_order=2`,
+    second order. `spacing` is the distance of points, or tensors with the coordinates along each axis."""
     spacing = 1 if spacing is None else spacing
     axes = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
     where = [axis_of(d, input.ndim) for d in axes]
@@ -55,7 +56,7 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: in
 
 def _slopes(x: Tensor, at: int, by: Any, edge_order: int) -> Tensor:
     n = x.shape[at]
-    gaps = _gaps(x, at, by)  # (n - 1, 1, ...)
+    gaps = _gaps(x, at, by)  # the slope between neighbours
     steps = x.narrow(at, 1, n - 1) - x.narrow(at, 0, n - 1)
     each = steps / gaps  # the slope between neighbours
     first, last = each.narrow(at, 0, 1), each.narrow(at, n - 2, 1)
@@ -76,7 +77,7 @@ def _share(gaps: Tensor, near: int, far: int) -> Tensor:
 
 
 def _gaps(x: Tensor, at: int, by: Any) -> Tensor:
-    """How far neighbours along the axis are apart, to be broadcast against the tensor's axes from there on."""
+    """The distances of neighbours along the axis, shaped to broadcast against the tensor."""
     n, shape = x.shape[at], (-1,) + (1,) * (x.ndim - at - 1)
     if isinstance(by, Tensor) and by.ndim:
         return (by.narrow(0, 1, n - 1) - by.narrow(0, 0, n - 1)).reshape(shape)
@@ -87,7 +88,7 @@ def _gaps(x: Tensor, at: int, by: Any) -> Tensor:
 
 @function
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:
-    """The area under lines between the points."""
+    """The integral by the trapezoidal rule."""
     return _slabs(y, x, dim).sum(dim) * (dx / 2 if x is None else 0.5)
 
 
@@ -100,7 +101,7 @@ FUNCTIONS["trapz"] = trapezoid
 
 
 def _slabs(y: Tensor, x: Tensor | None, dim: int) -> Tensor:
-    """Twice the area between neighbours, which are 1 apart or where `x` says."""
+    """Twice the area between neighbours, which are 1 apart or have the coordinates `x`."""
     at = axis_of(dim, y.ndim)
     n = max(y.shape[at] - 1, 0)
     both = y.narrow(at, min(1, y.shape[at]), n) + y.narrow(at, 0, n)

@@ -1,6 +1,6 @@
-"""Conditions on values that only the workers know: a deviation is positive, weights are not negative. A check does not wait:
-its condition is computed on the workers and read along with the next value that the script reads; where it does not hold, that
-read raises, and names the line of the check. A tensor of few numbers that came from this client is checked at once."""
+"""Conditions on values that only the workers have: a deviation is positive, weights are not negative. A check does not wait:
+the workers compute its condition, and the client reads it with the next value that the script reads. If it is false, that read
+raises with the line of the check. Small tensors that were loaded from this client are checked at once."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from gt.client.views import raw_handle, stale
 from gt.errors import ArgumentError
 from gt.ops.table import spec_out
 
-Line = tuple[Any, int, str]  # a code object, an offset in it, and the complaint
+Line = tuple[Any, int, str]  # a code object, an offset in it, and the message
 
 
 class Checks:
-    """The conditions of one session that were not read yet, by line: those of one line are joined, so that a loop that reads
-    nothing keeps one boolean. `added` and `answered` count."""
+    """The unread conditions of one session, by line. Conditions of one line are combined, so that a loop without reads keeps
+    one boolean. `added` and `answered` are counts."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -40,7 +40,7 @@ class Checks:
         self.added += 1
 
     def ask(self) -> Question | None:
-        """Have all conditions read; None where there are none, or this thread writes to another session."""
+        """Begin to read all conditions; None if there are none, or this thread uses another session."""
         if not self.pending or here().session is not self.session:
             return None
         asked, self.pending = self.pending, {}
@@ -51,7 +51,7 @@ class Checks:
 
 
 class Question:
-    """A read of conditions that is under way."""
+    """A read of conditions in flight."""
 
     def __init__(self, checks: Checks, asked: dict[Line, Tensor], value: Handle) -> None:
         self.checks, self.asked, self.value = checks, asked, value
@@ -60,14 +60,14 @@ class Question:
         self.gets = ((self.reply.ticket, *self.reply.wanted),)
 
     def close(self) -> None:
-        """The reader is done, or was interrupted, which leaves the conditions for the next."""
+        """The read is complete, or was interrupted, which leaves the conditions for the next read."""
         self.checks.session.replies.pop(self.reply.ticket, None)
         if not self.reply.done:
             self.checks.pending = {**self.asked, **self.checks.pending}
 
     def raise_failed(self) -> None:
-        """Raise the first complaint whose condition does not hold. A condition that could not be computed has no answer: the
-        tensor it is about has none either, and says why when it is read."""
+        """Raise the first message whose condition is false. A condition that could not be computed is skipped: its tensor
+        failed too, and raises the reason when it is read."""
         self.checks.answered += len(self.asked)
         if self.reply.error is not None:
             return
@@ -77,8 +77,8 @@ class Question:
 
 
 def require(condition: Any, text: str) -> None:
-    """Raise `text` where a condition does not hold: at once for what is known here, else at the next read. Functions that are
-    captured check nothing."""
+    """Raise `text` if a condition is false: at once if its value is known here, else at the next read. Captured functions check
+    nothing."""
     if not isinstance(condition, Tensor):
         if not np.all(condition):
             raise ArgumentError(text)
@@ -92,14 +92,14 @@ def require(condition: Any, text: str) -> None:
 
 
 def require_of(t: Tensor, holds: Callable[[Any], Any], text: str) -> None:
-    """Raise `text` where a condition, written for tensors and arrays, does not hold of a tensor."""
+    """Raise `text` if a condition, a function of a tensor or an array, is false for a tensor."""
     known = known_value(t)
     with no_grad(), np.errstate(all="ignore"):
         require(holds(t if known is None else known), text)
 
 
 def known_value(t: Tensor) -> np.ndarray | None:
-    """The value of a small tensor that was loaded from this client, or of a view of one; None of any other."""
+    """The value of a small tensor that was loaded from this client, or of a view of one; else None."""
     own = raw_handle(t)
     if t.base is not None and own.id == raw_handle(t.base).id and not stale(t):  # a view that has its base's value
         return own.session.loaded.get(own.id)

@@ -1,4 +1,4 @@
-"""Complex tensors: made, taken apart, conjugated. A real tensor is its own conjugate and its own real part."""
+"""Complex tensors: construction, parts, conjugates. A real tensor is its own conjugate and its own real part."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:  # noqa: A001
 @function
 def polar(abs: Tensor, angle: Tensor) -> Tensor:  # noqa: A002
     """A complex tensor of magnitudes and angles."""
-    abs, angle = abs.clone(), angle.clone()  # PyTorch's gradient reads the result, so that these may change
+    abs, angle = abs.clone(), angle.clone()  # PyTorch's gradient reads the result, so the arguments may change
     return binary(TABLE["complex"], abs * angle.cos(), abs * angle.sin())
 
 
 @function
 def view_as_real(input: Tensor) -> Tensor:
-    """Real and imaginary parts side by side, along an axis of their own at the end."""
+    """Real and imaginary parts along a new last axis of size 2."""
     if not _is_complex(input):
         raise RuntimeError(f"view_as_real: expected a complex tensor, got {input.dtype.name}")
 
@@ -104,7 +104,7 @@ def _paired(pairs: Tensor) -> Tensor:
 
 @function
 def view_as_complex(input: Tensor) -> Tensor:
-    """Pairs of real numbers along the last axis, each as a complex one."""
+    """Pairs of real numbers along the last axis as complex numbers."""
     if not input.ndim or input.shape[-1] != 2:
         raise RuntimeError(f"view_as_complex: expected a last axis of 2, got {input.shape}")
     distances = strides(input)
@@ -123,7 +123,7 @@ def view_as_complex(input: Tensor) -> Tensor:
 
 @both
 def angle(input: Tensor) -> Tensor:
-    """The angle of complex numbers; of real ones 0, or pi where they are negative."""
+    """The angle of complex numbers; for real numbers 0, or pi if negative."""
     if _is_complex(input):
         zero = input == 0
         return zero.pick(0.0, imag(input)).atan2(zero.pick(1.0, real(input)))
@@ -134,13 +134,13 @@ def angle(input: Tensor) -> Tensor:
 
 @both
 def sgn(input: Tensor) -> Tensor:
-    """The sign of real numbers; complex ones at size 1."""
+    """The sign of real numbers; complex numbers divided by their magnitude."""
     return unary(TABLE["direction"], input) if _is_complex(input) else input.sign()
 
 
 @both
 def isreal(input: Tensor) -> Tensor:
-    """Which elements have no imaginary part."""
+    """Whether the imaginary part of each element is 0."""
     return imag(input) == 0 if _is_complex(input) else FUNCTIONS["full_like"](input, True, dtype=bool)
 
 

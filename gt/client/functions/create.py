@@ -1,4 +1,4 @@
-"""Making tensors: from data, of one value, of positions."""
+"""Creation of tensors: from data, of one value, of ranges."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def shape_of(size: tuple, shape: Any = None) -> tuple[int, ...]:
     try:
         out = tuple(d.__index__() for d in size)
     except AttributeError:
-        raise ArgumentTypeError(f"a shape is whole numbers, not {size}") from None
+        raise ArgumentTypeError(f"a shape: expected integers, got {size}") from None
     if any(d < 0 for d in out):
-        raise ArgumentError(f"a shape has no negative sizes: {out}")
+        raise ArgumentError(f"a shape: expected sizes of 0 or more, got {out}")
     return out
 
 
@@ -137,7 +137,7 @@ def empty(
     *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None,
     layout: Any = None, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
-    """A tensor to be filled: zeros, since nothing is gained by leaving it undefined."""
+    """An uninitialised tensor in PyTorch; here zeros."""
     return zeros(*dims, size=size, shape=shape, dtype=dtype, requires_grad=requires_grad)
 
 
@@ -146,7 +146,7 @@ def linspace(
     start: float, end: float, steps: int, dtype: Any = None, requires_grad: bool = False, device: Any = None,
     layout: Any = None, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
-    """So many numbers from start to end, both included, at equal distances."""
+    """`steps` evenly spaced numbers from start to end, both included."""
     if not isinstance(steps, int) or steps < 0:
         raise (ArgumentError if isinstance(steps, int) else ArgumentTypeError)(
             f"linspace: expected 0 steps or more, got {steps}"
@@ -162,7 +162,7 @@ def logspace(
     start: float, end: float, steps: int, base: float = 10.0, dtype: Any = None, device: Any = None, layout: Any = None,
     pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The base to the power of equally distant numbers."""
+    """`base` to the power of evenly spaced numbers."""
     return (float(base) ** linspace(start, end, steps)).to(dtype or DEFAULT.dtype)
 
 
@@ -175,7 +175,7 @@ def like_form(name: str) -> None:
         input: Tensor, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
         pin_memory: bool = False, memory_format: Any = None,
     ) -> Tensor:  # fmt: skip
-        if value is not None:  # it lies where the other does
+        if value is not None:  # placed as the other tensor
             return full_like(input, value, dtype, requires_grad)
         return make(input.shape, dtype=dtype or input.dtype, requires_grad=requires_grad)
 
@@ -205,7 +205,7 @@ def full_like(
     input: Tensor, fill_value: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
     pin_memory: bool = False, memory_format: Any = None,
 ) -> Tensor:  # fmt: skip
-    """A tensor of one value, of another's shape, where that lies."""
+    """A tensor of one value with the shape and placement of another."""
     value = fill_value.item() if hasattr(fill_value, "item") else fill_value
     if isinstance(value, complex):
         return full(input.shape, value, dtype=dtype or input.dtype, requires_grad=requires_grad)
@@ -230,7 +230,7 @@ def new_tensor(
 
 @function
 def as_tensor(data: Any, dtype: Any = None, device: Any = None, layout: Any = None, pin_memory: bool = False) -> Tensor:
-    """The data as a tensor; a tensor stays what it is."""
+    """The data as a tensor; a tensor is returned unchanged."""
     if isinstance(data, Tensor):
         return data if dtype is None else data.to(dtype)
     return tensor(data, dtype=dtype)
@@ -238,7 +238,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None, layout: Any = No
 
 @function
 def range_(start: float, end: float | None = None, step: float = 1, dtype: Any = None) -> Tensor:
-    """As the old torch.range: the end included."""
+    """As PyTorch's deprecated torch.range: the end is included."""
     start, end = (0, start) if end is None else (start, end)
     n = math.floor((end - start) / step) + 1
     return (arange(n) * step + start).to(dtype or DEFAULT.dtype)

@@ -21,13 +21,13 @@ from gt.spec import int64
 
 @both
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
-    """The lower triangle, zeros above; `diagonal` moves its edge up."""
+    """The lower triangle, zeros above; `diagonal` shifts its edge up."""
     return apply(TABLE["tril"], (input, int(diagonal)))
 
 
 @both
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
-    """The upper triangle, zeros below; `diagonal` moves its edge up."""
+    """The upper triangle, zeros below; `diagonal` shifts its edge up."""
     return apply(TABLE["triu"], (input, int(diagonal)))
 
 
@@ -72,7 +72,7 @@ def trace(input: Tensor) -> Tensor:
 
 @both
 def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """With `src` as its diagonal."""
+    """A copy with `src` as its diagonal."""
     axes = (axis_of(dim1, input.ndim), axis_of(dim2, input.ndim))
     statics = (input.shape, offset, axes)
     spot = apply(TABLE["diagonal_grad"], (full(src.shape, True),), statics)
@@ -87,7 +87,7 @@ def fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
 
 @function
 def block_diag(*tensors: Tensor) -> Tensor:
-    """Matrices along a diagonal, zeros beside them."""
+    """Matrices along a diagonal, zeros elsewhere."""
     parts = [FUNCTIONS["atleast_2d"](t) for t in tensors]
     width, before, rows = sum(p.shape[1] for p in parts), 0, []
     for p in parts:
@@ -98,13 +98,13 @@ def block_diag(*tensors: Tensor) -> Tensor:
 
 @function
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = int64, device: Any = None, layout: Any = None) -> Tensor:
-    """The places of a lower triangle."""
+    """The indices of a lower triangle."""
     return as_tensor(np.stack(np.tril_indices(row, offset, col)).astype(np.int64)).to(dtype)
 
 
 @function
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = int64, device: Any = None, layout: Any = None) -> Tensor:
-    """The places of an upper triangle."""
+    """The indices of an upper triangle."""
     return as_tensor(np.stack(np.triu_indices(row, offset, col)).astype(np.int64)).to(dtype)
 
 

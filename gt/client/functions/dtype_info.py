@@ -1,4 +1,4 @@
-"""What the dtypes are like, and what they become together."""
+"""Limits of dtypes, and type promotion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gt.spec import DType, bfloat16, dtype_of, float16, float32, float64
 
 @dataclass(frozen=True, slots=True)
 class FInfo:
-    """The ends and the precision of a floating-point dtype."""
+    """The limits and the precision of a floating-point dtype."""
 
     dtype: DType
     bits: int
@@ -38,7 +38,7 @@ class FInfo:
 
 @dataclass(frozen=True, slots=True)
 class IInfo:
-    """The ends of a whole-number dtype."""
+    """The limits of an integer dtype."""
 
     dtype: DType
     bits: int
@@ -66,7 +66,7 @@ def finfo(dtype: Any = None) -> FInfo:
 
 @function
 def iinfo(dtype: Any) -> IInfo:
-    """The ends of a whole-number dtype."""
+    """The limits of an integer dtype."""
     asked = dtype_of(dtype)
     if asked.rank != 1:
         raise ArgumentTypeError(f"iinfo is for whole-number dtypes, not {asked.name}: use finfo")
@@ -76,13 +76,13 @@ def iinfo(dtype: Any) -> IInfo:
 
 @function
 def result_type(a: Any, b: Any) -> DType:
-    """The dtype of an op on these two."""
+    """The promoted dtype of two operands."""
     return promote(*(x.handle.spec if isinstance(x, Tensor) else type(x) for x in (a, b)))
 
 
 @function
 def can_cast(from_: Any, to: Any) -> bool:
-    """Whether a value may be written into this dtype: not into a lower kind."""
+    """Whether values of one dtype may be written into another: not into a lower category."""
     return dtype_of(from_).rank <= dtype_of(to).rank
 
 
@@ -101,7 +101,7 @@ FUNCTIONS["get_default_dtype"] = lambda: DEFAULT.dtype
 
 @function
 def set_default_dtype(d: Any) -> None:
-    """The dtype of tensors made of Python floats, and of what whole numbers become where they are divided."""
+    """Set the dtype of tensors made from Python floats, and of quotients of integers."""
     DEFAULT.set(d)
 
 

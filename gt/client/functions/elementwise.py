@@ -1,4 +1,4 @@
-"""Spellings of pointwise ops: other names, optional arguments, and the forms ending in _ that change a variable."""
+"""Spellings of pointwise ops: aliases, optional arguments, and in-place forms."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rsub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
 
 @both
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
-    """`input / other`, as it is, or rounded to "trunc" or "floor"."""
+    """`input / other`, exact or rounded by "trunc" or "floor"."""
     if rounding_mode is None:
         return as_tensor(input) / other
     if rounding_mode == "floor":
@@ -61,12 +61,12 @@ alias("pow", _power)
 def trunc_divide(a: Tensor, b: Any) -> Tensor:
     if a.dtype.rank == 2 or isinstance(b, float) or isinstance(b, Tensor) and b.dtype.rank == 2:
         return (a / b).trunc()
-    return (a - a.fmod(b)) // b  # exact, and towards zero: nothing is left to round
+    return (a - a.fmod(b)) // b  # exact and truncated: no rounding error
 
 
 @both
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """Nothing below `min`, nothing above `max`: numbers or tensors, one of them may be absent."""
+    """Limit elements to `min` and `max`: numbers or tensors, of which one may be None."""
     if min is None and max is None:
         raise ArgumentError("clamp: expected a min, a max or both, got neither")
     if min is None:
@@ -94,7 +94,7 @@ def clamp_max(input: Tensor, max: Any) -> Tensor:
 
 @both
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
-    """To the nearest whole number, ties to even, or to so many decimals."""
+    """Round to the nearest integer, ties to even, or to this many decimals."""
     if decimals == 0:
         return unary(TABLE["round"], input)
     return unary(TABLE["round"], input * 10.0**decimals) / 10.0**decimals
@@ -125,7 +125,8 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1
 
 @function
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
-    """`input` where the condition holds, else `other`; with neither, the places where it holds, which are read."""
+    """`input` where the condition is true, else `other`; without both, the indices of true elements, for which the condition is
+    read."""
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
     return condition.pick(input, other)
@@ -133,7 +134,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
 
 @method
 def where_(self: Tensor, condition: Tensor, other: Any) -> Tensor:
-    """This tensor where the condition holds, else `other`."""
+    """This tensor where the condition is true, else `other`."""
     return condition.pick(self, other)
 
 
@@ -144,7 +145,7 @@ del _T.where_
 
 @both
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
-    """`value` where the mask holds."""
+    """A copy with `value` where the mask is true."""
     if mask.dtype is not dtype_of("bool"):
         raise ArgumentTypeError(f"masked_fill: expected a mask of booleans, got {mask.dtype.name}")
     if isinstance(value, Tensor) and value.ndim:
@@ -163,7 +164,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
 
 
 def _fits(value: float, dtype: DType) -> bool:
-    """Whether a number is within the ends of a dtype; infinities and nan are values of every float."""
+    """Whether a number is within the limits of a dtype; infinities and nan are values of every float."""
     if dtype.rank == 1:
         info = FUNCTIONS["iinfo"](dtype)
         return info.min <= value <= info.max
@@ -174,7 +175,7 @@ def _fits(value: float, dtype: DType) -> bool:
 
 @function
 def fill(input: Tensor, value: Any) -> Tensor:
-    """One value everywhere, in a tensor of this shape and dtype; gradients go to the value, and none to the tensor."""
+    """A tensor of one value with this shape and dtype; only the value gets a gradient."""
     if not isinstance(value, Tensor):
         value = full((), value, dtype=input.dtype)
     if value.ndim:
@@ -184,13 +185,13 @@ def fill(input: Tensor, value: Any) -> Tensor:
 
 @both
 def fmax(input: Tensor, other: Tensor) -> Tensor:
-    """The larger, or the one that is a number."""
+    """The larger element, ignoring nan."""
     return input.isnan().pick(other, other.isnan().pick(input, input.maximum(other)))
 
 
 @both
 def fmin(input: Tensor, other: Tensor) -> Tensor:
-    """The smaller, or the one that is a number."""
+    """The smaller element, ignoring nan."""
     return input.isnan().pick(other, other.isnan().pick(input, input.minimum(other)))
 
 
@@ -221,13 +222,13 @@ def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8
 
 @both
 def allclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
-    """Whether all elements are close, which is read."""
+    """Whether all elements are close (reads the result)."""
     return bool(isclose(input, other, rtol, atol, equal_nan).all().item())
 
 
 @both
 def equal(input: Tensor, other: Tensor) -> bool:
-    """Whether shapes and all elements are the same, which is read."""
+    """Whether shapes and all elements are equal (reads the result)."""
     return input.shape == other.shape and bool((input == other).all().item())
 
 

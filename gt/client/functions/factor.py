@@ -1,5 +1,5 @@
-"""Factors of matrices by elimination and reflection: LU, LDL, Cholesky with its outcome, Householder's, and eigenvectors of any
-square matrix."""
+"""Factorisations of matrices: LU, LDL, Cholesky with its status, Householder reflections, and eigenvectors of general square
+matrices."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ def _factored(A: Tensor, pivot: bool, check: bool) -> tuple[Tensor, Tensor]:
 
 @linalg
 def lu_factor(A: Tensor, *, pivot: bool = True) -> LU:
-    """Two triangles in one matrix, and the rows that were exchanged."""
+    """Two triangles packed in one matrix, and the pivots."""
     return LU(*_factored(A, pivot, True))
 
 
 def _first_zero(lu: Tensor) -> Tensor:
-    """From 1, the first zero on the diagonal; 0 where there is none."""
+    """The index, from 1, of the first zero on the diagonal; 0 if there is none."""
     none = (lu.detach().diagonal(0, -2, -1) == 0).to(int32)
     if not none.shape[-1]:
         return zeros(none.shape[:-1], dtype=int32)
@@ -102,13 +102,13 @@ def _first_zero(lu: Tensor) -> Tensor:
 
 @linalg
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> LUInfo:
-    """`lu_factor`, and from 1 the first zero on U's diagonal, or 0."""
+    """`lu_factor`, and the index, from 1, of the first zero on U's diagonal, or 0."""
     lu, pivots = _factored(A, pivot, False)
     return LUInfo(lu, pivots, _checked("lu_factor_ex", _first_zero(lu), check_errors))
 
 
 def _rows(B: Tensor, order: Tensor) -> Tensor:
-    """The rows of matrices in another order."""
+    """The matrices with their rows permuted."""
     lead = broadcast(B.shape[:-2], order.shape[:-1])
     B = B.expand(*lead, *B.shape[-2:])
     at = order.unsqueeze(-1).expand(*lead, order.shape[-1], B.shape[-1])
@@ -117,7 +117,7 @@ def _rows(B: Tensor, order: Tensor) -> Tensor:
 
 @linalg
 def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
-    """`solve`, by triangles already found; with `adjoint`, for the matrix transposed and conjugated."""
+    """`solve` with the factors of `lu_factor`; with `adjoint`, for the conjugate transpose."""
     if not left:
         return lu_solve(LU, pivots, B.mH, adjoint=not adjoint).mH
     order = apply(TABLE["pivot_order"], (pivots,), (LU.shape[-1],))
@@ -133,7 +133,7 @@ alias("lu_solve", lambda b, LU_data, LU_pivots: LINALG["lu_solve"](LU_data, LU_p
 
 @function
 def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> PLU:
-    """The matrices that `lu_factor` packs; empty ones for what is not asked."""
+    """The matrices P, L and U that `lu_factor` packs; empty ones for those not requested."""
     m, n = LU_data.shape[-2:]
     k, none = min(m, n), empty(0, dtype=LU_data.dtype)
     P, L, U = none, none, none
@@ -148,13 +148,13 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpa
 
 @both
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
-    """As the old torch.lu: packed, the pivots and, if asked, where a pivot was zero."""
+    """As PyTorch's deprecated torch.lu: packed factors, pivots and, if requested, the index of a zero pivot."""
     found = lu_factor_ex(A, pivot=pivot)
     return tuple(found) if get_infos else LU(*found[:2])
 
 
 def _linalg_lu(A: Tensor, *, pivot: bool = True) -> PLU:
-    """An exchange of rows, a lower triangle with ones on its diagonal, and an upper one."""
+    """A permutation, a lower triangle with ones on its diagonal, and an upper triangle."""
     return lu_unpack(*_factored(A, pivot, False))
 
 
@@ -163,14 +163,14 @@ LINALG["lu"] = _linalg_lu
 
 @linalg
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Inverse:
-    """The inverse, and 0 where there is one."""
+    """The inverse, and a status: 0 if it exists."""
     info = _checked("inv_ex", _first_zero(_factored(A, True, False)[0]), check_errors)
     return Inverse(solve_ex(A, eye(A.shape[-1], dtype=A.dtype).expand(A.shape)).result, info)
 
 
 @linalg
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Solution:
-    """`solve`, and 0 where there is one solution."""
+    """`solve`, and a status: 0 if there is one solution."""
     vector = B.ndim == 1 or B.ndim == A.ndim - 1 and B.shape == A.shape[:-1]
     lu, pivots = _factored(A, True, False)
     info = _checked("solve_ex", _first_zero(lu), check_errors)
@@ -180,14 +180,14 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
 
 @linalg
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Triangle:
-    """`cholesky`, and from 1 the first leading part that is not positive, or 0."""
+    """`cholesky`, and the order, from 1, of the first leading minor that is not positive, or 0."""
     found, info = apply(TABLE["cholesky_ex"], (input.mH if upper else input,))
     return Triangle(found.mH if upper else found, _checked("cholesky_ex", info, check_errors))
 
 
 @linalg
 def ldl_factor_ex(input: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> LDLInfo:
-    """A triangle and pivots of one or two columns, packed, of a symmetric or Hermitian matrix."""
+    """A packed triangle and pivots of 1x1 and 2x2 blocks of a symmetric or Hermitian matrix."""
     found, pivots, info = apply(TABLE["ldl_factor"], (input,), (bool(hermitian),))
     return LDLInfo(found, pivots, _checked("ldl_factor_ex", info, check_errors))
 
@@ -199,13 +199,13 @@ def ldl_factor(input: Tensor, *, hermitian: bool = False) -> LDL:
 
 @linalg
 def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Tensor:
-    """`solve`, by what `ldl_factor` found."""
+    """`solve` with the factors of `ldl_factor`."""
     return apply(TABLE["ldl_solve"], (LD, pivots, B), (bool(hermitian),))
 
 
 @linalg
 def eig(A: Tensor) -> Eig:
-    """The eigenvalues and eigenvectors, complex, of square matrices."""
+    """The complex eigenvalues and eigenvectors of square matrices."""
     return Eig(*apply(TABLE["eig"], (A,)))
 
 
@@ -216,12 +216,12 @@ def eigvals(A: Tensor) -> Tensor:
 
 @both
 def geqrf(input: Tensor) -> Reflections:
-    """The reflections that make a triangle of a matrix, packed below it."""
+    """The Householder reflections that triangularise a matrix, packed below the triangle."""
     return Reflections(*apply(TABLE["geqrf"], (input,)))
 
 
 def _reflect(input: Tensor, tau: Tensor, x: Tensor, adjoint: bool) -> Tensor:
-    """The product of all reflections, or its adjoint, by a matrix: one reflection after another."""
+    """The product of all reflections, or its adjoint, applied to a matrix one by one."""
     m, k = input.shape[-2], tau.shape[-1]
     if not k:
         return x
@@ -237,7 +237,7 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:
     """The first columns of a product of reflections."""
     *lead, m, n = input.shape
     if m < n or tau.shape[-1] > n or tau.shape[:-1] != tuple(lead) or tau.dtype is not input.dtype:
-        raise ArgumentError(f"no product of reflections {tau.shape} in {input.shape}: expected m >= n >= k of one dtype")
+        raise ArgumentError(f"invalid reflections {tau.shape} for a matrix of {input.shape}: expected m >= n >= k of one dtype")
     return _reflect(input, tau, eye(m, n, dtype=input.dtype).expand(*lead, m, n), False)
 
 
@@ -246,10 +246,10 @@ alias("orgqr", householder_product)
 
 @both
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
-    """A matrix by a product of reflections."""
+    """A matrix multiplied by a product of reflections."""
     if input.ndim < 2 or other.ndim < 2 or not tau.ndim:
         raise ArgumentError(
-            f"ormqr: expected matrices and the reflections' lengths, got {input.shape}, {tau.shape}, {other.shape}"
+            f"ormqr: expected matrices and a vector of reflections, got {input.shape}, {tau.shape}, {other.shape}"
         )
     if left:
         return _reflect(input, tau, other, transpose)
@@ -260,6 +260,6 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
 def triangular_solve(
     input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> Triangular:
-    """As the old torch.triangular_solve: the solution, and the triangle."""
+    """As PyTorch's deprecated torch.triangular_solve: the solution, and the triangle."""
     found = solve_triangular(A.mT if transpose else A, input, upper=upper != transpose, unitriangular=unitriangular)
     return Triangular(found, A.clone())

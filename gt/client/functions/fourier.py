@@ -1,4 +1,4 @@
-"""Fourier transforms, as `gt.fft`: arguments are brought into order, scaled as `norm` says, and given to three rows."""
+"""Fourier transforms, as `gt.fft`: arguments are normalised, scaled by `norm`, and passed to three rows."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ def _scale(norm: str | None, sizes: list[int], forward: bool) -> float:
 
 
 def _axes(x: Tensor, s: Any, dim: Any) -> tuple[list[int], list[int | None]]:
-    """The axes to transform and the sizes asked for."""
+    """The axes to transform and their requested sizes."""
     if isinstance(s, int):
         s = (s,)
     if isinstance(dim, int):
         dim = (dim,)
     if s is not None and dim is not None and len(s) != len(dim):
-        raise ArgumentError(f"s and dim are for the same axes: {tuple(s)} and {tuple(dim)} differ in length")
+        raise ArgumentError(f"expected s and dim of one length, got {tuple(s)} and {tuple(dim)}")
     if s is not None and len(s) > x.ndim:
         raise ArgumentError(f"got shape {tuple(s)} for a tensor of {x.ndim} dimensions")
     if dim is None:
         dim = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
     axes = [axis_of(d, x.ndim) for d in dim]
     if len(set(axes)) < len(axes):
-        raise ArgumentError(f"an axis stands twice in dim={tuple(dim)}")
+        raise ArgumentError(f"expected different axes, got dim={tuple(dim)}")
     sizes: list[int | None] = [None if n == -1 else n for n in (s or [-1] * len(axes))]
     for n in sizes:
         if n is not None and n < 1:
-            raise ArgumentError(f"a transform has at least one element, not {n}")
+            raise ArgumentError(f"a transform: expected at least one element, got {n}")
     return axes, sizes
 
 
 def _resized(x: Tensor, axis: int, n: int | None) -> Tensor:
-    """Cut, or filled up with zeros, to so many elements."""
+    """Cropped, or padded with zeros, to this many elements."""
     have = x.shape[axis]
     if n is None or n == have:
         return x
@@ -86,7 +86,8 @@ def _whole(x: Tensor, s: Any, dim: Any, norm: str | None, forward: bool) -> Tens
 
 
 def _to_half(x: Tensor, s: Any, dim: Any, norm: str | None, forward: bool) -> Tensor:
-    """The half that says it all, along the last axis named; forward, or (`ihfft`) its conjugate."""
+    """The non-redundant half of the transform of real numbers, along the last axis named; forward, or (`ihfft`) its
+    conjugate."""
     if x.dtype.is_complex:
         raise ArgumentError(f"this transform: expected real numbers, got {x.dtype.name}: use fft or ifft")
     axes, sizes = _axes(x, s, dim)
@@ -106,7 +107,7 @@ def _to_half(x: Tensor, s: Any, dim: Any, norm: str | None, forward: bool) -> Te
 
 
 def _to_real(x: Tensor, s: Any, dim: Any, norm: str | None, forward: bool) -> Tensor:
-    """Real numbers of half of their transform; forward (`hfft`), of its conjugate."""
+    """Real numbers from half of their transform; forward (`hfft`), from its conjugate."""
     axes, sizes = _axes(x, s, dim)
     if not axes:
         raise ArgumentError(f"dim={dim!r}: a transform needs at least one axis")
@@ -114,7 +115,7 @@ def _to_real(x: Tensor, s: Any, dim: Any, norm: str | None, forward: bool) -> Te
     last = axes[-1]
     n = sizes[-1] if sizes[-1] is not None else 2 * (x.shape[last] - 1)
     if n < 1:
-        raise ArgumentError(f"a transform has at least one element, not {n}")
+        raise ArgumentError(f"a transform: expected at least one element, got {n}")
     for axis, size in zip(axes[:-1], sizes[:-1]):
         x = _resized(x, axis, size)
     x = _resized(x, last, n // 2 + 1)
@@ -129,7 +130,7 @@ def _to_real(x: Tensor, s: Any, dim: Any, norm: str | None, forward: bool) -> Te
 
 
 def _family(name: str, transform: Callable, forward: bool, doc: str) -> None:
-    """A transform of one axis, of two and of several."""
+    """The transforms of one axis, of two and of several."""
 
     def one(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
         y = transform(input, None if n is None else (n,), (dim,), norm, forward)
@@ -150,9 +151,9 @@ def _family(name: str, transform: Callable, forward: bool, doc: str) -> None:
 
 _family("fft", _whole, True, "The discrete Fourier transform.")
 _family("ifft", _whole, False, "The inverse of the discrete Fourier transform.")
-_family("rfft", _to_half, True, "The transform of real numbers: the half of it that is not the other's conjugate.")
+_family("rfft", _to_half, True, "The transform of real numbers, without its redundant half.")
 _family("irfft", _to_real, False, "The inverse of `rfft`.")
-_family("hfft", _to_real, True, "The transform, real, of what is its own conjugate back to front.")
+_family("hfft", _to_real, True, "The real transform of a Hermitian-symmetric signal.")
 _family("ihfft", _to_half, False, "The inverse of `hfft`.")
 
 
@@ -184,7 +185,7 @@ def _shifted(x: Tensor, dim: Any, shift: Callable[[int], int]) -> Tensor:
 
 @fft_function
 def fftshift(input: Tensor, dim: Any = None) -> Tensor:
-    """Frequency 0 in the middle."""
+    """Shift frequency 0 to the centre."""
     return _shifted(input, dim, lambda n: n // 2)
 
 
@@ -195,11 +196,11 @@ def ifftshift(input: Tensor, dim: Any = None) -> Tensor:
 
 
 def _padded_window(window: Tensor | None, length: int, n_fft: int, like: Tensor) -> Tensor:
-    """The window in the middle of a frame, which zeros fill up."""
+    """The window centred in a frame and padded with zeros."""
     if window is None:
         window = FUNCTIONS["ones"](length, dtype=like.dtype.to_real())
     if window.ndim != 1 or window.shape[0] != length or not 0 < length <= n_fft:
-        raise ArgumentError(f"a window has win_length={length} elements, at most n_fft={n_fft}, not {window.shape}")
+        raise ArgumentError(f"expected a window of win_length={length} elements, at most n_fft={n_fft}, got {window.shape}")
     before = (n_fft - length) // 2
     return window if length == n_fft else apply(TABLE["pad"], (window, 0.0), (((before, n_fft - length - before),),))
 
@@ -225,7 +226,7 @@ def stft(
     if center:
         x = FUNCTIONS["pad"](x.unsqueeze(1), (n_fft // 2, n_fft // 2), pad_mode).squeeze(1)
     if not 0 < n_fft <= x.shape[-1]:
-        raise ArgumentError(f"stft of n_fft={n_fft} does not fit a signal of {x.shape[-1]}")
+        raise ArgumentError(f"stft: expected n_fft up to the length {x.shape[-1]} of the signal, got {n_fft}")
     shape = _padded_window(window, n_fft if win_length is None else win_length, n_fft, input)
     frames = (x.shape[-1] - n_fft) // hop + 1
     x = x.index_select(1, _places(frames, hop, n_fft).reshape(-1)).reshape(x.shape[0], frames, n_fft) * shape
@@ -241,7 +242,7 @@ def istft(
     center: bool = True, normalized: bool = False, onesided: bool | None = None, length: int | None = None,
     return_complex: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The signal whose `stft` this is, from windows that overlap."""
+    """The signal of an `stft`, by overlap-add."""
     if not input.is_complex() or input.ndim not in (2, 3):
         raise RuntimeError(f"istft: expected a complex tensor of two or three axes, got {input.dtype.name} {input.shape}")
     hop = n_fft // 4 if hop_length is None else hop_length

@@ -1,4 +1,4 @@
-"""Coordinates of grids, and every choice of elements."""
+"""Coordinates of grids, and combinations of elements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gt.errors import ArgumentError
 
 @function
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
-    """Coordinates of a grid whose axes are these."""
+    """The coordinates of a grid with these axes."""
     axes = [t if t.ndim else t.reshape(1) for t in given(tensors)]
     if indexing not in ("ij", "xy"):
         raise ArgumentError(f"no indexing {indexing!r}: known are ij, xy")
@@ -38,7 +38,7 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 
 @function
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """Every choice of `r` elements, in order."""
+    """All combinations of `r` elements, in order."""
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     places = np.array(list(choose(range(input.shape[0]), r)), np.int64).reshape(-1, r)
     return input.index_select(0, from_numpy(places.reshape(-1))).reshape(places.shape)

@@ -1,4 +1,4 @@
-"""How many elements there are of each value, and in each bin."""
+"""Histograms: counts of values and of bins."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from gt.spec import int64
 
 @both
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each whole number from 0 stands here. The largest is read, since it decides the shape."""
+    """The count of each non-negative integer. Reads the largest element, which determines the shape."""
     size = max(int(input.amax().item()) + 1 if input.numel() else 0, minlength)
     return apply(TABLE["bincount"], (input,) if weights is None else (input, weights), (size,))
 
 
 @both
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """How many elements lie in each of equal bins between the ends, or between the least and the greatest, which are read."""
+    """The counts of equal bins between the limits, or between the smallest and largest element, which are read."""
     flat = input.reshape(-1)
     low, high = (min, max) if min != max else (flat.amin().item(), flat.amax().item())
     if low == high:
@@ -36,7 +36,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
 
 
 def _edges(line: Tensor, bins: Any, range: Any) -> tuple[Tensor, Any, Any]:
-    """The edges of bins, the least and the greatest: those given, or those of the elements, which are read."""
+    """The edges of bins, and their limits: the given ones, or those of the elements, which are read."""
     if isinstance(bins, Tensor):
         return bins, bins[0], bins[-1]
     low, high = range if range is not None else (line.amin().item(), line.amax().item())
@@ -45,7 +45,7 @@ def _edges(line: Tensor, bins: Any, range: Any) -> tuple[Tensor, Any, Any]:
 
 
 class Histogram(Sorted):
-    """Counts, and the edges between which they are."""
+    """Counts, and the edges of the bins."""
 
     hist = property(lambda self: self[0])
     bin_edges = property(lambda self: self[1])
@@ -53,7 +53,8 @@ class Histogram(Sorted):
 
 @both
 def histogram(input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | None = None, density: bool = False) -> Any:
-    """How much lies in each bin, and the edges of the bins. Without a range, the least and the greatest are read."""
+    """The counts or weights of each bin, and the edges of the bins. Without a range, the smallest and largest element are
+    read."""
     flat = input.reshape(-1)
     edges, low, high = _edges(flat, bins, range)
     n = edges.shape[0] - 1
@@ -67,7 +68,7 @@ def histogram(input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | N
 
 
 class HistogramDD(Sorted):
-    """Counts, and the edges along each axis between which they are."""
+    """Counts, and the edges of the bins along each axis."""
 
     hist = property(lambda self: self[0])
     bin_edges = property(lambda self: self[1])
@@ -77,7 +78,8 @@ class HistogramDD(Sorted):
 def histogramdd(
     input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | None = None, density: bool = False
 ) -> HistogramDD:
-    """How much lies in each box of a grid, of points along the last axis. Without a range, the ends are read."""
+    """The counts or weights of points, given along the last axis, in each cell of a grid. Without a range, the limits are
+    read."""
     points = input.reshape(-1, input.shape[-1])
     n = points.shape[1]
     each = [bins] * n if isinstance(bins, int) else list(bins)

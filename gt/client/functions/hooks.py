@@ -1,4 +1,4 @@
-"""Functions that see gradients as they pass: on leaves, and on results in the middle of the tape."""
+"""Hooks on gradients: of leaves, and of intermediate results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gt.client.functions.registry import method
 
 
 class Hook:
-    """What `register_hook` gives: `remove()` takes the hook off again."""
+    """The handle of a registered hook: `remove()` unregisters it."""
 
     def __init__(self, hooks: list, entry: Any) -> None:
         self._hooks, self._entry = hooks, entry
@@ -27,9 +27,9 @@ class Hook:
 
 
 def _hooks(t: Tensor) -> tuple[list, int | None]:
-    """The hooks of this tensor's place on the tape, and which result of its node it is."""
+    """The hooks of this tensor's node on the tape, and the index of this result of the node."""
     if not t.requires_grad:
-        raise RuntimeError("cannot hook a tensor that no gradient comes to: expected requires_grad=True")
+        raise RuntimeError("cannot register a hook on a tensor without gradient: expected requires_grad=True")
     owner, at = (t.node.node, t.node.index) if isinstance(t.node, Port) else (t.node or t, None)
     hooks = getattr(owner, "hooks", None)
     if hooks is None:
@@ -39,17 +39,17 @@ def _hooks(t: Tensor) -> tuple[list, int | None]:
 
 @method
 def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Hook:
-    """Call `hook` with each gradient that comes to this tensor; what it returns, if anything, goes on instead."""
+    """Call `hook` with each gradient of this tensor; a returned value replaces the gradient."""
     hooks, at = _hooks(self)
     entry = (at, hook)
     first = next((i for i, (_, h) in enumerate(hooks) if isinstance(h, _Keep)), len(hooks))
-    hooks.insert(len(hooks) if isinstance(hook, _Keep) else first, entry)  # what is kept is what goes on
+    hooks.insert(len(hooks) if isinstance(hook, _Keep) else first, entry)  # a kept gradient is the final one
     return Hook(hooks, entry)
 
 
 @method
 def register_post_accumulate_grad_hook(self: Tensor, hook: Callable[[Tensor], None]) -> Hook:
-    """Call `hook` with this leaf each time its `.grad` has been brought up to date."""
+    """Call `hook` with this leaf each time its `.grad` has been accumulated."""
     if self.node is not None:
         raise RuntimeError("only leaves accumulate gradients: use register_hook")
     hooks, _ = _hooks(self)
@@ -59,7 +59,7 @@ def register_post_accumulate_grad_hook(self: Tensor, hook: Callable[[Tensor], No
 
 
 class _Keep:
-    """Puts the gradient of a result in the middle of the tape into its `.grad`, for as long as someone has the result."""
+    """Stores the gradient of an intermediate result in its `.grad`, while the result is referenced."""
 
     def __init__(self, t: Tensor) -> None:
         self.tensor = weakref.ref(t)
@@ -78,11 +78,9 @@ def _kept(t: Tensor) -> bool:
 
 @method
 def retain_grad(self: Tensor) -> None:
-    """Have `.grad` filled although this tensor is no leaf."""
+    """Fill `.grad` although this tensor is no leaf."""
     if not self.requires_grad:
-        raise RuntimeError(
-            "retain_grad() of a tensor that no gradient comes to: set requires_grad=True on what it is computed from"
-        )
+        raise RuntimeError("retain_grad() of a tensor without gradient: set requires_grad=True on its inputs")
     if self.node is not None and not _kept(self):
         self.register_hook(_Keep(self))
 

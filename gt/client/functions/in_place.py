@@ -1,4 +1,4 @@
-"""The forms ending in _ that change a variable: they compute a new value and let the variable point at it."""
+"""In-place forms, ending in _: they compute a new value and let the variable point at it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from gt.client.writes import assign, become, fill_at, repeats
 
 
 def in_place(name: str, f: Callable, view: bool = False, filled: Callable | None = None) -> Callable:
-    """The form of a function that writes its result into its first argument; of a view function, the variable
-    becomes the view. `filled`, of a function that only fills elements, gives (positions, value) of the positions of all: so
-    it is done to tensors that have elements several times."""
+    """The in-place form of a function; for a view function, the variable becomes the view. `filled`, for a function that only
+    fills elements, gives (positions, value) from the positions of all elements: the form for tensors with repeated elements."""
 
     def change(self: Tensor, *args: Any, **settings: Any) -> Tensor:
         if filled is not None and repeats(self):

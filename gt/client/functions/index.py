@@ -1,5 +1,5 @@
-"""`x[...]` and `x[...] = v`. Ints, slices, `...` and None become one `slice` op and a reshape; arrays of places come after
-them, as in PyTorch, and booleans are read first, since they decide how many elements there are."""
+"""`x[...]` and `x[...] = v`. Ints, slices, `...` and None become one `slice` op and a reshape; arrays of indices are applied
+after them, as in PyTorch, and boolean masks are read first, since they determine the number of elements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gt.spec import bool_, int64
 
 
 class Picture:
-    """An index taken apart: the slices, the shape they give (None's axes included), and the places that pick of that."""
+    """A parsed index: the slices, the shape they give (including new axes), and the index arrays applied to it."""
 
     __slots__ = ("starts", "take", "shape", "places", "axes", "whole")
 
@@ -68,13 +68,13 @@ class Picture:
         out.append(n)
 
     def _place(self, places: Tensor, size: int, out: list[int]) -> None:
-        """An axis that places pick from: whole as yet."""
+        """An axis that an index array selects from: taken whole by the slice."""
         self.places.append(places)
         self.axes.append(len(out))
         self._keep(0, size, 1, out)
 
     def _mask(self, mask: Tensor, shape: tuple[int, ...], axis: int, out: list[int]) -> None:
-        """The places where a mask holds, for each of its axes. One of no axes adds one: of one element, or of none."""
+        """The indices of the true elements of a mask, for each of its axes. A 0-d mask adds an axis of one element or none."""
         if mask.shape != shape[axis : axis + mask.ndim]:
             raise ArgumentIndexError(f"a mask of {mask.shape} does not fit {shape} at axis {axis}")
         if not mask.ndim:
@@ -91,7 +91,7 @@ class Picture:
 
 
 def _array(p: Any) -> Any:
-    """An index part with lists and arrays as tensors and 0-d whole numbers as ints."""
+    """A part of an index, with lists and arrays as tensors and 0-d integers as ints."""
     if isinstance(p, (bool, np.bool_)):
         return as_tensor(bool(p))
     if isinstance(p, (list, range)):
@@ -101,19 +101,19 @@ def _array(p: Any) -> Any:
     if isinstance(p, np.ndarray) and p.ndim:
         p = as_tensor(p)
     if isinstance(p, Tensor) and p.dtype.rank == 2:
-        raise ArgumentIndexError(f"an index holds integers or booleans, not {p.dtype.name}")
+        raise ArgumentIndexError(f"an index: expected integers or booleans, got {p.dtype.name}")
     return p
 
 
 def _axes(p: Any) -> int:
-    """How many axes a part of an index speaks of."""
+    """The number of axes that a part of an index consumes."""
     if p is None or p is Ellipsis:
         return 0
     return p.ndim if isinstance(p, Tensor) and p.dtype is bool_ else 1
 
 
 def _spelled_out(parts: list, missing: int) -> list:
-    """The index with `...`, or its absence at the end, written as whole slices."""
+    """The index with `...`, or missing axes at the end, written as whole slices."""
     if sum(p is Ellipsis for p in parts) > 1:
         raise ArgumentIndexError("an index has at most one ... (Ellipsis), and several were given")
     out: list = []
@@ -154,31 +154,31 @@ def __getitem__(self: Tensor, index: Any) -> Tensor:
 
 
 def _value(value: Any, like: Tensor) -> Any:
-    """What is to be written: a tensor of the right dtype, or a number."""
+    """The value to write: a tensor of the right dtype, or a number."""
     value = value if isinstance(value, Tensor) else as_operand(value)
     if isinstance(value, Tensor):
         return value.to(like.dtype)
     if isinstance(value, float) and like.dtype.rank < 2:
-        return int(value)  # as PyTorch: cut off
+        return int(value)  # truncated, as in PyTorch
     return value
 
 
 def _without_ones(value: Any, ndim: int) -> Any:
-    """PyTorch lets a value have leading axes of size 1 that its place has not."""
+    """Remove leading axes of size 1 that the destination does not have, as PyTorch does."""
     while isinstance(value, Tensor) and value.ndim > ndim and value.shape[0] == 1:
         value = value.reshape(value.shape[1:])
     return value
 
 
 def put(x: Tensor, index: Any, value: Any, accumulate: bool = False) -> Tensor:
-    """`x` with `value` at `index`."""
+    """A copy of `x` with `value` at `index`."""
     value = _value(value, x)
     mask = index[0] if isinstance(index, tuple) and len(index) == 1 else index
     if isinstance(mask, (np.ndarray, list)):
         mask = _array(mask)
     if isinstance(mask, Tensor) and mask.dtype is bool_ and mask.shape == x.shape and not accumulate:
         if not isinstance(value, Tensor) or value.ndim == 0:
-            return mask.pick(value, x)  # nothing need be read
+            return mask.pick(value, x)  # without reading the mask
     picture = Picture(x.handle.spec.shape, index)
     if not picture.places:
         value = _without_ones(value, len(picture.shape))
@@ -218,16 +218,18 @@ def __setitem__(self: Tensor, index: Any, value: Any) -> None:
 
 @both
 def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
-    """`length` elements of an axis, from `start` on."""
+    """`length` elements of an axis, from `start`."""
     if not input.handle.spec.ndim:
         raise ArgumentError("narrow: expected at least one axis, got a 0-d tensor")
     if isinstance(start, Tensor) and (start.ndim or start.dtype.rank != 1):
         raise ArgumentError(
-            f"narrow starts at a number or an integer tensor of no axes, not {start.dtype.name} of {start.shape}"
+            f"narrow: expected a start that is an integer or a 0-d integer tensor, got {start.dtype.name} of {start.shape}"
         )
     at = axis_of(dim, input.handle.spec.ndim)
     size = input.handle.spec.shape[at]
     start = int(start) + size if int(start) < 0 else int(start)
     if not 0 <= start <= start + length <= size:
-        raise ArgumentIndexError(f"no {length} elements from {start} on along axis {at} of {input.handle.spec.shape}")
+        raise ArgumentIndexError(
+            f"narrow: {length} elements from {start} are out of range for axis {at} of {input.handle.spec.shape}"
+        )
     return input[(slice(None),) * at + (slice(start, start + length),)]

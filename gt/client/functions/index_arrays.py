@@ -1,4 +1,4 @@
-"""Elements by their places: gather, scatter and their kin. Where a number of elements depends on values (nonzero,
+"""Elements by index arrays: gather, scatter and related functions. Where the number of elements depends on values (nonzero,
 masked_select), the values are read."""
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from gt.spec import bool_, int64
 
 
 def places(index: Any) -> Any:
-    """Indices as the rows take them: int64."""
+    """Indices converted to int64, as the rows require."""
     return index.to(int64) if isinstance(index, Tensor) and index.dtype.rank == 1 and index.dtype is not int64 else index
 
 
 def _along(row: str, input: Tensor, dim: int, index: Tensor, values: tuple, statics: Any) -> Tensor:
-    """A row over slices along an axis; a 0-d tensor counts as one of one element."""
+    """A row over slices along an axis; a 0-d tensor counts as one element."""
     at = axis_of(dim, input.ndim)
     if input.ndim:
         return apply(TABLE[row], statics(input, values, places(index)), _settings(row, at))
@@ -39,13 +39,13 @@ def _settings(row: str, axis: int) -> tuple:
 
 @both
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
-    """Along an axis, the elements at these places: `out[i][j] = input[i][index[i][j]]` for dim 1."""
+    """The elements at these indices along an axis: `out[i][j] = input[i][index[i][j]]` for dim 1."""
     return apply(TABLE["gather"], (input, places(index)), (axis_of(dim, input.ndim),))
 
 
 @both
 def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, value: Any = None, *, reduce: str | None = None) -> Tensor:
-    """With these values at these places along an axis."""
+    """A copy with these values at these indices along an axis."""
     source = operand(src if value is None else value)
     if reduce is None:
         return apply(TABLE["scatter"], (input, places(index), source), (axis_of(dim, input.ndim),))
@@ -57,13 +57,13 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, value: Any 
 
 @both
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """With these values added at these places along an axis."""
+    """A copy with these values added at these indices along an axis."""
     return apply(TABLE["scatter_add"], (input, places(index), src), (axis_of(dim, input.ndim),))
 
 
 @both
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """`gather`, with the other axes broadcast."""
+    """`gather` with the other axes broadcast."""
     if dim is None:
         return gather(input.reshape(-1), 0, indices.reshape(-1))
     at = axis_of(dim, input.ndim)
@@ -79,19 +79,19 @@ def _but(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 @both
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
-    """The slices along an axis at these places."""
+    """The slices at these indices along an axis."""
     return apply(TABLE["index_select"], (input, places(index)), (axis_of(dim, input.ndim),))
 
 
 @both
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    """With these slices added at these places along an axis."""
+    """A copy with these slices added at these indices along an axis."""
     return _along("index_add", input, dim, index, (source, alpha), lambda x, v, i: (x, i, *v))
 
 
 @both
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """With these slices at these places along an axis."""
+    """A copy with these slices at these indices along an axis."""
     if source.dtype is not input.dtype:
         raise ArgumentTypeError(f"index_copy into {input.dtype.name}: expected that dtype, got {source.dtype.name}")
     return _along("index_put", input, dim, _flat(index), (source,), lambda x, v, i: (x, *v, i))
@@ -103,7 +103,7 @@ def _flat(index: Tensor) -> Tensor:
 
 @both
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
-    """With one value in the slices at these places along an axis."""
+    """A copy with one value in the slices at these indices along an axis."""
     if isinstance(value, Tensor) and value.ndim:
         raise ArgumentError(f"index_fill: expected one value, a number or a tensor of no axes, got {value.shape}")
     value = value.to(input.dtype) if isinstance(value, Tensor) else _number(value, input)
@@ -115,7 +115,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 
 
 def _number(value: Any, like: Tensor) -> Any:
-    """A number as one of the tensor's kind: `True` is 1 among floats."""
+    """A number converted to the tensor's category of dtypes: `True` is 1 among floats."""
     value = operand(value)
     if like.dtype.rank > 2:
         return full((), value, dtype=like.dtype)
@@ -124,13 +124,13 @@ def _number(value: Any, like: Tensor) -> Any:
 
 @both
 def index_put(input: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
-    """With these values at the places that arrays, one for each of the first axes, name together."""
+    """A copy with these values at the indices that the arrays, one for each of the first axes, give together."""
     return put(input, tuple(indices), values, accumulate)
 
 
 @both
 def take(input: Tensor, index: Tensor) -> Tensor:
-    """The elements at these places among all, row by row."""
+    """The elements at these indices of the flattened tensor."""
     if index.dtype is not int64:
         raise ArgumentTypeError(f"take: expected indices of int64, got {index.dtype.name}")
     return apply(TABLE["index"], (input.reshape(-1), index), ((0,),))
@@ -138,7 +138,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 
 @both
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
-    """The elements where the mask holds, in a row. The mask is read, since it decides how many there are."""
+    """The elements where the mask is true, as one axis. Reads the mask, which determines the shape."""
     if mask.dtype is not bool_:
         raise ArgumentTypeError(f"masked_select: expected a mask of booleans, got {mask.dtype.name}")
     shape = broadcast(input.shape, mask.shape)
@@ -147,7 +147,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 
 @both
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """With the first elements of `source`, in a row, where the mask holds. The mask is read."""
+    """A copy with the first elements of `source` where the mask is true. Reads the mask."""
     if mask.dtype is not bool_:
         raise ArgumentTypeError(f"masked_scatter: expected a mask of booleans, got {mask.dtype.name}")
     if source.dtype is not input.dtype:
@@ -162,7 +162,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 @both
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
-    """The places of elements that are not zero. They are read, since they decide how many there are."""
+    """The indices of the nonzero elements. Reads the tensor, which determines the shape."""
     places = np.nonzero(np.atleast_1d(input.numpy()))
     if as_tuple:
         return tuple(as_tensor(p.astype(np.int64)) for p in places)
@@ -172,7 +172,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
 @both
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
-    """`nonzero` in so many rows: the first ones, or all and then rows of `fill_value`."""
+    """`nonzero` with a fixed number of rows: the first ones, or all and then rows of `fill_value`."""
     found = np.argwhere(input.numpy()).astype(np.int64)
     rows = np.full((size, input.ndim), fill_value, np.int64)
     rows[: len(found)] = found[:size]
@@ -186,7 +186,7 @@ def argwhere(input: Tensor) -> Tensor:
 
 @function
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """1 at each number's place, 0 elsewhere, along an axis more. Without a number of classes the largest is read."""
+    """1 at the index of each class, 0 elsewhere, along a new axis. Without a number of classes the largest class is read."""
     if tensor.dtype is not int64:
         raise ArgumentTypeError(f"one_hot: expected int64 class numbers, got {tensor.dtype.name}")
     n = int(tensor.amax().item()) + 1 if num_classes == -1 else num_classes
@@ -195,7 +195,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 
 @function
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
-    """Places among all elements as places along each axis."""
+    """Flat indices as indices along each axis."""
     if indices.dtype.rank != 1:
         raise ArgumentTypeError(f"unravel_index: expected integers, got {indices.dtype.name}")
     found, rest = [], indices.to(int64)

@@ -1,4 +1,4 @@
-"""Tensors put one behind another or side by side."""
+"""Concatenation and stacking."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gt.ops.table import TABLE
 
 @function
 def cat(tensors: Any, axis: Any = None, *, dim: Any = None) -> Tensor:
-    """Tensors one behind another along an axis (0)."""
+    """Concatenate tensors along an axis (0)."""
     parts = tuple(as_tensor(x) for x in tensors)
     if not parts:
         raise ArgumentError("cat was given no tensors: expected a list of at least one")
@@ -27,7 +27,7 @@ def cat(tensors: Any, axis: Any = None, *, dim: Any = None) -> Tensor:
 
 @function
 def stack(tensors: Any, axis: Any = None, *, dim: Any = None) -> Tensor:
-    """Tensors of one shape side by side along an axis of their own (0)."""
+    """Stack tensors of one shape along a new axis (0)."""
     parts = [as_tensor(x) for x in tensors]
     axis = axis_spelling(axis, dim)
     axis = 0 if axis is None else axis
@@ -37,7 +37,7 @@ def stack(tensors: Any, axis: Any = None, *, dim: Any = None) -> Tensor:
 
 
 def _at_least(x: Any, n: int) -> Tensor:
-    """With at least `n` axes, placed as NumPy does."""
+    """With at least `n` axes, inserted as NumPy does."""
     x = as_tensor(x)
     if x.ndim == 0:
         return reshape(x, (1,) * n)
@@ -47,7 +47,7 @@ def _at_least(x: Any, n: int) -> Tensor:
 
 
 def _each_at_least(n: int, *tensors: Any) -> Any:
-    """One tensor, or all of several."""
+    """The result for one tensor, or a tuple for several."""
     several = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
     if several is tensors and len(tensors) == 1:
         return _at_least(tensors[0], n)

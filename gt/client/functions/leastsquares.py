@@ -1,5 +1,4 @@
-"""What singular values say: the pseudo-inverse and least squares, ranks, approximations of low rank; and how rows vary
-together."""
+"""Functions of singular values: pseudo-inverse, least squares, ranks, low-rank approximations; and covariance."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ class LeastSquares(NamedTuple):
 
 
 def _tolerances(A: Tensor, atol: Any, rtol: Any) -> tuple[Any, Any]:
-    """The smallest size that counts, and the same as a share of the largest: without either, what rounding leaves."""
+    """The absolute and the relative tolerance of singular values; the default is the rounding error."""
     if rtol is None:
         rounding = max(A.shape[-2:]) * finfo(A.dtype).eps
         none = atol is None or not isinstance(atol, Tensor) and atol == 0
@@ -35,13 +34,13 @@ def _tolerances(A: Tensor, atol: Any, rtol: Any) -> tuple[Any, Any]:
 
 
 def _beside(x: Any) -> Any:
-    """A tolerance for each matrix, beside its singular values."""
+    """The tolerance of each matrix, from its singular values."""
     return x.unsqueeze(-1) if isinstance(x, Tensor) else x
 
 
 @linalg
 def pinv(input: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
-    """The inverse as far as there is one: small singular values count as none."""
+    """The Moore-Penrose pseudo-inverse: singular values below the tolerance count as 0."""
     atol, rtol = _tolerances(input, atol, rcond if rtol is None else rtol)
     if not isinstance(atol, Tensor) and not isinstance(rtol, Tensor):
         return apply(TABLE["pinv"], (input, float(atol), float(rtol)), (bool(hermitian),))
@@ -55,7 +54,7 @@ alias("pinverse", pinv)
 
 @linalg
 def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
-    """How many singular values are not as good as none."""
+    """The number of singular values above the tolerance."""
     if A.ndim < 2:
         raise ArgumentError(f"matrix_rank: expected a matrix, got {A.shape}")
     if not min(A.shape[-2:]):
@@ -72,8 +71,8 @@ DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 @linalg
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LeastSquares:
-    """What A must be multiplied by to come nearest to B; of several, the least. As in PyTorch, residuals come of drivers other
-    than gelsy (the one that is used where none is named) for more rows than columns, and singular values of gelsd and gelss."""
+    """The least-squares solution of A X = B, of minimal norm. As in PyTorch, residuals are returned for more rows than columns
+    by drivers other than gelsy (the default), and singular values by gelsd and gelss."""
     way = driver or "gelsy"
     if way not in DRIVERS:
         raise ArgumentError(f"no driver {driver!r}: known are {', '.join(DRIVERS)}")
@@ -95,7 +94,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
 
 
 def _basis(A: Tensor, q: int, niter: int) -> Tensor:
-    """Orthonormal columns that nearly span what the matrix makes (Halko, Martinsson and Tropp 2009)."""
+    """Orthonormal columns that approximately span the range of the matrix (Halko, Martinsson and Tropp 2009)."""
     found = qr(A @ randn(A.shape[-1], q, dtype=A.dtype.to_real()).to(A.dtype)).Q
     for _ in range(niter):
         found = qr(A @ qr(A.mH @ found).Q).Q
@@ -104,7 +103,7 @@ def _basis(A: Tensor, q: int, niter: int) -> Tensor:
 
 @function
 def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """The largest singular values and their vectors, nearly, by random projection; of `A - M` where M is given."""
+    """The largest singular values and their vectors, approximated by random projection; of `A - M` if M is given."""
     A = A if M is None else A - M
     m, n = A.shape[-2:]
     wide = m < n
@@ -117,7 +116,7 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor |
 
 @function
 def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> tuple[Tensor, Tensor, Tensor]:
-    """Principal components, nearly: `svd_lowrank` of the rows about their mean."""
+    """Approximate principal components: `svd_lowrank` of the centred rows."""
     m, n = A.shape[-2:]
     q = min(6, m, n) if q is None else q
     if not 0 <= q <= min(m, n) or niter < 0:
@@ -139,7 +138,7 @@ def _weights(name: str, w: Tensor | None, n: int, rank: int) -> Tensor | None:
 
 @both
 def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
-    """How rows vary together; `fweights` say how often each column was seen, `aweights` how much it counts."""
+    """The covariance of rows; `fweights` are counts, `aweights` weights of the columns."""
     if input.ndim > 2:
         raise ArgumentError(f"cov: expected at most two axes, got {input.shape}")
     x = input.reshape(1, -1) if input.ndim < 2 else input
@@ -161,7 +160,7 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
 
 @both
 def corrcoef(input: Tensor) -> Tensor:
-    """`cov` of rows of deviation 1."""
+    """The correlation of rows: `cov` of rows scaled to deviation 1."""
     c = cov(input)
     if not c.ndim:
         return c / c

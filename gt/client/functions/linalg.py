@@ -1,4 +1,4 @@
-"""Linear algebra, as `gt.linalg` and, where PyTorch has it so, as functions and methods."""
+"""Linear algebra, as `gt.linalg` and, as in PyTorch, as functions and methods."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def logdet(input: Tensor) -> Tensor:
 
 @linalg
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
-    """What A must be multiplied by to give B; with `left=False`, what must be multiplied by A."""
+    """The solution X of A X = B; with `left=False`, of X A = B."""
     if not left:
         return solve(A.mT, B.mT).mT
     vector = B.ndim == 1 or B.ndim == A.ndim - 1 and B.shape == A.shape[:-1]
@@ -95,7 +95,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
 
 @linalg
 def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
-    """`solve` for a triangle, of which only the half named is looked at."""
+    """`solve` for a triangular matrix, of which only the named half is read."""
     if not left:
         return solve_triangular(A.mT, B.mT, upper=not upper, unitriangular=unitriangular).mT
     return apply(TABLE["solve_triangular"], (A, B), (bool(upper), bool(unitriangular)))
@@ -104,7 +104,7 @@ def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, un
 @linalg
 @both
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
-    """The lower triangle whose product with its transpose is this symmetric positive matrix."""
+    """The lower triangle L with L @ L.mH equal to this symmetric positive-definite matrix."""
     found = apply(TABLE["cholesky"], (input,))
     return found.mH if upper else found
 
@@ -117,7 +117,7 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 
 @linalg
 def qr(A: Tensor, mode: str = "reduced") -> QR:
-    """Orthonormal columns and an upper triangle whose product this is."""
+    """The QR factorisation: orthonormal columns and an upper triangle."""
     if mode not in ("reduced", "complete"):
         raise ArgumentError(f"no mode {mode!r}: known are reduced, complete")
     return QR(*apply(TABLE["qr"], (A,), (mode == "complete",)))
@@ -125,7 +125,7 @@ def qr(A: Tensor, mode: str = "reduced") -> QR:
 
 @linalg
 def svd(A: Tensor, full_matrices: bool = True) -> SVD:
-    """Orthonormal columns, falling sizes and orthonormal rows whose product this is."""
+    """The singular value decomposition: U, the descending singular values, and Vh."""
     return SVD(*apply(TABLE["svd"], (A,), (bool(full_matrices),)))
 
 
@@ -136,7 +136,7 @@ def svdvals(A: Tensor) -> Tensor:
 
 @linalg
 def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
-    """The eigenvalues, rising, and eigenvectors of symmetric matrices, of which only one triangle is looked at."""
+    """The ascending eigenvalues and the eigenvectors of symmetric matrices, of which only one triangle is read."""
     if UPLO not in ("L", "U"):
         raise ArgumentError(f"UPLO is L or U, not {UPLO!r}")
     return Eigh(*apply(TABLE["eigh"], (A if UPLO == "L" else A.mH,)))
@@ -149,7 +149,7 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
 
 @linalg
 def matrix_power(input: Tensor, n: int) -> Tensor:
-    """A matrix by itself `n` times."""
+    """The n-th power of a matrix."""
     if n < 0:
         return matrix_power(inverse(input), -n)
     found = None
@@ -160,7 +160,7 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
         input = input @ input if n else input
     if found is not None:
         return found
-    none = FUNCTIONS["full"]((), False)  # a power of 0 has a gradient too, of zeros
+    none = FUNCTIONS["full"]((), False)  # a power of 0 has a gradient of zeros
     return none.pick(input, eye(input.shape[-1], dtype=input.dtype).expand(input.shape))
 
 
@@ -193,7 +193,7 @@ def matrix_exp(input: Tensor) -> Tensor:
 
 @both
 def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
-    """The inverse of the matrix whose Cholesky triangle this is."""
+    """The inverse of the matrix with this Cholesky factor."""
     return cholesky_solve(eye(input.shape[-1], dtype=input.dtype).expand(input.shape), input, upper)
 
 
@@ -204,7 +204,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
 
 @linalg
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
-    """Rising powers of each element."""
+    """The Vandermonde matrix: ascending powers of each element."""
     x = x.reshape(1) if not x.ndim else x
     n = x.shape[-1] if N is None else N
     if n < 1:
@@ -217,7 +217,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
 
 @linalg
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
-    """The inverse under `tensordot`, the first `ind` axes being the rows."""
+    """The inverse under `tensordot`; the first `ind` axes are the rows."""
     n = 1
     for d in A.shape[:ind]:
         n *= d
@@ -226,7 +226,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
 
 @linalg
 def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
-    """What A must be multiplied by, under `tensordot`, to give B."""
+    """The solution X of tensordot(A, X) = B."""
     if dims is not None:
         A = A.movedim(tuple(dims), tuple(range(A.ndim - len(dims), A.ndim)))
     return solve(A.reshape(B.numel(), -1), B.reshape(-1)).reshape(A.shape[B.ndim :])
@@ -242,7 +242,7 @@ def qr_(input: Tensor, some: bool = True) -> QR:
 
 @both
 def svd_(input: Tensor, some: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    """As the old torch.svd: the third is not transposed."""
+    """As PyTorch's deprecated torch.svd: V is not transposed."""
     u, s, vh = svd(input, not some)
     return u, s, vh.mH
 

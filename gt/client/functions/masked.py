@@ -1,4 +1,4 @@
-"""Reductions and normalizations of what a mask lets through, as `gt.masked`: the rest counts as the op's neutral element."""
+"""Reductions and normalizations of unmasked elements, as `gt.masked`: masked elements count as the op's neutral element."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _mask(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def _through(x: Tensor, mask: Tensor | None, fill: Any) -> Tensor:
-    """The input where the mask lets it through, and the fill elsewhere."""
+    """The input where the mask is true, the fill value elsewhere."""
     return x if mask is None else _mask(x, mask).pick(x, full((), fill, dtype=x.dtype))
 
 

@@ -1,4 +1,4 @@
-"""Functions of numbers, element by element, that are made of rows or named otherwise than a row."""
+"""Elementwise functions that are composed of rows, or are named differently from their row."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def xlogy(input: Tensor, other: Any) -> Tensor:
 @both
 @saves("input", "other")
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
-    if input.is_complex() or other.is_complex():  # PyTorch's turn of the angle, which need not be the least
+    if input.is_complex() or other.is_complex():  # PyTorch's difference of angles, which need not be the smallest
         first = input.real >= other.real
         top, low = first.pick(input, other), first.pick(other, input)
         return ((low - top).exp() + 1).log() + top
@@ -71,7 +71,7 @@ def rad2deg(input: Tensor) -> Tensor:
 
 @both
 def float_power(input: Tensor, exponent: Any) -> Tensor:
-    """`pow` in float64, or in complex128 where there are complex numbers."""
+    """`pow` in float64, or in complex128 for complex numbers."""
     both_ = [x.dtype.is_complex if isinstance(x, Tensor) else isinstance(x, complex) for x in (input, exponent)]
     wide = dtype_of("complex128" if any(both_) else "float64")
     base = input if isinstance(input, Tensor) else as_tensor(input)
@@ -81,7 +81,7 @@ def float_power(input: Tensor, exponent: Any) -> Tensor:
 
 @method
 def float_power_(self: Tensor, exponent: Any) -> Tensor:
-    """`float_power`, into this variable, which has to be float64."""
+    """`float_power` in place; the variable must be float64."""
     if self.dtype is not dtype_of("float64"):
         raise ArgumentTypeError(f"float_power_ gives float64, and this variable is {self.dtype.name}: use float_power")
     return assign(self, float_power(self, exponent))
@@ -89,17 +89,17 @@ def float_power_(self: Tensor, exponent: Any) -> Tensor:
 
 @both
 def nextafter(input: Tensor, other: Tensor) -> Tensor:
-    """The number next to each of these, towards the other."""
+    """The next representable number towards the other."""
     return apply(TABLE["nextafter"], (input, other))
 
 
 @both
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
-    return input.clone() * 2.0**other  # PyTorch's gradient reads the result, so that the input may change
+    return input.clone() * 2.0**other  # PyTorch's gradient reads the result, so the input may change
 
 
 class Parts(NamedTuple):
-    """A number as mantissa * 2 ** exponent."""
+    """`mantissa * 2 ** exponent`."""
 
     mantissa: Tensor
     exponent: Tensor
@@ -107,7 +107,7 @@ class Parts(NamedTuple):
 
 @both
 def frexp(input: Tensor) -> Parts:
-    """Each number as a fraction from a half to one, and a power of two."""
+    """The mantissa in [0.5, 1) and the exponent of each number."""
     return Parts(*apply(TABLE["frexp"], (input,)))
 
 

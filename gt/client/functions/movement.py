@@ -1,4 +1,4 @@
-"""Elements copied, flipped, rolled, repeated, broadcast and padded."""
+"""Copies, flips, rolls, repeats, broadcasts and padding."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from gt.ops.table import TABLE
 
 @both
 def clone(input: Tensor) -> Tensor:
-    """A variable of its own with the same value. Values never change, so a worker copies nothing for it."""
+    """A variable of its own with the same value. Values never change, so a worker copies nothing."""
     return apply(TABLE["clone"], (input,))
 
 
 @method
 def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
-    """This tensor, or a copy of it where it is a view whose elements do not lie row by row."""
+    """This tensor, or a contiguous copy if it is a view with other strides."""
     return self if self.base is None or is_contiguous(self) else clone(self)
 
 
 @both
 def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
-    """These axes back to front."""
+    """Reverse the order of elements along these axes."""
     named = given(axes) if dims is None else given((dims,))
     axes = axes_of(named, input.ndim) if named else tuple(range(input.ndim)) if dims is None and not axes else ()
     return apply(TABLE["flip"], (input,), (axes,)) if input.ndim else input.clone()
@@ -62,12 +62,12 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
 
 @both
 def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
-    """Elements moved along axes, what leaves at one end coming in at the other; without axes, all as one row."""
+    """Roll elements along axes; without axes, of the flattened tensor."""
     if dims is None:
         return reshape(roll(reshape(input, -1), shifts, 0), input.shape)
     shifts, dims = (v if isinstance(v, (tuple, list)) else (v,) for v in (shifts, dims))
     if not input.ndim:
-        raise ArgumentIndexError(f"roll along {dims} of a tensor without axes")
+        raise ArgumentIndexError(f"roll: expected no axes for a 0-d tensor, got {dims}")
     if len(shifts) != len(dims):
         raise ArgumentError(f"roll: expected a shift for each axis, got {shifts} for {dims}")
     return apply(TABLE["roll"], (input, *map(int, shifts)), (tuple(axis_of(d, input.ndim) for d in dims),))
@@ -86,7 +86,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 @both
 def tile(input: Tensor, *numbers: Any, dims: Any = None) -> Tensor:
-    """The whole so many times along each axis."""
+    """Repeat the tensor along each axis."""
     times = shape_of(numbers) if dims is None else tuple(dims)
     times = (1,) * (input.ndim - len(times)) + times
     shape = (1,) * (len(times) - input.ndim) + input.shape
@@ -97,7 +97,7 @@ def tile(input: Tensor, *numbers: Any, dims: Any = None) -> Tensor:
 
 @method
 def repeat(self: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
-    """The whole so many times along each axis, as PyTorch has it."""
+    """Repeat the tensor along each axis, with PyTorch's arguments."""
     sizes = sizes if repeats is None else tuple(repeats)
     if len(given(sizes)) < self.ndim:
         raise ArgumentError(f"repeat of {self.shape}: expected a number for each axis, got {given(sizes)}")
@@ -106,7 +106,7 @@ def repeat(self: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
 
 @both
 def repeat_interleave(input: Tensor, repeats: Any, dim: Any = None, *, output_size: Any = None) -> Tensor:
-    """Each element, or slice along an axis, so many times. Repeats that are a tensor are read: they decide the shape."""
+    """Repeat each element, or each slice along an axis. `repeats` that is a tensor is read: it determines the shape."""
     if dim is None:
         input, dim = reshape(input, -1), 0
     at = axis_of(dim, input.ndim)
@@ -127,20 +127,20 @@ _FOLDS = {
 
 
 def _folded(x: Tensor, axis: int, before: int, after: int, mode: str) -> Tensor:
-    """One axis widened by elements of its own, after negative widths have cropped it."""
+    """One axis padded by its own elements, after negative widths have cropped it."""
     if mode == "circular" and min(before, after) < 0:
         start, end = max(-before, 0), x.shape[axis] - max(-after, 0)
         x, before, after = x.narrow(axis, start, end - start), max(before, 0), max(after, 0)
     n = x.shape[axis]
     most = {"reflect": n - 1, "circular": n}.get(mode)
     if most is not None and max(before, after) > most:
-        raise ArgumentError(f"{mode} padding of an axis of {n} is at most {most}, not {(before, after)}")
+        raise ArgumentError(f"{mode} padding of an axis of {n}: expected at most {most}, got {(before, after)}")
     return x.index_select(axis, _FOLDS[mode](arange(-before, n + after), n))
 
 
 @function
 def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
-    """More at the ends of the last axes: (before, after) of the last, then of the one before it, ... Negative sizes crop."""
+    """Pad the ends of the last axes: (before, after) of the last axis, then of the one before it, ... Negative widths crop."""
     pad = tuple(int(p) for p in pad)
     if len(pad) % 2 or len(pad) > 2 * input.ndim:
         raise ArgumentError(f"pad: expected (before, after) for the last axes of {input.shape}, got {pad}")

@@ -1,4 +1,4 @@
-"""Shares of 1: softmax and its logarithm. What else layers are made of is in `gt.nn.functional`."""
+"""softmax and its logarithm. Other functions of layers are in `gt.nn.functional`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _axis(x: Tensor, axis: Any, dim: Any) -> int:
 
 @both
 def softmax(input: Tensor, axis: Any = None, dtype: Any = None, *, dim: Any = None) -> Tensor:
-    """Positive shares of 1 along an axis, e to the power of each element."""
+    """exp of each element, divided by the sum of all along an axis."""
     input = input if dtype is None else input.to(dtype)
     return apply(TABLE["softmax"], (input,), (_axis(input, axis, dim),))
 

@@ -1,5 +1,5 @@
-"""Python's operators on tensors, and the forms that change a variable in place. Values on the workers never change: an
-in-place form makes a new value and lets the variable point at it."""
+"""Python's operators on tensors, and their in-place forms. Values on the workers never change: an in-place form computes a new
+value and lets the variable point at it."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def _operator(name: str, row_name: str) -> None:
 
 
 def _tensor(self: Any) -> Tensor:
-    """What a reflected operator is called on, which is something else where it is called by the class."""
+    """The tensor of a reflected operator; raises if it was called by the class with another object."""
     if not isinstance(self, Tensor):
-        raise TypeError(f"a reflected operator of Tensor is called on a tensor, not on {type(self).__name__}")
+        raise TypeError(f"a reflected operator of Tensor: expected a tensor, got {type(self).__name__}")
     return self
 
 
 def _untaped(row: Row, a: Tensor, b: Any) -> Tensor:
-    """An op of two that has no gradient: its result ends the tape."""
+    """A binary op without gradient."""
     return apply(row, (a, b if isinstance(b, Tensor) else as_operand(b)))
 
 
@@ -77,7 +77,7 @@ for _name in ("lt", "le", "gt", "ge"):
 _T.__eq__ = lambda self, other: False if other is None else binary(TABLE["eq"], self, other)
 _T.__ne__ = lambda self, other: True if other is None else binary(TABLE["ne"], self, other)
 _T.__hash__ = object.__hash__
-_T.__array_priority__ = 1000  # NumPy's numbers and arrays leave operators to the tensor at their right
+_T.__array_priority__ = 1000  # NumPy's numbers and arrays leave operators to a tensor on their right
 _T.__neg__ = lambda self: unary(TABLE["neg"], self)
 _T.__abs__ = lambda self: unary(TABLE["abs"], self)
 _T.__pos__ = lambda self: self
@@ -104,7 +104,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 
 @method
 def pick(condition: Tensor, a: Any, b: Any) -> Tensor:
-    """`a` where this condition holds, else `b`."""
+    """`a` where this condition is true, else `b`."""
     beside = a if isinstance(a, Tensor) else b if isinstance(b, Tensor) else None
     return apply(TABLE["where"], (condition, *(o if isinstance(o, Tensor) else as_operand(o, beside) for o in (a, b))))
 
@@ -117,7 +117,7 @@ def add_scaled(a: Tensor, b: Tensor, scale: float) -> Tensor:
 
 def _give(self: Tensor, value: Tensor) -> None:
     if not isinstance(value, Tensor):
-        raise ArgumentTypeError(f"x.data is set to a tensor, not {type(value).__name__}")
+        raise ArgumentTypeError(f"x.data: expected a tensor, got {type(value).__name__}")
     give_data(self, value)
 
 
@@ -161,7 +161,7 @@ def to(
     self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False, non_blocking: bool = False,
     memory_format: Any = None,
 ) -> Tensor:  # fmt: skip
-    """This tensor in another dtype. Devices are the dispatcher's business, so naming one changes nothing."""
+    """This tensor in another dtype. The dispatcher chooses devices, so naming one has no effect."""
     for a in args:
         if isinstance(a, Tensor):
             dtype = a.dtype
@@ -176,7 +176,7 @@ def to(
 
 @method
 def type_as(self: Tensor, other: Tensor) -> Tensor:
-    """This tensor in another one's dtype."""
+    """This tensor in the dtype of another."""
     return to(self, other.dtype)
 
 

@@ -1,4 +1,4 @@
-"""`out=`: the result of a function written into a tensor that is there, for all functions that take it in PyTorch."""
+"""`out=`: the result of a function written into an existing tensor, for all functions that accept it in PyTorch."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ def with_out(name: str, f: Callable) -> Callable:
 
 
 def _fill(target: Tensor, value: Tensor) -> None:
-    """Write a result into a tensor, which takes its shape where it has another."""
+    """Write a result into a tensor, which is resized if its shape differs."""
     have, want = target.handle.spec, value.handle.spec
     if want.dtype.rank > have.dtype.rank:
         raise RuntimeError(f"result type {want.dtype.name} can't be cast to the desired output type {have.dtype.name}")

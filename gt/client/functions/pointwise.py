@@ -1,4 +1,4 @@
-"""Functions and methods of pointwise rows, written from the op table; and `op`, by which gradients apply any row."""
+"""Functions and methods of pointwise rows, generated from the op table; and `op`, by which gradients apply any row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What scripts set or ask once for the process. Workers read none of it, but for how tensors print."""
+"""Process-wide settings of scripts. Workers use none of them, except for how tensors print."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROFILES = {"default": (4, 1000, 3, 80), "short": (2, 1000, 2, 80), "full": (4, 
 
 
 class Threads:
-    """How many threads a script asked for. Workers are told by their own environment."""
+    """The numbers of threads that a script set. Workers have environment variables for theirs."""
 
     within = os.cpu_count() or 1
     between = os.cpu_count() or 1
@@ -29,7 +29,7 @@ def _counted(n: int) -> int:
 
 @function
 def set_num_threads(n: int) -> None:
-    """Kept, and given back by `get_num_threads`: ops run on the workers, whose threads OMP_NUM_THREADS says."""
+    """Stored for `get_num_threads`: ops run on the workers, whose threads are set by OMP_NUM_THREADS."""
     Threads.within = _counted(n)
 
 
@@ -40,7 +40,7 @@ def get_num_threads() -> int:
 
 @function
 def set_num_interop_threads(n: int) -> None:
-    """Kept, and given back by `get_num_interop_threads`."""
+    """Stored for `get_num_interop_threads`."""
     Threads.between = _counted(n)
 
 
@@ -51,7 +51,7 @@ def get_num_interop_threads() -> int:
 
 @function
 def set_default_device(device: Any) -> None:
-    """Without effect: the dispatcher chooses where tensors lie."""
+    """Without effect: the dispatcher chooses devices."""
 
 
 @function
@@ -61,7 +61,7 @@ def get_default_device() -> Device:
 
 @function
 def set_flush_denormal(mode: bool) -> bool:
-    """False, as on a processor that cannot: workers keep denormal numbers."""
+    """False, as on a processor without support: workers keep denormal numbers."""
     return False
 
 
@@ -70,8 +70,8 @@ def set_printoptions(
     precision: int | None = None, threshold: float | None = None, edgeitems: int | None = None, linewidth: int | None = None,
     profile: str | None = None, sci_mode: bool | None = None,
 ) -> None:  # fmt: skip
-    """How tensors print, as in PyTorch: digits, from how many elements on only the edges, how many of those, how wide a line,
-    and whether numbers have an exponent (None: where they need one)."""
+    """How tensors print, as in PyTorch: digits, the number of elements above which only the edges are shown, elements at each
+    edge, the width of a line, and scientific notation (None: automatic)."""
     if profile is not None:
         if profile not in PROFILES:
             raise ArgumentError(f"no profile {profile!r}: known are {', '.join(PROFILES)}")
@@ -86,7 +86,7 @@ def set_printoptions(
 
 @function
 def is_nonzero(input: Tensor) -> bool:
-    """Whether a tensor of one element is not 0. It is read."""
+    """Whether a tensor of one element is nonzero (reads it)."""
     if input.numel() != 1:
         raise ArgumentError(f"whether a tensor of {tuple(input.shape)} is nonzero has no single answer: use any() or all()")
     return bool(input)

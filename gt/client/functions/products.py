@@ -1,4 +1,4 @@
-"""Sums of products: matrices, vectors, einsum."""
+"""Matrix products, vector products, einsum."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
 
 @both
 def mv(input: Tensor, vec: Tensor) -> Tensor:
-    """A matrix by a vector."""
+    """The product of a matrix and a vector."""
     _ranks("mv", input, vec, 2, 1)
     return input @ vec
 
@@ -55,13 +55,13 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
 
 @both
 def inner(input: Tensor, other: Tensor) -> Tensor:
-    """Products summed over the last axis of both."""
+    """The inner product over the last axis of both."""
     return input * other if not input.ndim or not other.ndim else tensordot(input, other, ([-1], [-1]))
 
 
 @both
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
-    """Every element of one vector by every one of another."""
+    """The outer product of two vectors."""
     _ranks("outer", input, vec2, 1, 1)
     return input.unsqueeze(-1) * vec2
 
@@ -70,12 +70,12 @@ alias("ger", outer)
 
 
 def _factors(like: Tensor, beta: float, alpha: float) -> tuple[float, float]:
-    """Of whole numbers the factors are whole, too."""
+    """The factors for a dtype: integers for integer tensors."""
     return (beta, alpha) if like.handle.spec.dtype.rank > 1 else (int(beta), int(alpha))
 
 
 def weighted_sum(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
-    """`beta * input + alpha * product` in the tensors' dtype: of whole numbers the factors are whole too."""
+    """`beta * input + alpha * product` in the tensors' dtype; for integer tensors the factors are integers."""
     dtype = promote_types(input.dtype, product.dtype)
     if dtype.rank < 2:
         beta, alpha = int(beta), int(alpha)
@@ -118,13 +118,13 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @function
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
-    """Products summed over the last axes of `a` and the first of `b`, or over the axes listed for each."""
+    """The product summed over the last axes of `a` and the first of `b`, or over the axes listed for each."""
     if isinstance(dims, int):
         left, right = list(range(a.ndim - dims, a.ndim)), list(range(dims))
     else:
         left, right = ([d] if isinstance(d, int) else list(d) for d in dims)
         left, right = [axis_of(i, a.ndim) for i in left], [axis_of(i, b.ndim) for i in right]
-    for i, j in zip(left, right):  # an axis of one element meets every element of the other
+    for i, j in zip(left, right):  # an axis of one element is broadcast
         if a.shape[i] == 1 != b.shape[j]:
             b = b.sum(j, keepdim=True, dtype=b.dtype)
         elif b.shape[j] == 1 != a.shape[i]:
@@ -149,9 +149,9 @@ def _count(t: Tensor, axes: list[int]) -> int:
 
 @both
 def kron(input: Tensor, other: Tensor) -> Tensor:
-    """Every element of one by the whole of the other."""
+    """The Kronecker product."""
     n = max(input.ndim, other.ndim)
-    input, other = input.clone(), other.clone()  # PyTorch keeps copies, so that these may change
+    input, other = input.clone(), other.clone()  # PyTorch keeps copies, so the arguments may change
     a = input.reshape((1,) * (n - input.ndim) + input.shape)
     b = other.reshape((1,) * (n - other.ndim) + other.shape)
     wide = a.reshape([d for e in a.shape for d in (e, 1)]) * b.reshape([d for e in b.shape for d in (1, e)])
@@ -160,7 +160,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
 
 @function
 def einsum(equation: str, *operands: Any) -> Tensor:
-    """Products summed as letters say: `gt.einsum("ij,jk->ik", a, b)`."""
+    """Products and sums by Einstein's notation: `gt.einsum("ij,jk->ik", a, b)`."""
     tensors = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else list(operands)
     text = equation.replace(" ", "")
     left, arrow, out = text.partition("->")
@@ -169,7 +169,7 @@ def einsum(equation: str, *operands: Any) -> Tensor:
         raise ArgumentError(f"einsum {equation!r}: expected {len(terms)} tensors, got {len(tensors)}")
     terms, out, tensors = _without_dots(terms, out if arrow else None, tensors)
     for i, term in enumerate(terms):
-        while len(set(term)) < len(term):  # a letter twice in one term is its diagonal
+        while len(set(term)) < len(term):  # a repeated letter in one term selects the diagonal
             letter = next(c for c in term if term.count(c) > 1)
             first = term.index(letter)
             second = term.index(letter, first + 1)
@@ -184,7 +184,7 @@ def einsum(equation: str, *operands: Any) -> Tensor:
 
 
 def _without_dots(terms: list[str], out: str | None, tensors: list[Tensor]) -> tuple[list[str], str, list[Tensor]]:
-    """Letters for `...`, aligned at the end and broadcast, and the result's letters where none are given."""
+    """Letters for `...`, aligned at the end and broadcast, and the result's letters if none are given."""
     used = set("".join(terms)) | set(out or "")
     spare = [c for c in ascii_letters if c not in used]
     shapes = []
@@ -210,7 +210,7 @@ def _without_dots(terms: list[str], out: str | None, tensors: list[Tensor]) -> t
 
 @both
 def cross(input: Tensor, other: Tensor, dim: int = -1) -> Tensor:
-    """The vector at right angles to both, along an axis of three."""
+    """The cross product along an axis of size 3."""
     a = [input.select(dim, i) for i in range(3)]
     b = [other.select(dim, i) for i in range(3)]
     return stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]], dim)
@@ -232,7 +232,7 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, al
 
 @function
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
-    """Powers of each element, falling unless told otherwise."""
+    """The Vandermonde matrix: powers of each element, descending by default."""
     n = x.shape[0] if N is None else N
     powers = arange(n) if increasing else arange(n - 1, -1, -1) if n else arange(0)
     return x.unsqueeze(-1) ** powers.to(x.dtype if x.dtype.rank == 2 else int64)
@@ -244,7 +244,7 @@ for _f in (addmm, baddbmm, addmv, addr):
 
 @method
 def addbmm_(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`addbmm`, into this variable, which takes the result's shape where its own is broadcast to that, as in PyTorch."""
+    """`addbmm` in place; the variable takes the result's shape if it is broadcast, as in PyTorch."""
 
     def added(x: Tensor) -> Tensor:
         return addbmm(x, batch1, batch2, beta=beta, alpha=alpha)

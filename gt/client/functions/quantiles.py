@@ -1,4 +1,4 @@
-"""Values below which a share of the elements lies, and the commonest."""
+"""Quantiles, the median and the mode."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAYS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 @both
 def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
-    """The value below which a share of the elements lies, between two as `interpolation` says; nan where one is."""
+    """The q-quantile, between two elements by `interpolation`; nan if any element is nan."""
     return _quantile(input, q, dim, keepdim, interpolation, skip=False)
 
 
@@ -28,7 +28,7 @@ def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = Fals
 def nanquantile(
     input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
-    """`quantile` of those elements that are numbers."""
+    """`quantile` ignoring nan."""
     return _quantile(input, q, dim, keepdim, interpolation, skip=True)
 
 
@@ -44,7 +44,7 @@ def _quantile(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolati
     last = (number.to(input.dtype).sum(-1, keepdim=True) - 1.0).clamp(min=0.0)
     if skip:
         ranks = last * share.reshape(-1)
-    else:  # a line with a nan gives its last element, which is one
+    else:  # a line with a nan gives its last element, a nan
         ranks = number.all(-1, keepdim=True).pick(share.reshape(-1) * (n - 1), full((), float(n - 1), dtype=input.dtype))
     found = _between(values, ranks.detach(), interpolation).movedim(-1, 0)  # (quantiles, ...)
     if keepdim and input.ndim:
@@ -55,7 +55,7 @@ def _quantile(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolati
 
 
 def _between(values: Tensor, ranks: Tensor, interpolation: str) -> Tensor:
-    """The elements at ranks, which may be fractions."""
+    """The elements at ranks, which may be fractional."""
     if interpolation in ("lower", "higher", "nearest"):
         ranks = {"lower": ranks.floor, "higher": ranks.ceil, "nearest": ranks.round}[interpolation]()
     below = values.gather(-1, ranks.to(int64))
@@ -72,22 +72,24 @@ def _checked(input: Tensor, q: Any, interpolation: str) -> Tensor:
         raise ArgumentTypeError(f"quantile: expected float32 or float64, got {input.dtype.name}")
     if not isinstance(q, Tensor):
         if not 0 <= q <= 1:
-            raise ArgumentError(f"a quantile is from 0 to 1, not {q}")
+            raise ArgumentError(f"quantile: expected q from 0 to 1, got {q}")
         return as_tensor(q).to(input.dtype)
     if q.ndim > 1 or q.dtype is not input.dtype:
-        raise ArgumentError(f"quantiles are one number or one axis of {input.dtype.name}, not {q.dtype.name} of {q.shape}")
+        raise ArgumentError(
+            f"quantile: expected q as a number or one axis of {input.dtype.name}, got {q.dtype.name} of {q.shape}"
+        )
     return q
 
 
 @both
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Extreme:
-    """The commonest element along an axis, the least of equally common ones, and where it stands last."""
+    """The most common element along an axis, the smallest of equally common ones, and its last index."""
     return Extreme(*apply(TABLE["mode"], (input,), (axis_of(dim, input.ndim), bool(keepdim))))
 
 
 @both
 def nanmedian(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
-    """The middle one of those elements that are numbers."""
+    """The median ignoring nan."""
     axis = axis_spelling(axis, dim)
     if axis is None:
         found = nanmedian(input.reshape(-1), 0).values

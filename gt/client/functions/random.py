@@ -1,4 +1,4 @@
-"""Random tensors. The numbers follow from a seed, the session's or a generator's, and the number of the draw."""
+"""Random tensors. The numbers are determined by a seed, the session's or a generator's, and the number of the draw."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from gt.spec import DType, dtype_of, int64
 
 @function
 def manual_seed(seed: int) -> None:
-    """Begin the random numbers of this session anew: the same seed gives the same numbers on any number of workers."""
+    """Seed the session's random numbers: the same seed gives the same numbers on any number of workers."""
     session = here().session
     session.seed, session.draws = int(seed) & (2**62 - 1), count(1)
 
 
 class Generator:
-    """Random numbers of a seed of one's own, apart from the session's."""
+    """Random numbers with a seed of their own."""
 
     def __init__(self, device: Any = None, layout: Any = None, pin_memory: bool = False) -> None:
         self.manual_seed(0x6D74)
 
     def manual_seed(self, seed: int) -> Generator:
-        """Begin anew: the same seed gives the same numbers."""
+        """Set the seed: the same seed gives the same numbers."""
         self.seed_, self.draws = int(seed) & (2**62 - 1), count(1)
         return self
 
     def seed(self) -> int:
-        """Begin anew with a seed that nobody chose."""
+        """Set a random seed."""
         self.manual_seed(secrets.randbits(62))
         return self.seed_
 
@@ -53,19 +53,19 @@ FUNCTIONS["Generator"] = Generator
 
 @function
 def initial_seed() -> int:
-    """The seed that the session's random numbers began with."""
+    """The seed of the session's random numbers."""
     return here().session.seed
 
 
 @function
 def seed() -> int:
-    """Begin the session's random numbers anew with a seed that nobody chose."""
+    """Set a random seed for the session's random numbers."""
     manual_seed(secrets.randbits(62))
     return initial_seed()
 
 
 def draw(name: str, shape: tuple[int, ...], dtype: Any, numbers: tuple = (), generator: Generator | None = None) -> Tensor:
-    """A random op: a seed, the session's unless there is a generator, and a number of its own."""
+    """A random op: a seed, the session's or the generator's, and the number of the draw."""
     session = here().session
     mine = (session.seed, next(session.draws)) if generator is None else (generator.seed_, next(generator.draws))
     operands = (*mine, *numbers)
@@ -89,7 +89,7 @@ def rand(
     *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None,
     layout: Any = None, pin_memory: bool = False, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Random numbers, even over [0, 1)."""
+    """Uniform random numbers in [0, 1)."""
     want = shape_of(dims, shape if size is None else size)
     if dtype is not None and dtype_of(dtype).is_complex:
         return made(_complex_draw("uniform", want, dtype, generator), requires_grad)
@@ -113,7 +113,7 @@ def randint(
     low: int, high: Any = None, size: Any = None, dtype: Any = None, device: Any = None, layout: Any = None,
     pin_memory: bool = False, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Random whole numbers from low (0) up to, not including, high."""
+    """Random integers from low (0) to high, high excluded."""
     if size is None and isinstance(high, (tuple, list)):
         low, high, size = 0, low, high
     elif high is None:
@@ -144,7 +144,7 @@ def randperm(
     n: int, dtype: Any = None, device: Any = None, layout: Any = None, pin_memory: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """The numbers from 0 to n - 1 in a random order."""
+    """A random permutation of the integers from 0 to n - 1."""
     return draw("integers", (n,), int64, (0, 1 << 32), generator).argsort().to(dtype or int64)
 
 
@@ -153,12 +153,12 @@ def normal(
     mean: Any = 0.0, std: Any = 1.0, size: Any = None, dtype: Any = None, device: Any = None, layout: Any = None,
     pin_memory: bool = False, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Normal random numbers, with one mean and deviation or those of tensors."""
+    """Normal random numbers; mean and deviation are numbers or tensors."""
     if size is None:
         size = broadcast(*[x.shape for x in (mean, std) if isinstance(x, Tensor)])
         dtype = dtype or next(x for x in (mean, std) if isinstance(x, Tensor)).dtype
     if isinstance(std, Tensor):
-        require_of(std, lambda s: s >= 0, "normal: a deviation is 0 or more; found others")
+        require_of(std, lambda s: s >= 0, "normal: expected deviations of 0 or more, found others")
     drawn = randn(size, dtype=dtype, generator=generator) * std + mean
     drawn = drawn if dtype is None else drawn.to(dtype)
     found = drawn.detach()
@@ -167,24 +167,26 @@ def normal(
 
 @function
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
-    """1 with the chance that stands there, else 0."""
+    """1 with the probability given by each element, else 0."""
     if p is None:
-        require_of(input, lambda c: (c >= 0) & (c <= 1), "bernoulli: a chance lies between 0 and 1; found others")
+        require_of(input, lambda c: (c >= 0) & (c <= 1), "bernoulli: expected probabilities from 0 to 1, found others")
     found = (rand(input.shape, dtype=input.dtype, generator=generator) < (input if p is None else p)).to(input.dtype)
     return (found == found).pick(found, input) if input.requires_grad else found  # on the tape, with a gradient of 0
 
 
 @function
 def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Tensor:
-    """Places drawn by their weights along the last axis."""
+    """Indices drawn by their weights along the last axis."""
     if num_samples <= 0 or input.shape[-1:] > (1 << 24,):
-        raise ArgumentError(f"multinomial draws 1 or more of at most 2**24 places, not {num_samples} of {input.shape[-1]}")
+        raise ArgumentError(
+            f"multinomial: expected 1 or more draws of at most 2**24 weights, got {num_samples} of {input.shape[-1]}"
+        )
     if input.ndim not in (1, 2):
         raise ArgumentError(f"multinomial: expected one or two axes of weights, got {input.shape}")
     require_of(
         input,
         lambda w: ((w >= 0) & (w < math.inf)).all() & (w.sum(-1) > 0),
-        "multinomial: the weights of a draw are finite, not negative and not all 0; found others",
+        "multinomial: expected weights that are finite, not negative and not all 0, found others",
     )
     if replacement:
         edges = input.cumsum(axis=-1)
@@ -192,7 +194,7 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
         draws = draws * edges.narrow(-1, input.shape[-1] - 1, 1)
         return FUNCTIONS["searchsorted"](edges, draws, right=True).clamp(0, input.shape[-1] - 1)
     if num_samples > input.shape[-1]:
-        raise ArgumentError(f"cannot draw {num_samples} different places of {input.shape[-1]}")
+        raise ArgumentError(f"multinomial: cannot draw {num_samples} of {input.shape[-1]} without replacement")
     # the first to arrive, of clocks that run at the speed of their weight
     clocks = -(1.0 - rand(input.shape, dtype=input.dtype, generator=generator)).log() / input
     return clocks.topk(num_samples, -1, largest=False).indices
@@ -200,7 +202,7 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
 
 def _deviation(std: Any) -> Any:
     if not isinstance(std, Tensor) and std < 0:
-        raise ArgumentError(f"a deviation is 0 or more, not {std}")
+        raise ArgumentError(f"expected a deviation of 0 or more, got {std}")
     return std
 
 
@@ -209,7 +211,7 @@ def _draw_into(name: str, numbers: Any) -> None:
         return assign(self, numbers(self, generator, *args, **settings))
 
     change.__name__ = change.__qualname__ = name
-    change.__doc__ = "Random numbers, into this variable."
+    change.__doc__ = "Random numbers in place."
     method(change)
 
 
@@ -222,7 +224,7 @@ def _normal(x: Tensor, generator: Generator | None) -> Tensor:
 
 
 def _whole(x: Tensor, g: Generator | None, low: int = 0, high: int | None = None) -> Tensor:
-    """Integers below `high`, as `random_` draws them: `random_(high)` too."""
+    """Integers below `high`, as `random_` draws them; also `random_(high)`."""
     low, high = (0, low) if high is None and low else (low, high or 1 << 24)
     return randint(low, high, x.shape, generator=g).to(x.dtype)
 

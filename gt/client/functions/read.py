@@ -1,4 +1,4 @@
-"""Reading values: the only places where a client waits."""
+"""Reads of values: the only functions in which a client waits."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from gt.ops.table import TABLE, spec_out
 
 @method
 def numpy(self: Tensor) -> np.ndarray:
-    """The value as a NumPy array, which is a copy: what is written into it is not written into the tensor. bfloat16, which
-    NumPy lacks, comes as float32."""
+    """The value as a NumPy array, a copy that shares no memory with the tensor. bfloat16, which NumPy lacks, is converted to
+    float32."""
     return self.handle.numpy()
 
 
 @dataclass(frozen=True, slots=True)
 class TensorPlacement:
-    """Where a tensor lies: in words, and for each worker where its piece begins and its shape."""
+    """The placement of a tensor as text, and the offset and shape of the piece on each worker."""
 
     layout: str
     pieces: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]
@@ -38,7 +38,7 @@ class TensorPlacement:
         return self.layout
 
     def _repr_html_(self) -> str:
-        """A row for each worker, in notebooks."""
+        """A table row for each worker, in notebooks."""
         rows = "".join(f"<tr><td>{w}</td><td>{list(start)}</td><td>{list(shape)}</td></tr>" for w, start, shape in self.pieces)
         heads = "<tr><th>worker</th><th>from</th><th>shape</th></tr>"
         return f"<b>{escape(self.layout)}</b><table>{heads}{rows}</table>"
@@ -49,7 +49,7 @@ class TensorPlacement:
 
 
 def placement(self: Tensor) -> TensorPlacement:
-    """Where this tensor lies: `Shard(0) on [0, 1]`."""
+    """The placement of this tensor: `Shard(0) on [0, 1]`."""
     handle = self.handle
     found = handle.session.ask("placement", [handle.id, *spec_out(handle.spec)], timeout=60)
     if found is None:
@@ -63,7 +63,7 @@ Tensor.placement = property(placement)  # type: ignore[attr-defined]
 
 
 def _value(t: Tensor) -> np.ndarray:
-    """The value, to look at and not to keep."""
+    """The value as an array that the caller must not keep or write: it may be the copy kept for reads of single elements."""
     if t.base is not None:
         session = raw_handle(t).session
         if session.copies is None:
@@ -78,7 +78,7 @@ def _value(t: Tensor) -> np.ndarray:
 def item(self: Tensor) -> Any:
     """The value of a tensor of one element, as a Python number."""
     if spec_of(self).numel != 1:
-        raise ArgumentError(f"item() is for one element, not {spec_of(self).shape}: use tolist() or numpy()")
+        raise ArgumentError(f"item(): expected one element, got {spec_of(self).shape}: use tolist() or numpy()")
     return _value(self).item()
 
 
@@ -152,7 +152,7 @@ def __repr__(self: Tensor) -> str:
 
 @method
 def _repr_html_(self: Tensor) -> str:
-    """For notebooks: what it is, and its values as `print` shows them."""
+    """For notebooks: dtype, shape and bytes, and the values as `print` shows them."""
     spec = self.handle.spec
     about = f"{spec.dtype.name} {list(spec.shape)}, {spec.nbytes:,} bytes" + (", requires grad" if self.requires_grad else "")
     return f"<div><small>gt.Tensor {escape(about)}</small><pre>{escape(show(self))}</pre></div>"
@@ -168,7 +168,7 @@ _T.backward = None
 
 @method
 def backward_(self: Tensor, gradient: Tensor | None = None, retain_graph: bool = False, create_graph: bool = False) -> None:
-    """Gradients of this tensor into `.grad` of the leaves it was made of."""
+    """Accumulate gradients of this tensor in `.grad` of the leaves it was computed from."""
     if not self.requires_grad:
         raise RuntimeError("backward() of a tensor that no gradient leads to: expected requires_grad=True somewhere before it")
     if gradient is None:
@@ -180,11 +180,11 @@ def backward_(self: Tensor, gradient: Tensor | None = None, retain_graph: bool =
         if isinstance(node, Node) and not node.scope.signal and not node.scope.backward and not here().signal:
             gradient = _one(self)
         else:
-            with beside(self):  # made where the gradients are computed, not sent there
+            with beside(self):  # computed where the gradients are, not sent there
                 gradient = _one(self)
     elif gradient.handle.spec.shape != self.handle.spec.shape:
         raise ArgumentError(
-            f"the gradient of a tensor of {self.handle.spec.shape} has its shape, not {gradient.handle.spec.shape}"
+            f"the gradient of a tensor of {self.handle.spec.shape}: expected that shape, got {gradient.handle.spec.shape}"
         )
     backward([self], [gradient], retain_graph or create_graph, create_graph)
 

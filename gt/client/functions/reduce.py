@@ -1,4 +1,4 @@
-"""Many elements into one."""
+"""Reductions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gt.spec import int64
 
 
 def axes_for(x: Tensor, axis: Any, dim: Any) -> tuple[int, ...]:
-    """The axes to reduce: all where none is named. A 0-d tensor has none, whatever is named."""
+    """The axes to reduce: all if none is named. A 0-d tensor has none."""
     axes = axes_of(axis_spelling(axis, dim), x.handle.spec.ndim)
     return axes if x.handle.spec.ndim else ()
 
@@ -96,7 +96,7 @@ std_mean = _with_mean("std_mean", std)
 
 
 class Extreme(NamedTuple):
-    """Values along an axis, and where they stand."""
+    """Values along an axis, and their indices."""
 
     values: Tensor
     indices: Tensor
@@ -124,7 +124,7 @@ min = _extreme("min", amin)
 
 @both
 def median(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
-    """The middle one of all elements, the lower where there are two, or along an axis with the indices."""
+    """The median, the lower of two, of all elements, or along an axis with the indices."""
     axis = axis_spelling(axis, dim)
     if axis is None:
         found = apply(TABLE["median"], (input.reshape(-1),), (0, False))[0]
@@ -149,7 +149,7 @@ def _arg(name: str) -> Any:
         return apply(row, (input,), ((axis_of(axis, input.handle.spec.ndim),), keep))
 
     pick.__name__ = pick.__qualname__ = name
-    pick.__doc__ = "Where the extreme element stands, among all or along an axis."
+    pick.__doc__ = "The index of the extreme element, in the flattened tensor or along an axis."
     return both(pick)
 
 
@@ -165,7 +165,7 @@ def count_nonzero(input: Tensor, axis: Any = None, *, dim: Any = None) -> Tensor
 @both
 def nansum(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
            dtype: Any = None) -> Tensor:  # fmt: skip
-    """The sum of those elements that are numbers."""
+    """The sum, ignoring nan."""
     numbers = unary(TABLE["isnan"], input).pick(0.0, input) if input.dtype.rank >= 2 else input
     return sum(numbers, axis_spelling(axis, dim), keepdims or keepdim, dtype=dtype)
 
@@ -173,7 +173,7 @@ def nansum(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any 
 @both
 def nanmean(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
             dtype: Any = None) -> Tensor:  # fmt: skip
-    """The mean of those elements that are numbers."""
+    """The mean, ignoring nan."""
     axis, keep, input = axis_spelling(axis, dim), keepdims or keepdim, input if dtype is None else input.to(dtype)
     if input.dtype.rank < 2:
         raise ArgumentTypeError(f"nanmean: expected a floating-point tensor, got {input.dtype.name}: cast with .float() first")
@@ -195,7 +195,7 @@ _T: Any = Tensor
 
 @method
 def sum_to_size(self: Tensor, *size: Any) -> Tensor:
-    """The sum over the axes along which this shape would be broadcast to this tensor's; whole numbers become int64."""
+    """The sum over the axes along which this shape would be broadcast to this tensor's; integers become int64."""
     shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
     if broadcast(shape, self.shape) != self.shape:
         raise ArgumentError(f"sum_to_size: {shape} does not broadcast to {self.shape}")

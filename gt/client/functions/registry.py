@@ -1,4 +1,4 @@
-"""Where functions of the `gt` namespace and methods of Tensor are registered."""
+"""Registration of functions of the `gt` namespace and of methods of Tensor."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def alias(name: str, f: Callable) -> Callable:
 
 
 def axis_spelling(axis: Any, dim: Any) -> Any:
-    """NumPy says axis, PyTorch says dim."""
+    """The axis: NumPy's `axis` or PyTorch's `dim`."""
     if dim is not None and axis is not None:
         raise ArgumentTypeError(f"axis={axis!r} and dim={dim!r} mean the same argument: give one of them")
     return axis if dim is None else dim

@@ -1,4 +1,4 @@
-"""The same elements in another shape."""
+"""Views with another shape."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _T.mT = property(lambda t: transpose(t, -2, -1))
 
 @lru_cache(1 << 12)
 def _sizes(spec: Spec, want: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that is asked for, of a tensor of this spec."""
+    """The requested shape, for a tensor of this spec."""
     return _without_unknown(want, spec) if -1 in want else want
 
 
 @lru_cache(1 << 12)
 def _order(ndim: int, *axes: Any) -> tuple[int, ...] | None:
-    """The axes counted from the first; None where they stay in their order."""
+    """The axes counted from the first; None if their order does not change."""
     order = tuple([axis_of(a, ndim) for a in axes])
     return None if order == tuple(range(ndim)) else order
 
 
 def _without_unknown(want: tuple, spec: Spec) -> tuple:
-    """A shape with the size that was left open, -1, filled in."""
+    """A shape with its open size, -1, filled in."""
     rest = 1
     for d in want:
         rest *= d if d != -1 else 1
@@ -46,10 +46,10 @@ def _without_unknown(want: tuple, spec: Spec) -> tuple:
 
 @both
 def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
-    """These elements, row by row, in another shape; one size may be -1."""
+    """The elements, row by row, in another shape; one size may be -1."""
     sizes, spec = given(sizes) if shape is None else tuple(shape), input.handle.spec
     for d in sizes:
-        if type(d) is not int:  # a tensor's number may be another each time
+        if type(d) is not int:  # a number in a tensor may change
             want = _sizes.__wrapped__(spec, tuple([d.__index__() for d in sizes]))
             break
     else:
@@ -75,7 +75,7 @@ def _bits_as(x: Tensor, want: DType) -> Tensor:
 
 @method
 def view(self: Tensor, *shape: Any, dtype: Any = None, size: Any = None) -> Tensor:
-    """These elements in another shape, or their bits as another dtype; what is written into one tensor is in the other."""
+    """A view in another shape, or of the bits as another dtype; both tensors share memory."""
     if dtype is not None or len(shape) == 1 and not isinstance(shape[0], (tuple, list, int)) and _is_dtype(shape[0]):
         return _bits_as(self, dtype_of(shape[0] if dtype is None else dtype))
     want = given(shape) if size is None else tuple(size)
@@ -95,7 +95,7 @@ def permute(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
 
 @both
 def transpose(input: Tensor, *axes: Any, dim0: int | None = None, dim1: int | None = None) -> Tensor:
-    """Two axes exchanged; without axes, all of them reversed; with all of them, their order, as NumPy has it."""
+    """Two axes exchanged; without axes, all reversed; with all axes, their order, as in NumPy."""
     n = input.handle.spec.ndim
     axes = given(axes) if dim1 is None else (*given(axes), dim1) if dim0 is None else (dim0, dim1)
     if not axes:
@@ -114,13 +114,13 @@ def transpose(input: Tensor, *axes: Any, dim0: int | None = None, dim1: int | No
 def t(input: Tensor) -> Tensor:
     """A matrix transposed."""
     if input.handle.spec.ndim > 2:
-        raise ArgumentError(f"t() is for at most 2 dimensions, not {input.handle.spec.shape}: use transpose or mT")
+        raise ArgumentError(f"t(): expected at most 2 dimensions, got {input.handle.spec.shape}: use transpose or mT")
     return permute(input, tuple(range(input.handle.spec.ndim))[::-1])
 
 
 @both
 def squeeze(input: Tensor, axis: Any = None, *, dim: Any = None) -> Tensor:
-    """Without its axes of size 1, or without those named."""
+    """Without axes of size 1, all or the named ones."""
     axis = axis_spelling(axis, dim)
     shape = input.handle.spec.shape
     named = range(len(shape)) if axis is None else given((axis,))
@@ -130,7 +130,7 @@ def squeeze(input: Tensor, axis: Any = None, *, dim: Any = None) -> Tensor:
 
 @both
 def unsqueeze(input: Tensor, axis: Any = None, *, dim: Any = None) -> Tensor:
-    """With an axis of size 1 more."""
+    """With a new axis of size 1."""
     at = axis_of(axis_spelling(axis, dim), input.handle.spec.ndim + 1)
     shape = input.handle.spec.shape
     return reshape(input, (*shape[:at], 1, *shape[at:]))
@@ -138,7 +138,7 @@ def unsqueeze(input: Tensor, axis: Any = None, *, dim: Any = None) -> Tensor:
 
 @both
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
-    """Some axes elsewhere, the others in the order they had."""
+    """Move some axes; the others keep their order."""
     several = [s if isinstance(s, (tuple, list)) else (s,) for s in (source, destination)]
     old, new = ([axis_of(a, input.ndim) for a in s] for s in several)
     if len(old) != len(new) or len(set(old)) != len(old) or len(set(new)) != len(new):
@@ -163,7 +163,7 @@ def swapdims(input: Tensor, dim0: int, dim1: int) -> Tensor:
 
 @method
 def expand(self: Tensor, *shape: Any, size: Any = None) -> Tensor:
-    """Axes of size 1 repeated, without a copy; -1 leaves a size as it is."""
+    """Broadcast axes of size 1 without a copy; -1 keeps a size."""
     want, have = given(shape) if size is None else tuple(size), self.handle.spec.shape
     lead = len(want) - len(have)
     want = tuple(have[i - lead] if d == -1 and i >= lead else d for i, d in enumerate(want))
@@ -177,7 +177,7 @@ def expand_as(self: Tensor, other: Tensor) -> Tensor:
 
 @both
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Some axes, or all, as one."""
+    """Some axes, or all, merged into one."""
     if not input.ndim:
         return reshape(input, 1)
     i, j = axis_of(start_dim, input.ndim), axis_of(end_dim, input.ndim)
@@ -198,7 +198,7 @@ def ravel(input: Tensor) -> Tensor:
 
 @both
 def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
-    """One axis as several; one size may be -1."""
+    """One axis split into several; one size may be -1."""
     at = axis_of(dim, input.ndim)
     sizes = list(sizes)
     known = 1

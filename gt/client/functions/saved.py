@@ -1,4 +1,5 @@
-"""What PyTorch's gradients read of the arguments and results of functions whose gradient here reads something else."""
+"""Arguments and results that PyTorch's gradients read, for functions whose gradient here reads others: in-place writes to them
+are refused alike."""
 
 from __future__ import annotations
 

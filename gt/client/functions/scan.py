@@ -1,4 +1,4 @@
-"""Running sums, products and extremes along an axis."""
+"""Cumulative sums, products and extremes along an axis."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gt.ops.table import TABLE
 
 @both
 def cumsum(input: Tensor, axis: Any = None, *, dim: Any = None, dtype: Any = None) -> Tensor:
-    """The sum of each element and those before it along an axis; without one, of all in a row, as NumPy has it."""
+    """The cumulative sum along an axis; without one, of the flattened tensor, as in NumPy."""
     return _running("cumsum", input, axis, dim, dtype)
 
 
 @both
 def cumprod(input: Tensor, axis: Any = None, *, dim: Any = None, dtype: Any = None) -> Tensor:
-    """The product of each element and those before it along an axis."""
+    """The cumulative product along an axis."""
     return _running("cumprod", input, axis, dim, dtype)
 
 
@@ -36,19 +36,19 @@ def _running(name: str, x: Tensor, axis: Any, dim: Any, dtype: Any) -> Tensor:
 
 @both
 def cummax(input: Tensor, dim: int) -> Sorted:
-    """The largest so far along an axis, and where it stands."""
+    """The cumulative maximum along an axis, and its indices."""
     return Sorted(*apply(TABLE["cummax"], (input,), (axis_of(dim, input.ndim),)))
 
 
 @both
 def cummin(input: Tensor, dim: int) -> Sorted:
-    """The least so far along an axis, and where it stands."""
+    """The cumulative minimum along an axis, and its indices."""
     return Sorted(*apply(TABLE["cummin"], (input,), (axis_of(dim, input.ndim),)))
 
 
 @both
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
-    """The logarithm of the running sum of exponentials along an axis."""
+    """The logarithm of the cumulative sum of exponentials along an axis."""
     return apply(TABLE["logcumsumexp"], (input,), (axis_of(dim, input.ndim),))
 
 

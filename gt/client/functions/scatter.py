@@ -1,4 +1,4 @@
-"""Values written at indices, and reduced with those that are there or are written there too."""
+"""Values written at indices, reduced with the previous value and with other values written there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
 
 def _neutral(how: str, x: Tensor) -> Any:
-    """What changes nothing when it meets others."""
+    """The neutral element of a reduction."""
     if how in ("sum", "mean"):
         return 0
     if how == "prod":
@@ -36,7 +36,7 @@ def _neutral(how: str, x: Tensor) -> Any:
 
 @both
 def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
-    """At each place the sum, product, mean or extreme of all values put there and, unless told not to, the one before."""
+    """At each index the sum, product, mean or extreme of all values written there and, with include_self, the previous one."""
     if reduce not in REDUCTIONS:
         raise ArgumentError(f"no reduction {reduce!r}: known are {', '.join(REDUCTIONS)}")
     axis, index = axis_of(dim, input.ndim), places(index)
@@ -70,20 +70,20 @@ def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
 
 @both
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """With values at places among all elements, row by row."""
+    """A copy with values at indices of the flattened tensor."""
     flat = apply(TABLE["index_put"], (input.reshape(-1), source.reshape(-1), index.reshape(-1)), ((0,), accumulate))
     return flat.reshape(input.shape)
 
 
 @both
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
-    """With `src` as one slice along an axis."""
+    """A copy with `src` as one slice along an axis."""
     return put_at(input, (slice(None),) * axis_of(dim, input.ndim) + (index,), src)
 
 
 @both
 def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
-    """With `src` as a part of an axis."""
+    """A copy with `src` as a range of an axis."""
     return put_at(input, (slice(None),) * axis_of(dim, input.ndim) + (slice(start, end, step),), src)
 
 

@@ -20,7 +20,7 @@ PRECISIONS = ("highest", "high", "medium")
 
 
 class Settings:
-    """What scripts set once for the process. Workers read none of it: it is kept to be given back."""
+    """Process-wide settings of scripts. Workers use none of them; they are stored to be returned."""
 
     matmul_precision = "highest"
     deterministic = False
@@ -28,7 +28,7 @@ class Settings:
 
 @function
 def set_float32_matmul_precision(precision: str) -> None:
-    """Kept, and given back by `get_float32_matmul_precision`: workers multiply float32 in float32 ("highest")."""
+    """Stored for `get_float32_matmul_precision`: workers multiply float32 in float32 ("highest")."""
     if precision not in PRECISIONS:
         raise ArgumentError(f"precision is {precision!r}: expected one of {', '.join(PRECISIONS)}")
     Settings.matmul_precision = precision
@@ -41,7 +41,7 @@ def get_float32_matmul_precision() -> str:
 
 @function
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Kept, and given back by `are_deterministic_algorithms_enabled`. Random numbers are the same each time in any case."""
+    """Stored for `are_deterministic_algorithms_enabled`. Random numbers are reproducible in any case."""
     Settings.deterministic = bool(mode)
 
 
@@ -52,7 +52,7 @@ def are_deterministic_algorithms_enabled() -> bool:
 
 @function
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
-    """Kept, and given back: the same seed gives the same numbers in any case."""
+    """Stored and returned: the same seed gives the same numbers in any case."""
     modes = {"default": 0, "warn": 1, "error": 2, 0: 0, 1: 1, 2: 2}
     if debug_mode not in modes:
         raise ArgumentError(f"debug_mode is {debug_mode!r}: expected default, warn, error, or 0 to 2")
@@ -101,7 +101,7 @@ FUNCTIONS["layout"], FUNCTIONS["memory_format"] = layout, memory_format
 
 @function
 def get_rng_state() -> Tensor:
-    """Where the session's random numbers stand, for `set_rng_state`."""
+    """The state of the session's random numbers, for `set_rng_state`."""
     session = here().session
     at = next(session.draws)
     session.draws = count(at)
@@ -110,17 +110,17 @@ def get_rng_state() -> Tensor:
 
 @function
 def set_rng_state(new_state: Tensor) -> None:
-    """Go on drawing from where `get_rng_state` stood."""
+    """Continue the random numbers from a state of `get_rng_state`."""
     session = here().session
     state = new_state.numpy()
     if state.dtype != np.uint8 or state.shape != (16,):
-        raise ArgumentError(f"a random state is what get_rng_state gave, not {state.dtype} of shape {state.shape}")
+        raise ArgumentError(f"expected a random state of get_rng_state, got {state.dtype} of shape {state.shape}")
     session.seed, at = (int(x) for x in state.view(np.int64))
     session.draws = count(at)
 
 
 def of_data(data: tuple, dtype: DType, device: Any = None) -> Tensor:
-    """A tensor of data, or, given sizes, of that shape; the values of such a tensor are anybody's guess in PyTorch."""
+    """A tensor of data, or, given sizes, of that shape, uninitialised in PyTorch."""
     if len(data) == 1 and isinstance(data[0], Size):
         data = tuple(data[0])
     elif len(data) == 1 and isinstance(data[0], Tensor):
@@ -145,7 +145,7 @@ else:
 
 
 class _OfDtype(type):
-    """A tensor type by its dtype: called, it makes tensors; asked, it knows those of its dtype."""
+    """A tensor type by its dtype: calling it makes tensors, isinstance() tests for its dtype."""
 
     dtype: DType
 
@@ -166,7 +166,7 @@ for _name, _dtype in (("FloatTensor", float32), ("DoubleTensor", float64), ("Hal
 
 
 def _in_type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """This tensor in another dtype, given as such, as `gt.LongTensor` or as its name; without one, that name.
+    """This tensor in another dtype, given as a dtype, as `gt.LongTensor` or by name; without one, the name of its type.
 
     >>> gt.ones(2).type(), gt.ones(2).type(gt.LongTensor)
     ('gt.FloatTensor', tensor([1, 1]))

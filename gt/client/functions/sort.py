@@ -1,4 +1,4 @@
-"""Elements in order: sorting, the first few, searching, and the different ones."""
+"""Sorting, searching and unique elements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gt.spec import int32, int64, promote_types
 
 
 class Sorted(NamedTuple):
-    """Values in order, and where they stood."""
+    """Sorted values, and their indices."""
 
     values: Tensor
     indices: Tensor
@@ -31,13 +31,13 @@ def _axis(x: Tensor, axis: Any, dim: Any, otherwise: int = -1) -> int:
 
 @both
 def sort(input: Tensor, axis: Any = None, descending: bool = False, stable: bool = True, *, dim: Any = None) -> Sorted:
-    """The elements of each line along an axis (the last) in order, and where they stood. Equals keep their order."""
+    """Elements sorted along an axis (the last), and their indices. The sort is stable."""
     return Sorted(*apply(TABLE["sort"], (input,), (_axis(input, axis, dim), bool(descending))))
 
 
 @both
 def argsort(input: Tensor, axis: Any = None, descending: bool = False, stable: bool = True, *, dim: Any = None) -> Tensor:
-    """Where the elements in order stand."""
+    """The indices of the sorted elements."""
     return sort(input, axis, descending, dim=dim).indices
 
 
@@ -48,13 +48,13 @@ def msort(input: Tensor) -> Tensor:
 
 @both
 def topk(input: Tensor, k: int, axis: Any = None, largest: bool = True, sorted: bool = True, *, dim: Any = None) -> Sorted:
-    """The `k` largest or smallest along an axis (the last), in order, and where they stand."""
+    """The `k` largest or smallest elements along an axis (the last), sorted, and their indices."""
     return Sorted(*apply(TABLE["topk"], (input,), (int(k), _axis(input, axis, dim), bool(largest))))
 
 
 @both
 def kthvalue(input: Tensor, k: int, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
-    """The k-th smallest along an axis (the last), from 1, and where it stands."""
+    """The k-th smallest element along an axis (the last), counted from 1, and its index."""
     at = _axis(input, axis, dim)
     found = topk(input, k, at, largest=False)
     last = [t.narrow(at, k - 1, 1) if input.ndim else t for t in found]
@@ -66,8 +66,8 @@ def searchsorted(
     sorted_sequence: Tensor, values: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Where each value would be put among sorted ones: before its equals, or, with `right`, after them. With a `sorter`, the
-    ones sorted are those it lists."""
+    """The index at which each value would be inserted in a sorted sequence: before equal elements, or, with `right`, after
+    them. A `sorter` holds the indices that sort the sequence."""
     if side not in (None, "left", "right") or right and side == "left":
         raise ArgumentError(f"searchsorted with side={side!r} and right={right}: expected 'left' or 'right', and both to agree")
     right = side == "right" if side is not None else right
@@ -78,7 +78,7 @@ def searchsorted(
         )
     if sorter is not None:
         if sorter.shape != sorted_sequence.shape or sorter.dtype is not int64:
-            raise ArgumentError(f"a sorter holds int64 places, one for each of {sorted_sequence.shape}, not {sorter.shape}")
+            raise ArgumentError(f"expected a sorter of int64 indices of shape {sorted_sequence.shape}, got {sorter.shape}")
         sorted_sequence = sorted_sequence.gather(-1, sorter)
     line = given if given.ndim else given.reshape(1)
     found = apply(TABLE["searchsorted"], (sorted_sequence, line), (bool(right),)).reshape(given.shape)
@@ -87,7 +87,7 @@ def searchsorted(
 
 @function
 def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
-    """Which of the ranges between boundaries each value lies in."""
+    """The index of the interval between boundaries that contains each value."""
     if boundaries.ndim != 1:
         raise ArgumentError(f"bucketize: expected one axis of boundaries, got {boundaries.shape}")
     if isinstance(input, Tensor) and input.dtype is not boundaries.dtype:
@@ -99,7 +99,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 @both
 def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
            dim: int | None = None) -> Any:  # fmt: skip
-    """The different elements, in order. They are read, since their number decides the shape."""
+    """The unique elements, sorted. Reads the tensor, which determines the shape."""
     values, inverse, counts = np.unique(input.numpy(), return_inverse=True, return_counts=True, axis=dim)
     found = [as_tensor(values).to(input.dtype)]
     if return_inverse:
@@ -111,8 +111,8 @@ def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, ret
 
 @both
 def unique_consecutive(input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
-    """The elements, or slices along an axis, without those equal to the one before. They are read, since their number
-    decides the shape."""
+    """The elements, or slices along an axis, without those equal to the previous one. Reads the tensor, which determines the
+    shape."""
     array = input.numpy()
     at = 0 if dim is None else axis_of(dim, input.ndim)
     lines = array.reshape(-1, 1) if dim is None else np.moveaxis(array, at, 0).reshape(array.shape[at], -1)
@@ -129,7 +129,7 @@ def unique_consecutive(input: Tensor, return_inverse: bool = False, return_count
 
 @function
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    """Which elements stand among others."""
+    """Whether each element is among others."""
     x, among = as_tensor(elements), as_tensor(test_elements).reshape(-1)
     found = (x.unsqueeze(-1) == among).any(-1) if among.numel() else full(x.shape, False)
     return ~found if invert else found

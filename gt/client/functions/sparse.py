@@ -1,5 +1,5 @@
-"""Sparse tensors, as scripts with graphs use them: made of places and values, multiplied by dense matrices, made dense again.
-They are a client's affair: on the workers lie the places and the values, which are tensors like any other."""
+"""Sparse tensors, as in scripts with graphs: made of indices and values, multiplied by dense matrices, converted to dense
+tensors. Only the client knows them: on the workers the indices and the values are ordinary tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COO, CSR = "sparse_coo", "sparse_csr"
 
 
 class SparseTensor:
-    """Places, an axis of the tensor in each row, and the values there. Places that stand twice count together."""
+    """Indices, a row for each axis, and the values. Values of equal indices are summed."""
 
     is_sparse = True
 
@@ -83,7 +83,7 @@ class SparseTensor:
 
     def _must_be_once(self, name: str) -> None:
         if not self._once:
-            raise RuntimeError(f"cannot get {name} of a sparse tensor whose places may stand twice: call coalesce() first")
+            raise RuntimeError(f"cannot get {name} of a sparse tensor that may have duplicate indices: call coalesce() first")
 
     def crow_indices(self) -> Tensor:
         counts = FUNCTIONS["bincount"](self._places[0], minlength=self.shape[0]).cumsum(0)
@@ -96,7 +96,7 @@ class SparseTensor:
         return self._once
 
     def coalesce(self) -> SparseTensor:
-        """Each place once, in order, with the sum of its values."""
+        """The same tensor with sorted, unique indices and summed values."""
         if self._once:
             return self
         flat, step = self._places[0] * 0, 1
@@ -162,7 +162,9 @@ class SparseTensor:
         if isinstance(other, Tensor) and other.ndim and other.shape == self.shape and not self.dense_dim():
             return self._like(self._held * other[tuple(self._places[i] for i in range(self.ndim))])
         if isinstance(other, SparseTensor) or isinstance(other, Tensor) and other.ndim:
-            raise NotImplementedError("a sparse tensor is scaled by a number or a dense tensor of its shape: use to_dense()")
+            raise NotImplementedError(
+                "a sparse tensor can be scaled by a number or a dense tensor of its shape: use to_dense()"
+            )
         return self._like(self._held * other)
 
     __rmul__ = __mul__
@@ -198,14 +200,14 @@ class SparseTensor:
 def _checked(places: Tensor, shape: tuple[int, ...]) -> None:
     found = places.numpy()
     if found.size and (found.min() < 0 or (found.max(1) >= np.array(shape[: found.shape[0]])).any()):
-        raise ArgumentError(f"a place of the sparse tensor lies outside its size {shape}")
+        raise ArgumentError(f"an index of the sparse tensor is outside its size {shape}")
 
 
 def sparse_coo_tensor(
     indices: Any, values: Any = None, size: Any = None, *, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False, check_invariants: Any = None, is_coalesced: bool | None = None,
 ) -> SparseTensor:  # fmt: skip
-    """A sparse tensor of places, a row for each axis, and values.
+    """A sparse tensor of indices, a row for each axis, and values.
 
     >>> gt.sparse_coo_tensor([[0, 1], [1, 0]], [2.0, 3.0], (2, 2)).to_dense()
     tensor([[0., 2.],
@@ -220,7 +222,7 @@ def sparse_coo_tensor(
         size = (*((places.amax(1) + 1).tolist() if places.shape[1] else (0,) * places.shape[0]), *held.shape[1:])
     shape = tuple(int(d) for d in size)
     if len(shape) != places.shape[0] + held.ndim - 1:
-        raise ArgumentError(f"places of {places.shape[0]} axes and values of {held.shape} do not make a tensor of size {shape}")
+        raise ArgumentError(f"indices of {places.shape[0]} axes and values of {held.shape} do not fit a tensor of size {shape}")
     _checked(places, shape)
     made = SparseTensor(places, held, shape, bool(is_coalesced))
     return made.requires_grad_() if requires_grad else made
@@ -230,7 +232,7 @@ def sparse_csr_tensor(
     crow_indices: Any, col_indices: Any, values: Any, size: Any = None, *, dtype: DType | None = None, device: Any = None,
     requires_grad: bool = False, check_invariants: Any = None,
 ) -> SparseTensor:  # fmt: skip
-    """A sparse matrix of where its rows begin, columns and values."""
+    """A sparse matrix of row pointers, columns and values."""
     starts, columns = as_tensor(crow_indices).to(int64), as_tensor(col_indices).to(int64)
     n = starts.shape[0] - 1
     rows = FUNCTIONS["arange"](n).repeat_interleave(starts.narrow(0, 1, n) - starts.narrow(0, 0, n))
@@ -243,7 +245,7 @@ def sparse_csr_tensor(
 
 
 def to_sparse(self: Tensor, sparse_dim: int | None = None, *, layout: Any = None, **_: Any) -> SparseTensor:
-    """The places that are not zero, which are read, and the values there."""
+    """The indices of nonzero elements, which are read, and their values."""
     axes = self.ndim if sparse_dim is None else sparse_dim
     shown = self.detach() != 0
     for _axis in range(self.ndim - axes):
@@ -260,7 +262,7 @@ def _matrix(a: Any) -> SparseTensor:
 
 
 def mm(mat1: Any, mat2: Any, reduce: str = "sum") -> Any:
-    """A sparse matrix by a dense one; `reduce` ("sum", "mean", "amax", "amin") says how the terms of a row are put together."""
+    """The product of a sparse and a dense matrix; `reduce` ("sum", "mean", "amax", "amin") combines the terms of a row."""
     if not isinstance(mat1, SparseTensor):
         return mm(mat2.t(), mat1.mT).mT if isinstance(mat2, SparseTensor) else mat1 @ mat2
     a = _matrix(mat1)
@@ -291,14 +293,16 @@ def addmm(mat: Tensor, mat1: Any, mat2: Tensor, *, beta: float = 1.0, alpha: flo
 def sampled_addmm(
     input: SparseTensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1.0, alpha: float = 1.0, out: Any = None
 ) -> SparseTensor:
-    """The product of two dense matrices, at the places of a sparse one, and its values added."""
+    """The product of two dense matrices at the indices of a sparse one, plus its values."""
     if out is not None:
         raise ArgumentError("sampled_addmm has no out=: a sparse matrix does not change in place; use what is returned")
     a = _matrix(input)
     if mat1.ndim != 2 or mat2.ndim != 2:
         raise NotImplementedError("sampled_addmm of batches of matrices")
     if (mat1.shape[0], mat2.shape[1]) != a.shape or mat1.shape[1] != mat2.shape[0]:
-        raise ArgumentError(f"the product of {mat1.shape} and {mat2.shape} does not lie at places in {a.shape}")
+        raise ArgumentError(
+            f"the product of {mat1.shape} and {mat2.shape} does not have the shape {a.shape} of the sparse matrix"
+        )
     picked = mat1.index_select(0, a._places[0]) * mat2.mT.index_select(0, a._places[1])
     return a._like(picked.sum(1) * alpha + a._held * beta)
 

@@ -1,4 +1,4 @@
-"""Functions of analysis, as `gt.special`: rows of their own, other names of pointwise functions, and a few made of them."""
+"""Special functions, as `gt.special`: rows, other names of pointwise functions, and compositions."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def _fixed(name: str, value: Any) -> None:
 
 
 def _operands(first: Any, second: Any) -> tuple[Tensor, Any]:
-    """Two operands of which one at least is a tensor; the first is one in any case."""
+    """Two operands, at least one a tensor; the first is converted to a tensor."""
     if not isinstance(first, Tensor) and not isinstance(second, Tensor):
-        raise TypeError(f"one of the two has to be a tensor, not {type(first).__name__} and {type(second).__name__}")
+        raise TypeError(f"expected at least one tensor, got {type(first).__name__} and {type(second).__name__}")
     if not isinstance(first, Tensor):
         first = second.new_full((), first)
     return first, second if isinstance(second, Tensor) else as_operand(second, first)
@@ -40,7 +40,7 @@ def _operands(first: Any, second: Any) -> tuple[Tensor, Any]:
 def _shares(name: str) -> None:
     def share(input: Tensor, other: Tensor) -> Tensor:
         if not isinstance(input, Tensor) or not isinstance(other, Tensor):
-            raise TypeError(f"{name} is of two tensors, not of {type(input).__name__} and {type(other).__name__}")
+            raise TypeError(f"{name}: expected two tensors, got {type(input).__name__} and {type(other).__name__}")
         _fixed(name, input)
         return apply(TABLE[name], (input, other))
 
@@ -62,7 +62,7 @@ def zeta(input: Any, other: Any) -> Tensor:
 
 @special
 def xlog1py(input: Any, other: Any) -> Tensor:
-    """x log(1 + y), 0 where x is."""
+    """x log(1 + y), 0 where x is 0."""
     return apply(TABLE["xlog1py"], _operands(input, other))
 
 
@@ -73,7 +73,7 @@ def _polynomials() -> None:
 
 
 _polynomials()
-# The names that `gt` has for the same, as they are or under another one.
+# Other names of functions of `gt`.
 _NAMES = {
     "gammaln": "lgamma", "psi": "digamma", "expit": "sigmoid", "gammainc": "igamma", "gammaincc": "igammac",
     "multigammaln": "mvlgamma",
@@ -84,7 +84,7 @@ for _name in ("digamma", "erf", "erfc", "erfinv", "exp2", "expm1", "i0", "log1p"
 for _name, _other in _NAMES.items():
     SPECIAL[_name] = lambda *args, _name=_other, **settings: FUNCTIONS[_name](*args, **settings)
 for _name in ("special_zeta", "signbit", "copysign", "gcd", "lcm", "lgamma", "igamma", "igammac"):
-    SPECIAL.pop(_name, None)  # rows of the family that PyTorch has elsewhere
+    SPECIAL.pop(_name, None)  # rows of the family that PyTorch has in another namespace
 
 
 @function

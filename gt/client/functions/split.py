@@ -1,4 +1,4 @@
-"""Tensors cut apart along an axis: pieces, slices and windows."""
+"""Tensors split along an axis: pieces, slices and windows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gt.ops.rules import axis_of
 def split(
     tensor: Tensor, split_size: Any = None, axis: Any = None, *, dim: Any = None, split_size_or_sections: Any = None
 ) -> tuple[Tensor, ...]:
-    """Pieces of one size along an axis (0), the last perhaps smaller, or of the sizes listed."""
+    """Pieces of one size along an axis (0), the last possibly smaller, or of the listed sizes."""
     split_size = split_size if split_size_or_sections is None else split_size_or_sections
     axis = axis_spelling(axis, dim)
     at = axis_of(0 if axis is None else axis, tensor.ndim)
@@ -39,7 +39,7 @@ def split(
 
 @both
 def chunk(input: Tensor, chunks: int, axis: Any = None, *, dim: Any = None) -> tuple[Tensor, ...]:
-    """At most so many pieces of one size along an axis (0), the last perhaps smaller."""
+    """At most this many pieces of one size along an axis (0), the last possibly smaller."""
     axis = axis_spelling(axis, dim)
     at = axis_of(0 if axis is None else axis, input.ndim)
     if chunks < 1:
@@ -49,7 +49,7 @@ def chunk(input: Tensor, chunks: int, axis: Any = None, *, dim: Any = None) -> t
 
 @both
 def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """So many pieces, the first ones larger by one where it does not come out, or cut at these places."""
+    """This many pieces, the first ones larger by one if the size is not divisible, or split at these indices."""
     at = axis_of(dim, input.ndim)
     n = input.shape[at]
     if isinstance(indices_or_sections, Tensor):
@@ -64,7 +64,7 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
 
 @both
 def unbind(input: Tensor, axis: Any = None, *, dim: Any = None) -> tuple[Tensor, ...]:
-    """The slices along an axis (0), without it."""
+    """The slices along an axis (0), without that axis."""
     axis = axis_spelling(axis, dim)
     at = axis_of(0 if axis is None else axis, input.ndim)
     return one_of_several([select(input, at, i) for i in range(input.shape[at])], "unbind")
@@ -72,12 +72,12 @@ def unbind(input: Tensor, axis: Any = None, *, dim: Any = None) -> tuple[Tensor,
 
 @both
 def select(input: Tensor, dim: int, index: int) -> Tensor:
-    """One slice along an axis, without it."""
+    """One slice along an axis, without that axis."""
     return input[(slice(None),) * axis_of(dim, input.ndim) + (index,)]
 
 
 def _evenly(name: str, input: Tensor, sections: Any, axis: int, least: int) -> tuple[Tensor, ...]:
-    """`tensor_split`, into so many pieces of one size where a number is given."""
+    """`tensor_split`; with a number, into pieces of one size."""
     if input.ndim < least:
         raise ArgumentError(f"{name}: expected at least {least} axes, got {input.shape}")
     if isinstance(sections, int) and (sections < 1 or input.shape[axis] % sections):
@@ -111,7 +111,7 @@ for _name in ("chunk", "split", "split_with_sizes"):
 
 @method
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """Windows of an axis, each as a last axis of its own."""
+    """Sliding windows of an axis, each along a new last axis."""
     at = axis_of(dimension, self.ndim)
     if not self.ndim:
         return unfold(self.reshape(1), 0, size, step).reshape((size,) if size else (0,))

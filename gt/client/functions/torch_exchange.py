@@ -1,4 +1,4 @@
-"""Tensors from PyTorch and to it, and copies of variables."""
+"""Conversion from and to PyTorch, and deep copies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gt.errors import ArgumentTypeError
 
 @function
 def from_torch(data: Any, requires_grad: bool | None = None) -> Any:
-    """A tensor holding a copy of a PyTorch tensor; of a dict or list of them, such as a state dict, the same of its parts."""
+    """A copy of a PyTorch tensor; of a dict or list of them, such as a state dict, a copy of each."""
     if isinstance(data, dict):
         return {k: from_torch(v, requires_grad) for k, v in data.items()}
     if isinstance(data, (list, tuple)):
@@ -37,10 +37,10 @@ def torch(self: Tensor) -> Any:
 
 @method
 def __deepcopy__(self: Tensor, memo: dict) -> Tensor:
-    """A variable of its own. Values never change, so the copy shares this one's."""
+    """A variable of its own. Values never change, so both share one value."""
     if self.node is not None:
         raise RuntimeError("only leaves can be copied deeply: detach() this tensor first")
-    _ = self.handle  # a view is up to date from here on
+    _ = self.handle  # brings a view up to date
     made = cut(copy.copy(self))
     made.grad = made.hooks = None
     memo[id(self)] = made

@@ -1,4 +1,4 @@
-"""Lengths of vectors, sizes of matrices, and distances."""
+"""Norms of vectors and matrices, and distances."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ORDERS = {None: 2.0, "fro": 2.0, "inf": float("inf"), "-inf": float("-inf")}
 @both
 def norm(input: Tensor, p: Any = "fro", axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False,
          dtype: Any = None) -> Tensor:  # fmt: skip
-    """The length of all elements as one vector, or along an axis or several, of the order `p` (2)."""
+    """The norm of order `p` (2) of all elements, or along an axis or several."""
     if p == "nuc":
         over = axis if dim is None else dim
         given = input if dtype is None else input.to(dtype)
@@ -43,14 +43,14 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
 
 @function
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
-    """How far each row of one is from each row of the other."""
+    """The distance of each row of one to each row of the other."""
     return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).norm(float(p), dim=-1)
 
 
 @function
 @saves("input")
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
-    """How far each row is from those after it."""
+    """The distance of each row to each later row."""
     i, j = np.triu_indices(input.shape[0], 1)
     first, second = (input.index_select(0, from_numpy(k.astype(np.int64))) for k in (i, j))
     return (first - second).norm(float(p), dim=-1)
@@ -58,7 +58,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
 
 @both
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
-    """Slices along an axis that are longer than `maxnorm` made that long."""
+    """Slices along an axis scaled to a norm of at most `maxnorm`."""
     if input.ndim < 2:
         raise ArgumentError(f"renorm: expected at least two axes, got {input.shape}")
     at = axis_of(dim, input.ndim)
@@ -68,13 +68,13 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
 
 @linalg
 def vector_norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """The length of vectors along one or several axes, or of all elements as one."""
+    """The norm of vectors along one or several axes, or of all elements."""
     return norm(x, ord, dim, keepdim)
 
 
 @linalg
 def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
-    """The size of matrices: fro, nuc, 1, -1, 2, -2, inf, -inf."""
+    """The norm of matrices: fro, nuc, 1, -1, 2, -2, inf, -inf."""
     rows, columns = (axis_of(d, A.ndim) for d in dim)
     if ord == "fro":
         return norm(A, 2, (rows, columns), keepdim)
@@ -95,7 +95,7 @@ def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool 
 
 
 def _norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """The size of a vector or a matrix."""
+    """The norm of a vector or a matrix."""
     matrix = isinstance(dim, (tuple, list)) and len(dim) == 2 or dim is None and A.ndim == 2
     if ord is None or not matrix:
         return norm(A, 2 if ord is None else ord, dim, keepdim)
@@ -107,7 +107,7 @@ LINALG["norm"] = _norm
 
 @linalg
 def cond(A: Tensor, p: Any = None) -> Tensor:
-    """How much an inverse magnifies errors."""
+    """The condition number of matrices."""
     if p in (None, 2, -2):
         s = svdvals(A)
         return s.amin(-1) / s.amax(-1) if p == -2 else s.amax(-1) / s.amin(-1)

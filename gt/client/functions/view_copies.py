@@ -1,4 +1,4 @@
-"""Forms of the view functions that PyTorch has under a name of their own: with a copy, with strides, into another tensor."""
+"""Variants of view functions that PyTorch names separately: copies, strides, writes into another tensor."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gt.client.writes import become
 from gt.errors import ArgumentError
 from gt.spec import DType, int64
 
-# Values on workers never change, so a copy costs nothing that the view would not.
+# Values on workers never change, so a copy takes no more than the view.
 VIEWS = ["alias", "as_strided", "diagonal", "expand", "narrow", "permute", "split_with_sizes", "squeeze", "t", "transpose"]
 VIEWS += ["unbind", "unfold", "unsqueeze", "view"]
 
 
 def _positions(size: Any, stride: Any, offset: int, elements: int) -> Tensor:
-    """Where each element of a strided tensor lies in a row of `elements`."""
+    """The position of each element of a strided tensor in a flat tensor of `elements`."""
     if len(size) != len(stride):
         raise ArgumentError(f"as_strided: expected a stride for each axis, got {tuple(stride)} for {tuple(size)}")
     places = np.full(tuple(size), int(offset), np.int64)
@@ -36,7 +36,7 @@ def _positions(size: Any, stride: Any, offset: int, elements: int) -> Tensor:
 
 @both
 def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
-    """Elements, at strides, of the row that the elements of this tensor make, or those of the tensor it is a view of."""
+    """Elements, at strides, of the flattened tensor, or of the base of a view."""
     base, first = root_of(input), offset(input) if storage_offset is None else int(storage_offset)
     if input.requires_grad and not base.requires_grad:  # a leaf that is a view: the gradient is its own
         if not is_contiguous(input):
@@ -54,7 +54,7 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
 
 
 def _row_of(x: Tensor, dtype: DType) -> Tensor:
-    """All elements as one row, in the dtype that a view of them has. Positions of elements have a dtype of their own."""
+    """All elements flattened, in the dtype of a view of them. Positions of elements have a dtype of their own."""
     if x.dtype.is_complex and dtype is x.dtype.to_real():
         return FUNCTIONS["view_as_real"](x).reshape(-1)
     row = x.reshape(-1)
@@ -67,7 +67,7 @@ FUNCTIONS["as_strided_"] = Tensor.as_strided_  # type: ignore[attr-defined]
 
 @both
 def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
-    """With `src` where `as_strided` would look."""
+    """A copy with `src` at the elements of `as_strided`."""
     places = _positions(size, stride, storage_offset or 0, input.numel())
     if src.shape != tuple(size):
         raise ArgumentError(f"as_strided_scatter to {tuple(size)}: expected a source of that shape, got {src.shape}")
@@ -92,7 +92,7 @@ for _name in VIEWS:
 
 @function
 def empty_strided(size: Any, stride: Any, **settings: Any) -> Tensor:
-    """`empty`: a tensor lies row by row here, whatever strides are asked for."""
+    """`empty`: tensors are contiguous here, whatever strides are requested."""
     if len(tuple(size)) != len(tuple(stride)):
         raise ArgumentError(f"empty_strided: expected a stride for each axis, got {tuple(stride)} for {tuple(size)}")
     return empty(size, **settings)
@@ -100,7 +100,7 @@ def empty_strided(size: Any, stride: Any, **settings: Any) -> Tensor:
 
 @function
 def empty_permuted(size: Any, physical_layout: Any, **settings: Any) -> Tensor:
-    """`empty`: a tensor lies row by row here, whatever order of axes is asked for."""
+    """`empty`: tensors are contiguous here, whatever order of axes is requested."""
     if sorted(physical_layout) != list(range(len(size))):
         raise ArgumentError(f"empty_permuted: expected an order of the {len(size)} axes, got {tuple(physical_layout)}")
     return empty(size, **settings)
@@ -113,7 +113,7 @@ def new_empty_strided(self: Tensor, size: Any, stride: Any, dtype: Any = None, *
 
 @method
 def resize_(self: Tensor, *size: Any, memory_format: Any = None) -> Tensor:
-    """This variable in another shape: its first elements, and zeros behind them where there are too few."""
+    """Change the shape of this variable: its first elements, followed by zeros if there are too few."""
     shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
     if self.requires_grad:
         raise RuntimeError("cannot resize a variable that requires gradients")

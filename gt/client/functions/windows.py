@@ -1,4 +1,4 @@
-"""Weights that fade towards the ends, as `gt.signal.windows` and as functions of `gt`."""
+"""Window functions, as `gt.signal.windows` and as functions of `gt`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ WINDOWS: dict[str, Callable] = {}
 
 
 def _window(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A window function of a maker `(M, whole, dtype, **settings)`, `whole` being the length that the shape repeats after.
-    Lengths 0 and, where the maker has `whole - 1` equal parts, 1 are the same for all."""
+    """A window function from `make(M, whole, dtype, **settings)`; `whole` is the period of the shape. Windows of length 0, and
+    of length 1 where the shape has `whole - 1` equal parts, are the same for all."""
     name = make.__name__.removesuffix("_")
 
     def window(
@@ -30,7 +30,7 @@ def _window(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
         if result_dtype not in (float32, float64):
             raise ValueError(f"{name}: expected float32 or float64, got {result_dtype.name}")
         if layout not in (None, "strided") and str(layout) != "torch.strided":
-            raise ValueError(f"{name} makes strided tensors only, not {layout}")
+            raise ValueError(f"{name}: expected a strided layout, got {layout}")
         made = (
             make(M, sym, result_dtype, **settings)
             if M
@@ -50,35 +50,35 @@ def _even(start: float, step: float, M: int, dtype: DType) -> Tensor:
 
 @_window
 def exponential(M: int, sym: bool, dtype: DType, center: float | None = None, tau: float = 1.0) -> Tensor:
-    """Falling by a factor e over `tau` elements from the centre."""
+    """Exponential decay by a factor e over `tau` elements from the centre."""
     if tau <= 0:
-        raise ValueError(f"tau is positive, not {tau}")
+        raise ValueError(f"expected a positive tau, got {tau}")
     if sym and center is not None:
-        raise ValueError("a symmetric window has its centre in the middle: leave center away, or say sym=False")
+        raise ValueError("expected sym=False or no center: a symmetric window is centred")
     middle = (M if not sym and M > 1 else M - 1) / 2.0 if center is None else center
     return (-_even(-middle, 1.0 / tau, M, dtype).abs()).exp()
 
 
 @_window
 def cosine(M: int, sym: bool, dtype: DType) -> Tensor:
-    """Half a period of the sine."""
+    """Half a period of a sine."""
     return _even(0.5, math.pi / (M + 1 if not sym and M > 1 else M), M, dtype).sin()
 
 
 @_window
 def gaussian(M: int, sym: bool, dtype: DType, std: float = 1.0) -> Tensor:
-    """The bell of a normal distribution."""
+    """A Gaussian."""
     if std <= 0:
-        raise ValueError(f"a standard deviation is positive, not {std}")
+        raise ValueError(f"expected a positive standard deviation, got {std}")
     at = _even(-(M if not sym and M > 1 else M - 1) / 2.0, 1.0 / (std * math.sqrt(2.0)), M, dtype)
     return (-at * at).exp()
 
 
 @_window
 def kaiser(M: int, sym: bool, dtype: DType, beta: float = 12.0) -> Tensor:
-    """Kaiser's, by Bessel functions."""
+    """The Kaiser window, by Bessel functions."""
     if beta < 0:
-        raise ValueError(f"beta is not negative, not {beta}")
+        raise ValueError(f"expected a beta of 0 or more, got {beta}")
     if M == 1:
         return full((1,), 1.0, dtype=dtype)
     step = 2.0 * beta / (M if not sym else M - 1)
@@ -97,7 +97,7 @@ def bartlett(M: int, sym: bool, dtype: DType) -> Tensor:
 
 @_window
 def general_cosine(M: int, sym: bool, dtype: DType, a: Any) -> Tensor:
-    """A sum of cosines, of signs that alternate."""
+    """A sum of cosines with alternating signs."""
     if not hasattr(a, "__iter__"):
         raise TypeError(f"a, the coefficients of general_cosine, must be a list or a tuple, not {type(a).__name__}")
     weights = [(-1) ** i * w for i, w in enumerate(a)]
@@ -120,7 +120,7 @@ def _cosines(name: str, doc: str, coefficients: Callable[..., list[float]]) -> N
     WINDOWS[name] = window
 
 
-_cosines("general_hamming", "Hamming's, of another share.", lambda alpha=0.54: [alpha, 1.0 - alpha])
+_cosines("general_hamming", "The Hamming window with coefficients.", lambda alpha=0.54: [alpha, 1.0 - alpha])
 _cosines("hamming", "Hamming's.", lambda: [0.54, 1.0 - 0.54])
 _cosines("hann", "Hann's.", lambda: [0.5, 0.5])
 _cosines("blackman", "Blackman's.", lambda: [0.42, 0.5, 0.08])
@@ -138,7 +138,7 @@ def _fading(name: str, terms: tuple[float, ...]) -> None:
         return total
 
     window.__name__ = window.__qualname__ = name
-    window.__doc__ = "Weights that fade towards the ends."
+    window.__doc__ = "A window function."
     function(window)
 
 
