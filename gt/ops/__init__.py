@@ -1,4 +1,4 @@
-"""The op table, filled: import this, and every row is there."""
+"""The op table: importing this module adds all rows."""
 
 from gt.ops import (
     activation,

@@ -31,10 +31,10 @@ def floats(name: str):
 
 
 def paired(g: Spec, a: Spec, *rest: Operand, **_: object) -> Spec:
-    """A gradient beside the value it belongs to."""
+    """The spec of a gradient, which has the shape of its value."""
     floats("a gradient")(g)
     if g.shape != a.shape:
-        raise ValueError(f"a gradient of {g.shape} does not belong to a value of {a.shape}")
+        raise ValueError(f"expected a gradient of the value's shape {a.shape}, got {g.shape}")
     return g
 
 
@@ -45,7 +45,7 @@ def _signed(a: Spec) -> Spec:
 
 
 def _sigmoid(xp, a):
-    """Without overflow on either side."""
+    """The logistic function without overflow on either side."""
     if a.dtype in (xp.complex64, xp.complex128):
         return 1.0 / (1.0 + xp.exp(-a))
     small = xp.exp(-xp.abs(a))
@@ -95,7 +95,7 @@ def _lower_silu_grad(g, a):
 
 
 def _softplus(xp, a, beta, threshold):
-    """Linear above the threshold, as PyTorch has it."""
+    """Linear above the threshold, as in PyTorch."""
     scaled = a * beta
     return xp.where(scaled > threshold, a, (xp.clip(scaled, 0.0, None) + xp.log1p(xp.exp(-xp.abs(scaled)))) / beta)
 

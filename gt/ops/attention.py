@@ -1,4 +1,4 @@
-"""Scaled dot-product attention. Heads of the keys may be fewer than those of the queries, each then serving several."""
+"""Scaled dot-product attention. Keys may have fewer heads than queries; each of them then serves several."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _heads(xp, q, k):
 
 
 def _fold(xp, g, k):
-    """A gradient of repeated heads, summed back to the heads there are."""
+    """A gradient of repeated heads, summed to the heads of the keys."""
     if g.ndim < 3 or g.shape[-3] == k.shape[-3]:
         return g
     times = g.shape[-3] // k.shape[-3]
@@ -65,7 +65,7 @@ def _triangle(xp, rows, columns):
 
 
 def attend(xp, q, k, v, scale, *mask, causal):
-    """A query that may look at nothing gives zeros; the logarithm of its sum is then called 0."""
+    """A query whose keys are all masked gives zeros, with 0 for the logarithm of its sum."""
     s = _scores(xp, q, _heads(xp, q, k), scale, mask, causal)
     if s.shape[-1] == 0:
         return xp.matmul(s, _heads(xp, q, v)), xp.sum(s, axis=(-1,))
@@ -123,16 +123,16 @@ def _lower_grad(g, q, k, v, y, lse, scale, *mask, causal):
 def _pull(gs, ys, ins, causal):
     q, k, v, scale, *mask = ins
     found = gs[0].op("attention_grad", q, k, v, ys[0], ys[1], scale, *mask, causal=causal)
-    return [*found, None]  # a mask that wants a gradient is the client's business: it composes
+    return [*found, None]  # for a mask that requires gradients the client composes attention of other rows
 
 
 def _rules(key: int):
-    """Samples are apart, and so are heads where queries and keys (input `key`) have as many."""
+    """Samples are independent, and heads too if queries and keys (input `key`) have the same number."""
 
     def rules(kind: Kind) -> list[Rule]:
         q, k = kind.ins[key - 1], kind.ins[key]
         assert isinstance(q, Spec) and isinstance(k, Spec)
-        before = kind.ins.index(float)  # the scale: masks, which may lack leading axes, come after
+        before = kind.ins.index(float)  # the scale; masks, which may lack leading axes, follow it
         found: list[Rule] = []
         for i in range(q.ndim - 2):
             if q.shape[i] == k.shape[i]:
@@ -151,7 +151,7 @@ def _cut(mask, axis: int, size: int) -> Placement:
 def _grad_shape(g: Spec, q: Spec, k: Spec, v: Spec, *rest, causal: bool) -> tuple[Spec, ...]:
     lse = rest[1]
     if lse.dtype is not (float32 if q.dtype.size == 2 else q.dtype):
-        raise TypeError(f"the sums of scores of {q.dtype.name} are not kept in {lse.dtype.name}")
+        raise TypeError(f"attention_grad of {q.dtype.name}: unexpected dtype {lse.dtype.name} of the saved logarithms")
     return q, k, v
 
 

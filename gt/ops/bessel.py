@@ -1,5 +1,5 @@
-"""Bessel's and Airy's functions, and families of orthogonal polynomials, element by element, under PyTorch's names. They have
-no gradients, as in PyTorch."""
+"""Bessel and Airy functions, and families of orthogonal polynomials, elementwise, under PyTorch's names. They have no
+gradients, as in PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gt.spec import Spec, float32, int64
 
 op = partial(table.op, pointwise=True, shard=by_axis)
 
-# Between 2 and 20 PyTorch's bessel_j0 and its kin have seven digits in float64, so engines are compared outside.
+# Between 2 and 20 PyTorch's bessel_j0 and related functions have seven digits in float64, so engines are compared outside.
 ANY: Try = ((Values(X, -2.0, 2.0),), {})
 NEAR: Try = ((Values(X, 0.1, 2.0),), {})
 FAR: Try = ((Values(X, 26.0, 60.0),), {})
@@ -21,7 +21,7 @@ WHOLE: Try = ((Values(Spec((3,), int64), 1, 4),), {})
 
 
 def _wide(name: str):
-    """Broadcast and promote; integers become float32, and 16 bits are too few."""
+    """Broadcast and promote; integers become float32, and 16-bit floats are refused."""
 
     def rule(*operands: Operand) -> Spec:
         out = pointwise_float(*operands)
@@ -42,7 +42,7 @@ for _name in ("bessel_y0", "bessel_y1", "modified_bessel_k0", "modified_bessel_k
               "scaled_modified_bessel_k1"):  # fmt: skip
     _function(_name, NEAR, FAR)
 
-# Each polynomial: what the first is, and how the next follows of the last two, at x and k.
+# Each polynomial: the first one, and the recurrence from the last two, at x and k.
 _POLYNOMIALS = {
     "chebyshev_polynomial_t": (lambda x: x, lambda x, k, p, q: 2.0 * x * p - q),
     "chebyshev_polynomial_u": (lambda x: 2.0 * x, lambda x, k, p, q: 2.0 * x * p - q),
@@ -53,7 +53,7 @@ _POLYNOMIALS = {
     "laguerre_polynomial_l": (lambda x: 1.0 - x, lambda x, k, p, q: ((2.0 * k + 1.0 - x) * p - k * q) / (k + 1.0)),
     "legendre_polynomial_p": (lambda x: x, lambda x, k, p, q: ((2.0 * k + 1.0) * x * p - k * q) / (k + 1.0)),
 }
-DEGREE = 1 << 16  # each takes a pass over the tensor, and a number of the client's must not keep a worker for ever
+DEGREE = 1 << 16  # each degree takes a pass over the tensor, and a client's number must not occupy a worker for ever
 
 
 def _polynomial(first, following, shifted):
@@ -64,7 +64,7 @@ def _polynomial(first, following, shifted):
         found = xp.where(n == 0, before, xp.where(n == 1, now, 0.0 * z))
         highest = int(xp.max(n, axis=tuple(range(n.ndim)))) if n.size else 0
         if highest > DEGREE:
-            raise ValueError(f"a polynomial of degree {highest}: the highest is {DEGREE}")
+            raise ValueError(f"a polynomial: expected a degree of at most {DEGREE}, got {highest}")
         for k in range(1, highest):
             before, now = now, following(z, float(k), now, before)
             found = xp.where(n == k + 1, now, found)

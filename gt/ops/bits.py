@@ -1,5 +1,4 @@
-"""Logic and bits, element by element, and a tensor's bits as another dtype. Rows are named as PyTorch names them; none has a
-gradient."""
+"""Logical and bitwise ops, and a tensor's bits as another dtype. Rows have PyTorch's names; none has a gradient."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ SHIFTS: Try = ((Spec((2, 3), int64), Values(Spec((3,), int64), 0, 5)), {})
 
 
 def _whole(name: str, bools: bool = True):
-    """Broadcast and promote integers, and booleans where the op has them."""
+    """Broadcast and promote integers, and booleans if the op takes them."""
 
     def rule(*operands: Operand) -> Spec:
         out = pointwise(*operands)
@@ -32,9 +31,9 @@ def _whole(name: str, bools: bool = True):
 
 
 def _bitcast(a: Spec, *, old, new) -> Spec:
-    """The last axis is as much longer or shorter as elements are smaller or larger."""
+    """The last axis grows or shrinks by the ratio of the elements' sizes."""
     if a.dtype.code != old:
-        raise TypeError(f"bitcast of {DTYPES[old].name} was given {a.dtype.name}")
+        raise TypeError(f"bitcast: expected {DTYPES[old].name}, got {a.dtype.name}")
     have, want = a.dtype.size, DTYPES[new].size
     if have == want:
         return Spec(a.shape, DTYPES[new])

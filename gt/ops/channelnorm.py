@@ -1,5 +1,5 @@
-"""Normalisation over channels, (batch, channels, ...): group_norm and batch_norm. Parts are a weight and a bias for each
-channel, or nothing."""
+"""Normalisation over channels, (batch, channels, ...): group_norm and batch_norm, with or without a weight and a bias for each
+channel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _check(name: str, a: Spec, parts: tuple[Spec, ...]) -> None:
 
 
 def _spread(xp, part, ndim):
-    """A value for each channel, to broadcast against (batch, channels, ...)."""
+    """A value for each channel, shaped to broadcast against (batch, channels, ...)."""
     return xp.reshape(part, (1, part.shape[0]) + (1,) * (ndim - 2))
 
 
@@ -39,7 +39,7 @@ def _affine(xp, y, parts):
 def _group_shape(a: Spec, eps: type, *parts: Spec, groups: int) -> tuple[Spec, ...]:
     _check("group_norm", a, parts)
     if a.shape[1] % groups:
-        raise ValueError(f"cannot part the {a.shape[1]} channels of {a.shape} into {groups} groups")
+        raise ValueError(f"cannot divide the {a.shape[1]} channels of {a.shape} into {groups} groups")
     one = Spec((a.shape[0], groups), wide(a))
     return a, one, one
 
@@ -89,7 +89,7 @@ def _lower_batch_norm(a, mean, var, eps, *parts):
 
 
 def _others(a) -> tuple[int, ...]:
-    """Every axis but that of the channels."""
+    """All axes except that of the channels."""
     return (0, *range(2, a.ndim))
 
 
@@ -127,7 +127,7 @@ def _lower_group_norm_grad(g, a, mean, rstd, *weight, groups, bias):
 def _grads(g: Spec, a: Spec, mean: Spec, rstd: Spec, *weight: Spec, bias: bool, groups: int = 1) -> tuple[Spec, ...]:
     paired(g, a)
     if mean.dtype is not wide(a) or rstd.dtype is not wide(a):
-        raise TypeError(f"mean and deviation of {a.dtype.name} are kept in {wide(a).name}, not {mean.dtype.name}")
+        raise TypeError(f"mean and deviation of {a.dtype.name}: expected {wide(a).name}, got {mean.dtype.name}")
     return (a, *weight, *([weight[0]] if bias else []))
 
 
@@ -144,7 +144,7 @@ def _by_batch(kind: Kind) -> list[Rule]:
 
 
 def _by_batch_grad(kind: Kind) -> list[Rule]:
-    """Each holder of samples has a term of the gradients of weight and bias."""
+    """Each shard of the samples gives a partial sum of the gradients of weight and bias."""
     ins: list[Placement] = [*[Shard(0)] * 4, *[REPLICATE] * (len(kind.ins) - 4)]
     return [(tuple(ins), (Shard(0), *[Partial()] * (len(kind.outs) - 1)))]
 
@@ -164,7 +164,7 @@ op("group_norm_grad", shape=_grads, shard=_by_batch_grad,
 def _trained(a: Spec, eps: type, *parts: Spec) -> tuple[Spec, ...]:
     _check("batch_norm", a, parts)
     if count(a.shape, _others(a)) == 1:
-        raise ValueError(f"batch_norm learns from more than one value for each channel, not from {a.shape}")
+        raise ValueError(f"batch_norm in training: expected more than one value for each channel, got {a.shape}")
     one = Spec(a.shape[1:2], wide(a))
     return a, one, one, one
 
@@ -204,7 +204,7 @@ def _lower_batch_norm_grad(g, a, mean, rstd, *weight, bias):
 
 
 def _by_channel(kind: Kind) -> list[Rule]:
-    """Each channel is by itself."""
+    """Channels are independent."""
     ins = tuple(REPLICATE if isinstance(s, type) else Shard(1 if s.ndim > 1 else 0) for s in kind.ins)
     return [(ins, tuple(Shard(1 if s.ndim > 1 else 0) for s in kind.outs))]
 

@@ -1,6 +1,6 @@
-"""What workers do together: rows whose pieces move between them. The dispatcher writes these instructions; a client's are
-refused. The last operand is a number that says on whose behalf: the id of the client's result. `group` names the workers, in
-the order of their pieces. How the bytes travel is the worker's business, so there are no kernels here."""
+"""Collectives: rows whose pieces move between workers. The dispatcher writes these instructions; a client's are refused. The
+last operand is the id of the client's result, for error messages. `group` are the workers, in the order of their pieces. The
+worker chooses the transport, so there are no kernels here."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def _given(*operands: Any, shape: Shape | None, dtype: int, **_: object) -> Any:
     return () if shape is None else Spec(shape, DTYPES[dtype])
 
 
-# Several tensors at once travel as one.
+# Several tensors are sent as one.
 op("all_reduce", shape=_same, statics=("group", "reduce"))
-# So do they here; `sizes` are the lengths of this worker's piece of the axis of each.
+# Several tensors are sent as one; `sizes` are the lengths of this worker's piece of each tensor's axis.
 op("reduce_scatter", shape=_pieces, statics=("group", "reduce", "axis", "sizes"))
 # `size` is the length of the whole axis.
 op("all_gather", statics=("group", "axis", "size"),
    shape=lambda a, tag, *, group, axis, size: _resized(a, axis, size))  # fmt: skip
-# The first of the group has the tensor, and it alone has an input.
+# Only the first of the group has the input, the tensor to send.
 op("broadcast", shape=_given, statics=("group", "shape", "dtype"))
-# `sends` are (worker, where it begins in the input, shape), `takes` (worker, where it begins in the output, shape), each
+# `sends` are (worker, offset in the input, shape), `takes` (worker, offset in the output, shape), each
 # worker at most once. Without takes there is no output, and `shape` is None.
 op("exchange", shape=_given, statics=("group", "sends", "takes", "shape", "dtype"))

@@ -1,5 +1,5 @@
-"""Complex numbers: made of two real ones, taken apart again, conjugated. Arithmetic on them is in the other families, whose
-rows say in their `complex` column whether they take them."""
+"""Complex numbers: construction from two real ones, their parts, conjugates. Arithmetic is in the other families; the column
+`complex` of a row states whether it takes complex numbers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _direction(xp, a):
 
 
 def _direction_grad(g, y, a):
-    """What of the gradient is across the number, by its size."""
+    """The component of the gradient perpendicular to the number, divided by its magnitude."""
     size = a.abs()
     none = size == 0
     across = g - y * (g * y.conj()).real
@@ -67,7 +67,7 @@ op("conj", shape=_only_complex("conj"), shard=linear, tries=(C,),
 
 
 def _doubled(shape, strides):
-    """Distances in the real numbers of which complex ones are pairs."""
+    """Strides in real numbers, of which each complex one is a pair."""
     return tuple(2 * d for d in strides)
 
 

@@ -1,5 +1,6 @@
-"""Convolutions over any number of axes, (batch, channels, ...). Convolution, its transpose and the gradient of its weight
-are the three faces of one sum of products: the gradients of each are the other two. Statics are per spatial axis."""
+"""Convolutions over any number of axes, (batch, channels, ...). Convolution, its transpose and the gradient of its weight are
+three contractions of one sum of products: the gradients of each are the other two. Statics have an item for each spatial
+axis."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def _weight(g: Spec, a: Spec, *, size, stride, padding, dilation, groups) -> Spe
 
 
 def _windows(size: Shape, out: Shape, stride, dilation):
-    """For each place in the kernel, the slices of the padded input that it meets."""
+    """For each position in the kernel, the slices of the padded input that it is multiplied with."""
     for at in product(*map(range, size)):
         yield at, tuple(slice(i * e, i * e + (n - 1) * s + 1, s) for i, n, s, e in zip(at, out, stride, dilation))
 
@@ -112,7 +113,7 @@ def _count(shape: Shape) -> int:
     return n
 
 
-# Each gradient names both operands, as PyTorch saves both whichever of them wants its gradient.
+# Each gradient names both operands, as PyTorch saves both in any case.
 def _conv_input_grad(g, a, b, stride, padding, dilation, groups):
     settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     return g.op("conv_transpose", b, size=a.shape[2:], **settings)
@@ -125,7 +126,7 @@ def _conv_weight_grad(g, a, b, stride, padding, dilation, groups):
 
 def _transpose_input_grad(g, a, b, stride, padding, dilation, groups):
     found = g.op("conv", b, stride=stride, padding=padding, dilation=dilation, groups=groups)
-    if found.shape != a.shape:  # an output padding as wide as the stride lets windows more fit in
+    if found.shape != a.shape:  # an output padding as wide as the stride makes room for more windows
         found = found.op("slice", *[0] * a.ndim, take=tuple((d, 1) for d in a.shape))
     return found
 
@@ -140,8 +141,8 @@ def _bias_grad(g):
 
 
 def _rules(out: int, inner: int):
-    """Samples, and, where there is one group, channels, `out` and `inner` being their axes in the weight; a bias may not be
-    added by each holder of a partial sum."""
+    """Shard samples, and, with one group, channels; `out` and `inner` are their axes in the weight. A bias must not be added on
+    each holder of a partial sum."""
 
     def rules(kind: Kind) -> list[Rule]:
         bias = len(kind.ins) > 2
@@ -168,8 +169,8 @@ def _weight_rules(kind: Kind) -> list[Rule]:
 
 
 def _seconds(which: int):
-    """Seconds of a convolution (0), its transpose (1) or its weight's gradient (2): on the side of its result each
-    element meets the weights of one channel."""
+    """`compute_seconds` of a convolution (0), its transpose (1) or its weight's gradient (2): each element of the larger side
+    is multiplied with the weights of one channel."""
 
     def seconds(kind: Kind) -> float:
         weight = kind.outs[0] if which == 2 else kind.ins[1]

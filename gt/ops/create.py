@@ -1,5 +1,5 @@
-"""Ops that make tensors of nothing. Where a value depends on its position, `whole` is the shape of the whole tensor and
-`start` where this piece begins in it, so that a piece can be made by itself."""
+"""Ops that create tensors. Where a value depends on its position, `whole` is the shape of the whole tensor and `start` the
+offset of this piece in it, so that each worker computes its own piece."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def made(*numbers: type, shape, dtype: int, **_: object) -> Spec:
 
 
 def any_axis(kind: Kind) -> list[Rule]:
-    """Every axis may be cut: each worker makes its own piece."""
+    """Every axis may be sharded: each worker creates its own piece."""
     return [((REPLICATE,) * len(kind.ins), (Shard(i),)) for i in range(len(kind.outs[0].shape))]
 
 
@@ -21,7 +21,7 @@ F32, I64 = float32.code, int64.code
 
 def _iota(xp, first, step, *, shape, whole, start, dtype):
     places = xp.arange(start[0], start[0] + shape[0])
-    if DTYPES[dtype].rank == 2:  # in float64, as PyTorch would take integers and a number to float32
+    if DTYPES[dtype].rank == 2:  # in float64, as PyTorch would convert integers and a number to float32
         places = xp.cast(places, float64.code)
     return xp.cast(first + places * step, dtype)
 
@@ -39,14 +39,14 @@ op("eye", shape=made, shard=any_axis,
 
 
 def _any_place(kind: Kind) -> list[Rule]:
-    """What its input holds does not matter, only how it lies; terms make no terms."""
+    """Its result has the placement of its input, whose values are not used; a partial input gives no partial result."""
     rules: list[Rule] = [((Shard(i), REPLICATE), (Shard(i),)) for i in range(kind.outs[0].ndim)]
     return rules + [((Partial(r), REPLICATE), (REPLICATE,)) for r in ("sum", "max", "min", "prod")]
 
 
-# A tensor of one value that lies as another does.
+# A tensor of one value with the placement of another.
 op("full_like", complex="analytic", shape=lambda a, value, *, dtype: Spec(a.shape, DTYPES[dtype]), shard=_any_place,
    tries=(((Spec((2, 3), float32), 1.5), {"dtype": F32}), ((Spec((2, 3), float32), 2), {"dtype": I64})),
    kernel=lambda xp, a, value, *, dtype: xp.full(tuple(a.shape), value, dtype=xp.dtype(dtype)))  # fmt: skip
-# The bytes of a tensor the client has: where they lie is said by numbers (segment, offset), which the worker resolves.
+# A tensor of the client's bytes: numbers give their place (segment, offset), which the worker resolves.
 op("load", shape=made, kernel=None, shard=any_axis, statics=("shape", "whole", "start", "dtype"))

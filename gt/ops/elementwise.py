@@ -1,5 +1,5 @@
-"""Arithmetic and comparison, element by element. Rows are named as PyTorch names them, so PyTorch's own function is their
-kernel. Functions of one number are in math.py, logic in bits.py, activations in activation.py."""
+"""Arithmetic and comparison, elementwise. Rows have PyTorch's names, so PyTorch's own function is their kernel. Functions of
+one number are in math.py, logic in bits.py, activations in activation.py."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def is_bool(s: Operand) -> bool:
 
 
 def no_bools(name: str, instead: str = "cast first"):
-    """Broadcast and promote; PyTorch has no such op on booleans."""
+    """Broadcast and promote; PyTorch does not define the op for booleans."""
 
     def rule(*operands: Operand, **_: object) -> Spec:
         out = pointwise(*operands)
@@ -76,7 +76,7 @@ def _floats(name: str):
 
 
 def _fused(name: str):
-    """Broadcast and promote a + value * (b with c), where booleans and a fraction of integers make no sense."""
+    """Broadcast and promote a + value * (b with c); refuses booleans and a fractional value for integers."""
 
     def rule(a: Spec, b: Spec, c: Spec, value: type) -> Spec:
         dtype = promote(a, b, c)
@@ -105,7 +105,7 @@ def _power_grad(g, a, b):
 
 
 def _exponent_grad(g, y, a, b):
-    """Zero to a power that is not negative is flat in the power."""
+    """The gradient in the exponent is 0 where a zero has an exponent that is not negative."""
     if isinstance(a, (int, float)):
         return (b.real >= 0).pick(0.0, g * y * float("-inf")) if a == 0 else g * (y * _log(a))
     return ((a == 0) & (b.real >= 0)).pick(0.0, g * (y * a.log()))
@@ -116,7 +116,7 @@ def _log(x: float) -> float:
 
 
 def _larger_grad(g, a, b):
-    """Equals share the gradient; a number takes none of it."""
+    """Equal elements share the gradient; a number gets none of it."""
     if isinstance(b, (int, float)):
         return (a >= b).pick(g, 0.0)
     return (a == b).pick(g / 2.0, (a > b).pick(g, 0.0))
@@ -197,7 +197,7 @@ for _name, _numpy in dict(eq="equal", ne="not_equal", lt="less", le="less_equal"
 
 
 def _cast_rules(kind: Kind):
-    """A sum of terms survives a cast between floats, not one that rounds to integers or booleans."""
+    """A partial sum may be cast between floats, but not rounded to integers or booleans."""
     return linear(kind) if min(kind.ins[0].dtype.rank, kind.outs[0].dtype.rank) >= 2 else by_axis(kind)
 
 

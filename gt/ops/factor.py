@@ -1,5 +1,5 @@
-"""Factors of matrices beside those in linalg.py and lu.py: eigenvectors of any square matrix, the pseudo-inverse, Cholesky's
-triangle of what may have none, Bunch and Kaufman's of symmetric matrices, and Householder's reflections."""
+"""Factorisations other than those of linalg.py and lu.py: eigenvectors of general square matrices, the pseudo-inverse, Cholesky
+with a status, the Bunch-Kaufman factorisation of symmetric matrices, and Householder reflections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _eig(a: Spec) -> tuple[Spec, Spec]:
 
 
 def _eig_pull(gs, ys, ins):
-    """In the basis of the vectors; what would change their length counts for nothing."""
+    """In the basis of the eigenvectors; the component that changes their length is removed."""
     (gw, gv), (w, v) = gs, ys
     axes = (v.ndim - 2, v.ndim - 1)
     gap = (w.unsqueeze(-2) - w.unsqueeze(-1)).conj()
@@ -59,7 +59,7 @@ def _pseudo_inverse(xp, a, atol, rtol, *, hermitian):
 
 
 def _pinv_grad(g, y, a, hermitian):
-    """Golub and Pereyra (1973): no singular vectors, so that equal singular values do no harm."""
+    """Golub and Pereyra (1973): without singular vectors, so that equal singular values are harmless."""
     gh, yh = g.mH, y.mH
     if a.shape[-2] <= a.shape[-1]:
         k = gh @ y
@@ -71,7 +71,7 @@ def _pinv_grad(g, y, a, hermitian):
 
 
 def _numbers_whole(kind: Kind) -> list[Rule]:
-    """Matrices are apart; numbers stand beside them."""
+    """Matrices are independent; numbers are replicated."""
     rest = (REPLICATE,) * (len(kind.ins) - 1)
     return [((Shard(i), *rest), (Shard(i),) * len(kind.outs)) for i in range(kind.ins[0].ndim - 2)]
 
@@ -86,7 +86,7 @@ def _triangle(a: Spec) -> tuple[Spec, Spec]:
 
 
 def _cholesky(xp, a):
-    """Column by column; the second result says, from 1, the first that has no root."""
+    """Column by column; the second result is the order, from 1, of the first minor that is not positive."""
     out = xp.copy(_stacked(xp, a))
     info = xp.zeros((out.shape[0],), dtype=xp.int32)
     for b in range(out.shape[0]):
@@ -136,7 +136,7 @@ def _packed(a: Spec, *, hermitian: bool) -> tuple[Spec, Spec, Spec]:
     return a, Spec(a.shape[:-1], int32), Spec(a.shape[:-2], int32)
 
 
-ALPHA = (1.0 + 17.0**0.5) / 8.0  # of Bunch and Kaufman: how small a pivot may be beside what stands below it
+ALPHA = (1.0 + 17.0**0.5) / 8.0  # Bunch and Kaufman's bound of a pivot's size relative to the elements below it
 
 
 def _size(xp, a):
@@ -145,7 +145,7 @@ def _size(xp, a):
 
 
 def _pivot(xp, m, k, n, hermitian):
-    """Which row takes the k-th place, and whether two columns go together."""
+    """The row of the k-th pivot, and whether it is a block of two columns."""
     here = float(xp.abs(xp.real(m[k, k])) if hermitian else _size(xp, m[k, k]))
     if k + 1 >= n:
         return k, 1, here == 0
@@ -166,7 +166,7 @@ def _pivot(xp, m, k, n, hermitian):
 
 
 def _exchange(xp, m, first, at, n, turn):
-    """Rows and columns of the lower triangle changed for one another, among what is left to do."""
+    """Exchange rows and columns of the lower triangle, within the part that is not factorised yet."""
     m[at + 1 :, [first, at]] = m[at + 1 :, [at, first]]
     between = xp.copy(m[first + 1 : at, first])
     m[first + 1 : at, first] = turn(m[at, first + 1 : at])
@@ -179,7 +179,7 @@ def _exchange(xp, m, first, at, n, turn):
 
 
 def _eliminate(xp, m, k, step, turn):
-    """What the columns that are done leave of the rest, and what they are in terms of their pivots."""
+    """The remainder after the factorised columns, and these columns in terms of their pivots."""
     rest = slice(k + step, None)
     block = xp.copy(m[k : k + step, k : k + step])
     if step == 2:
@@ -191,7 +191,7 @@ def _eliminate(xp, m, k, step, turn):
 
 
 def _bunch_kaufman(xp, a, *, hermitian):
-    """As LAPACK's sytf2 and hetf2 for lower triangles; a pivot of two columns is written with a minus."""
+    """As LAPACK's sytf2 and hetf2 for lower triangles; a pivot of two columns is negative."""
     out = xp.tril(xp.copy(_stacked(xp, a)))
     n = a.shape[-1]
     pivots = xp.zeros((out.shape[0], n), dtype=xp.int32)
@@ -230,7 +230,7 @@ def _ldl_solved(a: Spec, pivots: Spec, b: Spec, *, hermitian: bool) -> Spec:
 
 
 def _ldl_solve(xp, a, pivots, b, *, hermitian):
-    """The matrix is put together again, which costs as much as solving does, and solved for."""
+    """The matrix is multiplied out, which takes as long as solving, and solved for."""
     n = a.shape[-1]
     flat, order = xp.copy(_stacked(xp, a)), xp.reshape(pivots, (Spec(tuple(pivots.shape[:-1])).numel, n))
     whole = xp.copy(flat)

@@ -1,5 +1,5 @@
-"""Fourier transforms over some axes, without a scale: complex to complex either way, real to the half that says it all, and
-from that half back. The other axes may be cut; sums of terms pass through."""
+"""Fourier transforms over some axes, without scaling: complex to complex in both directions, real to the non-redundant half,
+and from that half to real. The other axes may be sharded; partial sums pass through."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _whole(a: Spec, *, axes, forward) -> Spec:
 def _sized(a: Spec, axes) -> Spec:
     for axis in axes:
         if a.shape[axis_of(axis, a.ndim)] < 1:
-            raise ValueError(f"no Fourier transform of no elements: axis {axis} of {a.shape}")
+            raise ValueError(f"a Fourier transform: expected at least one element, got axis {axis} of {a.shape}")
     return a
 
 
@@ -34,12 +34,14 @@ def _real(a: Spec, *, axes, n) -> Spec:
     _whole(a, axes=axes, forward=False)
     last = axes[-1]
     if n < 1 or n // 2 + 1 != a.shape[last]:
-        raise ValueError(f"{a.shape[last]} elements do not make {n} real ones: axis {last} of {a.shape}")
+        raise ValueError(
+            f"the half transform of {n} real numbers: expected {n // 2 + 1} elements, got axis {last} of {a.shape}"
+        )
     return Spec((*a.shape[:last], n, *a.shape[last + 1 :]), a.dtype.to_real())
 
 
 def _half_grad(g, sa, axes):
-    """The half that was not kept had no say."""
+    """The gradient of the redundant half is zero."""
     last = axes[-1]
     widths = [(0, 0)] * g.ndim
     widths[last] = (0, sa.shape[last] - g.shape[last])
@@ -47,7 +49,7 @@ def _half_grad(g, sa, axes):
 
 
 def _real_grad(g, sa, axes):
-    """Elements that stand for two count twice."""
+    """Elements that occur twice in the whole transform count twice."""
     last, half = axes[-1], g.op("fft_half", axes=axes)
     twice = g.shape[last] - half.shape[last]
     if twice < 1:

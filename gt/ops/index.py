@@ -1,6 +1,6 @@
-"""Ops that pick elements or put them. The picture of a slice (`take`) is static; where each axis starts is a number, so loops
-share one kind. Arrays of places are inputs. Where the number of elements depends on values (booleans), the client reads
-them first and comes here with places."""
+"""Ops that select elements or write them. The shape of a slice (`take`) is static; the start of each axis is a number, so that
+loops share one kind. Index arrays are inputs. Where the number of elements depends on values (boolean masks), the client reads
+the mask and passes indices."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gt.spec import REPLICATE, Partial, Placement, Shape, Shard, Spec, float32, 
 
 
 def _picked(take) -> tuple[int, ...]:
-    """`take` has for each axis (size, step), the size being -1 where a single index drops the axis."""
+    """`take` has (size, step) for each axis; the size is -1 where a single index removes the axis."""
     return tuple(size for size, _ in take if size >= 0)
 
 
 def _cut(take, starts):
-    """The index that the picture and the starts describe."""
+    """The Python index of `take` and the starts."""
     index = []
     for (size, step), start in zip(take, starts):
         if size < 0:
@@ -27,28 +27,28 @@ def _cut(take, starts):
 
 
 def _checked(shape: Shape, starts: tuple, take) -> Shape:
-    """The shape of what is picked; raises where no such pick lies within a tensor of this shape."""
+    """The shape of a slice; raises if no such slice is within a tensor of this shape."""
     if not len(take) == len(starts) == len(shape):
-        raise ValueError(f"cannot pick {take} of {shape} from {len(starts)} starts: expected one for each axis")
+        raise ValueError(f"cannot slice {take} of {shape} at {len(starts)} starts: expected one for each axis")
     for d, (size, step) in zip(shape, take):
         if step == 0 or (max(size, 1) - 1) * abs(step) + (size != 0) > d:
-            raise ValueError(f"cannot pick {size} elements at a step of {step} of an axis of {d}")
+            raise ValueError(f"cannot slice {size} elements at a step of {step} from an axis of {d}")
     return _picked(take)
 
 
 def _limits(kind: Kind) -> tuple[tuple[int, int, int], ...]:
-    """Where a pick may begin, by operand, so that all of it lies within the tensor."""
+    """The range of the starts, by operand, in which the whole slice is within the tensor."""
     take, shape = kind.settings["take"], kind.settings.get("shape", getattr(kind.ins[0], "shape", ()))
     found = []
     for at, (d, (size, step)) in enumerate(zip(shape, take), len(kind.ins) - len(take)):
         last = (max(size, 1) - 1) * step
-        if size:  # of no elements, any
+        if size:  # an empty slice may start anywhere
             found.append((at, max(0, -last), d - 1 - max(0, last)))
     return tuple(found)
 
 
 def _whole_axes(kind: Kind, shape: Shape) -> list[tuple[int, int]]:
-    """Axes taken whole, in the tensor and in what is picked of it."""
+    """Pairs of axes, in the tensor and in the slice, that are taken whole."""
     found, out = [], 0
     for i, (size, step) in enumerate(kind.settings["take"]):
         if step == 1 and size == shape[i]:
@@ -86,7 +86,7 @@ def _slice_put_rules(kind: Kind) -> list[Rule]:
 
 
 def _piece(kind: Kind, rule: Rule, first: int, size: int) -> dict:
-    """A whole axis of a piece is as long as the piece. The tensor picked from is the input, or the output of a gradient."""
+    """A whole axis of a piece has the piece's length. The sliced tensor is the input, or the output of a gradient."""
     to = rule[1][0] if "shape" in kind.settings else rule[0][0]
     take = kind.settings["take"]
     return {"take": (*take[: to.axis], (size, 1), *take[to.axis + 1 :])} if isinstance(to, Shard) else {}
@@ -99,13 +99,13 @@ def first(kind: Kind, placement: Placement) -> tuple[Placement, ...]:
 def _put(a: Spec, value: Operand, *starts, take) -> Spec:
     want = _checked(a.shape, starts, take)
     if isinstance(value, Spec) and broadcast(value.shape, want) != want:
-        raise ValueError(f"cannot put {value.shape} where {want} was picked of {a.shape}")
+        raise ValueError(f"cannot write {value.shape} into a slice of {want} of {a.shape}")
     return a
 
 
 def _unpicked(g: Spec, *starts, shape, take) -> Spec:
     if g.shape != _checked(shape, starts, take):
-        raise ValueError(f"a gradient of {g.shape} where {take} was picked of {shape}")
+        raise ValueError(f"a gradient of {g.shape} does not fit the slice {take} of {shape}")
     return Spec(shape, g.dtype)
 
 
@@ -135,16 +135,16 @@ op("slice_put", complex="analytic", shape=_put, shard=_slice_put_rules, cut=_pie
 
 
 def _along(name: str):
-    """Places along one axis, of as many axes as the tensor and no longer in the others."""
+    """Check indices along one axis: as many axes as the tensor, and no longer in the others."""
 
     def rule(a: Spec, index: Spec, *source: Operand, axis: int) -> Spec:
         axis_of(axis, a.ndim)
         _places(name, index)
         fits = index.ndim == a.ndim and all(d <= e for i, (d, e) in enumerate(zip(index.shape, a.shape)) if i != axis)
         if not fits and index.numel and max(index.ndim, 1) == max(a.ndim, 1) == 1:
-            fits = True  # a 0-d tensor counts as one of one element
+            fits = True  # a 0-d tensor counts as one element
         if not fits and index.numel:
-            raise ValueError(f"{name} along axis {axis} of {a.shape} cannot use places of {index.shape}")
+            raise ValueError(f"{name} along axis {axis} of {a.shape} cannot use indices of {index.shape}")
         for s in source:
             if isinstance(s, Spec):
                 if s.dtype is not a.dtype:
@@ -162,7 +162,7 @@ def _places(name: str, index: Spec) -> None:
 
 
 def _along_rules(kind: Kind) -> list[Rule]:
-    """Every axis but the one looked along, where all are as long."""
+    """All axes except the indexed one, where tensor and indices have equal sizes."""
     specs = [s for s in (*kind.ins, *kind.outs) if isinstance(s, Spec)]
     axis = kind.settings["axis"]
     return [(tuple(Shard(i) if isinstance(s, Spec) else REPLICATE for s in kind.ins), (Shard(i),))
@@ -170,7 +170,7 @@ def _along_rules(kind: Kind) -> list[Rule]:
 
 
 def _gather_rules(kind: Kind) -> list[Rule]:
-    """Also: any axis of the places, where the tensor is whole and no axis but the one looked along is told apart."""
+    """Also any axis of the indices, if the tensor is replicated and only the indexed axis differs."""
     rules = [*_along_rules(kind), (first(kind, Partial()), (Partial(),))]
     return (
         [*rules, ((REPLICATE, Shard(kind.settings["axis"])), (Shard(kind.settings["axis"]),))] if kind.outs[0].ndim else rules
@@ -184,12 +184,12 @@ def _gather_grad_rules(kind: Kind) -> list[Rule]:
 
 
 def _corner(source, index):
-    """The part of the values that the places speak of."""
+    """The part of the values that the indices use."""
     return source[tuple(slice(0, d) for d in index.shape)] if source.shape != index.shape else source
 
 
 def _grid(xp, index, axis):
-    """The full index of each place: along other axes its own position."""
+    """The full index of each element: along the other axes its own position."""
     n = index.ndim
     return tuple(index if i == axis else xp.reshape(xp.arange(0, d), (1,) * i + (-1,) + (1,) * (n - i - 1))
                  for i, d in enumerate(index.shape))  # fmt: skip

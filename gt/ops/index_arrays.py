@@ -1,5 +1,5 @@
-"""Indexing by arrays of places, `axes` being the axes they stand for, in order; and embedding. Slices beside them are taken
-first, as PyTorch does, and booleans become places at the client."""
+"""Indexing by arrays, where `axes` are the indexed axes in order; and embedding. Slices in the same index are applied first, as
+in PyTorch, and the client converts boolean masks to indices."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from gt.spec import REPLICATE, Partial, Placement, Shape, Shard, Spec, float32, 
 
 
 def _together(axes) -> bool:
-    """Whether the axes indexed are neighbours: the result then has theirs in the same spot, else in front."""
+    """Whether the indexed axes are adjacent: the result has the new axes in their position, else in front."""
     return axes[-1] - axes[0] == len(axes) - 1
 
 
 def _shape(shape: Shape, places: tuple[Spec, ...], axes) -> Shape:
     for p in places:
         if p.dtype.rank != 1:
-            raise TypeError(f"an index holds integers or booleans, not {p.dtype.name}")
+            raise TypeError(f"an index: expected integers or booleans, got {p.dtype.name}")
     picked = broadcast(*[p.shape for p in places])
     kept = tuple(d for i, d in enumerate(shape) if i not in axes)
     at = axes[0] if _together(axes) else 0
@@ -28,7 +28,7 @@ def _pick(a: Spec, *places: Spec, axes) -> Spec:
 
 
 def _full(places, axes, ndim: int) -> tuple:
-    """The index to hand to NumPy. Arrays apart from one another put their axes in front there too."""
+    """The index for NumPy. Separated arrays put their axes in front there too."""
     where = dict(zip(axes, places))
     return tuple(where.get(i, slice(None)) for i in range(ndim))
 
@@ -37,9 +37,9 @@ def _put(a: Spec, value: Operand, *places: Spec, axes, accumulate) -> Spec:
     want = _shape(a.shape, places, axes)
     if isinstance(value, Spec):
         if broadcast(value.shape, want) != want:
-            raise ValueError(f"cannot put {value.shape} where {want} was picked of {a.shape}")
+            raise ValueError(f"cannot write {value.shape} at indices of {want} of {a.shape}")
         if value.dtype is not a.dtype:
-            raise TypeError(f"cannot put {value.dtype.name} into {a.dtype.name}: cast first")
+            raise TypeError(f"cannot write {value.dtype.name} into {a.dtype.name}: cast first")
     return a
 
 
@@ -55,7 +55,7 @@ def _put_pull(gs, ys, ins, axes, accumulate):
 
 
 def _kept(kind: Kind, ndim: int) -> list[tuple[int, int]]:
-    """Axes that are not indexed, in the tensor and in what is picked of it."""
+    """Axes that are not indexed, in the tensor and in the result."""
     axes = kind.settings["axes"]
     places = [s for s in kind.ins[-len(axes) :] if isinstance(s, Spec)]
     width = len(broadcast(*[p.shape for p in places]))
@@ -76,7 +76,7 @@ def _pick_rules(kind: Kind) -> list[Rule]:
 
 
 def _grad_rules(kind: Kind) -> list[Rule]:
-    """Where the places are cut, each holder adds its own into zeros."""
+    """If the indices are sharded, each worker adds its part into zeros."""
     rest = [REPLICATE] * (len(kind.ins) - 1)
     rules: list[Rule] = [((Shard(o), *rest), (Shard(i),)) for i, o in _kept(kind, kind.outs[0].ndim)]
     axes = kind.settings["axes"]
@@ -146,7 +146,7 @@ def _embed_grad(xp, g, index, *, shape, padding):
 
 
 def _embed_grad_rules(kind: Kind) -> list[Rule]:
-    """Each holder of samples adds up its own; features are apart."""
+    """Each worker sums its own samples; features are independent."""
     n = kind.ins[0].ndim
     rules: list[Rule] = [((Shard(i), Shard(i)), (Partial(),)) for i in range(n - 1)]
     return [*rules, ((Shard(n - 1), REPLICATE), (Shard(1),)), ((Partial(), REPLICATE), (Partial(),))]

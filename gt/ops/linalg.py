@@ -1,4 +1,4 @@
-"""Linear algebra of matrices, the last two axes; the others are a batch and may be cut."""
+"""Linear algebra of matrices, the last two axes; the others are a batch and may be sharded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _square(name: str):
 
 
 def _batch(kind: Kind) -> list[Rule]:
-    """Matrices are apart."""
+    """Matrices are independent."""
     lead = min(s.ndim for s in kind.ins if isinstance(s, Spec)) - 2
     n = len(kind.ins)
     same = len({s.shape[:lead] for s in kind.ins if isinstance(s, Spec)}) == 1 and len({s.ndim for s in kind.ins}) == 1
@@ -43,7 +43,7 @@ def _logdet(a: Spec) -> tuple[Spec, Spec]:
 
 def _logdet_pull(gs, ys, ins):
     sign, g = ys[0], gs[1]
-    if sign.is_complex():  # the sign turns with the matrix too
+    if sign.is_complex():  # the sign depends on the matrix too
         g = g.op("complex", -(gs[0].conj() * sign).imag)
     return [g.unsqueeze(-1).unsqueeze(-1) * ins[0].inverse().mH]
 
@@ -89,7 +89,7 @@ def _triangular_left(g, a, y, upper, unit):
 
 
 def _cholesky_grad(g, y):
-    """Murray (2016): the lower triangle of yT g with half its diagonal, between two triangular solves, made symmetric."""
+    """Murray (2016): the lower triangle of yT g with half its diagonal, between two triangular solves, symmetrised."""
     inner = (y.mH @ g.tril(0)).tril(0)
     axes = (y.ndim - 2, y.ndim - 1)
     once = inner.op("diagonal", offset=0, axes=axes).op("diagonal_grad", shape=y.shape, offset=0, axes=axes)
@@ -99,7 +99,7 @@ def _cholesky_grad(g, y):
 
 
 def _matrix_exp(xp, a):
-    """Taylor's sum of a fraction of the matrix, squared until it is the whole."""
+    """The Taylor series of a fraction of the matrix, squared until it is the whole (scaling and squaring)."""
     size = xp.max(xp.sum(xp.abs(a), axis=(-1,)), axis=tuple(range(a.ndim - 1))) if a.size else 0.0
     halvings = max(0, int(xp.ceil(xp.log2(xp.maximum(size, 1e-30)))) + 4) if xp.isfinite(size) else 0
     part = a / 2.0**halvings
@@ -115,7 +115,7 @@ def _matrix_exp(xp, a):
 
 
 def _matrix_exp_grad(g, a):
-    """The gradient stands above the diagonal of the exponential of [[aT, g], [0, aT]]."""
+    """The gradient is the upper right block of the exponential of [[aT, g], [0, aT]]."""
     n, last = a.shape[-1], a.ndim - 1
     t = a.mT
     top, bottom = t.op("cat", g, axis=last), (t * 0.0).op("cat", t, axis=last)
@@ -130,7 +130,7 @@ def _qr(a: Spec, *, complete: bool) -> tuple[Spec, Spec]:
 
 
 def _low_half(t):
-    """The lower triangle, mirrored and conjugated: what makes a product with an upper triangle Hermitian."""
+    """The lower triangle, mirrored and conjugated: makes a product with an upper triangle Hermitian."""
     low = t.tril(0) + t.tril(-1).mH
     return (low + low.mH) * 0.5 if t.is_complex() else low
 
@@ -142,7 +142,7 @@ def _qr_pull(gs, ys, ins, complete):
         raise ValueError('qr with mode "complete" has no gradient for more rows than columns: use mode "reduced"')
     if m >= n:
         return [_qr_square(gq, gr, q, r)]
-    # a wide matrix is a square one beside a rest: a = q [u v], of which v has no say in q
+    # a wide matrix is a square one and a remainder: a = q [u v], and v does not influence q
     a = ins[0]
     v = a.narrow(-1, m, n - m)
     gu, gv = gr.narrow(-1, 0, m), gr.narrow(-1, m, n - m)
@@ -203,7 +203,7 @@ def _eigh(a: Spec) -> tuple[Spec, Spec]:
 
 
 def _eigh_pull(gs, ys, ins):
-    """Equal eigenvalues have no gradient for their vectors: here it is finite, and wrong, as in PyTorch it is infinite."""
+    """Equal eigenvalues have no gradient of their vectors: here it is finite and wrong, in PyTorch infinite."""
     (gw, gv), (w, v) = gs, ys
     axes = (v.ndim - 2, v.ndim - 1)
     middle = _gaps(w) * (v.mH @ gv) + gw.op("diagonal_grad", shape=v.shape, offset=0, axes=axes)

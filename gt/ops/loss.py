@@ -1,5 +1,5 @@
-"""Cross-entropy of scores against class numbers. It gives a sum, and the sum of the weights to divide it by for a mean: so
-samples may lie on several workers, and each has a term of both."""
+"""Cross-entropy of scores against class numbers. It gives a sum, and the sum of the weights, the divisor of a mean: so samples
+may be on several workers, each with a partial sum of both."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _shape(a: Spec, target: Spec, smoothing: type, *weight: Spec, ignore: int, r
 
 
 def _weights(xp, target, weight, ignore, like):
-    """What each sample counts for, and targets that are safe to look up."""
+    """The weight of each sample, and targets that are valid indices."""
     counted = target != ignore
     safe = xp.where(counted, target, 0 * target)
     kept = xp.where(counted, 1.0, 0.0)
@@ -85,7 +85,7 @@ def _cross_entropy_grad(xp, g, logp, target, smoothing, *weight, ignore):
     if weight:
         wanted = wanted * _classes(xp, weight[0], logp.ndim)
     found = (xp.exp(logp) * xp.sum(wanted, axis=(axis,), keepdims=True) - wanted) * (xp.expand_dims(g, axis) if g.ndim else g)
-    return xp.where(counted, found, xp.zeros_like(found))  # where all are ignored, a mean's gradient is nan
+    return xp.where(counted, found, xp.zeros_like(found))  # if all are ignored, the gradient of a mean is nan
 
 
 def _lower_grad(g, logp, target, smoothing, *weight, ignore):
@@ -102,7 +102,7 @@ def _lower_grad(g, logp, target, smoothing, *weight, ignore):
 
 def _pull(gs, ys, ins, ignore, reduce):
     found = gs[0].op("cross_entropy_grad", ys[2], *ins[1:], ignore=ignore) if gs[0] is not None else None
-    if gs[2] is not None:  # a gradient of the gradient comes by way of the logarithms
+    if gs[2] is not None:  # the gradient of the gradient passes through the logarithms
         through = gs[2].op("log_softmax_grad", ys[2], axis=_axis(ys[2].ndim))
         found = through if found is None else found + through
     return [found]
@@ -114,7 +114,7 @@ def _grad_shape(g: Spec, logp: Spec, target: Spec, smoothing: type, *weight: Spe
 
 
 def _rules(kind: Kind) -> list[Rule]:
-    """Samples are apart; a sum over them has terms."""
+    """Samples are independent; sums over them are partial."""
     if kind.ins[0].ndim < 2:
         return []
     out = Partial() if kind.settings["reduce"] else Shard(0)

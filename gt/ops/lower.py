@@ -1,5 +1,5 @@
-"""A row's decomposition as a list of kinds, for engines that lack a kernel of the row's own. `row.lower` is run once over
-stand-ins that know only their Spec; what it does to them is the list."""
+"""A row's decomposition as a list of kinds, for engines without a kernel of the row. `row.lower` is called once with stand-ins
+that have only a Spec, which record the applied rows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gt.spec import DType, Spec
 
 
 class Unable(AttributeError):
-    """The decomposition uses something that no single row says."""
+    """The decomposition uses an operation that is no single row."""
 
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """An operand: the value numbered `n`, inputs first, then results in the order they are made."""
+    """An operand: the value numbered `n`, inputs first, then results in order."""
 
     n: int
 
@@ -33,13 +33,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A kind in other kinds. `results` are the values that it gives."""
+    """A kind decomposed into other kinds. `results` are the values of its results."""
 
     body: tuple[Step, ...]
     results: tuple[At, ...]
 
     def bind(self, kernels: list[Callable[..., Any]]) -> Callable[..., Any]:
-        """One callable of the kind's operands, from a kernel for each step."""
+        """One callable of the kind's operands, made of a kernel for each step."""
         program = [(k, s.ins, len(s.kind.outs) > 1) for k, s in zip(kernels, self.body)]
         results = [o.n for o in self.results]
 
@@ -72,17 +72,17 @@ class _Recorder:
 
 
 class _Number:
-    """A number that is known only when the kernel runs: it can be an operand, and nothing else."""
+    """A number that is known only when the kernel runs: it can only be an operand."""
 
     def __init__(self, at: At, spec: type) -> None:
         self.at, self.spec = at, spec
 
     def __getattr__(self, name: str) -> Any:
-        raise Unable(f"{name} of a number that is not known yet")
+        raise Unable(f"{name} of a number that is known only at run time")
 
 
 class _Tensor:
-    """What a decomposition may do to a tensor."""
+    """The operations that a decomposition may apply to a tensor."""
 
     __array_ufunc__ = None
     __hash__ = None  # type: ignore[assignment]
@@ -169,15 +169,15 @@ _Tensor.__rmul__ = _operator("mul")  # type: ignore[attr-defined]
 
 
 def lowered(kind: Kind) -> Steps | None:
-    """The kind in other kinds, or None where its row has no decomposition, one that single rows cannot say, or one that
-    leaves an operand out: it makes that anew from the others, which is right only for operands that belong together."""
+    """The decomposition of a kind; None if its row has none, if it cannot be written in single rows, or if it ignores an
+    operand: it recomputes that from the others, which is correct only for matching operands."""
     if kind.row.lower is None:
         return None
     trace = _Recorder(kind)
     operands = [_Tensor(trace, At(i), s) if isinstance(s, Spec) else _Number(At(i), s) for i, s in enumerate(kind.ins)]
     try:
         made = kind.row.lower(*operands, **kind.settings)
-    except (Unable, TypeError):  # a number that is not known yet takes part in Python's own arithmetic
+    except (Unable, TypeError):  # a number that is not known yet was used in Python's own arithmetic
         return None
     results = made if isinstance(made, tuple) else (made,)
     cast = [r.to(s.dtype) for r, s in zip(results, kind.outs)]

@@ -1,4 +1,4 @@
-"""A matrix as a product of two triangles, rows exchanged for safety."""
+"""LU factorisation with partial pivoting."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def _factored(a: Spec, *, check: bool) -> tuple[Spec, Spec]:
 
 
 def _size(xp, a):
-    """How large a pivot is: of a complex number, as LAPACK has it, the sum of its parts."""
+    """The size of a pivot: for a complex number, as in LAPACK, the sum of the magnitudes of its parts."""
     complex_ = a.dtype in (xp.complex64, xp.complex128)
     return xp.abs(xp.real(a)) + xp.abs(xp.imag(a)) if complex_ else xp.abs(a)
 
 
 def _factor(xp, a, *, check):
-    """Gauss's elimination; the pivots say, from 1, which row each was exchanged with."""
+    """Gaussian elimination; the pivots are the indices, from 1, of the exchanged rows."""
     m, n = a.shape[-2:]
     lu = xp.copy(xp.reshape(a, (Spec(tuple(a.shape[:-2])).numel, m, n)))
     pivots = xp.zeros((lu.shape[0], min(m, n)), dtype=xp.int32)
@@ -43,7 +43,7 @@ def _order(pivots: Spec, *, rows: int) -> Spec:
 
 
 def _exchanged(xp, pivots, *, rows):
-    """Where each row of the product comes from in the matrix."""
+    """The index in the matrix of each row of the product."""
     flat = xp.reshape(pivots, (Spec(tuple(pivots.shape[:-1])).numel, pivots.shape[-1]))
     order = xp.copy(xp.broadcast_to(xp.arange(0, rows), (flat.shape[0], rows)))
     for b in range(flat.shape[0]):
@@ -54,8 +54,8 @@ def _exchanged(xp, pivots, *, rows):
 
 
 def _pull(gs, ys, ins, check):
-    """In the triangles' own terms, each gradient in its half, then back through both and the exchange of rows. What of a matrix
-    stands beside its square part follows from one triangle alone."""
+    """In the basis of the triangles, each gradient in its half, then back through both and the permutation. The part of a
+    matrix outside its square part depends on one triangle alone."""
     g, (lu, pivots) = gs[0], ys
     m, n = ins[0].shape[-2:]
     k = min(m, n)

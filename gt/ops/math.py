@@ -1,4 +1,4 @@
-"""Functions of one number, element by element. Rows are named as PyTorch names them."""
+"""Functions of one number, elementwise. Rows have PyTorch's names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TWO_BY_ROOT_PI = 2.0 / math.sqrt(math.pi)
 
 
 def _acosh_grad(g, a):
-    if a.is_complex():  # the root of each factor, as that of the product may lie on the other side
+    if a.is_complex():  # the root of each factor, as the root of the product may be on the other branch
         return g * ((a - 1.0).rsqrt() * (a + 1.0).rsqrt())
     return g * (a * a - 1.0).rsqrt()
 

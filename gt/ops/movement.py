@@ -1,4 +1,4 @@
-"""Ops that move elements without changing them, or put a constant beside them."""
+"""Ops that move elements without changing them, or add constants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _reshape(a: Spec, *, shape) -> Spec:
 
 
 def _reshape_rules(kind: Kind) -> list[Rule]:
-    """Axes before the first that differs keep their place, and the leading axis of a split or merged group may be cut."""
+    """Axes before the first changed one keep their position, and the leading axis of a split or merged group may be sharded."""
     old, new = kind.ins[0].shape, kind.outs[0].shape
     rules: list[Rule] = [((Partial(),), (Partial(),))]
     for i, (d, e) in enumerate(zip(old, new)):
@@ -90,7 +90,7 @@ X = Spec((2, 3), float32)
 
 
 def contiguous_strides(shape: Shape) -> tuple[int, ...]:
-    """How far apart neighbours along each axis lie, where elements lie row by row."""
+    """The strides of a contiguous tensor."""
     found, step = [], 1
     for d in reversed(shape):
         found.append(step)
@@ -99,7 +99,7 @@ def contiguous_strides(shape: Shape) -> tuple[int, ...]:
 
 
 def _reshape_strides(old: Shape, strides, *, shape) -> tuple[int, ...] | None:
-    """As PyTorch computes them: runs of axes that lie as one are split anew; None where an axis would span two of them."""
+    """As PyTorch computes them: runs of contiguous axes are split anew; None if an axis would span two runs."""
     if not old or 0 in old:
         return contiguous_strides(shape)
     found, at = [0] * len(shape), len(shape) - 1
@@ -151,7 +151,7 @@ op("cat", complex="analytic", shape=_cat, shard=_cat_rules, grad=_cat_grad,
 
 
 def _moved_rules(kind: Kind) -> list[Rule]:
-    """Axes that stay as they are may be cut."""
+    """Unchanged axes may be sharded."""
     rest = [REPLICATE] * (len(kind.ins) - 1)
     axes = kind.settings["axes"]
     rules: list[Rule] = [((Shard(i), *rest), (Shard(i),)) for i in range(kind.outs[0].ndim) if i not in axes]
@@ -195,7 +195,7 @@ def _keep(xp, a, diagonal, lower):
 
 
 def outer_rules(kind: Kind) -> list[Rule]:
-    """Matrices are apart from one another, and terms stay terms."""
+    """Matrices are independent, and partial sums stay partial."""
     rest = [REPLICATE] * (len(kind.ins) - 1)
     rules: list[Rule] = [((Shard(i), *rest), (Shard(i),)) for i in range(kind.outs[0].ndim - 2)]
     return [*rules, ((Partial(), *rest), (Partial(),))]
@@ -262,7 +262,7 @@ op("diagonal_grad", complex="analytic", shape=lambda g, *, shape, offset, axes: 
 
 
 def _kept(kind: Kind) -> list[Rule]:
-    """Every axis may be cut; terms stay terms."""
+    """Every axis may be sharded; partial sums stay partial."""
     return [((Shard(i),), (Shard(i),)) for i in range(kind.outs[0].ndim)] + [((Partial(),), (Partial(),))]
 
 

@@ -1,5 +1,5 @@
-"""Ops that normalise: softmax and the layers named for it. Each has its gradient as a row of its own, since each is one
-kernel; what the gradient reads (mean, 1 / deviation) are further outputs."""
+"""Normalisations: softmax, layer_norm, rms_norm. The gradient of each is a row of its own, since it is one kernel; values for
+the gradient (mean, 1 / deviation) are further outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ X16 = Spec((4, 3), bfloat16)
 
 
 def along(kind: Kind) -> list[Rule]:
-    """Every axis but the one worked along may be cut, in all tensors alike."""
+    """All axes except the normalised one may be sharded, in all tensors alike."""
     n, axis = len(kind.ins), kind.settings["axis"]
     return [((Shard(i),) * n, (Shard(i),) * len(kind.outs)) for i in range(kind.outs[0].ndim) if i != axis]
 
@@ -48,7 +48,7 @@ def _total(xp, a, axis):
 
 
 def _softmax_terms(kind: Kind) -> list[Rule]:
-    """The gradient is linear in the first: terms of it stay terms."""
+    """The gradient is linear in its first operand: partial sums of it stay partial."""
     return [*along(kind), ((Partial(), REPLICATE), (Partial(),))]
 
 
@@ -71,7 +71,7 @@ op("log_softmax_grad", shape=_along("log_softmax"), shard=_softmax_terms, tries=
 
 
 def _last(name: str, kept: int):
-    """Normalise over the last `ndim` axes; `parts` are a weight and a bias of their shape, or a weight, or nothing."""
+    """Normalise over the last `ndim` axes; `parts` are a weight and a bias of their shape, a weight, or nothing."""
 
     def rule(a: Spec, eps: type, *parts: Spec, ndim: int) -> tuple[Spec, ...]:
         floats(name)(a)
@@ -89,19 +89,19 @@ def _last(name: str, kept: int):
 
 
 def wide(a: Spec):
-    """16-bit numbers are summed in 32."""
+    """The dtype of sums: 32 bits for 16-bit floats."""
     return float32 if a.dtype.size == 2 else a.dtype
 
 
 def _outer(kind: Kind) -> list[Rule]:
-    """The axes before those normalised may be cut; weight and bias are whole."""
+    """The axes before the normalised ones may be sharded; weight and bias are replicated."""
     rest = (REPLICATE,) * (len(kind.ins) - 1)
     return [((Shard(i), *rest), (Shard(i),) * len(kind.outs))
             for i in range(kind.outs[0].ndim - kind.settings["ndim"])]  # fmt: skip
 
 
 def _outer_grad(kind: Kind) -> list[Rule]:
-    """Cut before the normalised axes, each holder has a term of the gradients of weight and bias."""
+    """If axes before the normalised ones are sharded, each worker has a partial sum of the gradients of weight and bias."""
     weights: tuple[Placement, ...] = (Partial(),) * (len(kind.outs) - 1)
     whole = kind.ins[0].ndim
     rules: list[Rule] = []
@@ -155,7 +155,7 @@ def _lower_layer_norm_grad(g, a, mean, rstd, *weight, ndim, bias):
     axes = tuple(range(a.ndim - ndim, a.ndim))
     outer = tuple(range(a.ndim - ndim))
     centred = a - a.mean(axis=axes, keepdims=True)
-    # from the input, not from the mean and deviation given: those carry no gradient back to it
+    # computed from the input: the saved mean and deviation have no gradient path to it
     eps = (rstd * rstd).reciprocal() - (centred * centred).mean(axis=axes, keepdims=True)
     rstd = ((centred * centred).mean(axis=axes, keepdims=True) + eps.detach()).rsqrt()
     hat = centred * rstd
@@ -180,7 +180,7 @@ def _grads(g: Spec, a: Spec, *rest: Spec, ndim: int, bias: bool = False, saved: 
     paired(g, a)
     for s in rest[:saved]:
         if s.dtype is not wide(a):
-            raise TypeError(f"mean and deviation of {a.dtype.name} are kept in {wide(a).name}, not {s.dtype.name}")
+            raise TypeError(f"mean and deviation of {a.dtype.name}: expected {wide(a).name}, got {s.dtype.name}")
     weight = rest[saved:]
     shape = _weights(a, ndim)
     specs = [a] + [Spec(shape, w.dtype) for w in weight] + ([Spec(shape, weight[0].dtype)] if bias else [])

@@ -21,7 +21,7 @@ def _out(name: str, shape: Shape, kernel, stride, padding, dilation, ceil) -> Sh
     if min(kernel) < 1 or min(stride) < 1 or min(dilation) < 1:
         raise ValueError(f"{name}: expected windows, strides and dilations above 0, got {kernel}, {stride}, {dilation}")
     if any(p < 0 or p * 2 > k for p, k in zip(padding, kernel)):
-        raise ValueError(f"{name} pads by 0 to half a window, not by {padding} for windows of {kernel}")
+        raise ValueError(f"{name}: expected a padding of 0 to half a window, got {padding} for windows of {kernel}")
     out = tuple(map(_length, shape[-n:], kernel, stride, padding, dilation, (ceil,) * n))
     if min(out) < 1:
         raise ValueError(f"a window of {kernel} does not fit into {shape[-n:]} with padding {padding}")
@@ -29,7 +29,7 @@ def _out(name: str, shape: Shape, kernel, stride, padding, dilation, ceil) -> Sh
 
 
 def _outer(kind: Kind) -> list[Rule]:
-    """The axes before those pooled may be cut."""
+    """The axes before the pooled ones may be sharded."""
     n = kind.ins[0].ndim - len(kind.settings["kernel"])
     return [((Shard(i),) * len(kind.ins), (Shard(i),) * len(kind.outs)) for i in range(n)]
 
@@ -45,7 +45,7 @@ def _max_shape(a: Spec, *, kernel, stride, padding, dilation, ceil) -> tuple[Spe
 
 
 def _places(d: int, n: int, k: int, s: int, p: int, e: int) -> list[list[int]]:
-    """For each window along one axis, the elements it meets."""
+    """For each window along one axis, its elements."""
     return [[i for i in range(w * s - p, w * s - p + k * e, e) if 0 <= i < d] for w in range(n)]
 
 
@@ -72,13 +72,14 @@ def _adaptive_max_pool(xp, a, *, kernel):
 
 
 def _room(xp, a, shape: Shape):
-    """Values and places for results: asked for first, so that sizes past all memory fail before their windows are listed."""
+    """Arrays of values and indices for the results: allocated first, so that sizes beyond all memory fail before their windows
+    are listed."""
     return xp.zeros(shape, dtype=a.dtype), xp.zeros(shape, dtype=xp.dtype(int64.code))
 
 
 def _largest(xp, a, shape: Shape, axes: list[list[list[int]]]):
-    """The largest of each window, the first where several are, and its place among the pooled axes; a nan wins. Of each axis
-    there is the list of its windows, each the elements it meets."""
+    """The largest element of each window, the first of equal ones, and its index within the pooled axes; a nan wins. For each
+    axis there is the list of its windows, each with its elements."""
     n = len(axes)
     sizes = tuple(a.shape[-n:])
     flat = xp.reshape(a, (*a.shape[:-n], Spec(sizes).numel))
@@ -100,7 +101,7 @@ def _flat(at, sizes: Shape) -> int:
 
 
 def _max_pull(gs, ys, ins, kernel, **_):
-    """Each gradient goes back to the place its value came from."""
+    """Each gradient goes to the index of its value."""
     g, places, shape, n = gs[0], ys[1], ins[0].shape, len(kernel)
     flat = (*shape[:-n], Spec(shape[-n:]).numel)
     g, places = g.reshape(*g.shape[:-n], -1), places.reshape(*g.shape[:-n], -1)
@@ -113,7 +114,7 @@ def _average(a: Spec, *, kernel, stride, padding, ceil, padded, divisor) -> Spec
 
 
 def _shares(sizes: Shape, out: Shape, kernel, stride, padding, padded, divisor):
-    """For each window: its index among the outputs, the slices it meets, and what its sum is divided by."""
+    """For each window: its index in the output, its slices of the input, and the divisor of its sum."""
     spans = []
     for d, n, k, s, p in zip(sizes, out, kernel, stride, padding):
         row = []
@@ -195,9 +196,11 @@ def _back(g: Spec, *, size, kernel, **_: object) -> Spec:
 
 
 def _adaptive_back(g: Spec, *, size, kernel) -> Spec:
-    """The kernel goes over `kernel` windows, so it must be what the gradient has."""
+    """The kernel iterates over `kernel` windows, so the gradient must have this shape."""
     if len(size) != len(kernel) or g.shape[g.ndim - len(kernel) :] != kernel:
-        raise ValueError(f"the gradient of adaptive pooling of {size} to {kernel} ends with {kernel}, not {g.shape}")
+        raise ValueError(
+            f"the gradient of adaptive pooling of {size} to {kernel}: expected trailing dimensions {kernel}, got {g.shape}"
+        )
     return _back(g, size=size, kernel=kernel)
 
 

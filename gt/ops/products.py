@@ -41,7 +41,8 @@ def _right_grad(g, a, sb):
 
 
 def einsum_rules(terms: list[str], out: str) -> list[Rule]:
-    """Placements of a contraction: a letter cut everywhere it stands, or, where it is summed away, partial sums."""
+    """Placements of a contraction: a letter sharded in all operands that have it, which gives partial sums if it is summed
+    over."""
     rules: list[Rule] = []
     for letter in sorted(set("".join(terms))):
         ins: tuple[Placement, ...] = tuple(Shard(t.index(letter)) if letter in t else REPLICATE for t in terms)
@@ -101,7 +102,7 @@ def _bias_grad_rules(kind: Kind) -> list[Rule]:
 
 
 def _linear_rules(kind: Kind) -> list[Rule]:
-    """As x @ w.T + b, where the bias may not be added by each holder of a partial sum."""
+    """As x @ w.T + b, where the bias must not be added on each holder of a partial sum."""
     batch = "abcdefgh"[: len(kind.outs[0].shape) - 1]
     rules = einsum_rules([batch + "k", "nk"], batch + "n")
     if len(kind.ins) == 2:
@@ -143,7 +144,7 @@ def _add_product(c: Spec, a: Spec, b: Spec, beta: type, alpha: type) -> Spec:
 
 
 def _addmm_rules(kind: Kind) -> list[Rule]:
-    """As matmul, where what is added may not be added by each holder of a partial sum."""
+    """As matmul, where the added tensor must not be added on each holder of a partial sum."""
     c, a, b = kind.ins[:3]
     found: list[Rule] = []
     for ins, (out,) in _matmul_rules(Kind(kind.row, (a, b), (), kind.outs, "")) if a.shape[:-2] == b.shape[:-2] else []:
@@ -177,10 +178,10 @@ def _einsum(*operands: Spec, equation: str) -> Spec:
         raise TypeError(f"einsum: expected one dtype, got {', '.join(s.dtype.name for s in operands)}")
     for term, s in zip(terms, operands):
         if len(term) != s.ndim:
-            raise ValueError(f"einsum {equation!r}: {term!r} does not name the axes of {s.shape}")
+            raise ValueError(f"einsum {equation!r}: {term!r} does not have a letter for each axis of {s.shape}")
         for letter, d in zip(term, s.shape):
             if sizes.setdefault(letter, d) != d:
-                raise ValueError(f"einsum {equation!r}: {letter!r} is both {sizes[letter]} and {d} long")
+                raise ValueError(f"einsum {equation!r}: {letter!r} has the sizes {sizes[letter]} and {d}")
     if not set(out) <= set(sizes) or len(set(out)) < len(out):
         raise ValueError(f"einsum {equation!r}: expected letters of the operands in the result, each once")
     return Spec(tuple(sizes[letter] for letter in out), operands[0].dtype)
@@ -201,7 +202,7 @@ def _einsum_seconds(kind: Kind) -> float:
 
 
 def _einsum_pull(gs, ys, ins, equation):
-    """For each operand: the others and the gradient, with letters that stand in this one alone spread out again."""
+    """For each operand: the contraction of the others and the gradient, broadcast over letters that only this operand has."""
     terms, out = sides(equation)
     found = []
     for i, (term, x) in enumerate(zip(terms, ins)):

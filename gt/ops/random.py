@@ -1,5 +1,5 @@
-"""Counter-based random numbers: Philox 4x32 over (seed, op number, index of the element in the whole tensor), so that any
-placement and every engine draw the same ones."""
+"""Counter-based random numbers: Philox 4x32 over (seed, op number, index of the element in the whole tensor), so that they are
+the same for every placement and engine."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from gt.ops.table import Kind, Rule
 from gt.spec import REPLICATE, Shape, Shard, Spec, float32
 
 MASK = 0xFFFFFFFF
-ROWS = 1 << 20  # elements to draw at once where a piece has only a part of each row
+ROWS = 1 << 20  # elements to draw at once if a piece has only a part of each row
 
 
 def philox(xp: Any, counter: Any, seed: int, number: int) -> list[Any]:
     """Four words of 32 random bits, in int64, for each counter."""
     c0, c1, c2, c3 = counter & MASK, counter >> 32, number & MASK, (number >> 32) & MASK
     if not isinstance(number, int):
-        c2 = c2 + (counter & 0)  # a number that came as a 0-d tensor, once for each counter
+        c2 = c2 + (counter & 0)  # a number that may be a 0-d tensor, broadcast to each counter
     k0, k1 = seed & MASK, (seed >> 32) & MASK
     for _ in range(10):
         p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57  # wraps to 64 bits; the shifts below read them as unsigned
         c0, c2 = p1 >> 32, p0 >> 32
-        c0 &= MASK  # in place, for these passes over memory are all the cost
+        c0 &= MASK  # in place, as passes over memory take most of the time
         c0 ^= c1
         c0 ^= k0
         c2 &= MASK
@@ -41,8 +41,8 @@ def philox(xp: Any, counter: Any, seed: int, number: int) -> list[Any]:
 
 
 def lanes(xp: Any, seed: Any, number: Any, first: int, count: int, bits: int) -> Any:
-    """`count` integers of so many bits from the `first` on: what an engine does that has nothing faster. A counter has four
-    words of 32 bits, and of them two of 16, the lower first."""
+    """`count` integers of this many bits, from index `first`: the reference for engines without a faster one. A counter gives
+    four words of 32 bits, each two of 16, the lower first."""
     each = 128 // bits
     begin, end = first // each, -(-(first + count) // each)
     counters = xp.arange(begin, end)
@@ -62,17 +62,17 @@ def words(xp: Any, seed: Any, number: Any, first: int, count: int) -> Any:
 
 
 def fractions(xp: Any, seed: Any, number: Any, first: int, count: int) -> Any:
-    """Numbers of 24 bits, even over [0, 1)."""
+    """Numbers of 24 bits, uniform in [0, 1)."""
     return xp.cast(words(xp, seed, number, first, count) >> 8, F32) * (1.0 / (1 << 24))
 
 
 def bernoulli(xp: Any, seed: Any, number: Any, first: int, count: int, least: int) -> Any:
-    """Whether numbers of 16 bits are no less."""
+    """Whether numbers of 16 bits are at least a threshold."""
     return lanes(xp, seed, number, first, count, 16) >= least
 
 
 def normals(xp: Any, seed: Any, number: Any, first: int, count: int) -> Any:
-    """Box and Muller, with both numbers of an element its own, so that no pair straddles two pieces."""
+    """Box and Muller, with both uniform numbers from the element's own counter, so that no pair spans two pieces."""
     pair = xp.reshape(xp.fractions(seed, number, 2 * first, 2 * count), (-1, 2))
     radius = xp.sqrt(-2.0 * xp.log(pair[:, 0] + 1.0 / (1 << 24)))
     return radius * xp.cos(pair[:, 1] * (2.0 * math.pi))
@@ -83,14 +83,14 @@ def _kept(xp: Any, a: Any, p: Any, kept: Any) -> Any:
 
 
 def dropped(xp: Any, a: Any, p: Any, seed: Any, number: Any, first: int) -> Any:
-    """Each element kept or not by the number of its place, those of `a` being one after another from the `first` on."""
+    """Each element kept or dropped by the random number of its index; the elements of `a` are consecutive from `first`."""
     count = Spec(tuple(a.shape)).numel
     kept = xp.bernoulli(seed, number, first, count, round(p * (1 << 16)))
     return _kept(xp, a, p, xp.reshape(kept, tuple(a.shape)))
 
 
 def _piece(xp: Any, draw: Callable[[int, int], Any], shape: Shape, whole: Shape, start: Shape) -> Any:
-    """What `draw(first, count)` has for the elements of this piece, by their index in the whole."""
+    """The draws `draw(first, count)` for the elements of this piece, by their index in the whole tensor."""
     if not Spec(shape).numel:
         return xp.reshape(draw(0, 1)[:0], shape)
     if not shape:
@@ -130,7 +130,7 @@ op("integers", kernel=_integers, tries=(((7, 1, -2, 9), {**PIECE, "dtype": I64})
 
 
 def _dropout(xp, a, p, seed, number, *, whole, start):
-    """Each element is kept or not by the number that belongs to its place in the whole."""
+    """Each element is kept or dropped by the random number of its index in the whole tensor."""
     shape = tuple(a.shape)
     if shape and shape[1:] == tuple(whole[1:]) and Spec(shape).numel:
         return xp.dropped(a, p, seed, number, start[0] * Spec(shape[1:]).numel)
@@ -143,7 +143,7 @@ def _kept_axis(kind: Kind) -> list[Rule]:
     return [((Shard(i), *rest), (Shard(i),)) for i in range(kind.outs[0].ndim)]
 
 
-# The gradient drops what was dropped: the same numbers for the same places.
+# The gradient drops the same elements: the same numbers for the same indices.
 table.op("dropout", shape=floats("dropout"), shard=_kept_axis, random=True, kernel=_dropout,
          tries=(((Spec((2, 3), float32), 0.4, 7, 1), {"whole": (4, 3), "start": (1, 0)}),),
          grad=(lambda g, b, c, d, whole, start: g.op("dropout", b, c, d, whole=whole, start=start),

@@ -13,12 +13,12 @@ from gt.spec import REPLICATE, Partial, Placement, Shard, Spec, float32
 
 
 def states(mode: str) -> int:
-    """How many tensors the state has: h, and c of an LSTM."""
+    """The number of tensors of the state: h, and c for an LSTM."""
     return 2 if mode == "LSTM" else 1
 
 
 def split(mode: str, operands: Sequence[Any]) -> tuple[Any, Sequence[Any], Sequence[Any]]:
-    """Input, states to begin with, weights."""
+    """Input, initial states, weights."""
     n = 1 + states(mode)
     return operands[0], operands[1:n], operands[n:]
 
@@ -28,7 +28,7 @@ def _shape(x: Spec, h: Spec, *rest: Spec, mode: str, layers: int, ways: int, bia
         raise ValueError(f"no recurrent layer {mode!r}: known are {', '.join(GATES)}")
     _, begin, weights = split(mode, (x, h, *rest))
     if layers < 1 or ways not in (1, 2) or len(weights) % (layers * ways) or len(begin) != states(mode):
-        raise ValueError(f"{mode} of {layers} layers and {ways} directions is not given by {len(weights)} weights")
+        raise ValueError(f"{mode}: {len(weights)} weights do not fit {layers} layers and {ways} directions")
     if any(s.dtype is not x.dtype for s in (h, *rest)) or x.dtype.rank != 2:
         found = ", ".join(dict.fromkeys(s.dtype.name for s in (x, h, *rest)))
         raise TypeError(f"{mode}: expected its input, states and weights in one floating-point dtype, got {found}")
@@ -56,14 +56,14 @@ def _shape(x: Spec, h: Spec, *rest: Spec, mode: str, layers: int, ways: int, bia
 
 
 def _kernel(xp, x, h, *rest, mode, layers, ways, bias, sizes, saves):
-    """The last result is a number that means nothing: engines hang on it what their gradient reads."""
+    """The last result is an unused number: engines attach to it the values for their gradient."""
     x, begin, weights = split(mode, (x, h, *rest))
     y, ends, _ = unrolled(OnArrays(xp), x, begin, weights, mode, layers, ways, bias, sizes)
     return y, *ends, xp.zeros((), dtype=xp.dtype(float32.code))
 
 
 def split_grad(mode: str, operands: Sequence[Any]) -> tuple[Any, Sequence[Any], Any, Sequence[Any]]:
-    """The gradients of the outputs and of the states, what the forward pass saved, and its operands."""
+    """The gradients of the outputs and of the states, the saved value of the forward pass, and its operands."""
     n = 1 + states(mode)
     return operands[0], operands[1:n], operands[n], operands[n + 1 :]
 
@@ -103,7 +103,7 @@ def _pull(gs, ys, ins, **statics):
 
 
 def _rules(kind: Kind) -> list[Rule]:
-    """Sequences are apart; what each has for the gradient stays where it is."""
+    """Sequences are independent; values saved for the gradient stay on their worker."""
     if kind.settings["sizes"]:
         return []
     n = 1 + states(kind.settings["mode"])
@@ -158,7 +158,7 @@ def _grad_seconds(kind: Kind) -> float:
 
 
 def _steps(kind: Kind) -> int:
-    """A step needs the state behind the step before it, and a layer the outputs of the layer before it."""
+    """A step needs the state after the previous step, and a layer the outputs of the previous layer."""
     settings = kind.settings
     length = len(settings["sizes"]) or kind.ins[0].shape[0]
     return length * settings["layers"] * settings["ways"]

@@ -13,7 +13,7 @@ GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 
 
 class OnArrays:
-    """What the steps need, over an engine's arrays."""
+    """The operations of the steps, over an engine's arrays."""
 
     def __init__(self, xp: Any) -> None:
         self.xp = xp
@@ -74,17 +74,17 @@ class Layer:
     w_hh: Any
     b_ih: Any = None
     b_hh: Any = None
-    w_hr: Any = None  # a projection of an LSTM's output
+    w_hr: Any = None  # the projection of an LSTM's output
 
 
 @dataclass
 class Taken:
-    """What the steps of a layer leave behind for its gradient: for each step, in the order taken."""
+    """Values of a layer's steps for its gradient, in the order of the steps."""
 
     order: list[int]
-    inner: list[Any]  # what the gradient of the step reads
+    inner: list[Any]  # values for the gradient of the step
     before: list[Any]  # h before the step
-    made: list[Any]  # of a projection, what was projected
+    made: list[Any]  # the input of a projection
 
 
 def layers_of(weights: Sequence[Any], count: int, bias: bool) -> list[Layer]:
@@ -99,7 +99,7 @@ def layers_of(weights: Sequence[Any], count: int, bias: bool) -> list[Layer]:
 
 
 def _step(ns: Any, mode: str, x: Any, state: tuple, hidden: Any, layer: Layer) -> tuple[tuple, Any, Any]:
-    """One step: the state after it, what its gradient reads, and of a projection what was projected."""
+    """One step: the state after it, the values for its gradient, and the input of a projection."""
     n = layer.w_hh.shape[0] // GATES[mode]
     if mode == "LSTM":
         gates, c = x + hidden, state[1]
@@ -120,8 +120,8 @@ def _step(ns: Any, mode: str, x: Any, state: tuple, hidden: Any, layer: Layer) -
 
 
 def _step_back(ns: Any, mode: str, gs: list[Any], inner: tuple, layer: Layer) -> tuple[list[Any], Any, Any]:
-    """The gradients of the state before a step (as far as it does not pass through the hidden weights), of what entered, and
-    of what the hidden weights made."""
+    """The gradients of the state before a step (without the part through the hidden weights), of the input's part, and of the
+    hidden weights' part."""
     if mode == "LSTM":
         i, f, g, o, c, bent = inner
         gm = gs[0] if layer.w_hr is None else gs[0] @ layer.w_hr
@@ -140,7 +140,8 @@ def _step_back(ns: Any, mode: str, gs: list[Any], inner: tuple, layer: Layer) ->
 
 
 def _along(ns: Any, mode: str, flat: Any, begin: list[Any], layer: Layer, sizes: Sequence[int], back: bool) -> tuple:
-    """One layer in one direction over packed rows: the outputs, packed, the states at the ends, and what was `Taken`."""
+    """One layer in one direction over packed rows: the packed outputs, the final states, and the values for the gradient
+    (`Taken`)."""
     entered = flat @ layer.w_ih.T if layer.b_ih is None else flat @ layer.w_ih.T + layer.b_ih
     offsets = _offsets(sizes)
     order = list(range(len(sizes)))[:: -1 if back else 1]
@@ -168,7 +169,7 @@ def _along(ns: Any, mode: str, flat: Any, begin: list[Any], layer: Layer, sizes:
 def _along_back(
     ns: Any, mode: str, gy: Any, g_last: list[Any], flat: Any, layer: Layer, sizes: Sequence[int], taken: Taken
 ) -> tuple:
-    """The gradient of `_along`: of its input, of the states it began with, and of the weights."""
+    """The gradient of `_along`: of its input, of its initial states, and of the weights."""
     offsets = _offsets(sizes)
     gs = [g[: sizes[taken.order[-1]]] for g in g_last]
     g_initial: list[list[Any]] = []
@@ -206,7 +207,7 @@ def _offsets(sizes: Sequence[int]) -> list[int]:
 
 
 def _flattened(ns: Any, x: Any, sizes: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
-    """Rows packed, and how many there are at each step."""
+    """Packed rows, and the number of rows of each step."""
     if sizes:
         return x, sizes
     return ns.reshape(x, (x.shape[0] * x.shape[1], x.shape[2])), (x.shape[1],) * x.shape[0]
@@ -214,7 +215,7 @@ def _flattened(ns: Any, x: Any, sizes: tuple[int, ...]) -> tuple[Any, tuple[int,
 
 def unrolled(ns: Any, x: Any, state: Sequence[Any], weights: Sequence[Any], mode: str, layers: int, ways: int, bias: bool,
              sizes: tuple[int, ...]) -> tuple[Any, list[Any], list]:  # fmt: skip
-    """The outputs of the last layer, the states of all at the ends, and what every layer's gradient reads."""
+    """The outputs of the last layer, the final states of all layers, and the values for each layer's gradient."""
     flat, counts = _flattened(ns, x, sizes)
     found, ends, notes = flat, [], []
     for i, layer in enumerate(layers_of(weights, layers * ways, bias)):
@@ -230,7 +231,7 @@ def unrolled(ns: Any, x: Any, state: Sequence[Any], weights: Sequence[Any], mode
 
 
 def unrolled_back(ns: Any, gy: Any, g_last: Sequence[Any], x: Any, notes: list, mode: str, ways: int) -> tuple:
-    """The gradients of the input, of the states to begin with, and of the weights."""
+    """The gradients of the input, of the initial states, and of the weights."""
     counts, parts = notes
     g = ns.reshape(gy, (-1, gy.shape[-1])) if gy.ndim == 3 else gy
     g_initial: list[Any] = [None] * len(parts)

@@ -1,4 +1,4 @@
-"""Ops that make one element of many."""
+"""Reductions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gt.spec import REPLICATE, Partial, Shard, Spec, bool_, float32, int64, uint
 
 
 def reduction_rules(*kinds: str, through: bool = True):
-    """Cut along a kept axis, or, for a reduction that has terms, along a reduced one; terms may pass through."""
+    """Shard a kept axis, or, for a reduction with partial results, a reduced one; partial sums may pass through."""
 
     def rules(kind: Kind) -> list[Rule]:
         axes, keep = kind.settings["axis"], kind.settings["keepdims"]
@@ -44,7 +44,7 @@ def _nonempty(a: Spec, *, axis, keepdims) -> Spec:
 
 
 def _spread(g, a, axis, keepdims):
-    """A gradient of a reduction, back in the input's shape."""
+    """The gradient of a reduction, broadcast to the input's shape."""
     return g.op("spread", shape=a.shape, axis=axis, keepdims=keepdims)
 
 
@@ -80,13 +80,13 @@ op("sum", complex="analytic", autocast="high", shape=_sum, shard=reduction_rules
 
 
 def _mean_rules(kind: Kind) -> list[Rule]:
-    """A mean of no elements has no terms."""
+    """A mean of no elements has no partial sums."""
     some = kind.ins[0].numel > 0
     return reduction_rules(*(("sum",) if some else ()))(kind)
 
 
 def _mean_piece(kind: Kind, rule: Rule, first: int, size: int) -> dict:
-    """The term of a piece: its sum, divided by how many there are in the whole."""
+    """The partial sum of a piece: its sum, divided by the number of elements of the whole."""
     if rule[1] != (Partial(),):
         return {}
     return {"row": "scaled_sum", "scale": 1.0 / count(kind.ins[0].shape, kind.settings["axis"])}
@@ -100,7 +100,7 @@ op("mean", complex="analytic", shape=_mean, shard=_mean_rules, cut=_mean_piece, 
    lower=lambda a, *, axis, keepdims: a.sum(axis=axis, keepdims=keepdims) * (1.0 / count(a.shape, axis)),
    grad=(lambda g, sa, axis, keepdims: g.op("spread", 1.0 / max(count(sa.shape, axis), 1), shape=sa.shape, axis=axis,
                                             keepdims=keepdims),))  # fmt: skip
-# What a reduction took together, apart again: each element where it came from, times a number where one is given.
+# The gradient of a sum: each element's part of the gradient, times a number if one is given.
 op("spread", complex="analytic", shape=lambda g, *scale, shape, axis, keepdims: Spec(shape, g.dtype), shard=_spread_rules,
    view=True,
    tries=(((Spec((4,), float32),), {"shape": (3, 4), "axis": (0,), "keepdims": False}),
@@ -129,7 +129,7 @@ def _floating(name: str):
 
 
 def _prod_grad(g, y, a, axis, keepdims):
-    """The product of the others, found without dividing, so that zeros do no harm: from the left times from the right."""
+    """The product of the other elements, without division, so that zeros are harmless: from the left times from the right."""
     others = tuple(i for i in range(a.ndim) if i not in axis)
     flat = a.permute((*others, *axis)).reshape(*(a.shape[i] for i in others), -1)
     ones = flat.new_ones((*flat.shape[:-1], 1))
@@ -155,7 +155,7 @@ def _var_grad(g, a, b, axis, keepdims):
 
 
 def _std_grad(g, y, a, b, axis, keepdims):
-    """As PyTorch, flat where the deviation is zero."""
+    """As in PyTorch, zero where the deviation is zero."""
     slope = (y == 0).pick(0.0, g / (y * 2.0))
     return _var_grad(slope, a, b, axis, keepdims)
 

@@ -11,7 +11,7 @@ from gt.spec import REPLICATE, DType, Partial, Placement, Shape, Shard, Spec, bo
 
 
 def broadcast(*shapes: Shape) -> Shape:
-    """The shape that all fit, aligned at the end; or a ValueError that shows them."""
+    """The broadcast shape; raises ValueError with the shapes if they do not fit."""
     first = shapes[0]
     if all(s == first for s in shapes):
         return first
@@ -32,7 +32,7 @@ def broadcast(*shapes: Shape) -> Shape:
 
 
 def promote(*operands: Operand) -> DType:
-    """PyTorch's promotion: tensors with axes decide first, then 0-d tensors, then numbers, each only by a higher kind."""
+    """PyTorch's promotion: tensors with axes first, then 0-d tensors, then numbers, each only by a higher category."""
     result: DType | None = None
     for group in (
         [s.dtype for s in operands if isinstance(s, Spec) and s.shape],
@@ -78,7 +78,7 @@ def compare(*operands: Operand, **_: object) -> Spec:
 
 
 def real_part(a: Spec, **_: object) -> Spec:
-    """As many real numbers."""
+    """The real dtype of a complex one."""
     return Spec(a.shape, a.dtype.to_real())
 
 
@@ -97,7 +97,7 @@ def axis_of(axis: int, ndim: int) -> int:
         if hasattr(axis, "__index__"):
             axis = axis.__index__()
         else:
-            raise ArgumentTypeError(f"an axis is a whole number, not {axis!r}")
+            raise ArgumentTypeError(f"an axis: expected an integer, got {axis!r}")
     n = max(ndim, 1)
     if not -n <= axis < n:
         raise ArgumentIndexError(f"no axis {axis} in a tensor of {ndim} dimensions: expected {-n} to {n - 1}")
@@ -111,7 +111,7 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     if isinstance(axis, (tuple, list)):
         axes = tuple(sorted(axis_of(a, ndim) for a in axis))
         if len(set(axes)) != len(axes):
-            raise ArgumentError(f"an axis stands twice in {tuple(axis)}")
+            raise ArgumentError(f"expected different axes, got {tuple(axis)}")
         return axes if axes or ndim == 0 else tuple(range(ndim))
     return (axis_of(axis, ndim),)
 
@@ -135,7 +135,7 @@ def _all(kind: Kind, ins: list[Placement], out: Placement) -> Rule:
 
 
 def by_axis(kind: Kind) -> list[Rule]:
-    """Pointwise: any axis of the output may be cut; inputs that are broadcast along it are whole."""
+    """Pointwise: any axis of the output may be sharded; inputs that are broadcast along it are replicated."""
     out = kind.outs[0].shape
     rules = []
     for axis in range(len(out)):
@@ -149,7 +149,7 @@ def by_axis(kind: Kind) -> list[Rule]:
 
 
 def linear(kind: Kind) -> list[Rule]:
-    """Pointwise, and a sum of terms may pass through: all inputs are terms, or the only one is."""
+    """Pointwise, and partial sums pass through: all inputs are partial, or the only one is."""
     rules = by_axis(kind)
     if all(isinstance(s, Spec) for s in kind.ins):
         rules.append(_all(kind, [Partial()] * len(kind.ins), Partial()))
@@ -157,7 +157,7 @@ def linear(kind: Kind) -> list[Rule]:
 
 
 def bilinear(kind: Kind) -> list[Rule]:
-    """Pointwise, and terms of one factor stay terms when the others are whole."""
+    """Pointwise, and one factor may be a partial sum if the others are replicated."""
     rules = by_axis(kind)
     for i, s in enumerate(kind.ins):
         if isinstance(s, Spec):

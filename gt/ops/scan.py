@@ -1,4 +1,4 @@
-"""Ops that go along an axis and keep what they have met: running extremes, running sums of exponentials, the commonest."""
+"""Cumulative extremes, cumulative logsumexp, and the mode along an axis."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def _running(a: Spec, *, axis: int) -> tuple[Spec, Spec]:
 
 
 def _places(xp, a, axis: int):
-    """For each element its place along an axis."""
+    """The index of each element along an axis."""
     shape = (1,) * axis + (-1,) + (1,) * (a.ndim - axis - 1)
     return xp.broadcast_to(xp.reshape(xp.arange(0, a.shape[axis]), shape), tuple(a.shape))
 
 
 def _extreme(largest: bool):
-    """The extreme so far, the last of equals; once a nan, always one."""
+    """The cumulative extreme, the last of equal elements; nan from the first nan on."""
 
     def kernel(xp, a, *, axis):
         if not a.ndim:
@@ -35,7 +35,7 @@ def _extreme(largest: bool):
 
 
 def _back(gs, ys, ins, axis):
-    """Each element gets the gradients of all places at which it is the extreme."""
+    """Each element gets the gradients of all indices at which it is the extreme."""
     g, places = gs[0], ys[1]
     return [g.op("gather_grad", places, shape=ins[0].shape, axis=axis) if g.ndim else g]
 
@@ -45,7 +45,8 @@ def _log_sums(xp, a, *, axis):
 
 
 def _log_sums_grad(g, y, a, axis):
-    """Each element has a share exp(a - y) in its own sum and in those after it; in float64, as the factors may be far apart."""
+    """Each element has the weight exp(a - y) in its own sum and in later ones; in float64, as the factors may differ
+    greatly."""
     if not g.ndim:
         return g
     wide, met = a.to(float64), y.to(float64)
@@ -61,7 +62,7 @@ def _floats(a: Spec, *, axis: int) -> Spec:
 
 
 def _mode(xp, a, *, axis, keepdims):
-    """The commonest, the least of equally common ones, and where it stands last."""
+    """The most common element, the smallest of equally common ones, and its last index."""
     if not a.ndim:
         return a, xp.zeros((), dtype=xp.dtype(int64.code))
     values, places = _sort(xp, a, axis=axis, descending=False)

@@ -1,4 +1,4 @@
-"""Values put at places where they meet others: the product or the extreme of all that meet."""
+"""Values written at indices with a reduction: the product or the extreme of all values of one index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _reduced(xp, a, index, source, *, axis, reduce):
 
 
 def _narrowed(source, index):
-    """The part of the values that the places speak of, as a tensor."""
+    """The part of the values that the indices use, as a tensor."""
     take = tuple((d, 1) for d in index.shape)
     return source if source.shape == index.shape else source.op("slice", *[0] * index.ndim, take=take)
 
@@ -38,7 +38,7 @@ def _pull(gs, ys, ins, axis, reduce):
     part = _narrowed(source, index)
     if reduce == "prod":
         own, there = _product_grads(g, y, a, index, part, axis)
-    else:  # equals share the gradient
+    else:  # equal values share the gradient
         hit = (part == y.op("gather", index, axis=axis)).to(g.dtype)
         mine = (a == y).to(g.dtype)
         share = g / mine.op("scatter_add", index, hit, axis=axis)
@@ -47,7 +47,7 @@ def _pull(gs, ys, ins, axis, reduce):
 
 
 def _product_grads(g, y, a, index, part, axis):
-    """The product of the others: by division, or, of a lone zero, without it."""
+    """The product of the other values: by division, or, for a single zero, without it."""
     zero, nought = (a == 0).to(g.dtype), (part == 0).to(g.dtype)
     zeros = zero.op("scatter_add", index, nought, axis=axis)
     rest = (a == 0).pick(1.0, a).op("scatter_reduce", index, (part == 0).pick(1.0, part), axis=axis, reduce="prod")

@@ -1,4 +1,4 @@
-"""Ops that order elements along an axis: sort, topk, median, extremes with their places, and running sums and products."""
+"""Ops that order elements along an axis: sort, topk, median, extremes with their indices, and cumulative sums and products."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ X = Spec((3, 5), float32)
 
 
 def _pull(gs, ys, ins, axis, **statics):
-    """Each value's gradient goes back to the place it came from."""
+    """Each value's gradient goes to its index."""
     g, places = gs[0], ys[1]
     if statics.get("keepdims") is False:
         g, places = g.unsqueeze(axis), places.unsqueeze(axis)
@@ -27,7 +27,7 @@ def _sort(xp, a, *, axis, descending):
     """Stable; a nan counts as the largest."""
     if not a.ndim:
         return a, xp.zeros((), dtype=xp.dtype(int64.code))
-    if descending:  # backwards through the sorted reverse: equals keep their order
+    if descending:  # sort the reversed elements and reverse: equal elements keep their order
         places = xp.flip(xp.argsort(xp.flip(a, (axis,)), axis=axis, stable=True), (axis,))
         places = a.shape[axis] - 1 - places
     else:
@@ -77,7 +77,7 @@ def _extreme(largest: bool):
 
 
 def _median(xp, a, *, axis, keepdims):
-    """The lower of two middle ones; a nan where there is one."""
+    """The lower of two middle elements; nan if there is one."""
     if not a.ndim:
         return a, xp.zeros((), dtype=xp.dtype(int64.code))
     values, places = _sort(xp, a, axis=axis, descending=False)
@@ -111,8 +111,8 @@ def _terms(kind: Kind) -> list[Rule]:
 
 
 def _cumprod_grad(g, y, a, axis):
-    """Before the first zero division finds the product of the others; at it they are found with a 1 in its place; after it
-    every product is zero, whatever the element."""
+    """Before the first zero, division gives the product of the others; at it they are computed with a 1 in its place; after it
+    every product is zero."""
     if not g.ndim:
         return g
     zeros = (a == 0).to(int64).cumsum(axis=axis)
@@ -122,7 +122,7 @@ def _cumprod_grad(g, y, a, axis):
 
 
 def _from_here(t, axis):
-    """The sum of each element and those after it."""
+    """The reversed cumulative sum."""
     return t.op("flip", axes=(axis,)).cumsum(axis=axis).op("flip", axes=(axis,)) if t.ndim else t
 
 
@@ -135,7 +135,7 @@ op("topk", unchecked="y0", shape=_first, shard=along, keep="outputs", grad=_pull
 
 
 def _kept(kind: Kind) -> list[Rule]:
-    """Every axis but the one that goes may be cut."""
+    """All axes except the removed one may be sharded."""
     axis, keep = kind.settings["axis"], kind.settings["keepdims"]
     return [((Shard(i),), (Shard(i if keep or i < axis else i - 1),) * 2)
             for i in range(kind.ins[0].ndim) if i != axis]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Products with a sparse matrix, which is given by the row, the column and the value of each element that is not zero."""
+"""Products with a sparse matrix, given by the row, the column and the value of each nonzero element."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from gt.spec import REPLICATE, Partial, Shard, Spec, float32, int64
 
 def _product(rows: Spec, columns: Spec, values: Spec, dense: Spec, *, n: int) -> Spec:
     if rows.ndim != 1 or not rows.shape == columns.shape == values.shape or {rows.dtype, columns.dtype} != {int64}:
-        raise ValueError(f"a sparse matrix has a row, a column (int64) and a value each, not {rows}, {columns} and {values}")
+        raise ValueError(
+            f"a sparse matrix: expected int64 rows and columns and as many values, got {rows}, {columns} and {values}"
+        )
     if dense.ndim != 2 or values.dtype is not dense.dtype:
-        raise ValueError(f"a sparse matrix of {values.dtype.name} multiplies a matrix of its dtype, not {dense}")
+        raise ValueError(f"a sparse matrix of {values.dtype.name}: expected a matrix of that dtype, got {dense}")
     return Spec((n, dense.shape[1]), promote(values, dense))
 
 
@@ -21,7 +23,7 @@ def _multiply(xp, rows, columns, values, dense, *, n):
 
 
 def _rules(kind: Kind) -> list[Rule]:
-    """Elements may lie apart, each worker adding up its own; or the columns of the dense matrix."""
+    """Elements may be sharded, which gives partial sums; or the columns of the dense matrix."""
     cut: Rule = ((Shard(0), Shard(0), Shard(0), REPLICATE), (Partial(),))
     return [cut, ((REPLICATE, REPLICATE, REPLICATE, Shard(1)), (Shard(1),))]
 

@@ -1,4 +1,4 @@
-"""Functions of analysis and of numbers' parts, element by element. Rows are named as PyTorch names them."""
+"""Special functions and parts of numbers, elementwise. Rows have PyTorch's names."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ WHOLE: Try = ((Values(Spec((3,), int64), 1, 9),), {})
 
 def _polygamma(a: Spec, *, n: int) -> Spec:
     if n < 0:
-        raise ValueError(f"polygamma has an order of 0 or more, not {n}")
+        raise ValueError(f"polygamma: expected an order of 0 or more, got {n}")
     return pointwise_float(a)
 
 
 def _poly(xp, a, *, n):
-    """The n-th derivative of digamma: sums of powers of what lies one apart."""
+    """The n-th derivative of digamma, by sums of powers."""
     if n == 0:
         return xp.digamma(a)
     factorial = math.factorial(n) if n <= 170 else math.inf  # past which no float64 holds it
@@ -99,7 +99,7 @@ def _entropy(xp, a):
 
 
 def _share_grad(g, a, b):
-    """How dense the gamma integral is at the second argument."""
+    """The density of the gamma distribution at the second argument."""
     return g * ((a - 1.0) * b.log() - b - a.lgamma()).exp()
 
 

@@ -1,4 +1,4 @@
-"""The op table: one row states all that is true of an op. Rows are added by `op(...)` in the family files."""
+"""The op table: one row has all facts about an op. The family files add rows by `op(...)`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gt.errors import ArgumentTypeError, NotForComplex, ProtocolError, of_argume
 from gt.parameters import parameters
 from gt.spec import DTYPES, DType, Placement, Shard, Spec, bool_, float32, int64
 
-# An operand is known by its Spec, or, where a Python number stands in a tensor's place, by the number's type.
+# An operand is described by its Spec, or, if it is a Python number, by the number's type.
 Operand = Any
 _NUMBERS = (bool, int, float)
 Rule = tuple[tuple[Placement, ...], tuple[Placement, ...]]  # placements of the inputs, placements of the outputs
@@ -21,7 +21,7 @@ Try = tuple[tuple[Any, ...], dict[str, Any]]  # sample operands and statics
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A sample input whose values matter: all in [low, high), or, with `positive`, symmetric matrices that have a root."""
+    """A sample input with given values: all in [low, high), or, with `positive`, positive-definite matrices."""
 
     spec: Spec
     low: float = -2.0
@@ -31,13 +31,12 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """What makes an op a view, whose result shares memory with its first operand as users see it.
+    """Facts about an op that is a view: for users its result shares memory with its first operand.
 
-    `write(base, piece, *numbers, **statics)`, written in tensors, is the base with `piece` in place of the view (None: elements
-    of the base may stand in the view several times). `strides(shape, strides, **statics)` gives the distances of elements in
-    the view, given the base's shape and distances; None where PyTorch copies instead. `offset(base's, strides, *numbers,
-    **statics)` is where its first element lies, given where the base's does and the base's distances (None: in the same
-    place)."""
+    `write(base, piece, *numbers, **statics)`, written in tensors, is the base with `piece` in place of the view (None: the view
+    may contain elements of the base several times). `strides(shape, strides, **statics)` gives the strides of the view from the
+    base's shape and strides; None if PyTorch copies instead. `offset(base's, strides, *numbers, **statics)` is the offset of
+    the view's first element, from the base's offset and strides (None: the same offset)."""
 
     strides: Callable[..., tuple[int, ...] | None]
     write: Callable[..., Any] | None = None
@@ -46,27 +45,26 @@ class Alias:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """All that is true of one op.
+    """All facts about one op.
 
     `shape(*operands, **statics)` gives the output's Spec, or a tuple of Specs. `kernel(xp, *arrays, **statics)` computes
     over an array namespace with NumPy's names; its keyword-only arguments are the op's statics, in wire order.
-    `grad` has a function for each input, written in tensors and run only where that input wants its gradient (None: it has
-    none). Its parameters are chosen by name, and naming a value is what keeps it alive: `g` the output's gradient, `y` the
-    output, `a`, `b`, `c`, ... the inputs (one that it does not use is named where PyTorch saves it, so that writes to it are
-    refused), `sa`, `sb`, ... only their Specs, and the statics. Sums over broadcast axes and casts back to the input's dtype
-    are the tape's business. Where the number of inputs varies or outputs are several,
-    `grad` is one function `(gs, ys, inputs, **statics)` that gives a sequence of gradients, `keep` saying whether it reads
-    "inputs" (or the "rest" of them, after the first), "outputs" (or of them only the "saved" ones) or only Specs. Gradients
-    use what users know of tensors; `t.op("name", *operands, **statics)` applies any row, and `c.pick(a, b)` is `a` where `c`
-    holds.
-    `shard(kind)` lists placements that need no communication, for one mesh dimension; all axes a rule cuts are of one size,
-    and a piece may be empty unless a result is then a term of a max or min.
-    A piece has the whole's statics, save `shape`, `start` and what `cut(kind, rule, first, size)` says, which may
-    be of another `row`.
-    `alias` says that the op is a view.
-    `lower(*tensors, **statics)` says the same in other rows; where a row has no `grad` (those named `<op>_grad`), that is
-    also how it is differentiated.
-    `tries` are sample inputs: a list of (operands, statics), an operand being a Spec, Values, a number or a number's type.
+    `grad` has a function for each input, written in tensors and called only if that input requires its gradient (None: it has
+    none). Its parameters are passed by name, and a named value is kept alive: `g` the output's gradient, `y` the output, `a`,
+    `b`, `c`, ... the inputs (an unused one is named if PyTorch saves it, so that writes to it are refused), `sa`, `sb`, ...
+    only their Specs, and the statics. The tape sums over broadcast axes and casts to the input's dtype. If the number of inputs
+    varies or there are several outputs, `grad` is one function `(gs, ys, inputs, **statics)` that gives a sequence of
+    gradients, and `keep` names the values that it reads: "inputs" (or the "rest" of them, after the first), "outputs" (or only
+    the "saved" ones); "" for Specs alone. Gradients use methods of tensors; `t.op("name", *operands, **statics)` applies any
+    row, and `c.pick(a, b)` is `a` where `c` is true.
+    `shard(kind)` lists placements without communication, for one mesh dimension; all axes that a rule shards have one size, and
+    a piece may be empty unless a result is then a partial max or min.
+    A piece has the statics of the whole, except `shape`, `start` and the statics that `cut(kind, rule, first, size)` gives,
+    which may also name another `row`.
+    `alias` is set if the op is a view.
+    `lower(*tensors, **statics)` is the same op in other rows; a row without `grad` (those named `<op>_grad`) is differentiated
+    by it.
+    `tries` are sample inputs: a list of (operands, statics); an operand is a Spec, Values, a number or a number's type.
     """
 
     name: str
@@ -83,23 +81,21 @@ class Row:
     view: bool = False  # the result may share memory with an input, on a worker
     alias: Alias | None = None
     random: bool = False
-    obeys_signal: bool = False  # its result lies as its signal says, whatever that moves; others only lean that way
-    updates: bool = False  # its results take the place of its first input, and lie as that does
-    limits: Callable[[Kind], tuple[tuple[int, int, int], ...]] | None = None  # (operand, least, most) of numbers on which the
-    # shape of the result depends: outside of these an instruction has none
-    collective: bool = False  # workers exchange bytes in it; only the dispatcher writes such instructions
-    saved: int = 0  # this many last outputs are there for the gradient: one that nobody used has None for its own, not zeros
-    unchecked: str = (
-        ""  # of what its gradient reads ("a b y", of several results "y0"), what PyTorch's does not: written over in
-    )
-    # place, it is no error
-    complex: str = ""  # takes complex numbers; its gradient is "analytic": as for real ones, read at the conjugates; or "own"
-    autocast: str = ""  # under autocast its floats become "low" (the dtype asked for) or "high" (float32)
-    blas: bool = False  # a matrix product that BLAS computes as it is
+    obeys_signal: bool = False  # its result has the placement of its signal in any case; for other ops it is a preference
+    updates: bool = False  # its results replace its first input and have its placement
+    limits: Callable[[Kind], tuple[tuple[int, int, int], ...]] | None = None  # (operand, least, most) of numbers that
+    # determine the shape of the result: an instruction with others is invalid
+    collective: bool = False  # workers exchange bytes; only the dispatcher writes such instructions
+    saved: int = 0  # number of last outputs that only the gradient reads: unused ones have None for their gradient, not zeros
+    unchecked: str = ""  # values that its gradient reads and PyTorch's does not ("a b y", of several results "y0"): in-place
+    # writes to them are no error
+    complex: str = ""  # takes complex numbers; its gradient is "analytic": as for real ones, at the conjugates; or "own"
+    autocast: str = ""  # under autocast its floats become "low" (the requested dtype) or "high" (float32)
+    blas: bool = False  # a matrix product that one call of BLAS computes
     compute_seconds: Callable[[Kind], float] | None = None  # estimated on one core of a CPU, beyond the time to read and write
     # its elements (gt/ops/estimate.py)
     sequential_steps: Callable[[Kind], int] | None = None  # its parts that run one after another, each shared by all threads
-    plain_name: str = ""  # the name by which a custom backend is asked for it, where it is no plain elementwise op or reduction
+    plain_name: str = ""  # its name for custom backends, if it is neither elementwise nor a reduction
     statics: tuple[str, ...] = ()
     defaults: dict[str, Any] = field(default_factory=dict)
 
@@ -108,12 +104,12 @@ class Row:
 
     @property
     def creates(self) -> bool:
-        """Whether it makes a tensor of numbers; of a tensor that it is given, it uses the shape alone."""
+        """Whether it creates a tensor; it reads only the shape of a tensor operand."""
         return self.family == "create"
 
     @property
     def moves(self) -> bool:
-        """Whether it only lays out the elements of its input anew."""
+        """Whether it only moves the elements of its input."""
         return self.family == "movement"
 
     @property
@@ -122,12 +118,12 @@ class Row:
 
     @property
     def group(self) -> str:
-        """What those who watch call it: a group of families, or how it moves bytes."""
+        """The group of ops for observers: a group of families, or how it moves bytes."""
         return "transfer" if self.loads else GROUPS.get(self.family, self.family)
 
     @property
     def is_gradient(self) -> bool:
-        """Whether it is there for the gradient of another row."""
+        """Whether it computes the gradient of another row."""
         return self.name.endswith("_grad")
 
     @property
@@ -156,8 +152,8 @@ GROUPS = {
 
 
 def op(name: str, *, shape: Callable[..., Any], kernel: Callable[..., Any] | None, **columns: Any) -> Row:
-    """Add a row. The family is the file that calls."""
-    assert name not in TABLE, f"op {name} stands twice in the table"
+    """Add a row. Its family is the calling file."""
+    assert name not in TABLE, f"op {name} is defined twice"
     family = sys._getframe(1).f_globals["__name__"].rsplit(".", 1)[-1]
     names: tuple[str, ...] = ()
     if kernel is not None:
@@ -171,13 +167,13 @@ def op(name: str, *, shape: Callable[..., Any], kernel: Callable[..., Any] | Non
 
 
 class Kind:
-    """One way an op is used: its operands' specs, statics and signal. Interned by each side; instructions name it by number.
+    """An op with its operands' specs, statics and signal. Each process interns kinds; instructions contain their number.
 
-    An instruction is `(kind, first output id, *operands)`, an operand being a tensor's id or, where `ins` has a type, a number.
+    An instruction is `(kind, *result ids, *operands)`; an operand is a tensor's id or, where `ins` has a type, a number.
     """
 
     __slots__ = ("row", "ins", "statics", "outs", "signal", "tensor_operands", "settings", "form")
-    form: Any  # where operands stand in an instruction: `Form.of` keeps it here
+    form: Any  # the positions in an instruction, cached by `Form.of`
 
     def __init__(
         self, row: Row, ins: tuple[Operand, ...], statics: tuple[Any, ...], outs: tuple[Spec, ...], signal: str
@@ -191,12 +187,12 @@ class Kind:
         return f"{self.row.name}({ins})" + "".join(f" {k}={v}" for k, v in self.settings.items())
 
     def like(self, ins: tuple[Operand, ...], **changed: Any) -> Kind:
-        """The same op on other operands, as a shard of this one needs it."""
+        """The same op on other operands, as for a shard of this one."""
         settings = {**self.settings, **changed}
         return infer(self.row, ins, tuple(settings[n] for n in self.row.statics), self.signal)
 
     def piece(self, rule: Rule, first: int, size: int) -> Kind:
-        """This kind on elements `first` to `first + size` of every axis that the rule cuts."""
+        """This kind on elements `first` to `first + size` of every axis that the rule shards."""
         changed: dict[str, Any] = self.row.cut(self, rule, first, size) if self.row.cut else {}
         for name, value in (("shape", size), ("start", first)):
             if name in self.settings and isinstance(to := rule[1][0], Shard):
@@ -208,7 +204,7 @@ class Kind:
             if isinstance(s, Spec) and isinstance(p, Shard) else s
             for s, p in zip(self.ins, rule[0])
         )  # fmt: skip
-        if "row" in changed:  # a piece of it is a use of another op
+        if "row" in changed:  # a piece is another op
             other = TABLE[changed.pop("row")]
             settings = {**self.settings, **changed}
             return infer(other, ins, tuple(settings[n] for n in other.statics), self.signal)
@@ -220,12 +216,12 @@ class Kind:
 
 
 def infer(row: Row, ins: tuple[Operand, ...], statics: tuple[Any, ...], signal: str = "") -> Kind:
-    """The kind of an op on these operands; raises what the user should read when they do not fit."""
+    """The kind of an op on these operands; raises an error for users if they are invalid."""
     if not row.complex and not row.collective and any(type(s) is Spec and s.dtype.rank == 3 for s in ins):
         raise NotForComplex(f"{row.name} is not defined for complex tensors: take .real, .imag or .abs() first")
     if any(type(s) is not Spec and s not in _NUMBERS for s in ins):
         kinds = ", ".join(s.__name__ for s in ins if type(s) is not Spec)
-        raise ArgumentTypeError(f"{row.name} takes bool, int and float for numbers, not {kinds}: make a tensor of it")
+        raise ArgumentTypeError(f"{row.name}: expected bool, int or float for numbers, got {kinds}: make a tensor of it")
     try:
         outs = row.shape(*ins, **dict(zip(row.statics, statics)))
     except (ValueError, TypeError, IndexError) as wrong:
@@ -235,7 +231,7 @@ def infer(row: Row, ins: tuple[Operand, ...], statics: tuple[Any, ...], signal: 
 
 @cache
 def arity(row: Row) -> tuple[int, int | None]:
-    """How many operands an op has, at least and at most (None: any number), as its kernel says."""
+    """The least and the most operands of an op (None: any number), by its kernel's signature."""
     if row.kernel is None:
         return 0, None
     found = parameters(row.kernel)
@@ -261,12 +257,12 @@ def spec_out(s: Operand) -> WireSpec:
 @lru_cache(1 << 11)
 def spec_in(w: WireSpec) -> Operand:
     if not w or not -3 <= w[0] < len(DTYPES) or any(d < 0 for d in w[1:]):
-        raise ProtocolError(f"no spec is written {w}")
+        raise ProtocolError(f"invalid spec {w}")
     return Spec(tuple(w[1:]), DTYPES[w[0]]) if w[0] >= 0 else _NUMBERS[-1 - w[0]]
 
 
 def freeze(value: Any) -> Any:
-    """Lists as tuples, so that what came over the wire equals what was sent."""
+    """Lists as tuples, so that a received value equals the sent one."""
     return tuple(freeze(v) for v in value) if isinstance(value, (list, tuple)) else value
 
 

@@ -1,5 +1,5 @@
-"""What optimizers do to a parameter, a row each: parameter, gradient and state in, parameter and state out. Rates and step
-counts are numbers, since they change from step to step. None has a gradient."""
+"""Updates of optimizers, a row each: parameter, gradient and state in, parameter and state out. Rates and step counts are
+numbers, since they change from step to step. No update has a gradient."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ROWS, COLUMNS = Values(Spec((3, 1), float32), 0.1, 2.0), Values(Spec((1, 4), flo
 
 
 def _state(*taken: int, scalars: tuple[int, ...] = ()):
-    """The outputs have the specs of these inputs, which are all of the parameter's shape, save the 0-d ones among `scalars`;
-    further tensors come back too."""
+    """The outputs have the specs of these inputs, which all have the parameter's shape, except the 0-d ones among `scalars`;
+    further tensors are returned too."""
 
     def rule(*operands: Operand, **_: object) -> tuple[Spec, ...]:
         for i in scalars:
             if not isinstance(operands[i], Spec) or operands[i].shape or operands[i].dtype.rank != 2:
-                raise ValueError(f"operand {i} of this update is a 0-d floating-point tensor, not {operands[i]}")
+                raise ValueError(f"operand {i} of this update: expected a 0-d floating-point tensor, got {operands[i]}")
         specs = [s for i, s in enumerate(operands) if isinstance(s, Spec) and i not in scalars]
         for s in specs:
             if s.shape != specs[0].shape or s.dtype.rank != 2:
@@ -40,7 +40,7 @@ op = partial(table.op, shard=by_axis, updates=True)
 
 
 def _decayed(p, g, lr, decay, decoupled, maximize):
-    """Parameter and gradient after weight decay, which acts on one of them."""
+    """Parameter and gradient after weight decay, which changes one of them."""
     g = -g if maximize else g
     if decay:
         if decoupled:
@@ -72,7 +72,7 @@ def _sgd_momentum(xp, p, g, buffer, lr, decay, momentum, dampening, *, nesterov,
 
 
 def _rmsprop(xp, p, g, square, lr, alpha, eps, decay, momentum, *more, centered, maximize):
-    """`more` holds the running mean where it is `centered`, then the buffer where there is momentum."""
+    """`more` holds the running mean if `centered`, then the buffer if there is momentum."""
     g = -g if maximize else g
     g = g + p * decay if decay else g
     square = square * alpha + g * g * (1.0 - alpha)
@@ -119,12 +119,12 @@ def _adamax(xp, p, g, m, largest, lr, b1, b2, eps, decay, step, *, maximize):
 
 
 def _nesterov_momentum(b1, momentum_decay, step):
-    """NAdam's momentum at a step: it grows towards `b1`."""
+    """NAdam's momentum at a step: it increases towards `b1`."""
     return b1 * (1.0 - 0.5 * 0.96 ** (step * momentum_decay))
 
 
 def _nadam_product(xp, product, b1, b2, momentum_decay, step):
-    """The product of all momenta so far. `b2` is there because an optimizer's settings come whole."""
+    """The product of all momenta so far. `b2` is an operand because an optimizer's settings are passed together."""
     return product * _nesterov_momentum(b1, momentum_decay, step)
 
 
@@ -144,7 +144,7 @@ def _radam(xp, p, g, m, v, lr, b1, b2, eps, decay, step, *, decoupled, maximize)
     v = v * b2 + g * g * (1.0 - b2)
     change = m * (lr / (1.0 - b1**step))
     most = 2.0 / (1.0 - b2) - 1.0
-    length = most - 2.0 * step * b2**step / (1.0 - b2**step)  # of the average that v is
+    length = most - 2.0 * step * b2**step / (1.0 - b2**step)  # of the moving average v
     if length > 5.0:
         rectified = (length - 4.0) * (length - 2.0) * most / ((most - 4.0) * (most - 2.0) * length)
         change = change * ((rectified * (1.0 - b2**step)) ** 0.5 / (xp.sqrt(v) + eps))
@@ -174,13 +174,13 @@ def _asgd(xp, p, g, mean, eta, mu, lambd, decay, *, maximize):
 
 
 def _factored_state(p: Spec, g: Spec, *operands: Operand, **_: object) -> tuple[Spec, ...]:
-    """One variance a row and one a column of a matrix, or one for each element."""
+    """One variance for each row and column of a matrix, or one for each element."""
     state = [s for s in operands if isinstance(s, Spec)]
     lead = p.shape[:-2]
     want = [(*lead, p.shape[-2], 1), (*lead, 1, p.shape[-1])] if len(p.shape) > 1 else [p.shape]
     if g.shape != p.shape or [s.shape for s in state] != want or any(s.dtype.rank != 2 for s in (p, g, *state)):
         raise ValueError(
-            f"an adafactor update of {p} takes a gradient like it and variances of shapes {want}, not {g}, {state}"
+            f"an adafactor update of {p}: expected a gradient of that spec and variances of shapes {want}, got {g}, {state}"
         )
     return (p, *state)
 

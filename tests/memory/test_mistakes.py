@@ -37,7 +37,7 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], object]]] = [
     (ValueError, "cannot make a tensor of this", lambda: gt.tensor([[1, 2], [3]])),
     (TypeError, "from_numpy: expected a NumPy array, got list", lambda: gt.from_numpy([1])),
     (ValueError, "expected sizes of 0 or more", lambda: gt.ones(-1)),
-    (TypeError, "a shape is whole numbers", lambda: gt.ones(2.5)),
+    (TypeError, "a shape: expected integers", lambda: gt.ones(2.5)),
     (ValueError, "cannot go by steps of 0", lambda: gt.arange(0, 5, 0)),
     (ValueError, "expected a low below the high", lambda: gt.randint(5, 5, (2,))),
     (ValueError, r"item\(\): expected one element, got \(2,\)", lambda: gt.ones(2).item()),
