@@ -131,7 +131,7 @@ def test_a_trace_whose_registers_do_not_agree_is_refused_and_its_inputs_end(talk
     row = KindDef(5, "exp", ((F, 3),), ())
     body = [(2, 2, 1, 1), (5, 3, 2)]
     mails = talk("c", Batch(2, (row,), [(9, 8, 1)], ((7, 8, (F, 3)),), traces=(TraceDef(9, 1, body, (3,), (), (0,)),)))
-    assert "takes Spec((3,)" in answers(mails)[7].text
+    assert "expected an operand of Spec((3,)" in answers(mails)[7].text
     assert set(talk.tables.clients["c"].entries) == {8}  # the input was to end with the call
 
 
