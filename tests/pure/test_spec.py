@@ -149,7 +149,7 @@ def test_an_axis_counts_from_either_end(axis: int, ndim: int, want: int) -> None
 def test_a_wrong_axis_says_what_would_do() -> None:
     with pytest.raises(IndexError, match="no axis 2 in a tensor of 2 dimensions: expected -2 to 1"):
         axis_of(2, 2)
-    with pytest.raises(TypeError, match="a whole number, not 1.5"):
+    with pytest.raises(TypeError, match="expected an integer, got 1.5"):
         axis_of(1.5, 2)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="twice"):
         axes_of((0, -2), 2)
