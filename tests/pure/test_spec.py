@@ -151,7 +151,7 @@ def test_a_wrong_axis_says_what_would_do() -> None:
         axis_of(2, 2)
     with pytest.raises(TypeError, match="expected an integer, got 1.5"):
         axis_of(1.5, 2)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match="different axes"):
         axes_of((0, -2), 2)
 
 
