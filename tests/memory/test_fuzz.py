@@ -145,7 +145,7 @@ def test_a_number_that_says_how_often_a_kernel_goes_round_is_bounded() -> None:
 
 def test_windows_that_a_gradient_does_not_have_are_not_gone_over() -> None:
     wire = (float32.code, 2, 3)
-    with pytest.raises(ProtocolError, match="ends with"):
+    with pytest.raises(ProtocolError, match="expected trailing dimensions"):
         kind_in(KindDef(1, "adaptive_avg_pool_grad", (wire,), ((7,), (1 << 40,))))
     assert kind_in(KindDef(1, "adaptive_avg_pool_grad", (wire,), ((7,), (3,)))).outs[0].shape == (2, 7)
 
