@@ -4,7 +4,7 @@ ARG BASE=python:3.11-slim
 FROM ${BASE} AS build
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
-COPY pyproject.toml setup.py README.md ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY tensor_ops_cpp.py tensor_ops_cuda.py tensor_ops_opencl.py ./
 COPY gt gt
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .

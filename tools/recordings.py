@@ -1,9 +1,9 @@
-"""The pictures of the README that are no drawings: a terminal with the demo, `gt top` beside a training run, and a timeline.
+"""The pictures that are no drawings: a terminal with the demo, `gt top` beside a training run, a timeline and the dashboard.
 
-    python tools/recordings.py [demo] [top] [timeline]
+    python tools/recordings.py [demo] [top] [timeline] [dashboard]
 
-Each is made by what it shows: the demo's own output, Textual's export of `gt top`, `gt visualize` of a capture. A recording is
-an SVG of frames that are shown in turn by CSS, without script; who asks for less motion sees the last frame."""
+Each is made by what it shows: the demo's own output, Textual's export of `gt top`, `gt visualize` of a capture, Chromium. A
+recording is an SVG of frames that are shown in turn by CSS, without script; who asks for less motion sees the last frame."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ import io
 import json
 import os
 import re
+import secrets
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import browser_check
 from rich.console import Console
 from rich.text import Text
 
@@ -78,7 +81,7 @@ def demo() -> str:
            "PYTHONUNBUFFERED": "1"}  # fmt: skip
     command = [sys.executable, "examples/demo.py"]
     lines, moments, start = ["$ make demo"], [(0.0, 1)], time.perf_counter()
-    with subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             lines.append(line.rstrip("\n"))
@@ -93,26 +96,52 @@ def demo() -> str:
     return animated([(at, screen(lines[: min(n, rows)], 96, rows, "a tour of GT", k)) for k, (at, n) in enumerate(moments)])
 
 
+@contextmanager
+def cluster(clients: int, *options: str, **more: str) -> Iterator[str]:
+    """The port of a server with two workers, which so many clients keep busy."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **more}
+    port = free_port()
+    script = f"import gt; gt.connect('localhost:{port}')\n" + TRAIN
+    commands = [["-m", "gt.server", "-p", port, "--workers", "2", "--backend", "pytorch", *options]]
+    with tempfile.TemporaryDirectory() as folder:
+        started = []
+        try:
+            for command in [*commands, *[["-c", script]] * clients]:
+                started.append(subprocess.Popen([sys.executable, *command], env=env, cwd=folder))
+            await_workers(f"localhost:{port}", env)
+            yield port
+        finally:
+            for process in reversed(started):  # the server last: it ends its workers
+                process.terminate()
+                process.wait()
+
+
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
 def top(frames: int = 8) -> str:
     """`gt top` over two workers that two clients keep busy, two frames a second."""
     sys.path.insert(0, str(ROOT))
     from gt.watch.top import Top
 
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    script = f"import gt; gt.connect('localhost:{port}')\n" + TRAIN
-    commands = [["-m", "gt.server", "-p", port, "--workers", "2", "--backend", "pytorch"], ["-c", script], ["-c", script]]
-    with tempfile.TemporaryDirectory() as folder:
-        started = [subprocess.Popen([sys.executable, *command], env=env, cwd=folder) for command in commands]
-        await_workers(f"localhost:{port}", env)
-        try:
-            return animated(asyncio.run(screens(Top([f"localhost:{port}"]), frames)))
-        finally:
-            for process in reversed(started):  # the server last: it ends its workers
-                process.terminate()
-                process.wait()
+    with cluster(2) as port:
+        return animated(asyncio.run(screens(Top([f"localhost:{port}"]), frames)))
+
+
+def dashboard() -> bytes:
+    """The dashboard of two workers that a client has kept busy for some seconds, in headless Chromium."""
+    page, key = free_port(), secrets.token_hex(8)
+    with cluster(1, "--dashboard", page, GT_DASHBOARD_KEY=key), tempfile.TemporaryDirectory() as folder:
+        time.sleep(15)
+        picture = Path(folder, "dashboard.png")
+        command = [str(browser_check.chromium()), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+                   f"--user-data-dir={folder}/profile", "--window-size=1240,760", "--timeout=5000",
+                   f"--screenshot={picture}", f"http://127.0.0.1:{page}/?key={key}"]  # fmt: skip
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120)
+        return picture.read_bytes()
 
 
 def await_workers(server: str, env: dict[str, str]) -> None:
@@ -165,6 +194,7 @@ MADE: dict[str, tuple[str, Callable[[], str | bytes]]] = {
     "demo": ("demo.svg", demo),
     "top": ("top.svg", top),
     "timeline": ("timeline.png", timeline),
+    "dashboard": ("dashboard.png", dashboard),
 }
 
 

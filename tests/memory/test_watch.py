@@ -241,3 +241,35 @@ def test_a_log_that_cannot_be_written_fast_enough_drops_and_counts(tmp_path: Pat
     log.close()
     os.close(reader)
     assert not log.thread.is_alive()
+
+
+def trained(log: bool) -> tuple[float, list[dict], int]:
+    """A sharded loop's loss, what its workers count, and how many events a log was told."""
+    told: list[str] = []
+    with cluster(2, engine="numpy") as made:
+        if log:
+            observers = made.dispatcher.observers
+            observers.local, observers.on = lambda event, who, what: told.append(event), True
+            for mail in observers.send_levels():
+                made.hub.post("dispatcher", mail)
+            made.hub.deliver()
+        gt.manual_seed(3)
+        gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0), compile=True))
+        with gt.signal("rows"):
+            x = gt.randn(8, 4)
+        w = gt.randn(4, 4, requires_grad=True)
+        for _ in range(30):
+            with gt.signal("rows"):
+                loss = ((x @ w) ** 2).mean()
+            loss.backward()
+            w = (w - 0.1 * w.grad).detach().requires_grad_()
+        value = loss.item()
+        counted = [{k: v for k, v in s.items() if k != "bytes"} for s in gt.debug.get_worker_stats().values()]
+    return value, counted, len(told)
+
+
+@pytest.mark.filterwarnings("ignore:compile.*numpy engine compiles nothing")
+def test_the_log_changes_neither_what_is_replayed_nor_how_sharded_programs_run():
+    plain, logged = trained(False), trained(True)
+    assert plain[:2] == logged[:2] and plain[2] == 0 < logged[2]
+    assert plain[1][0]["traces"].get("sharded_calls", 0) > 5, plain[1][0]["traces"]

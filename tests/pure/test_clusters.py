@@ -349,5 +349,7 @@ def test_the_image_copies_what_is_there_and_what_the_package_is_made_of() -> Non
     lines = (root / "Dockerfile").read_text().splitlines()
     copied = {word for line in lines if line.startswith("COPY ") and "--from" not in line for word in line.split()[1:-1]}
     assert all((root / name).exists() for name in copied)
-    modules = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["py-modules"]
-    assert {f"{m}.py" for m in modules} | {"gt", "setup.py", "pyproject.toml"} <= copied
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    texts = {project["project"]["readme"], *project["project"]["license-files"]}
+    modules = project["tool"]["setuptools"]["py-modules"]
+    assert {f"{m}.py" for m in modules} | {"gt", "setup.py", "pyproject.toml"} | texts <= copied

@@ -94,6 +94,7 @@ def test_the_page_shows_what_runs_and_metrics_say_the_same(processes: Processes,
     command += ["--dump-dom", f"{at}/?key={KEY}"]
     found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False).stdout
     assert 'data-group="matmul"' in found and "2 workers, 1 clients" in found and "Shard(0) on [0, 1]" in found, found[-2000:]
+    assert '<th class="n">busy</th>' in found and '<th class="">client</th>' in found, "headings stand above their numbers"
 
 
 POOL = """
