@@ -51,8 +51,8 @@ def observer() -> Iterator[Callable[[int], None]]:
 
     def watch(level: int) -> None:
         nonlocal watching
-        if watching or level:
-            process.stdin.write(f"{level}\n")  # type: ignore[union-attr]
+        for word in ([0] if watching else []) + ([level] if level else []):  # the first ends what there was
+            process.stdin.write(f"{word}\n")  # type: ignore[union-attr]
             process.stdin.flush()  # type: ignore[union-attr]
             process.stdout.readline()  # type: ignore[union-attr]
         watching = level > 0

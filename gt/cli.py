@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 
 from gt import __version__
@@ -38,7 +39,12 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
-        return args.run(args)
+        status: int = args.run(args)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # who read it has enough, as in `gt doctor --host | head`; Python flushes once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except GTError as failed:
         print(f"gt: {failed}", file=sys.stderr)
         return 1

@@ -145,6 +145,15 @@ def test_the_command_says_what_failed_without_a_traceback() -> None:
     assert done.returncode == 1 and "no dispatcher answered" in done.stderr and "Traceback" not in done.stderr
 
 
+def test_the_command_ends_quietly_where_nobody_reads_on() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as pipe:
+        command = [sys.executable, "-m", "gt", "doctor", "--host"]
+        done = subprocess.run(command, cwd=ROOT, stdout=pipe, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0 and done.stderr == ""
+
+
 def documented() -> Iterator[doctest.DocTest]:
     """Doctests of the modules users call into."""
     finder = doctest.DocTestFinder(exclude_empty=True)
