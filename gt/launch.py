@@ -74,6 +74,8 @@ def ending() -> None:
 
 AT_ONCE = 10.0  # seconds: a worker that fails sooner than that fails as soon as it is started
 GIVE_UP = 5  # times in a row
+WORKER_ENDS = 3.0  # seconds until a worker that was told to end is killed: it may be within a long kernel
+SERVER_ENDS = 20.0  # the same of a server, which has its logs to write and may be slow to run on a busy machine
 
 
 class Children:
@@ -157,7 +159,7 @@ class Children:
                 process.terminate()
         for process in self.processes:
             try:
-                process.wait(3)
+                process.wait(WORKER_ENDS if process in self.workers else SERVER_ENDS)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
