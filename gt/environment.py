@@ -173,7 +173,7 @@ SPIN = seconds(
     "GT_SPIN",
     [CLIENT, SERVER, WORKER],
     "seconds for which a process polls for messages before it sleeps, where its last wait was no longer; `0` never; "
-    "0.0003 if not set, where there is more than one core",
+    "if not set, 0.0003, and 0.001 behind a read, where there is more than one core",
     None,
 )
 NATIVE = flag("GT_NATIVE", [CLIENT], "`0` does without the part in C", default=True)

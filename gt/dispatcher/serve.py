@@ -21,7 +21,7 @@ from gt.transport.connection_limits import ConnectionLimits, raise_descriptor_li
 from gt.transport.events import Subscribe
 from gt.transport.lane_tables import DispatcherLanes
 from gt.transport.lanes import Lane
-from gt.transport.messages import LIMIT, Bye, Hello, Join, Mail, Peers, Welcome, decode, encode
+from gt.transport.messages import LIMIT, Batch, Bye, Hello, Join, Mail, Peers, Welcome, decode, encode
 from gt.transport.polling import Sources
 from gt.transport.sockets import FIRST, LAST, open_socket
 
@@ -177,6 +177,8 @@ class Server:
         except ProtocolError as wrong:
             self._send(self.core.unreadable(name, wrong))
             return
+        if type(message) is Batch:
+            self.sources.read = bool(message.gets)
         if type(message) not in (Hello, Join, Subscribe):
             self._send(self.core.handle(Mail(name, message)))
             return

@@ -13,19 +13,20 @@ import zmq
 from gt import environment
 
 SPIN = 300e-6  # seconds: longer than a message and its answer take on one host
+STEP = 1e-3  # seconds: the same after a read, whose client sends the next message at the end of its own step
 TAKEN = 500e-6  # seconds without the core after which another program needs it: GT's own processes return it sooner
 REST = 1.0  # seconds without spinning after that
 EVENTS = 64  # most descriptors that one look at many of them gives
 Source = Any  # a ZMQ socket, or the number of a descriptor
 
 
-def spin_seconds() -> float:
-    """The seconds for which a wait may spin before it sleeps (GT_SPIN)."""
+def spin_seconds() -> tuple[float, float]:
+    """The seconds for which a wait may spin before it sleeps (GT_SPIN), and the same after a read."""
     asked = environment.SPIN.value()
     if asked is not None:
-        return asked
+        return asked, asked
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return SPIN if cores > 1 else 0.0
+    return (SPIN, STEP) if cores > 1 else (0.0, 0.0)
 
 
 class ManyDescriptors:
@@ -61,8 +62,9 @@ class Sources:
         self._polls = {self._poll, self._timed}
         self._sockets: dict[int, zmq.Socket[Any]] = {}  # by their descriptors
         self._unsure: set[zmq.Socket[Any]] = set()
-        self._spin = spin_seconds()
-        self._soon = False  # the last wait was shorter than `_spin`
+        self._spin, self._step = spin_seconds()
+        self.read = False  # whether the last message was a read: the next one is sent at the end of the client's step
+        self._soon = False  # the last wait was shorter than a wait may spin
         self._rest_until = 0.0
         self.spins = 0  # waits that ended during the spin
 
@@ -115,7 +117,8 @@ class Sources:
         if timed or timeout == 0 or not self._spin:
             return (self._timed if timed else self._poll).poll(timeout)
         began = now = time.perf_counter()
-        while self._soon and now - began < self._spin and now > self._rest_until:
+        longest = self._step if self.read else self._spin
+        while self._soon and now - began < longest and now > self._rest_until:
             if polled := self._poll.poll(0):
                 self.spins += 1
                 return polled
@@ -124,7 +127,7 @@ class Sources:
             if now - before > TAKEN:
                 self._rest_until = now + REST
         polled = self._poll.poll(timeout)
-        self._soon = time.perf_counter() - began < self._spin
+        self._soon = time.perf_counter() - began < longest
         return polled
 
 

@@ -147,6 +147,7 @@ class ZmqLink:
     def wait(self, reply: Any, timeout: float | None) -> None:
         end = None if timeout is None else time.monotonic() + timeout
         if not reply.done and self.receiving.reader_comes():
+            self.sources.read = reply.wanted is not None
             try:
                 while not (reply.done or self.receiving.closed or end and time.monotonic() > end):
                     self._take_in(1000 if timeout is None else int(timeout * 1000) + 1)

@@ -318,6 +318,8 @@ class Shell:
         except ProtocolError:
             self.core.dropped += 1
             return None
+        if type(message) is Run:
+            self.sources.read = bool(message.gets)
         if self.see is not None:
             self.see("<-", message)
         return message

@@ -18,7 +18,7 @@ from test_bad_messages import Member
 import gt
 from gt.errors import ProtocolError
 from gt.spec import float32
-from gt.transport import lanes, shm
+from gt.transport import lanes, polling, shm
 from gt.transport import messages as m
 from gt.transport.addresses import ipc_address
 from gt.transport.lanes import BEGINS, ENDS, PACKET, WHOLE, Lane
@@ -201,6 +201,19 @@ def test_a_wait_spins_where_the_last_one_was_short(monkeypatch: pytest.MonkeyPat
     assert seldom.wait(60_000) == [one] and seldom.spins == 0  # the last wait was long: asleep from the beginning
     os.close(one)
     os.close(other)
+
+
+def test_a_wait_behind_a_read_spins_where_the_last_one_was_as_long_as_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(polling, "spin_seconds", lambda: (1e-6, 60.0))
+    for read in (False, True):
+        sources, (one, other) = Sources(), os.pipe()
+        sources.add(one)
+        sources.read = read
+        assert sources.wait(2) == []
+        os.write(other, b"1")
+        assert sources.wait(60_000) == [one] and sources.spins == read
+        os.close(one)
+        os.close(other)
 
 
 @pytest.mark.parametrize("wanted", ["1", "0"])
