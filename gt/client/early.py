@@ -164,6 +164,11 @@ class Early:
         self.before, self.last = trace.number, first
         return done
 
+    def called(self, trace: Trace, first: int) -> None:
+        """A trace that is never called early was called; its first result has the id `first`."""
+        self.calls += 1
+        self.before, self.last = trace.number, first
+
     def _settle(
         self, guess: Guess, code: list[Encoded], numbers: tuple[Any, ...], first: int, freed: Iterable[int], out: list[Encoded]
     ) -> bool:

@@ -291,9 +291,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             else:
                 self.uploads[id] = data.tobytes()
                 place = (-1, 0, 0)
-            self.mark()  # loads are not part of traces
             self.code.extend(((MARK,), encoded(number, (id,), place), (MARK,)))  # a trace cannot repeat a place in memory
-            self.mark()
             self.reports.loaded(began, data) if self.reports is not None else None
         if len(self.code) >= self.limit or data.nbytes > 1 << 20:
             self.due()

@@ -10,6 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from gt.client.early import Early
+from gt.client.periods import begin, periods
+from gt.client.repeats import MARK, Part, Repeats
 from gt.client.traces import Raw, Trace, Window, blame, define, equal, program_of
 from gt.ops.table import Kind
 from gt.program import Program
@@ -17,7 +19,6 @@ from gt.program.code import free, frees, is_client_kind, next_op, number_of, op_
 from gt.program.foreach import ForeachKind
 from gt.program.wire import TraceDef, write
 
-MARK = -1  # the pseudo-instruction (MARK,): a natural boundary, never sent
 SHORTEST = 5
 LONGEST = 1 << 14
 UNROLL = 128  # a short period is unrolled to at least this many ops, so that a call pays
@@ -52,20 +53,41 @@ class Tracer:
         self.line: Callable[[int], str] = lambda result: ""  # the user's line of a result, in short
         self.found = self.hits = self.saved = 0
         self.early = Early(number, kinds, self.programs, self._send_program)
+        self.repeats = Repeats(self.early)
+        self.learned = False  # whether the current batch had a stretch that may become a trace, or changed one
+        self.matched: Raw | None = None  # the form that the last call was found by
         self.probed = 0  # length of the stretch at the last search for a period
         self.ahead = -1  # ops until the next period begins, if one was found
 
     def fold(self, batch: list[tuple], final: bool, mark: bool) -> list[tuple]:
         """The instructions to send for these. `final`: nothing may be held back; `mark`: their end is a boundary."""
+        if not mark:
+            return self._fold(batch, final, [])
+        batch = [*batch, (MARK,)]
+        out, parts, neutral, tokens = None, list[Part](), self._between_traces(), tuple(map(number_of, batch))
+        if neutral:
+            out = self.repeats.fold(tokens, batch, self._count)
+        if out is None:
+            self.learned = False
+            out = self._fold(batch, final, parts)
+            if neutral and not self.learned and self._between_traces():
+                self.repeats.note(tokens, parts)
+        self.early.read()
+        return out
+
+    def _between_traces(self) -> bool:
+        """Whether no trace is in progress, none was found or sent early, and no instruction is held."""
+        return self.fresh and not (self.ending or self.pieces or self.stretch or self.early.begins) and self.ahead < 0
+
+    def _fold(self, batch: list[tuple], final: bool, parts: list[Part]) -> list[tuple]:
+        """The instructions to send for these and those held before. Notes in `parts` what became of them."""
         out: list[tuple] = []
         pieces, tokens = self.pieces, self.tokens
         pieces += batch
         tokens += map(number_of, batch)
-        if mark:
-            pieces.append((MARK,))
-            tokens.append(MARK)
         at, n = 0, len(pieces)
         while at < n:
+            start, self.matched = at, None
             if self.ending or self.fresh and not is_client_kind(tokens[at]):
                 at = self._between(at, out)
             elif self.ahead >= 0:
@@ -81,13 +103,13 @@ class Tracer:
                 at = end
             else:
                 at = self._pass(at, out)
+            if at > start:
+                parts.append((start, at, self.matched))
         if final and self.ending:
             self._close()
         del pieces[:at], tokens[:at]
         if self.early.begins:
             self.early.follow(out, end=True)
-        if mark:
-            self.early.read()
         return out
 
     def _between(self, at: int, out: list[tuple]) -> int:
@@ -144,6 +166,7 @@ class Tracer:
                 if tokens[at:end] == form.tokens and (end == n or is_client_kind(tokens[end])):
                     found = form.call(pieces[at:end])
                     if found is not None:
+                        self.matched = form
                         return self._replay(form.trace, found[0], found[1], out, at, end)
             elif not final and tokens[at:] == form.tokens[: n - at]:
                 return None  # it may end here, or frees may follow
@@ -152,6 +175,7 @@ class Tracer:
 
     def _search(self, at: int, candidates: list[Trace], out: list[tuple], final: bool) -> int | None:
         """As `_match`, with frees at any position."""
+        self.learned = True
         longest = max(t.length for t in candidates)
         places = op_places(self.tokens, at)[: longest + 1]
         tokens = [self.tokens[i] for i in places]
@@ -200,12 +224,15 @@ class Tracer:
         if not self.early.reached(trace, call, self.pieces[at:end], freed, out):
             out.append(call)
             out += map(free, freed)
-        trace.calls += 1
-        self.hits += 1
-        self.saved += trace.size - 1
+        self._count(trace)
         if self.stretch:
             self.stretch, self.probed = [], 0
         return end
+
+    def _count(self, trace: Trace) -> None:
+        trace.calls += 1
+        self.hits += 1
+        self.saved += trace.size - 1
 
     def _remember(self, trace: Trace, pieces: list[tuple]) -> None:
         """Remember the form of a trace for the fast match."""
@@ -217,6 +244,7 @@ class Tracer:
         if len(own) >= FORMS:
             forms.remove(own[0])
         forms.append(Raw(trace, pieces, self.kinds))
+        self.repeats.clear()
         forms.sort(key=lambda form: form.length, reverse=True)
 
     def _revise(self, trace: Trace, window: Window, why: str) -> None:
@@ -241,6 +269,7 @@ class Tracer:
             stretch, tokens = self._traceable(stretch)
         if not SHORTEST <= self.size(tokens) <= LONGEST:
             return
+        self.learned = True
         key = tuple(tokens)
         alike = self.seen.pop(key, None)
         if alike is None:
@@ -300,11 +329,13 @@ class Tracer:
         self._send_program(program_of(trace, self.compiled, self.line))
 
     def _send_program(self, program: Program) -> None:
+        self.repeats.clear()
         self.defined.append(program)
         self.programs[program.number] = program
 
     def drop(self, *numbers: int) -> None:
         """Drop programs that will not be called again."""
+        self.repeats.clear()
         numbers = (*numbers, *self.early.drop(numbers))
         self.dropped += numbers
         for number in numbers:
@@ -320,13 +351,13 @@ class Tracer:
         n = len(tokens)
         if n < 2 * SHORTEST:
             return
-        for period in _periods(tokens):
+        for period in periods(tokens):
             times = max(1, -(-UNROLL // period))
             length = period * times
-            begin = _begin(tokens, period)
-            behind = (n - begin - 1) % period + 1  # ops of the current period; values of earlier periods are freed by now
+            began = begin(tokens, period)
+            behind = (n - began - 1) % period + 1  # ops of the current period; values of earlier periods are freed by now
             first, middle, end = (n - behind - k * length for k in (2, 1, 0))
-            if length < SHORTEST or first < begin + period:
+            if length < SHORTEST or first < began + period:
                 continue
             if not self.plain.issuperset(tokens[first:]) and len(self._traceable(ops[first:])[1]) < n - first:
                 return
@@ -345,6 +376,7 @@ class Tracer:
         for known in (self.traces, self.forms, self.seen, self.plain, self.programs):
             known.clear()
         self.early.reset()
+        self.repeats.clear()
         self.stretch, self.probed, self.ahead, self.fresh, self.ending = [], 0, -1, False, False
 
     def take(self) -> tuple[tuple[TraceDef, ...], tuple[int, ...]]:
@@ -362,22 +394,3 @@ class Tracer:
             "trace_misses": dict(self.misses),
             "trace_miss_lines": {why: origin for why, origin in self.lines.items() if origin is not None},
         }
-
-
-def _begin(tokens: list, period: int) -> int:
-    """The index at which the repetition that ends with these tokens begins."""
-    at = len(tokens) - period - 1
-    while at >= 0 and tokens[at] == tokens[at + period]:
-        at -= 1
-    return at + 1
-
-
-def _periods(tokens: list) -> list[int]:
-    """Distances from the last token to its earlier occurrences, nearest first; a few suffice."""
-    found, last, at = [], tokens[-1], len(tokens) - 1
-    for i in range(at - 1, max(-1, at - 1 - len(tokens) // 2), -1):
-        if tokens[i] == last:
-            found.append(at - i)
-            if len(found) == 24:
-                break
-    return found

@@ -45,11 +45,12 @@ class Rewriter:
                 if use is FREES:
                     entry = entries.pop(ins[1], None)
                     if type(entry) is Entry:
-                        queue = queues.get(entry.solo)  # type: ignore[arg-type]  # no queue has the key None
-                        if queue is None or many:
+                        if entry.solo is None or many:
                             self._free(client, ins, entry, flow)
-                        else:
+                        elif (queue := queues.get(entry.solo)) is not None:
                             queue.append(ins)
+                        else:
+                            queues[entry.solo] = [ins]
                     continue
                 if len(ins) != use.length:
                     raise IndexError

@@ -68,7 +68,8 @@ class Stream:
 
     def run(self, client: Client, batch: Batch) -> list[Mail]:
         flow = Flow()
-        self._define(client, batch, flow)
+        if batch.kinds or batch.traces:
+            self._define(client, batch, flow)
         stop = self.rewriter.rewrite(client, batch.code, flow, whole=False)
         self.rewriter.left -= len(batch.code) // SOLO
         if stop is not None:
@@ -100,23 +101,21 @@ class Stream:
 
     def _runs(self, client: Client, batch: Batch, ack: bool, forget: int, drops: tuple[int, ...], flow: Flow) -> list[Mail]:
         """The Run for each worker of a batch."""
-        workers = self.tables.workers
-        busy = set(flow.code) | set(flow.gets) | set(flow.kinds) | set(flow.traces)
-        if ack:
-            busy |= client.acks.get(batch.serial, set())
-        runs = [
-            Mail(workers[w].peer, Run(client.name, batch.serial, tuple(flow.kinds.get(w, ())), flow.code.get(w, []),
-                                      tuple(flow.gets.get(w, ())), ack, forget,
-                                      tuple(flow.traces.get(w, ())), drops))
-            for w in sorted(busy)
-        ]  # fmt: skip
-        for w, mail in zip(sorted(busy), runs):
-            client.sent[w] = sent = client.sent.get(w, 0) + size_of(mail.message)
+        workers, code, kinds, gets, traces = self.tables.workers, flow.code, flow.kinds, flow.gets, flow.traces
+        busy = {*code, *gets, *kinds, *traces, *(client.acks.get(batch.serial, ()) if ack else ())}
+        mails: list[Mail] = []
+        for w in sorted(busy) if len(busy) > 1 else busy:
+            run = Run(
+                client.name, batch.serial, tuple(kinds.get(w, ())), code.get(w, []), tuple(gets.get(w, ())), ack, forget,
+                tuple(traces.get(w, ())), drops,
+            )  # fmt: skip
+            mails.append(Mail(workers[w].peer, run))
+            client.sent[w] = sent = client.sent.get(w, 0) + size_of(run)
             if sent - client.executed.get(w, 0) > checks.AHEAD:
                 client.ahead = True
         if self.observers.on:
-            self.observers.runs(client, ((workers[w], mail.message) for w, mail in zip(sorted(busy), runs)))
-        return runs
+            self.observers.runs(client, ((workers[w], mail.message) for w, mail in zip(sorted(busy), mails)))
+        return mails
 
     def progress(self, client: Client, worker: int, done: int) -> bool:
         """A worker has executed this much of a client's work. Returns whether the client's held messages may continue."""

@@ -48,6 +48,8 @@ class Lane:
         over: `push` sends them. Raises OSError if the peer has ended."""
         if self.rest and not self.push():
             return False
+        if len(message) <= PACKET:
+            return self._send(WHOLE + message)
         first, *rest = _packets(message)
         if not self._send(first):
             return False

@@ -63,6 +63,7 @@ class SegmentPool:
         self.lock = threading.Lock()
         self.lent: dict[int, Segment] = {}
         self.idle: list[Segment] = []
+        self.lent_bytes = 0
         self.arena: Segment | None = None
         self.used = 0
 
@@ -77,6 +78,7 @@ class SegmentPool:
             else:
                 segment = Segment(size)
             self.lent[segment.serial] = segment
+            self.lent_bytes += segment.size
         return segment
 
     def give(self, serial: int) -> None:
@@ -85,6 +87,7 @@ class SegmentPool:
             segment = self.lent.pop(serial, None)
             if segment is None:
                 return
+            self.lent_bytes -= segment.size
             self.idle.append(segment)
             while sum(s.size for s in self.idle) > KEEP or len(self.idle) > 64:
                 self.dropped(self.idle.pop(0).serial)
@@ -109,6 +112,7 @@ class SegmentPool:
         """Close all segments; the kernel frees each when no peer maps it."""
         with self.lock:
             self.lent.clear()
+            self.lent_bytes = 0
             self.idle.clear()
             self.arena = None
 
@@ -118,5 +122,4 @@ class SegmentPool:
 
     def outstanding(self) -> int:
         """Bytes lent."""
-        with self.lock:
-            return sum(s.size for s in self.lent.values())
+        return self.lent_bytes

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from itertools import count
+
+import pytest
 
 from gt.client.tracer import MARK, Tracer
 from gt.ops import infer, row
@@ -68,3 +71,39 @@ def test_frees_behind_a_boundary_belong_to_the_stretch_before_it() -> None:
     tracer.fold([], True, False)
     definitions, _ = tracer.take()
     assert tracer.hits >= 4 and all(d.dies for d in definitions)
+
+
+class Nothing(dict):
+    """Remembers nothing."""
+
+    def __setitem__(self, key: object, value: object) -> None: ...
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_batches_that_come_again_are_sent_as_if_they_had_not(seed: int) -> None:
+    draw, tracers, used = random.Random(seed), (made(), made()), 0
+    plain, quick = tracers
+    plain.repeats.known = Nothing()
+    weight, first = 1, 10
+    for _ in range(150):
+        load, ops, last = step(first, weight)
+        way = draw.choice(["step", "step", "step", "step", "one", "nothing", "no read", "swapped", "late"])
+        if way == "one":
+            batch, last = [(ADD, first, weight, weight), *draw.choice([[], [(FREE, 2)]])], weight
+        elif way == "nothing":
+            batch, last = [], weight
+        elif way == "swapped":
+            batch = [*load, *((*ins[:2], *reversed(ins[2:])) if ins[0] == ADD else ins for ins in ops)]
+        elif way == "late":
+            batch = [*load, *ops[:-3], (FREE, weight), (FREE, first), (MARK,)]
+        else:
+            batch = load + ops
+        read = way != "no read"
+        used += read and quick._between_traces() and (*(ins[0] for ins in batch), MARK) in quick.repeats.known
+        sent = [tracer.fold(list(batch), read, read) for tracer in tracers]
+        assert sent[0] == sent[1] and plain.take() == quick.take()
+        assert (plain.hits, plain.saved, plain.early.before, plain.early.last, plain.early.calls) == (
+            quick.hits, quick.saved, quick.early.before, quick.early.last, quick.early.calls
+        )  # fmt: skip
+        weight, first = last, first + 10
+    assert used > 20

@@ -1,0 +1,75 @@
+"""What the tracer did with batches that ended with a read, to do it again with a batch of the same kinds: a loop that reads in
+every step sends the same few instructions each time, and finding their traces takes longer than the rest of their way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gt.client.early import LEAST, Early
+from gt.client.traces import Raw, Trace
+from gt.program.code import Encoded, free
+
+MARK = -1  # the pseudo-instruction (MARK,): a natural boundary, never sent
+MOST = 64  # most batches that are remembered
+LONGEST = 512  # most instructions of one
+Part = tuple[int, int, Raw | None]  # instructions from one index to another, and the form of the trace that they are
+
+
+class Repeats:
+    """By the numbers of a batch's instructions, its parts. They hold where no trace is in progress at its beginning, and none
+    was at its end, until the traces change."""
+
+    def __init__(self, early: Early) -> None:
+        self.early = early
+        self.known: dict[tuple[int, ...], tuple[Part, ...]] = {}
+
+    def clear(self) -> None:
+        self.known.clear()
+
+    def note(self, tokens: tuple[int, ...], parts: list[Part]) -> None:
+        """Remember the parts of a batch, unless one is a trace that may be called early: its guess learns from each call."""
+        if len(tokens) > LONGEST or any(form is not None and form.trace.size >= LEAST for _, _, form in parts):
+            return
+        if len(self.known) >= MOST:
+            self.known.clear()
+        self.known[tokens] = tuple(_unmarked(tokens, parts))
+
+    def fold(self, tokens: tuple[int, ...], batch: list[Encoded], count: Callable[[Trace], None]) -> list[Encoded] | None:
+        """The instructions to send for a batch; None where it is none of those that are known. `count` is called with each
+        trace that is called."""
+        parts = self.known.get(tokens)
+        if parts is None:
+            return None
+        out: list[Encoded] = []
+        called = []
+        for start, end, form in parts:
+            if form is None:
+                out += batch[start:end]
+                continue
+            found = form.call(batch[start:end])
+            if found is None:
+                return None
+            out.append(found[0])
+            out += map(free, found[1])
+            called.append((form.trace, batch[start][1]))
+        for trace, first in called:
+            count(trace)
+            self.early.called(trace, int(first))
+        return out
+
+
+def _unmarked(tokens: tuple[int, ...], parts: list[Part]) -> list[Part]:
+    """The parts without marks, which are not sent; those that are sent as they are, joined."""
+    found: list[Part] = []
+    for start, end, form in parts:
+        if form is not None:
+            found.append((start, end, form))
+            continue
+        for at in range(start, end):
+            if tokens[at] == MARK:
+                continue
+            if found and found[-1][1] == at and found[-1][2] is None:
+                found[-1] = (found[-1][0], at + 1, None)
+            else:
+                found.append((at, at + 1, None))
+    return found
