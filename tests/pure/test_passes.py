@@ -36,6 +36,7 @@ from gt.worker.programs.passes.numpy_form import numpy_form
 from gt.worker.programs.passes.segments import FreedValues, ProgramSegment, segment, segments
 from gt.worker.programs.passes.side_stream import off_critical_path
 from gt.worker.programs.passes.split_updates import split_updates
+from gt.worker.programs.passes.unused import without_unused
 from gt.worker.programs.peak import peak
 
 FRESH = {NUMBERS[id(k)] for k in (ADD, MUL, SCALE, NEG)}
@@ -125,6 +126,14 @@ def overwriting() -> KernelTable:
 
 def _copied(made: Any) -> Any:
     return tuple(map(np.array, made)) if isinstance(made, tuple) else np.array(made)
+
+
+@given(programs())
+def test_leaving_out_unused_ops_changes_nothing(p: Program) -> None:
+    after = without_unused(p)
+    checked(p, after)
+    used = {*after.results, *(v for ins in after.instructions for v in ins.values)}
+    assert all(used.intersection(ins.results) for ins in after.instructions)
 
 
 @given(programs())
@@ -281,3 +290,10 @@ def test_passes_follow_one_another() -> None:
     after = off_critical_path(fold_constants(fuse_updates(p, updates), evaluate))
     same(run(after, arrays(4), [], ENGINE.kernel), run(p, arrays(4), [], ENGINE.kernel))
     assert len(after.instructions) == 3 and after.constants
+
+
+def test_an_output_that_nobody_looks_at_is_not_computed() -> None:
+    p = program(2, [op(ADD, 3, 1, 2), op(NEG, 4, 3), op(MUL, 5, 4, 4), op(NEG, 6, 3)], (6,), (0,))
+    after = without_unused(p)
+    assert [ins.results for ins in after.instructions] == [(3,), (6,)] and without_unused(after) is after
+    assert after.instructions[0].frees == (1,)

@@ -17,6 +17,7 @@ from gt.worker.engine import Engine
 from gt.worker.programs.codegen import KernelTable, PausePoints, straight_line
 from gt.worker.programs.passes.fuse_updates import fuse_updates
 from gt.worker.programs.passes.in_place import write_in_place
+from gt.worker.programs.passes.unused import without_unused
 from gt.worker.programs.peak import peak
 from gt.worker.turns import LARGE, Preempted
 
@@ -148,7 +149,7 @@ class Executable:
     def _function(self) -> Callable[..., Any]:
         engine, kinds = self.engine, self.kinds
         over = {n: kernel for n, r in kinds.items() if (kernel := engine.over(r.kind)) is not None}
-        program = self.stage("as received", self.program)
+        program = self.stage("without unused ops", without_unused(self.stage("as received", self.program)))
         program = self.stage("updates fused", fuse_updates(program, lambda kind: engine.update(kind) is not None))
         program = self.stage("written in place", write_in_place(program, over))
         self.lowered = program  # the program of the straight-line function

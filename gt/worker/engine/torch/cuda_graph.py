@@ -25,6 +25,7 @@ from gt.worker.programs.codegen import KernelTable, straight_line
 from gt.worker.programs.passes.constants import fold_constants
 from gt.worker.programs.passes.fuse_updates import fuse_updates
 from gt.worker.programs.passes.side_stream import off_critical_path
+from gt.worker.programs.passes.unused import without_unused
 
 HOT = 3  # calls that are observed before a capture
 TRIES = 3  # most captures after inputs turned out to vary
@@ -257,6 +258,7 @@ def capturable(
     kernels = tensor_kernels(program, kinds, engine, in_place)
     if not in_place:
         return straight_line(program, KernelTable(kernels), flat=True)
+    program = stage("without unused ops", without_unused(program))
     program = stage("updates fused", fuse_updates(program, lambda kind: where_it_lies(kind) is not None))
     program = stage("constants folded", fold_constants(program, partial(constant, kernels, engine.at)))
     side = None
