@@ -64,15 +64,32 @@ class Reply:
 
 
 class Replies(dict[int, Reply]):
-    """The pending replies, by ticket."""
+    """The pending replies, by ticket; in `ahead` those that no reader waits for yet."""
 
     def __init__(self) -> None:
         self.next_ticket = count(1).__next__
+        self.ahead: dict[int, Reply] = {}
 
     def new(self) -> Reply:
         reply = Reply(self.next_ticket())
         self[reply.ticket] = reply
         return reply
+
+    def ahead_of(self, id: int, spec: tuple[int, ...]) -> Reply:
+        """The reply to a read that nobody waits for yet."""
+        reply = Reply(self.next_ticket())
+        reply.wanted = (id, spec)
+        self.ahead[reply.ticket] = reply
+        return reply
+
+    def promote(self, reply: Reply) -> None:
+        """A reader waits for it."""
+        self[reply.ticket] = reply
+        self.ahead.pop(reply.ticket, None)
+
+    def find(self, ticket: int) -> Reply | None:
+        """The reply of a ticket, unless its reader was interrupted."""
+        return self.get(ticket) or self.ahead.get(ticket)
 
     def awaited(self) -> bool:
         """Whether any reply is pending."""
@@ -80,7 +97,7 @@ class Replies(dict[int, Reply]):
 
     def settle(self, ticket: int, value: Any = None, error: BaseException | None = None) -> None:
         """Settle the reply of a ticket, unless its reader was interrupted."""
-        reply = self.get(ticket)
+        reply = self.find(ticket)
         if reply is not None:
             reply.settle(value, error)
 

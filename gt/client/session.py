@@ -19,6 +19,7 @@ from gt.client.kinds import Kinds
 from gt.client.link import NOTICE, Link, await_answer
 from gt.client.native import NATIVE
 from gt.client.overwritten import Overwritten
+from gt.client.read_ahead import ReadAhead
 from gt.client.replies import Replies, Reply, as_numpy
 from gt.client.reports import ClientReports, take
 from gt.client.tracer import MARK, Tracer
@@ -26,7 +27,7 @@ from gt.client.uploads import send_pieces
 from gt.client.user_lines import RING, line_of, short_line, warn
 from gt.client.window import FlowWindow
 from gt.config import Config
-from gt.ops.table import spec_in, spec_out
+from gt.ops.table import spec_in
 from gt.program.code import encoded, number_of
 from gt.program.foreach import spelled_out
 from gt.spec import Spec
@@ -61,7 +62,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.tracer.asked_for, self.tracer.line = self.asked_for, self.line
         self.serial = 0
         self.written = 0  # instructions taken from the buffer
-        self.window, self.replies, self.pauses = FlowWindow(), Replies(), Pauses()
+        self.window, self.replies, self.pauses, self.ahead = FlowWindow(), Replies(), Pauses(), ReadAhead()
         # The user's line of each of the last results. Two lists that are overwritten in a ring: a pair for every op would be
         # one more object for the garbage collector.
         self.asked_code: list[Any] = [None] * RING
@@ -72,8 +73,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.checks: Any = None  # Checks, once there are conditions on values that have to be read
         self.loaded: dict[int, np.ndarray] = {}  # the last loaded small arrays, by the id of the value
         self.uploads: dict[int, bytes] = {}
-        self.lost: str = ""
-        self.closed = False
+        self.lost, self.closed = "", False
         self.workers: tuple[Any, ...] = ()
         self.notice = NOTICE
         self.config, self.auto_shard = Config(), False
@@ -160,8 +160,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.written += n
             batch = self.code[:n]
             del self.code[:n]
-            traces: tuple[Any, ...] = ()
-            drops: tuple[Any, ...] = ()
+            traces, drops = tuple[Any, ...](), tuple[Any, ...]()
             if self.tracer:
                 batch = self.tracer.fold(batch, final, mark)
                 traces, drops = self.tracer.take()
@@ -217,21 +216,23 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
     # Reading
 
-    def reply(self) -> Reply:
-        reply = self.replies.new()
+    def reply(self, pending: Reply | None = None) -> Reply:
+        """A new reply, or this one; it is settled where no answer will come any more."""
+        reply = pending or self.replies.new()
         if self.lost or self.closed:
             reply.settle(error=errors.SessionLost(self.lost or "the session is closed"))
         return reply
 
     def read(self, id: int, spec: Spec) -> np.ndarray:
         """Read the value of an id, after all earlier instructions."""
-        reply, reports = self.reply(), self.reports
+        reports, question = self.reports, self.checks.ask() if self.checks is not None else None
         began = reports.clock() if reports is not None else 0.0
-        reply.wanted = (id, spec_out(spec))
-        question = self.checks.ask() if self.checks is not None else None
+        reply, gets = self.ahead.read(self, id, spec)
+        gets = gets if question is None else (*gets, *question.gets)
         try:
-            if not reply.done:
-                self.flush(gets=((reply.ticket, *reply.wanted), *(question.gets if question is not None else ())))
+            if gets and not self.lost and not self.closed:
+                self.flush(gets=gets)
+                self.ahead.written = self.written
             await_answer(self, reply, "this read")
             if question is not None:
                 await_answer(self, question.reply, "this read")
@@ -328,7 +329,9 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
     def _ask_again(self) -> None:
         """A worker was lost, perhaps with unanswered reads: repeat all reads under new tickets, so that the dispatcher reports
         the lost tensors and late pieces of the others are not counted twice."""
-        gets = self.replies.renew()
+        with self.lock:
+            self.ahead.forget(self)
+            gets = self.replies.renew()
         if gets:
             self.flush(tuple(gets), wait=False)
 
@@ -341,7 +344,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
     def _value(self, value: Value, mail: Mail) -> None:
         spec = spec_in(value.spec)
-        reply = self.replies.get(value.ticket)
+        reply = self.replies.find(value.ticket)
         assert isinstance(spec, Spec)
         if value.place is not None:
             data = self.link.view(value.place, spec.nbytes, mail.peer)

@@ -1,0 +1,112 @@
+"""Reads that follow one another: `logits.numpy()`, then `value.numpy()`. Where a read has been followed by the same one several
+times, with no instruction in between, both are asked for at once, and the second finds its answer there. Values on the workers
+never change, so what was asked for ahead is what a read would give; a guess that is wrong costs some bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gt.client.replies import Reply
+from gt.ops.table import spec_out
+from gt.program.code import is_free
+from gt.spec import Spec
+
+SURE = 3  # times in a row that a read was followed by the same one before both are asked for
+WRONG = -16  # the same after a guess that was wrong
+MOST = 8  # reads that are asked for ahead
+SMALL = 4096  # most bytes of such a value: those that workers send inside their answer
+KNOWN = 64  # most reads that are remembered with those that follow them
+FEW = 8  # instructions since the last read that are looked at
+
+Get = tuple[int, int, tuple[int, ...]]  # ticket, id and spec, as a batch has them
+
+
+class Following:
+    """The read that follows another: how far its id is from the other's, its spec, and how often in a row it did."""
+
+    __slots__ = ("distance", "spec", "times")
+
+    def __init__(self, distance: int, spec: Spec) -> None:
+        self.distance, self.spec, self.times = distance, spec, 1
+
+
+class ReadAhead:
+    """A session's guesses. A read is known by its spec and its place among the reads since the last instruction."""
+
+    def __init__(self) -> None:
+        self.follows: dict[tuple[int, Spec], Following] = {}
+        self.asked: dict[int, tuple[Reply, Following]] = {}  # by id, what was asked for ahead
+        self.last: tuple[int, Spec] | None = None
+        self.place = 0
+        self.written = -1  # instructions that the session had sent with the last read, which sets it
+        self.used = 0  # reads whose answer had been asked for ahead
+
+    def read(self, session: Any, id: int, spec: Spec) -> tuple[Reply, tuple[Get, ...]]:
+        """The reply to a read, and what is to be sent for it: nothing where it was asked for with the last read."""
+        with session.lock:  # other threads read, too, and where a worker is lost what was asked for ahead is forgotten
+            follows = self._learn(session, id, spec)
+            if follows and (found := self._promoted(session, id, spec)) is not None:
+                self.used += 1
+                return session.reply(found), ()
+            reply = session.reply()
+            reply.wanted = (id, spec_out(spec))
+            gets = [(reply.ticket, *reply.wanted)]
+            if not follows:
+                for following in self._guessed(spec):
+                    id += following.distance
+                    other = session.replies.ahead_of(id, spec_out(following.spec))
+                    self.asked[id] = (other, following)
+                    gets.append((other.ticket, *other.wanted))
+        return reply, tuple(gets)
+
+    def _promoted(self, session: Any, id: int, spec: Spec) -> Reply | None:
+        """The reply to a read that was asked for ahead: its reader waits for it as for any other."""
+        reply, _ = self.asked.pop(id, (None, None))
+        if reply is None or reply.wanted != (id, spec_out(spec)):
+            return None
+        session.replies.promote(reply)
+        return reply
+
+    def forget(self, session: Any) -> None:
+        """Forget what was asked for ahead: its readers, if any come, ask themselves."""
+        for reply, _ in self.asked.values():
+            session.replies.ahead.pop(reply.ticket, None)
+        self.asked.clear()
+
+    def _learn(self, session: Any, id: int, spec: Spec) -> bool:
+        """Whether this read follows the last one, with no instruction in between."""
+        last, self.last = self.last, (id, spec)
+        if last is None or not self._nothing_since(session):
+            self.place = 0
+            if self.asked:
+                for _, guess in self.asked.values():
+                    guess.times = WRONG
+                self.forget(session)
+            return False
+        key, distance = (self.place, last[1]), id - last[0]
+        self.place += 1
+        known = self.follows.get(key)
+        if known is None or (known.distance, known.spec) != (distance, spec):
+            if len(self.follows) >= KNOWN:
+                self.follows.clear()
+            self.follows[key] = Following(distance, spec)
+        else:
+            known.times += 1
+        return True
+
+    def _nothing_since(self, session: Any) -> bool:
+        code = session.code
+        if session.written != self.written or len(code) > FEW or not all(map(is_free, code)):
+            return False
+        return session.tracer is None or not session.tracer.pieces
+
+    def _guessed(self, spec: Spec) -> list[Following]:
+        """The reads that will follow the first one after an instruction."""
+        found: list[Following] = []
+        while len(found) < MOST:
+            following = self.follows.get((len(found), spec))
+            if following is None or following.times < SURE or following.spec.nbytes > SMALL:
+                break
+            found.append(following)
+            spec = following.spec
+        return found
