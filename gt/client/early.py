@@ -167,7 +167,12 @@ class Early:
     def called(self, trace: Trace, first: int) -> None:
         """A trace that is never called early was called; its first result has the id `first`."""
         self.calls += 1
+        self.next[self.before, trace.tokens[0]] = trace
         self.before, self.last = trace.number, first
+
+    def guesses_now(self) -> bool:
+        """Whether there is a guess whose trace Python has not reached the end of."""
+        return self.began or self.sent is not None or self.expected is not None
 
     def _settle(
         self, guess: Guess, code: list[Encoded], numbers: tuple[Any, ...], first: int, freed: Iterable[int], out: list[Encoded]

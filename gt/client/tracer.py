@@ -67,6 +67,8 @@ class Tracer:
         out, parts, neutral, tokens = None, list[Part](), self._between_traces(), tuple(map(number_of, batch))
         if neutral:
             out = self.repeats.fold(tokens, batch, self._count)
+        if out is not None and self.early.begins:
+            self.early.follow(out, end=True)
         if out is None:
             self.learned = False
             out = self._fold(batch, final, parts)
@@ -76,8 +78,8 @@ class Tracer:
         return out
 
     def _between_traces(self) -> bool:
-        """Whether no trace is in progress, none was found or sent early, and no instruction is held."""
-        return self.fresh and not (self.ending or self.pieces or self.stretch or self.early.begins) and self.ahead < 0
+        """Whether no trace is in progress or guessed, and no instruction is held."""
+        return self.fresh and not (self.ending or self.pieces or self.stretch or self.early.guesses_now()) and self.ahead < 0
 
     def _fold(self, batch: list[tuple], final: bool, parts: list[Part]) -> list[tuple]:
         """The instructions to send for these and those held before. Notes in `parts` what became of them."""
