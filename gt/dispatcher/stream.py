@@ -68,8 +68,7 @@ class Stream:
 
     def run(self, client: Client, batch: Batch) -> list[Mail]:
         flow = Flow()
-        if batch.kinds or batch.traces:
-            self._define(client, batch, flow)
+        self._define(client, batch, flow)
         stop = self.rewriter.rewrite(client, batch.code, flow, whole=False)
         self.rewriter.left -= len(batch.code) // SOLO
         if stop is not None:
@@ -135,6 +134,8 @@ class Stream:
 
     def _define(self, client: Client, batch: Batch, flow: Flow) -> None:
         """Define kinds and traces; an invalid one is kept as `Refused`, with the reason."""
+        if not batch.kinds and not batch.traces:
+            return
         definitions: list[KindDef | TraceDef] = [*batch.kinds, *batch.traces]
         client.traced += sum(checks.length(trace) for trace in batch.traces)
         if client.traced > checks.TRACED:
