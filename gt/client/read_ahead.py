@@ -31,13 +31,13 @@ class Following:
 
 
 class ReadAhead:
-    """A session's guesses. A read is known by its spec and its place among the reads since the last instruction."""
+    """A session's guesses. A read is known by its spec and its position among the reads since the last instruction."""
 
     def __init__(self) -> None:
         self.follows: dict[tuple[int, Spec], Following] = {}
         self.asked: dict[int, tuple[Reply, Following]] = {}  # by id, what was asked for ahead
         self.last: tuple[int, Spec] | None = None
-        self.place = 0
+        self.position = 0
         self.written = -1  # instructions that the session had sent with the last read, which sets it
         self.used = 0  # reads whose answer had been asked for ahead
 
@@ -77,14 +77,14 @@ class ReadAhead:
         """Whether this read follows the last one, with no instruction in between."""
         last, self.last = self.last, (id, spec)
         if last is None or not self._nothing_since(session):
-            self.place = 0
+            self.position = 0
             if self.asked:
                 for _, guess in self.asked.values():
                     guess.times = WRONG
                 self.forget(session)
             return False
-        key, distance = (self.place, last[1]), id - last[0]
-        self.place += 1
+        key, distance = (self.position, last[1]), id - last[0]
+        self.position += 1
         known = self.follows.get(key)
         if known is None or (known.distance, known.spec) != (distance, spec):
             if len(self.follows) >= KNOWN:
