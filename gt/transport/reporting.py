@@ -14,7 +14,7 @@ from gt.transport.auth import Keys, reach
 from gt.transport.messages import encode
 from gt.transport.sockets import open_socket
 
-EVERY = 0.05  # seconds between reports
+EVERY, SELDOM = 0.05, 0.2  # seconds between reports: of every instruction, of a sample
 
 
 class Reporter:
@@ -25,8 +25,10 @@ class Reporter:
         self.address, self.keys, self.identity, self.collect = address, keys, identity, collect
         self.wanted, self.closed = threading.Event(), threading.Event()
         self.thread: threading.Thread | None = None
+        self.interval = EVERY
 
-    def on(self, wanted: bool) -> None:
+    def on(self, wanted: bool, interval: float = EVERY) -> None:
+        self.interval = interval
         if wanted and self.thread is None:
             self.thread = threading.Thread(target=self._run, name="gt-reports", daemon=True)
             self.thread.start()
@@ -38,7 +40,7 @@ class Reporter:
         reach(socket, self.address, self.keys)
         socket.send(b"")  # identifies the connection
         try:
-            while not self.closed.wait(EVERY):
+            while not self.closed.wait(self.interval):
                 if self.wanted.wait(1.0):
                     for message in self.collect():
                         with contextlib.suppress(zmq.Again):

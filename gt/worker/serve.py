@@ -48,7 +48,7 @@ from gt.transport.messages import (
 )  # fmt: skip
 from gt.transport.polling import Sources
 from gt.transport.process_memory import Inbox
-from gt.transport.reporting import Reporter
+from gt.transport.reporting import EVERY, SELDOM, Reporter
 from gt.transport.sockets import whole
 from gt.transport.wake import Waker
 from gt.worker.busy_time import BusyTime
@@ -277,7 +277,8 @@ class Shell:
         if type(message) is Peers:
             self._meet()
         elif type(message) is Listen:
-            self.reporter.on(self.core.recorder is not None)
+            recorder = self.core.recorder
+            self.reporter.on(recorder is not None, SELDOM if recorder is not None and recorder.samples() else EVERY)
 
     def _meet(self) -> None:
         """The set of workers has changed."""

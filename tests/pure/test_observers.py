@@ -13,6 +13,7 @@ from gt.dispatcher.observers import ALL_BYTES, BYTES, EACH
 from gt.dispatcher.users import User, Users
 from gt.transport import events as e
 from gt.transport.messages import VERSION, Ask, Batch, Bye, Hello, KindDef, Mail
+from gt.worker.recorder import Recorder
 
 FULL = KindDef(1, "full", ((-3,),), ((2, 2), 8))
 
@@ -74,6 +75,17 @@ def test_events_wait_for_the_next_flush_but_a_client_that_asks_has_them_before_i
     assert watched("d", e.Seen(1)) == []  # else a message would follow each acknowledgement
     first = watched("d", Ask(7, "placement", 1))[0]
     assert isinstance(first.message, e.Watched) and len(first.message.events) == 1 and not observers.pending()
+
+
+def test_a_worker_knows_whether_anybody_wants_every_instruction() -> None:
+    recorder = Recorder(float, lambda: None)
+    for listen, samples in (
+        (e.Listen(e.SAMPLED), True),
+        (e.Listen(e.SAMPLED, (("c", e.EVERY),)), False),
+        (e.Listen(e.EVERY), False),
+    ):
+        recorder.listen(listen)
+        assert recorder.samples() == samples
 
 
 def test_an_observer_with_many_pending_events_is_sent_them_at_once(watched: Conversation) -> None:
