@@ -35,8 +35,9 @@ from gt.transport.events import Listen, Watched
 from gt.transport.messages import Ack, Answer, Ask, Batch, Configure, Failed, Mail, Note, Peers, Upload, Value
 from gt.transport.receiving import Pause, Pauses
 
-BATCH = 32  # instructions of the first batch of a burst: the workers are idle
+BATCH = 256  # instructions of the first batch of a burst
 MORE = 1024  # most instructions of later batches, each twice as long as the one before: fewer messages cost less
+STEP = 32  # instructions behind which a load sends them, at the start of a burst, as the workers are idle; later twice as many
 LONGEST = 1 << 14  # most instructions of a message
 BYTES = 16 << 20  # loaded bytes after which a batch is sent, so that copying in and out overlap for large tensors
 AHEAD = 64  # instructions after a read that are searched for the first one of a trace, to call it early
@@ -53,10 +54,9 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         if NATIVE is None:
             self.counter = count(1)
             self.next_id = self.counter.__next__
-        self.batch = BATCH
+        self.batch, self.step = BATCH, STEP
         self.limit = 1  # length of `code` at which `due` is called: to wake the link at first, then to send
-        self.lock = threading.RLock()
-        self.kinds = Kinds()
+        self.lock, self.kinds = threading.RLock(), Kinds()
         self.tracer = Tracer(self.kinds.numbers.__next__, self.kinds.meaning, self.kinds.lists) if tracing else None
         if self.tracer:
             self.tracer.asked_for, self.tracer.line = self.asked_for, self.line
@@ -109,14 +109,14 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
     def flush(self, gets: tuple[Any, ...] = (), wait: bool = True) -> None:
         """Send the buffered instructions; wait only if too many are in flight, and not on the receiving thread."""
-        self.batch = BATCH
+        self.batch, self.step = BATCH, STEP
         self._flush(gets, True, bool(gets))
         if wait and self.window.full():
             self._await(self.window.full)
 
     def full(self) -> None:
         """Send the buffered instructions, up to the beginning of a possible trace."""
-        self.batch = min(MORE, 2 * self.batch)
+        self.batch, self.step = min(MORE, 2 * self.batch), 2 * self.step
         self._flush((), False, False)
         if self.window.full():
             self._await(self.window.full)
@@ -126,7 +126,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         ones. A trace that has begun is held a while longer, as it may go on."""
         pause = self.pauses.look(self.written + len(self.code))
         if pause is not Pause.NONE:
-            self.batch = BATCH
+            self.batch, self.step = BATCH, STEP
             self._flush((), pause is Pause.LONG, False)
         if self.buffered():
             self.link.wake()
@@ -296,7 +296,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.reports.loaded(began, data) if self.reports is not None else None
         if len(self.code) >= self.limit or data.nbytes > 1 << 20:
             self.due()
-        elif len(self.code) >= BATCH and self.batch < MORE:  # a step begins: the one before it is complete
+        elif len(self.code) >= self.step:  # a step begins: the one before it is complete
             self.full()
         return id
 
